@@ -1,0 +1,70 @@
+# Everything here does its own set-up: a checkout, Go and npm are enough.
+# Set-up chatter goes to stderr, so that stdout carries results alone.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+ARGS  ?=
+TEST  ?= ./...
+BENCH ?= .
+
+.PHONY: help
+help: ## Print this help.
+	@echo 'Targets:'
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@echo 'Variables:'
+	@echo '  ARGS        arguments of the demo:             make demo ARGS="--help"'
+	@echo '  TEST        packages to test:                  make test TEST=./syncer'
+	@echo '  BENCH       which benchmarks run (a pattern):  make bench BENCH=Copy'
+	@echo 'A MongoDB of your own for tests: export DBCONTROLLER_TEST_MONGODB=mongodb://...'
+
+.PHONY: build
+build: ## Build bin/dbcontroller and bin/server.
+	@mkdir -p bin
+	@go build -o bin/ ./cmd/... >&2
+
+# One replica set for all test binaries of a run: each starting its own would
+# cost more than most tests do. It is stopped however the run ends.
+bin/withmongodb: FORCE
+	@mkdir -p bin
+	@go build -o $@ ./scripts/withmongodb >&2
+
+.PHONY: FORCE
+FORCE:
+
+# A failed fetch is not the end: Docker may serve, and withmongodb says what it
+# tried when nothing does.
+.PHONY: mongodb
+mongodb: ## Fetch a MongoDB for tests into the user's cache folder, if one is missing.
+	@scripts/fetch-mongodb || echo 'fetch-mongodb failed; looking for MongoDB elsewhere' >&2
+
+# -p 2: packages that start clusters of their own would starve each other.
+.PHONY: test
+test: mongodb bin/withmongodb ## Run all tests against real servers, with the race detector.
+	bin/withmongodb -v -- go test -race -count=1 -timeout 14m -p 2 $(TEST)
+
+.PHONY: demo
+demo: mongodb build ## Run a whole upgrade on this machine: make demo ARGS="...".
+	@bin/dbcontroller demo $(ARGS)
+
+.PHONY: bench
+bench: mongodb bin/withmongodb ## Run the benchmarks.
+	bin/withmongodb -v -cache 1 -- go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m -p 1 ./...
+
+.PHONY: lint
+lint: ## Check formatting, go vet, and golangci-lint where it is installed.
+	@unformatted="$$(gofmt -l .)"; if [[ -n "$$unformatted" ]]; then \
+	  echo "not formatted (run gofmt -w .):" >&2; echo "$$unformatted" >&2; exit 1; fi
+	go vet ./...
+	@if command -v golangci-lint >/dev/null; then golangci-lint run; \
+	  else echo 'golangci-lint is not installed: skipped' >&2; fi
+
+.PHONY: generate
+generate: ## Generate code and documents that are committed. Needs protoc.
+	scripts/generate
+	go generate ./...
+
+.PHONY: clean
+clean: ## Remove what was built. The fetched MongoDB stays in the user's cache folder.
+	rm -rf bin

@@ -1,0 +1,169 @@
+// Package controller is one db-controller process: it wires configuration, etcd,
+// databases, transformers, the sync engine, the switch driver and the Deployment API
+// together, and runs them until it is told to stop.
+//
+// It takes no decision of its own: what to sync follows from the Deployment record, who
+// syncs what from shards, when to switch from upgradestate.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/cmd/internal/operator"
+	"dbcontroller/config"
+	"dbcontroller/coord"
+	"dbcontroller/deployment"
+	"dbcontroller/record"
+	"dbcontroller/shards"
+	"dbcontroller/switchover"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// Options are what the command line says beyond the configuration.
+type Options struct {
+	ID             string           // of this controller; unique among those alive
+	APIListen      string           // empty: as configured
+	OperatorListen string           // empty: as configured
+	Carry          map[string]Carry // by fixed-name kind of the new version
+}
+
+// App is one controller process.
+type App struct {
+	cfg      config.Config
+	opts     Options
+	registry *transform.Registry
+	store    coord.Store
+	log      *zap.Logger
+
+	deployment *deployment.Store
+	namespaces map[string]record.Namespace // by version
+	pool       *shards.Pool
+	engines    engines
+}
+
+// New makes a controller. The coordination store is the caller's to close.
+func New(cfg config.Config, registry *transform.Registry, store coord.Store, opts Options, log *zap.Logger) *App {
+	if opts.APIListen == "" {
+		opts.APIListen = cfg.API
+	}
+	if opts.OperatorListen == "" {
+		opts.OperatorListen = cfg.Operator
+	}
+	return &App{
+		cfg: cfg, opts: opts, registry: registry, store: store, log: log.With(zap.String("controller", opts.ID)),
+		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log}),
+		namespaces: map[string]record.Namespace{},
+	}
+}
+
+// Run works until ctx ends, which is no error. What is wrong with the configuration, the
+// servers or the data is an error before anything was changed.
+func (a *App) Run(ctx context.Context) error {
+	api, err := net.Listen("tcp", a.opts.APIListen)
+	if err != nil {
+		return fmt.Errorf("API port: %w; give another address with --api-listen", err)
+	}
+	defer api.Close() //nolint:errcheck // closed by the server as well
+	port, err := operator.Listen(a.opts.OperatorListen, a.ready, &metrics{app: a})
+	if err != nil {
+		return err
+	}
+	closeAll, err := a.open(ctx)
+	defer closeAll()
+	if err != nil {
+		return err
+	}
+	d, err := a.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	a.pool = shards.New(a.store, shards.Config{
+		Prefix: a.deployment.Prefix(), ID: a.opts.ID, Ring: d.RingSize, Log: a.log,
+	})
+	a.log.Info("controller runs", zap.String("deployment", a.cfg.Deployment), zap.String("version", d.CurrentVersion),
+		zap.String("api", api.Addr().String()), zap.String("operator", port.Addr()))
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return port.Run(ctx) })
+	g.Go(func() error {
+		return operator.Serve(ctx, &http.Server{Handler: a.api(), ReadHeaderTimeout: 10 * time.Second}, api)
+	})
+	g.Go(func() error { return a.pool.Run(ctx) })
+	g.Go(func() error { return a.sync(ctx) })
+	g.Go(func() error { return a.lead(ctx) })
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// api is the Deployment API.
+func (a *App) api() http.Handler {
+	path, h := deployment.NewHandler(deployment.NewService(a.store, a.deployment, deployment.ServiceConfig{
+		Upgrades: a, Verifier: a, Log: a.log,
+	}))
+	mux := http.NewServeMux()
+	mux.Handle(path, h)
+	return mux
+}
+
+// ready says what the process waits for.
+func (a *App) ready() error {
+	if a.pool == nil {
+		return errors.New("waiting for the databases")
+	}
+	if len(a.pool.Owned()) == 0 {
+		return errors.New("waiting for shards: other controllers own all of them, or etcd does not answer")
+	}
+	return a.engines.ready()
+}
+
+// lead drives upgrades whenever this controller is the one that does.
+func (a *App) lead(ctx context.Context) error {
+	fencers := map[string]record.Fencer{}
+	for v, ns := range a.namespaces {
+		fencers[v] = ns
+	}
+	return shards.Lead(ctx, a.store, a.deployment.Prefix()+"driver", a.opts.ID, a.log, func(ctx context.Context) error {
+		return switchover.New(driverDeployments{a.deployment}, fencers,
+			switchover.Config{Deadline: a.cfg.Switch.Deadline}, a.log).Run(ctx)
+	})
+}
+
+// driverDeployments is the Deployment as the driver needs it.
+type driverDeployments struct{ *deployment.Store }
+
+func (d driverDeployments) Parked(ctx context.Context) (int, error) { return d.UnwaivedParked(ctx) }
+
+var _ switchover.Deployments = driverDeployments{}
+
+// TransformHash tells the API how this controller transforms from one version to another.
+func (a *App) TransformHash(from, to string) (string, error) {
+	dir, err := a.registry.Direction(from, to)
+	if err != nil {
+		return "", err
+	}
+	return dir.Hash(), nil
+}
+
+// target is the version to sync to while d's current version serves: the next one of the
+// configuration. ok is false when there is none, as after a flip: the way back is not kept
+// level by this version.
+func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
+	versions := a.cfg.Versions()
+	for i, v := range versions {
+		if v == d.CurrentVersion && i+1 < len(versions) {
+			return versions[i+1], true
+		}
+	}
+	return "", false
+}

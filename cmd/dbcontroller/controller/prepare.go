@@ -1,0 +1,129 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+	"dbcontroller/record/mongostore"
+	"dbcontroller/syncer"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// open connects to every configured database and checks that it can be served.
+func (a *App) open(ctx context.Context) (closeAll func(), err error) {
+	var opened []*mongostore.Namespace
+	closeAll = func() {
+		for _, ns := range opened {
+			if err := ns.Close(context.WithoutCancel(ctx)); err != nil {
+				a.log.Debug("close database", zap.Error(err))
+			}
+		}
+	}
+	for _, db := range a.cfg.DBs {
+		ns, err := mongostore.Open(ctx, mongostore.Config{
+			URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize,
+			AppName: "dbcontroller", Log: a.log,
+		})
+		if err != nil {
+			return closeAll, fmt.Errorf("database of %s: %w", db.Version, err)
+		}
+		opened = append(opened, ns)
+		if err := ns.Check(ctx); err != nil {
+			return closeAll, fmt.Errorf("database of %s: %w", db.Version, err)
+		}
+		a.namespaces[db.Version] = ns
+	}
+	return closeAll, nil
+}
+
+// prepare creates the Deployment at the first configured version unless it is there,
+// refuses one that this binary cannot work with, and makes the collections of both
+// sides.
+func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
+	versions := a.cfg.Versions()
+	d, err := a.deployment.Create(ctx, versions[0], a.cfg.RingSize)
+	if err != nil {
+		return d, err
+	}
+	if d.RingSize != a.cfg.RingSize {
+		return d, fmt.Errorf("sharding.ringSize is %d, but %s has a ring of %d, which is fixed: correct the configuration", a.cfg.RingSize, d.Name, d.RingSize)
+	}
+	decision := upgradestate.Decide(versions, &d)
+	if decision.Role == upgradestate.Refuse {
+		return d, fmt.Errorf("%s: %s", d.Name, decision.Reason)
+	}
+	to, ok := a.target(d)
+	if !ok {
+		return a.provision(ctx, d, d.CurrentVersion, nil)
+	}
+	dir, err := a.registry.Direction(d.CurrentVersion, to)
+	if err != nil {
+		return d, err
+	}
+	if d, err = a.provision(ctx, d, d.CurrentVersion, dir.SourceKinds()); err != nil {
+		return d, err
+	}
+	targetKinds, err := a.carryShapes(ctx, d, dir)
+	if err != nil {
+		return d, err
+	}
+	if d, err = a.provision(ctx, d, to, targetKinds); err != nil {
+		return d, err
+	}
+	return a.deployment.Apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash()}})
+}
+
+func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version string, kinds []record.KindSpec) (upgradestate.Deployment, error) {
+	db, _ := a.cfg.DB(version)
+	ns, err := syncer.Provision(ctx, a.namespaces[version], d, version, "mongo:"+db.Database, kinds, func(kind string) record.FenceClass {
+		for _, k := range a.cfg.Kinds {
+			if kind == k.From || kind == k.To {
+				return record.FenceClass(k.Fence)
+			}
+		}
+		return ""
+	})
+	if err != nil {
+		return d, err
+	}
+	if len(ns.Kinds) == 0 {
+		return d, nil
+	}
+	return a.deployment.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns})
+}
+
+// Carry tells how a fixed-name kind of the new version gets its options and indexes:
+// from those of a kind of the old one.
+type Carry struct {
+	From  string
+	Shape func(record.Shape) (record.Shape, error)
+}
+
+// carryShapes gives the target's fixed-name kinds the options and indexes of their
+// source, through the lens.
+func (a *App) carryShapes(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) ([]record.KindSpec, error) {
+	kinds := slices.Clone(dir.TargetKinds())
+	for i, k := range kinds {
+		carry, ok := a.opts.Carry[k.Name]
+		if !ok {
+			continue
+		}
+		at := upgradestate.EnginePlaces(d, d.CurrentVersion)[carry.From]
+		if len(at) == 0 {
+			continue
+		}
+		info, err := a.namespaces[d.CurrentVersion].Describe(ctx, record.KindSpec{Name: carry.From, Fixed: true}, at[0].Name)
+		if err != nil {
+			return nil, err
+		}
+		if kinds[i].Shape, err = carry.Shape(info.Shape); err != nil {
+			return nil, fmt.Errorf("carry options and indexes of %s: %w", carry.From, err)
+		}
+	}
+	return kinds, nil
+}

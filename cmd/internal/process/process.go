@@ -1,0 +1,123 @@
+// Package process is what the long-running commands have in common: flags, configuration,
+// logging, and the connection to etcd, embedded or not.
+package process
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"dbcontroller/config"
+	"dbcontroller/coord"
+	"dbcontroller/coord/embedetcd"
+	"dbcontroller/coord/etcdcoord"
+)
+
+// DefaultDataDir is where an embedded etcd keeps its data when the configuration names
+// no dataDir.
+const DefaultDataDir = "dbcontroller-data"
+
+// Flags are the common flags.
+type Flags struct {
+	Config       string
+	ID           string
+	LogLevel     string
+	EmbeddedEtcd bool // only for commands that may host it
+}
+
+// Register adds the flags to a command.
+func (f *Flags) Register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
+	fs.StringVar(&f.ID, "id", "", "name of this process, unique among those alive; made up when empty")
+	fs.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// Process is a started process's surroundings.
+type Process struct {
+	Config config.Config
+	Store  coord.Store
+	Log    *zap.Logger
+	ID     string
+	close  []func() error
+}
+
+// Start loads the configuration and connects to etcd. What is wrong is one clear error.
+func Start(ctx context.Context, f Flags) (*Process, error) {
+	if f.Config == "" {
+		return nil, errors.New("no configuration: give one with --config FILE")
+	}
+	level, err := zapcore.ParseLevel(f.LogLevel)
+	if err != nil {
+		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", f.LogLevel)
+	}
+	cfg, err := config.Load(f.Config, nil)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{Config: cfg, ID: f.ID, Log: logger(level)}
+	if p.ID == "" {
+		host, _ := os.Hostname() // a name without the host is good enough
+		p.ID = strings.ToLower(fmt.Sprintf("%s-%d-%.6s", host, os.Getpid(), rand.Text()))
+	}
+	if err := p.connect(ctx, f.EmbeddedEtcd); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// connect opens the coordination store: hosted here, as configured, or found in the data
+// folder of a process that hosts it.
+func (p *Process) connect(ctx context.Context, embedded bool) error {
+	dir := p.Config.DataDir
+	if dir == "" {
+		dir = DefaultDataDir
+	}
+	endpoints := p.Config.Etcd
+	switch {
+	case embedded:
+		s, err := embedetcd.Start(ctx, embedetcd.Config{Dir: dir, Log: p.Log})
+		if err != nil {
+			return err
+		}
+		p.close = append(p.close, s.Close)
+		endpoints = s.Endpoints()
+	case len(endpoints) == 0:
+		var err error
+		if endpoints, err = embedetcd.Find(dir); err != nil {
+			return err
+		}
+	}
+	store, err := etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: endpoints, Log: p.Log})
+	if err != nil {
+		return err
+	}
+	p.close = append(p.close, store.Close)
+	p.Store = store
+	return nil
+}
+
+// Close ends what Start began, last first.
+func (p *Process) Close() {
+	for i := len(p.close) - 1; i >= 0; i-- {
+		if err := p.close[i](); err != nil {
+			p.Log.Debug("close", zap.Error(err))
+		}
+	}
+	_ = p.Log.Sync() // standard error cannot always be synced
+}
+
+// logger writes one JSON object a line to standard error.
+func logger(level zapcore.Level) *zap.Logger {
+	enc := zap.NewProductionEncoderConfig()
+	enc.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	enc.EncodeDuration = zapcore.StringDurationEncoder
+	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(enc), zapcore.Lock(os.Stderr), level))
+}

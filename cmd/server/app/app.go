@@ -1,0 +1,150 @@
+// Package app is the sample API server process: the BBS service, in both its versions,
+// on the stack of the active version.
+//
+// It shows how a service embeds dbcontroller: a vrunner.Runner in front of the handlers,
+// a view of each version's namespace behind them, a registration in etcd beside. The
+// service keeps serving when etcd is gone; what it then may not know, the database
+// refuses.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/cmd/internal/operator"
+	"dbcontroller/config"
+	"dbcontroller/coord"
+	"dbcontroller/deployment"
+	"dbcontroller/record"
+	"dbcontroller/record/mongostore"
+	"dbcontroller/sample/bbs"
+	"dbcontroller/vrunner"
+)
+
+// VersionHeader names, in each response, the version whose stack answered.
+const VersionHeader = "Dbcontroller-Version"
+
+// Options are what the command line says beyond the configuration.
+type Options struct {
+	ID             string // of this server; unique among those alive
+	Listen         string // address of the BBS API
+	OperatorListen string
+}
+
+// App is one server process.
+type App struct {
+	cfg   config.Config
+	opts  Options
+	store coord.Store
+	log   *zap.Logger
+}
+
+// New makes a server. The coordination store is the caller's to close.
+func New(cfg config.Config, store coord.Store, opts Options, log *zap.Logger) *App {
+	return &App{cfg: cfg, opts: opts, store: store, log: log.With(zap.String("server", opts.ID))}
+}
+
+// Run serves until ctx ends, which is no error.
+func (a *App) Run(ctx context.Context) error {
+	listener, err := net.Listen("tcp", a.opts.Listen)
+	if err != nil {
+		return fmt.Errorf("API port: %w; give another address with --listen", err)
+	}
+	defer listener.Close() //nolint:errcheck // closed by the server as well
+	clients := map[string]record.Client{}
+	for _, db := range a.cfg.DBs {
+		ns, err := mongostore.Open(ctx, mongostore.Config{
+			URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: "bbs-server", Log: a.log,
+		})
+		if err != nil {
+			return fmt.Errorf("database of %s: %w", db.Version, err)
+		}
+		defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends
+		clients[db.Version] = ns.Client()
+	}
+	deployments := deployment.New(a.store, a.cfg.Deployment, deployment.Config{Log: a.log})
+	presence := deployment.NewPresence(deployments)
+	runner := vrunner.New(struct {
+		*deployment.Store
+		*deployment.Presence
+	}{deployments, presence}, clients, stack, vrunner.Config{ID: a.opts.ID}, a.log)
+	port, err := operator.Listen(a.opts.OperatorListen, runner.Ready, &metrics{runner: runner})
+	if err != nil {
+		return err
+	}
+	a.log.Info("server runs", zap.String("api", listener.Addr().String()), zap.String("operator", port.Addr()))
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return runner.Run(ctx) })
+	g.Go(func() error { return presence.Run(ctx) })
+	g.Go(func() error { return port.Run(ctx) })
+	g.Go(func() error {
+		return operator.Serve(ctx, &http.Server{Handler: runner, ReadHeaderTimeout: 10 * time.Second, Protocols: protocols()}, listener)
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// protocols are HTTP/1.1 and, for gRPC, HTTP/2 without TLS.
+func protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+// stack builds the handlers of a version.
+func stack(version string, views map[string]*vrunner.View) vrunner.Stack {
+	var h http.Handler
+	switch version {
+	case bbs.V1:
+		h = bbs.StackV1(views[bbs.V1], views[bbs.V2])
+	case bbs.V2:
+		h = bbs.StackV2(views[bbs.V2])
+	default:
+		h = http.NotFoundHandler()
+	}
+	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(VersionHeader, version)
+		h.ServeHTTP(w, r)
+	})
+	return vrunner.Stack{Handler: named, Write: func(r *http.Request) bool { return bbs.IsWrite(r.URL.Path) }}
+}
+
+// metrics shows the runner's state.
+type metrics struct{ runner *vrunner.Runner }
+
+var (
+	activeVersion = prometheus.NewDesc("dbcontroller_server_active_version", "1 for the version whose stack serves.", []string{"version"}, nil)
+	heldWrites    = prometheus.NewDesc("dbcontroller_server_held_writes", "Writes that wait for the gate.", nil, nil)
+	gateOpen      = prometheus.NewDesc("dbcontroller_server_gate_open", "1 while writes pass.", nil, nil)
+	restartMillis = prometheus.NewDesc("dbcontroller_server_restart_milliseconds", "From seeing the latest flip to letting writes go.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	s := m.runner.State()
+	if s.Active != "" {
+		ch <- prometheus.MustNewConstMetric(activeVersion, prometheus.GaugeValue, 1, s.Active)
+	}
+	open := 0.0
+	if m.runner.GateOpen() {
+		open = 1
+	}
+	ch <- prometheus.MustNewConstMetric(gateOpen, prometheus.GaugeValue, open)
+	ch <- prometheus.MustNewConstMetric(heldWrites, prometheus.GaugeValue, float64(s.Held))
+	ch <- prometheus.MustNewConstMetric(restartMillis, prometheus.GaugeValue, float64(s.RestartMillis))
+}

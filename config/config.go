@@ -1,0 +1,118 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Defaults of keys that are left out.
+const (
+	DefaultRingSize       = 16
+	DefaultCopyWorkers    = 4
+	DefaultSwitchDeadline = 10 * time.Second
+	DefaultPoolSize       = 100
+	DefaultOperatorListen = "127.0.0.1:7080"
+	DefaultAPIListen      = "127.0.0.1:7090"
+)
+
+// Config is a whole file, resolved.
+type Config struct {
+	Path       string // of the file
+	Deployment string // services/{service}/deployments/{region}
+	RingSize   int
+	Etcd       []string // endpoints; empty: an embedded etcd, found through DataDir
+	DataDir    string   // empty: the command's own default
+	Copy       Copy
+	Switch     Switch
+	Operator   string // address that the operator API and the dashboard listen on
+	API        string // address that the service's own API listens on
+	DBs        []DB   // in the order of the file, one for each version
+	Kinds      []Kind // fixed-name kinds; empty for a service with managed kinds
+}
+
+// Copy bounds the copying towards the next version.
+type Copy struct {
+	Auto    bool // begin as soon as both versions are configured
+	MaxRate int  // documents a second and controller; 0 is no limit
+	Workers int
+}
+
+// Switch bounds the switch.
+type Switch struct {
+	Deadline time.Duration // after which SWITCHING aborts by itself
+	Auto     bool          // switch as soon as everything is ready
+}
+
+// DB is one version's database.
+type DB struct {
+	Version   string
+	Namespace string
+	Backend   string
+	Database  string // derived from Namespace unless the file names one
+	Endpoint  Secret
+	PoolSize  int
+	Disabled  bool // kept in the file, but not to be connected to
+}
+
+// Kind is one fixed-name kind and the lens that transforms it.
+type Kind struct {
+	From, To string // collection names in the older and the newer version
+	Lens     string // path of the lens file
+	Fence    string // view, validator or writeBlock; empty: the strongest the cluster allows
+}
+
+// DB returns the entry of a version.
+func (c Config) DB(version string) (DB, bool) {
+	for _, db := range c.DBs {
+		if db.Version == version {
+			return db, true
+		}
+	}
+	return DB{}, false
+}
+
+// Versions lists the configured versions that are not disabled, in the file's order.
+func (c Config) Versions() []string {
+	var vs []string
+	for _, db := range c.DBs {
+		if !db.Disabled {
+			vs = append(vs, db.Version)
+		}
+	}
+	return vs
+}
+
+// Load reads a file. env looks a variable up; nil is the process's environment.
+func Load(path string, env func(string) (string, bool)) (Config, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("load configuration: %w", err)
+	}
+	return Parse(path, b, env)
+}
+
+// Parse reads the text of a file. path is for messages, and lens paths are relative to
+// its folder.
+func Parse(path string, text []byte, env func(string) (string, bool)) (Config, error) {
+	if env == nil {
+		env = os.LookupEnv
+	}
+	r := &reader{file: filepath.Base(path), env: env}
+	root, err := r.parse(text)
+	if err != nil {
+		return Config{}, err
+	}
+	c := r.config(root)
+	c.Path = path
+	if r.err != nil {
+		return Config{}, r.err
+	}
+	for i, k := range c.Kinds {
+		if !filepath.IsAbs(k.Lens) {
+			c.Kinds[i].Lens = filepath.Join(filepath.Dir(path), k.Lens)
+		}
+	}
+	return c, nil
+}

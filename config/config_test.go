@@ -1,0 +1,262 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"dbcontroller/config"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const whole = `deployment: services/bbs.example.com/deployments/us-west2
+sharding: {ringSize: 16}
+etcd: {endpoints: ["127.0.0.1:2379"]}        # or run --embedded-etcd
+copy: {auto: true, maxRate: 0, workers: 4}  # documents a second; 0 is no limit
+dbs:
+- namespace: envs/$(ENV)-$(REGION)/bbs/v1
+  backend: mongo
+  apiVersion: v1
+  connectionPoolSize: $(POOL)
+  mongo: {endpoint: "$(MONGO_URI)"}
+  disabled: $(V1_DISABLED)
+- namespace: envs/$(ENV)-$(REGION)/bbs/v2
+  backend: mongo
+  apiVersion: v2
+  mongo: {endpoint: "$(MONGO_URI)"}
+kinds:                                    # fixed-name kinds
+- {from: packages, to: packages, lens: lenses/packages.yaml}
+`
+
+var vars = map[string]string{
+	"ENV": "prod", "REGION": "us-west2", "POOL": "25", "V1_DISABLED": "false",
+	"MONGO_URI": "mongodb://app:s3cret@db1,db2:27018/?replicaSet=rs0",
+	"EMPTY":     "", "PASSWORD": "hunter2",
+}
+
+func env(name string) (string, bool) {
+	v, ok := vars[name]
+	return v, ok
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	got, err := config.Parse("/etc/dbc/bbs.yaml", []byte(whole), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uri := config.NewSecret(vars["MONGO_URI"])
+	want := config.Config{
+		Path:       "/etc/dbc/bbs.yaml",
+		Deployment: "services/bbs.example.com/deployments/us-west2",
+		RingSize:   16,
+		Etcd:       []string{"127.0.0.1:2379"},
+		Copy:       config.Copy{Auto: true, Workers: 4},
+		Switch:     config.Switch{Deadline: 10 * time.Second, Auto: true},
+		Operator:   config.DefaultOperatorListen,
+		API:        config.DefaultAPIListen,
+		DBs: []config.DB{
+			{
+				Version: "v1", Namespace: "envs/prod-us-west2/bbs/v1", Backend: "mongo",
+				Database: "dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889",
+				Endpoint: uri, PoolSize: 25,
+			},
+			{
+				Version: "v2", Namespace: "envs/prod-us-west2/bbs/v2", Backend: "mongo",
+				Database: "dbc_envs_prod_us_west2_bbs_v2_5e26724bfa745119",
+				Endpoint: uri, PoolSize: config.DefaultPoolSize,
+			},
+		},
+		Kinds: []config.Kind{{From: "packages", To: "packages", Lens: "/etc/dbc/lenses/packages.yaml"}},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config.Secret{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got, want := got.DBs[0].Location(), "mongodb://db1:27017,db2:27018/dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889"; got != want {
+		t.Errorf("Location() = %s, want %s", got, want)
+	}
+}
+
+func TestParseOptionalKeys(t *testing.T) {
+	t.Parallel()
+	got, err := config.Parse("conf/bbs.yaml", []byte(`
+deployment: services/bbs/deployments/eu
+dataDir: /var/lib/$(ENV)$$data
+copy:
+  auto: false
+  maxRate: 500
+switch: {deadline: 1m30s, auto: false}
+operator: {listen: ":9000"}
+api:
+  listen: localhost:9001
+dbs:
+- mongo:
+    endpoint: mongodb+srv://cluster.example.com/
+    database: bbs
+  namespace: bbs/v7
+  backend: mongo
+  apiVersion: v7
+  disabled: true
+kinds:
+- {from: a, to: b, lens: /abs/l.yaml, fence: writeBlock}
+`), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Config{
+		Path: "conf/bbs.yaml", Deployment: "services/bbs/deployments/eu", RingSize: 16,
+		DataDir:  "/var/lib/prod$data",
+		Copy:     config.Copy{MaxRate: 500, Workers: 4},
+		Switch:   config.Switch{Deadline: 90 * time.Second},
+		Operator: ":9000", API: "localhost:9001",
+		DBs: []config.DB{{
+			Version: "v7", Namespace: "bbs/v7", Backend: "mongo", Database: "bbs", Disabled: true,
+			Endpoint: config.NewSecret("mongodb+srv://cluster.example.com/"), PoolSize: 100,
+		}},
+		Kinds: []config.Kind{{From: "a", To: "b", Lens: "/abs/l.yaml", Fence: "writeBlock"}},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config.Secret{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := got.Versions(); len(got) != 0 {
+		t.Errorf("Versions() = %v, want none, for v7 is disabled", got)
+	}
+	if _, ok := got.DB("v7"); !ok {
+		t.Error("DB(v7) not found")
+	}
+}
+
+// TestRefusals edits the whole example, one slip at a time.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	const endpoint1 = "  mongo: {endpoint: \"$(MONGO_URI)\"}\n  disabled"
+	for _, tc := range []struct {
+		name, old, new string
+		want           string
+	}{
+		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, kinds`},
+		{"unknown nested key", "workers: 4", "threads: 4", `bbs.yaml:4: copy.threads: unknown key, want one of auto, maxRate, workers`},
+		{"unknown key of a database", "  connectionPoolSize", "  poolSize", `bbs.yaml:9: dbs[0].poolSize: unknown key, want one of namespace, backend, apiVersion, connectionPoolSize, mongo, disabled`},
+		{"unknown key of mongo", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{uri: \"$(MONGO_URI)\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.uri: unknown key, want one of endpoint, database`},
+		{"key twice", "sharding: {ringSize: 16}", "sharding: {ringSize: 16, ringSize: 8}", `bbs.yaml:2: sharding.ringSize: given twice, first in line 2`},
+		{"unset variable", "$(POOL)", "$(POOL_SIZE)", `bbs.yaml:9: dbs[0].connectionPoolSize: "$(POOL_SIZE)": variable POOL_SIZE is not set: set it in the environment`},
+		{"unset variable in part of a value", "$(REGION)/bbs/v2", "$(ZONE)/bbs/v2", `bbs.yaml:12: dbs[1].namespace: "envs/$(ENV)-$(ZONE)/bbs/v2": variable ZONE is not set: set it in the environment`},
+		{"open variable", "$(REGION)/bbs/v2", "$(REGION/bbs/v2", `bbs.yaml:12: dbs[1].namespace: "envs/$(ENV)-$(REGION/bbs/v2": want ) after $(, or $$( for a plain $(`},
+		{"bad variable", "$(POOL)", "$(2)", `bbs.yaml:9: dbs[0].connectionPoolSize: "$(2)": $(2) is no variable: want letters, digits and _, or $$( for a plain $(`},
+		{"not a number", "ringSize: 16", "ringSize: many", `bbs.yaml:2: sharding.ringSize: "many": want a whole number from 1 to 1024`},
+		{"number out of bounds", "ringSize: 16", "ringSize: 0", `bbs.yaml:2: sharding.ringSize: "0": want a whole number from 1 to 1024`},
+		{"fraction", "workers: 4", "workers: 1.5", `bbs.yaml:4: copy.workers: "1.5": want a whole number from 1 to 256`},
+		{"negative rate", "maxRate: 0", "maxRate: -1", `bbs.yaml:4: copy.maxRate: "-1": want a whole number from 0 to 10000000`},
+		{"not a number in a variable", "$(POOL)", "$(REGION)", `bbs.yaml:9: dbs[0].connectionPoolSize: "us-west2": want a whole number from 1 to 10000`},
+		{"empty variable", "$(V1_DISABLED)", "$(EMPTY)", `bbs.yaml:11: dbs[0].disabled: "(empty)": want true or false`},
+		{"not a flag", "auto: true", "auto: yes", `bbs.yaml:4: copy.auto: "yes": want true or false`},
+		{"duration without unit", "copy:", "switch: {deadline: 10}\ncopy:", `bbs.yaml:4: switch.deadline: "10": want a duration from 1s to 10m0s, such as 10s`},
+		{"duration out of bounds", "copy:", "switch: {deadline: 10ms}\ncopy:", `bbs.yaml:4: switch.deadline: "10ms": want a duration from 1s to 10m0s, such as 10s`},
+		{"listen without port", "copy:", "operator: {listen: localhost}\ncopy:", `bbs.yaml:4: operator.listen: "localhost": want host:port, such as 127.0.0.1:7080`},
+		{"etcd without port", "127.0.0.1:2379", "127.0.0.1", `bbs.yaml:3: etcd.endpoints[0]: "127.0.0.1": want host:port`},
+		{"etcd endpoints no list", `["127.0.0.1:2379"]`, "127.0.0.1:2379", `bbs.yaml:3: etcd.endpoints: "127.0.0.1:2379": want a list`},
+		{"scalar for a mapping", "{ringSize: 16}", "16", `bbs.yaml:2: sharding: "16": want a mapping with the keys ringSize`},
+		{"list for a scalar", "ringSize: 16", "ringSize: [16]", `bbs.yaml:2: sharding.ringSize: want a single value`},
+		{"anchor", "ringSize: 16", "ringSize: &x 16", `bbs.yaml:2: sharding.ringSize: "&x 16": want a plain value, without anchors, aliases and tags`},
+		{"missing deployment", "deployment: services/bbs.example.com/deployments/us-west2", "", `bbs.yaml:1: deployment: missing, want services/{service}/deployments/{region}`},
+		{"bad deployment", "deployments/us-west2", "us-west2", `bbs.yaml:1: deployment: "services/bbs.example.com/us-west2": want services/{service}/deployments/{region}`},
+		{"missing namespace", "- namespace: envs/$(ENV)-$(REGION)/bbs/v2\n  backend", "- backend", `bbs.yaml:12: dbs[1].namespace: missing, want a name such as envs/prod/bbs/v1`},
+		{"blank in namespace", "bbs/v2", "b s/v2", `bbs.yaml:12: dbs[1].namespace: "envs/prod-us-west2/b s/v2": want a name without blanks and control characters`},
+		{"missing backend", "  backend: mongo\n  apiVersion: v2", "  apiVersion: v2", `bbs.yaml:12: dbs[1].backend: missing, want mongo`},
+		{"other backend", "  backend: mongo\n  apiVersion: v2", "  backend: mysql\n  apiVersion: v2", `bbs.yaml:13: dbs[1].backend: "mysql": want mongo`},
+		{"missing version", "  apiVersion: v2\n", "", `bbs.yaml:12: dbs[1].apiVersion: missing, want a version such as v1`},
+		{"bad version", "apiVersion: v2", "apiVersion: V-2", `bbs.yaml:14: dbs[1].apiVersion: "V-2": want lower-case letters and digits, such as v1`},
+		{"missing mongo", "  mongo: {endpoint: \"$(MONGO_URI)\"}\nkinds", "kinds", `bbs.yaml:12: dbs[1].mongo.endpoint: missing, want mongodb://host:port/?options or mongodb+srv://host/?options`},
+		{"missing endpoint", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{database: x}\nkinds", `bbs.yaml:15: dbs[1].mongo.endpoint: missing, want mongodb://host:port/?options or mongodb+srv://host/?options`},
+		{"empty endpoint", endpoint1, "  mongo: {endpoint: \"$(EMPTY)\"}\n  disabled", `bbs.yaml:10: dbs[0].mongo.endpoint: missing, want mongodb://host:port/?options or mongodb+srv://host/?options`},
+		{"bad endpoint in a variable is not shown", endpoint1, "  mongo: {endpoint: \"$(PASSWORD)\"}\n  disabled", `bbs.yaml:10: dbs[0].mongo.endpoint: "$(PASSWORD)": want mongodb://host:port/?options or mongodb+srv://host/?options`},
+		{"bad endpoint is redacted", endpoint1, "  mongo: {endpoint: \"http://me:hunter2@db\"}\n  disabled", `bbs.yaml:10: dbs[0].mongo.endpoint: "http://***@db": want mongodb://host:port/?options or mongodb+srv://host/?options`},
+		{"endpoint without host", endpoint1, "  mongo: {endpoint: \"mongodb://\"}\n  disabled", `bbs.yaml:10: dbs[0].mongo.endpoint: "mongodb://": want mongodb://host:port/?options or mongodb+srv://host/?options`},
+		{"bad database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: a.b}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "a.b": want a database name without any of /\. "$*<>:|?`},
+		{"own database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: admin}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "admin": want a database that is not one of MongoDB's own (admin, local, config)`},
+		{"empty database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: \"\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "(empty)": want a database name, or no such key`},
+		{"long database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: " + strings.Repeat("a", 64) + "}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "` + strings.Repeat("a", 64) + `": want a database name of at most 63 bytes`},
+		{"version twice", "apiVersion: v2", "apiVersion: v1", `bbs.yaml:14: dbs[1].apiVersion: "v1": dbs[0] in line 6 has it already, want one entry for each version`},
+		{"namespace twice", "bbs/v2", "bbs/v1", `bbs.yaml:12: dbs[1].namespace: "envs/prod-us-west2/bbs/v1": dbs[0] in line 6 has it already, want a namespace for each version`},
+		{"database twice", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"mongodb://DB2:27018\", database: dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889": dbs[0] in line 6 is the same database on the same endpoint, want a database for each version`},
+		{"missing from", "from: packages, ", "", `bbs.yaml:17: kinds[0].from: missing, want a collection name`},
+		{"missing lens", ", lens: lenses/packages.yaml", "", `bbs.yaml:17: kinds[0].lens: missing, want the path of a lens file`},
+		{"bad fence", "packages.yaml}", "packages.yaml, fence: uuid}", `bbs.yaml:17: kinds[0].fence: "uuid": want one of view, validator, writeBlock`},
+		{"system collection", "from: packages", "from: system.views", `bbs.yaml:17: kinds[0].from: "system.views": want a collection name without $ that does not begin with system.`},
+		{"kind twice", "packages.yaml}", "packages.yaml}\n- {from: other, to: packages, lens: l.yaml}", `bbs.yaml:18: kinds[1].to: "packages": kinds[0] in line 17 has it already, want each collection once`},
+		{"not YAML", "{ringSize: 16}", "{ringSize: 16", `bbs.yaml:3: not YAML: ',' or '}' must be specified`},
+		{"not YAML near a password", endpoint1, "  mongo: {endpoint: \"mongodb://me:hunter2@db\n  disabled", `bbs.yaml:15: not YAML: ',' or '}' must be specified`},
+		{"two documents", "kinds:", "---\nkinds:", `bbs.yaml: want one YAML document, found 2`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			text := strings.Replace(whole, tc.old, tc.new, 1)
+			if text == whole {
+				t.Fatalf("%q does not stand in the example", tc.old)
+			}
+			_, err := config.Parse("/etc/dbc/bbs.yaml", []byte(text), env)
+			if err == nil {
+				t.Fatalf("no error, want %s", tc.want)
+			}
+			if err.Error() != tc.want {
+				t.Errorf("error\n     %s\nwant %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestRefusesNothingAtAll(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                     "bbs.yaml: want one YAML document, found 0",
+		"# x\n":                                "bbs.yaml: want one YAML document, found 0",
+		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, kinds`,
+		"deployment: services/a/deployments/b": "bbs.yaml:1: dbs: missing, want a list with one database for each version",
+	} {
+		if _, err := config.Parse("bbs.yaml", []byte(text), env); err == nil || err.Error() != want {
+			t.Errorf("Parse(%q)\n     %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bbs.yaml")
+	if _, err := config.Load(path, env); err == nil || !strings.HasPrefix(err.Error(), "load configuration: ") {
+		t.Errorf("missing file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(path, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(filepath.Dir(path), "lenses/packages.yaml"); c.Kinds[0].Lens != want {
+		t.Errorf("lens = %s, want %s", c.Kinds[0].Lens, want)
+	}
+}
+
+func TestLoadReadsTheEnvironment(t *testing.T) {
+	for name, value := range vars {
+		t.Setenv(name, value)
+	}
+	if _, err := config.Parse("bbs.yaml", []byte(whole), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FuzzParse: whatever the text, an answer or one line, and never a password.
+func FuzzParse(f *testing.F) {
+	f.Add(whole)
+	f.Add(strings.ReplaceAll(whole, "{", "["))
+	f.Fuzz(func(t *testing.T, text string) {
+		_, err := config.Parse("bbs.yaml", []byte(text), env)
+		if err != nil && (strings.ContainsAny(err.Error(), "\n\r") || strings.Contains(err.Error(), "s3cret")) {
+			t.Errorf("error %q", err)
+		}
+	})
+}

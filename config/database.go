@@ -1,0 +1,92 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// maxDatabase is the longest database name in bytes: MongoDB's limit on Linux.
+const maxDatabase = 63
+
+// DatabaseName derives a MongoDB database name from a namespace: "dbc_", a readable
+// slug of the namespace, "_", and the first 16 hexadecimal digits of the SHA-256 of
+// the namespace.
+//
+// The digits tell namespaces apart that have the same slug; all letters are lower
+// case, because MongoDB refuses names that differ by case alone. The slug keeps the
+// letters and digits of ASCII, puts one "_" for any run of others, and of a long
+// namespace the end, where the version stands.
+func DatabaseName(namespace string) string {
+	sum := sha256.Sum256([]byte(namespace))
+	tail := "_" + hex.EncodeToString(sum[:8])
+	const head = "dbc_"
+	s := slug(namespace)
+	if most := maxDatabase - len(head) - len(tail); len(s) > most {
+		s = strings.TrimLeft(s[len(s)-most:], "_")
+	}
+	return head + s + tail
+}
+
+func slug(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+			b.WriteByte(c)
+		case c >= 'A' && c <= 'Z':
+			b.WriteByte(c - 'A' + 'a')
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "_"):
+			b.WriteByte('_')
+		}
+	}
+	return strings.TrimRight(b.String(), "_")
+}
+
+// checkDatabase says what is wrong with a database name that the file gives.
+func checkDatabase(name string) error {
+	switch {
+	case len(name) > maxDatabase:
+		return fmt.Errorf("a database name of at most %d bytes", maxDatabase)
+	case strings.ContainsAny(name, "/\\. \"$*<>:|?\x00"):
+		return fmt.Errorf(`a database name without any of /\. "$*<>:|?`)
+	case name == "admin" || name == "local" || name == "config":
+		return fmt.Errorf("a database that is not one of MongoDB's own (admin, local, config)")
+	default:
+		return nil
+	}
+}
+
+// Location names the database without secrets, as the Deployment publishes it: scheme,
+// hosts and database.
+func (d DB) Location() string {
+	scheme, hosts := hostsOf(d.Endpoint.Reveal())
+	return scheme + "://" + strings.Join(hosts, ",") + "/" + d.Database
+}
+
+// hostsOf takes scheme and hosts out of a connection string, hosts in lower case and
+// with their port.
+func hostsOf(uri string) (scheme string, hosts []string) {
+	scheme, rest, ok := strings.Cut(uri, "://")
+	if !ok {
+		return "", nil
+	}
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		rest = rest[:i]
+	}
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		rest = rest[i+1:]
+	}
+	for h := range strings.SplitSeq(rest, ",") {
+		h = strings.ToLower(strings.TrimSpace(h))
+		if h == "" {
+			continue
+		}
+		if scheme == "mongodb" && !strings.Contains(h[strings.LastIndexByte(h, ']')+1:], ":") {
+			h += ":27017"
+		}
+		hosts = append(hosts, h)
+	}
+	return scheme, hosts
+}

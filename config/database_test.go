@@ -1,0 +1,60 @@
+package config_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"dbcontroller/config"
+)
+
+func TestDatabaseNameReadsWell(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"bbs/v1":                              "dbc_bbs_v1_",
+		"envs/Prod--eu/bbs.v1/":               "dbc_envs_prod_eu_bbs_v1_",
+		"ü":                                   "dbc__",
+		"/" + strings.Repeat("x/", 40) + "v2": "dbc_x_x_x_x_x_x_x_x_x_x_x_x_x_x_x_x_x_x_x_x_v2_",
+	} {
+		got := config.DatabaseName(in)
+		if !strings.HasPrefix(got, want) || len(got) != len(want)+16 {
+			t.Errorf("DatabaseName(%q) = %s, want %s and 16 digits", in, got, want)
+		}
+	}
+}
+
+// TestDatabaseNameTellsSimilarNamesApart: what slugs make alike, digits tell apart, and
+// case alone never tells names apart, which MongoDB would refuse.
+func TestDatabaseNameTellsSimilarNamesApart(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("region/", 20)
+	seen := map[string]string{}
+	for _, ns := range []string{
+		"bbs/v1", "bbs/v1/", "/bbs/v1", "bbs//v1", "bbs-v1", "bbs_v1", "bbs.v1", "BBS/v1", "Bbs/V1", "bbs/v11",
+		"bbs/ v1", "bbs/v1 ", "bbs\x00v1", "é", "è", "", "_", "a" + long + "v1", "b" + long + "v1", long + "v1", long + "v2",
+		config.DatabaseName("bbs/v1"),
+	} {
+		name := strings.ToLower(config.DatabaseName(ns))
+		if other, clash := seen[name]; clash {
+			t.Errorf("%q and %q are both %s", ns, other, name)
+		}
+		seen[name] = ns
+	}
+}
+
+func TestDatabaseNameIsValid(t *testing.T) {
+	t.Parallel()
+	valid := regexp.MustCompile(`^dbc_[a-z0-9_]*_[0-9a-f]{16}$`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
+		name := config.DatabaseName(a)
+		if len(name) > 63 || !valid.MatchString(name) {
+			t.Fatalf("DatabaseName(%q) = %s", a, name)
+		}
+		if a != b && name == config.DatabaseName(b) {
+			t.Fatalf("%q and %q are both %s", a, b, name)
+		}
+	})
+}

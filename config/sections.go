@@ -1,0 +1,198 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of numbers. They are wide: what lies outside is a slip of the pen.
+const (
+	maxRingSize = 1024
+	maxWorkers  = 256
+	maxRate     = 10_000_000
+	maxPoolSize = 10_000
+)
+
+var (
+	deploymentName = regexp.MustCompile(`^services/[A-Za-z0-9][A-Za-z0-9._-]*/deployments/[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	versionName    = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+	collectionName = regexp.MustCompile(`^[^$\x00]{1,200}$`)
+)
+
+func (r *reader) config(root node) Config {
+	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "kinds")
+	c := Config{}
+	const form = "services/{service}/deployments/{region}"
+	c.Deployment = r.required(m["deployment"], form)
+	if !deploymentName.MatchString(c.Deployment) {
+		r.fail(m["deployment"], c.Deployment, "want "+form)
+	}
+	c.RingSize = r.number(r.mapping(m["sharding"], "ringSize")["ringSize"], DefaultRingSize, 1, maxRingSize)
+	c.Etcd = r.etcd(m["etcd"])
+	c.DataDir, _ = r.text(m["dataDir"])
+
+	cp := r.mapping(m["copy"], "auto", "maxRate", "workers")
+	c.Copy = Copy{
+		Auto:    r.flag(cp["auto"], true),
+		MaxRate: r.number(cp["maxRate"], 0, 0, maxRate),
+		Workers: r.number(cp["workers"], DefaultCopyWorkers, 1, maxWorkers),
+	}
+	sw := r.mapping(m["switch"], "deadline", "auto")
+	c.Switch = Switch{
+		Deadline: r.duration(sw["deadline"], DefaultSwitchDeadline, time.Second, 10*time.Minute),
+		Auto:     r.flag(sw["auto"], true),
+	}
+	c.Operator = r.listen(m["operator"], DefaultOperatorListen)
+	c.API = r.listen(m["api"], DefaultAPIListen)
+	c.DBs = r.dbs(m["dbs"])
+	c.Kinds = r.kinds(m["kinds"])
+	return c
+}
+
+func (r *reader) etcd(n node) []string {
+	var endpoints []string
+	for _, item := range r.list(r.mapping(n, "endpoints")["endpoints"]) {
+		s := r.required(item, "host:port")
+		_, _, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimPrefix(s, "http://"), "https://"))
+		if err != nil {
+			r.fail(item, s, "want host:port")
+		}
+		endpoints = append(endpoints, s)
+	}
+	return endpoints
+}
+
+func (r *reader) listen(n node, def string) string {
+	at := r.mapping(n, "listen")["listen"]
+	s, present := r.text(at)
+	if !present {
+		return def
+	}
+	if _, _, err := net.SplitHostPort(s); err != nil {
+		r.fail(at, shown(s), "want host:port, such as "+def)
+	}
+	return s
+}
+
+func (r *reader) dbs(n node) []DB {
+	items := r.list(n)
+	if len(items) == 0 {
+		r.fail(n, "", "missing, want a list with one database for each version")
+	}
+	dbs := make([]DB, 0, len(items))
+	for _, item := range items {
+		at, db := r.db(item)
+		for i, other := range dbs {
+			r.checkTwo(items[i], other, at, db)
+		}
+		dbs = append(dbs, db)
+	}
+	return dbs
+}
+
+func (r *reader) db(n node) (map[string]node, DB) {
+	m := r.mapping(n, "namespace", "backend", "apiVersion", "connectionPoolSize", "mongo", "disabled")
+	mongo := r.mapping(m["mongo"], "endpoint", "database")
+	db := DB{
+		Namespace: r.required(m["namespace"], "a name such as envs/prod/bbs/v1"),
+		Version:   r.required(m["apiVersion"], "a version such as v1"),
+		Backend:   "mongo",
+		PoolSize:  r.number(m["connectionPoolSize"], DefaultPoolSize, 1, maxPoolSize),
+		Disabled:  r.flag(m["disabled"], false),
+	}
+	if strings.ContainsFunc(db.Namespace, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
+		r.fail(m["namespace"], db.Namespace, "want a name without blanks and control characters")
+	}
+	if !versionName.MatchString(db.Version) {
+		r.fail(m["apiVersion"], db.Version, "want lower-case letters and digits, such as v1")
+	}
+	if backend := r.required(m["backend"], "mongo"); backend != "mongo" {
+		r.fail(m["backend"], backend, "want mongo")
+	}
+	const form = "mongodb://host:port/?options or mongodb+srv://host/?options"
+	uri := r.required(mongo["endpoint"], form)
+	db.Endpoint = NewSecret(uri)
+	if scheme, hosts := hostsOf(uri); len(hosts) == 0 || scheme != "mongodb" && scheme != "mongodb+srv" {
+		// What a variable holds is not shown: it may be a password and nothing else.
+		if source := raw(mongo["endpoint"].value); strings.Contains(source, "$(") {
+			uri = strings.Trim(source, `"'`)
+		}
+		r.fail(mongo["endpoint"], uri, "want "+form)
+	}
+	db.Database = DatabaseName(db.Namespace)
+	if name, present := r.text(mongo["database"]); present {
+		if err := checkDatabase(name); err != nil || name == "" {
+			r.fail(mongo["database"], shown(name), "want "+wantDatabase(err))
+		}
+		db.Database = name
+	}
+	m["database"] = mongo["database"]
+	return m, db
+}
+
+func wantDatabase(err error) string {
+	if err == nil {
+		return "a database name, or no such key"
+	}
+	return err.Error()
+}
+
+// checkTwo refuses two entries that would meet in one place.
+func (r *reader) checkTwo(first node, a DB, at map[string]node, b DB) {
+	switch {
+	case a.Version == b.Version:
+		r.fail(at["apiVersion"], b.Version, fmt.Sprintf("%s in line %d has it already, want one entry for each version", first.key, first.line))
+	case a.Namespace == b.Namespace:
+		r.fail(at["namespace"], b.Namespace, fmt.Sprintf("%s in line %d has it already, want a namespace for each version", first.key, first.line))
+	case strings.EqualFold(a.Database, b.Database) && shareHost(a, b):
+		where := at["database"]
+		if where.value == nil {
+			where = at["namespace"]
+		}
+		r.fail(where, b.Database, fmt.Sprintf("%s in line %d is the same database on the same endpoint, want a database for each version", first.key, first.line))
+	}
+}
+
+// shareHost takes two endpoints for one cluster when they have a host in common.
+func shareHost(a, b DB) bool {
+	_, as := hostsOf(a.Endpoint.Reveal())
+	_, bs := hostsOf(b.Endpoint.Reveal())
+	return slices.ContainsFunc(as, func(h string) bool { return slices.Contains(bs, h) })
+}
+
+func (r *reader) kinds(n node) []Kind {
+	var kinds []Kind
+	items := r.list(n)
+	for _, item := range items {
+		m := r.mapping(item, "from", "to", "lens", "fence")
+		k := Kind{
+			From:  r.collection(m["from"]),
+			To:    r.collection(m["to"]),
+			Lens:  filepath.FromSlash(r.required(m["lens"], "the path of a lens file")),
+			Fence: r.choice(m["fence"], "view", "validator", "writeBlock"),
+		}
+		for i, other := range kinds {
+			if other.From == k.From {
+				r.fail(m["from"], k.From, fmt.Sprintf("%s in line %d has it already, want each collection once", items[i].key, items[i].line))
+			}
+			if other.To == k.To {
+				r.fail(m["to"], k.To, fmt.Sprintf("%s in line %d has it already, want each collection once", items[i].key, items[i].line))
+			}
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds
+}
+
+func (r *reader) collection(n node) string {
+	s := r.required(n, "a collection name")
+	if !collectionName.MatchString(s) || strings.HasPrefix(s, "system.") {
+		r.fail(n, s, "want a collection name without $ that does not begin with system.")
+	}
+	return s
+}

@@ -1,0 +1,187 @@
+// Package embedetcd hosts a single etcd member inside this process, for a single
+// machine and for tests.
+//
+// Start keeps everything below one directory and writes the address that clients use
+// to the file etcd-endpoint there, so that other processes of the machine Find it. A
+// second Start on the same directory gives the same data and, if it is still free, the
+// same port. Only loopback is listened on unless ClientURL says otherwise, and no peer
+// port is open.
+//
+// It does not replicate, secure or back up anything: whoever needs that runs an etcd
+// cluster. Losing it stops upgrades, not servers.
+package embedetcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+const (
+	// startTimeout bounds Start; a large database takes a while to open.
+	startTimeout = 60 * time.Second
+	// portTries: a free port may be taken between finding it and listening.
+	portTries = 10
+	// history is how long watches can lag behind and how long old revisions take space.
+	history = "15m"
+	// A lone member needs no time to hear of others. The least lease that etcd grants
+	// is one and a half election timeouts, rounded up to a second.
+	tickMillis, electionMillis = 50, 500
+)
+
+// Config says where the server lives.
+type Config struct {
+	Dir string // made if missing
+	// ClientURL is where clients connect, as in http://127.0.0.1:2379. Empty is a port of
+	// loopback: the one of the last start on Dir if it is free, otherwise any.
+	ClientURL string
+	Log       *zap.Logger // nil for none; etcd's own messages go there from error up
+}
+
+// Server is a running etcd member.
+type Server struct {
+	etcd     *embed.Etcd
+	lock     *fileutil.LockedFile
+	endpoint string
+	close    sync.Once
+	closeErr error
+}
+
+// Start starts the server and returns once it serves. It goes on after ctx ends, until
+// Close; ctx bounds the start only.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("start embedded etcd: no directory is configured")
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("start embedded etcd: %w", err)
+	}
+	// etcd waits silently for another owner of its files; we say who is in the way.
+	lock, err := fileutil.TryLockFile(filepath.Join(cfg.Dir, "etcd.lock"), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		if errors.Is(err, fileutil.ErrLocked) {
+			return nil, fmt.Errorf("start embedded etcd: %s is in use by another process", cfg.Dir)
+		}
+		return nil, fmt.Errorf("lock embedded etcd: %w", err)
+	}
+	s, err := start(ctx, cfg)
+	if err != nil {
+		_ = lock.Close() // the first error is the one that matters
+		return nil, fmt.Errorf("start embedded etcd in %s: %w", cfg.Dir, err)
+	}
+	s.lock = lock
+	return s, nil
+}
+
+func start(ctx context.Context, cfg Config) (*Server, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if cfg.ClientURL != "" {
+		return serve(ctx, cfg, cfg.ClientURL)
+	}
+	if before, err := Find(cfg.Dir); err == nil {
+		s, err := serve(ctx, cfg, before[0])
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return s, err
+		}
+	}
+	for try := 1; ; try++ {
+		address, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		s, err := serve(ctx, cfg, "http://"+address)
+		if !errors.Is(err, syscall.EADDRINUSE) || try == portTries {
+			return s, err
+		}
+	}
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// serve starts one member at one address.
+func serve(ctx context.Context, cfg Config, endpoint string) (*Server, error) {
+	at, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("client URL: %w", err)
+	}
+	ec := embed.NewConfig()
+	ec.Name = "embedded"
+	ec.Dir = filepath.Join(cfg.Dir, "etcd")
+	ec.ListenClientUrls = []url.URL{*at}
+	ec.AdvertiseClientUrls = []url.URL{*at}
+	ec.ListenPeerUrls = nil // a name for the member is needed, a port is not
+	ec.InitialCluster = ec.InitialClusterFromName(ec.Name)
+	ec.TickMs, ec.ElectionMs = tickMillis, electionMillis
+	ec.AutoCompactionMode = embed.CompactorModePeriodic
+	ec.AutoCompactionRetention = history
+	ec.EnableGRPCGateway = false
+	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(
+		cfg.Log.Named("etcd").WithOptions(zap.IncreaseLevel(zap.ErrorLevel)))
+	etcd, err := embed.StartEtcd(ec)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-etcd.Server.ReadyNotify():
+	case <-etcd.Server.StopNotify():
+		err = errors.New("the server stopped while it started")
+	case err = <-etcd.Err():
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = publish(cfg.Dir, endpoint)
+	}
+	if err != nil {
+		shut(etcd)
+		return nil, err
+	}
+	return &Server{etcd: etcd, endpoint: endpoint}, nil
+}
+
+// shut closes etcd, which needs its Err channel read.
+func shut(etcd *embed.Etcd) {
+	etcd.Close()
+	<-etcd.Server.StopNotify()
+}
+
+// Endpoints returns what clients connect to.
+func (s *Server) Endpoints() []string { return []string{s.endpoint} }
+
+// Err delivers an error when the server stops by itself.
+func (s *Server) Err() <-chan error { return s.etcd.Err() }
+
+// Close stops the server and returns when its files are free. The endpoint file stays,
+// for the port of the next start.
+func (s *Server) Close() error {
+	s.close.Do(func() {
+		shut(s.etcd)
+		s.closeErr = s.lock.Close()
+	})
+	if s.closeErr != nil {
+		return fmt.Errorf("unlock embedded etcd: %w", s.closeErr)
+	}
+	return nil
+}

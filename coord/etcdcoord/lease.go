@@ -1,0 +1,87 @@
+package etcdcoord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"dbcontroller/coord"
+)
+
+type lease struct {
+	store *Store
+	id    clientv3.LeaseID
+	done  chan struct{}
+	stop  context.CancelFunc // ends the renewal
+}
+
+var _ coord.Lease = (*lease)(nil)
+
+// Grant implements coord.Store. etcd counts whole seconds and may raise a short ttl
+// to its own minimum of one and a half election timeouts.
+func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, error) {
+	seconds := max(int64((ttl+time.Second-1)/time.Second), 1)
+	granted := time.Now() // what we trust begins before the server's own count does
+	resp, err := s.client.Grant(ctx, seconds)
+	if err != nil {
+		return nil, fmt.Errorf("grant lease: %w", err)
+	}
+	keep, stop := context.WithCancel(s.client.Ctx())
+	renewals, err := s.client.KeepAlive(keep, resp.ID)
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("keep lease alive: %w", err)
+	}
+	l := &lease{store: s, id: resp.ID, done: make(chan struct{}), stop: stop}
+	s.leases.Add(1)
+	go func() {
+		defer s.leases.Done()
+		l.follow(keep, renewals, granted, time.Duration(resp.TTL)*time.Second)
+	}()
+	return l, nil
+}
+
+// follow closes done when the lease has run out by our own clock, the server says so,
+// or renewal has ended. It stops the renewal then: a lease that its holder has given
+// up must not live on.
+func (l *lease) follow(ctx context.Context, renewals <-chan *clientv3.LeaseKeepAliveResponse, from time.Time, ttl time.Duration) {
+	defer close(l.done)
+	defer l.stop()
+	expiry := from.Add(ttl)
+	timer := time.NewTimer(time.Until(expiry))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case _, ok := <-renewals:
+			// A renewal that lay here while this process stood still proves nothing any more.
+			if !ok || !time.Now().Before(expiry) {
+				return
+			}
+			expiry = time.Now().Add(ttl)
+			timer.Reset(ttl)
+		}
+	}
+}
+
+func (l *lease) ID() coord.LeaseID     { return coord.LeaseID(l.id) }
+func (l *lease) Done() <-chan struct{} { return l.done }
+
+// Close implements coord.Lease. Should the revocation not get through, the lease runs
+// out by itself, for it is renewed no more.
+func (l *lease) Close(ctx context.Context) error {
+	l.stop()
+	<-l.done
+	_, err := l.store.client.Revoke(ctx, l.id)
+	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return fmt.Errorf("revoke lease: %w", err)
+	}
+	return nil
+}

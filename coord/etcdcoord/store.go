@@ -1,0 +1,182 @@
+// Package etcdcoord is coord.Store on an etcd cluster.
+//
+// Guarantees: those of package coord. Reads are linearizable and are tried again by the
+// client while members come and go. A Commit is sent at most once: where its outcome
+// cannot be known (the connection broke, ctx ended, the cluster lost its leader with
+// the request in flight) it is coord.ErrUnknown, never a second attempt, for a second
+// attempt of a transaction that had gone through would look like a conflict. Watches
+// and leases survive lost connections and changes of leader; a watch opens again after
+// the last revision that it delivered.
+//
+// No call has a time limit of its own: with etcd away, each waits for its ctx.
+//
+// It does not know what keys mean, does not compact (etcd's auto compaction does), and
+// does not host an etcd; see embedetcd.
+package etcdcoord
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"dbcontroller/coord"
+)
+
+// defaultDialTimeout is how long Open waits for an answer of the cluster.
+const defaultDialTimeout = 5 * time.Second
+
+// Connections that are silent for keepAliveTime are probed, and given up after
+// keepAliveTimeout more: calls to a member that vanished without a word do not hang.
+// The server's minimum between probes is 5 s.
+const (
+	keepAliveTime    = 10 * time.Second
+	keepAliveTimeout = 3 * time.Second
+)
+
+// Config says which etcd, and where in it.
+type Config struct {
+	Endpoints []string // URLs or host:port; at least one
+	Prefix    string   // put before every key; may be empty
+	// DialTimeout bounds Open. Zero is 5 s.
+	DialTimeout time.Duration
+	// Username and Password are for etcd's own authentication; empty for none.
+	Username, Password string
+	TLS                *tls.Config // nil for plain connections
+	Log                *zap.Logger // nil for none
+}
+
+// Store is a connection to etcd. It is safe for concurrent use.
+type Store struct {
+	client *clientv3.Client
+	prefix string
+	log    *zap.Logger
+	leases sync.WaitGroup // their goroutines
+}
+
+var _ coord.Store = (*Store)(nil)
+
+// Open connects and waits until the cluster answers a linearizable read, so that a
+// wrong address, a wrong password or a cluster without quorum shows at once.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if len(cfg.Endpoints) == 0 {
+		return nil, errors.New("open etcd: no endpoints are configured")
+	}
+	if cfg.DialTimeout <= 0 {
+		cfg.DialTimeout = defaultDialTimeout
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	// The client's life must not end with ctx, but ctx may cut short its making, which
+	// asks for a token where there is a password.
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            cfg.Endpoints,
+		Context:              base,
+		DialTimeout:          cfg.DialTimeout,
+		DialKeepAliveTime:    keepAliveTime,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		TLS:                  cfg.TLS,
+		Username:             cfg.Username,
+		Password:             cfg.Password,
+		DialOptions:          []grpc.DialOption{grpc.WithChainUnaryInterceptor(sendOnce)},
+		// The client warns of each retry that it makes by itself; what it gives up on
+		// comes back as an error.
+		Logger: cfg.Log.Named("etcd").WithOptions(zap.IncreaseLevel(zap.ErrorLevel)),
+	})
+	if err != nil {
+		stop()
+		cancel()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, unreachable(cfg, err)
+	}
+	if !stop() {
+		cancel()
+		_ = client.Close() // nothing was done with it
+		return nil, unreachable(cfg, ctx.Err())
+	}
+	s := &Store{client: client, prefix: cfg.Prefix, log: cfg.Log}
+	first, done := context.WithTimeout(ctx, cfg.DialTimeout)
+	defer done()
+	if err := s.ping(first); err != nil {
+		_ = s.Close() // the error of the ping is the one that matters
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, unreachable(cfg, err)
+	}
+	return s, nil
+}
+
+// unreachable says where, and why as far as gRPC tells, without its layers of wrapping.
+func unreachable(cfg Config, err error) error {
+	at := strings.Join(cfg.Endpoints, ", ")
+	if errors.Is(err, context.Canceled) || refused(err) {
+		return fmt.Errorf("open etcd at %s: %w", at, err)
+	}
+	reason := status.Convert(err).Message()
+	if i := strings.LastIndex(reason, `desc = "`); i >= 0 {
+		reason = strings.TrimSuffix(reason[i+len(`desc = "`):], `"`)
+	}
+	return fmt.Errorf("open etcd at %s: no answer within %s: %s", at, cfg.DialTimeout, reason)
+}
+
+// Close ends the connection, watches and the renewal of leases. It does not revoke
+// leases: those that shall end at once are closed before.
+func (s *Store) Close() error {
+	err := s.client.Close()
+	s.leases.Wait()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close etcd client: %w", err)
+	}
+	return nil
+}
+
+// Get implements coord.Store.
+func (s *Store) Get(ctx context.Context, key string) (coord.KV, error) {
+	resp, err := s.client.Get(ctx, s.prefix+key)
+	if err != nil {
+		return coord.KV{}, fmt.Errorf("get %s: %w", key, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return coord.KV{}, fmt.Errorf("get %s: %w", key, coord.ErrNotFound)
+	}
+	return s.kv(resp.Kvs[0]), nil
+}
+
+// List implements coord.Store.
+func (s *Store) List(ctx context.Context, prefix string) ([]coord.KV, int64, error) {
+	resp, err := s.client.Get(ctx, s.prefix+prefix, clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
+	if err != nil {
+		return nil, 0, fmt.Errorf("list %s: %w", prefix, err)
+	}
+	kvs := make([]coord.KV, len(resp.Kvs))
+	for i, kv := range resp.Kvs {
+		kvs[i] = s.kv(kv)
+	}
+	return kvs, resp.Header.Revision, nil
+}
+
+func (s *Store) kv(kv *mvccpb.KeyValue) coord.KV {
+	return coord.KV{
+		Key:    strings.TrimPrefix(string(kv.Key), s.prefix),
+		Value:  kv.Value,
+		Create: kv.CreateRevision,
+		Mod:    kv.ModRevision,
+		Lease:  coord.LeaseID(kv.Lease),
+	}
+}

@@ -1,0 +1,223 @@
+package deployment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"dbcontroller/coord"
+	"dbcontroller/syncer"
+)
+
+var (
+	_ syncer.Deployments = (*Store)(nil)
+	_ syncer.Journal     = (*Store)(nil)
+)
+
+// CreatePlan implements syncer.Journal.
+func (s *Store) CreatePlan(ctx context.Context, dir syncer.DirectionKey, p syncer.Plan) (syncer.Plan, error) {
+	value, err := json.Marshal(p)
+	if err != nil {
+		return syncer.Plan{}, fmt.Errorf("create plan: %w", err)
+	}
+	wait := newBackOff()
+	for {
+		stands, found, err := s.LoadPlan(ctx, dir)
+		if err != nil || found {
+			return stands, err
+		}
+		_, err = s.coord.Commit(ctx,
+			[]coord.Condition{{Key: s.planKey(dir)}}, []coord.Op{{Key: s.planKey(dir), Value: value}})
+		switch {
+		case err == nil:
+			return p, nil
+		case !again(err):
+			return syncer.Plan{}, fmt.Errorf("create plan: %w", err)
+		}
+		if err := pause(ctx, wait); err != nil {
+			return syncer.Plan{}, fmt.Errorf("create plan: %w", err)
+		}
+	}
+}
+
+// LoadPlan implements syncer.Journal.
+func (s *Store) LoadPlan(ctx context.Context, dir syncer.DirectionKey) (p syncer.Plan, found bool, err error) {
+	found, err = s.load(ctx, s.planKey(dir), &p)
+	if err != nil {
+		return syncer.Plan{}, false, fmt.Errorf("load plan: %w", err)
+	}
+	return p, found, nil
+}
+
+// LoadCheckpoint implements syncer.Journal.
+func (s *Store) LoadCheckpoint(ctx context.Context, dir syncer.DirectionKey, shard int) (c syncer.Checkpoint, found bool, err error) {
+	found, err = s.load(ctx, s.checkpointKey(dir, shard), &c)
+	if err != nil {
+		return syncer.Checkpoint{}, false, fmt.Errorf("load checkpoint of shard %d: %w", shard, err)
+	}
+	return c, found, nil
+}
+
+// load reads a key into v. Only an absent key is "not found": an error that was taken
+// for it would have a copy begin again.
+func (s *Store) load(ctx context.Context, key string, v any) (found bool, err error) {
+	kv, err := s.coord.Get(ctx, key)
+	if errors.Is(err, coord.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := json.Unmarshal(kv.Value, v); err != nil {
+		return false, fmt.Errorf("%w: %s: %w", ErrCorrupt, key, err)
+	}
+	return true, nil
+}
+
+// checkpointBytes bounds a commit of checkpoints: etcd refuses requests of 1.5 MiB.
+const checkpointBytes = coord.MaxBytes / 2
+
+// SaveCheckpoints implements syncer.Journal. What does not fit into one commit is saved
+// in several, each whole; the locks of shards are then only compared where their own
+// checkpoints are. A failed one leaves those before it saved, which is harmless: every
+// checkpoint stands for itself.
+func (s *Store) SaveCheckpoints(ctx context.Context, dir syncer.DirectionKey, cs map[int]syncer.Checkpoint, conditions ...coord.Condition) error {
+	locks, others := s.splitConditions(cs, conditions)
+	var ops []coord.Op
+	conds := slices.Clone(others)
+	size := 0
+	flush := func() error {
+		if len(ops) == 0 {
+			return nil
+		}
+		err := s.commitOwned(ctx, conds, ops)
+		conds, ops, size = slices.Clone(others), nil, 0
+		return err
+	}
+	for _, shard := range slices.Sorted(maps.Keys(cs)) {
+		value, err := json.Marshal(cs[shard])
+		if err != nil {
+			return fmt.Errorf("save checkpoint of shard %d: %w", shard, err)
+		}
+		lock := locks[shard]
+		if len(conds)+len(ops)+len(lock)+1 > coord.MaxOps || size+len(value) > checkpointBytes {
+			if err := flush(); err != nil {
+				return fmt.Errorf("save checkpoints: %w", err)
+			}
+		}
+		conds = append(conds, lock...)
+		ops = append(ops, coord.Op{Key: s.checkpointKey(dir, shard), Value: value})
+		size += len(value)
+	}
+	if err := flush(); err != nil {
+		return fmt.Errorf("save checkpoints: %w", err)
+	}
+	return nil
+}
+
+// splitConditions sorts out the locks of the shards that are saved. Every other
+// condition goes with each commit.
+func (s *Store) splitConditions(cs map[int]syncer.Checkpoint, conditions []coord.Condition) (locks map[int][]coord.Condition, others []coord.Condition) {
+	byKey := make(map[string]int, len(cs))
+	for shard := range cs {
+		byKey[s.key("shards", shardKey(shard))] = shard
+	}
+	locks = map[int][]coord.Condition{}
+	for _, c := range conditions {
+		if shard, ok := byKey[c.Key]; ok {
+			locks[shard] = append(locks[shard], c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	return locks, others
+}
+
+// commitOwned commits what may be repeated as it is, as long as the conditions hold.
+func (s *Store) commitOwned(ctx context.Context, conditions []coord.Condition, ops []coord.Op) error {
+	wait := newBackOff()
+	for {
+		_, err := s.coord.Commit(ctx, conditions, ops)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, coord.ErrConflict):
+			return ErrOwnership
+		case !errors.Is(err, coord.ErrUnknown):
+			return err
+		}
+		if perr := pause(ctx, wait); perr != nil {
+			return err
+		}
+	}
+}
+
+// PublishProgress implements syncer.Journal.
+func (s *Store) PublishProgress(ctx context.Context, owner string, ps []syncer.Progress, lease coord.LeaseID) error {
+	value, err := json.Marshal(ps)
+	if err != nil {
+		return fmt.Errorf("publish progress: %w", err)
+	}
+	if _, err := s.coord.Commit(ctx, nil, []coord.Op{{Key: s.progressKey(owner), Value: value, Lease: lease}}); err != nil {
+		return fmt.Errorf("publish progress: %w", err)
+	}
+	return nil
+}
+
+// Progress returns what the owners of shards last published, by shard.
+func (s *Store) Progress(ctx context.Context) ([]syncer.Progress, error) {
+	kvs, _, err := s.coord.List(ctx, s.key("progress", ""))
+	if err != nil {
+		return nil, fmt.Errorf("progress: %w", err)
+	}
+	return decodeProgress(kvs)
+}
+
+// decodeProgress keeps, of a shard that several claim, what was published last: the
+// earlier owner has lost it and not said so yet.
+func decodeProgress(kvs []coord.KV) ([]syncer.Progress, error) {
+	kvs = slices.SortedFunc(slices.Values(kvs), func(a, b coord.KV) int { return int(a.Mod - b.Mod) })
+	byShard := map[int]syncer.Progress{}
+	for _, kv := range kvs {
+		var ps []syncer.Progress
+		if err := json.Unmarshal(kv.Value, &ps); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
+		}
+		for _, p := range ps {
+			byShard[p.Shard] = p
+		}
+	}
+	ps := make([]syncer.Progress, 0, len(byShard))
+	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
+		ps = append(ps, byShard[shard])
+	}
+	return ps, nil
+}
+
+// Forget removes what is kept for a direction that is over: plan, checkpoints, parked
+// groups. It may be called again after an error.
+func (s *Store) Forget(ctx context.Context, dir syncer.DirectionKey) error {
+	keys := []string{s.planKey(dir)}
+	for _, prefix := range []string{s.checkpointKey(dir, 0)[:len(s.checkpointKey(dir, 0))-len(shardKey(0))], s.parkedPrefix(dir)} {
+		kvs, _, err := s.coord.List(ctx, prefix)
+		if err != nil {
+			return fmt.Errorf("forget %s: %w", dir, err)
+		}
+		for _, kv := range kvs {
+			keys = append(keys, kv.Key)
+		}
+	}
+	for chunk := range slices.Chunk(keys, coord.MaxOps) {
+		ops := make([]coord.Op, 0, len(chunk))
+		for _, key := range chunk {
+			ops = append(ops, coord.Op{Key: key, Delete: true})
+		}
+		if err := s.commitOwned(ctx, nil, ops); err != nil {
+			return fmt.Errorf("forget %s: %w", dir, err)
+		}
+	}
+	return nil
+}

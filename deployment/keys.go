@@ -1,0 +1,76 @@
+package deployment
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"dbcontroller/syncer"
+	"dbcontroller/upgradestate"
+)
+
+func indexKey(prefix, name string) string { return prefix + "/index/" + name }
+
+func (s *Store) key(parts ...string) string {
+	return s.cfg.Prefix + "/" + s.name + "/" + strings.Join(parts, "/")
+}
+
+func (s *Store) recordKey() string { return s.key("record") }
+
+// DriverKey is the lock of the one process that drives a switch.
+func (s *Store) DriverKey() string { return s.key("driver") }
+
+// Root is the prefix of all keys of this deployment, for package shards.
+func (s *Store) Root() string { return strings.TrimSuffix(s.key(""), "/") }
+
+func (s *Store) serverKey(id string) string { return s.key("servers", url.PathEscape(id)) }
+
+func (s *Store) progressKey(owner string) string { return s.key("progress", url.PathEscape(owner)) }
+
+// A direction holds versions and a hash, none of which should need escaping; should one
+// hold a slash after all, it must not become another's prefix.
+func (s *Store) planKey(dir syncer.DirectionKey) string {
+	return s.key("plans", url.PathEscape(string(dir)))
+}
+
+func (s *Store) checkpointKey(dir syncer.DirectionKey, shard int) string {
+	return s.key("checkpoints", url.PathEscape(string(dir)), shardKey(shard))
+}
+
+func (s *Store) parkedPrefix(dir syncer.DirectionKey) string {
+	return s.key("parked", url.PathEscape(string(dir)), "")
+}
+
+func (s *Store) parkedShardPrefix(dir syncer.DirectionKey, shard int) string {
+	return s.parkedPrefix(dir) + shardKey(shard) + "/"
+}
+
+func shardKey(shard int) string { return fmt.Sprintf("%05d", shard) }
+
+// parkedHash names a group in a key: groups may be long, and hold anything.
+func parkedHash(spec int, group string) string {
+	sum := sha256.Sum256([]byte(strconv.Itoa(spec) + "/" + group))
+	return hex.EncodeToString(sum[:16])
+}
+
+// directionKey is syncer.Key for a direction of which only the hash is known.
+func directionKey(epoch uint64, from, to, hash string) syncer.DirectionKey {
+	return syncer.DirectionKey(fmt.Sprintf("%d-%s-%s-%s", epoch, from, to, hash))
+}
+
+// directions are those that the record says are being copied now.
+func directions(d upgradestate.Deployment) []syncer.DirectionKey {
+	if u := d.Upgrade; u != nil {
+		return []syncer.DirectionKey{directionKey(d.Epoch, d.CurrentVersion, u.TargetVersion, u.TransformHash)}
+	}
+	var dirs []syncer.DirectionKey
+	for _, a := range d.Available {
+		if a.TargetVersion != d.CurrentVersion {
+			dirs = append(dirs, directionKey(d.Epoch, d.CurrentVersion, a.TargetVersion, a.TransformHash))
+		}
+	}
+	return dirs
+}

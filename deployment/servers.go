@@ -1,0 +1,164 @@
+package deployment
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/coord"
+	"dbcontroller/switchover"
+	"dbcontroller/upgradestate"
+)
+
+// ErrNotRegistered: no server or client of this id is registered (any more). Register.
+var ErrNotRegistered = errors.New("not registered")
+
+// Register publishes what a server says of itself, under its lease; again at each
+// change. coord.ErrLeaseLost: take a new lease.
+func (s *Store) Register(ctx context.Context, lease coord.Lease, state upgradestate.ServerState) error {
+	if state.ID == "" {
+		return fmt.Errorf("register server: %w", &InvalidError{"server id", "", "a name that is unique among servers"})
+	}
+	value, err := json.Marshal(state)
+	if err != nil {
+		return fmt.Errorf("register server %s: %w", state.ID, err)
+	}
+	if err := s.put(ctx, s.serverKey(state.ID), lease.ID(), func([]byte) ([]byte, error) { return value, nil }); err != nil {
+		return fmt.Errorf("register server %s: %w", state.ID, err)
+	}
+	return nil
+}
+
+// updateServer changes what a registered server says, and keeps its lease. With a lease
+// of another process it is how one controller speaks for a client of another one.
+func (s *Store) updateServer(ctx context.Context, id string, lease coord.LeaseID, change func(*upgradestate.ServerState)) error {
+	return s.put(ctx, s.serverKey(id), lease, func(old []byte) ([]byte, error) {
+		if old == nil {
+			return nil, fmt.Errorf("%s: %w", id, ErrNotRegistered)
+		}
+		var state upgradestate.ServerState
+		if err := json.Unmarshal(old, &state); err != nil {
+			return nil, fmt.Errorf("%w: server %s: %w", ErrCorrupt, id, err)
+		}
+		change(&state)
+		return json.Marshal(state)
+	})
+}
+
+// Servers lists the servers and clients that are registered now, by id.
+func (s *Store) Servers(ctx context.Context) ([]upgradestate.ServerState, error) {
+	kvs, _, err := s.coord.List(ctx, s.key("servers", ""))
+	if err != nil {
+		return nil, fmt.Errorf("list servers: %w", err)
+	}
+	return decodeServers(kvs)
+}
+
+func decodeServers(kvs []coord.KV) ([]upgradestate.ServerState, error) {
+	servers := make([]upgradestate.ServerState, 0, len(kvs))
+	for _, kv := range kvs {
+		var state upgradestate.ServerState
+		if err := json.Unmarshal(kv.Value, &state); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
+		}
+		servers = append(servers, state)
+	}
+	slices.SortFunc(servers, func(a, b upgradestate.ServerState) int { return cmp.Compare(a.ID, b.ID) })
+	return servers, nil
+}
+
+// WatchServers delivers the registered servers, first as they are and then as they
+// change, as Watch does with the record.
+func (s *Store) WatchServers(ctx context.Context) <-chan []upgradestate.ServerState {
+	return conflate(ctx, func(emit func([]upgradestate.ServerState)) {
+		s.follow(ctx, s.key("servers", ""), func(kvs map[string]coord.KV) {
+			servers, err := decodeServers(values(kvs))
+			if err != nil {
+				s.cfg.Log.Error("servers cannot be read", zap.String("deployment", s.name), zap.Error(err))
+				return
+			}
+			emit(servers)
+		})
+	})
+}
+
+// Acks counts the registered servers and those of them that hold writes for an attempt.
+func (s *Store) Acks(ctx context.Context, id string, attempt uint64) (acked, total int, err error) {
+	servers, err := s.Servers(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	return countAcks(servers, id, attempt), len(servers), nil
+}
+
+func countAcks(servers []upgradestate.ServerState, id string, attempt uint64) (acked int) {
+	for _, state := range servers {
+		if state.AckID == id && state.AckAttempt == attempt {
+			acked++
+		}
+	}
+	return acked
+}
+
+// Held blocks until every registered server holds writes for an attempt, or ctx ends.
+func (s *Store) Held(ctx context.Context, id string, attempt uint64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for servers := range s.WatchServers(ctx) {
+		if countAcks(servers, id, attempt) == len(servers) {
+			return nil
+		}
+	}
+	return fmt.Errorf("wait for servers to hold: %w", ctx.Err())
+}
+
+// Controllers lists the ids of the controllers that are alive now.
+func (s *Store) Controllers(ctx context.Context) ([]string, error) {
+	kvs, _, err := s.coord.List(ctx, s.key("controllers", ""))
+	if err != nil {
+		return nil, fmt.Errorf("list controllers: %w", err)
+	}
+	return s.controllerIDs(kvs), nil
+}
+
+func (s *Store) controllerIDs(kvs []coord.KV) []string {
+	ids := make([]string, 0, len(kvs))
+	for _, kv := range kvs {
+		ids = append(ids, kv.Key[len(s.key("controllers", "")):])
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func values(kvs map[string]coord.KV) []coord.KV {
+	list := make([]coord.KV, 0, len(kvs))
+	for _, kv := range kvs {
+		list = append(list, kv)
+	}
+	return list
+}
+
+// ForDriver is the Store as package switchover wants it.
+type ForDriver struct{ *Store }
+
+var _ switchover.Deployments = ForDriver{}
+
+// Parked counts what is parked and not waived in the directions that are copied now.
+func (d ForDriver) Parked(ctx context.Context) (int, error) {
+	list, err := d.ParkedNow(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, p := range list {
+		if !p.Waived {
+			n++
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,200 @@
+package deployment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.uber.org/zap"
+
+	"dbcontroller/coord"
+	"dbcontroller/upgradestate"
+)
+
+// DefaultPrefix is where everything is kept unless Config says otherwise. Its last part
+// is the version of the key layout.
+const DefaultPrefix = "/dbcontroller/1"
+
+var (
+	// ErrNotFound: there is no such deployment. Create it.
+	ErrNotFound = fmt.Errorf("deployment does not exist: %w", coord.ErrNotFound)
+	// ErrOwnership: a condition that the caller gave does not hold (any more), such as
+	// the lock of a shard. Nothing was written. Look at what is owned and decide again.
+	ErrOwnership = fmt.Errorf("ownership is lost: %w", coord.ErrConflict)
+	// ErrFormat: the record was written by a newer binary. Use that one.
+	ErrFormat = errors.New("record has a newer format")
+	// ErrCorrupt: what is stored cannot be read, or must not be acted on. A person must look.
+	ErrCorrupt = errors.New("stored value is corrupt")
+)
+
+// Config configures a Store. The zero value is fine.
+type Config struct {
+	Prefix string      // DefaultPrefix
+	Log    *zap.Logger // for what nobody returns: a watch that had to begin again; none
+}
+
+func (c Config) withDefaults() Config {
+	if c.Prefix == "" {
+		c.Prefix = DefaultPrefix
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+// Store is one deployment in the coordination store. Its methods may be called
+// concurrently.
+type Store struct {
+	coord coord.Store
+	name  string
+	cfg   Config
+
+	parkedMu sync.Mutex
+	parked   map[string]*parkedShard // by key prefix of the shard's parked groups
+}
+
+// New returns the deployment of a name, which need not exist yet.
+func New(c coord.Store, name string, cfg Config) *Store {
+	return &Store{coord: c, name: name, cfg: cfg.withDefaults(), parked: map[string]*parkedShard{}}
+}
+
+// Name is the deployment's name.
+func (s *Store) Name() string { return s.name }
+
+var validName = regexp.MustCompile(`^services/[A-Za-z0-9][A-Za-z0-9._-]*/deployments/[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// InvalidError says that an argument is none, and what is allowed.
+type InvalidError struct{ Field, Value, Want string }
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("%s %q: want %s", e.Field, e.Value, e.Want)
+}
+
+func checkName(name string) error {
+	if !validName.MatchString(name) {
+		return &InvalidError{"name", name, "services/{service}/deployments/{region}"}
+	}
+	return nil
+}
+
+// Create creates the deployment unless there is one, and returns the one that stands.
+func (s *Store) Create(ctx context.Context, version string, ringSize int) (upgradestate.Deployment, error) {
+	if err := checkName(s.name); err != nil {
+		return upgradestate.Deployment{}, err
+	}
+	d := upgradestate.New(s.name, version, ringSize)
+	if err := upgradestate.Validate(d); err != nil {
+		return upgradestate.Deployment{}, fmt.Errorf("create %s: %w", s.name, &upgradestate.RefusedError{Reason: err.Error()})
+	}
+	value, err := json.Marshal(d)
+	if err != nil {
+		return upgradestate.Deployment{}, fmt.Errorf("create %s: %w", s.name, err)
+	}
+	wait := newBackOff()
+	for {
+		stands, err := s.Get(ctx)
+		if !errors.Is(err, ErrNotFound) {
+			return stands, err
+		}
+		_, err = s.coord.Commit(ctx,
+			[]coord.Condition{{Key: s.recordKey()}},
+			[]coord.Op{{Key: s.recordKey(), Value: value}, {Key: indexKey(s.cfg.Prefix, s.name)}})
+		if err != nil && !again(err) {
+			return upgradestate.Deployment{}, fmt.Errorf("create %s: %w", s.name, err)
+		}
+		if err != nil {
+			if err := pause(ctx, wait); err != nil {
+				return upgradestate.Deployment{}, fmt.Errorf("create %s: %w", s.name, err)
+			}
+		}
+	}
+}
+
+// Get reads the record, linearizably. ErrNotFound, ErrFormat, ErrCorrupt.
+func (s *Store) Get(ctx context.Context) (upgradestate.Deployment, error) {
+	kv, err := s.coord.Get(ctx, s.recordKey())
+	if errors.Is(err, coord.ErrNotFound) {
+		return upgradestate.Deployment{}, fmt.Errorf("%s: %w", s.name, ErrNotFound)
+	}
+	if err != nil {
+		return upgradestate.Deployment{}, fmt.Errorf("get %s: %w", s.name, err)
+	}
+	d, err := decodeRecord(kv)
+	if err != nil {
+		return upgradestate.Deployment{}, fmt.Errorf("get %s: %w", s.name, err)
+	}
+	return d, nil
+}
+
+func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {
+	// The format is looked at first: a newer one may not even decode.
+	var head struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(kv.Value, &head); err != nil {
+		return upgradestate.Deployment{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if head.Format > upgradestate.Format {
+		return upgradestate.Deployment{}, fmt.Errorf("%w: %d, this binary knows %d", ErrFormat, head.Format, upgradestate.Format)
+	}
+	var d upgradestate.Deployment
+	if err := json.Unmarshal(kv.Value, &d); err != nil {
+		return upgradestate.Deployment{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if err := upgradestate.Validate(d); err != nil {
+		return upgradestate.Deployment{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	d.Revision = kv.Mod
+	return d, nil
+}
+
+// List returns all deployments below a prefix by name.
+func List(ctx context.Context, c coord.Store, cfg Config) ([]upgradestate.Deployment, error) {
+	cfg = cfg.withDefaults()
+	kvs, _, err := c.List(ctx, indexKey(cfg.Prefix, ""))
+	if err != nil {
+		return nil, fmt.Errorf("list deployments: %w", err)
+	}
+	ds := make([]upgradestate.Deployment, 0, len(kvs))
+	for _, kv := range kvs {
+		d, err := New(c, kv.Key[len(indexKey(cfg.Prefix, "")):], cfg).Get(ctx)
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case err != nil:
+			return nil, fmt.Errorf("list deployments: %w", err)
+		default:
+			ds = append(ds, d)
+		}
+	}
+	return ds, nil
+}
+
+// newBackOff is for loops of compare-and-swap: short, jittered, and bounded by the
+// caller's ctx alone.
+func newBackOff() backoff.BackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(2*time.Millisecond), backoff.WithMultiplier(2),
+		backoff.WithMaxInterval(250*time.Millisecond), backoff.WithMaxElapsedTime(0))
+}
+
+func pause(ctx context.Context, b backoff.BackOff) error {
+	t := time.NewTimer(b.NextBackOff())
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// again reports an outcome after which to read and to decide again.
+func again(err error) bool {
+	return errors.Is(err, coord.ErrConflict) || errors.Is(err, coord.ErrUnknown)
+}

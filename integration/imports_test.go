@@ -1,0 +1,205 @@
+package integration_test
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const module = "dbcontroller"
+
+// layers are the top-level folders from the bottom up. A package imports only
+// folders of lower layers, and its own.
+var layers = [][]string{
+	{"gen", "record", "coord", "upgradestate", "config"},
+	{"shards", "transform"},
+	{"syncer", "switchover", "verify", "vrunner"},
+	{"web", "deployment", "sample"},
+	{"cmd"},
+}
+
+// wired are the packages that only cmd and tests may name: everybody else works
+// with the interfaces, so that a backend or a configuration can be exchanged.
+var wired = []string{
+	"config",
+	"coord/etcdcoord",
+	"record/etcdstore", "record/faultstore", "record/memstore", "record/mongostore",
+}
+
+// testFolders hold what tests need; cmd may use it for its demo and benchmark.
+var testFolders = []string{"integration", "scripts"}
+
+// importer is one Go package with what its non-test files import of ours,
+// relative to the module.
+type importer struct {
+	path    string
+	imports []string
+}
+
+func TestImportsRunDownward(t *testing.T) {
+	t.Parallel()
+	all, err := importers("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A walk that finds nothing would pass; so many packages have long existed.
+	if len(all) < 5 {
+		t.Fatalf("found %d packages below the module root, want the whole module", len(all))
+	}
+	for _, v := range violations(all) {
+		t.Error(v)
+	}
+}
+
+// TestViolationsAreSeen is the check of the check.
+func TestViolationsAreSeen(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		made importer
+		want []string
+	}{
+		{"down is allowed", importer{"syncer", []string{"record", "coord", "transform"}}, nil},
+		{"own folder is allowed", importer{"record/recordtest", []string{"record"}}, nil},
+		{"cmd wires", importer{"cmd/dbcontroller", []string{"config", "record/mongostore", "coord/etcdcoord", "integration/localmongo"}}, nil},
+		{"up", importer{"record", []string{"syncer"}},
+			[]string{"record imports syncer, which is not below it"}},
+		{"up from a sub-package", importer{"transform/lens", []string{"deployment/deploymentpb"}},
+			[]string{"transform/lens imports deployment/deploymentpb, which is not below it"}},
+		{"sideways", importer{"record", []string{"coord"}},
+			[]string{"record imports coord, which is not below it"}},
+		{"pure state machine", importer{"upgradestate", []string{"record"}},
+			[]string{"upgradestate imports record, which is not below it"}},
+		{"backend outside cmd", importer{"syncer", []string{"record/mongostore"}},
+			[]string{"syncer imports record/mongostore, which only cmd and tests may"}},
+		{"configuration outside cmd", importer{"vrunner", []string{"config"}},
+			[]string{"vrunner imports config, which only cmd and tests may"}},
+		{"backend names its sibling", importer{"record/faultstore", []string{"record/memstore"}},
+			[]string{"record/faultstore imports record/memstore, which only cmd and tests may"}},
+		{"test infrastructure outside cmd", importer{"syncer", []string{"integration/localmongo"}},
+			[]string{"syncer imports integration/localmongo, which only cmd and tests may"}},
+		{"conformance suite outside tests", importer{"cmd/server", []string{"record/recordtest"}},
+			[]string{"cmd/server imports record/recordtest, which only tests may"}},
+		{"unknown folder", importer{"util/strings", nil},
+			[]string{"util is in no layer: give it one in this test and in ARCHITECTURE.md, or a better place"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(tc.want, violations([]importer{tc.made})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func violations(all []importer) []string {
+	var found []string
+	for _, p := range all {
+		folder := top(p.path)
+		if isTest(p.path) {
+			continue // may import whatever it tests
+		}
+		if layerOf(folder) < 0 {
+			found = append(found, fmt.Sprintf("%s is in no layer: give it one in this test and in ARCHITECTURE.md, or a better place", folder))
+			continue
+		}
+		for _, imported := range p.imports {
+			if why := forbidden(p.path, imported); why != "" {
+				found = append(found, fmt.Sprintf("%s imports %s, which %s", p.path, imported, why))
+			}
+		}
+	}
+	return found
+}
+
+func forbidden(from, to string) string {
+	switch {
+	case strings.HasSuffix(to, "test"):
+		return "only tests may"
+	case top(from) == "cmd":
+		return ""
+	case slices.Contains(testFolders, top(to)):
+		return "only cmd and tests may"
+	// A backend may have sub-packages of its own.
+	case slices.ContainsFunc(wired, func(w string) bool { return within(to, w) && !within(from, w) }):
+		return "only cmd and tests may"
+	case top(from) != top(to) && layerOf(top(to)) >= layerOf(top(from)):
+		return "is not below it"
+	}
+	return ""
+}
+
+// isTest reports whether a package exists for tests only: the test folders, and
+// conformance suites such as record/recordtest.
+func isTest(p string) bool {
+	return slices.Contains(testFolders, top(p)) || strings.HasSuffix(p, "test")
+}
+
+func within(p, folder string) bool { return p == folder || strings.HasPrefix(p, folder+"/") }
+
+func top(p string) string {
+	first, _, _ := strings.Cut(p, "/")
+	return first
+}
+
+func layerOf(folder string) int {
+	return slices.IndexFunc(layers, func(l []string) bool { return slices.Contains(l, folder) })
+}
+
+// importers reads the imports of all packages below root from their sources,
+// for every platform and build tag at once.
+func importers(root string) ([]importer, error) {
+	found := map[string]importer{}
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			// As the go command: no package in there is part of the module.
+			if name := d.Name(); file != root && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata" || name == "node_modules") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, filepath.Dir(file))
+		if err != nil {
+			return err
+		}
+		p := found[rel]
+		p.path = filepath.ToSlash(rel)
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if ours, ok := strings.CutPrefix(imported, module+"/"); ok && !slices.Contains(p.imports, ours) {
+				p.imports = append(p.imports, path.Clean(ours))
+			}
+		}
+		found[rel] = p
+		return nil
+	})
+	all := make([]importer, 0, len(found))
+	for _, p := range found {
+		slices.Sort(p.imports)
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b importer) int { return strings.Compare(a.path, b.path) })
+	return all, err
+}

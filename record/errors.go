@@ -1,0 +1,37 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that every backend returns (wrapped) for the same situations.
+var (
+	// ErrFenced: the command's token is no longer valid and this attempt had no
+	// effect. Ask the Deployment for the current token and read the source again;
+	// never resend an old image under a new token.
+	ErrFenced = errors.New("token is fenced: the kind has moved")
+	// ErrUnknown: the command may or may not have had an effect. Settle it by reading.
+	ErrUnknown = errors.New("outcome is unknown")
+	// ErrNotFound: Client.Get of, or a Mutation that needs, a record that is absent.
+	ErrNotFound = errors.New("record not found")
+	// ErrExists: a Mutation that needs absence met a record.
+	ErrExists = errors.New("record exists already")
+	// ErrMismatch: the record is there, but not as the Mutation's Match says.
+	ErrMismatch = errors.New("record has changed")
+	// ErrConflict: a unique index other than that of the key refused the write.
+	ErrConflict = errors.New("unique index refuses the record")
+	// ErrHistoryLost: the changes after the position are no longer there. Copy again.
+	ErrHistoryLost = errors.New("change history is lost")
+	// ErrBroken: the changes ended in a way that no engine can follow (a drop, a
+	// foreign rename). A person must look.
+	ErrBroken = errors.New("change stream is broken")
+)
+
+// UnsupportedError refuses, beforehand, what cannot be served safely.
+type UnsupportedError struct {
+	What   string // the thing refused: "collection bbs.events", "server at 127.0.0.1:27017"
+	Reason string // why, and what to do
+}
+
+func (e *UnsupportedError) Error() string { return fmt.Sprintf("%s: %s", e.What, e.Reason) }

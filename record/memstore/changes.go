@@ -1,0 +1,163 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"dbcontroller/record"
+)
+
+const (
+	maxChanges = 256 // of one batch
+	idle       = time.Second
+)
+
+var errClosed = errors.New("stream is closed")
+
+// Watch opens the changes after a position.
+func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.cluster.mu.Unlock()
+	seq, err := seqOf(from)
+	if err != nil {
+		return nil, err
+	}
+	if seq < s.cluster.forgotten {
+		return nil, fmt.Errorf("watch from %s: %w", from.At, record.ErrHistoryLost)
+	}
+	if seq > s.cluster.end() {
+		return nil, fmt.Errorf("watch from %s: the log has not come so far", from.At)
+	}
+	return &stream{store: s, kinds: append([]record.KindSpec(nil), kinds...), next: seq, closed: make(chan struct{})}, nil
+}
+
+// stream reads the log from next on. One caller at a time, as the contract has it.
+type stream struct {
+	store  *Store
+	kinds  []record.KindSpec
+	next   int
+	broken error
+	closed chan struct{}
+}
+
+// Next waits for the log to grow, at most about a second.
+func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	for waited := false; ; {
+		batch, wake, err := st.take(ctx, waited)
+		if err != nil || wake == nil {
+			return batch, err
+		}
+		select {
+		case <-ctx.Done():
+			return record.ChangeBatch{}, ctx.Err()
+		case <-st.closed:
+			return record.ChangeBatch{}, errClosed
+		case <-timer.C:
+			waited = true
+		case <-wake:
+		}
+	}
+}
+
+// take returns what the log has now. With nothing, it returns the channel to wait on,
+// or, when the wait is over, an empty batch at a later place.
+func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-chan struct{}, error) {
+	select {
+	case <-st.closed:
+		return record.ChangeBatch{}, nil, errClosed
+	default:
+	}
+	if err := st.store.begin(ctx); err != nil {
+		return record.ChangeBatch{}, nil, err
+	}
+	c := st.store.cluster
+	defer c.mu.Unlock()
+	if st.broken == nil && st.next < c.forgotten {
+		st.broken = fmt.Errorf("change %d: %w", st.next, record.ErrHistoryLost)
+	}
+	var batch record.ChangeBatch
+	for st.broken == nil && st.next < c.end() && len(batch.Changes) < maxChanges {
+		e := c.log[st.next-c.forgotten]
+		change, ok, err := st.match(e)
+		if err != nil {
+			st.broken = err
+			break
+		}
+		st.next++
+		if ok {
+			batch.Changes = append(batch.Changes, change)
+			batch.Wall = e.wall
+		}
+	}
+	if len(batch.Changes) == 0 && st.broken != nil {
+		return record.ChangeBatch{}, nil, st.broken
+	}
+	if len(batch.Changes) == 0 && !waited {
+		return record.ChangeBatch{}, c.wake, nil
+	}
+	if len(batch.Changes) == 0 {
+		// An idle database still moves its clock, as the no-ops of a replica set do.
+		c.clock++
+	}
+	batch.Pos = c.positionAt(st.next)
+	return batch, nil, nil
+}
+
+// match says what an entry means to the stream's kinds. An error ends the stream.
+func (st *stream) match(e entry) (change record.Change, ok bool, err error) {
+	if e.db != st.store.db {
+		return record.Change{}, false, nil
+	}
+	for _, k := range st.kinds {
+		own := belongs(k, e.collection)
+		switch {
+		case e.rename != "":
+			if !own && !belongs(k, e.rename) {
+				continue
+			}
+			// A fixed-name kind leaves its name for an epoch's and comes back from one.
+			if !belongs(k, e.rename) && !epochName(k, e.rename) {
+				return record.Change{}, false, fmt.Errorf("%s was renamed to %s: %w", e.collection, e.rename, record.ErrBroken)
+			}
+			return record.Change{Kind: k.Name, Marker: e.rename}, true, nil
+		case !own:
+			continue
+		case e.dropped:
+			return record.Change{}, false, fmt.Errorf("%s was dropped: %w", e.collection, record.ErrBroken)
+		case e.mark != "":
+			return record.Change{Kind: k.Name, Marker: e.mark}, true, nil
+		default:
+			return record.Change{Kind: k.Name, Key: e.key, Delete: e.deleted}, true, nil
+		}
+	}
+	return record.Change{}, false, nil
+}
+
+// belongs reports whether a physical name is one that the kind's changes come under.
+func belongs(k record.KindSpec, name string) bool {
+	if k.Fixed {
+		return name == k.Name
+	}
+	return epochName(k, name)
+}
+
+func epochName(k record.KindSpec, name string) bool {
+	kind, _, ok := record.KindOfPhysical(name)
+	return ok && kind == k.Name
+}
+
+// Close ends the stream and wakes a Next that waits.
+func (st *stream) Close(context.Context) error {
+	select {
+	case <-st.closed:
+	default:
+		close(st.closed)
+	}
+	return nil
+}

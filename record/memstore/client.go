@@ -1,0 +1,121 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// Get returns a live record.
+func (s *Store) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
+	if err := s.begin(ctx); err != nil {
+		return record.Record{}, err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.resolve(tok)
+	if err != nil {
+		return record.Record{}, err
+	}
+	st := col.at(key, s.cluster.clock)
+	if !st.live() {
+		return record.Record{}, fmt.Errorf("%s %s: %w", tok.Kind, key, record.ErrNotFound)
+	}
+	return record.Record{Kind: tok.Kind, Key: key, Doc: st.doc}, nil
+}
+
+// List returns live records in name order.
+func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.resolve(req.Token)
+	if err != nil {
+		return nil, err
+	}
+	limit := req.Limit
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	var out []record.Record
+	for _, r := range col.withPrefix(req.Prefix) {
+		name, _ := r.key.Name()
+		if req.After != "" && name <= req.After {
+			continue
+		}
+		if rec, ok := r.record(req.Token.Kind, r.at(s.cluster.clock), false, false); ok {
+			out = append(out, rec)
+		}
+		if len(out) == limit {
+			break
+		}
+	}
+	return out, nil
+}
+
+// Write makes all mutations or none.
+func (s *Store) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	cols, err := s.resolveAll(toks, func(yield func(string) bool) {
+		for _, m := range ms {
+			if !yield(m.Kind) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for kind, col := range cols {
+		// Classes that do not rename leave the token as it was: the mark is the fence.
+		if col.mark != "" || len(s.cluster.blocked) > 0 {
+			return fmt.Errorf("%s as %s: %w", kind, col.name, record.ErrFenced)
+		}
+	}
+	t := s.newTxn()
+	for _, m := range ms {
+		if err := mutate(t, cols[m.Kind], m); err != nil {
+			return fmt.Errorf("%s %s: %w", m.Kind, m.Key, err)
+		}
+	}
+	return t.commit(false)
+}
+
+func mutate(t *txn, col *collection, m record.Mutation) error {
+	if err := checkDoc(m.Key, m.Doc); err != nil {
+		return err
+	}
+	st := t.get(col, m.Key)
+	switch {
+	case m.Absent && st.live():
+		return record.ErrExists
+	case (m.Exists || m.Match != nil) && !st.live():
+		return record.ErrNotFound
+	case m.Match != nil && !matches(st.doc, *m.Match):
+		return record.ErrMismatch
+	}
+	if m.Doc == nil && !st.live() {
+		return nil // nothing to delete; a tombstone stays what it is
+	}
+	// A client's write carries no guard: the next direction finds it lower than any.
+	t.set(col, m.Key, state{doc: m.Doc})
+	return nil
+}
+
+// matches is equality as a database has it: numbers by value.
+func matches(doc bson.Raw, m record.Match) bool {
+	have, err := doc.LookupErr(strings.Split(m.Path, ".")...)
+	if err != nil {
+		return m.Value.Type == bson.TypeNull
+	}
+	a, errA := record.KeyOf(have)
+	b, errB := record.KeyOf(m.Value)
+	return errA == nil && errB == nil && a == b
+}

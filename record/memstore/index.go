@@ -1,0 +1,170 @@
+package memstore
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// uniqueIndex is a unique index over top-level fields of live documents. Tombstones are
+// not in it, as in a real backend whose index is partial on a live flag.
+type uniqueIndex struct {
+	name   string
+	fields []string
+	sparse bool
+	owners map[string]record.Key
+}
+
+// parseIndex reads an index spec as listIndexes returns it; nil for one that is not
+// unique, which this store keeps for Describe only.
+func parseIndex(spec bson.Raw) (name string, ix *uniqueIndex, err error) {
+	name, _ = spec.Lookup("name").StringValueOK()
+	keys, ok := spec.Lookup("key").DocumentOK()
+	if name == "" || !ok {
+		return "", nil, fmt.Errorf("index %s: needs a name and a key", spec)
+	}
+	if unique, _ := spec.Lookup("unique").BooleanOK(); !unique {
+		return name, nil, nil
+	}
+	ix = &uniqueIndex{name: name, owners: map[string]record.Key{}}
+	ix.sparse, _ = spec.Lookup("sparse").BooleanOK()
+	elems, err := keys.Elements()
+	if err != nil {
+		return "", nil, fmt.Errorf("index %s: %w", name, err)
+	}
+	for _, e := range elems {
+		ix.fields = append(ix.fields, e.Key())
+	}
+	return name, ix, nil
+}
+
+// value is a document's place in the index; ok is false when it has none.
+func (ix *uniqueIndex) value(doc bson.Raw) (value string, ok bool) {
+	if doc == nil {
+		return "", false
+	}
+	found := false
+	for _, field := range ix.fields {
+		v, err := doc.LookupErr(field)
+		if err != nil {
+			v = bson.RawValue{Type: bson.TypeNull}
+		} else {
+			found = true
+		}
+		key, err := record.KeyOf(v)
+		if err != nil {
+			key = record.Key(v.Value)
+		}
+		value += fmt.Sprintf("%d:%s", len(key), string(key))
+	}
+	return value, found || !ix.sparse
+}
+
+// check refuses what pending would make of the index.
+func (ix *uniqueIndex) check(pending *writes) error {
+	added := map[string]bool{}
+	for _, key := range pending.order {
+		v, ok := ix.value(pending.states[key].doc)
+		if !ok {
+			continue
+		}
+		owner, taken := ix.owners[v]
+		if taken && owner != key {
+			// The owner may be giving the value up in the same commit.
+			if s, moves := pending.states[owner]; moves {
+				still, ok := ix.value(s.doc)
+				taken = ok && still == v
+			}
+		} else {
+			taken = false
+		}
+		if taken || added[v] {
+			return fmt.Errorf("index %s, record %s: %w", ix.name, key, record.ErrConflict)
+		}
+		added[v] = true
+	}
+	return nil
+}
+
+// move takes the old values of pending out and puts the new ones in.
+func (ix *uniqueIndex) move(col *collection, pending *writes, clock uint64) {
+	for _, key := range pending.order {
+		if v, ok := ix.value(col.at(key, clock).doc); ok && ix.owners[v] == key {
+			delete(ix.owners, v)
+		}
+	}
+	for _, key := range pending.order {
+		if v, ok := ix.value(pending.states[key].doc); ok {
+			ix.owners[v] = key
+		}
+	}
+}
+
+// validator is the little of a collection validator that this store knows: the fields
+// that must exist. A fence's own one refuses everything.
+type validator struct {
+	Exists  []string `json:"exists,omitempty"`
+	Nothing bool     `json:"nothing,omitempty"`
+}
+
+func (v *validator) accepts(doc bson.Raw) bool {
+	if v == nil {
+		return true
+	}
+	for _, field := range v.Exists {
+		if _, err := doc.LookupErr(field); err != nil {
+			return false
+		}
+	}
+	return !v.Nothing
+}
+
+// parseValidator reads the validator of create options, nil when there is none.
+func parseValidator(options bson.Raw) (*validator, error) {
+	if len(options) == 0 {
+		return nil, nil
+	}
+	given, ok := options.Lookup("validator").DocumentOK()
+	if !ok {
+		return nil, nil
+	}
+	elems, err := given.Elements()
+	if err != nil {
+		return nil, fmt.Errorf("validator: %w", err)
+	}
+	v := &validator{}
+	for _, e := range elems {
+		cond, ok := e.Value().DocumentOK()
+		if exists, _ := cond.Lookup("$exists").BooleanOK(); !ok || !exists {
+			return nil, &record.UnsupportedError{
+				What:   "validator " + given.String(),
+				Reason: "memstore knows {field: {$exists: true}} only",
+			}
+		}
+		v.Exists = append(v.Exists, e.Key())
+	}
+	return v, nil
+}
+
+// restoreText is a validator as Fence.Restore carries it.
+func (v *validator) restoreText() (string, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("encode validator: %w", err)
+	}
+	return string(b), nil
+}
+
+func parseRestore(text string) (*validator, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var v *validator
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return nil, fmt.Errorf("decode validator: %w", err)
+	}
+	return v, nil
+}

@@ -1,0 +1,22 @@
+package memstore
+
+import (
+	"context"
+
+	"dbcontroller/record"
+)
+
+// Load inserts groups of which nothing is there, and answers Changed for the others:
+// the caller applies those the full way.
+func (s *Store) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	return s.eachGroup(ctx, b, loadGroup)
+}
+
+func loadGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
+	for _, w := range g.Writes {
+		if !t.get(cols[w.Kind], w.Key).absent() {
+			return record.Result{Outcome: record.Changed}
+		}
+	}
+	return writeGroup(t, cols, g, guard)
+}

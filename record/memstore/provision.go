@@ -1,0 +1,172 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"dbcontroller/record"
+)
+
+// Check finds nothing to refuse.
+func (s *Store) Check(ctx context.Context) error { return ctx.Err() }
+
+// Describe tells what stands under a name.
+func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
+	if err := s.begin(ctx); err != nil {
+		return record.Info{}, err
+	}
+	defer s.cluster.mu.Unlock()
+	if err := s.refuseView(name); err != nil {
+		return record.Info{}, err
+	}
+	col := s.db.byName[name]
+	if col == nil {
+		return record.Info{}, nil
+	}
+	info := record.Info{
+		Exists: true,
+		Token:  record.Token{Kind: kind.Name, Name: name, ID: col.id, Fixed: kind.Fixed},
+		Shape:  record.Shape{Options: col.options, Indexes: slices.Clone(col.indexes)},
+	}
+	for _, r := range col.rows {
+		if st := r.at(s.cluster.clock); st.live() {
+			info.Count++
+			info.Bytes += int64(len(st.doc))
+		}
+	}
+	return info, nil
+}
+
+func (s *Store) refuseView(name string) error {
+	if s.db.views[name] != nil || s.db.foreign[name] {
+		return &record.UnsupportedError{What: "collection " + s.db.name + "." + name, Reason: "it is a view"}
+	}
+	return nil
+}
+
+// Provision makes what is missing.
+func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
+	if err := s.begin(ctx); err != nil {
+		return record.Token{}, err
+	}
+	defer s.cluster.mu.Unlock()
+	if err := s.refuseView(name); err != nil {
+		return record.Token{}, err
+	}
+	col := s.db.byName[name]
+	if col == nil {
+		own, err := parseValidator(kind.Shape.Options)
+		if err != nil {
+			return record.Token{}, err
+		}
+		col = s.cluster.create(s.db, name)
+		col.validator, col.options = own, slices.Clone(kind.Shape.Options)
+	}
+	col.fixed = kind.Fixed
+	for _, spec := range kind.Shape.Indexes {
+		if err := s.buildIndex(col, spec); err != nil {
+			return record.Token{}, fmt.Errorf("provision %s: %w", name, err)
+		}
+	}
+	return record.Token{Kind: kind.Name, Name: name, ID: col.id, Fixed: kind.Fixed}, nil
+}
+
+func (s *Store) buildIndex(col *collection, spec []byte) error {
+	name, ix, err := parseIndex(spec)
+	if err != nil {
+		return err
+	}
+	for _, have := range col.indexes {
+		if n, _ := have.Lookup("name").StringValueOK(); n == name {
+			return nil
+		}
+	}
+	if ix != nil {
+		all := &writes{states: map[record.Key]state{}}
+		for _, r := range col.rows {
+			all.order = append(all.order, r.key)
+			all.states[r.key] = r.at(s.cluster.clock)
+		}
+		if err := ix.check(all); err != nil {
+			return err
+		}
+		ix.move(col, all, s.cluster.clock)
+		col.unique[name] = ix
+	}
+	col.indexes = append(col.indexes, slices.Clone(spec))
+	return nil
+}
+
+// Split cuts the rows into runs of equal length.
+func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.resolve(tok)
+	if err != nil {
+		return nil, err
+	}
+	n = max(1, min(n, len(col.rows)))
+	ranges := make([]record.Range, n)
+	for i := 1; i < n; i++ {
+		cut := cursorAt(cursorBefore, col.rows[i*len(col.rows)/n].key)
+		ranges[i-1].To, ranges[i].From = cut, cut
+	}
+	return ranges, nil
+}
+
+// Purge removes the tombstones. On a managed kind that is a change like any other: its
+// hint leads to an absent record.
+func (s *Store) Purge(ctx context.Context, tok record.Token) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.resolve(tok)
+	if err != nil {
+		return err
+	}
+	var dead []record.Key
+	for _, r := range col.rows {
+		if r.at(s.cluster.clock).tombstone() {
+			dead = append(dead, r.key)
+		}
+	}
+	for _, key := range dead {
+		s.cluster.clock++
+		col.put(key, state{at: s.cluster.clock}, s.cluster.oldestSnapshot())
+		if !col.fixed {
+			s.cluster.append(entry{db: s.db, collection: col.name, key: key, deleted: true})
+		}
+	}
+	return nil
+}
+
+// Drop removes a collection, its guards and its view.
+func (s *Store) Drop(ctx context.Context, tok record.Token) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.resolve(tok)
+	if err != nil {
+		return err
+	}
+	s.drop(col)
+	return nil
+}
+
+func (s *Store) drop(col *collection) {
+	delete(s.db.byName, col.name)
+	delete(s.db.byID, col.id)
+	delete(s.cluster.blocked, col.id)
+	for name, of := range s.db.views {
+		if of == col {
+			delete(s.db.views, name)
+		}
+	}
+	s.cluster.clock++
+	s.cluster.append(entry{db: s.db, collection: col.name, dropped: true})
+}

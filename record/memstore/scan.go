@@ -1,0 +1,45 @@
+package memstore
+
+import (
+	"context"
+
+	"dbcontroller/record"
+)
+
+const (
+	defaultPage = 1000
+	maxPage     = 16 << 20 // bytes
+)
+
+// Scan returns the next page of a range, at the newest version.
+func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
+	if err := s.begin(ctx); err != nil {
+		return record.Page{}, err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.resolve(req.Token)
+	if err != nil {
+		return record.Page{}, err
+	}
+	limit := req.Limit
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	clock := s.cluster.clock
+	page := record.Page{Version: versionAt(clock), Next: req.Range.From, Done: true}
+	size := 0
+	for _, r := range col.within(req.Range) {
+		rec, ok := r.record(req.Token.Kind, r.at(clock), req.Guards, req.KeysOnly)
+		if !ok {
+			continue
+		}
+		if len(page.Records) == limit || (size > 0 && size+len(rec.Doc) > maxPage) {
+			page.Done = false
+			break
+		}
+		size += len(rec.Doc)
+		page.Records = append(page.Records, rec)
+		page.Next = cursorAt(cursorAfter, r.key)
+	}
+	return page, nil
+}

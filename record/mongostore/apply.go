@@ -1,0 +1,276 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// What one transaction is given. More than this is split between groups.
+const (
+	txnWrites = 2000
+	txnBytes  = 24 << 20
+)
+
+// What one group may hold. A larger one could not be written in one transaction
+// without straining the server's cache, and is refused.
+const (
+	MaxGroupWrites = 10000
+	MaxGroupBytes  = 64 << 20
+)
+
+// job is a batch made ready: tokens resolved, documents looked at once.
+type job struct {
+	batch   record.Batch
+	kinds   []string // in order of first use
+	targets map[string]target
+	groups  []plan
+}
+
+type target struct {
+	place
+	fixed bool
+}
+
+// plan is one group of a job.
+type plan struct {
+	*record.GroupWrite
+	guard   record.Guard
+	bytes   int
+	layouts []layout // of live documents, by write
+	refused error
+}
+
+func newJob(b record.Batch) (*job, error) {
+	j := &job{batch: b, targets: make(map[string]target), groups: make([]plan, len(b.Groups))}
+	for i := range b.Groups {
+		g := &b.Groups[i]
+		p := plan{
+			GroupWrite: g,
+			guard:      record.Guard{Epoch: b.Epoch, Version: g.Version},
+			layouts:    make([]layout, len(g.Writes)),
+		}
+		if len(g.Writes) == 0 || g.Anchor < 0 || g.Anchor >= len(g.Writes) {
+			return nil, fmt.Errorf("group %q: anchor %d of %d writes", g.Group, g.Anchor, len(g.Writes))
+		}
+		for k := range g.Writes {
+			w := &g.Writes[k]
+			if w.Key == "" {
+				return nil, fmt.Errorf("group %q: a write has no key", g.Group)
+			}
+			if err := j.addKind(w.Kind); err != nil {
+				return nil, err
+			}
+			if w.Doc == nil {
+				p.bytes += len(w.Key) + maxGuardBytes
+				continue
+			}
+			l, err := checkDoc(w.Doc)
+			if err != nil && p.refused == nil {
+				p.refused = fmt.Errorf("%s %s: %w", w.Kind, w.Key, err)
+			}
+			p.layouts[k] = l
+			p.bytes += len(w.Doc) + maxGuardBytes
+		}
+		if p.refused == nil && (len(g.Writes) > MaxGroupWrites || p.bytes > MaxGroupBytes) {
+			p.refused = fmt.Errorf("group has %d records of %d bytes, at most %d of %d bytes can be written as one",
+				len(g.Writes), p.bytes, MaxGroupWrites, MaxGroupBytes)
+		}
+		j.groups[i] = p
+	}
+	return j, nil
+}
+
+func (j *job) addKind(kind string) error {
+	if _, ok := j.targets[kind]; ok {
+		return nil
+	}
+	tok, ok := j.batch.Tokens[kind]
+	if !ok {
+		return fmt.Errorf("no token for kind %q", kind)
+	}
+	p, err := placeOf(tok)
+	if err != nil {
+		return err
+	}
+	j.targets[kind] = target{place: p, fixed: tok.Fixed}
+	j.kinds = append(j.kinds, kind)
+	return nil
+}
+
+// prepare answers what needs no database and makes side collections. It returns the
+// groups that remain.
+func (n *Namespace) prepare(ctx context.Context, b record.Batch) (*job, []record.Result, []int, error) {
+	j, err := newJob(b)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for _, kind := range j.kinds {
+		if j.targets[kind].fixed {
+			if err := n.ensureSide(ctx, kind); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+	}
+	results := make([]record.Result, len(j.groups))
+	remaining := make([]int, 0, len(j.groups))
+	for i := range j.groups {
+		if err := j.groups[i].refused; err != nil {
+			results[i] = record.Result{Outcome: record.Refused, Err: err}
+			continue
+		}
+		remaining = append(remaining, i)
+	}
+	return j, results, remaining, nil
+}
+
+// Apply writes the groups whose guards are all lower, many of them in one transaction.
+func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	j, results, groups, err := n.prepare(ctx, b)
+	if err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	for _, chunk := range j.chunks(groups) {
+		if err := n.settle(ctx, j, chunk, results, attempt{}); err != nil {
+			return nil, fmt.Errorf("apply: %w", err)
+		}
+	}
+	return results, nil
+}
+
+// chunks cuts groups into what transactions are given.
+func (j *job) chunks(groups []int) [][]int {
+	var out [][]int
+	start, writes, bytes := 0, 0, 0
+	for i, g := range groups {
+		p := &j.groups[g]
+		if i > start && (writes+len(p.Writes) > txnWrites || bytes+p.bytes > txnBytes) {
+			out = append(out, groups[start:i])
+			start, writes, bytes = i, 0, 0
+		}
+		writes += len(p.Writes)
+		bytes += p.bytes
+	}
+	if start < len(groups) {
+		out = append(out, groups[start:])
+	}
+	return out
+}
+
+// attempt says how a transaction goes about its writes.
+type attempt struct {
+	// absentOnly answers Changed for groups of which anything is there (Load).
+	absentOnly bool
+	// clear deletes what is there before anything is inserted, so that unique values
+	// that move between records of the transaction are free when they are taken.
+	clear bool
+}
+
+// refusal is the failure of one group, which the database has rolled back together
+// with the rest of its transaction.
+type refusal struct {
+	group    int
+	conflict bool
+	err      error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+// settle brings groups to an outcome. A group that the database refuses is taken out
+// and the others are tried again; after a few of those, halves are tried on their own,
+// so that many refusals cost a logarithm each and not a transaction of everything.
+func (n *Namespace) settle(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
+	const beforeHalving = 3
+	for refused := 0; len(groups) > 0; {
+		outcomes, err := n.applyOnce(ctx, j, groups, how)
+		if err == nil {
+			for i, g := range groups {
+				results[g] = record.Result{Outcome: outcomes[i]}
+			}
+			return nil
+		}
+		var r *refusal
+		if !errors.As(err, &r) {
+			return err
+		}
+		if r.conflict && !how.clear {
+			how.clear = true
+			continue
+		}
+		results[r.group] = record.Result{Outcome: record.Refused, Err: r.err}
+		rest := make([]int, 0, len(groups)-1)
+		for _, g := range groups {
+			if g != r.group {
+				rest = append(rest, g)
+			}
+		}
+		groups = rest
+		if refused++; refused == beforeHalving && len(groups) > 1 {
+			half := len(groups) / 2
+			if err := n.settle(ctx, j, groups[:half], results, how); err != nil {
+				return err
+			}
+			return n.settle(ctx, j, groups[half:], results, how)
+		}
+	}
+	return nil
+}
+
+// applyOnce is one transaction: read the guards, decide, write.
+func (n *Namespace) applyOnce(ctx context.Context, j *job, groups []int, how attempt) ([]record.Outcome, error) {
+	outcomes := make([]record.Outcome, len(groups))
+	err := n.transact(ctx, "transaction", func(ctx context.Context) error {
+		have, err := n.readState(ctx, j, groups)
+		if err != nil {
+			return err
+		}
+		winners := make([]int, 0, len(groups))
+		for i, g := range groups {
+			outcomes[i] = decide(&j.groups[g], have, how)
+			if outcomes[i] == record.Applied {
+				winners = append(winners, g)
+			}
+		}
+		if len(winners) == 0 {
+			return nil
+		}
+		return n.writeGroups(ctx, j, winners, have, how)
+	})
+	return outcomes, err
+}
+
+// decide compares what is there with what a group brings.
+func decide(p *plan, have state, how attempt) record.Outcome {
+	for i := range p.Writes {
+		w := &p.Writes[i]
+		h := have[w.Kind][w.Key]
+		if how.absentOnly && (h.data || h.side) {
+			return record.Changed
+		}
+		if h.guard.Compare(p.guard) >= 0 {
+			return record.Stale
+		}
+	}
+	if p.Expect != nil {
+		anchor := &p.Writes[p.Anchor]
+		if have[anchor.Kind][anchor.Key].guard != *p.Expect {
+			return record.Changed
+		}
+	}
+	return record.Applied
+}
+
+// state is what a transaction's snapshot holds of the keys it was asked for.
+type state map[string]map[record.Key]held
+
+type held struct {
+	guard record.Guard
+	id    bson.RawValue // as stored
+	data  bool          // a document, be it a tombstone, is in the kind's collection
+	side  bool          // an entry is in the side collection
+}

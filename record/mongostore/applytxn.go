@@ -1,0 +1,283 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller/record"
+)
+
+// readState reads the guards of all records of the groups within the transaction. It
+// is the first use of each collection, carries its UUID, and so holds the collection
+// until the transaction ends: a rename waits, or comes first and is met here.
+func (n *Namespace) readState(ctx context.Context, j *job, groups []int) (state, error) {
+	have := make(state, len(j.kinds))
+	for _, kind := range j.kinds {
+		keys := make([]record.Key, 0, len(groups))
+		for _, g := range groups {
+			for i := range j.groups[g].Writes {
+				if w := &j.groups[g].Writes[i]; w.Kind == kind {
+					keys = append(keys, w.Key)
+				}
+			}
+		}
+		if len(keys) == 0 {
+			continue
+		}
+		t := j.targets[kind]
+		found := make(map[record.Key]held, len(keys))
+		have[kind] = found
+		err := n.findKeys(ctx, t.place, keys, readOptions{keysOnly: true, guards: !t.fixed}, func(doc []byte) error {
+			return addHeld(found, doc, func(h *held, l layout) {
+				h.data = true
+				h.id = l.id
+				h.guard, _ = l.guard(doc)
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !t.fixed {
+			continue
+		}
+		err = n.findKeys(ctx, place{coll: GuardsName(kind)}, keys, readOptions{}, func(doc []byte) error {
+			return addHeld(found, doc, func(h *held, l layout) {
+				h.side = true
+				h.guard, _ = guardOf(doc)
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return have, nil
+}
+
+func addHeld(found map[record.Key]held, doc []byte, set func(*held, layout)) error {
+	l, err := layoutOf(doc)
+	if err != nil {
+		return err
+	}
+	key, err := record.KeyOf(l.id)
+	if err != nil {
+		return err
+	}
+	h := found[key]
+	set(&h, l)
+	found[key] = h
+	return nil
+}
+
+// writeGroups writes groups whole, in as few commands as there are collections and
+// verbs: first what frees unique values, then what takes them.
+func (n *Namespace) writeGroups(ctx context.Context, j *job, groups []int, have state, how attempt) error {
+	for _, kind := range j.kinds {
+		if err := n.writeKind(ctx, j, kind, groups, have, how); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Namespace) writeKind(ctx context.Context, j *job, kind string, groups []int, have state, how attempt) error {
+	t := j.targets[kind]
+	deletes := writeCommand{verb: "delete", place: t.place}
+	updates := writeCommand{verb: "update", place: t.place}
+	inserts := writeCommand{verb: "insert", place: t.place}
+	sideUpdates := writeCommand{verb: "update", place: place{coll: GuardsName(kind)}}
+	sideInserts := writeCommand{verb: "insert", place: place{coll: GuardsName(kind)}}
+	commands := []*writeCommand{&deletes, &updates, &inserts, &sideUpdates, &sideInserts}
+	defer func() {
+		for _, c := range commands {
+			c.release()
+		}
+	}()
+	for _, g := range groups {
+		p := &j.groups[g]
+		guard := p.guard.Bytes()
+		for i := range p.Writes {
+			w := &p.Writes[i]
+			if w.Kind != kind {
+				continue
+			}
+			h := have[kind][w.Key]
+			live := w.Doc != nil
+			if t.fixed {
+				id := w.Key.Value()
+				if h.side {
+					sideUpdates.addReplace(g, id, guardWrite{side: true, id: id, guard: guard, tombstone: !live})
+				} else {
+					sideInserts.addInsert(g, guardWrite{side: true, id: id, guard: guard, tombstone: !live})
+				}
+			}
+			write := guardWrite{doc: w.Doc, layout: p.layouts[i], id: w.Key.Value(), guard: guard, tombstone: !live}
+			if t.fixed {
+				write.guard = nil
+			}
+			stored := !t.fixed || live
+			if h.data && (how.clear || !stored) {
+				deletes.addDelete(g, h.id)
+			}
+			switch {
+			case !stored:
+			case h.data && !how.clear:
+				if !live {
+					write.id = h.id // an _id keeps the number type that it has
+				}
+				updates.addReplace(g, h.id, write)
+			default:
+				inserts.addInsert(g, write)
+			}
+		}
+	}
+	for _, c := range commands {
+		if err := n.runWrites(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// guardWrite is one document to be written.
+type guardWrite struct {
+	doc       []byte // live document
+	layout    layout
+	id        bson.RawValue // of a tombstone or side entry
+	guard     []byte        // nil: none is put into the document
+	tombstone bool
+	side      bool
+}
+
+func (w guardWrite) size() int { return len(w.doc) + len(w.id.Value) + maxGuardBytes }
+
+func (w guardWrite) appendTo(dst []byte) []byte {
+	switch {
+	case w.side:
+		return appendSide(dst, w.id, w.guard, w.tombstone)
+	case w.tombstone:
+		return appendTombstone(dst, w.id, w.guard)
+	default:
+		return appendStored(dst, w.doc, w.layout, w.guard)
+	}
+}
+
+func (c *writeCommand) addInsert(owner int, w guardWrite) {
+	part := c.next(owner, w.size())
+	*part.buf = w.appendTo(*part.buf)
+	part.emptyTS = part.emptyTS || w.layout.emptyTS
+}
+
+func (c *writeCommand) addReplace(owner int, id bson.RawValue, w guardWrite) {
+	part := c.next(owner, w.size()+len(id.Value)+maxGuardBytes)
+	b := *part.buf
+	start := len(b)
+	b = append(b, 0, 0, 0, 0)
+	b = appendQuery(b, id)
+	b = bsoncore.AppendHeader(b, bsoncore.TypeEmbeddedDocument, "u")
+	b = w.appendTo(b)
+	*part.buf = endDocument(b, start)
+	part.emptyTS = part.emptyTS || w.layout.emptyTS
+}
+
+func (c *writeCommand) addDelete(owner int, id bson.RawValue) {
+	part := c.next(owner, len(id.Value)+maxGuardBytes)
+	b := *part.buf
+	start := len(b)
+	b = append(b, 0, 0, 0, 0)
+	b = appendQuery(b, id)
+	b = bsoncore.AppendInt32Element(b, "limit", 1)
+	*part.buf = endDocument(b, start)
+}
+
+// appendQuery appends the query q for one _id.
+func appendQuery(dst []byte, id bson.RawValue) []byte {
+	dst, q := beginElement(dst, bson.TypeEmbeddedDocument, "q")
+	dst = appendIDQuery(dst, id)
+	return endDocument(dst, q)
+}
+
+// appendIDQuery appends the condition on _id. An _id that is a document goes behind $eq,
+// because its first field could bear an operator's name.
+func appendIDQuery(dst []byte, id bson.RawValue) []byte {
+	if id.Type != bson.TypeEmbeddedDocument {
+		return appendValueElement(dst, "_id", id)
+	}
+	dst, eq := beginElement(dst, bson.TypeEmbeddedDocument, "_id")
+	dst = appendValueElement(dst, "$eq", id)
+	return endDocument(dst, eq)
+}
+
+// runWrites sends a command's parts within a transaction.
+func (n *Namespace) runWrites(ctx context.Context, c *writeCommand) error {
+	for _, part := range c.parts {
+		_, err := n.run(ctx, c.finish(part))
+		if err == nil {
+			continue
+		}
+		return writeFailure(c.verb+" "+c.place.coll, err, part.owners)
+	}
+	return nil
+}
+
+// writeFailure tells what a failed write in a transaction means: try again, a fence,
+// the refusal of one group, or an error of the server.
+func writeFailure(what string, err error, owners []int) error {
+	var exception mongo.WriteException
+	if isTransient(err) || !errors.As(err, &exception) || len(exception.WriteErrors) == 0 {
+		return classify(what, err)
+	}
+	we := exception.WriteErrors[0]
+	if we.Index < 0 || we.Index >= len(owners) {
+		return classify(what, err)
+	}
+	verdict, reason := judge(what, we)
+	switch verdict {
+	case refused:
+		return &refusal{group: owners[we.Index], conflict: errors.Is(reason, record.ErrConflict), err: reason}
+	case present:
+		// The snapshot said absent, so somebody has written since. A new snapshot tells.
+		return fmt.Errorf("%w: %w", errAgain, reason)
+	default:
+		return reason
+	}
+}
+
+// verdict is what an error of a single write means.
+type verdict int
+
+const (
+	failed  verdict = iota // the server's trouble, not the document's
+	refused                // this document cannot be stored as it is
+	present                // a document with this _id is there
+)
+
+// judge tells what the error of a single write means.
+func judge(what string, we mongo.WriteError) (verdict, error) {
+	switch we.Code {
+	case codeDuplicateKey:
+		d := duplicateOf(we.Raw, we.Message)
+		if d.onID {
+			return present, fmt.Errorf("%s: record exists", what)
+		}
+		return refused, fmt.Errorf("%s: %w", what, conflictError(d))
+	case codeValidation:
+		if strings.Contains(we.Details.String(), fencePrefix) {
+			return failed, fmt.Errorf("%s: %w", what, record.ErrFenced)
+		}
+		return refused, fmt.Errorf("%s: the collection's validator refuses the document", what)
+	case codeUUIDMismatch, codeQueryPlanKilled, codeViewWrite, codeWriteBlocked:
+		return failed, fmt.Errorf("%s: %w", what, record.ErrFenced)
+	case 13, 24, 46, 50, 64, 91, 112, 189, 246, 262, 10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436:
+		// Privileges, locks, time limits, elections, shard versions: another time or
+		// another server would take the same document.
+		return failed, fmt.Errorf("%s: error %d: %s", what, we.Code, we.Message)
+	default:
+		return refused, fmt.Errorf("%s: error %d: %s", what, we.Code, we.Message)
+	}
+}

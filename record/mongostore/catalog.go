@@ -1,0 +1,199 @@
+package mongostore
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// More server error codes, of DDL and of failovers.
+const (
+	codeHostUnreachable          = 6
+	codeUnauthorized             = 13
+	codeIllegalOperation         = 20
+	codeLockTimeout              = 24
+	codeLockBusy                 = 46
+	codeCommandNotFound          = 59
+	codeNetworkTimeout           = 89
+	codeShutdownInProgress       = 91
+	codeConflictingOperation     = 117
+	codePrimarySteppedDown       = 189
+	codeNoSuchTransaction        = 251
+	codeExceededTimeLimit        = 262
+	codeAPIStrict                = 323
+	codeNotWritablePrimary       = 10107
+	codeInterruptedAtShutdown    = 11600
+	codeInterrupted              = 11601
+	codeInterruptedReplState     = 11602
+	codeBackgroundOperation      = 12587
+	codeNotPrimaryNoSecondaryOk  = 13435
+	codeNotPrimaryOrSecondary    = 13436
+	codeUnknownField             = 40415
+	codeCannotConvertIndexUnique = 359
+)
+
+// Names of what this package keeps in a namespace beside the kinds.
+const (
+	// The marks hold one document for each fence, written after the act (its change
+	// event is later than everything that the fence let through), and small notes.
+	scratchName = "dbc_selftest_"
+	// fencePrefix stands before the mark in the validators and views of fences.
+	fencePrefix = "dbc-fence:"
+
+	noteLifted      = "lifted/"
+	noteRestore     = "restore/"
+	noteProvisioned = "provisioned/"
+)
+
+// collection is an entry of listCollections.
+type collection struct {
+	Name    string   `bson:"name"`
+	Type    string   `bson:"type"`
+	Options bson.Raw `bson:"options"`
+	Info    struct {
+		UUID bson.Binary `bson:"uuid"`
+	} `bson:"info"`
+}
+
+func (c collection) is(uuid bson.Binary) bool {
+	return len(c.Info.UUID.Data) == 16 && bytes.Equal(c.Info.UUID.Data, uuid.Data)
+}
+
+func (c collection) id() string { return hex.EncodeToString(c.Info.UUID.Data) }
+
+// fenceMark returns the mark of a fence's validator or view, or "".
+func (c collection) fenceMark() string {
+	var text string
+	if c.Type == "view" {
+		// [{$match: {$comment: "dbc-fence:..."}}]
+		text, _ = c.Options.Lookup("pipeline", "0", "$match", "$comment").StringValueOK()
+	} else {
+		// {$expr: {$eq: ["dbc-fence:...", ""]}}
+		text, _ = c.Options.Lookup("validator", "$expr", "$eq", "0").StringValueOK()
+	}
+	mark, ok := strings.CutPrefix(text, fencePrefix)
+	if !ok {
+		return ""
+	}
+	return mark
+}
+
+// list returns the collections and views that a filter selects.
+func (n *Namespace) list(ctx context.Context, filter bson.D) ([]collection, error) {
+	cursor, err := n.db.ListCollections(ctx, filter)
+	if err != nil {
+		return nil, fmt.Errorf("list collections: %w", err)
+	}
+	var found []collection
+	if err := cursor.All(ctx, &found); err != nil {
+		return nil, fmt.Errorf("list collections: %w", err)
+	}
+	return found, nil
+}
+
+// collectionNamed returns the collection or view of a name, nil if there is none.
+func (n *Namespace) collectionNamed(ctx context.Context, name string) (*collection, error) {
+	found, err := n.list(ctx, bson.D{{Key: "name", Value: name}})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// mark writes the document of a fence, acknowledged by a majority.
+func (n *Namespace) mark(ctx context.Context, f record.Fence) error {
+	return n.note(ctx, f.To, bson.D{
+		{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(1)}}},
+		{Key: "$set", Value: bson.D{
+			{Key: "kind", Value: f.Token.Kind}, {Key: "name", Value: f.Token.Name},
+			{Key: "id", Value: f.Token.ID}, {Key: "class", Value: string(f.Class)},
+		}},
+	})
+}
+
+// note updates one document of the marks, acknowledged by a majority.
+func (n *Namespace) note(ctx context.Context, id string, update bson.D) error {
+	_, err := n.noteAt(ctx, id, update)
+	return err
+}
+
+// noteAt is note and returns the server's reply.
+func (n *Namespace) noteAt(ctx context.Context, id string, update bson.D) (bson.Raw, error) {
+	raw, err := n.db.RunCommand(ctx, bson.D{
+		{Key: "update", Value: marksCollection},
+		{Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: id}}},
+			{Key: "u", Value: update},
+			{Key: "upsert", Value: true},
+		}}},
+		{Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("write mark %s: %w", id, err)
+	}
+	return raw, nil
+}
+
+// noted returns a document of the marks, nil if there is none.
+func (n *Namespace) noted(ctx context.Context, id string) (bson.Raw, error) {
+	raw, err := n.db.RunCommand(ctx, bson.D{
+		{Key: "find", Value: marksCollection},
+		{Key: "filter", Value: bson.D{{Key: "_id", Value: id}}},
+		{Key: "limit", Value: 1},
+		{Key: "singleBatch", Value: true},
+		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
+	}).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("read mark %s: %w", id, err)
+	}
+	doc, _ := raw.Lookup("cursor", "firstBatch", "0").DocumentOK()
+	return doc, nil
+}
+
+// refuseLifted fails when a fence was lifted: a caller that slept since must not take
+// the application's collection away from it again.
+func (n *Namespace) refuseLifted(ctx context.Context, f record.Fence) error {
+	doc, err := n.noted(ctx, noteLifted+f.To)
+	if err != nil {
+		return err
+	}
+	if doc != nil {
+		return permanent(fmt.Errorf("the fence %s was lifted, a new attempt needs a new name", f.To))
+	}
+	return nil
+}
+
+// isMongos reports whether the server is a router of a sharded cluster.
+func (n *Namespace) isMongos(ctx context.Context) (bool, error) {
+	hello, err := n.hello(ctx)
+	if err != nil {
+		return false, err
+	}
+	msg, _ := hello.Lookup("msg").StringValueOK()
+	return msg == "isdbgrid", nil
+}
+
+func (n *Namespace) hello(ctx context.Context) (bson.Raw, error) {
+	raw, err := n.admin().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("ask the server what it is: %w", err)
+	}
+	return raw, nil
+}
+
+var errNoPrivilege = errors.New("the database user lacks a privilege")
+
+// withPrivilege says what to grant when the server refused a command for want of it.
+func withPrivilege(err error) error {
+	if hasCode(err, codeUnauthorized) && !errors.Is(err, errNoPrivilege) {
+		return fmt.Errorf("%w, grant the roles that the handbook lists (readWrite and dbAdmin on the database, clusterMonitor and hostManager on admin): %w", errNoPrivilege, err)
+	}
+	return err
+}

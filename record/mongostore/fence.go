@@ -1,0 +1,391 @@
+package mongostore
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+)
+
+var _ record.Fencer = (*Namespace)(nil)
+
+// Bounds of one attempt of a fence. A fence queued behind an open transaction stalls
+// every operation on the collection, so it waits only briefly, and again after the
+// holder was killed.
+const (
+	lockWait        = 250 * time.Millisecond
+	concernWait     = 5 * time.Second
+	fenceRetryFirst = 5 * time.Millisecond
+	fenceRetryMost  = 200 * time.Millisecond
+)
+
+// Prepare chooses the fence class of a kind and returns what Lift needs.
+//
+// Managed kinds get FenceUUID where the server passes the self-test of
+// collectionUUID, and FenceValidator otherwise, when their tokens carry no UUID
+// either. Fixed-name kinds get what is wanted if it can be had; else FenceView where
+// an atomic rename and view works with the privileges at hand (never through
+// mongos), else FenceValidator. FenceWriteBlock is only taken when wanted, since it
+// stops every database of the cluster.
+func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
+	class, restore, err := n.chooseFence(ctx, tok, want)
+	if err != nil {
+		return "", "", fmt.Errorf("prepare fence of %s: %w", tok.Name, err)
+	}
+	return class, restore, nil
+}
+
+func (n *Namespace) chooseFence(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
+	if !tok.Fixed {
+		return n.chooseManaged(ctx, tok, want)
+	}
+	switch want {
+	case record.FenceUUID:
+		return "", "", &record.UnsupportedError{
+			What:   "fence class uuid for " + n.name + "." + tok.Name,
+			Reason: "the application does not send collection UUIDs; use view, validator or writeBlock",
+		}
+	case record.FenceWriteBlock:
+		return want, "", n.probeWriteBlock(ctx)
+	case record.FenceView, "":
+		refused, err := n.probeView(ctx)
+		if err != nil {
+			return "", "", err
+		}
+		if refused == nil {
+			return record.FenceView, "", nil
+		}
+		if want == record.FenceView {
+			return "", "", refused
+		}
+		n.log.Info("view fence is not available", zap.String("kind", tok.Kind), zap.Error(refused))
+	case record.FenceValidator:
+	default:
+		return "", "", unknownClass(want)
+	}
+	restore, err := n.validatorOf(ctx, tok)
+	return record.FenceValidator, restore, err
+}
+
+func (n *Namespace) chooseManaged(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
+	if want != "" && want != record.FenceUUID && want != record.FenceValidator {
+		return "", "", &record.UnsupportedError{
+			What:   fmt.Sprintf("fence class %s for %s.%s", want, n.name, tok.Name),
+			Reason: "managed kinds are fenced by uuid, or by validator where the server lacks collectionUUID",
+		}
+	}
+	lacks, err := n.selfTest(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	switch {
+	case lacks == nil && tok.ID != "":
+		if want == record.FenceValidator {
+			// Clients decide by the token, and with a UUID in it they delete for real,
+			// which no validator stops.
+			return "", "", &record.UnsupportedError{
+				What:   fmt.Sprintf("fence class validator for %s.%s", n.name, tok.Name),
+				Reason: "the server checks collection UUIDs, use class uuid, which stops deletes too",
+			}
+		}
+		return record.FenceUUID, "", nil
+	case want == record.FenceUUID && lacks != nil:
+		return "", "", lacks
+	case want == record.FenceUUID:
+		return "", "", &record.UnsupportedError{
+			What:   fmt.Sprintf("fence class uuid for %s.%s", n.name, tok.Name),
+			Reason: "its token has no collection UUID",
+		}
+	}
+	restore, err := n.validatorOf(ctx, tok)
+	return record.FenceValidator, restore, err
+}
+
+// Fence performs and confirms the announced act. It tries until ctx ends. Whatever
+// became of an attempt (no answer, a failover, an expired write concern) is settled
+// by looking where the identity is and by majority writes after that.
+//
+// A fence that was lifted is not taken up again: To of another attempt is another one.
+func (n *Namespace) Fence(ctx context.Context, f record.Fence) error {
+	if err := n.fence(ctx, f); err != nil {
+		return fmt.Errorf("fence %s.%s to %s: %w", n.name, f.Token.Name, f.To, err)
+	}
+	return nil
+}
+
+func (n *Namespace) fence(ctx context.Context, f record.Fence) error {
+	if f.Token.Name == "" || f.To == "" {
+		return errors.New("needs a collection name and a name to fence it to")
+	}
+	switch f.Class {
+	case record.FenceUUID, "":
+		return n.fenceRename(ctx, f)
+	case record.FenceView:
+		if _, _, hidden := record.KindOfPhysical(f.Token.Name); hidden {
+			// A hidden name is not one that any application knows: nobody needs a view.
+			return n.fenceRename(ctx, f)
+		}
+		return n.fenceView(ctx, f)
+	case record.FenceValidator:
+		return n.fenceValidator(ctx, f)
+	case record.FenceWriteBlock:
+		return n.fenceWriteBlock(ctx, f)
+	default:
+		return unknownClass(f.Class)
+	}
+}
+
+// Lift gives a fixed-name kind back to its application.
+func (n *Namespace) Lift(ctx context.Context, f record.Fence) error {
+	var err error
+	switch f.Class {
+	case record.FenceUUID, "":
+		return nil
+	case record.FenceView:
+		err = n.liftView(ctx, f)
+	case record.FenceValidator:
+		err = n.liftValidator(ctx, f)
+	case record.FenceWriteBlock:
+		err = n.liftWriteBlock(ctx, f)
+	default:
+		err = unknownClass(f.Class)
+	}
+	if err != nil {
+		return fmt.Errorf("lift fence of %s.%s: %w", n.name, f.Token.Name, err)
+	}
+	return nil
+}
+
+// Locate returns the present name of a collection; record.ErrNotFound if there is none.
+func (n *Namespace) Locate(ctx context.Context, id string) (string, error) {
+	uuid, err := collectionUUID(id)
+	if err != nil {
+		return "", fmt.Errorf("locate collection: %w", err)
+	}
+	found, err := n.list(ctx, bson.D{{Key: "info.uuid", Value: uuid}})
+	if err != nil {
+		return "", fmt.Errorf("locate collection %s: %w", id, err)
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("locate collection %s in %s: %w", id, n.name, record.ErrNotFound)
+	}
+	return found[0].Name, nil
+}
+
+// fenceRename is the fence of managed kinds, and how hidden collections get other
+// names: a rename, by name but watched by identity.
+func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
+	uuid, err := collectionUUID(f.Token.ID)
+	if err != nil {
+		return err
+	}
+	place := func(ctx context.Context) (placement, error) { return n.placement(ctx, f, uuid) }
+	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
+		at, err := place(ctx)
+		if err != nil {
+			return err
+		}
+		if !at.moved {
+			if at.overView {
+				err = n.renameOverView(ctx, f)
+			} else {
+				err = n.rename(ctx, f.Token.Name, f.To)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return n.confirmRename(ctx, f, uuid, place)
+	})
+}
+
+func (n *Namespace) rename(ctx context.Context, from, to string) error {
+	// Without dropTarget, ever: a name that is taken is an error.
+	return n.admin().RunCommand(ctx, bson.D{
+		{Key: "renameCollection", Value: n.name + "." + from},
+		{Key: "to", Value: n.name + "." + to},
+		{Key: "writeConcern", Value: majorityWithin(concernWait)},
+		{Key: "maxTimeMS", Value: lockWait.Milliseconds()},
+	}).Err()
+}
+
+// placement says where the fenced identity is.
+type placement struct {
+	moved    bool // under To
+	overView bool // still under From, and To is a view that an earlier fence left
+}
+
+func (n *Namespace) placement(ctx context.Context, f record.Fence, uuid bson.Binary) (placement, error) {
+	at, known, err := n.lookAt(ctx, f, uuid)
+	if err != nil || known {
+		return at, err
+	}
+	// A primary that was deposed without knowing it may list an older name. After a
+	// majority write the driver knows the real one.
+	if err := n.mark(ctx, f); err != nil {
+		return placement{}, err
+	}
+	if at, known, err = n.lookAt(ctx, f, uuid); err != nil || known {
+		return at, err
+	}
+	name, err := n.Locate(ctx, f.Token.ID)
+	switch {
+	case errors.Is(err, record.ErrNotFound):
+		return placement{}, permanent(fmt.Errorf("collection %s does not exist any more: %w", f.Token.ID, record.ErrBroken))
+	case err != nil:
+		return placement{}, err
+	case name == f.To || name == f.Token.Name:
+		return placement{}, errors.New("collection moved while it was looked for")
+	default:
+		return placement{}, permanent(fmt.Errorf("collection %s has the name %q, which nobody announced: %w", f.Token.ID, name, record.ErrBroken))
+	}
+}
+
+// lookAt looks at the two names of a fence; known is false if the identity has neither.
+func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary) (at placement, known bool, err error) {
+	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{f.Token.Name, f.To}}}}})
+	if err != nil {
+		return placement{}, false, err
+	}
+	var from bool
+	var taken *collection
+	for _, c := range found {
+		switch {
+		case c.is(uuid) && c.Name == f.To:
+			return placement{moved: true}, true, nil
+		case c.is(uuid):
+			from = true
+		case c.Name == f.To:
+			taken = &c
+		}
+	}
+	if !from {
+		return placement{}, false, nil
+	}
+	if taken == nil {
+		return placement{}, true, nil
+	}
+	if taken.fenceMark() != "" && taken.Type == "view" {
+		return placement{overView: true}, true, nil
+	}
+	return placement{}, true, permanent(fmt.Errorf("the name %q is taken by another %s; rename or drop that one, it is never replaced", f.To, taken.Type))
+}
+
+// confirmRename returns nil once it is certain that the identity is under To in every
+// history that can still be acknowledged: the mark is a real majority write, the no-op
+// update runs on the collection itself, under To and with its UUID, and waits until
+// a majority has everything that its node has, the rename included.
+func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson.Binary, place func(context.Context) (placement, error)) error {
+	if err := n.mark(ctx, f); err != nil {
+		return err
+	}
+	err := n.db.RunCommand(ctx, bson.D{
+		{Key: "update", Value: f.To},
+		{Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "dbc", Value: bson.NewObjectID()}}}}},
+			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "dbc", Value: 1}}}}},
+		}}},
+		{Key: "collectionUUID", Value: uuid},
+		{Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Err()
+	if err != nil {
+		return err
+	}
+	at, err := place(ctx)
+	if err != nil {
+		return err
+	}
+	if !at.moved {
+		return errors.New("rename was not there any more when it was confirmed")
+	}
+	return nil
+}
+
+// untilDone repeats an attempt until it succeeds, fails for good, or ctx ends.
+// Transactions that hold the collection ns are killed when an attempt waited for them.
+func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(context.Context) error) error {
+	wait := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(fenceRetryFirst),
+		backoff.WithMaxInterval(fenceRetryMost),
+		backoff.WithMaxElapsedTime(0))
+	for {
+		err := attempt(ctx)
+		if err == nil {
+			return nil
+		}
+		var final *backoff.PermanentError
+		if errors.As(err, &final) {
+			return final.Err
+		}
+		if ctx.Err() == nil && !worthRepeating(err) {
+			return withPrivilege(err)
+		}
+		delay := wait.NextBackOff()
+		if heldUp(err) {
+			killed, killErr := n.killHolders(ctx, ns)
+			if killErr != nil {
+				n.log.Warn("cannot kill the transactions that hold up a fence",
+					zap.String("collection", ns), zap.Error(killErr))
+			}
+			if killed > 0 {
+				wait.Reset()
+				delay = 0
+			}
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w; last attempt: %w", context.Cause(ctx), err)
+		case <-timer.C:
+		}
+	}
+}
+
+// heldUp reports that an attempt gave up waiting for a lock.
+func heldUp(err error) bool {
+	return hasCode(err, codeMaxTimeExpired, codeLockTimeout, codeLockBusy, codeExceededTimeLimit)
+}
+
+// worthRepeating reports whether an error of an idempotent command can go away. Names
+// that are missing or taken are decided by looking, not by the error.
+func worthRepeating(err error) bool {
+	var server mongo.ServerError
+	if !errors.As(err, &server) {
+		return true
+	}
+	return heldUp(err) || outcomeUnknown(err) || isTransient(err) || server.HasErrorLabel("RetryableError") ||
+		hasCode(err, codeNamespaceNotFound, codeNamespaceExists, codeWriteConflict, codeUUIDMismatch,
+			codeWriteConcernTimeout, codeDuplicateKey, codeBackgroundOperation, codeConflictingOperation,
+			codeInterrupted, codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk, codeNotPrimaryOrSecondary,
+			codeInterruptedAtShutdown, codeInterruptedReplState, codeShutdownInProgress, codePrimarySteppedDown,
+			codeHostUnreachable, codeNetworkTimeout, codeQueryPlanKilled)
+}
+
+func unknownClass(class record.FenceClass) error {
+	return &record.UnsupportedError{What: fmt.Sprintf("fence class %q", class), Reason: "MongoDB has uuid, view, validator and writeBlock"}
+}
+
+func (n *Namespace) admin() *mongo.Database { return n.client.Database("admin") }
+
+func majorityWithin(d time.Duration) bson.D {
+	return bson.D{{Key: "w", Value: "majority"}, {Key: "wtimeout", Value: d.Milliseconds()}}
+}
+
+// collectionUUID is the identity of a token as commands carry it.
+func collectionUUID(id string) (bson.Binary, error) {
+	b, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
+	if err != nil || len(b) != 16 {
+		return bson.Binary{}, fmt.Errorf("collection id %q is not a UUID", id)
+	}
+	return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: b}, nil
+}

@@ -1,0 +1,217 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// The validator fence: no document satisfies {$expr: {$eq: ["dbc-fence:<mark>", ""]}}.
+// Inserts and updates of everyone who does not bypass validation fail with 121. Deletes
+// pass, so does findAndModify with remove; clients of managed kinds therefore delete by
+// writing a tombstone, and the deletes of other applications are found in the stream.
+
+// restoration is what a validator fence replaces.
+type restoration struct {
+	Validator bson.Raw `bson:"validator,omitempty"`
+	Level     string   `bson:"level,omitempty"`
+	Action    string   `bson:"action,omitempty"`
+}
+
+func (r restoration) text() (string, error) {
+	b, err := bson.MarshalExtJSON(r, true, false)
+	if err != nil {
+		return "", fmt.Errorf("write validator: %w", err)
+	}
+	return string(b), nil
+}
+
+func restorationFrom(text string) (restoration, error) {
+	var r restoration
+	if text == "" {
+		return r, nil
+	}
+	if err := bson.UnmarshalExtJSON([]byte(text), true, &r); err != nil {
+		return r, fmt.Errorf("read the validator to restore: %w", err)
+	}
+	return r, nil
+}
+
+// validatorOf returns what Lift has to restore. For a collection that is fenced now it
+// is what the fence noted before it replaced it.
+func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, error) {
+	c, err := n.fencedCollection(ctx, tok)
+	if err != nil {
+		return "", err
+	}
+	if c.fenceMark() != "" {
+		note, err := n.noted(ctx, noteRestore+c.id())
+		if err != nil {
+			return "", err
+		}
+		text, ok := note.Lookup("restore").StringValueOK()
+		if !ok {
+			return "", errors.New("it is fenced, and nothing is noted of the validator that it had")
+		}
+		return text, nil
+	}
+	var r restoration
+	if v, ok := c.Options.Lookup("validator").DocumentOK(); ok {
+		r.Validator = v
+	}
+	r.Level, _ = c.Options.Lookup("validationLevel").StringValueOK()
+	r.Action, _ = c.Options.Lookup("validationAction").StringValueOK()
+	return r.text()
+}
+
+// fencedCollection returns the collection of a token, which must be a plain one.
+func (n *Namespace) fencedCollection(ctx context.Context, tok record.Token) (*collection, error) {
+	c, err := n.collectionNamed(ctx, tok.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case c == nil:
+		return nil, fmt.Errorf("collection %s: %w", tok.Name, record.ErrNotFound)
+	case c.Type != "collection":
+		return nil, &record.UnsupportedError{What: "collection " + n.name + "." + tok.Name, Reason: "it is a " + c.Type}
+	}
+	if tok.ID != "" {
+		uuid, err := collectionUUID(tok.ID)
+		if err != nil {
+			return nil, err
+		}
+		if !c.is(uuid) {
+			return nil, fmt.Errorf("%s is another collection now (%s instead of %s): %w", tok.Name, c.id(), tok.ID, record.ErrBroken)
+		}
+	}
+	return c, nil
+}
+
+func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
+	if _, err := restorationFrom(f.Restore); err != nil {
+		return err
+	}
+	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
+		if err := n.refuseLifted(ctx, f); err != nil {
+			return err
+		}
+		c, err := n.fencedCollection(ctx, f.Token)
+		if err != nil {
+			return decided(err)
+		}
+		switch c.fenceMark() {
+		case f.To:
+		case "":
+			// Noted first, so that whoever finds the fence can lift it.
+			err := n.note(ctx, noteRestore+c.id(), bson.D{{Key: "$set", Value: bson.D{
+				{Key: "restore", Value: f.Restore}, {Key: "name", Value: f.Token.Name},
+			}}})
+			if err != nil {
+				return err
+			}
+		default:
+			// An earlier fence that nobody lifted. Its note has the true validator.
+		}
+		// Sent even if it is there already: a command that a majority acknowledged shows
+		// that the fence is in force, what a node lists does not.
+		err = n.setValidator(ctx, f.Token, restoration{
+			Validator: mustMarshal(bson.D{{Key: "$expr", Value: bson.D{{Key: "$eq", Value: bson.A{fencePrefix + f.To, ""}}}}}),
+			Level:     "strict",
+			Action:    "error",
+		})
+		if err != nil {
+			return err
+		}
+		if err := n.mark(ctx, f); err != nil {
+			return err
+		}
+		if c, err = n.fencedCollection(ctx, f.Token); err != nil {
+			return decided(err)
+		}
+		if c.fenceMark() != f.To {
+			return errors.New("the validator was not there any more when it was confirmed")
+		}
+		return nil
+	})
+}
+
+func (n *Namespace) liftValidator(ctx context.Context, f record.Fence) error {
+	r, err := restorationFrom(f.Restore)
+	if err != nil {
+		return err
+	}
+	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
+		if err := n.noteLift(ctx, f); err != nil {
+			return err
+		}
+		c, err := n.fencedCollection(ctx, f.Token)
+		if err != nil {
+			return decided(err)
+		}
+		switch mark := c.fenceMark(); mark {
+		case "":
+			return nil
+		case f.To:
+		default:
+			return permanent(fmt.Errorf("it is fenced as %s, not as %s", mark, f.To))
+		}
+		return n.setValidator(ctx, f.Token, r)
+	})
+}
+
+// setValidator replaces validator, level and action, acknowledged by a majority. What
+// was never set is set to its default, which means the same.
+func (n *Namespace) setValidator(ctx context.Context, tok record.Token, r restoration) error {
+	if r.Validator == nil {
+		r.Validator = mustMarshal(bson.D{})
+	}
+	if r.Level == "" {
+		r.Level = "strict"
+	}
+	if r.Action == "" {
+		r.Action = "error"
+	}
+	cmd := bson.D{
+		{Key: "collMod", Value: tok.Name},
+		{Key: "validator", Value: r.Validator},
+		{Key: "validationLevel", Value: r.Level},
+		{Key: "validationAction", Value: r.Action},
+		{Key: "writeConcern", Value: majorityWithin(concernWait)},
+		{Key: "maxTimeMS", Value: lockWait.Milliseconds()},
+	}
+	if tok.ID != "" {
+		uuid, err := collectionUUID(tok.ID)
+		if err != nil {
+			return err
+		}
+		cmd = append(cmd, bson.E{Key: "collectionUUID", Value: uuid})
+	}
+	return n.db.RunCommand(ctx, cmd).Err()
+}
+
+// noteLift remembers that a fence was lifted, before it is.
+func (n *Namespace) noteLift(ctx context.Context, f record.Fence) error {
+	return n.note(ctx, noteLifted+f.To, bson.D{{Key: "$set", Value: bson.D{{Key: "name", Value: f.Token.Name}}}})
+}
+
+// decided makes errors that no repetition changes permanent.
+func decided(err error) error {
+	var unsupported *record.UnsupportedError
+	if errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrNotFound) || errors.As(err, &unsupported) {
+		return permanent(err)
+	}
+	return err
+}
+
+// mustMarshal marshals literals of this package.
+func mustMarshal(d bson.D) bson.Raw {
+	b, err := bson.Marshal(d)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

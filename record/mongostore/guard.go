@@ -1,0 +1,154 @@
+package mongostore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller/record"
+)
+
+// guardField is the element of a managed kind's document that holds the guard. Clients
+// write documents without it, which is how their writes are told from ours.
+const guardField = "_dbc"
+
+// maxGuardBytes is what guard and tombstone mark add to a document at most.
+const maxGuardBytes = 64
+
+var (
+	errMalformed = errors.New("document is not valid BSON")
+	errReserved  = fmt.Errorf("field %q is reserved", guardField)
+	errNoID      = errors.New("document has no _id")
+)
+
+// layout is what a look at the headers of a document's elements tells.
+type layout struct {
+	id               bson.RawValue
+	idStart, idEnd   int
+	dbcStart, dbcEnd int // of the guard element; 0 when there is none
+	emptyTS          bool
+}
+
+// layoutOf walks the top-level elements. It does not look into values.
+func layoutOf(doc []byte) (layout, error) {
+	var l layout
+	if len(doc) < 5 || int(binary.LittleEndian.Uint32(doc)) != len(doc) || doc[len(doc)-1] != 0 {
+		return l, errMalformed
+	}
+	for at := 4; at < len(doc)-1; {
+		elem, _, ok := bsoncore.ReadElement(doc[at : len(doc)-1])
+		if !ok {
+			return l, errMalformed
+		}
+		end := at + len(elem)
+		switch key := elem.KeyBytes(); {
+		case string(key) == "_id":
+			l.idStart, l.idEnd = at, end
+			l.id = bson.RawValue{Type: bson.Type(elem[0]), Value: doc[at+1+len("_id")+1 : end]}
+		case string(key) == guardField:
+			l.dbcStart, l.dbcEnd = at, end
+		}
+		if bson.Type(elem[0]) == bson.TypeTimestamp && binary.LittleEndian.Uint64(elem[len(elem)-8:]) == 0 {
+			l.emptyTS = true
+		}
+		at = end
+	}
+	return l, nil
+}
+
+// guard reads the guard element. A foreign element of that name is no guard.
+func (l layout) guard(doc []byte) (g record.Guard, tombstone bool) {
+	if l.dbcStart == 0 || bson.Type(doc[l.dbcStart]) != bson.TypeEmbeddedDocument {
+		return g, false
+	}
+	return guardOf(bson.Raw(doc[l.dbcStart+1+len(guardField)+1 : l.dbcEnd]))
+}
+
+// guardOf reads {g, x}, which is the guard element's value and, beside _id, what a side
+// collection's document holds.
+func guardOf(doc bson.Raw) (g record.Guard, tombstone bool) {
+	if _, b, ok := doc.Lookup("g").BinaryOK(); ok {
+		g, _ = record.GuardFrom(b)
+	}
+	tombstone, _ = doc.Lookup("x").BooleanOK()
+	return g, tombstone
+}
+
+// strip removes the guard element in place and returns the shorter document. The bytes
+// must be the caller's own.
+func (l layout) strip(doc []byte) []byte {
+	if l.dbcStart == 0 {
+		return doc
+	}
+	doc = slices.Delete(doc, l.dbcStart, l.dbcEnd)
+	binary.LittleEndian.PutUint32(doc, uint32(len(doc)))
+	return doc
+}
+
+func appendGuardFields(dst []byte, g []byte, tombstone bool) []byte {
+	dst = bsoncore.AppendBinaryElement(dst, "g", bson.TypeBinaryGeneric, g)
+	if tombstone {
+		dst = bsoncore.AppendBooleanElement(dst, "x", true)
+	}
+	return dst
+}
+
+// appendStored appends a live document as it is stored, with the guard as last element
+// unless g is nil. The _id goes first, where the server would put it anyway: in an
+// update, a first field that begins with $ would be taken for an operator.
+func appendStored(dst, doc []byte, l layout, g []byte) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	if l.idStart == 4 {
+		dst = append(dst, doc[4:len(doc)-1]...)
+	} else {
+		dst = append(dst, doc[l.idStart:l.idEnd]...)
+		dst = append(dst, doc[4:l.idStart]...)
+		dst = append(dst, doc[l.idEnd:len(doc)-1]...)
+	}
+	if g != nil {
+		var at int
+		dst, at = beginElement(dst, bson.TypeEmbeddedDocument, guardField)
+		dst = appendGuardFields(dst, g, false)
+		dst = endDocument(dst, at)
+	}
+	return endDocument(dst, start)
+}
+
+// appendTombstone appends a managed kind's tombstone.
+func appendTombstone(dst []byte, id bson.RawValue, g []byte) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = appendValueElement(dst, "_id", id)
+	dst, at := beginElement(dst, bson.TypeEmbeddedDocument, guardField)
+	dst = appendGuardFields(dst, g, true)
+	dst = endDocument(dst, at)
+	return endDocument(dst, start)
+}
+
+// appendSide appends a document of a side collection.
+func appendSide(dst []byte, id bson.RawValue, g []byte, tombstone bool) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = appendValueElement(dst, "_id", id)
+	dst = appendGuardFields(dst, g, tombstone)
+	return endDocument(dst, start)
+}
+
+// checkDoc refuses what must not be stored.
+func checkDoc(doc []byte) (layout, error) {
+	l, err := layoutOf(doc)
+	switch {
+	case err != nil:
+		return l, err
+	case l.idStart == 0:
+		return l, errNoID
+	case l.dbcStart != 0:
+		return l, errReserved
+	}
+	return l, nil
+}

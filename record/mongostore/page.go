@@ -1,0 +1,88 @@
+package mongostore
+
+import (
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// recordSet turns documents as stored into records. It keeps the keys of all of them in
+// one piece of memory, because a key of its own for each record would be most of what a
+// copy allocates.
+type recordSet struct {
+	kind   string
+	guards bool // keep tombstones and guards
+	recs   []record.Record
+	keys   []byte
+	ends   []int
+	last   bson.RawValue // _id of the last document seen, tombstones included
+}
+
+// grow makes room for so many records.
+func (s *recordSet) grow(count int) {
+	s.recs = make([]record.Record, 0, count)
+	s.ends = make([]int, 0, count)
+	s.keys = make([]byte, 0, 24*count)
+}
+
+// add takes a document, whose bytes become the record's.
+func (s *recordSet) add(doc []byte) error {
+	l, err := layoutOf(doc)
+	if err != nil {
+		return err
+	}
+	if l.idStart == 0 {
+		return errNoID
+	}
+	r := record.Record{Kind: s.kind}
+	var tombstone bool
+	if l.dbcStart != 0 {
+		r.Guard, tombstone = l.guard(doc)
+	}
+	switch {
+	case tombstone && !s.guards:
+		s.last = l.id
+		return nil
+	case tombstone:
+		r.Tombstone = true
+	default:
+		if !s.guards {
+			r.Guard = record.Guard{}
+		}
+		if l.dbcStart != 0 {
+			// The server stores _id first, so nothing before the guard moves.
+			doc = l.strip(doc)
+		}
+		r.Doc = doc
+	}
+	s.last = l.id
+	switch l.id.Type {
+	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128, bson.TypeEmbeddedDocument, bson.TypeArray:
+		key, err := record.KeyOf(l.id)
+		if err != nil {
+			return fmt.Errorf("key: %w", err)
+		}
+		s.keys = append(s.keys, key...)
+	default:
+		// These are their own canonical form; record.KeyOf says the same, with two
+		// allocations.
+		s.keys = append(s.keys, byte(l.id.Type))
+		s.keys = append(s.keys, l.id.Value...)
+	}
+	s.recs = append(s.recs, r)
+	s.ends = append(s.ends, len(s.keys))
+	return nil
+}
+
+// records returns what was added, with keys.
+func (s *recordSet) records() []record.Record {
+	all := record.Key(s.keys)
+	start := 0
+	for i, end := range s.ends {
+		s.recs[i].Key = all[start:end]
+		start = end
+	}
+	return s.recs
+}

@@ -1,0 +1,100 @@
+package mongostore
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// versionOf is the version of a snapshot at a cluster time: the time, seconds first, and
+// eight zero bytes.
+func versionOf(ts bson.Timestamp) (v record.Version) {
+	binary.BigEndian.PutUint32(v[0:], ts.T)
+	binary.BigEndian.PutUint32(v[4:], ts.I)
+	return v
+}
+
+func timestampOf(v record.Version) bson.Timestamp {
+	return bson.Timestamp{T: binary.BigEndian.Uint32(v[0:]), I: binary.BigEndian.Uint32(v[4:])}
+}
+
+// cursorAt is the place of an _id in the key order: its type byte and value as stored.
+// As From of a range it includes the id, as To it excludes it.
+func cursorAt(id bson.RawValue) record.Cursor {
+	return append(record.Cursor{byte(id.Type)}, id.Value...)
+}
+
+func (c cursorBound) value() bson.RawValue {
+	return bson.RawValue{Type: bson.Type(c[0]), Value: c[1:]}
+}
+
+// cursorBound is a record.Cursor that is not empty.
+type cursorBound record.Cursor
+
+// marksCollection takes the majority writes of Position where the server does not let
+// us append a note to the oplog instead. Streams ignore it.
+const marksCollection = "dbc_marks"
+
+// Position makes a no-op of its own and waits until a majority has it: whatever a later
+// primary writes is after it, even if the present one is lost.
+func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
+	at, err := n.majorityNow(ctx)
+	if err != nil {
+		return record.Position{}, fmt.Errorf("position: %w", err)
+	}
+	return record.Position{At: versionOf(at)}, nil
+}
+
+func (n *Namespace) majorityNow(ctx context.Context) (bson.Timestamp, error) {
+	majority := bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}
+	raw, err := n.client.Database("admin").RunCommand(ctx, bson.D{
+		{Key: "appendOplogNote", Value: 1},
+		{Key: "data", Value: bson.D{{Key: "dbcontroller", Value: "position of " + n.name}}},
+		majority,
+	}).Raw()
+	if hasCode(err, codeUnauthorized, codeCommandNotFound, codeNotImplemented, codeIllegalOperation) {
+		raw, err = n.db.RunCommand(ctx, bson.D{
+			{Key: "update", Value: marksCollection},
+			{Key: "updates", Value: bson.A{bson.D{
+				{Key: "q", Value: bson.D{{Key: "_id", Value: "position"}}},
+				{Key: "u", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(1)}}}}},
+				{Key: "upsert", Value: true},
+			}}},
+			majority,
+		}).Raw()
+	}
+	if err != nil {
+		return bson.Timestamp{}, classify("majority write", err)
+	}
+	return operationTime(raw)
+}
+
+func operationTime(raw bson.Raw) (bson.Timestamp, error) {
+	t, i, ok := raw.Lookup("operationTime").TimestampOK()
+	if !ok {
+		return bson.Timestamp{}, errors.New("server's reply has no operation time: not a replica set")
+	}
+	return bson.Timestamp{T: t, I: i}, nil
+}
+
+// timestampType is how a key string, which a resume token is, begins with a timestamp.
+const timestampType = "82"
+
+// tokenTime reads the cluster time that a resume token begins with.
+func tokenTime(token bson.Raw) (bson.Timestamp, bool) {
+	data, ok := token.Lookup("_data").StringValueOK()
+	if !ok || len(data) < len(timestampType)+16 || data[:len(timestampType)] != timestampType {
+		return bson.Timestamp{}, false
+	}
+	b, err := hex.DecodeString(data[len(timestampType) : len(timestampType)+16])
+	if err != nil {
+		return bson.Timestamp{}, false
+	}
+	return bson.Timestamp{T: binary.BigEndian.Uint32(b), I: binary.BigEndian.Uint32(b[4:])}, true
+}

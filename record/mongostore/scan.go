@@ -1,0 +1,243 @@
+package mongostore
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller/record"
+)
+
+const (
+	defaultPage = 1000
+	largestPage = 100000
+)
+
+// Scan reads the next page of a range with one find on the index of _id. The cursor of
+// the next page is the _id of the first record that this one left out, so that it stays
+// right when that record is deleted meanwhile.
+func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
+	p, err := placeOf(req.Token)
+	if err != nil {
+		return record.Page{}, fmt.Errorf("scan: %w", err)
+	}
+	if req.Limit <= 0 {
+		req.Limit = defaultPage
+	}
+	req.Limit = min(req.Limit, largestPage)
+	var page record.Page
+	err = n.atSnapshot(ctx, record.Version{}, func(ctx context.Context, o readOptions) error {
+		o.keysOnly, o.guards = req.KeysOnly, !req.Token.Fixed
+		var err error
+		if req.Token.Fixed && req.Guards {
+			page, err = n.scanMerged(ctx, p, req, o)
+		} else {
+			page, err = n.scanPage(ctx, p, req, o)
+		}
+		return err
+	})
+	if err != nil {
+		return record.Page{}, fmt.Errorf("scan: %w", err)
+	}
+	return page, nil
+}
+
+func (n *Namespace) scanPage(ctx context.Context, p place, req record.ScanRequest, o readOptions) (record.Page, error) {
+	rs := recordSet{kind: req.Token.Kind, guards: req.Guards}
+	next, at, err := n.scan(ctx, p, req.Range, req.Limit, o, rs.grow, rs.add)
+	if err != nil {
+		return record.Page{}, err
+	}
+	return record.Page{Records: rs.records(), Version: versionOf(at), Next: next, Done: next == nil}, nil
+}
+
+// scan yields at most limit documents of a range and returns the cursor of the first that
+// it did not yield, nil if there is none. What fits a reply (16 MiB) bounds it as well.
+// grow, if not nil, is told beforehand how many documents come.
+func (n *Namespace) scan(ctx context.Context, p place, r record.Range, limit int, o readOptions,
+	grow func(int), yield func([]byte) error,
+) (record.Cursor, bson.Timestamp, error) {
+	what := "scan " + p.coll
+	if len(r.From) > 0 && string(r.From) == string(r.To) {
+		// The server calls such bounds an error. The snapshot still has a time.
+		at := o.at
+		if at.IsZero() {
+			var err error
+			if at, err = n.majorityNow(ctx); err != nil {
+				return nil, at, err
+			}
+		}
+		return nil, at, nil
+	}
+	buf := getBuffer()
+	defer putBuffer(buf)
+	*buf = appendScan(*buf, p, r, limit, o)
+	raw, err := n.run(ctx, *buf)
+	if err != nil {
+		return nil, bson.Timestamp{}, classifyRead(what, err)
+	}
+	reply, err := parseReply(raw)
+	if err != nil {
+		return nil, bson.Timestamp{}, fmt.Errorf("%s: %w", what, err)
+	}
+	count := 0
+	if err := each(reply.docs, func([]byte) error { count++; return nil }); err != nil {
+		return nil, reply.at, fmt.Errorf("%s: %w", what, err)
+	}
+	yielded, more := count, false
+	if count > limit || reply.id != 0 && count > 1 {
+		yielded, more = min(limit, count-1), true
+	}
+	if grow != nil {
+		grow(yielded)
+	}
+	var next record.Cursor
+	i := 0
+	err = each(reply.docs, func(doc []byte) error {
+		i++
+		switch {
+		case i <= yielded:
+			return yield(doc)
+		case i == yielded+1 && more:
+			l, err := layoutOf(doc)
+			next = cursorAt(l.id)
+			return err
+		default:
+			return nil
+		}
+	})
+	if err != nil {
+		return nil, reply.at, fmt.Errorf("%s: %w", what, err)
+	}
+	if reply.id == 0 {
+		return next, reply.at, nil
+	}
+	if !more {
+		// One document filled the reply.
+		if next, err = n.peek(ctx, p, reply.id); err != nil {
+			return nil, reply.at, classifyRead(what, err)
+		}
+	}
+	n.killCursor(ctx, p, reply.id)
+	return next, reply.at, nil
+}
+
+// peek returns the place of an open cursor's next document, nil if there is none.
+func (n *Namespace) peek(ctx context.Context, p place, id int64) (record.Cursor, error) {
+	raw, err := n.run(ctx, appendGetMore(nil, p, id, 1))
+	if err != nil {
+		return nil, err
+	}
+	r, err := parseReply(raw)
+	if err != nil {
+		return nil, err
+	}
+	var next record.Cursor
+	err = each(r.docs, func(doc []byte) error {
+		l, err := layoutOf(doc)
+		next = cursorAt(l.id)
+		return err
+	})
+	return next, err
+}
+
+// killCursor is a courtesy: the server ends idle cursors by itself.
+func (n *Namespace) killCursor(ctx context.Context, p place, id int64) {
+	_, b := bsoncore.AppendDocumentStart(nil)
+	b = bsoncore.AppendStringElement(b, "killCursors", p.coll)
+	b, at := beginElement(b, bson.TypeArray, "cursors")
+	b = bsoncore.AppendInt64Element(b, "0", id)
+	b = endDocument(b, at)
+	_, _ = n.run(ctx, endDocument(b, 0))
+}
+
+func appendScan(dst []byte, p place, r record.Range, limit int, o readOptions) []byte {
+	dst = appendCommand(dst, "find", p)
+	dst, at := beginElement(dst, bson.TypeEmbeddedDocument, "hint")
+	dst = bsoncore.AppendInt32Element(dst, "_id", 1)
+	dst = endDocument(dst, at)
+	// Index bounds, unlike a condition on _id, do not stop at the bounds of a type.
+	dst = appendBound(dst, "min", r.From)
+	dst = appendBound(dst, "max", r.To)
+	dst = bsoncore.AppendInt32Element(dst, "limit", int32(limit+1))
+	dst = bsoncore.AppendInt32Element(dst, "batchSize", int32(limit+1))
+	return endDocument(o.append(dst), 0)
+}
+
+func appendBound(dst []byte, name string, c record.Cursor) []byte {
+	if len(c) == 0 {
+		return dst
+	}
+	dst, at := beginElement(dst, bson.TypeEmbeddedDocument, name)
+	dst = appendValueElement(dst, "_id", bson.RawValue{Type: bson.Type(c[0]), Value: c[1:]})
+	return endDocument(dst, at)
+}
+
+// scanMerged is scanPage for a fixed-name kind with guards: documents and the entries of
+// the side collection, both read at one time and in key order, are joined by key. An
+// entry without document is a tombstone.
+func (n *Namespace) scanMerged(ctx context.Context, p place, req record.ScanRequest, o readOptions) (record.Page, error) {
+	docs, err := n.scanPage(ctx, p, req, o)
+	if err != nil {
+		return record.Page{}, err
+	}
+	o.at, o.keysOnly = timestampOf(docs.Version), false
+	type entry struct {
+		key record.Key
+		sideEntry
+	}
+	var entries []entry
+	next, _, err := n.scan(ctx, place{coll: GuardsName(req.Token.Kind)}, req.Range, req.Limit, o, nil, func(doc []byte) error {
+		key, e, err := sideEntryOf(doc)
+		entries = append(entries, entry{key, e})
+		return err
+	})
+	if err != nil {
+		return record.Page{}, err
+	}
+	// Beyond the nearer of the two cursors one of the lists is not complete.
+	end := docs.Next
+	if end == nil || next != nil && compareCursors(next, end) < 0 {
+		end = next
+	}
+	page := record.Page{Version: docs.Version, Next: end, Done: end == nil}
+	for i, k := 0, 0; i < len(docs.Records) || k < len(entries); {
+		order := 0
+		switch {
+		case k == len(entries):
+			order = -1
+		case i == len(docs.Records):
+			order = 1
+		default:
+			order = compareKeys(docs.Records[i].Key, entries[k].key)
+		}
+		var r record.Record
+		if order <= 0 {
+			r = docs.Records[i]
+		}
+		switch {
+		case order == 0:
+			r.Guard = entries[k].guard
+		case order > 0:
+			r = entries[k].tombstone(req.Token.Kind, entries[k].key)
+		}
+		at := record.Cursor(r.Key)
+		if end != nil && compareCursors(at, end) >= 0 {
+			break
+		}
+		if len(page.Records) == req.Limit {
+			page.Next, page.Done = at, false
+			break
+		}
+		page.Records = append(page.Records, r)
+		if order <= 0 {
+			i++
+		}
+		if order >= 0 {
+			k++
+		}
+	}
+	return page, nil
+}

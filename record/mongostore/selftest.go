@@ -1,0 +1,134 @@
+package mongostore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+)
+
+// scratchLimit bounds the removal of a scratch collection, which happens even when the
+// caller's context is over.
+const scratchLimit = 10 * time.Second
+
+// scratch makes a collection of our own with a random name. done drops it, whatever it
+// is called by then, and everything that probes put beside it.
+func (n *Namespace) scratch(ctx context.Context) (c collection, done func(), err error) {
+	name := scratchName + randomHex()
+	done = func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scratchLimit)
+		defer cancel()
+		for _, left := range []string{name, name + ".n1"} {
+			err := n.db.RunCommand(ctx, bson.D{
+				{Key: "drop", Value: left}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
+			}).Err()
+			if err != nil && !hasCode(err, codeNamespaceNotFound) {
+				n.log.Warn("cannot drop scratch collection", zap.String("collection", left), zap.Error(err))
+			}
+		}
+	}
+	err = n.db.RunCommand(ctx, bson.D{
+		{Key: "create", Value: name}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Err()
+	if err != nil {
+		done()
+		return c, nil, fmt.Errorf("create scratch collection: %w", withPrivilege(err))
+	}
+	found, err := n.collectionNamed(ctx, name)
+	if err == nil && found == nil {
+		err = errors.New("scratch collection is gone")
+	}
+	if err != nil {
+		done()
+		return c, nil, err
+	}
+	return *found, done, nil
+}
+
+func randomHex() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails, by its documentation
+	return hex.EncodeToString(b[:])
+}
+
+// otherUUID is the identity of no collection.
+func otherUUID() bson.Binary {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b)
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: b}
+}
+
+// selfTest finds out whether the server refuses commands with a wrong collectionUUID,
+// all four kinds of them, since the option is in no version of the stable API. It
+// returns why not, or an error when that was not to be found out.
+func (n *Namespace) selfTest(ctx context.Context) (*record.UnsupportedError, error) {
+	c, done, err := n.scratch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	doc := bson.D{{Key: "_id", Value: 1}}
+	uuid := bson.E{Key: "collectionUUID", Value: otherUUID()}
+	insert := bson.D{{Key: "insert", Value: c.Name}, {Key: "documents", Value: bson.A{doc}}}
+	if err := n.db.RunCommand(ctx, insert).Err(); err != nil {
+		return nil, fmt.Errorf("write to scratch collection: %w", withPrivilege(err))
+	}
+	commands := []bson.D{
+		{{Key: "insert", Value: c.Name}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 2}}}}},
+		{{Key: "update", Value: c.Name}, {Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: doc}, {Key: "u", Value: bson.D{{Key: "_id", Value: 1}, {Key: "changed", Value: true}}}}}}},
+		{{Key: "delete", Value: c.Name}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: doc}, {Key: "limit", Value: 1}}}}},
+		{{Key: "find", Value: c.Name}, {Key: "filter", Value: doc}},
+	}
+	for _, cmd := range commands {
+		lacks, err := n.wantMismatch(ctx, append(cmd, uuid))
+		if lacks != nil || err != nil {
+			return lacks, err
+		}
+	}
+	raw, err := n.db.RunCommand(ctx, bson.D{{Key: "find", Value: c.Name}}).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("read scratch collection: %w", err)
+	}
+	docs, _ := raw.Lookup("cursor", "firstBatch").ArrayOK()
+	if values, err := docs.Values(); err != nil || len(values) != 1 || len(values[0].Value) != 14 {
+		return n.lacksUUID("a refused command had an effect"), nil
+	}
+	return nil, nil
+}
+
+// wantMismatch sends a command with a wrong collectionUUID.
+func (n *Namespace) wantMismatch(ctx context.Context, cmd bson.D) (*record.UnsupportedError, error) {
+	err := n.db.RunCommand(ctx, cmd).Err()
+	switch {
+	case err == nil:
+		return n.lacksUUID(cmd[0].Key + " ignores collectionUUID"), nil
+	case hasCode(err, codeUUIDMismatch):
+		return nil, nil
+	case worthRepeating(err):
+		return nil, fmt.Errorf("self-test: %w", err)
+	default:
+		return n.lacksUUID(cmd[0].Key + " refuses collectionUUID: " + err.Error()), nil
+	}
+}
+
+func (n *Namespace) lacksUUID(reason string) *record.UnsupportedError {
+	return &record.UnsupportedError{What: "fence class uuid in " + n.name, Reason: reason}
+}
+
+// checksUUIDs is the part of the self-test that needs no scratch collection: whether a
+// find with a collectionUUID is understood. Tokens carry no UUID where it is not.
+func (n *Namespace) checksUUIDs(ctx context.Context) (bool, error) {
+	lacks, err := n.wantMismatch(ctx, bson.D{
+		{Key: "find", Value: scratchName + "none"}, {Key: "limit", Value: 1}, {Key: "collectionUUID", Value: otherUUID()},
+	})
+	return lacks == nil, err
+}

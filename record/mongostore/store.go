@@ -1,0 +1,120 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+)
+
+// Config says where a namespace is.
+type Config struct {
+	URI      string      // connection string; never shown, see Location
+	Database string      // the namespace
+	PoolSize int         // connections at most; 0: 64
+	AppName  string      // shown by the server's logs and currentOp; empty: "dbcontroller"
+	Log      *zap.Logger // nil: none
+}
+
+// selectTimeout bounds the wait for a usable server. A failover takes about 10 s with
+// default settings, and callers retry with backoff, so a longer wait only hides loss.
+const selectTimeout = 15 * time.Second
+
+// Namespace is one MongoDB database. Its methods may be called concurrently.
+type Namespace struct {
+	client   *mongo.Client
+	db       *mongo.Database // majority write and read concern, primary
+	name     string          // of the database
+	location string          // hosts and database, without secrets
+	log      *zap.Logger
+
+	sides sideCollections
+}
+
+var _ record.Store = (*Namespace)(nil)
+
+// Open connects to the database and waits until a primary answers. The caller closes
+// the Namespace.
+func Open(ctx context.Context, cfg Config) (*Namespace, error) {
+	if cfg.Database == "" {
+		return nil, errors.New("open mongodb: no database name")
+	}
+	if cfg.PoolSize == 0 {
+		cfg.PoolSize = 64
+	}
+	if cfg.AppName == "" {
+		cfg.AppName = "dbcontroller"
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	opts := options.Client().ApplyURI(cfg.URI)
+	if err := opts.Validate(); err != nil {
+		return nil, fmt.Errorf("open mongodb: %w", redactError(cfg.URI, err))
+	}
+	// What the connection string says of concerns and preferences must not weaken what
+	// is acknowledged or read, so these are set after it.
+	opts.SetAppName(cfg.AppName).
+		SetMaxPoolSize(uint64(max(cfg.PoolSize, 2))).
+		SetServerSelectionTimeout(selectTimeout).
+		SetWriteConcern(writeconcern.Majority()).
+		SetReadConcern(readconcern.Majority()).
+		SetReadPreference(readpref.Primary()).
+		SetRetryWrites(true).
+		SetRetryReads(true)
+	client, err := mongo.Connect(opts)
+	if err != nil {
+		return nil, fmt.Errorf("open mongodb: %w", redactError(cfg.URI, err))
+	}
+	n := &Namespace{
+		client:   client,
+		db:       client.Database(cfg.Database),
+		name:     cfg.Database,
+		location: locationOf(opts.Hosts, cfg.Database),
+		log:      cfg.Log,
+	}
+	if err := client.Ping(ctx, readpref.Primary()); err != nil {
+		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		return nil, errors.Join(
+			fmt.Errorf("open %s: %w", n.location, redactError(cfg.URI, err)),
+			client.Disconnect(closeCtx))
+	}
+	return n, nil
+}
+
+// closeTimeout bounds how long clean-up waits for connections in use.
+const closeTimeout = 5 * time.Second
+
+// Close ends all connections. Streams opened from the Namespace fail afterwards.
+func (n *Namespace) Close(ctx context.Context) error {
+	if err := n.client.Disconnect(ctx); err != nil {
+		return fmt.Errorf("close %s: %w", n.location, err)
+	}
+	return nil
+}
+
+// Location says where the namespace is, without secrets.
+func (n *Namespace) Location() string { return n.location }
+
+// run sends a command that was built as raw BSON and returns the reply. The error is
+// the driver's; callers classify it. A reply with write errors is returned with the
+// mongo.WriteException.
+func (n *Namespace) run(ctx context.Context, cmd []byte) (bson.Raw, error) {
+	res := n.db.RunCommand(ctx, bson.Raw(cmd))
+	raw, err := res.Raw()
+	if err == nil {
+		err = res.Err()
+	}
+	return raw, err
+}

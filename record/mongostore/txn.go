@@ -1,0 +1,108 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+)
+
+// How long conflicts, and commits whose end is not known, are tried again before the
+// caller hears of it. A caller's deadline comes first.
+const (
+	retryLimit  = 10 * time.Second
+	commitLimit = 5 * time.Second
+)
+
+// errAgain, wrapped, makes transact run its body in a new transaction.
+var errAgain = errors.New("transaction must be tried again")
+
+func newBackoff(ctx context.Context, limit time.Duration) backoff.BackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval = 2 * time.Millisecond
+	b.MaxInterval = 250 * time.Millisecond
+	b.MaxElapsedTime = limit
+	return backoff.WithContext(b, ctx)
+}
+
+// transact runs body in a majority transaction at one snapshot and commits it. The body
+// is run again, in a new transaction, after write conflicts and other transient errors.
+// Its other errors abort and are returned as they are: nothing was written. ErrUnknown
+// says that the commit may have happened.
+func (n *Namespace) transact(ctx context.Context, what string, body func(context.Context) error) error {
+	session, err := n.client.StartSession(options.Session().SetCausalConsistency(false))
+	if err != nil {
+		return fmt.Errorf("%s: start session: %w", what, err)
+	}
+	// An open transaction blocks a fence, so it is ended even when ctx is over.
+	defer func() {
+		endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		session.EndSession(endCtx)
+	}()
+	err = backoff.Retry(func() error {
+		err := n.try(ctx, session, what, body)
+		if err != nil && ctx.Err() == nil && (isTransient(err) || errors.Is(err, errAgain)) {
+			n.log.Debug("transaction tried again", zap.String("what", what), zap.Error(err))
+			return err
+		}
+		return permanent(err)
+	}, newBackoff(ctx, retryLimit))
+	return err
+}
+
+// permanent keeps a nil error nil.
+func permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return backoff.Permanent(err)
+}
+
+func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string, body func(context.Context) error) error {
+	err := session.StartTransaction(options.Transaction().
+		SetReadConcern(readconcern.Snapshot()).
+		SetWriteConcern(writeconcern.Majority()))
+	if err != nil {
+		return fmt.Errorf("%s: start transaction: %w", what, err)
+	}
+	if err := body(mongo.NewSessionContext(ctx, session)); err != nil {
+		abortCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		// The server drops the transaction by itself when it cannot be told.
+		_ = session.AbortTransaction(abortCtx)
+		return err
+	}
+	return n.commit(ctx, session, what)
+}
+
+// commit asks for the commit until its end is known, which is safe: a commit that
+// happened is confirmed again.
+func (n *Namespace) commit(ctx context.Context, session *mongo.Session, what string) error {
+	return backoff.Retry(func() error {
+		err := session.CommitTransaction(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case isTransient(err):
+			return backoff.Permanent(err)
+		case outcomeUnknown(err):
+			err = fmt.Errorf("%s: commit: %w: %w", what, record.ErrUnknown, err)
+			if ctx.Err() != nil {
+				return backoff.Permanent(err)
+			}
+			return err
+		default:
+			return backoff.Permanent(classify(what+": commit", err))
+		}
+	}, newBackoff(ctx, commitLimit))
+}

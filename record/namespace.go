@@ -1,0 +1,170 @@
+package record
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// KindSpec declares a kind of one version.
+type KindSpec struct {
+	Name  string
+	Fixed bool // an application reaches the collection directly, under this name
+	// Shape is what a new collection of the kind is made with. For a managed kind it
+	// is declared; for a fixed one it is carried over from the source or declared.
+	Shape Shape
+}
+
+// Shape is the part of a collection that is not its documents.
+type Shape struct {
+	Options bson.Raw   // of the create command (collation, validator ...); nil for none
+	Indexes []bson.Raw // specs as listIndexes returns them, without the one of _id
+}
+
+// FenceClass says how strongly a database keeps late writers out of a kind.
+type FenceClass string
+
+const (
+	// FenceUUID: rename and collection UUID; stale inserts, updates, deletes and reads
+	// fail. Managed kinds.
+	FenceUUID FenceClass = "uuid"
+	// FenceView: atomic rename and view; all foreign writes fail. Fixed-name kinds.
+	FenceView FenceClass = "view"
+	// FenceWriteBlock: the whole cluster refuses user writes. Fixed-name kinds on a
+	// cluster of their own, only when configured.
+	FenceWriteBlock FenceClass = "writeBlock"
+	// FenceValidator: inserts and updates fail, deletes pass, are detected and reported.
+	// For managed kinds deletes are transactions that meet it on the tombstones too.
+	FenceValidator FenceClass = "validator"
+)
+
+// Fence is one announced act on one kind. For uuid and view it renames Token.Name to
+// To. For validator and writeBlock it marks the collection with To, and the
+// collection keeps its name.
+type Fence struct {
+	Class FenceClass
+	Token Token
+	To    string
+	// Restore is what Lift needs to give back what the fence replaced (the
+	// application's own validator), as Prepare returned it. Opaque.
+	Restore string
+}
+
+// Renames reports whether the fence leaves the collection under the name To.
+func (f Fence) Renames() bool {
+	return f.Class == FenceUUID || f.Class == FenceView || f.Class == ""
+}
+
+// Info describes a kind as it is found.
+type Info struct {
+	Exists bool
+	Token  Token
+	Count  int64 // estimated
+	Bytes  int64 // estimated, uncompressed
+	Shape  Shape
+}
+
+// Fencer moves kinds so that earlier tokens can write no more.
+type Fencer interface {
+	// Prepare chooses the class of a kind, the strongest that cluster and privileges
+	// allow (want narrows it; empty lets the backend choose), and returns what Lift
+	// will need. It changes nothing but scratch collections of its own.
+	Prepare(ctx context.Context, tok Token, want FenceClass) (class FenceClass, restore string, err error)
+	// Fence performs the announced act and returns nil only once it is confirmed: the
+	// identity is listed under To and a majority write went through after it. It may
+	// be called again, by anyone, whatever became of earlier calls; a rename that
+	// happened already only confirms. Open transactions that hold it up are killed.
+	Fence(ctx context.Context, f Fence) error
+	// Lift gives a fixed-name kind back to its application: its name, its validator.
+	// A no-op for FenceUUID and for a kind that is not fenced.
+	Lift(ctx context.Context, f Fence) error
+	// Locate returns the present physical name of a collection by its identity.
+	Locate(ctx context.Context, id string) (name string, err error)
+}
+
+// Provisioner makes and describes the collections of a namespace.
+type Provisioner interface {
+	// Check refuses a server or namespace that cannot be served, with the reason:
+	// standalone, no change streams, missing privileges. It needs no kinds.
+	Check(ctx context.Context) error
+	// Describe tells what a physical collection is. One that cannot be a source or
+	// target (view, time series, capped, encrypted) is an UnsupportedError.
+	Describe(ctx context.Context, kind KindSpec, name string) (Info, error)
+	// Provision makes the collection with its shape where it is missing, builds what
+	// indexes are missing, and returns its token when all is complete. Idempotent.
+	Provision(ctx context.Context, kind KindSpec, name string) (Token, error)
+	// Split cuts a kind into at most n ranges of about equal size that cover the key
+	// order without gaps, n = 1 being always possible.
+	Split(ctx context.Context, tok Token, n int) ([]Range, error)
+	// Purge removes the tombstones of a kind whose direction has ended.
+	Purge(ctx context.Context, tok Token) error
+	// Drop removes a collection by token and what the backend keeps beside it.
+	Drop(ctx context.Context, tok Token) error
+}
+
+// Namespace is a backend's whole face towards the controller.
+type Namespace interface {
+	Store
+	Fencer
+	Provisioner
+}
+
+// PhysicalName is the name of a managed kind's collection, or of the hidden one of a
+// fixed-name target, at its seq-th name. Names are never used twice.
+func PhysicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
+
+// KindOfPhysical is the inverse of PhysicalName.
+func KindOfPhysical(name string) (kind string, seq uint64, ok bool) {
+	for i := len(name) - 1; i > 1; i-- {
+		if c := name[i]; c < '0' || c > '9' {
+			if c != 'n' || name[i-1] != '.' || i == len(name)-1 {
+				return "", 0, false
+			}
+			if _, err := fmt.Sscanf(name[i+1:], "%d", &seq); err != nil {
+				return "", 0, false
+			}
+			return name[:i-1], seq, true
+		}
+	}
+	return "", 0, false
+}
+
+// Mutation is one record that a service writes. Exactly one condition applies:
+// Absent (create), Match (the record is there and the field has the value), Exists
+// (it is there), or none (whatever is there is replaced; a delete of an absent
+// record is fine).
+type Mutation struct {
+	Kind   string
+	Key    Key
+	Doc    bson.Raw // with the _id of Key; nil deletes
+	Absent bool
+	Exists bool
+	Match  *Match
+}
+
+// Match compares one field, by dotted path, with a value, as database equality does.
+type Match struct {
+	Path  string
+	Value bson.RawValue
+}
+
+// ListRequest asks for live records of one kind with string names, in name order.
+type ListRequest struct {
+	Token  Token
+	Prefix string // of the name
+	After  string // exclusive; empty for the start
+	Limit  int    // 0: 1000
+}
+
+// Client is what a service reads and writes its managed kinds with. Tombstones and
+// guards are invisible through it; a create over a tombstone succeeds.
+type Client interface {
+	// Get returns a live record or ErrNotFound. Majority-committed and linearizable
+	// with respect to writes acknowledged through a Client of the same token.
+	Get(ctx context.Context, tok Token, key Key) (Record, error)
+	List(ctx context.Context, req ListRequest) ([]Record, error)
+	// Write makes all mutations or none, acknowledged by a majority. ErrFenced is
+	// returned only when it is certain that nothing was written.
+	Write(ctx context.Context, toks Tokens, ms []Mutation) error
+}

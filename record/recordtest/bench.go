@@ -1,0 +1,318 @@
+package recordtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// bench is the namespace of one topic.
+type bench struct {
+	Backend
+	made int
+}
+
+func setup(t *testing.T, f Factory) *bench {
+	t.Helper()
+	b := &bench{Backend: f(t)}
+	if err := b.Namespace.Check(t.Context()); err != nil {
+		t.Fatalf("check: %v", err)
+	}
+	return b
+}
+
+// kind is a kind under test and the token that is current.
+type kind struct {
+	b    *bench
+	spec record.KindSpec
+	tok  record.Token
+	seq  uint64
+}
+
+// managed provisions a new managed kind.
+func (b *bench) managed(t *testing.T, shape ...record.Shape) *kind {
+	t.Helper()
+	return b.provision(t, false, shape)
+}
+
+// fixed provisions a new fixed-name kind under its own name.
+func (b *bench) fixed(t *testing.T, shape ...record.Shape) *kind {
+	t.Helper()
+	if b.App == nil {
+		t.Fatal("suite: a test of fixed-name kinds without an App")
+	}
+	return b.provision(t, true, shape)
+}
+
+func (b *bench) provision(t *testing.T, fixed bool, shape []record.Shape) *kind {
+	t.Helper()
+	b.made++
+	k := &kind{b: b, spec: record.KindSpec{Name: fmt.Sprintf("kind%d", b.made), Fixed: fixed}}
+	if len(shape) > 0 {
+		k.spec.Shape = shape[0]
+	}
+	name := k.spec.Name
+	if !fixed {
+		name = record.PhysicalName(k.spec.Name, 0)
+	}
+	tok, err := b.Namespace.Provision(t.Context(), k.spec, name)
+	if err != nil {
+		t.Fatalf("provision %s: %v", name, err)
+	}
+	k.tok = tok
+	return k
+}
+
+// flavours runs a test for a managed and, where there are any, for a fixed-name kind.
+func flavours(run func(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind)) func(*testing.T, *bench) {
+	return func(t *testing.T, b *bench) {
+		t.Run("managed", func(t *testing.T) { run(t, b, b.managed) })
+		if b.App == nil {
+			t.Log("left out: the backend has no fixed-name kinds")
+			return
+		}
+		t.Run("fixed", func(t *testing.T) { run(t, b, b.fixed) })
+	}
+}
+
+// withClient and withApp leave a test out where the ability is missing.
+func withClient(run func(*testing.T, *bench)) func(*testing.T, *bench) {
+	return func(t *testing.T, b *bench) {
+		if b.Client == nil {
+			t.Log("left out: the backend has no client")
+			return
+		}
+		run(t, b)
+	}
+}
+
+func withApp(run func(*testing.T, *bench)) func(*testing.T, *bench) {
+	return func(t *testing.T, b *bench) {
+		if b.App == nil {
+			t.Log("left out: the backend has no fixed-name kinds")
+			return
+		}
+		run(t, b)
+	}
+}
+
+func tokens(ks ...*kind) record.Tokens {
+	toks := record.Tokens{}
+	for _, k := range ks {
+		toks[k.spec.Name] = k.tok
+	}
+	return toks
+}
+
+// doc is a small document whose content n tells its state.
+func doc(name string, n int) bson.Raw {
+	return raw(bson.D{{Key: "_id", Value: name}, {Key: "n", Value: int32(n)}, {Key: "text", Value: fmt.Sprintf("state %d", n)}})
+}
+
+func raw(d bson.D) bson.Raw {
+	b, err := bson.Marshal(d)
+	if err != nil {
+		panic(err) // the suite's own literals
+	}
+	return b
+}
+
+func valueOf(v any) bson.RawValue {
+	t, b, err := bson.MarshalValue(v)
+	if err != nil {
+		panic(err) // the suite's own literals
+	}
+	return bson.RawValue{Type: t, Value: b}
+}
+
+func number(t *testing.T, d bson.Raw) int {
+	t.Helper()
+	n, ok := d.Lookup("n").AsInt64OK()
+	if !ok {
+		t.Fatalf("document without n: %s", d)
+	}
+	return int(n)
+}
+
+func version(n int) record.Version {
+	var v record.Version
+	binary.BigEndian.PutUint64(v[:], uint64(n))
+	return v
+}
+
+func guard(epoch uint64, n int) record.Guard {
+	return record.Guard{Epoch: epoch, Version: version(n)}
+}
+
+// set is a write of document n; a negative n is a tombstone.
+func (k *kind) set(name string, n int) record.Write {
+	w := record.Write{Kind: k.spec.Name, Key: record.StringKey(name)}
+	if n >= 0 {
+		w.Doc = doc(name, n)
+	}
+	return w
+}
+
+func group(v int, ws ...record.Write) record.GroupWrite {
+	return record.GroupWrite{Group: ws[0].Key.String(), Version: version(v), Writes: ws}
+}
+
+// apply applies groups in one batch and returns the results.
+func (b *bench) apply(t *testing.T, toks record.Tokens, epoch uint64, gs ...record.GroupWrite) []record.Result {
+	t.Helper()
+	res, err := b.Namespace.Apply(t.Context(), record.Batch{Tokens: toks, Epoch: epoch, Groups: gs})
+	if err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+	checkResults(t, res, len(gs))
+	return res
+}
+
+func (b *bench) load(t *testing.T, toks record.Tokens, epoch uint64, gs ...record.GroupWrite) []record.Result {
+	t.Helper()
+	res, err := b.Namespace.Load(t.Context(), record.Batch{Tokens: toks, Epoch: epoch, Groups: gs})
+	if err != nil {
+		t.Fatalf("load: %v", err)
+	}
+	checkResults(t, res, len(gs))
+	return res
+}
+
+func checkResults(t *testing.T, res []record.Result, want int) {
+	t.Helper()
+	if len(res) != want {
+		t.Fatalf("%d results for %d groups", len(res), want)
+	}
+	for i, r := range res {
+		if (r.Err != nil) != (r.Outcome == record.Refused) {
+			t.Errorf("group %d: outcome %s with error %v", i, r.Outcome, r.Err)
+		}
+	}
+}
+
+func wantOutcomes(t *testing.T, res []record.Result, want ...record.Outcome) {
+	t.Helper()
+	for i, r := range res {
+		if r.Outcome != want[i] {
+			t.Errorf("group %d: %s (%v), want %s", i, r.Outcome, r.Err, want[i])
+		}
+	}
+}
+
+// put stores documents with string names through Apply, at version 1 of epoch 1.
+func (k *kind) put(t *testing.T, names ...string) {
+	t.Helper()
+	for chunk := range slices.Chunk(names, 100) {
+		var gs []record.GroupWrite
+		for i, name := range chunk {
+			gs = append(gs, group(1, k.set(name, i)))
+		}
+		for _, r := range k.b.load(t, tokens(k), 1, gs...) {
+			if r.Outcome != record.Applied {
+				t.Fatalf("load: %s (%v)", r.Outcome, r.Err)
+			}
+		}
+	}
+}
+
+// now is a place after everything that was acknowledged before.
+func (b *bench) now(t *testing.T) record.Position {
+	t.Helper()
+	pos, err := b.Namespace.Position(t.Context())
+	if err != nil {
+		t.Fatalf("position: %v", err)
+	}
+	return pos
+}
+
+// all reads a whole kind by scanning, guards and tombstones included.
+func (k *kind) all(t *testing.T) map[record.Key]record.Record {
+	t.Helper()
+	recs := map[record.Key]record.Record{}
+	for _, r := range k.scan(t, record.ScanRequest{Limit: 1000, Guards: true}) {
+		recs[r.Key] = r
+	}
+	return recs
+}
+
+// scan reads pages to the end of the request's range.
+func (k *kind) scan(t *testing.T, req record.ScanRequest) []record.Record {
+	t.Helper()
+	req.Token = k.tok
+	var recs []record.Record
+	for pages := 0; ; pages++ {
+		page, err := k.b.Namespace.Scan(t.Context(), req)
+		if err != nil {
+			t.Fatalf("scan: %v", err)
+		}
+		if req.Limit > 0 && len(page.Records) > req.Limit {
+			t.Fatalf("a page of %d records, limit %d", len(page.Records), req.Limit)
+		}
+		recs = append(recs, page.Records...)
+		if page.Done {
+			return recs
+		}
+		if pages > 10_000 || bytes.Equal(page.Next, req.Range.From) {
+			t.Fatalf("scan does not advance beyond %x", page.Next)
+		}
+		req.Range.From = page.Next
+	}
+}
+
+// wantState compares documents and guards of a whole kind, byte for byte. A write
+// without a document is a tombstone.
+func (k *kind) wantState(t *testing.T, want map[string]record.Record) {
+	t.Helper()
+	have := k.all(t)
+	for name, w := range want {
+		h, ok := have[record.StringKey(name)]
+		switch {
+		case !ok:
+			t.Errorf("%s is absent", name)
+		case !bytes.Equal(h.Doc, w.Doc):
+			t.Errorf("%s holds %s, want %s", name, h.Doc, w.Doc)
+		case h.Guard != w.Guard:
+			t.Errorf("%s has guard %v, want %v", name, h.Guard, w.Guard)
+		case h.Tombstone != (w.Doc == nil):
+			t.Errorf("%s: tombstone is %t", name, h.Tombstone)
+		}
+		delete(have, record.StringKey(name))
+	}
+	for key, h := range have {
+		t.Errorf("%s should be absent, holds %s", key, h.Doc)
+	}
+}
+
+// at is a record as wantState expects it; a negative n is a tombstone.
+func at(name string, n int, g record.Guard) record.Record {
+	if n < 0 {
+		return record.Record{Guard: g}
+	}
+	return record.Record{Doc: doc(name, n), Guard: g}
+}
+
+func wantError(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// bounded is the test's context with a limit on how long a wait may take.
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}

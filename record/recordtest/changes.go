@@ -1,0 +1,508 @@
+package recordtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+)
+
+var changesTests = []test{
+	{"managed kinds", withClient(changesManaged)},
+	{"fixed-name kinds", withApp(changesFixed)},
+	{"transactions", withClient(changesTransaction)},
+	{"only the kinds asked for", withClient(changesKinds)},
+	{"resume from every position", withClient(changesResume)},
+	{"positions are ordered", withClient(changesPositions)},
+	{"idle streams advance", withClient(changesIdle)},
+	{"across fences, with markers", withClient(changesMarkers)},
+	{"many writers, none missing", withClient(changesMany)},
+	{"wait ends with its context", flavours(changesCancel)},
+	{"history lost", withClient(changesLost)},
+	{"drop breaks the stream", flavours(changesDrop)},
+}
+
+// follow opens a stream that is closed with the test.
+func (b *bench) follow(t *testing.T, from record.Position, ks ...*kind) record.Stream {
+	t.Helper()
+	var specs []record.KindSpec
+	for _, k := range ks {
+		specs = append(specs, k.spec)
+	}
+	s, err := b.Namespace.Watch(t.Context(), from, specs)
+	if err != nil {
+		t.Fatalf("watch: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("close stream: %v", err)
+		}
+	})
+	return s
+}
+
+// next returns batches until enough says so of all changes up to then.
+func next(t *testing.T, s record.Stream, enough func([]record.Change) bool) (all []record.Change, batches []record.ChangeBatch) {
+	t.Helper()
+	ctx := bounded(t)
+	for {
+		b, err := s.Next(ctx)
+		if err != nil {
+			t.Fatalf("next after %d changes (%v): %v", len(all), tail(all), err)
+		}
+		checkBatch(t, b)
+		all = append(all, b.Changes...)
+		batches = append(batches, b)
+		if enough(all) {
+			return all, batches
+		}
+	}
+}
+
+func checkBatch(t *testing.T, b record.ChangeBatch) {
+	t.Helper()
+	if b.Pos.IsZero() {
+		t.Error("a batch without a position")
+	}
+	if (b.Wall == 0) != (len(b.Changes) == 0) {
+		t.Errorf("%d changes with wall clock %d", len(b.Changes), b.Wall)
+	}
+	for _, c := range b.Changes {
+		if (c.Key == "") == (c.Marker == "") || c.Kind == "" {
+			t.Errorf("change %+v is neither a key nor a marker", c)
+		}
+	}
+}
+
+func tail(cs []record.Change) []record.Change { return cs[max(0, len(cs)-5):] }
+
+// reached is a condition of next: a change of this key.
+func reached(k *kind, name string) func([]record.Change) bool {
+	return func(cs []record.Change) bool {
+		return slices.ContainsFunc(cs, func(c record.Change) bool { return c.Kind == k.spec.Name && c.Key == record.StringKey(name) })
+	}
+}
+
+func marked(k *kind, marker string) func([]record.Change) bool {
+	return func(cs []record.Change) bool {
+		return slices.ContainsFunc(cs, func(c record.Change) bool { return c.Kind == k.spec.Name && c.Marker == marker })
+	}
+}
+
+// quiet reads until an empty batch and returns what came before it.
+func quiet(t *testing.T, s record.Stream) []record.Change {
+	t.Helper()
+	ctx := bounded(t)
+	var all []record.Change
+	for {
+		b, err := s.Next(ctx)
+		if err != nil {
+			t.Fatalf("next: %v", err)
+		}
+		checkBatch(t, b)
+		all = append(all, b.Changes...)
+		if len(b.Changes) == 0 {
+			return all
+		}
+	}
+}
+
+// show writes changes so that they can be compared: "+a" was put, "-a" deleted. What
+// came again right after itself is shown once: delivery is at least once.
+func show(ks map[string]string, cs []record.Change) []string {
+	var out []string
+	for _, c := range cs {
+		s := "+"
+		if c.Delete {
+			s = "-"
+		}
+		s += ks[c.Kind] + c.Key.String()
+		if c.Marker != "" {
+			s = "=" + ks[c.Kind] + c.Marker
+		}
+		if len(out) == 0 || out[len(out)-1] != s {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// write is one committed client write; a negative n deletes.
+func (k *kind) write(t *testing.T, name string, n int) {
+	t.Helper()
+	if err := k.b.Client.Write(t.Context(), tokens(k), []record.Mutation{k.mutation(name, n)}); err != nil {
+		t.Fatalf("write %s: %v", name, err)
+	}
+}
+
+func (k *kind) mutation(name string, n int) record.Mutation {
+	w := k.set(name, n)
+	return record.Mutation{Kind: w.Kind, Key: w.Key, Doc: w.Doc}
+}
+
+func changesManaged(t *testing.T, b *bench) {
+	k := b.managed(t)
+	k.write(t, "before", 1)
+	s := b.follow(t, b.now(t), k)
+	k.write(t, "a", 1)
+	k.write(t, "b", 1)
+	k.write(t, "a", 2)
+	k.write(t, "a", -1)
+	k.write(t, "b", 2)
+	k.write(t, "a", 3)
+	k.write(t, "absent", -1) // changes nothing
+	k.write(t, "end", 1)
+	cs, _ := next(t, s, reached(k, "end"))
+	want := []string{"+a", "+b", "+a", "-a", "+b", "+a", "+end"}
+	if have := show(nil, cs); !slices.Equal(have, want) {
+		t.Errorf("changes %v, want %v", have, want)
+	}
+	for _, c := range cs {
+		if c.Kind != k.spec.Name {
+			t.Errorf("change of kind %q", c.Kind)
+		}
+	}
+}
+
+func changesFixed(t *testing.T, b *bench) {
+	k := b.fixed(t)
+	s := b.follow(t, b.now(t), k)
+	ids := everyType()
+	var want []string
+	for _, id := range ids {
+		d := raw(bson.D{{Key: "_id", Value: id}})
+		if err := b.App.Insert(t.Context(), k.tok.Name, d); err != nil {
+			t.Fatal(err)
+		}
+		key, err := record.KeyOfDoc(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, "+"+key.String())
+	}
+	for _, id := range []any{"a", 7.0} { // 7.0 deletes the int64 7
+		key, err := record.KeyOf(valueOf(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.App.Delete(t.Context(), k.tok.Name, valueOf(id)); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, "-"+key.String())
+	}
+	if err := b.App.Put(t.Context(), k.tok.Name, doc("end", 1)); err != nil {
+		t.Fatal(err)
+	}
+	cs, _ := next(t, s, reached(k, "end"))
+	if have := show(nil, cs); !slices.Equal(have, append(want, "+end")) {
+		t.Errorf("changes %v, want %v", have, want)
+	}
+}
+
+func changesTransaction(t *testing.T, b *bench) {
+	k, l := b.managed(t), b.managed(t)
+	s := b.follow(t, b.now(t), k, l)
+	ms := []record.Mutation{k.mutation("a", 1), l.mutation("a", 1), k.mutation("b", 1), l.mutation("c", 1)}
+	if err := b.Client.Write(t.Context(), tokens(k, l), ms); err != nil {
+		t.Fatal(err)
+	}
+	ms = []record.Mutation{k.mutation("a", -1), l.mutation("a", 2)}
+	if err := b.Client.Write(t.Context(), tokens(k, l), ms); err != nil {
+		t.Fatal(err)
+	}
+	k.write(t, "end", 1)
+	cs, _ := next(t, s, reached(k, "end"))
+	have := show(map[string]string{k.spec.Name: "k", l.spec.Name: "l"}, cs)
+	if len(have) != 7 {
+		t.Fatalf("changes %v, want 7", have)
+	}
+	first, second := slices.Sorted(slices.Values(have[:4])), slices.Sorted(slices.Values(have[4:6]))
+	if !slices.Equal(first, []string{"+ka", "+kb", "+la", "+lc"}) || !slices.Equal(second, []string{"+la", "-ka"}) {
+		t.Errorf("changes %v", have)
+	}
+}
+
+func changesKinds(t *testing.T, b *bench) {
+	k, l, m := b.managed(t), b.managed(t), b.managed(t)
+	s := b.follow(t, b.now(t), k, m)
+	l.write(t, "a", 1)
+	k.write(t, "a", 1)
+	l.write(t, "a", 2)
+	m.write(t, "a", 1)
+	l.write(t, "a", -1)
+	k.write(t, "end", 1)
+	cs, _ := next(t, s, reached(k, "end"))
+	have := show(map[string]string{k.spec.Name: "k", l.spec.Name: "l", m.spec.Name: "m"}, cs)
+	if want := []string{"+ka", "+ma", "+kend"}; !slices.Equal(have, want) {
+		t.Errorf("changes %v, want %v", have, want)
+	}
+}
+
+// Whatever position was seen, by Position or with a batch, the stream opened there
+// delivers all changes after it, and those alone.
+func changesResume(t *testing.T, b *bench) {
+	k := b.managed(t)
+	names := func(i int) string { return fmt.Sprintf("r%02d", i) }
+	const n = 12
+	between := []record.Position{b.now(t)}
+	s := b.follow(t, between[0], k)
+	type place struct {
+		pos  record.Position
+		want int // first change after it
+	}
+	var places []place
+	seen := 0
+	for i := range n {
+		if i%4 == 3 {
+			// Several changes at one time.
+			ms := []record.Mutation{k.mutation(names(i), i), k.mutation("x"+names(i), i)}
+			if err := b.Client.Write(t.Context(), tokens(k), ms); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			k.write(t, names(i), i)
+		}
+		between = append(between, b.now(t))
+	}
+	k.write(t, "end", 1)
+	all, batches := next(t, s, reached(k, "end"))
+	for _, batch := range batches {
+		seen += len(batch.Changes)
+		places = append(places, place{batch.Pos, seen})
+	}
+	for i, pos := range between {
+		before := 0
+		for _, c := range all {
+			if name := c.Key.String(); name != "end" && name[len(name)-2:] < names(i)[1:] {
+				before++
+			}
+		}
+		places = append(places, place{pos, before})
+	}
+	for _, p := range places {
+		if p.want == len(all) {
+			continue // nothing after it
+		}
+		again := b.Namespace
+		if b.Reopen != nil {
+			again = b.Reopen()
+		}
+		s, err := again.Watch(t.Context(), p.pos, []record.KindSpec{k.spec})
+		if err != nil {
+			t.Fatalf("watch again: %v", err)
+		}
+		have, _ := next(t, s, reached(k, "end"))
+		if h, w := show(nil, have), show(nil, all[p.want:]); !slices.Equal(h, w) {
+			t.Errorf("after %s: %v, want %v", p.pos.At, h, w)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+}
+
+func changesPositions(t *testing.T, b *bench) {
+	k := b.managed(t)
+	last := b.now(t)
+	s := b.follow(t, last, k)
+	for i := range 5 {
+		k.write(t, "a", i)
+		pos := b.now(t)
+		if pos.At.Compare(last.At) <= 0 {
+			t.Errorf("position %s after %s and a change", pos.At, last.At)
+		}
+		last = pos
+	}
+	// What a batch tells of is visible to whoever reads not before its position.
+	k.write(t, "end", 9)
+	_, batches := next(t, s, reached(k, "end"))
+	var at record.Version
+	for _, batch := range batches {
+		if batch.Pos.At.Compare(at) < 0 {
+			t.Errorf("batch at %s after %s", batch.Pos.At, at)
+		}
+		at = batch.Pos.At
+	}
+	snap := b.read(t, record.ReadRequest{Tokens: tokens(k), Select: []record.Selector{k.sel("end")}, NotBefore: at})
+	if len(snap.Records) != 1 {
+		t.Error("a change that was delivered cannot be read")
+	}
+}
+
+// A stream of quiet kinds must not hold on to an old place while others change: its
+// position would fall out of the history.
+func changesIdle(t *testing.T, b *bench) {
+	k, busy := b.managed(t), b.managed(t)
+	s := b.follow(t, b.now(t), k)
+	for i := range 20 {
+		busy.write(t, "a", i)
+	}
+	after := b.now(t)
+	ctx := bounded(t)
+	var last record.Version
+	for {
+		begun := time.Now()
+		batch, err := s.Next(ctx)
+		if err != nil {
+			t.Fatalf("next: %v", err)
+		}
+		checkBatch(t, batch)
+		if len(batch.Changes) != 0 {
+			t.Fatalf("changes of kinds not asked for: %v", batch.Changes)
+		}
+		if waited := time.Since(begun); waited > 15*time.Second {
+			t.Errorf("an empty batch after %s, want about a second", waited)
+		}
+		if batch.Pos.At.Compare(last) < 0 {
+			t.Errorf("position %s after %s", batch.Pos.At, last)
+		}
+		last = batch.Pos.At
+		if last.Compare(after.At) >= 0 {
+			break
+		}
+		busy.write(t, "b", 1) // a database that is used
+	}
+	// The advanced place is as good as any.
+	k.write(t, "end", 1)
+	cs, _ := next(t, s, reached(k, "end"))
+	if have := show(nil, cs); !slices.Equal(have, []string{"+end"}) {
+		t.Errorf("changes %v", have)
+	}
+}
+
+func changesMarkers(t *testing.T, b *bench) {
+	k, l := b.managed(t), b.managed(t)
+	s := b.follow(t, b.now(t), k, l)
+	k.write(t, "a", 1)
+	l.write(t, "a", 1)
+	k.fence(t)
+	k.write(t, "b", 1)
+	l.write(t, "b", 1)
+	l.fence(t)
+	k.fence(t)
+	k.write(t, "c", 1)
+	l.write(t, "c", -1)
+	l.write(t, "end", 1)
+	cs, _ := next(t, s, reached(l, "end"))
+	have := show(map[string]string{k.spec.Name: "k", l.spec.Name: "l"}, cs)
+	want := []string{
+		"+ka", "+la", "=k" + record.PhysicalName(k.spec.Name, 1), "+kb", "+lb",
+		"=l" + record.PhysicalName(l.spec.Name, 1), "=k" + record.PhysicalName(k.spec.Name, 2), "+kc", "+lend",
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("changes %v, want %v", have, want)
+	}
+	// From before the fences, opened after them.
+	again := b.follow(t, b.now(t), k)
+	k.write(t, "d", 1)
+	k.fence(t)
+	if cs, _ := next(t, again, marked(k, k.tok.Name)); !slices.Equal(show(nil, cs), []string{"+d", "=" + k.tok.Name}) {
+		t.Errorf("changes %v", show(nil, cs))
+	}
+}
+
+func changesMany(t *testing.T, b *bench) {
+	k := b.managed(t)
+	s := b.follow(t, b.now(t), k)
+	const writers, each = 4, 25
+	g, ctx := errgroup.WithContext(bounded(t))
+	for w := range writers {
+		g.Go(func() error {
+			for i := range each {
+				// Numbered keys: what was written later must come later.
+				m := k.mutation(fmt.Sprintf("w%d-%03d", w, i), i)
+				if err := b.Client.Write(ctx, tokens(k), []record.Mutation{m}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	k.write(t, "end", 1)
+	cs, _ := next(t, s, reached(k, "end"))
+	var order [writers][]string
+	for _, name := range show(nil, cs) {
+		if name != "+end" {
+			w := int(name[2] - '0')
+			order[w] = append(order[w], name)
+		}
+	}
+	for w, names := range order {
+		if len(names) != each || !slices.IsSorted(names) {
+			t.Errorf("writer %d: changes %v", w, names)
+		}
+	}
+}
+
+func changesCancel(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	s := b.follow(t, b.now(t), k)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := s.Next(ctx); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("next: %v, want context.Canceled", err)
+		}
+	case <-bounded(t).Done():
+		t.Fatal("next goes on without its context")
+	}
+}
+
+func changesLost(t *testing.T, b *bench) {
+	if b.LoseHistory == nil {
+		t.Log("left out: the history of this backend cannot be made to get lost")
+		return
+	}
+	k := b.managed(t)
+	pos := b.now(t)
+	k.write(t, "a", 1)
+	b.LoseHistory(t)
+	s, err := b.Namespace.Watch(t.Context(), pos, []record.KindSpec{k.spec})
+	if err == nil {
+		_, err = s.Next(bounded(t))
+		if cerr := s.Close(t.Context()); cerr != nil {
+			t.Errorf("close: %v", cerr)
+		}
+	}
+	wantError(t, "resume after the history was lost", err, record.ErrHistoryLost)
+	// A new place is good again.
+	s = b.follow(t, b.now(t), k)
+	k.write(t, "end", 1)
+	next(t, s, reached(k, "end"))
+}
+
+func changesDrop(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	k.put(t, "a")
+	s := b.follow(t, b.now(t), k)
+	if err := b.Namespace.Drop(t.Context(), k.tok); err != nil {
+		t.Fatal(err)
+	}
+	ctx := bounded(t)
+	for {
+		if _, err := s.Next(ctx); err != nil {
+			wantError(t, "next after a drop", err, record.ErrBroken)
+			return
+		}
+	}
+}

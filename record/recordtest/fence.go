@@ -1,0 +1,273 @@
+package recordtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+)
+
+var fenceTests = []test{
+	{"old tokens", flavours(fenceOldTokens)},
+	{"old tokens of clients", withClient(fenceOldClients)},
+	{"one kind of two", withClient(fencePartial)},
+	{"idempotent", flavours(fenceIdempotent)},
+	{"late duplicate", flavours(fenceLate)},
+	{"at once by many", flavours(fenceConcurrent)},
+	{"another collection of the same name", withClient(fenceImpostor)},
+	{"lift of a managed kind", withClient(fenceLiftManaged)},
+	{"clients hammer", withClient(fenceHammer)},
+	{"appliers hammer", flavours(fenceAppliers)},
+}
+
+// announce is the fence that the Deployment would announce next.
+func (k *kind) announce(t *testing.T) record.Fence {
+	t.Helper()
+	class := record.FenceUUID // a hidden fixed-name target is renamed like a managed kind
+	restore := ""
+	if !k.spec.Fixed {
+		var err error
+		class, restore, err = k.b.Namespace.Prepare(t.Context(), k.tok, "")
+		if err != nil {
+			t.Fatalf("prepare: %v", err)
+		}
+	}
+	return record.Fence{Class: class, Token: k.tok, To: record.PhysicalName(k.spec.Name, k.seq+1), Restore: restore}
+}
+
+// fence moves the kind to its next name. It returns the token that is now an old one.
+func (k *kind) fence(t *testing.T) record.Token {
+	t.Helper()
+	f := k.announce(t)
+	if err := k.b.Namespace.Fence(t.Context(), f); err != nil {
+		t.Fatalf("fence to %s: %v", f.To, err)
+	}
+	return k.moved(f)
+}
+
+func (k *kind) moved(f record.Fence) record.Token {
+	old := k.tok
+	k.seq++
+	k.tok.Name = f.To
+	return old
+}
+
+func fenceOldTokens(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	k.put(t, "a", "b")
+	b.apply(t, tokens(k), 1, group(2, k.set("dead", -1)))
+	before := k.all(t)
+	old := k.fence(t)
+	name, err := b.Namespace.Locate(t.Context(), k.tok.ID)
+	if err != nil || name != k.tok.Name {
+		t.Errorf("locate: %q, %v, want %q", name, err, k.tok.Name)
+	}
+	ctx, ns, toks := t.Context(), b.Namespace, record.Tokens{k.spec.Name: old}
+	for what, err := range map[string]error{
+		"scan":            last(ns.Scan(ctx, record.ScanRequest{Token: old, Limit: 10})),
+		"scan of guards":  last(ns.Scan(ctx, record.ScanRequest{Token: old, Limit: 10, Guards: true})),
+		"read":            last(ns.Read(ctx, record.ReadRequest{Tokens: toks, Select: []record.Selector{k.sel("a")}})),
+		"read of absent":  last(ns.Read(ctx, record.ReadRequest{Tokens: toks, Select: []record.Selector{k.sel("none")}})),
+		"apply":           last(ns.Apply(ctx, record.Batch{Tokens: toks, Epoch: 9, Groups: []record.GroupWrite{group(9, k.set("a", 9))}})),
+		"apply of new":    last(ns.Apply(ctx, record.Batch{Tokens: toks, Epoch: 9, Groups: []record.GroupWrite{group(9, k.set("new", 9))}})),
+		"apply of delete": last(ns.Apply(ctx, record.Batch{Tokens: toks, Epoch: 9, Groups: []record.GroupWrite{group(9, k.set("b", -1))}})),
+		"apply of group":  last(ns.Apply(ctx, record.Batch{Tokens: toks, Epoch: 9, Groups: []record.GroupWrite{group(9, k.set("g", 1), k.set("h", -1))}})),
+		"stale apply":     last(ns.Apply(ctx, record.Batch{Tokens: toks, Epoch: 1, Groups: []record.GroupWrite{group(0, k.set("a", 9))}})),
+		"load":            last(ns.Load(ctx, record.Batch{Tokens: toks, Epoch: 9, Groups: []record.GroupWrite{group(9, k.set("new", 9))}})),
+		"load of group":   last(ns.Load(ctx, record.Batch{Tokens: toks, Epoch: 9, Groups: []record.GroupWrite{group(9, k.set("g", 9), k.set("h", 9))}})),
+		"load of known":   last(ns.Load(ctx, record.Batch{Tokens: toks, Epoch: 9, Groups: []record.GroupWrite{group(9, k.set("a", 9))}})),
+	} {
+		wantError(t, what+" with an old token", err, record.ErrFenced)
+	}
+	// Purge and Drop of the old place must leave the new one alone, whatever they answer.
+	t.Logf("purge and drop with an old token: %v, %v", ns.Purge(ctx, old), ns.Drop(ctx, old))
+	wantSame(t, before, k.all(t))
+	wantOutcomes(t, b.apply(t, tokens(k), 1, group(3, k.set("a", 3)), group(1, k.set("dead", 1))), record.Applied, record.Stale)
+}
+
+// last is the error of a call whose answer does not matter.
+func last[T any](_ T, err error) error { return err }
+
+func fenceOldClients(t *testing.T, b *bench) {
+	k := b.managed(t)
+	k.put(t, "a", "b")
+	old := k.fence(t)
+	ctx, c, toks := t.Context(), b.Client, record.Tokens{k.spec.Name: old}
+	write := func(ms ...record.Mutation) error { return c.Write(ctx, toks, ms) }
+	create, update, matching, remove := k.mutation("new", 1), k.mutation("a", 5), k.mutation("a", 6), k.mutation("b", -1)
+	create.Absent, update.Exists, remove.Exists = true, true, true
+	matching.Match = &record.Match{Path: "n", Value: valueOf(int32(0))}
+	for what, err := range map[string]error{
+		"get":                last(c.Get(ctx, old, record.StringKey("a"))),
+		"get of absent":      last(c.Get(ctx, old, record.StringKey("none"))),
+		"list":               last(c.List(ctx, record.ListRequest{Token: old})),
+		"create":             write(create),
+		"update":             write(update),
+		"compare-and-swap":   write(matching),
+		"put":                write(k.mutation("a", 7)),
+		"put of new":         write(k.mutation("new", 7)),
+		"delete":             write(remove),
+		"blind delete":       write(k.mutation("b", -1)),
+		"delete of absent":   write(k.mutation("none", -1)),
+		"transaction":        write(create, remove),
+		"deleting many":      write(k.mutation("a", -1), k.mutation("b", -1)),
+		"create of existing": write(record.Mutation{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: doc("a", 1), Absent: true}),
+	} {
+		wantError(t, what+" with an old token", err, record.ErrFenced)
+	}
+	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1)), "b": at("b", 1, guard(1, 1))})
+	if err := c.Write(ctx, tokens(k), []record.Mutation{create, matching, remove}); err != nil {
+		t.Errorf("write with the new token: %v", err)
+	}
+	if r, err := c.Get(ctx, k.tok, record.StringKey("a")); err != nil || !bytes.Equal(r.Doc, doc("a", 6)) {
+		t.Errorf("get with the new token: %s, %v", r.Doc, err)
+	}
+}
+
+// A command over two kinds of which one has moved does nothing in the other.
+func fencePartial(t *testing.T, b *bench) {
+	k, l := b.managed(t), b.managed(t)
+	k.put(t, "a")
+	l.put(t, "a")
+	mixed := tokens(k, l)
+	l.fence(t)
+	err := b.Client.Write(t.Context(), mixed, []record.Mutation{k.mutation("a", -1), k.mutation("b", 1), l.mutation("b", 1)})
+	wantError(t, "transaction over a fenced kind", err, record.ErrFenced)
+	_, err = b.Namespace.Apply(t.Context(), record.Batch{Tokens: mixed, Epoch: 2, Groups: []record.GroupWrite{group(1, k.set("a", 5), l.set("a", 5))}})
+	wantError(t, "apply over a fenced kind", err, record.ErrFenced)
+	_, err = b.Namespace.Read(t.Context(), record.ReadRequest{Tokens: mixed, Select: []record.Selector{k.sel("a"), l.sel("a")}})
+	wantError(t, "read over a fenced kind", err, record.ErrFenced)
+	for _, x := range []*kind{k, l} {
+		x.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
+	}
+	k.write(t, "b", 2)
+}
+
+func fenceIdempotent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	k.put(t, "a")
+	f := k.announce(t)
+	for i := range 3 {
+		ns := b.Namespace
+		if b.Reopen != nil {
+			ns = b.Reopen()
+		}
+		if err := ns.Fence(t.Context(), f); err != nil {
+			t.Fatalf("fence, time %d: %v", i+1, err)
+		}
+	}
+	k.moved(f)
+	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
+}
+
+// A fence of long ago, sent again by a process that slept, must not move the kind back
+// under a name that old tokens carry.
+func fenceLate(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	k.put(t, "a")
+	first := k.announce(t)
+	k.fence(t)
+	k.fence(t)
+	if err := b.Namespace.Fence(t.Context(), first); err == nil {
+		t.Error("a fence to a name of the past was confirmed")
+	}
+	if name, err := b.Namespace.Locate(t.Context(), k.tok.ID); err != nil || name != k.tok.Name {
+		t.Errorf("the kind is at %q (%v), want %q", name, err, k.tok.Name)
+	}
+	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
+}
+
+func fenceConcurrent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	f := k.announce(t)
+	g, ctx := errgroup.WithContext(bounded(t))
+	for range 4 {
+		g.Go(func() error { return b.Namespace.Fence(ctx, f) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Errorf("fence: %v", err)
+	}
+	k.moved(f)
+	k.put(t, "a")
+}
+
+// A new collection under the old name is not the one that the old token means.
+func fenceImpostor(t *testing.T, b *bench) {
+	k := b.managed(t)
+	k.put(t, "a")
+	old := k.fence(t)
+	tok, err := b.Namespace.Provision(t.Context(), k.spec, old.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tok.ID == old.ID {
+		t.Fatal("two collections have one identity")
+	}
+	err = b.Client.Write(t.Context(), record.Tokens{k.spec.Name: old}, []record.Mutation{k.mutation("a", 5)})
+	wantError(t, "write with an old token", err, record.ErrFenced)
+	_, err = b.Namespace.Scan(t.Context(), record.ScanRequest{Token: old, Limit: 1})
+	wantError(t, "scan with an old token", err, record.ErrFenced)
+	impostor := &kind{b: b, spec: k.spec, tok: tok}
+	impostor.wantState(t, nil)
+	if err := b.Namespace.Drop(t.Context(), tok); err != nil {
+		t.Errorf("drop: %v", err)
+	}
+	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
+}
+
+// A managed kind is never given back: its old tokens stay dead.
+func fenceLiftManaged(t *testing.T, b *bench) {
+	k := b.managed(t)
+	k.put(t, "a")
+	f := k.announce(t)
+	if f.Class != record.FenceUUID {
+		t.Logf("left out: managed kinds have class %s", f.Class)
+		return
+	}
+	old := k.fence(t)
+	if err := b.Namespace.Lift(t.Context(), f); err != nil {
+		t.Errorf("lift: %v", err)
+	}
+	err := b.Client.Write(t.Context(), record.Tokens{k.spec.Name: old}, []record.Mutation{k.mutation("a", 5)})
+	wantError(t, "write with an old token after lift", err, record.ErrFenced)
+	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
+}
+
+// Sleeping forward appliers are stopped by the same act as clients are.
+func fenceAppliers(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	f := k.announce(t)
+	toks := tokens(k)
+	ctx := bounded(t)
+	h := newHammer(4, 10)
+	for w := range 4 {
+		h.Go(func() error {
+			for v := 1; ; v++ {
+				// A put of a new name and a delete of the one before, in one batch.
+				gs := []record.GroupWrite{group(v, k.set(fmt.Sprintf("w%d-%05d", w, v), v)), group(v, k.set(fmt.Sprintf("w%d-%05d", w, v-1), -1))}
+				ok, err := h.attempt(func() error {
+					_, err := b.Namespace.Apply(context.WithoutCancel(ctx), record.Batch{Tokens: toks, Epoch: 1, Groups: gs})
+					return err
+				})
+				if err != nil || !ok {
+					return err
+				}
+				h.acked(fmt.Sprintf("w%d-%05d", w, v), v)
+				h.acked(fmt.Sprintf("w%d-%05d", w, v-1), -1)
+			}
+		})
+	}
+	h.fence(t, func() error { return b.Namespace.Fence(ctx, f) })
+	k.moved(f)
+	have := k.all(t)
+	for name, n := range h.state {
+		r, ok := have[record.StringKey(name)]
+		if !ok || r.Tombstone != (n < 0) {
+			t.Errorf("acknowledged state %d of %s is not there: %+v", n, name, r)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+// Package recordtest is the conformance suite of package record: what a backend
+// promises, as tests that know nothing of any backend. A backend's own test calls
+// Exercise, and every backend passes the same suite, the one in memory included.
+//
+//	func TestConformance(t *testing.T) {
+//		recordtest.Exercise(t, func(t *testing.T) recordtest.Backend { ... })
+//	}
+//
+// Optional abilities are fields of Backend; a part of the suite whose ability is not
+// there is left out and says so in its log. Every random choice comes from a seed that
+// a failure prints; RECORDTEST_SEED repeats it.
+//
+// It does not test speed, nor what happens when servers die: those tests belong to the
+// backends and to the integration folder.
+package recordtest
+
+import (
+	"context"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// Factory makes a fresh, empty namespace, and cleans up with t.
+type Factory func(t *testing.T) Backend
+
+// Backend is what is tested.
+type Backend struct {
+	Namespace record.Namespace
+	// Client is a service's way to the managed kinds of Namespace. Nil leaves out what
+	// needs one.
+	Client record.Client
+	// Reopen opens the same namespace anew, as another process would. Optional.
+	Reopen func() record.Namespace
+	// App acts as the application of fixed-name kinds. Nil: the backend has none.
+	App App
+	// NoIndexes: the backend has no unique indexes.
+	NoIndexes bool
+	// LoseHistory makes all positions up to now unable to be resumed. Optional.
+	LoseHistory func(t *testing.T)
+	// Leftovers lists everything that the namespace holds physically. When all kinds were
+	// dropped it must be empty. Optional.
+	Leftovers func(t *testing.T) []string
+}
+
+// App is an existing application that reaches collections directly, by name and without
+// a token, and knows nothing of guards.
+type App interface {
+	// Insert fails where the _id is taken.
+	Insert(ctx context.Context, name string, doc bson.Raw) error
+	// Put replaces the document or inserts it.
+	Put(ctx context.Context, name string, doc bson.Raw) error
+	// Delete removes the document; an absent one is fine.
+	Delete(ctx context.Context, name string, id bson.RawValue) error
+	// Documents returns all documents.
+	Documents(ctx context.Context, name string) ([]bson.Raw, error)
+}
+
+// test is one statement about a backend.
+type test struct {
+	name string
+	run  func(t *testing.T, b *bench)
+}
+
+// Exercise runs the suite. Each topic has a namespace of its own and runs beside the
+// others; the tests of a topic use kinds of their own in it.
+func Exercise(t *testing.T, f Factory) {
+	topics := []struct {
+		name  string
+		tests []test
+	}{
+		{"scan", scanTests},
+		{"read", readTests},
+		{"apply", applyTests},
+		{"converge", convergeTests},
+		{"load", loadTests},
+		{"changes", changesTests},
+		{"fence", fenceTests},
+		{"fixed", fixedTests},
+		{"provision", provisionTests},
+		{"client", clientTests},
+	}
+	for _, topic := range topics {
+		t.Run(topic.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, f)
+			for _, tt := range topic.tests {
+				t.Run(tt.name, func(t *testing.T) { tt.run(t, b) })
+			}
+		})
+	}
+}
+
+// ExerciseConvergence runs only the tests of applying under many appliers, which hold
+// whatever errors and lost acknowledgements a fault injector adds to Apply and Load.
+func ExerciseConvergence(t *testing.T, f Factory) {
+	b := setup(t, f)
+	for _, tt := range convergeTests {
+		t.Run(tt.name, func(t *testing.T) { tt.run(t, b) })
+	}
+}
+
+// limit bounds each wait of a test; it is reached only by a failure.
+const limit = 60 * time.Second
+
+// random returns a generator that a failure lets one repeat.
+func random(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv("RECORDTEST_SEED"), 10, 64)
+	if err != nil {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("repeat with RECORDTEST_SEED=%d", seed)
+		}
+	})
+	h := fnv.New64()
+	_, _ = h.Write([]byte(t.Name())) // a hash never fails
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}

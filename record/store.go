@@ -1,0 +1,206 @@
+package record
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Token names a kind physically. Every data command carries it; after a fence the
+// earlier ones are refused. Tokens are published in the Deployment.
+type Token struct {
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`         // physical collection name
+	ID    string `json:"id,omitempty"` // collection UUID, 32 hexadecimal digits; survives renames
+	Fixed bool   `json:"fixed,omitempty"`
+}
+
+// Tokens holds one token for each kind, by kind name.
+type Tokens map[string]Token
+
+// Record is one record as read. Doc is the document without the guard, nil for a
+// tombstone or an absent record; it is valid until the caller lets go of the batch
+// and must not be modified.
+type Record struct {
+	Kind      string
+	Key       Key
+	Doc       bson.Raw
+	Guard     Guard // zero where absent; set only by reads that ask for guards
+	Tombstone bool  // only from reads that ask for guards
+}
+
+// Selector names records of one kind: the one with Key, or, with Prefix, all whose
+// string name begins with that of Key.
+type Selector struct {
+	Kind   string
+	Key    Key
+	Prefix bool
+}
+
+// Cursor is a place in the key order of a kind, opaque to everyone but its backend.
+// Empty means the start of the order (as From) or its end (as To).
+type Cursor []byte
+
+// Range is the half-open interval [From, To) in the key order of a kind.
+type Range struct {
+	From Cursor `json:"from,omitempty"`
+	To   Cursor `json:"to,omitempty"`
+}
+
+// ScanRequest asks for the next page of a range.
+type ScanRequest struct {
+	Token    Token
+	Range    Range
+	Limit    int  // records at most; backends may return fewer to bound a page's bytes (16 MiB)
+	Guards   bool // return guards, and tombstones as records
+	KeysOnly bool // Doc holds the _id alone
+}
+
+// Page is the result of a scan. All records were read at one snapshot, Version.
+type Page struct {
+	Records []Record
+	Version Version
+	Next    Cursor // From of the next request
+	Done    bool   // nothing remains in the range
+}
+
+// ReadRequest asks for the records selected, all at one snapshot that is not older
+// than NotBefore.
+type ReadRequest struct {
+	Tokens    Tokens
+	Select    []Selector
+	NotBefore Version
+	Guards    bool
+}
+
+// Snapshot is the result of a read. What was selected and is not in Records was
+// absent at Version. Records are in no particular order, each at most once.
+type Snapshot struct {
+	Version Version
+	Records []Record
+}
+
+// Reader reads what a namespace holds, majority-committed, at snapshots.
+type Reader interface {
+	// Scan returns the next page of a range in key order, across all key types.
+	Scan(ctx context.Context, req ScanRequest) (Page, error)
+	// Read returns the records selected at one snapshot.
+	Read(ctx context.Context, req ReadRequest) (Snapshot, error)
+}
+
+// Write is one record of a group as the target shall hold it.
+type Write struct {
+	Kind string
+	Key  Key
+	Doc  bson.Raw // nil writes a tombstone
+}
+
+// GroupWrite is applied whole or not at all. Every group has an anchor: one record
+// that each write of that group includes, live or as a tombstone, so that the guards
+// of two writes of one group always meet.
+type GroupWrite struct {
+	Group   string  // for messages
+	Version Version // of the source snapshot
+	Anchor  int     // index into Writes
+	Writes  []Write
+	// Expect, if not nil, is the exact guard that the anchor must still have (zero:
+	// the anchor is absent or has none): the complement was read at that guard.
+	Expect *Guard
+}
+
+// Batch is what one call applies. A group stands in it at most once.
+type Batch struct {
+	Tokens Tokens
+	Epoch  uint64
+	Groups []GroupWrite
+}
+
+// Outcome says what became of one group.
+type Outcome int
+
+const (
+	// Applied: the target holds the group as written.
+	Applied Outcome = iota + 1
+	// Stale: the target holds an equal or newer state of the group. A no-op.
+	Stale
+	// Changed: Expect no longer holds. Read source and target again.
+	Changed
+	// Refused: this group cannot be stored as it is (unique index, size, validator);
+	// Result.Err says why. Nothing of the group was written. Park it.
+	Refused
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case Applied:
+		return "applied"
+	case Stale:
+		return "stale"
+	case Changed:
+		return "changed"
+	case Refused:
+		return "refused"
+	default:
+		return "invalid outcome"
+	}
+}
+
+// Result is the answer for one group.
+type Result struct {
+	Outcome Outcome
+	Err     error // only for Refused
+}
+
+// Applier writes groups into a target. Results stand in the order of the groups.
+// With an error (ErrFenced, ErrUnknown, a lost server) nothing is known of the
+// groups; applying the same batch again is always safe.
+type Applier interface {
+	// Apply writes each group whose guards are all lower, atomically for each group.
+	Apply(ctx context.Context, b Batch) ([]Result, error)
+	// Load is Apply for groups that are probably absent; it inserts first and answers
+	// Changed for those that it met, which the caller then applies the full way.
+	Load(ctx context.Context, b Batch) ([]Result, error)
+}
+
+// Change is one hint. Either Key is dirty, or the kind was fenced to Marker.
+type Change struct {
+	Kind   string
+	Key    Key
+	Marker string // physical name (or mark) of the fence; Key is empty then
+	Delete bool   // the hint was a delete; for late-writer reports only
+}
+
+// ChangeBatch is a run of changes in order. Pos is the place after the last of them
+// (with no changes, a later place than before); Wall is the source's wall clock at
+// the last change in Unix milliseconds, 0 with no changes, for lag figures only.
+type ChangeBatch struct {
+	Changes []Change
+	Pos     Position
+	Wall    int64
+}
+
+// Stream delivers changes in order, at least once, none missing.
+type Stream interface {
+	// Next blocks until changes arrive, or at most about a second, and returns an
+	// empty batch then. ErrHistoryLost, ErrBroken end a stream for good; other errors
+	// leave it to the caller to open it again at the last position.
+	Next(ctx context.Context) (ChangeBatch, error)
+	Close(ctx context.Context) error
+}
+
+// Watcher follows the changes of a namespace.
+type Watcher interface {
+	// Position returns the present place: changes acknowledged before the call are
+	// before it, those made after its return are after it.
+	Position(ctx context.Context) (Position, error)
+	// Watch opens the changes of the given kinds after a position. It follows managed
+	// kinds through renames by their epoch names, and fixed ones by their own name.
+	Watch(ctx context.Context, from Position, kinds []KindSpec) (Stream, error)
+}
+
+// Store is what the engine needs of a source or target.
+type Store interface {
+	Reader
+	Applier
+	Watcher
+}

@@ -1,0 +1,128 @@
+// Package packages is real data for tests, the demo and benchmarks: 25,000
+// records of the Debian package index, frozen, nested and irregular as the
+// archive made them. README.md beside it tells where they come from and what
+// each field means.
+//
+// The records come in the order of the package names, always the same, so that
+// a test may name one. Their _id is the package's name for most; three in a
+// hundred have a sub-document or an integer of 32 or 64 bits instead, on
+// purpose, since collections in the wild mix them.
+//
+// It does not write to any database, and does not own the lenses that other
+// folders apply to these records.
+package packages
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"fmt"
+	"io"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Available is the number of real records.
+const Available = 25000
+
+//go:embed packages.jsonl.gz
+var sample []byte
+
+// maxLine bounds one record of the sample; the largest has 120 KB.
+const maxLine = 1 << 20
+
+// Load returns the first limit records as BSON documents, _id first; all
+// Available ones when limit is 0. A larger limit is filled with further rounds
+// through the same records under new names: in round k (from 1), a name gets
+// the suffix "~k", in _id as well as in the field name, and an integer _id grows
+// by k<<34 and becomes a 64 bit one. No two records have equal names or _ids.
+//
+// Every call reads the sample anew, and the documents belong to the caller. 25,000 take
+// about half a second.
+func Load(limit int) ([]bson.Raw, error) {
+	if limit < 0 {
+		return nil, fmt.Errorf("load packages: limit is %d, must be 0 or more", limit)
+	}
+	if limit == 0 {
+		limit = Available
+	}
+	docs, err := decode(min(limit, Available))
+	if err != nil {
+		return nil, fmt.Errorf("load packages: %w", err)
+	}
+	for i := Available; i < limit; i++ {
+		raw, err := inRound(docs[i%Available], i/Available)
+		if err != nil {
+			return nil, fmt.Errorf("load packages: %w", err)
+		}
+		docs = append(docs, raw)
+	}
+	return docs, nil
+}
+
+// decode reads the first limit records of the sample.
+func decode(limit int) ([]bson.Raw, error) {
+	zip, err := gzip.NewReader(bytes.NewReader(sample))
+	if err != nil {
+		return nil, fmt.Errorf("open sample: %w", err)
+	}
+	defer zip.Close()
+	lines := bufio.NewScanner(zip)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	docs := make([]bson.Raw, 0, limit)
+	for len(docs) < limit && lines.Scan() {
+		d, err := transcode(lines.Bytes())
+		if err != nil {
+			return nil, fmt.Errorf("decode record %d: %w", len(docs), err)
+		}
+		docs = append(docs, d)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read sample: %w", err)
+	}
+	if len(docs) < limit {
+		return nil, fmt.Errorf("read record %d: %w", len(docs), io.ErrUnexpectedEOF)
+	}
+	return docs, nil
+}
+
+// inRound returns a copy of record raw under the name and _id it has in the
+// given round, from 1. All else is copied as bytes.
+func inRound(raw bson.Raw, round int) (bson.Raw, error) {
+	elements, err := raw.Elements()
+	if err != nil {
+		return nil, fmt.Errorf("read record: %w", err)
+	}
+	suffix := "~" + strconv.Itoa(round)
+	d := make(bson.D, len(elements))
+	for i, e := range elements {
+		d[i] = bson.E{Key: e.Key(), Value: e.Value()}
+		switch e.Key() {
+		case "_id":
+			if d[i].Value, err = idInRound(e.Value(), round, suffix); err != nil {
+				return nil, err
+			}
+		case "name":
+			d[i].Value = e.Value().StringValue() + suffix
+		}
+	}
+	renamed, err := bson.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("encode record: %w", err)
+	}
+	return renamed, nil
+}
+
+func idInRound(id bson.RawValue, round int, suffix string) (any, error) {
+	switch id.Type {
+	case bson.TypeString:
+		return id.StringValue() + suffix, nil
+	case bson.TypeInt32, bson.TypeInt64:
+		return int64(round)<<34 + id.AsInt64(), nil
+	case bson.TypeEmbeddedDocument:
+		return inRound(id.Document(), round)
+	}
+	return nil, fmt.Errorf("rename record: _id has type %s, which the sample does not use", id.Type)
+}

@@ -1,0 +1,91 @@
+// Makesample turns a Debian package index into the frozen sample of
+// sample/packages:
+//
+//	makesample [-n 25000] -o packages.jsonl.gz < Packages
+//
+// The index is the plain text of an archive's "Packages" file. The output is
+// one record per line in relaxed MongoDB Extended JSON, compressed, in the order
+// of the package names. The same index always gives the same bytes: the records
+// are chosen by a hash of their names, and nothing depends on the time.
+//
+// What becomes of which field is described in sample/packages/README.md.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+func main() {
+	count := flag.Int("n", 25000, "records to take")
+	output := flag.String("o", "", "`file` to write")
+	flag.Parse()
+	if *output == "" || flag.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "usage: makesample [-n RECORDS] -o FILE < Packages")
+		os.Exit(2)
+	}
+	if err := run(os.Stdin, *output, *count); err != nil {
+		fmt.Fprintln(os.Stderr, "makesample:", err)
+		os.Exit(1)
+	}
+}
+
+func run(index io.Reader, output string, count int) error {
+	stanzas, err := parseIndex(index)
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	// BestCompression: made once, cloned by everybody.
+	zip, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return fmt.Errorf("compress: %w", err)
+	}
+	for i, s := range choose(stanzas, count) {
+		doc, err := convert(s, i)
+		if err != nil {
+			return fmt.Errorf("convert %s: %w", s.name(), err)
+		}
+		line, err := bson.MarshalExtJSON(doc, false, false)
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", s.name(), err)
+		}
+		if _, err := zip.Write(append(line, '\n')); err != nil {
+			return fmt.Errorf("compress: %w", err)
+		}
+	}
+	if err := zip.Close(); err != nil {
+		return fmt.Errorf("compress: %w", err)
+	}
+	if err := os.WriteFile(output, out.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write sample: %w", err)
+	}
+	return nil
+}
+
+// choose takes the stanzas whose names hash lowest, one per name, and sorts them
+// by name. A hash spreads the choice over all sections and maintainers.
+func choose(all []stanza, count int) []stanza {
+	slices.SortStableFunc(all, func(a, b stanza) int {
+		return cmp.Or(cmp.Compare(hash(a.name()), hash(b.name())), cmp.Compare(a.name(), b.name()))
+	})
+	all = slices.CompactFunc(all, func(a, b stanza) bool { return a.name() == b.name() })
+	chosen := all[:min(count, len(all))]
+	slices.SortFunc(chosen, func(a, b stanza) int { return cmp.Compare(a.name(), b.name()) })
+	return chosen
+}
+
+func hash(name string) uint64 {
+	sum := sha256.Sum256([]byte(name))
+	return binary.BigEndian.Uint64(sum[:])
+}

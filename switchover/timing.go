@@ -1,0 +1,85 @@
+package switchover
+
+import (
+	"maps"
+	"time"
+
+	"dbcontroller/upgradestate"
+)
+
+// observe notes when this driver first saw an attempt and each of its steps.
+func (r *Driver) observe(d upgradestate.Deployment) {
+	now := time.Now()
+	var seen attempt
+	var step upgradestate.Step
+	if u := d.Upgrade; u != nil && u.State == upgradestate.Switching {
+		seen, step = attempt{u.ID, u.Attempt}, u.Step
+		if step == upgradestate.StepAbort {
+			seen.n = r.attempt.n // an abort counts as part of the attempt that it ends
+		}
+	}
+	if seen != r.attempt {
+		r.attempt, r.begun, r.millis = seen, now, map[string]int64{}
+		r.step, r.stepSince = "", now
+	}
+	if step == r.step {
+		return
+	}
+	if name := phase(r.step); name != "" {
+		r.millis[name] += now.Sub(r.stepSince).Milliseconds()
+	}
+	r.step, r.stepSince = step, now
+}
+
+// phase is the name under which a step's time is reported.
+func phase(s upgradestate.Step) string {
+	switch s {
+	case upgradestate.StepHold:
+		return "hold"
+	case upgradestate.StepFence:
+		return "fence"
+	case upgradestate.StepDrain:
+		return "drain"
+	case upgradestate.StepSealTarget, upgradestate.StepSealSource:
+		return "flip"
+	case upgradestate.StepNone, upgradestate.StepAbort:
+		return ""
+	default:
+		return ""
+	}
+}
+
+// measured is the record of the switch that is about to flip: the sealing renames count
+// as part of the flip.
+func (r *Driver) measured(d upgradestate.Deployment) upgradestate.Switch {
+	millis := maps.Clone(r.millis)
+	if name := phase(r.step); name != "" {
+		millis[name] += time.Since(r.stepSince).Milliseconds()
+	}
+	return upgradestate.Switch{
+		ID: d.Upgrade.ID, From: d.CurrentVersion, To: d.Upgrade.TargetVersion,
+		Millis: millis, At: time.Now().UTC().Format(time.RFC3339Nano),
+	}
+}
+
+func (r *Driver) overdue(d upgradestate.Deployment) bool {
+	u := d.Upgrade
+	return u != nil && u.State == upgradestate.Switching && u.Step != upgradestate.StepAbort &&
+		time.Since(r.begun) >= r.cfg.Deadline
+}
+
+// untilDeadline is when the driver has to look again even if nothing changes; 0 is never.
+func (r *Driver) untilDeadline(d upgradestate.Deployment) time.Duration {
+	if d.Upgrade == nil || d.Upgrade.State != upgradestate.Switching || d.Upgrade.Step == upgradestate.StepAbort {
+		return 0
+	}
+	return max(time.Millisecond, r.cfg.Deadline-time.Since(r.begun))
+}
+
+// actTimeout bounds one try of an act: while writes are held, by the deadline.
+func (r *Driver) actTimeout(d upgradestate.Deployment) time.Duration {
+	if left := r.untilDeadline(d); left > 0 {
+		return left
+	}
+	return 30 * time.Second
+}

@@ -1,0 +1,25 @@
+// Package syncer copies one namespace into another and keeps it level: copy, tail,
+// drain, checkpoint, park. One Engine works on one direction (source, target,
+// transform, direction epoch) for the shards that this controller owns.
+//
+// How a record travels. A change is a hint that its group is dirty. The dirty groups of
+// a batch are read at one snapshot not older than the batch, transformed, and applied
+// under a guard made of the direction epoch and that snapshot's version; a group that
+// is gone becomes a tombstone. Copying a range does the same page by page, inserting
+// first. So everything may be done twice, late, out of order and by several
+// controllers, and the newest state stands.
+//
+// Guarantees. The start position is stored before the copy starts. A checkpoint says
+// only what is done: changes before its position are applied and compared once more
+// with the source. A group that cannot be transformed or stored is parked before the
+// work that met it counts as done. After a kill, any controller goes on from the
+// checkpoints, at most a few seconds of work earlier.
+//
+// Shards. A change belongs to the shard of its group (shards.Of). The ranges of the
+// initial copy are dealt out to shards by their number, so that sixteen shards do not
+// read the source sixteen times. A shard is ready when its ranges are copied and
+// compared, its changes are level, and nothing of it is parked.
+//
+// It does not decide when to switch or how a fence is made (switchover), which
+// controller owns what (shards), or how the Deployment is stored (deployment).
+package syncer

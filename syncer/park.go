@@ -1,0 +1,115 @@
+package syncer
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// park stores that a group cannot be brought over, before anything that met it counts
+// as done.
+func (e *Engine) park(ctx context.Context, id transform.GroupID, version record.Version, why error) error {
+	kind, key := e.parkedName(id)
+	return e.parkAs(ctx, id, kind, key, version, why)
+}
+
+func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key string, version record.Version, why error) error {
+	p := Parked{
+		Direction: e.key, Shard: e.shardOf(id), Kind: kind, Key: key, Spec: id.Spec,
+		Group: base64.StdEncoding.EncodeToString([]byte(id.Name)), Version: version.String(), Error: why.Error(),
+	}
+	e.mu.Lock()
+	old, known := e.parked[id]
+	p.Waived = old.Waived
+	e.mu.Unlock()
+	if known && old.Error == p.Error {
+		return nil
+	}
+	if err := e.Journal.Park(ctx, p); err != nil {
+		return fmt.Errorf("park %s/%s: %w", kind, key, err)
+	}
+	e.mu.Lock()
+	e.parked[id] = p
+	e.mu.Unlock()
+	return nil
+}
+
+// parkedName is a name that people can find the group by: its first source selector.
+func (e *Engine) parkedName(id transform.GroupID) (kind, key string) {
+	sel := e.Direction.SourceSelect(id)
+	if len(sel) == 0 {
+		return "", id.Name
+	}
+	return sel[0].Kind, sel[0].Key.String()
+}
+
+func (e *Engine) unpark(ctx context.Context, id transform.GroupID) error {
+	e.mu.Lock()
+	p, known := e.parked[id]
+	e.mu.Unlock()
+	if !known {
+		return nil
+	}
+	if err := e.Journal.Unpark(ctx, p); err != nil {
+		return fmt.Errorf("unpark %s/%s: %w", p.Kind, p.Key, err)
+	}
+	e.mu.Lock()
+	delete(e.parked, id)
+	e.mu.Unlock()
+	return nil
+}
+
+// ungroupedKey is a key from which no group follows.
+type ungroupedKey struct {
+	kind string
+	key  record.Key
+	err  error
+}
+
+// noSpec marks the parked entry of a key that no spec could group.
+const noSpec = -1
+
+// parkKeys parks keys that have no group, each under a group of its own.
+func (e *Engine) parkKeys(ctx context.Context, keys []ungroupedKey) error {
+	for _, k := range keys {
+		id := transform.GroupID{Spec: noSpec, Name: k.kind + "\x00" + string(k.key)}
+		if err := e.parkAs(ctx, id, k.kind, k.key.String(), record.Version{}, k.err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refreshParked lists what is parked in the whole direction: other controllers park
+// groups of our shards when they copy their ranges, and operators waive.
+func (e *Engine) refreshParked(ctx context.Context) error {
+	list, err := e.Journal.Parked(ctx, e.key, -1)
+	if err != nil {
+		return fmt.Errorf("list parked: %w", err)
+	}
+	parked := map[transform.GroupID]Parked{}
+	for _, p := range list {
+		name, err := base64.StdEncoding.DecodeString(p.Group)
+		if err != nil {
+			return fmt.Errorf("parked %s/%s: %w", p.Kind, p.Key, err)
+		}
+		parked[transform.GroupID{Spec: p.Spec, Name: string(name)}] = p
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.parked = parked
+	return nil
+}
+
+// parkedIn counts what is parked and not waived in a shard. e.mu is held.
+func (e *Engine) parkedIn(shard int) (n int64) {
+	for _, p := range e.parked {
+		if p.Shard == shard && !p.Waived {
+			n++
+		}
+	}
+	return n
+}

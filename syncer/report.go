@@ -1,0 +1,269 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/coord"
+	"dbcontroller/upgradestate"
+)
+
+// housekeep does what is done now and then: checkpoints, comparisons, reports,
+// progress. While an upgrade switches it runs at every piece of news instead, and does
+// only what the switch waits for.
+func (e *Engine) housekeep(ctx context.Context) error {
+	tick := time.NewTicker(e.cfg.Every)
+	defer tick.Stop()
+	for {
+		e.mu.Lock()
+		news := e.news
+		e.mu.Unlock()
+		var err error
+		if e.switching() {
+			err = e.serveSwitch(ctx)
+		} else {
+			err = e.serveSync(ctx)
+			news = nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && !errors.Is(err, errOver) {
+			e.failed("housekeeping", err)
+			e.Log.Warn("housekeeping will be tried again", zap.Error(err))
+			news = nil
+			if err := e.refresh(ctx); err != nil {
+				e.Log.Debug("refresh", zap.Error(err))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		case <-news:
+		case <-e.wake:
+		}
+	}
+}
+
+func (e *Engine) switching() bool {
+	d := e.current()
+	return d.Epoch == e.cfg.Epoch && d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
+}
+
+func (e *Engine) serveSync(ctx context.Context) error {
+	if err := e.refreshParked(ctx); err != nil {
+		return err
+	}
+	if err := e.planVerify(ctx); err != nil {
+		return err
+	}
+	if err := e.compareLate(ctx); err != nil {
+		return err
+	}
+	if err := e.saveCheckpoints(ctx, false); err != nil {
+		return e.lostOwnership(ctx, err)
+	}
+	if err := e.reportReady(ctx); err != nil {
+		return err
+	}
+	return e.publish(ctx)
+}
+
+// serveSwitch compares what changed late and reports the shards that are drained.
+func (e *Engine) serveSwitch(ctx context.Context) error {
+	if err := e.compareLate(ctx); err != nil {
+		return err
+	}
+	return e.reportReady(ctx)
+}
+
+// lostOwnership adopts what is owned now when a commit was refused for a lock.
+func (e *Engine) lostOwnership(ctx context.Context, err error) error {
+	if errors.Is(err, coord.ErrConflict) {
+		return e.adopt(ctx)
+	}
+	return err
+}
+
+// reportsAtOnce keeps a report and its locks below coord.MaxOps.
+const reportsAtOnce = 48
+
+// reportReady reports shards that are ready for the present phase, and withdraws those
+// that no longer are. What the record says already is not said again.
+func (e *Engine) reportReady(ctx context.Context) error {
+	e.mu.Lock()
+	up := e.record.Upgrade
+	if up == nil || e.over() || up.TargetVersion != e.Direction.To() || up.TransformHash != e.Direction.Hash() {
+		e.mu.Unlock()
+		return nil
+	}
+	var ready, unready []int
+	locks := map[int]coord.Condition{}
+	for n, s := range e.shards {
+		reported := slices.Contains(up.ReadyShards, n)
+		isReady := e.waitsFor(n, s) == ""
+		if isReady && !reported && !s.leaving {
+			ready = append(ready, n)
+			locks[n] = s.lock.Condition()
+		}
+		if !isReady && reported && up.State == upgradestate.InitialSyncing && e.badly(n, s) {
+			unready = append(unready, n)
+		}
+	}
+	fences := upgradestate.FenceNames(e.record)
+	e.mu.Unlock()
+	slices.Sort(ready)
+	for chunk := range slices.Chunk(ready, reportsAtOnce) {
+		var conds []coord.Condition
+		for _, n := range chunk {
+			conds = append(conds, locks[n])
+		}
+		ev := upgradestate.Report{ID: up.ID, State: up.State, Attempt: up.Attempt, Shards: chunk}
+		if up.State == upgradestate.Switching {
+			ev.Fences = fences
+		}
+		if err := e.apply(ctx, ev, conds...); err != nil {
+			return fmt.Errorf("report ready: %w", err)
+		}
+	}
+	if len(unready) > 0 {
+		if err := e.apply(ctx, upgradestate.Withdraw{ID: up.ID, Shards: unready}); err != nil {
+			return fmt.Errorf("withdraw report: %w", err)
+		}
+	}
+	return nil
+}
+
+// apply makes a transition; that it is outdated is no error, the newer record says why.
+func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coord.Condition) error {
+	d, err := e.Deployments.Apply(ctx, ev, conds...)
+	if errors.Is(err, upgradestate.ErrOutdated) {
+		return e.refresh(ctx)
+	}
+	if err != nil {
+		return e.lostOwnership(ctx, err)
+	}
+	e.setRecord(d)
+	return nil
+}
+
+// badly reports that a shard is so far from ready that its report must be taken back.
+func (e *Engine) badly(n int, s *shard) bool {
+	return len(s.todo) > 0 || !s.verified || e.parkedIn(n) > 0 || s.lag > 4*e.cfg.LagBound
+}
+
+// waitsFor says in words what keeps a shard from being ready; "" is ready. e.mu is held.
+func (e *Engine) waitsFor(n int, s *shard) string {
+	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
+	switch {
+	case len(s.todo) > 0:
+		return fmt.Sprintf("copy of %d ranges", len(s.todo))
+	case e.parkedIn(n) > 0:
+		return fmt.Sprintf("%d parked groups to be fixed or waived", e.parkedIn(n))
+	case !s.verified:
+		return fmt.Sprintf("comparison of %d ranges", len(s.verify))
+	case switching && e.record.Upgrade.Step != upgradestate.StepDrain:
+		return "the switch"
+	case switching && !e.seenFences(s):
+		return "changes up to the fence"
+	case switching && len(s.late) > 0:
+		return fmt.Sprintf("second comparison of %d groups", len(s.late))
+	case switching:
+		return ""
+	case !s.level:
+		return "changes that are not applied"
+	case len(s.late) > e.cfg.LateBound:
+		return fmt.Sprintf("second comparison of %d groups", len(s.late))
+	default:
+		return ""
+	}
+}
+
+// seenFences reports that the shard has applied everything up to the fences in force.
+func (e *Engine) seenFences(s *shard) bool {
+	for _, ns := range e.record.Namespaces {
+		if ns.Version != e.Direction.From() {
+			continue
+		}
+		for _, k := range ns.Kinds {
+			if k.Fenced != "" && s.markers[k.Kind] != k.Fenced {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Progress returns what is known of the owned shards, ordered by shard.
+func (e *Engine) Progress() []Progress {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	total := map[int]int64{}
+	for kind, ranges := range e.plan.Ranges {
+		for i := range ranges {
+			total[i%e.cfg.Ring] += e.plan.Totals[kind] / int64(len(ranges))
+		}
+	}
+	ps := make([]Progress, 0, len(e.shards))
+	for n, s := range e.shards {
+		p := Progress{
+			Shard: n, Owner: e.cfg.Owner, Copied: s.copied, Total: max(total[n], s.copied),
+			Rate: s.rate.observe(now, s.copied), LagMillis: s.lag.Milliseconds(), Applied: s.appliedCount,
+			Parked: e.parkedIn(n), Retries: s.retries, Verified: s.comparedCount, Mismatched: s.mismatched,
+			LateDeletes: s.lateDeletes, WaitsFor: e.waitsFor(n, s), LastError: e.lastErr,
+		}
+		if len(s.todo) == 0 {
+			p.Total = s.copied
+		}
+		p.State = e.stateOf(s, p.WaitsFor)
+		ps = append(ps, p)
+	}
+	slices.SortFunc(ps, func(a, b Progress) int { return a.Shard - b.Shard })
+	return ps
+}
+
+func (e *Engine) stateOf(s *shard, waits string) string {
+	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
+	switch {
+	case e.over():
+		return "switched"
+	case len(s.todo) > 0:
+		return "copying"
+	case !s.verified:
+		return "comparing"
+	case switching && waits == "":
+		return "drained"
+	case switching:
+		return "draining"
+	case waits == "":
+		return "ready"
+	default:
+		return "following"
+	}
+}
+
+// publish stores the progress when it has changed.
+func (e *Engine) publish(ctx context.Context) error {
+	ps := e.Progress()
+	e.mu.Lock()
+	same := reflect.DeepEqual(ps, e.published)
+	e.mu.Unlock()
+	if same {
+		return nil
+	}
+	if err := e.Journal.PublishProgress(ctx, e.cfg.Owner, ps, e.Lease()); err != nil {
+		return fmt.Errorf("publish progress: %w", err)
+	}
+	e.mu.Lock()
+	e.published = ps
+	e.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,45 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+)
+
+// persist repeats f, with backoff, until it succeeds, ctx ends, or its error is one that
+// repeating cannot cure. The first failure is logged, further ones are counted.
+func (e *Engine) persist(ctx context.Context, what string, f func() error) error {
+	policy := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(0))
+	tries := 0
+	return backoff.Retry(func() error {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return backoff.Permanent(ctx.Err())
+		}
+		if permanent(err) {
+			return backoff.Permanent(err)
+		}
+		if tries++; tries == 1 {
+			e.Log.Warn("will be tried again", zap.String("what", what), zap.Error(err))
+		}
+		e.failed(what, err)
+		return err
+	}, backoff.WithContext(policy, ctx))
+}
+
+// permanent errors end an engine; a person, or a new plan, has to help.
+func permanent(err error) bool {
+	var unsupported *record.UnsupportedError
+	return errors.Is(err, errOver) || errors.Is(err, record.ErrHistoryLost) ||
+		errors.Is(err, record.ErrBroken) || errors.As(err, &unsupported)
+}

@@ -1,0 +1,154 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// tail follows the source's changes for all owned shards with one stream, from the
+// earliest of their positions. It begins again when a shard with an earlier position
+// was gained; the others skip what they have.
+func (e *Engine) tail(ctx context.Context) error {
+	for {
+		if err := e.await(ctx, func() bool { return len(e.shards) > 0 }); err != nil {
+			return err
+		}
+		err := e.persist(ctx, "follow changes", func() error { return e.follow(ctx) })
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// follow reads one stream until it fails or has to begin at an earlier position (nil).
+func (e *Engine) follow(ctx context.Context) error {
+	from, ok := e.earliest()
+	if !ok {
+		return nil
+	}
+	stream, err := e.Source.Watch(ctx, from, e.Direction.SourceKinds())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if err := stream.Close(stop); err != nil {
+			e.Log.Debug("close stream", zap.Error(err))
+		}
+	}()
+	for {
+		b, err := stream.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if again, err := e.consume(ctx, b); err != nil || again {
+			return err
+		}
+	}
+}
+
+// earliest is where the stream has to begin for all owned shards.
+func (e *Engine) earliest() (record.Position, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.restart = false
+	var from record.Position
+	for _, s := range e.shards {
+		if from.IsZero() || s.applied.Compare(from) < 0 {
+			from = s.applied
+		}
+	}
+	return from, len(e.shards) > 0
+}
+
+// consume applies one batch and advances the shards past it. again asks for a new
+// stream.
+func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
+	ids, hits, ungrouped := e.dirtyGroups(b)
+	if err := e.parkKeys(ctx, ungrouped); err != nil {
+		return false, err
+	}
+	if len(ids) > 0 {
+		err := e.syncGroups(ctx, ids, b.Pos.At)
+		if errors.Is(err, errOver) {
+			// Late changes of a fixed-name kind, after the flip: counted, never applied.
+			err = nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	again = e.restart
+	for n, s := range e.shards {
+		if b.Pos.Compare(s.applied) <= 0 {
+			continue
+		}
+		s.applied = b.Pos
+		for _, id := range hits[n] {
+			s.addLate(id)
+		}
+		s.appliedCount += int64(len(hits[n]))
+		s.lag = 0
+		if b.Wall > 0 {
+			s.lag = max(0, time.Since(time.UnixMilli(b.Wall)))
+		}
+		s.level = s.lag < e.cfg.LagBound
+		for _, c := range b.Changes {
+			if c.Marker != "" {
+				s.markers[c.Kind] = c.Marker
+				s.dirty = true
+			}
+		}
+		s.dirty = s.dirty || len(hits[n]) > 0
+		if len(s.late) == 0 {
+			s.compared = s.applied
+		}
+	}
+	e.announce()
+	return again, nil
+}
+
+// dirtyGroups are the groups of a batch that belong to owned shards which have not seen
+// it yet, each once, and by shard.
+func (e *Engine) dirtyGroups(b record.ChangeBatch) (ids []transform.GroupID, hits map[int][]transform.GroupID, ungrouped []ungroupedKey) {
+	hits = map[int][]transform.GroupID{}
+	seen := map[transform.GroupID]bool{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range b.Changes {
+		if c.Marker != "" {
+			continue
+		}
+		id, ok, err := e.Direction.GroupOf(c.Kind, c.Key)
+		if err != nil {
+			ungrouped = append(ungrouped, ungroupedKey{c.Kind, c.Key, err})
+			continue
+		}
+		if !ok {
+			continue
+		}
+		s := e.shards[e.shardOf(id)]
+		if s == nil || s.leaving || b.Pos.Compare(s.applied) <= 0 {
+			continue
+		}
+		if c.Delete && s.markers[c.Kind] != "" {
+			s.lateDeletes++
+			e.Log.Warn("delete passed the fence", zap.String("kind", c.Kind), zap.Stringer("key", c.Key))
+		}
+		if !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+			hits[s.lock.Shard] = append(hits[s.lock.Shard], id)
+		}
+	}
+	return ids, hits, ungrouped
+}

@@ -1,0 +1,118 @@
+package syncer
+
+import (
+	"context"
+
+	"dbcontroller/coord"
+	"dbcontroller/record"
+	"dbcontroller/shards"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// DirectionKey names everything that is persisted for one direction of copying:
+// "<epoch>-<from>-<to>-<transform hash>".
+type DirectionKey string
+
+// Plan is made once for a direction, before its copy starts, and never changes.
+type Plan struct {
+	// Start is the source's position from before the first record was copied.
+	Start record.Position `json:"start"`
+	// Ranges cuts each source kind; range i of a kind is copied by shard i mod ring size.
+	Ranges map[string][]record.Range `json:"ranges"`
+	// Totals is the estimated number of records of each kind.
+	Totals map[string]int64 `json:"totals"`
+}
+
+// Checkpoint is the resumable place of one shard. It is written after what it says was
+// done, so that work after it is done again, never skipped.
+type Checkpoint struct {
+	Position record.Position         `json:"position"`          // changes before it are applied and compared
+	Markers  map[string]string       `json:"markers,omitempty"` // the latest fence seen before Position, by kind
+	Copied   map[string]record.Range `json:"copied"`            // by "<kind>/<range index>": what remains
+	Done     []string                `json:"done"`              // ranges that are copied whole
+	Count    int64                   `json:"count"`             // records copied, for people
+	Verified bool                    `json:"verified"`          // the shard's ranges were compared once
+}
+
+// Parked is a group that could not be transformed or stored.
+type Parked struct {
+	Direction DirectionKey `json:"direction"`
+	Shard     int          `json:"shard"`
+	Kind      string       `json:"kind"`
+	Key       string       `json:"key"`   // as people read it
+	Group     string       `json:"group"` // base64 of the group name
+	Spec      int          `json:"spec"`
+	Version   string       `json:"version"`
+	Error     string       `json:"error"`
+	Waived    bool         `json:"waived,omitempty"`
+}
+
+// Progress is what a shard's owner publishes about once a second while it changes.
+type Progress struct {
+	Shard       int     `json:"shard"`
+	Owner       string  `json:"owner"`
+	State       string  `json:"state"` // copying, following, verifying, ready, draining, drained
+	Copied      int64   `json:"copied"`
+	Total       int64   `json:"total"`
+	Rate        float64 `json:"rate"`      // records a second, recent
+	LagMillis   int64   `json:"lagMillis"` // age of the newest change not yet applied; 0 when level
+	Applied     int64   `json:"applied"`
+	Parked      int64   `json:"parked"` // not waived
+	Retries     int64   `json:"retries"`
+	Verified    int64   `json:"verified"`
+	Mismatched  int64   `json:"mismatched"`
+	LateDeletes int64   `json:"lateDeletes,omitempty"` // passed a validator fence, not applied
+	WaitsFor    string  `json:"waitsFor,omitempty"`
+	LastError   string  `json:"lastError,omitempty"`
+}
+
+// Deployments is what the engine needs of the Deployment. Apply makes one transition
+// by compare-and-swap (reading and trying again on a conflict of the record itself);
+// every condition must hold in the same transaction.
+type Deployments interface {
+	Get(ctx context.Context) (upgradestate.Deployment, error)
+	Apply(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (upgradestate.Deployment, error)
+	// Watch delivers the newest record whenever it changed, beginning with the present
+	// one; intermediate ones may be skipped. The channel is closed when ctx ends.
+	Watch(ctx context.Context) <-chan upgradestate.Deployment
+}
+
+// Journal is where the engine keeps its plan, checkpoints, parked groups and progress.
+// Conditions (the owner's lock) must hold in the same transaction.
+type Journal interface {
+	// CreatePlan stores the plan unless there is one, and returns the one that stands.
+	CreatePlan(ctx context.Context, dir DirectionKey, p Plan) (Plan, error)
+	LoadPlan(ctx context.Context, dir DirectionKey) (p Plan, found bool, err error)
+	LoadCheckpoint(ctx context.Context, dir DirectionKey, shard int) (c Checkpoint, found bool, err error)
+	SaveCheckpoints(ctx context.Context, dir DirectionKey, cs map[int]Checkpoint, conditions ...coord.Condition) error
+	Park(ctx context.Context, p Parked, conditions ...coord.Condition) error
+	Unpark(ctx context.Context, p Parked) error
+	Parked(ctx context.Context, dir DirectionKey, shard int) ([]Parked, error) // shard -1: all
+	PublishProgress(ctx context.Context, owner string, ps []Progress, lease coord.LeaseID) error
+}
+
+// Ownership is who works on which shard; shards.Pool is it.
+type Ownership interface {
+	// Owned returns the shards owned now. A lock that is lost or retaken fails its
+	// Condition, so what is committed under it is safe without asking again.
+	Owned() map[int]shards.Lock
+	// Leaving lists owned shards that shall be given up: stop, checkpoint, Release.
+	Leaving() []int
+	Release(ctx context.Context, shard int) error
+	// Changes is signalled (conflated) whenever Owned or Leaving may have changed.
+	Changes() <-chan struct{}
+}
+
+// Comparer tells which of the groups differ between source and target: putting the
+// source's group into what the target holds would change something. A group that
+// cannot be transformed is not among them (it is parked).
+type Comparer interface {
+	// Groups compares groups as read now, the source not older than notBefore.
+	Groups(ctx context.Context, src, dst record.Tokens, ids []transform.GroupID, notBefore record.Version) (differ []transform.GroupID, err error)
+	// SourcePage compares the groups of the next page of a range of a source kind.
+	SourcePage(ctx context.Context, src, dst record.Tokens, kind string, r record.Range, limit int) (transform.Comparison, error)
+	// TargetPage finds, on a page of a range of a target kind, groups that the source
+	// does not have, or has otherwise.
+	TargetPage(ctx context.Context, src, dst record.Tokens, kind string, r record.Range, limit int) (transform.Comparison, error)
+}

@@ -1,0 +1,243 @@
+package transform
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"dbcontroller/record"
+)
+
+// direction is a step seen from one of its ends.
+type direction struct {
+	from, to, hash string
+	specs          []compiled
+	source, target map[string]kindAt
+	sourceKinds    []record.KindSpec
+	targetKinds    []record.KindSpec
+}
+
+var _ Direction = (*direction)(nil)
+
+// compiled is a Spec with its sides in the order of the direction.
+type compiled struct {
+	name           string
+	source, target Side
+	apply          Func
+	needsHave      bool
+	whole          bool
+	single         bool // a target group is never more than one record
+}
+
+// kindAt says where a kind is declared.
+type kindAt struct {
+	spec int
+	kind GroupedKind
+}
+
+func compile(from, to, hash string, specs []Spec, up bool) *direction {
+	d := &direction{from: from, to: to, hash: hash, source: map[string]kindAt{}, target: map[string]kindAt{}}
+	for i, sp := range specs {
+		c := compiled{name: sp.Name, source: sp.Old, target: sp.New, apply: sp.Up, needsHave: sp.UpNeedsHave}
+		if !up {
+			c.source, c.target, c.apply, c.needsHave = sp.New, sp.Old, sp.Down, sp.DownNeedsHave
+		}
+		c.whole, c.single = one(c.source), one(c.target)
+		// What is no longer part of a group must be found to be removed.
+		c.needsHave = c.needsHave || !c.single
+		d.specs = append(d.specs, c)
+		for _, k := range c.source.Kinds {
+			d.source[k.Name] = kindAt{i, k}
+			d.sourceKinds = append(d.sourceKinds, k.KindSpec)
+		}
+		for _, k := range c.target.Kinds {
+			d.target[k.Name] = kindAt{i, k}
+			d.targetKinds = append(d.targetKinds, k.KindSpec)
+		}
+	}
+	return d
+}
+
+// one reports whether a group of a side is never more than one record.
+func one(s Side) bool { return len(s.Kinds) == 1 && s.Kinds[0].GroupOf == nil }
+
+func (d *direction) From() string { return d.from }
+func (d *direction) To() string   { return d.to }
+func (d *direction) Hash() string { return d.hash }
+
+func (d *direction) SourceKinds() []record.KindSpec { return slices.Clone(d.sourceKinds) }
+func (d *direction) TargetKinds() []record.KindSpec { return slices.Clone(d.targetKinds) }
+
+func (d *direction) GroupOf(kind string, key record.Key) (GroupID, bool, error) {
+	return groupOf(d.source, kind, key)
+}
+
+func (d *direction) GroupOfTarget(kind string, key record.Key) (GroupID, bool, error) {
+	return groupOf(d.target, kind, key)
+}
+
+func groupOf(kinds map[string]kindAt, kind string, key record.Key) (id GroupID, ok bool, err error) {
+	at, ok := kinds[kind]
+	if !ok {
+		return GroupID{}, false, nil
+	}
+	if key == "" {
+		return GroupID{}, true, fmt.Errorf("group of %s: no key", kind)
+	}
+	if at.kind.GroupOf == nil {
+		return GroupID{at.spec, string(key)}, true, nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(p, debug.Stack())
+		}
+	}()
+	name, err := at.kind.GroupOf(key)
+	if err != nil {
+		return GroupID{}, true, fmt.Errorf("group of %s %s: %w", kind, key, err)
+	}
+	return GroupID{at.spec, name}, true, nil
+}
+
+func (d *direction) SourceSelect(id GroupID) []record.Selector {
+	return selectors(d.specs[id.Spec].source, id.Name)
+}
+
+func (d *direction) TargetSelect(id GroupID) []record.Selector {
+	return selectors(d.specs[id.Spec].target, id.Name)
+}
+
+func selectors(s Side, group string) []record.Selector {
+	out := make([]record.Selector, len(s.Kinds))
+	for i, k := range s.Kinds {
+		if k.Select != nil {
+			out[i] = k.Select(group)
+		} else {
+			out[i] = record.Selector{Key: record.Key(group)}
+		}
+		out[i].Kind = k.Name
+	}
+	return out
+}
+
+func (d *direction) Anchor(id GroupID) (string, record.Key) {
+	s := d.specs[id.Spec].target
+	if s.Anchor != nil {
+		return s.Anchor(id.Name)
+	}
+	return s.Kinds[0].Name, record.Key(id.Name)
+}
+
+func (d *direction) Whole(kind string) bool {
+	at, ok := d.source[kind]
+	return ok && d.specs[at.spec].whole
+}
+
+func (d *direction) NeedsHave(id GroupID) bool { return d.specs[id.Spec].needsHave }
+
+func (d *direction) Transform(id GroupID, src, have Group) (out []record.Record, err error) {
+	if id.Spec < 0 || id.Spec >= len(d.specs) {
+		return nil, fmt.Errorf("transform: no spec %d", id.Spec)
+	}
+	c := &d.specs[id.Spec]
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = nil, fmt.Errorf("transform %s: %w", c.name, panicked(p, debug.Stack()))
+		}
+	}()
+	out, err = c.apply(src, have)
+	if err != nil {
+		return nil, fmt.Errorf("transform %s: %w", c.name, err)
+	}
+	if err := d.check(id, c, out); err != nil {
+		return nil, fmt.Errorf("transform %s: bad result: %w", c.name, err)
+	}
+	return out, nil
+}
+
+// check refuses what the engine could not store or would find under another group
+// afterwards, and brings the records into order.
+func (d *direction) check(id GroupID, c *compiled, out []record.Record) error {
+	if len(out) > 1 {
+		slices.SortFunc(out, compareRecords)
+	}
+	for i := range out {
+		r := &out[i]
+		at, ok := d.target[r.Kind]
+		if !ok || at.spec != id.Spec {
+			return fmt.Errorf("kind %q is not one of the spec's kinds of %s", r.Kind, d.to)
+		}
+		if r.Key == "" {
+			return fmt.Errorf("a record of %s has no key", r.Kind)
+		}
+		if at.kind.GroupOf == nil {
+			if string(r.Key) != id.Name {
+				return fmt.Errorf("%s %s is in another group", r.Kind, r.Key)
+			}
+		} else {
+			group, err := at.kind.GroupOf(r.Key)
+			if err != nil {
+				return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
+			}
+			if group != id.Name {
+				return fmt.Errorf("%s %s is in another group", r.Kind, r.Key)
+			}
+		}
+		if i > 0 && compareRecords(out[i-1], *r) == 0 {
+			return fmt.Errorf("%s %s is there twice", r.Kind, r.Key)
+		}
+		if err := checkID(r.Doc, r.Key); err != nil {
+			return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
+		}
+	}
+	return nil
+}
+
+func compareRecords(a, b record.Record) int {
+	if c := strings.Compare(a.Kind, b.Kind); c != 0 {
+		return c
+	}
+	return strings.Compare(string(a.Key), string(b.Key))
+}
+
+// checkID compares a document's _id with its key, without allocating where the _id is
+// in canonical form, as nearly all are.
+func checkID(doc []byte, key record.Key) error {
+	id, ok := idOf(doc)
+	if !ok {
+		return errors.New("document has no readable _id")
+	}
+	if byte(id.Type) == key[0] && string(id.Value) == string(key[1:]) {
+		return nil
+	}
+	got, err := record.KeyOf(id)
+	if err != nil {
+		return err
+	}
+	if got != key {
+		return fmt.Errorf("document has _id %s", got)
+	}
+	return nil
+}
+
+// stackLines bounds the stack in the error of a panic: it is stored with the parked
+// group, and the frames that matter come first.
+const stackLines = 24
+
+// panicked makes an error of a panic. The stack begins below the frames of debug.Stack
+// and of the recovering function.
+func panicked(p any, stack []byte) error {
+	lines := strings.Split(strings.TrimSpace(string(stack)), "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, "panic(") && i+2 < len(lines) {
+			lines = lines[i+2:]
+			break
+		}
+	}
+	if len(lines) > stackLines {
+		lines = append(lines[:stackLines], "...")
+	}
+	return fmt.Errorf("panic: %v\n%s", p, strings.Join(lines, "\n"))
+}

@@ -1,0 +1,100 @@
+package transform
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"dbcontroller/record"
+)
+
+// Comparison is one page of comparing the two sides of a direction.
+type Comparison struct {
+	Compared int       // groups compared
+	Differ   []GroupID // those whose sides differ
+	Next     record.Range
+	Done     bool
+}
+
+// Held is what the target holds of a group: its live records, and the guard of its
+// anchor, which a write that was made with this complement must still find.
+type Held struct {
+	Group
+	Anchor record.Guard
+}
+
+// SortRecords orders records as a Group has them: by kind, then by key.
+func SortRecords(rs []record.Record) {
+	slices.SortFunc(rs, func(a, b record.Record) int {
+		if c := strings.Compare(a.Kind, b.Kind); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.Key), string(b.Key))
+	})
+}
+
+// ReadSource reads the live records of groups of d's source at one snapshot that is not
+// older than notBefore. Groups that do not exist are absent from the result.
+func ReadSource(ctx context.Context, r record.Reader, d Direction, toks record.Tokens, ids []GroupID, notBefore record.Version) (map[GroupID]Group, record.Version, error) {
+	req := record.ReadRequest{Tokens: toks, NotBefore: notBefore}
+	for _, id := range ids {
+		req.Select = append(req.Select, d.SourceSelect(id)...)
+	}
+	snap, err := r.Read(ctx, req)
+	if err != nil {
+		return nil, record.Version{}, fmt.Errorf("read source: %w", err)
+	}
+	groups := make(map[GroupID]Group, len(ids))
+	for _, rec := range snap.Records {
+		id, ok, err := d.GroupOf(rec.Kind, rec.Key)
+		if err != nil {
+			return nil, record.Version{}, fmt.Errorf("group of source %s/%s: %w", rec.Kind, rec.Key, err)
+		}
+		if ok {
+			groups[id] = Group{Name: id.Name, Records: append(groups[id].Records, rec)}
+		}
+	}
+	for _, g := range groups {
+		SortRecords(g.Records)
+	}
+	return groups, snap.Version, nil
+}
+
+// ReadTarget reads what d's target holds of groups. Every id has an entry.
+func ReadTarget(ctx context.Context, r record.Reader, d Direction, toks record.Tokens, ids []GroupID) (map[GroupID]Held, error) {
+	held := make(map[GroupID]Held, len(ids))
+	if len(ids) == 0 {
+		return held, nil
+	}
+	req := record.ReadRequest{Tokens: toks, Guards: true}
+	for _, id := range ids {
+		held[id] = Held{Group: Group{Name: id.Name}}
+		req.Select = append(req.Select, d.TargetSelect(id)...)
+	}
+	snap, err := r.Read(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("read target: %w", err)
+	}
+	for _, rec := range snap.Records {
+		id, ok, err := d.GroupOfTarget(rec.Kind, rec.Key)
+		if err != nil {
+			return nil, fmt.Errorf("group of target %s/%s: %w", rec.Kind, rec.Key, err)
+		}
+		h, wanted := held[id]
+		if !ok || !wanted {
+			continue
+		}
+		if kind, key := d.Anchor(id); rec.Kind == kind && rec.Key == key {
+			h.Anchor = rec.Guard
+		}
+		if !rec.Tombstone {
+			h.Records = append(h.Records, rec)
+		}
+		held[id] = h
+	}
+	for _, h := range held {
+		SortRecords(h.Records)
+	}
+	return held, nil
+}

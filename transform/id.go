@@ -1,0 +1,26 @@
+package transform
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// idOf finds the top-level _id of a document. It walks elements by their lengths and
+// does not allocate.
+func idOf(doc []byte) (bson.RawValue, bool) {
+	length, rest, ok := bsoncore.ReadLength(doc)
+	if !ok || int(length) != len(doc) || length < 5 {
+		return bson.RawValue{}, false
+	}
+	for len(rest) > 1 {
+		elem, after, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			return bson.RawValue{}, false
+		}
+		if len(elem) > 5 && string(elem[1:5]) == "_id\x00" {
+			return bson.RawValue{Type: bson.Type(elem[0]), Value: elem[5:]}, true
+		}
+		rest = after
+	}
+	return bson.RawValue{}, false
+}

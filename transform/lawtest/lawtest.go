@@ -1,0 +1,243 @@
+// Package lawtest checks the laws that every transformer promises, on generated groups.
+// It is imported by tests only.
+//
+// The laws, for x of the old and y of the new version:
+//
+//   - round trip: Down(Up(x)) is x, whatever the new side held before;
+//   - get-put: Up(Down(y), have y) is y: fields that the old version cannot hold survive;
+//   - settled: a result transformed again over itself is the same, to the byte; the
+//     engine's check before the flip rests on it;
+//   - pure: equal inputs give equal bytes, and inputs are not written to;
+//   - deleted: no source records give no target records.
+//
+// Documents are compared with their fields in any order, for a round trip may move a
+// field to the end; where a law says "to the byte" the order counts too.
+//
+// It does not check the declarations of a Spec (Registry.Add does) nor the storage.
+package lawtest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// Case is a pair of directions with generators of one whole group of each side. A
+// generated group has at least one record. Both generators should draw from few keys,
+// so that an old and a new group often are the same one.
+type Case struct {
+	Up, Down transform.Direction
+	Old, New *rapid.Generator[[]record.Record]
+	// LossyUp: the new version cannot hold all of an old group, so a round trip of x
+	// needs x as its complement. LossyDown likewise: Up(Down(y)) needs y.
+	LossyUp, LossyDown bool
+}
+
+// Check runs the laws as subtests.
+func Check(t *testing.T, c Case) {
+	t.Helper()
+	t.Run("round trip", rapid.MakeCheck(func(t *rapid.T) {
+		x := c.Old.Draw(t, "x")
+		up := put(t, c.Up, x, nil)
+		if !c.LossyUp {
+			same(t, "Down(Up(x)) is x", put(t, c.Down, up, nil), x)
+		}
+		same(t, "Down(Up(x), have x) is x", put(t, c.Down, up, x), x)
+	}))
+	t.Run("round trip over any complement", rapid.MakeCheck(func(t *rapid.T) {
+		x := c.Old.Draw(t, "x")
+		have := rekeyed(c.Up, x, c.New.Draw(t, "have"))
+		if have == nil {
+			return
+		}
+		up := put(t, c.Up, x, have)
+		if !c.LossyUp {
+			same(t, "Down(Up(x, have y)) is x", put(t, c.Down, up, nil), x)
+		}
+		same(t, "Down(Up(x, have y), have x) is x", put(t, c.Down, up, x), x)
+	}))
+	t.Run("get-put", rapid.MakeCheck(func(t *rapid.T) {
+		y := c.New.Draw(t, "y")
+		down := put(t, c.Down, y, nil)
+		same(t, "Up(Down(y), have y) is y", put(t, c.Up, down, y), y)
+		if !c.LossyDown {
+			same(t, "Up(Down(y)) is y", put(t, c.Up, down, nil), y)
+		}
+	}))
+	t.Run("settled", rapid.MakeCheck(func(t *rapid.T) {
+		for _, way := range []struct {
+			dir      transform.Direction
+			src, tgt *rapid.Generator[[]record.Record]
+		}{{c.Up, c.Old, c.New}, {c.Down, c.New, c.Old}} {
+			src := way.src.Draw(t, "src")
+			var have []record.Record
+			if rapid.Bool().Draw(t, "over something") {
+				have = rekeyed(way.dir, src, way.tgt.Draw(t, "have"))
+			}
+			once := put(t, way.dir, src, have)
+			exactly(t, "T(src, have T(src)) is T(src)", put(t, way.dir, src, once), once)
+		}
+	}))
+	t.Run("pure", rapid.MakeCheck(func(t *rapid.T) {
+		x := c.Old.Draw(t, "x")
+		have := rekeyed(c.Up, x, c.New.Draw(t, "have"))
+		kept, keptHave := clone(x), clone(have)
+		first := clone(put(t, c.Up, x, have))
+		second := put(t, c.Up, x, have)
+		exactly(t, "twice the same", second, first)
+		exactly(t, "source not written to", x, kept)
+		exactly(t, "complement not written to", have, keptHave)
+	}))
+	t.Run("deleted", rapid.MakeCheck(func(t *rapid.T) {
+		y := c.New.Draw(t, "y")
+		id := group(t, c.Up, true, y[0])
+		out, err := c.Up.Transform(id, transform.Group{Name: id.Name}, transform.Group{Name: id.Name, Records: y})
+		if err != nil || len(out) != 0 {
+			t.Fatalf("deleted group: %d records, error %v", len(out), err)
+		}
+	}))
+}
+
+// rekeyed returns have if it is of the same group as src, and nil otherwise.
+func rekeyed(d transform.Direction, src, have []record.Record) []record.Record {
+	a, _, err := d.GroupOf(src[0].Kind, src[0].Key)
+	if err != nil {
+		return nil
+	}
+	b, _, err := d.GroupOfTarget(have[0].Kind, have[0].Key)
+	if err != nil || a != b {
+		return nil
+	}
+	return have
+}
+
+func group(t *rapid.T, d transform.Direction, target bool, r record.Record) transform.GroupID {
+	t.Helper()
+	of := d.GroupOf
+	if target {
+		of = d.GroupOfTarget
+	}
+	id, ok, err := of(r.Kind, r.Key)
+	if err != nil || !ok {
+		t.Fatalf("group of %s %s: part of the direction: %t, error %v", r.Kind, r.Key, ok, err)
+	}
+	return id
+}
+
+// put transforms as the engine does: the complement goes along only where it is asked for.
+func put(t *rapid.T, d transform.Direction, src, have []record.Record) []record.Record {
+	t.Helper()
+	if len(src) == 0 {
+		return nil
+	}
+	id := group(t, d, false, src[0])
+	if !d.NeedsHave(id) {
+		have = nil
+	}
+	out, err := d.Transform(id, transform.Group{Name: id.Name, Records: ordered(src)}, transform.Group{Name: id.Name, Records: ordered(have)})
+	if err != nil {
+		t.Fatalf("%s to %s: %v\nsource:\n%s\nhave:\n%s", d.From(), d.To(), err, show(src), show(have))
+	}
+	return out
+}
+
+func ordered(rs []record.Record) []record.Record {
+	rs = slices.Clone(rs)
+	slices.SortFunc(rs, func(a, b record.Record) int {
+		if c := strings.Compare(a.Kind, b.Kind); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.Key), string(b.Key))
+	})
+	return rs
+}
+
+func clone(rs []record.Record) []record.Record {
+	out := slices.Clone(rs)
+	for i := range out {
+		out[i].Doc = bytes.Clone(out[i].Doc)
+	}
+	return out
+}
+
+func same(t *rapid.T, law string, got, want []record.Record) {
+	t.Helper()
+	compare(t, law, got, want, func(a, b bson.Raw) bool { return bytes.Equal(sorted(a), sorted(b)) })
+}
+
+func exactly(t *rapid.T, law string, got, want []record.Record) {
+	t.Helper()
+	compare(t, law, got, want, func(a, b bson.Raw) bool { return bytes.Equal(a, b) })
+}
+
+func compare(t *rapid.T, law string, got, want []record.Record, equal func(a, b bson.Raw) bool) {
+	t.Helper()
+	got, want = ordered(got), ordered(want)
+	if !slices.EqualFunc(got, want, func(a, b record.Record) bool {
+		return a.Kind == b.Kind && a.Key == b.Key && equal(a.Doc, b.Doc)
+	}) {
+		t.Fatalf("law broken: %s\ngot:\n%s\nwant:\n%s", law, show(got), show(want))
+	}
+}
+
+// sorted returns a document with the fields of every sub-document in name order; only
+// then are two documents comparable whose fields stand in another order.
+func sorted(doc bson.Raw) bson.Raw {
+	elems, err := doc.Elements()
+	if err != nil {
+		return doc
+	}
+	d := make(bson.D, len(elems))
+	for i, e := range elems {
+		d[i] = bson.E{Key: e.Key(), Value: sortedValue(e.Value())}
+	}
+	slices.SortStableFunc(d, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
+	out, err := bson.Marshal(d)
+	if err != nil {
+		return doc
+	}
+	return out
+}
+
+func sortedValue(v bson.RawValue) bson.RawValue {
+	switch v.Type {
+	case bson.TypeEmbeddedDocument:
+		return bson.RawValue{Type: v.Type, Value: sorted(bson.Raw(v.Value))}
+	case bson.TypeArray:
+		values, err := bson.RawArray(v.Value).Values()
+		if err != nil {
+			return v
+		}
+		a := make(bson.A, len(values))
+		for i, e := range values {
+			a[i] = sortedValue(e)
+		}
+		if t, b, err := bson.MarshalValue(a); err == nil {
+			return bson.RawValue{Type: t, Value: b}
+		}
+	}
+	return v
+}
+
+func show(rs []record.Record) string {
+	if len(rs) == 0 {
+		return "  (nothing)"
+	}
+	lines := make([]string, len(rs))
+	for i, r := range rs {
+		doc, err := bson.MarshalExtJSON(r.Doc, true, false)
+		if err != nil {
+			doc = fmt.Appendf(nil, "%x (%v)", []byte(r.Doc), err)
+		}
+		lines[i] = fmt.Sprintf("  %s %s %s", r.Kind, r.Key, doc)
+	}
+	return strings.Join(lines, "\n")
+}

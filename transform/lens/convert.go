@@ -1,0 +1,261 @@
+package lens
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// valueType is a type as a lens names it. rfc3339 and epoch are a string and a long
+// that mean a time.
+type valueType string
+
+const (
+	tString   valueType = "string"
+	tInt      valueType = "int"
+	tLong     valueType = "long"
+	tDouble   valueType = "double"
+	tDecimal  valueType = "decimal"
+	tBool     valueType = "bool"
+	tObjectID valueType = "objectId"
+	tDate     valueType = "date"
+	tRFC3339  valueType = "rfc3339"
+	tEpoch    valueType = "epoch"
+)
+
+var valueTypes = []valueType{tString, tInt, tLong, tDouble, tDecimal, tBool, tObjectID, tDate, tRFC3339, tEpoch}
+
+var (
+	numbers = []valueType{tInt, tLong, tDouble, tDecimal}
+	times   = []valueType{tDate, tRFC3339, tEpoch}
+)
+
+// targets returns what a type can be converted to.
+func (t valueType) targets() []valueType {
+	var out []valueType
+	for _, to := range valueTypes {
+		if t.convertible(to) {
+			out = append(out, to)
+		}
+	}
+	return out
+}
+
+func (t valueType) convertible(to valueType) bool {
+	if t == to {
+		return false
+	}
+	if slices.Contains(times, t) || slices.Contains(times, to) {
+		return slices.Contains(times, t) && slices.Contains(times, to)
+	}
+	switch {
+	case t == tString || to == tString:
+		return true
+	case slices.Contains(numbers, t) && slices.Contains(numbers, to):
+		return true
+	}
+	// A bool is the integer 0 or 1.
+	integer := func(t valueType) bool { return t == tInt || t == tLong }
+	return t == tBool && integer(to) || integer(t) && to == tBool
+}
+
+func (t valueType) bson() bson.Type {
+	switch t {
+	case tInt:
+		return bson.TypeInt32
+	case tLong, tEpoch:
+		return bson.TypeInt64
+	case tDouble:
+		return bson.TypeDouble
+	case tDecimal:
+		return bson.TypeDecimal128
+	case tBool:
+		return bson.TypeBoolean
+	case tObjectID:
+		return bson.TypeObjectID
+	case tDate:
+		return bson.TypeDateTime
+	default:
+		return bson.TypeString
+	}
+}
+
+// convert returns the converted value, in the editor's scratch memory. It refuses every
+// value that would not come back the same, to the bit: that is checked by converting it
+// back, so no rule of any type can be forgotten.
+func (e *editor) convert(val []byte, from, to valueType) ([]byte, error) {
+	at := len(e.scratch)
+	out, ok := appendConverted(e.scratch, val, from, to)
+	if !ok {
+		return nil, errInexact
+	}
+	made := out[at:len(out):len(out)]
+	again, ok := appendConverted(out, made, to, from)
+	if !ok || !bytes.Equal(again[len(out):], val) {
+		return nil, errInexact
+	}
+	e.scratch = out
+	return made, nil
+}
+
+func appendConverted(dst, val []byte, from, to valueType) ([]byte, bool) {
+	switch {
+	case slices.Contains(times, from):
+		ms, ok := readTime(val, from)
+		if !ok {
+			return nil, false
+		}
+		return appendTime(dst, ms, to)
+	case to == tString:
+		s, ok := text(val, from)
+		if !ok {
+			return nil, false
+		}
+		return appendString(dst, s), true
+	case from == tString:
+		return appendParsed(dst, stringOf(val), to)
+	}
+	// Whole numbers go directly, all others by way of their text, which is exact.
+	if n, ok := whole(val, from); ok {
+		switch to {
+		case tInt:
+			return binary.LittleEndian.AppendUint32(dst, uint32(int32(n))), int64(int32(n)) == n
+		case tLong:
+			return binary.LittleEndian.AppendUint64(dst, uint64(n)), true
+		case tDouble:
+			return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(n))), true
+		case tBool:
+			return append(dst, byte(n)), n == 0 || n == 1
+		}
+	}
+	s, ok := text(val, from)
+	if !ok {
+		return nil, false
+	}
+	return appendParsed(dst, s, to)
+}
+
+// whole reads the types that hold integers.
+func whole(val []byte, t valueType) (int64, bool) {
+	switch t {
+	case tInt:
+		return int64(int32(binary.LittleEndian.Uint32(val))), true
+	case tLong:
+		return int64(binary.LittleEndian.Uint64(val)), true
+	case tBool:
+		return int64(val[0]), true
+	default:
+		return 0, false
+	}
+}
+
+// text writes a value in the one form that appendParsed gives back.
+func text(val []byte, t valueType) (string, bool) {
+	switch t {
+	case tInt, tLong:
+		n, _ := whole(val, t)
+		return strconv.FormatInt(n, 10), true
+	case tDouble:
+		return strconv.FormatFloat(math.Float64frombits(binary.LittleEndian.Uint64(val)), 'g', -1, 64), true
+	case tDecimal:
+		return bson.NewDecimal128(binary.LittleEndian.Uint64(val[8:]), binary.LittleEndian.Uint64(val)).String(), true
+	case tBool:
+		return strconv.FormatBool(val[0] == 1), true
+	case tObjectID:
+		return hex.EncodeToString(val), true
+	case tString:
+		return stringOf(val), true
+	default:
+		return "", false
+	}
+}
+
+func appendParsed(dst []byte, s string, to valueType) ([]byte, bool) {
+	switch to {
+	case tInt:
+		n, err := strconv.ParseInt(s, 10, 32)
+		return binary.LittleEndian.AppendUint32(dst, uint32(int32(n))), err == nil
+	case tLong:
+		n, err := strconv.ParseInt(s, 10, 64)
+		return binary.LittleEndian.AppendUint64(dst, uint64(n)), err == nil
+	case tDouble:
+		f, err := strconv.ParseFloat(s, 64)
+		return binary.LittleEndian.AppendUint64(dst, math.Float64bits(f)), err == nil
+	case tDecimal:
+		d, err := bson.ParseDecimal128(s)
+		hi, lo := d.GetBytes()
+		dst = binary.LittleEndian.AppendUint64(dst, lo)
+		return binary.LittleEndian.AppendUint64(dst, hi), err == nil
+	case tBool:
+		switch s {
+		case "true", "1":
+			return append(dst, 1), true
+		case "false", "0":
+			return append(dst, 0), true
+		}
+		return nil, false
+	case tObjectID:
+		b, err := hex.DecodeString(s)
+		return append(dst, b...), err == nil && len(b) == 12
+	default:
+		return nil, false
+	}
+}
+
+// stringOf reads a string value, whose form was checked when the document was opened.
+func stringOf(val []byte) string { return string(val[4 : len(val)-1]) }
+
+func appendString(dst []byte, s string) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s)+1))
+	return append(append(dst, s...), 0)
+}
+
+// Times are converted through milliseconds since 1970. The text has milliseconds only
+// where there are some: 2026-11-20T10:00:00Z, 2026-11-20T10:00:00.250Z.
+const (
+	layoutSeconds = "2006-01-02T15:04:05Z"
+	layoutMillis  = "2006-01-02T15:04:05.000Z"
+)
+
+func readTime(val []byte, t valueType) (ms int64, ok bool) {
+	switch t {
+	case tDate:
+		return int64(binary.LittleEndian.Uint64(val)), true
+	case tEpoch:
+		s := int64(binary.LittleEndian.Uint64(val))
+		return s * 1000, s*1000/1000 == s
+	default:
+		at, err := time.Parse(time.RFC3339Nano, stringOf(val))
+		return at.UnixMilli(), err == nil
+	}
+}
+
+func appendTime(dst []byte, ms int64, t valueType) ([]byte, bool) {
+	switch t {
+	case tDate:
+		return binary.LittleEndian.AppendUint64(dst, uint64(ms)), true
+	case tEpoch:
+		return binary.LittleEndian.AppendUint64(dst, uint64(ms/1000)), ms%1000 == 0
+	default:
+		layout := layoutSeconds
+		if ms%1000 != 0 {
+			layout = layoutMillis
+		}
+		return appendString(dst, time.UnixMilli(ms).UTC().Format(layout)), true
+	}
+}
+
+func joinTypes(ts []valueType) string {
+	ss := make([]string, len(ts))
+	for i, t := range ts {
+		ss[i] = string(t)
+	}
+	return strings.Join(ss, ", ")
+}

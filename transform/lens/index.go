@@ -1,0 +1,235 @@
+package lens
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// MapIndex returns the index spec (as listIndexes gives it) that serves on the new side
+// as the given one does on the old. An index that would no longer mean the same there
+// is an error: leave it out, or declare one for the new side.
+func (l *Lens) MapIndex(spec bson.Raw) (bson.Raw, error) {
+	var ix bson.D
+	if err := bson.Unmarshal(spec, &ix); err != nil {
+		return nil, fmt.Errorf("map index: %w", err)
+	}
+	name, _ := field(ix, "name").(string)
+	out, err := l.mapIndex(ix)
+	if err != nil {
+		return nil, fmt.Errorf("map index %s: %w", name, err)
+	}
+	raw, err := bson.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("map index %s: %w", name, err)
+	}
+	return raw, nil
+}
+
+func field(d bson.D, name string) any {
+	for _, e := range d {
+		if e.Key == name {
+			return e.Value
+		}
+	}
+	return nil
+}
+
+func (l *Lens) mapIndex(ix bson.D) (bson.D, error) {
+	key, ok := field(ix, "key").(bson.D)
+	if !ok {
+		return nil, errors.New("it has no key")
+	}
+	expires := field(ix, "expireAfterSeconds") != nil
+	newKey, err := l.mapPaths(key, expires)
+	if err != nil {
+		return nil, err
+	}
+	out := make(bson.D, 0, len(ix))
+	for _, e := range ix {
+		switch e.Key {
+		case "key":
+			e.Value = newKey
+		case "name":
+			// A name that was made of the key follows it; a chosen one stays.
+			if e.Value == defaultName(key) {
+				e.Value = defaultName(newKey)
+			}
+		case "weights", "wildcardProjection", "columnstoreProjection":
+			if d, ok := e.Value.(bson.D); ok {
+				if e.Value, err = l.mapPaths(d, false); err != nil {
+					return nil, fmt.Errorf("%s: %w", e.Key, err)
+				}
+			}
+		case "language_override":
+			if s, ok := e.Value.(string); ok {
+				if e.Value, err = l.mapPath(s, false); err != nil {
+					return nil, fmt.Errorf("%s: %w", e.Key, err)
+				}
+			}
+		case "partialFilterExpression":
+			if d, ok := e.Value.(bson.D); ok {
+				if e.Value, err = l.mapQuery(d); err != nil {
+					return nil, fmt.Errorf("partialFilterExpression: %w", err)
+				}
+			}
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+func defaultName(key bson.D) string {
+	parts := make([]string, 0, 2*len(key))
+	for _, e := range key {
+		parts = append(parts, e.Key, fmt.Sprint(e.Value))
+	}
+	return strings.Join(parts, "_")
+}
+
+// mapPaths maps the keys of a document. exact says that the values matter too, not only
+// their place.
+func (l *Lens) mapPaths(d bson.D, exact bool) (bson.D, error) {
+	out := make(bson.D, 0, len(d))
+	for _, e := range d {
+		p, err := l.mapPath(e.Key, exact)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, bson.E{Key: p, Value: e.Value})
+	}
+	return out, nil
+}
+
+// mapPath says how a path of the old side is called on the new one.
+func (l *Lens) mapPath(dotted string, exact bool) (string, error) {
+	base, wildcard := strings.CutSuffix(dotted, "$**")
+	if dotted == "_fts" || dotted == "_ftsx" || base == "" && wildcard || strings.HasPrefix(dotted, "_id.") || dotted == "_id" {
+		return dotted, nil // placeholders of a text index; everything; the key
+	}
+	p, err := parsePath(strings.TrimSuffix(base, "."))
+	if err != nil {
+		return "", err
+	}
+	for _, o := range l.up.ops {
+		next, f := o.trace(p)
+		switch {
+		case f == gone:
+			return "", fmt.Errorf("field %s is not there on the new side (%s)", p, o)
+		case f == clashes:
+			return "", fmt.Errorf("field %s is one that the lens makes (%s)", p, o)
+		case f == covers:
+			return "", fmt.Errorf("field %s holds others on the new side (%s)", p, o)
+		case f == converted && exact:
+			return "", fmt.Errorf("field %s has other values on the new side (%s)", p, o)
+		}
+		p = next
+	}
+	if wildcard {
+		return p.String() + ".$**", nil
+	}
+	return p.String(), nil
+}
+
+// mapQuery maps the fields of a filter, which compares values: no field in it may be
+// converted.
+func (l *Lens) mapQuery(q bson.D) (bson.D, error) {
+	out := make(bson.D, 0, len(q))
+	for _, e := range q {
+		switch e.Key {
+		case "$and", "$or", "$nor":
+			list, ok := e.Value.(bson.A)
+			if !ok {
+				return nil, fmt.Errorf("%s has no list", e.Key)
+			}
+			mapped := make(bson.A, 0, len(list))
+			for _, part := range list {
+				d, ok := part.(bson.D)
+				if !ok {
+					return nil, fmt.Errorf("%s holds something that is not a filter", e.Key)
+				}
+				m, err := l.mapQuery(d)
+				if err != nil {
+					return nil, err
+				}
+				mapped = append(mapped, m)
+			}
+			out = append(out, bson.E{Key: e.Key, Value: mapped})
+			continue
+		}
+		if strings.HasPrefix(e.Key, "$") {
+			return nil, fmt.Errorf("%s cannot be carried over by a lens", e.Key)
+		}
+		p, err := l.mapPath(e.Key, true)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, bson.E{Key: p, Value: e.Value})
+	}
+	return out, nil
+}
+
+// TouchesValidator reports whether a collection's validator, a filter or {$jsonSchema},
+// speaks of a field that the lens changes or makes, so that the validator cannot be
+// carried over as it is. It rather says yes: any name in the validator counts that
+// could be the field's, and a schema that refuses additional fields always counts.
+func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool) {
+	names := map[string]string{}
+	for _, o := range l.up.ops {
+		for _, p := range []path{o.takes(), o.makes()} {
+			if p != nil {
+				names[string(p[0])], names[string(p.last())] = p.String(), p.String()
+			}
+		}
+		switch o := o.(type) {
+		case *convert:
+			names[string(o.field[0])], names[string(o.field.last())] = o.field.String(), o.field.String()
+		case *table:
+			names[string(o.field[0])], names[string(o.field.last())] = o.field.String(), o.field.String()
+		}
+	}
+	if len(names) == 0 {
+		return "", false
+	}
+	var doc bson.D
+	if err := bson.Unmarshal(validator, &doc); err != nil {
+		return "(unreadable validator)", true
+	}
+	return mentions(doc, names)
+}
+
+func mentions(v any, names map[string]string) (string, bool) {
+	check := func(s string) (string, bool) {
+		for part := range strings.SplitSeq(strings.TrimLeft(s, "$"), ".") {
+			if p, ok := names[part]; ok {
+				return p, true
+			}
+		}
+		return "", false
+	}
+	switch v := v.(type) {
+	case bson.D:
+		for _, e := range v {
+			if e.Key == "additionalProperties" && e.Value != true {
+				return e.Key, true
+			}
+			if p, ok := check(e.Key); ok {
+				return p, true
+			}
+			if p, ok := mentions(e.Value, names); ok {
+				return p, true
+			}
+		}
+	case bson.A:
+		for _, e := range v {
+			if p, ok := mentions(e, names); ok {
+				return p, true
+			}
+		}
+	case string:
+		return check(v)
+	}
+	return "", false
+}

@@ -1,0 +1,263 @@
+package lens
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// errMalformed is returned for bytes that are not a BSON document.
+var errMalformed = errors.New("document is not well-formed BSON")
+
+// node is a document opened for editing: its elements as they lie in src, without
+// their values being decoded. What was not touched is copied back as bytes.
+type node struct {
+	src     []byte
+	elems   []elem
+	changed bool // by itself; a changed sub-document is found through its elem
+}
+
+// elem is one element of a node. It is either as it came (src[off:end] of its node),
+// or made anew of name and val, or a sub-document opened for editing.
+type elem struct {
+	typ      bson.Type
+	name     []byte // without the NUL; in the lens's or in the record's memory
+	val      []byte // the value; stale once sub was changed
+	off, end int    // in the node's src; end is 0 for an element made anew
+	sub      *node
+	floating bool // was put at the end by an operation: its place is free
+}
+
+// editor owns the memory of the nodes of one Transform, and is used again afterwards.
+type editor struct {
+	nodes   []*node
+	used    int
+	scratch []byte // values made by conversions
+}
+
+var editors = sync.Pool{New: func() any { return &editor{} }}
+
+// release lets go of the record's bytes and gives the editor back.
+func (e *editor) release() {
+	for _, n := range e.nodes[:e.used] {
+		clear(n.elems)
+		*n = node{elems: n.elems[:0]}
+	}
+	e.used = 0
+	// Nothing outside refers to scratch: encode has copied all of it.
+	e.scratch = e.scratch[:0]
+	editors.Put(e)
+}
+
+func (e *editor) node() *node {
+	if e.used == len(e.nodes) {
+		e.nodes = append(e.nodes, &node{elems: make([]elem, 0, 32)})
+	}
+	n := e.nodes[e.used]
+	e.used++
+	return n
+}
+
+// open reads the elements of a document, one level deep.
+func (e *editor) open(doc []byte) (*node, error) {
+	if len(doc) < 5 || int64(binary.LittleEndian.Uint32(doc)) != int64(len(doc)) || doc[len(doc)-1] != 0 {
+		return nil, errMalformed
+	}
+	n := e.node()
+	n.src = doc
+	end := len(doc) - 1
+	for at := 4; at < end; {
+		off := at
+		typ := bson.Type(doc[at])
+		at++
+		nameAt := at
+		for at < end && doc[at] != 0 {
+			at++
+		}
+		if at >= end {
+			return nil, errMalformed
+		}
+		name := doc[nameAt:at:at]
+		at++
+		size, ok := valueSize(typ, doc[at:end])
+		if !ok {
+			return nil, errMalformed
+		}
+		n.elems = append(n.elems, elem{typ: typ, name: name, val: doc[at : at+size : at+size], off: off, end: at + size})
+		at += size
+	}
+	return n, nil
+}
+
+// valueSize returns the number of bytes of a value that b begins with.
+func valueSize(t bson.Type, b []byte) (int, bool) {
+	size := 0
+	switch t {
+	case bson.TypeNull, bson.TypeUndefined, bson.TypeMinKey, bson.TypeMaxKey:
+	case bson.TypeBoolean:
+		size = 1
+	case bson.TypeInt32:
+		size = 4
+	case bson.TypeDouble, bson.TypeInt64, bson.TypeDateTime, bson.TypeTimestamp:
+		size = 8
+	case bson.TypeObjectID:
+		size = 12
+	case bson.TypeDecimal128:
+		size = 16
+	case bson.TypeString, bson.TypeJavaScript, bson.TypeSymbol, bson.TypeDBPointer, bson.TypeBinary:
+		n, ok := int32At(b)
+		if !ok {
+			return 0, false
+		}
+		size = 4 + n
+		switch t {
+		case bson.TypeDBPointer:
+			size += 12
+		case bson.TypeBinary:
+			size++
+		}
+		if t != bson.TypeBinary && (n < 1 || 4+n > len(b) || b[3+n] != 0) {
+			return 0, false
+		}
+	case bson.TypeEmbeddedDocument, bson.TypeArray, bson.TypeCodeWithScope:
+		n, ok := int32At(b)
+		if !ok || n < 5 {
+			return 0, false
+		}
+		size = n
+	case bson.TypeRegex:
+		for range 2 {
+			for size < len(b) && b[size] != 0 {
+				size++
+			}
+			size++
+		}
+	default:
+		return 0, false
+	}
+	return size, size <= len(b)
+}
+
+// int32At reads a length, which is never negative.
+func int32At(b []byte) (int, bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	n := int32(binary.LittleEndian.Uint32(b))
+	return int(n), n >= 0
+}
+
+// find returns the place of a field, -1 if there is none. A name that is there twice
+// is an error: whichever were taken, the way back could not tell them apart.
+func (n *node) find(name []byte) (int, error) {
+	at := -1
+	for i := range n.elems {
+		if string(n.elems[i].name) == string(name) {
+			if at >= 0 {
+				return 0, fmt.Errorf("field %s is there twice", name)
+			}
+			at = i
+		}
+	}
+	return at, nil
+}
+
+// sub opens the sub-document at i. It is nil for any value that has no fields; an array
+// is an error, for a path of a lens names one value.
+func (e *editor) sub(n *node, i int) (*node, error) {
+	el := &n.elems[i]
+	switch {
+	case el.sub != nil:
+		return el.sub, nil
+	case el.typ == bson.TypeArray:
+		return nil, fmt.Errorf("%s is an array, which a path cannot lead through", el.name)
+	case el.typ != bson.TypeEmbeddedDocument:
+		return nil, nil
+	}
+	s, err := e.open(el.val)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", el.name, err)
+	}
+	el.sub = s
+	return s, nil
+}
+
+// append puts a new field at the end.
+func (n *node) append(el elem) {
+	el.off, el.end = 0, 0
+	el.floating = true
+	n.elems = append(n.elems, el)
+	n.changed = true
+}
+
+// remove takes the field at i out.
+func (n *node) remove(i int) {
+	n.elems = append(n.elems[:i], n.elems[i+1:]...)
+	n.changed = true
+}
+
+// set replaces the value at i.
+func (n *node) set(i int, typ bson.Type, val []byte) {
+	el := &n.elems[i]
+	el.typ, el.val, el.sub, el.end = typ, val, nil, 0
+	n.changed = true
+}
+
+func (n *node) dirty() bool {
+	if n.changed {
+		return true
+	}
+	for i := range n.elems {
+		if s := n.elems[i].sub; s != nil && s.dirty() {
+			return true
+		}
+	}
+	return false
+}
+
+// encode appends the document to dst. Neighbours that were not touched are copied in
+// one piece.
+func (n *node) encode(dst []byte) []byte {
+	if !n.dirty() {
+		return append(dst, n.src...)
+	}
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	runOff, runEnd := 0, 0
+	for i := range n.elems {
+		el := &n.elems[i]
+		if el.end > 0 && (el.sub == nil || !el.sub.dirty()) {
+			if el.off != runEnd || runEnd == 0 {
+				dst = append(dst, n.src[runOff:runEnd]...)
+				runOff = el.off
+			}
+			runEnd = el.end
+			continue
+		}
+		dst = append(dst, n.src[runOff:runEnd]...)
+		runOff, runEnd = 0, 0
+		dst = append(dst, byte(el.typ))
+		dst = append(dst, el.name...)
+		dst = append(dst, 0)
+		if el.sub != nil {
+			dst = el.sub.encode(dst)
+		} else {
+			dst = append(dst, el.val...)
+		}
+	}
+	dst = append(dst, n.src[runOff:runEnd]...)
+	dst = append(dst, 0)
+	binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start))
+	return dst
+}
+
+// value returns the bytes of a field's value as it stands now.
+func (el *elem) value() []byte {
+	if el.sub != nil && el.sub.dirty() {
+		return el.sub.encode(nil)
+	}
+	return el.val
+}

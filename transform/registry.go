@@ -1,0 +1,233 @@
+package transform
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"slices"
+	"strings"
+
+	"dbcontroller/record"
+)
+
+// Registry holds the transformers of one service, by pairs of adjacent versions.
+// Filling it is not safe for concurrent use; a Direction that it made does not see
+// what is added later.
+type Registry struct {
+	service string
+	steps   []step // in the order of their first Add
+}
+
+// step is what leads from one version to the next.
+type step struct {
+	oldVersion, newVersion string
+	specs                  []Spec
+}
+
+// ErrNoDirection is returned by Direction for versions that no step connects.
+var ErrNoDirection = errors.New("no transformation between the versions")
+
+// NewRegistry returns an empty registry. The service's name becomes part of every
+// Direction's hash.
+func NewRegistry(service string) *Registry { return &Registry{service: service} }
+
+// Service is the name given to NewRegistry.
+func (r *Registry) Service() string { return r.service }
+
+// Versions returns every version that a step names, older before newer within a step.
+func (r *Registry) Versions() []string {
+	var vs []string
+	for _, s := range r.steps {
+		for _, v := range []string{s.oldVersion, s.newVersion} {
+			if !slices.Contains(vs, v) {
+				vs = append(vs, v)
+			}
+		}
+	}
+	return vs
+}
+
+// Kinds returns the kinds of a version, each once, as its steps declare them.
+func (r *Registry) Kinds(version string) []record.KindSpec {
+	var ks []record.KindSpec
+	for _, s := range r.steps {
+		for _, sp := range s.specs {
+			for _, k := range s.side(sp, version).Kinds {
+				if !slices.ContainsFunc(ks, func(have record.KindSpec) bool { return have.Name == k.Name }) {
+					ks = append(ks, k.KindSpec)
+				}
+			}
+		}
+	}
+	return ks
+}
+
+// side returns the part of sp that belongs to a version, empty for a foreign one.
+func (s step) side(sp Spec, version string) Side {
+	switch version {
+	case s.oldVersion:
+		return sp.Old
+	case s.newVersion:
+		return sp.New
+	default:
+		return Side{}
+	}
+}
+
+// Add registers transformers between two adjacent versions. It may be called again for
+// the same pair. With an error nothing was added.
+func (r *Registry) Add(oldVersion, newVersion string, specs ...Spec) error {
+	wrap := func(err error) error {
+		return fmt.Errorf("add transformers %s to %s: %w", oldVersion, newVersion, err)
+	}
+	switch {
+	case oldVersion == "" || newVersion == "":
+		return wrap(errors.New("a version is empty"))
+	case oldVersion == newVersion:
+		return wrap(errors.New("the versions are the same"))
+	case len(specs) == 0:
+		return wrap(errors.New("no specs given"))
+	}
+	at := slices.IndexFunc(r.steps, func(s step) bool { return s.oldVersion == oldVersion && s.newVersion == newVersion })
+	next := step{oldVersion: oldVersion, newVersion: newVersion}
+	if at >= 0 {
+		next.specs = slices.Clone(r.steps[at].specs)
+	} else {
+		for _, s := range r.steps {
+			if s.oldVersion == newVersion && s.newVersion == oldVersion {
+				return wrap(errors.New("they are registered the other way round already"))
+			}
+			if s.oldVersion == oldVersion || s.newVersion == newVersion {
+				return wrap(fmt.Errorf("versions form one line, and %s to %s is registered", s.oldVersion, s.newVersion))
+			}
+		}
+	}
+	for _, sp := range specs {
+		if err := checkSpec(sp); err != nil {
+			return wrap(err)
+		}
+		next.specs = append(next.specs, sp)
+	}
+	if err := r.checkStep(next); err != nil {
+		return wrap(err)
+	}
+	if at >= 0 {
+		r.steps[at] = next
+	} else {
+		r.steps = append(r.steps, next)
+	}
+	return nil
+}
+
+func checkSpec(sp Spec) error {
+	switch {
+	case sp.Name == "":
+		return errors.New("a spec has no name")
+	case sp.Up == nil:
+		return fmt.Errorf("spec %s: Up is nil", sp.Name)
+	case sp.Down == nil:
+		return fmt.Errorf("spec %s: Down is nil: every step needs a way back", sp.Name)
+	}
+	for _, part := range []struct {
+		name string
+		side Side
+	}{{"Old", sp.Old}, {"New", sp.New}} {
+		if len(part.side.Kinds) == 0 {
+			return fmt.Errorf("spec %s: %s has no kinds", sp.Name, part.name)
+		}
+		for _, k := range part.side.Kinds {
+			if k.Name == "" {
+				return fmt.Errorf("spec %s: a kind of %s has no name", sp.Name, part.name)
+			}
+			if (k.GroupOf == nil) != (k.Select == nil) {
+				return fmt.Errorf("spec %s: kind %s must have both GroupOf and Select or neither", sp.Name, k.Name)
+			}
+		}
+		if part.side.Anchor == nil && part.side.Kinds[0].GroupOf != nil {
+			return fmt.Errorf("spec %s: %s needs an Anchor, since kind %s has a GroupOf", sp.Name, part.name, part.side.Kinds[0].Name)
+		}
+	}
+	return nil
+}
+
+// checkStep checks what several specs could do to each other.
+func (r *Registry) checkStep(s step) error {
+	names := map[string]bool{}
+	for _, sp := range s.specs {
+		if names[sp.Name] {
+			return fmt.Errorf("spec %s is there twice", sp.Name)
+		}
+		names[sp.Name] = true
+	}
+	for _, version := range []string{s.oldVersion, s.newVersion} {
+		owner := map[string]string{}
+		for _, sp := range s.specs {
+			for _, k := range s.side(sp, version).Kinds {
+				if by, taken := owner[k.Name]; taken {
+					return fmt.Errorf("kind %s of %s is in spec %s and in spec %s", k.Name, version, by, sp.Name)
+				}
+				owner[k.Name] = sp.Name
+				for _, known := range r.Kinds(version) {
+					if known.Name == k.Name && known.Fixed != k.Fixed {
+						return fmt.Errorf("kind %s of %s is declared as fixed-name and as managed", k.Name, version)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Direction compiles the way between two adjacent versions, up or down.
+func (r *Registry) Direction(from, to string) (Direction, error) {
+	for _, s := range r.steps {
+		if s.oldVersion == from && s.newVersion == to {
+			return compile(from, to, r.hash(s, from, to), s.specs, true), nil
+		}
+		if s.oldVersion == to && s.newVersion == from {
+			return compile(from, to, r.hash(s, from, to), s.specs, false), nil
+		}
+	}
+	known := make([]string, len(r.steps))
+	for i, s := range r.steps {
+		known[i] = fmt.Sprintf("%s and %s", s.oldVersion, s.newVersion)
+	}
+	list := "nothing"
+	if len(known) > 0 {
+		list = strings.Join(known, ", ")
+	}
+	return nil, fmt.Errorf("%w: from %q to %q; service %s has transformers between: %s", ErrNoDirection, from, to, r.service, list)
+}
+
+// hash covers all that is declared. The code of a transformer cannot be hashed, so
+// Revision stands for it (a lens puts a digest of its text there).
+func (r *Registry) hash(s step, from, to string) string {
+	h := sha256.New()
+	put(h, "dbcontroller transform 1", r.service, from, to, s.oldVersion, s.newVersion)
+	for _, sp := range s.specs {
+		put(h, "spec", sp.Name, sp.Revision, fmt.Sprint(sp.UpNeedsHave, sp.DownNeedsHave))
+		for _, side := range []Side{sp.Old, sp.New} {
+			put(h, "side", fmt.Sprint(side.Anchor != nil))
+			for _, k := range side.Kinds {
+				put(h, "kind", k.Name, fmt.Sprint(k.Fixed, k.GroupOf != nil), string(k.Shape.Options))
+				for _, ix := range k.Shape.Indexes {
+					put(h, "index", string(ix))
+				}
+			}
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// put writes each part with its length before it, so that parts cannot run together.
+func put(h hash.Hash, parts ...string) {
+	var n [8]byte
+	for _, p := range parts {
+		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
+		h.Write(n[:])
+		h.Write([]byte(p))
+	}
+}

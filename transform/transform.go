@@ -1,0 +1,95 @@
+// Package transform turns groups of records of one version into the group of the next
+// version, and back: transformers, the registry of a service's versions, and lenses.
+//
+// Records that transform together share a group. A Spec declares, for each side, which
+// kinds take part and how the group follows from a key alone, so that a delete, which
+// arrives with nothing but the key, finds its group. (Groups by content, with lineage,
+// will be a second kind of Side; the engine only sees Direction.)
+//
+// Guarantees: a transformer is pure and deterministic; it neither keeps nor modifies
+// the bytes it is given. A panic of a transformer is returned as an error with its
+// stack. Direction.Hash changes when any declared part changes.
+//
+// It does not read or write databases (record), nor decide when (syncer).
+package transform
+
+import (
+	"dbcontroller/record"
+)
+
+// Group is the records of one group of one version, live ones only, ordered by kind
+// and then key. An empty Records means that the group does not exist (any more).
+type Group struct {
+	Name    string
+	Records []record.Record
+}
+
+// Func computes what the other side shall hold for a group. have is what it holds now,
+// the complement: fields that src cannot express are taken from it. have is empty when
+// the other side holds nothing, or when Spec says that it is not needed. The result
+// carries Kind, Key and Doc (with the _id of Key); a group that shall not exist is nil.
+type Func func(src, have Group) ([]record.Record, error)
+
+// GroupedKind says how records of one kind fall into groups.
+type GroupedKind struct {
+	record.KindSpec
+	// GroupOf names the group of a key. Nil: the key itself is the group, one record of
+	// this kind in each.
+	GroupOf func(record.Key) (string, error)
+	// Select finds this kind's records of a group. Nil goes with a nil GroupOf.
+	Select func(group string) record.Selector
+}
+
+// Side is one version's part of a Spec.
+type Side struct {
+	Kinds []GroupedKind
+	// Anchor is the record of a group whose guard stands for the whole group: each group
+	// has exactly one, whether it is live or not. Nil: Kinds[0] with the group as key.
+	Anchor func(group string) (kind string, key record.Key)
+}
+
+// Spec is one transformer between two adjacent versions.
+type Spec struct {
+	Name     string // unique in its registry, e.g. "lrp" or "packages"
+	Revision string // the author changes it when the result of Up or Down changes
+	Old, New Side
+	Up, Down Func
+	// UpNeedsHave and DownNeedsHave ask for the complement. A side with several records
+	// in a group gets it always.
+	UpNeedsHave, DownNeedsHave bool
+}
+
+// GroupID names a group across the specs of a Direction. Comparable.
+type GroupID struct {
+	Spec int
+	Name string
+}
+
+// Direction is the compiled way from one version to another, as the engine uses it.
+// Its methods may be called concurrently.
+type Direction interface {
+	From() string
+	To() string
+	// Hash identifies the transformation: controllers with another hash take no part.
+	Hash() string
+	SourceKinds() []record.KindSpec
+	TargetKinds() []record.KindSpec
+	// GroupOf names the group of a source record. ok is false for a kind that is not part
+	// of the direction. An error means that the key cannot be grouped: park it.
+	GroupOf(kind string, key record.Key) (id GroupID, ok bool, err error)
+	// GroupOfTarget is GroupOf for a target record.
+	GroupOfTarget(kind string, key record.Key) (id GroupID, ok bool, err error)
+	// SourceSelect and TargetSelect find all records of a group.
+	SourceSelect(id GroupID) []record.Selector
+	TargetSelect(id GroupID) []record.Selector
+	// Anchor is the target's anchor of a group.
+	Anchor(id GroupID) (kind string, key record.Key)
+	// Whole reports whether a source group of this kind is never more than the one
+	// record, so that a scanned record can be transformed without reading its group.
+	Whole(kind string) bool
+	// NeedsHave reports whether Transform wants what the target holds.
+	NeedsHave(id GroupID) bool
+	// Transform computes the target's records of a group, sorted by kind and key. Any
+	// error (and a panic) concerns this group alone.
+	Transform(id GroupID, src, have Group) ([]record.Record, error)
+}

@@ -1,0 +1,149 @@
+package upgradestate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// announceNamespace adds what is not there yet and leaves alone what is.
+func (d *Deployment) announceNamespace(ns Namespace) error {
+	if ns.Version == "" {
+		return refused("announce namespace: the version is empty")
+	}
+	i := slices.IndexFunc(d.Namespaces, func(n Namespace) bool { return n.Version == ns.Version })
+	if i < 0 {
+		d.Namespaces = append(d.Namespaces, Namespace{Version: ns.Version, Location: ns.Location, Kinds: []Kind{}})
+		i = len(d.Namespaces) - 1
+	}
+	have := &d.Namespaces[i]
+	if have.Location != ns.Location {
+		return refused("announce namespace: %s is at %s in the deployment, not at %s: correct the configuration",
+			ns.Version, have.Location, ns.Location)
+	}
+	for _, k := range ns.Kinds {
+		if old, ok := have.Kind(k.Kind); ok {
+			if old.ID != k.ID || old.Fixed != k.Fixed {
+				return refused("announce namespace: kind %s of %s is collection %q in the deployment, not %q: a collection was replaced by hand, put it back or remove the deployment",
+					k.Kind, ns.Version, old.ID, k.ID)
+			}
+			continue
+		}
+		if u := d.Upgrade; u != nil && (ns.Version == d.CurrentVersion || ns.Version == u.TargetVersion) {
+			return refused("announce namespace: kind %s cannot join %s while upgrade %s runs: abort it or wait for its end",
+				k.Kind, ns.Version, u.ID)
+		}
+		k, err := freshKind(k, ns.Version == d.CurrentVersion)
+		if err != nil {
+			return refused("announce namespace: %s of %s: %v", k.Kind, ns.Version, err)
+		}
+		have.Kinds = append(have.Kinds, k)
+	}
+	return nil
+}
+
+// freshKind completes a kind that is announced for the first time.
+func freshKind(k Kind, current bool) (Kind, error) {
+	if !k.Fixed && k.Fence == "" {
+		k.Fence = classUUID
+	}
+	k.Hidden = k.Fixed && k.Physical != k.Kind
+	if k.Fenced != "" || k.Sealed || k.Pending != nil {
+		return k, fmt.Errorf("a new kind cannot be fenced, sealed or have an act pending")
+	}
+	if current && k.Hidden {
+		return k, fmt.Errorf("it bears the name %s, and clients of the current version use %s", k.Physical, k.Kind)
+	}
+	if seq, ok := seqOf(k.Kind, k.Physical); ok {
+		k.NextSeq = max(k.NextSeq, seq+1)
+	}
+	k.NextSeq = max(k.NextSeq, 1)
+	return k, validateKind(k)
+}
+
+func (d *Deployment) announceAvailable(a Available) error {
+	if a.TargetVersion == "" || a.TargetVersion == d.CurrentVersion {
+		return refused("announce available: %q is no upgrade from %s", a.TargetVersion, d.CurrentVersion)
+	}
+	i := slices.IndexFunc(d.Available, func(b Available) bool { return b.TargetVersion == a.TargetVersion })
+	if i < 0 {
+		d.Available = append(d.Available, a)
+		return nil
+	}
+	d.Available[i] = a
+	return nil
+}
+
+// begin creates the upgrade in INITIAL_SYNCING.
+func (d *Deployment) begin(e Begin) error {
+	if e.Shards != 0 && e.Shards != d.RingSize {
+		return refused("begin-upgrade: wrong shard count %d: this deployment has a ring of %d; give --total-shards-count %d or leave it out",
+			e.Shards, d.RingSize, d.RingSize)
+	}
+	if e.ID == "" {
+		return refused("begin-upgrade: the upgrade id is empty: make a random one")
+	}
+	if s := d.LastSwitch; d.Upgrade == nil && s != nil && s.ID == e.ID && s.To == e.TargetVersion && d.CurrentVersion == s.To {
+		return nil // a late repetition: this very upgrade is done
+	}
+	if e.TargetVersion == d.CurrentVersion {
+		return refused("begin-upgrade: already at version %s", d.CurrentVersion)
+	}
+	available := slices.IndexFunc(d.Available, func(a Available) bool { return a.TargetVersion == e.TargetVersion })
+	if available >= 0 && e.TransformHash == "" {
+		e.TransformHash = d.Available[available].TransformHash
+	}
+	if u := d.Upgrade; u != nil {
+		switch {
+		case u.Step == StepAbort:
+			return refused("begin-upgrade: upgrade %s to %s is being aborted (%s): wait for its end, then begin again",
+				u.ID, u.TargetVersion, u.AbortReason)
+		case u.TargetVersion != e.TargetVersion:
+			return refused("begin-upgrade: upgrade %s to %s is already running: let it finish or abort it before one to %s",
+				u.ID, u.TargetVersion, e.TargetVersion)
+		case e.TransformHash != "" && e.TransformHash != u.TransformHash:
+			return refused("begin-upgrade: upgrade %s to %s is already running with transform %s, not %s: let it finish or abort it",
+				u.ID, u.TargetVersion, u.TransformHash, e.TransformHash)
+		}
+		return nil
+	}
+	target, ok := d.Namespace(e.TargetVersion)
+	if !ok {
+		return refused("begin-upgrade: unknown version %q: known are %s; a version becomes known when a controller configured with it runs",
+			e.TargetVersion, strings.Join(d.versions(), ", "))
+	}
+	source, _ := d.Namespace(d.CurrentVersion)
+	for _, ns := range []Namespace{source, target} {
+		if len(ns.Kinds) == 0 {
+			return refused("begin-upgrade: the namespace of %s has no kinds yet: start a controller that is configured with it", ns.Version)
+		}
+	}
+	switch {
+	case e.TransformHash == "":
+		return refused("begin-upgrade: no controller offers an upgrade to %s yet: start one that knows %s and %s",
+			e.TargetVersion, d.CurrentVersion, e.TargetVersion)
+	case available >= 0 && d.Available[available].TransformHash != e.TransformHash:
+		return refused("begin-upgrade: the controllers transform to %s with %s, not %s: ask for theirs or update them",
+			e.TargetVersion, d.Available[available].TransformHash, e.TransformHash)
+	case e.ID == d.LastUpgradeID:
+		return refused("begin-upgrade: upgrade id %s was used before: make a new one", e.ID)
+	}
+	d.LastUpgradeID = e.ID
+	d.Upgrade = &Upgrade{
+		ID: e.ID, TargetVersion: e.TargetVersion, TransformHash: e.TransformHash,
+		State: InitialSyncing, Step: StepNone, Attempt: 1, ReadyShards: []int{},
+	}
+	return nil
+}
+
+func (d *Deployment) versions() []string {
+	var vs []string
+	for _, ns := range d.Namespaces {
+		vs = append(vs, ns.Version)
+	}
+	if !slices.Contains(vs, d.CurrentVersion) {
+		vs = append(vs, d.CurrentVersion)
+	}
+	slices.Sort(vs)
+	return vs
+}

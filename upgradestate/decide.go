@@ -1,0 +1,197 @@
+package upgradestate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Role says what a binary does with a database it meets.
+type Role string
+
+const (
+	Serve          Role = "serve"            // serve the current version; nothing to sync with
+	ServeSync      Role = "serve_sync"       // serve the current version and sync to another known one
+	GoOn           Role = "go_on"            // an upgrade between two known versions is running: take part
+	ServeUntilFlip Role = "serve_until_flip" // a server may serve until the flip and must say so; a controller refuses
+	Refuse         Role = "refuse"           // must not touch the database
+	CreateFirst    Role = "create_first"     // there is no Deployment yet: create it at the first known version
+)
+
+// Serves reports whether a server of this role may serve clients.
+func (r Role) Serves() bool {
+	switch r {
+	case Serve, ServeSync, GoOn, ServeUntilFlip, CreateFirst:
+		return true
+	case Refuse:
+		return false
+	default:
+		return false
+	}
+}
+
+// Controls reports whether a controller of this role may run.
+func (r Role) Controls() bool {
+	switch r {
+	case Serve, ServeSync, GoOn, CreateFirst:
+		return true
+	case ServeUntilFlip, Refuse:
+		return false
+	default:
+		return false
+	}
+}
+
+// Decision is what Decide found, with the reason for an operator.
+type Decision struct {
+	Role   Role
+	Reason string
+}
+
+// Decide says what a binary that knows some versions, oldest first, does with a
+// database. d is nil where there is no Deployment yet.
+func Decide(known []string, d *Deployment) Decision {
+	f := factsOf(known, d)
+	for _, r := range decisions {
+		if r.when(f) {
+			return Decision{Role: r.role, Reason: r.reason(f)}
+		}
+	}
+	return Decision{Role: Refuse, Reason: "no rule fits this database: update this binary"}
+}
+
+// facts are all that a decision depends on.
+type facts struct {
+	known         []string
+	record        bool
+	format        int
+	current       string
+	currentKnown  bool
+	target        string // of a running upgrade
+	targetKnown   bool
+	later         string // the next known version after the current one
+	kept          string // an earlier known version whose namespace the record has
+	unknownOnward bool   // the record has a namespace that this binary does not know
+}
+
+func factsOf(known []string, d *Deployment) facts {
+	f := facts{known: known}
+	if d == nil {
+		return f
+	}
+	f.record, f.format, f.current = true, d.Format, d.CurrentVersion
+	at := slices.Index(known, d.CurrentVersion)
+	f.currentKnown = at >= 0
+	if d.Upgrade != nil {
+		f.target = d.Upgrade.TargetVersion
+		f.targetKnown = slices.Contains(known, f.target)
+	}
+	if at >= 0 && at+1 < len(known) {
+		f.later = known[at+1]
+	}
+	for _, ns := range d.Namespaces {
+		switch i := slices.Index(known, ns.Version); {
+		case i < 0:
+			f.unknownOnward = true
+		case i < at:
+			f.kept = ns.Version
+		}
+	}
+	return f
+}
+
+func (f facts) list() string { return strings.Join(f.known, ", ") }
+
+// decision is a row of the table. The first that fits decides.
+type decision struct {
+	name   string
+	when   func(facts) bool
+	role   Role
+	reason func(facts) string
+}
+
+var decisions = []decision{
+	{
+		"no version configured",
+		func(f facts) bool { return len(f.known) == 0 },
+		Refuse,
+		func(facts) string { return "no version is configured: configure at least one" },
+	},
+	{
+		"no deployment",
+		func(f facts) bool { return !f.record },
+		CreateFirst,
+		func(f facts) string {
+			return fmt.Sprintf("there is no deployment yet: it is created at %s", f.known[0])
+		},
+	},
+	{
+		"newer format",
+		func(f facts) bool { return f.format > Format },
+		Refuse,
+		func(f facts) string {
+			return fmt.Sprintf("the deployment has record format %d, this binary knows %d: use a newer binary", f.format, Format)
+		},
+	},
+	{
+		"no format",
+		func(f facts) bool { return f.format < 1 },
+		Refuse,
+		func(f facts) string { return fmt.Sprintf("record format %d: this is no deployment", f.format) },
+	},
+	{
+		"current version unknown",
+		func(f facts) bool { return !f.currentKnown },
+		Refuse,
+		func(f facts) string {
+			return fmt.Sprintf("the database is at version %s, this binary knows only %s: use one that knows %s",
+				f.current, f.list(), f.current)
+		},
+	},
+	{
+		"upgrade to an unknown version",
+		func(f facts) bool { return f.target != "" && !f.targetKnown },
+		ServeUntilFlip,
+		func(f facts) string {
+			return fmt.Sprintf("an upgrade from %s to %s is running and this binary knows only %s: a server stops serving at the flip, replace it before; a controller takes no part",
+				f.current, f.target, f.list())
+		},
+	},
+	{
+		"upgrade between known versions",
+		func(f facts) bool { return f.target != "" },
+		GoOn,
+		func(f facts) string { return fmt.Sprintf("an upgrade from %s to %s is running", f.current, f.target) },
+	},
+	{
+		"later version known",
+		func(f facts) bool { return f.later != "" },
+		ServeSync,
+		func(f facts) string {
+			return fmt.Sprintf("the database is at %s, %s can be prepared", f.current, f.later)
+		},
+	},
+	{
+		"earlier version kept",
+		func(f facts) bool { return f.kept != "" },
+		ServeSync,
+		func(f facts) string {
+			return fmt.Sprintf("the database is at %s, %s is kept in step for a way back", f.current, f.kept)
+		},
+	},
+	{
+		"current version, unknown others",
+		func(f facts) bool { return f.unknownOnward },
+		Serve,
+		func(f facts) string {
+			return fmt.Sprintf("the database is at %s; it also has a version that this binary (%s) does not know and leaves alone",
+				f.current, f.list())
+		},
+	},
+	{
+		"current version only",
+		func(facts) bool { return true },
+		Serve,
+		func(f facts) string { return fmt.Sprintf("the database is at %s", f.current) },
+	},
+}

@@ -1,0 +1,47 @@
+package upgradestate_test
+
+import (
+	"testing"
+
+	us "dbcontroller/upgradestate"
+	"dbcontroller/upgradestate/internal/explore"
+)
+
+// Two kinds each, so that one can be confirmed while the other is pending.
+var (
+	managedAndValidator = explore.Config{Shards: 2, Kinds: []us.Kind{
+		{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "validator", Restore: "own validator"},
+	}}
+	managedAndView = explore.Config{Shards: 2, Kinds: []us.Kind{
+		{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"},
+	}}
+	managedOnly = explore.Config{Shards: 2, Kinds: []us.Kind{
+		{Kind: "lrps", Fence: "uuid"}, {Kind: "domains", Fence: "uuid"},
+	}}
+	byMark = explore.Config{Shards: 2, Kinds: []us.Kind{
+		{Kind: "lrps", Fence: "validator"}, {Kind: "users", Fixed: true, Fence: "writeBlock"},
+	}}
+)
+
+// Every guarantee of the package comment, in every state that can be reached.
+func TestExploration(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]explore.Config{
+		"managed and validator":        managedAndValidator,
+		"managed and view":             managedAndView,
+		"managed only":                 managedOnly,
+		"managed by validator, blocks": byMark,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, err := explore.Run(explore.Real(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Flips == 0 || g.Aborts == 0 {
+				t.Fatalf("%d flips and %d aborts: the exploration does not go where it should", g.Flips, g.Aborts)
+			}
+			t.Logf("%d states, %d steps, %d flips, %d aborts", len(g.Records), len(g.Edges), g.Flips, g.Aborts)
+		})
+	}
+}

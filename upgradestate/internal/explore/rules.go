@@ -1,0 +1,197 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+
+	us "dbcontroller/upgradestate"
+)
+
+// fenced reports whether, at the database, no client can write the current version.
+func fenced(d us.Deployment, w *world) bool {
+	ns, _ := d.Namespace(d.CurrentVersion)
+	return !slices.ContainsFunc(ns.Kinds, func(k us.Kind) bool { return w.colls[place(ns.Version, k.Kind)].writable(k) })
+}
+
+// checkState checks what must hold of every state.
+func checkState(m Machine, d us.Deployment, w *world) error {
+	if err := m.Validate(d); err != nil {
+		return fmt.Errorf("valid: %w", err)
+	}
+	if err := checkWritable(m, d, w); err != nil {
+		return err
+	}
+	for _, ns := range d.Namespaces {
+		for _, k := range ns.Kinds {
+			c := w.colls[place(ns.Version, k.Kind)]
+			if err := checkPlace(m, d, ns.Version, k, c); err != nil {
+				return fmt.Errorf("%w (%s of %s is at %s, mark %q; the record has %+v)", err, k.Kind, ns.Version, c.name, c.mark, k)
+			}
+		}
+	}
+	if len(m.Actions(d)) > 0 {
+		return nil
+	}
+	if slices.ContainsFunc(d.Namespaces, func(ns us.Namespace) bool {
+		return slices.ContainsFunc(ns.Kinds, func(k us.Kind) bool { return k.Pending != nil })
+	}) {
+		return fmt.Errorf("progress: an act is pending and there is nothing to do")
+	}
+	return nil
+}
+
+// checkWritable: at most one namespace can be written at the database, none between the
+// fences and the flip, and writers are given tokens of the current version only.
+func checkWritable(m Machine, d us.Deployment, w *world) error {
+	var writable []string
+	for _, ns := range d.Namespaces {
+		for _, k := range ns.Kinds {
+			if w.colls[place(ns.Version, k.Kind)].writable(k) {
+				writable = append(writable, ns.Version)
+				break
+			}
+		}
+	}
+	version, places := m.WritePlaces(d)
+	u := d.Upgrade
+	switch {
+	case len(writable) > 1:
+		return fmt.Errorf("one writer: %v can both be written", writable)
+	case len(writable) == 1 && writable[0] != d.CurrentVersion:
+		return fmt.Errorf("one writer: %s can be written, current is %s", writable[0], d.CurrentVersion)
+	case version != d.CurrentVersion:
+		return fmt.Errorf("one writer: write places of %s, current is %s", version, d.CurrentVersion)
+	case u != nil && u.State == us.Switching && len(places) > 0:
+		return fmt.Errorf("hold: write places in step %s", u.Step)
+	case len(writable) > 0 && u != nil && (u.Step == us.StepDrain || u.Step == us.StepSealTarget || u.Step == us.StepSealSource):
+		return fmt.Errorf("fence: %v can be written in step %s", writable, u.Step)
+	case len(m.Actions(d)) == 0 && len(places) == 0:
+		return fmt.Errorf("open: at rest and no write places")
+	}
+	return nil
+}
+
+// checkPlace: the record knows where a collection is; reads of the current version find
+// it until the last rename; no stale token opens what it must not.
+func checkPlace(m Machine, d us.Deployment, version string, k us.Kind, c *coll) error {
+	names := func(ps []us.Place) []string {
+		var ns []string
+		for _, p := range ps {
+			ns = append(ns, p.Name)
+		}
+		return ns
+	}
+	if !slices.Contains(names(m.EnginePlaces(d, version)[k.Kind]), c.name) {
+		return fmt.Errorf("place: the record does not know where a kind is")
+	}
+	if k.Pending == nil && c.name != k.Physical {
+		return fmt.Errorf("place: a kind has moved without announcement")
+	}
+	if byMark(k) && !k.Hidden && k.Pending == nil && k.Fenced != c.mark {
+		return fmt.Errorf("place: the mark in force is not the one confirmed")
+	}
+	last := k.Sealed || k.Pending != nil && k.Pending.Reason == us.PendingLast
+	if version == d.CurrentVersion && !last && !slices.Contains(names(m.ReadPlaces(d, version)[k.Kind]), c.name) {
+		return fmt.Errorf("read: a reader of the current version cannot find a kind")
+	}
+	_, writes := m.WritePlaces(d)
+	if version == d.CurrentVersion && len(writes) > 0 && !c.writable(k) {
+		return fmt.Errorf("open: writers are sent where the database refuses them")
+	}
+	if byMark(k) {
+		return nil
+	}
+	t := c.tokens[c.name]
+	if version != d.CurrentVersion && (t.read || t.write) && !k.Fixed {
+		return fmt.Errorf("stale read: a client's token still opens a namespace that is not current")
+	}
+	if version == d.CurrentVersion && len(writes) > 0 && t.apply {
+		return fmt.Errorf("stale apply: a controller's token still opens the namespace that clients write")
+	}
+	return nil
+}
+
+// checkStep checks what must hold of a step.
+func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error {
+	if s.stale && !equal(d, next) {
+		return fmt.Errorf("stale: an outdated or repeated event has changed the record")
+	}
+	if next.CurrentVersion != d.CurrentVersion || next.Epoch != d.Epoch {
+		if err := checkFlip(s, d, next, before, w); err != nil {
+			return err
+		}
+	}
+	for _, ns := range next.Namespaces {
+		old, _ := d.Namespace(ns.Version)
+		for _, k := range ns.Kinds {
+			was, ok := old.Kind(k.Kind)
+			if !ok || k.NextSeq < was.NextSeq {
+				return fmt.Errorf("names: nextSeq of %s went back", k.Kind)
+			}
+			if k.Pending == nil || was.Pending != nil && *was.Pending == *k.Pending {
+				continue
+			}
+			if seq, ok := seqOf(k.Kind, k.Pending.To); ok && k.Pending.Reason != us.PendingOpen && uint64(seq) < was.NextSeq {
+				return fmt.Errorf("names: %s is announced again", k.Pending.To)
+			}
+		}
+	}
+	if u, n := d.Upgrade, next.Upgrade; u != nil && n != nil && u.ID == n.ID {
+		if n.Attempt < u.Attempt || (n.State != u.State || n.Step == us.StepAbort && u.Step != us.StepAbort) && n.Attempt == u.Attempt {
+			return fmt.Errorf("attempt: %s/%s to %s/%s keeps attempt %d", u.State, u.Step, n.State, n.Step, n.Attempt)
+		}
+	}
+	return checkEnds(m, d, next, w)
+}
+
+// checkFlip: a flip needs the drain of every shard to the fences in force, and publishes
+// exactly the names that are confirmed.
+func checkFlip(s step, d, next us.Deployment, before, w *world) error {
+	if _, ok := s.event.(us.Flip); !ok {
+		return fmt.Errorf("flip: epoch or version changed by %s", s.label)
+	}
+	switch {
+	case next.CurrentVersion == d.CurrentVersion || next.Epoch != d.Epoch+1:
+		return fmt.Errorf("flip: epoch %d to %d, version %s to %s", d.Epoch, next.Epoch, d.CurrentVersion, next.CurrentVersion)
+	case slices.Contains(before.drained, false):
+		return fmt.Errorf("flip: shards drained are %v", before.drained)
+	case next.Upgrade != nil || next.LastSwitch == nil || next.LastSwitch.ID != d.Upgrade.ID:
+		return fmt.Errorf("flip: the upgrade is not closed")
+	}
+	for _, ns := range next.Namespaces {
+		for _, k := range ns.Kinds {
+			if c := w.colls[place(ns.Version, k.Kind)]; c.name != k.Physical {
+				return fmt.Errorf("flip: %s of %s is published at %s and is at %s", k.Kind, ns.Version, k.Physical, c.name)
+			}
+		}
+	}
+	return nil
+}
+
+// checkEnds: nobody who slept may move the source after an abort, nor anything once a
+// switch starts.
+func checkEnds(m Machine, d, next us.Deployment, w *world) error {
+	switchStarts := next.Upgrade != nil && next.Upgrade.State == us.Switching && d.Upgrade != nil && d.Upgrade.State == us.InitialSyncing
+	abortEnds := d.Upgrade != nil && d.Upgrade.Step == us.StepAbort && next.Upgrade == nil
+	if abortEnds && len(next.Namespaces) > 0 {
+		if _, places := m.WritePlaces(next); len(places) == 0 {
+			return fmt.Errorf("abort: writers find nothing after it")
+		}
+	}
+	for _, ns := range next.Namespaces {
+		for _, k := range ns.Kinds {
+			c := w.colls[place(ns.Version, k.Kind)]
+			if !switchStarts && (!abortEnds || ns.Version != next.CurrentVersion) {
+				continue
+			}
+			for _, a := range c.acts {
+				probe := coll{name: c.name, mark: c.mark}
+				probe.do(a)
+				if probe.name != c.name || probe.mark != c.mark {
+					return fmt.Errorf("late act: %+v can still move %s of %s", a, k.Kind, ns.Version)
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package explore
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	us "dbcontroller/upgradestate"
+)
+
+// step is one thing that can happen next.
+type step struct {
+	label  string
+	event  us.Event
+	driver bool
+	stale  bool   // must not change the record
+	at     string // for a command: where
+	act    act    // for a command
+	truly  []int  // for a report: the shards that are truly drained to the fences in force
+}
+
+func equal(a, b us.Deployment) bool { return reflect.DeepEqual(a, b) }
+
+// take makes the step.
+func (s step) take(m Machine, d us.Deployment, w *world) (us.Deployment, *world, error) {
+	w = w.clone()
+	if s.event == nil {
+		w.colls[s.at].do(s.act)
+		return d, w, nil
+	}
+	next, err := m.Apply(d, s.event)
+	if err != nil {
+		if !equal(next, d) {
+			return next, w, fmt.Errorf("pure: a refused event has changed the record")
+		}
+		return d, w, nil
+	}
+	if begin, ok := s.event.(us.Begin); ok && next.Upgrade != nil && next.Upgrade.ID == begin.ID && !equal(next, d) {
+		w.ids++
+	}
+	if u := next.Upgrade; u == nil || u.Step != us.StepDrain && u.Step != us.StepSealTarget && u.Step != us.StepSealSource {
+		clear(w.drained)
+	}
+	if !equal(next, d) {
+		for _, i := range s.truly {
+			w.drained[i] = true
+		}
+		if withdraw, ok := s.event.(us.Withdraw); ok {
+			for _, i := range withdraw.Shards {
+				w.drained[i] = false
+			}
+		}
+	}
+	return next, w, nil
+}
+
+// steps are all that can happen: what drivers do, what people ask for, commands that
+// come late, and events that are stale, repeated or foreign.
+func steps(m Machine, d us.Deployment, w *world) []step {
+	var ss []step
+	add := func(driver, stale bool, e us.Event) {
+		ss = append(ss, step{label: fmt.Sprintf("%T%+v", e, e), event: e, driver: driver, stale: stale})
+	}
+	for at, c := range w.colls {
+		for _, a := range c.acts {
+			ss = append(ss, step{label: fmt.Sprintf("at %s: %+v", at, a), at: at, act: a, driver: true})
+		}
+	}
+	slices.SortFunc(ss, func(a, b step) int { // map order must not decide what is found
+		switch {
+		case a.label < b.label:
+			return -1
+		case a.label > b.label:
+			return 1
+		}
+		return 0
+	})
+	for _, a := range m.Actions(d) {
+		switch a := a.(type) {
+		case us.Hold:
+			add(true, false, us.Held{ID: a.ID})
+		case us.Perform:
+			if _, _, x, _ := actOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
+				add(true, false, us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To})
+			}
+		case us.Lift:
+			if _, _, x, _ := actOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
+				add(true, false, us.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From})
+			}
+		case us.AwaitReports:
+			for _, i := range a.Shards {
+				if a.State == us.Switching && !fenced(d, w) {
+					continue // no shard can have seen these fences
+				}
+				add(true, false, us.Report{ID: a.ID, State: a.State, Attempt: a.Attempt, Fences: a.Fences, Shards: []int{i}})
+				ss[len(ss)-1].truly = []int{i}
+			}
+		case us.StartSwitch:
+			add(true, false, a)
+		case us.Drained:
+			add(true, false, a)
+		case us.Flip:
+			add(true, false, a)
+		case us.FinishAbort:
+			add(true, false, us.Aborted{ID: a.ID})
+		}
+	}
+	asked(d, w, add)
+	stale(d, add)
+	return ss
+}
+
+// asked is what people, shards and impatient drivers ask for at any time.
+func asked(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
+	other := "v2"
+	if d.CurrentVersion == "v2" {
+		other = "v1"
+	}
+	add(false, false, us.Begin{ID: fmt.Sprintf("u%d", w.ids+1), TargetVersion: other, TransformHash: "h", Shards: d.RingSize})
+	add(false, false, us.Abort{Reason: "asked"})
+	u := d.Upgrade
+	if u == nil {
+		return
+	}
+	add(false, false, us.Withdraw{ID: u.ID, Shards: []int{0}})
+	add(false, false, us.StartSwitch{ID: u.ID})
+	add(false, false, us.Held{ID: u.ID})
+	add(false, false, us.Drained{ID: u.ID})
+	add(false, false, us.Flip{ID: u.ID})
+	add(false, false, us.Aborted{ID: u.ID})
+}
+
+// stale events speak of what is over, of something else, or say again what is known.
+func stale(d us.Deployment, add func(driver, stale bool, e us.Event)) {
+	for _, ns := range d.Namespaces {
+		add(false, true, us.AnnounceNamespace{Namespace: us.Namespace{Version: ns.Version, Location: ns.Location, Kinds: ns.Kinds}})
+		for _, k := range ns.Kinds {
+			for _, to := range []string{k.Physical, k.Kind, k.Kind + ".n0"} {
+				// A hidden kind that was never fenced has its own name once only, so this one
+				// may be true and cannot be stale.
+				if p := k.Pending; p == nil || p.To != to || p.Reason == us.PendingOpen && k.Fenced != "" {
+					add(false, true, us.Confirmed{Version: ns.Version, Kind: k.Kind, To: to})
+				}
+			}
+			add(false, true, us.Lifted{Version: ns.Version, Kind: k.Kind, From: k.Kind + ".n0"})
+			add(false, true, us.Lifted{Version: ns.Version, Kind: k.Kind, From: k.Kind})
+		}
+	}
+	for _, id := range []string{"", "foreign"} {
+		add(false, true, us.StartSwitch{ID: id})
+		add(false, true, us.Held{ID: id})
+		add(false, true, us.Drained{ID: id})
+		add(false, true, us.Flip{ID: id})
+		add(false, true, us.Aborted{ID: id})
+		add(false, true, us.Withdraw{ID: id, Shards: []int{0}})
+	}
+	add(false, true, us.Abort{ID: "foreign"})
+	add(false, true, us.Begin{ID: "x", TargetVersion: d.CurrentVersion, TransformHash: "h"})
+	add(false, true, us.Begin{ID: "x", TargetVersion: "v9", TransformHash: "h"})
+	add(false, true, us.Begin{ID: "x", TargetVersion: "v2", TransformHash: "h", Shards: d.RingSize + 1})
+	if d.LastUpgradeID != "" {
+		add(false, true, us.Begin{ID: d.LastUpgradeID, TargetVersion: "v1", TransformHash: "h"})
+		add(false, true, us.Begin{ID: d.LastUpgradeID, TargetVersion: "v2", TransformHash: "h"})
+	}
+	u := d.Upgrade
+	if u == nil {
+		return
+	}
+	add(false, true, us.Begin{ID: "x", TargetVersion: u.TargetVersion, TransformHash: "h"})
+	fences := us.FenceNames(d)
+	for _, state := range []us.Phase{us.InitialSyncing, us.Switching} {
+		add(false, true, us.Report{ID: u.ID, State: state, Attempt: u.Attempt - 1, Fences: fences, Shards: []int{0, 1}})
+		add(false, true, us.Report{ID: "foreign", State: state, Attempt: u.Attempt, Fences: fences, Shards: []int{0, 1}})
+		if state != u.State {
+			add(false, true, us.Report{ID: u.ID, State: state, Attempt: u.Attempt, Fences: fences, Shards: []int{0, 1}})
+		}
+	}
+	add(false, true, us.Report{ID: u.ID, State: us.Switching, Attempt: u.Attempt, Fences: "other", Shards: []int{0, 1}})
+	if u.Step != us.StepDrain {
+		add(false, true, us.Report{ID: u.ID, State: us.Switching, Attempt: u.Attempt, Fences: fences, Shards: []int{0, 1}})
+	}
+}

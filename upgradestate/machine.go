@@ -1,0 +1,159 @@
+package upgradestate
+
+// Event is something that happened or that somebody asks for.
+type Event interface{ event() }
+
+type (
+	// AnnounceNamespace adds or completes the namespace of a version (its kinds were
+	// provisioned). Repeating it is a no-op; it cannot change a kind that is there, and no
+	// kinds are added to the source or target of a running upgrade. NextSeq may be 0 (the
+	// first unused), Hidden and the class of a managed kind may be left out.
+	AnnounceNamespace struct{ Namespace Namespace }
+
+	// AnnounceAvailable says that an upgrade to a version is possible.
+	AnnounceAvailable struct{ Available Available }
+
+	// Begin creates the upgrade. Shards, if not 0, must equal the ring size. ID must be
+	// new (random; the latest one is refused). An empty TransformHash takes that of the
+	// available upgrade. The same TargetVersion and TransformHash as a running upgrade is
+	// a no-op, also under another ID.
+	Begin struct {
+		ID            string
+		TargetVersion string
+		TransformHash string
+		Shards        int
+	}
+
+	// Report says that shards are ready, for one upgrade id, phase and attempt. In
+	// SWITCHING it counts only in StepDrain, and only with Fences equal to
+	// FenceNames of the record; repeated later it is a no-op. Reports for anything else
+	// are ErrOutdated.
+	Report struct {
+		ID      string
+		State   Phase
+		Attempt uint64
+		Fences  string
+		Shards  []int
+	}
+
+	// Withdraw takes reports back. In StepSealTarget and later it is ErrOutdated.
+	Withdraw struct {
+		ID     string
+		Shards []int
+	}
+
+	// StartSwitch enters SWITCHING/HOLD. Every shard must be ready and nothing pending
+	// from an earlier attempt. All shards become pending.
+	StartSwitch struct{ ID string }
+
+	// Held ends StepHold: announces a fence for every source kind, enters StepFence.
+	Held struct{ ID string }
+
+	// Confirmed says that the pending act of one kind of one version is confirmed.
+	// When the last one of the step is, the next step begins by itself:
+	// StepFence -> StepDrain; StepSealTarget -> StepSealSource (last renames announced;
+	// straight to "may flip" for kinds whose class does not rename).
+	// Confirming what is not pending (any more) under that name is a no-op. The end of a
+	// fence is not confirmed by this but by Lifted.
+	Confirmed struct {
+		Version string
+		Kind    string
+		To      string
+	}
+
+	// Lifted says that the Lift of one kind is confirmed. From is that of the action, a
+	// name or mark that is used once, so that a late Lifted cannot end a later fence. What
+	// is not pending (any more) with that From is a no-op.
+	Lifted struct {
+		Version string
+		Kind    string
+		From    string
+	}
+
+	// Drained ends StepDrain when every shard has reported: announces the target's
+	// renames, enters StepSealTarget.
+	Drained struct{ ID string }
+
+	// Flip makes the target current: epoch+1, no upgrade. Only in StepSealSource with
+	// everything confirmed. Kinds that clients write under their own name are announced
+	// to be opened (PendingOpen); writes begin when that is confirmed. ID, From and To of
+	// the Switch are filled in. Repeating the latest flip is a no-op.
+	Flip struct {
+		ID     string
+		Switch Switch
+	}
+
+	// Abort ends the upgrade. In INITIAL_SYNCING at once; in SWITCHING it enters
+	// StepAbort, where announced source renames are completed and the source's fences
+	// that do not rename by identity are lifted. Without an upgrade, or for another ID, a
+	// no-op (ID "" means: whichever runs).
+	Abort struct {
+		ID     string
+		Reason string
+	}
+
+	// Aborted ends StepAbort: nothing is pending on the source. The source's names, as
+	// confirmed, are the tokens again; the target's announced seals stay pending.
+	Aborted struct{ ID string }
+)
+
+func (AnnounceNamespace) event() {}
+func (AnnounceAvailable) event() {}
+func (Begin) event()             {}
+func (Report) event()            {}
+func (Withdraw) event()          {}
+func (StartSwitch) event()       {}
+func (Held) event()              {}
+func (Confirmed) event()         {}
+func (Lifted) event()            {}
+func (Drained) event()           {}
+func (Flip) event()              {}
+func (Abort) event()             {}
+func (Aborted) event()           {}
+
+// Apply makes the transition that e asks for, or returns d unchanged with ErrOutdated or
+// a RefusedError. It never modifies its argument nor keeps any of it. A no-op returns a
+// record deeply equal to d: nothing needs to be written then.
+func Apply(d Deployment, e Event) (Deployment, error) {
+	if d.Format > Format {
+		return d, refused("deployment %s has record format %d, this binary knows %d: use a newer binary", d.Name, d.Format, Format)
+	}
+	next := Clone(d)
+	if err := next.apply(e); err != nil {
+		return d, err
+	}
+	return next, nil
+}
+
+func (d *Deployment) apply(e Event) error {
+	switch e := e.(type) {
+	case AnnounceNamespace:
+		return d.announceNamespace(e.Namespace)
+	case AnnounceAvailable:
+		return d.announceAvailable(e.Available)
+	case Begin:
+		return d.begin(e)
+	case Report:
+		return d.report(e)
+	case Withdraw:
+		return d.withdraw(e)
+	case StartSwitch:
+		return d.startSwitch(e)
+	case Held:
+		return d.held(e)
+	case Confirmed:
+		return d.confirmed(e)
+	case Lifted:
+		return d.lifted(e)
+	case Drained:
+		return d.drained(e)
+	case Flip:
+		return d.flip(e)
+	case Abort:
+		return d.abort(e)
+	case Aborted:
+		return d.aborted(e)
+	default:
+		return refused("unknown event %T", e)
+	}
+}

@@ -1,0 +1,398 @@
+package upgradestate_test
+
+import (
+	"strings"
+	"testing"
+
+	us "dbcontroller/upgradestate"
+	"dbcontroller/upgradestate/internal/explore"
+)
+
+// before breaks a rule by lying to the machine about record or event.
+func before(lie func(d *us.Deployment, e us.Event) us.Event) func(*explore.Machine) {
+	return func(m *explore.Machine) {
+		m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
+			seen := us.Clone(d)
+			e = lie(&seen, e)
+			next, err := us.Apply(seen, e)
+			if err != nil {
+				return d, err
+			}
+			return next, nil
+		}
+	}
+}
+
+// after breaks a rule by changing what the machine wrote.
+func after(spoil func(d, next *us.Deployment, e us.Event)) func(*explore.Machine) {
+	return func(m *explore.Machine) {
+		m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
+			next, err := us.Apply(d, e)
+			if err == nil {
+				spoil(&d, &next, e)
+			}
+			return next, err
+		}
+	}
+}
+
+// blind takes away the structural check, so that a mutant is found by what it does.
+func blind(mutate func(*explore.Machine)) func(*explore.Machine) {
+	return func(m *explore.Machine) {
+		mutate(m)
+		m.Validate = func(us.Deployment) error { return nil }
+	}
+}
+
+func eachKind(d *us.Deployment, do func(version string, k *us.Kind)) {
+	for i := range d.Namespaces {
+		for j := range d.Namespaces[i].Kinds {
+			do(d.Namespaces[i].Version, &d.Namespaces[i].Kinds[j])
+		}
+	}
+}
+
+func dropPending(d *us.Deployment, drop func(version string) bool) {
+	eachKind(d, func(version string, k *us.Kind) {
+		if drop(version) {
+			k.Pending = nil
+		}
+	})
+}
+
+func pendingActs(d us.Deployment) (n int) {
+	eachKind(&d, func(_ string, k *us.Kind) {
+		if k.Pending != nil {
+			n++
+		}
+	})
+	return n
+}
+
+func everywhere(string) bool { return true }
+
+// entered reports that the step was entered just now.
+func entered(d, next *us.Deployment, step us.Step) bool {
+	return next.Upgrade != nil && next.Upgrade.Step == step && (d.Upgrade == nil || d.Upgrade.Step != step)
+}
+
+// TestMutants breaks one rule at a time; the exploration must find each. One that it did
+// not find would be a rule without need, or a guarantee without test.
+func TestMutants(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cfg    explore.Config
+		wants  string // how the violation begins; the rule that catches the mutant
+		mutate func(*explore.Machine)
+	}{
+		"flip before the last source renames are confirmed": {managedAndView, "flip", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.Flip); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepSealSource {
+				dropPending(d, everywhere)
+			}
+			return e
+		})},
+		"flip before the target's seals are confirmed": {managedAndView, "flip", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.Flip); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepSealTarget {
+				d.Upgrade.Step = us.StepSealSource
+				dropPending(d, everywhere)
+			}
+			return e
+		})},
+		"flip without seals and last renames": {managedOnly, "stale read", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.Flip); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepDrain {
+				d.Upgrade.Step = us.StepSealSource
+			}
+			return e
+		})},
+		"no last renames": {managedOnly, "stale read", after(func(d, next *us.Deployment, _ us.Event) {
+			if entered(d, next, us.StepSealSource) {
+				eachKind(next, func(version string, k *us.Kind) {
+					if version == next.CurrentVersion {
+						k.Pending, k.Sealed = nil, true
+					}
+				})
+			}
+		})},
+		"no target seals": {managedOnly, "flip", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.Flip); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepSealTarget {
+				d.Upgrade.Step = us.StepSealSource
+				dropPending(d, everywhere)
+				eachKind(d, func(version string, k *us.Kind) { k.Sealed = version == d.CurrentVersion })
+			}
+			return e
+		})},
+		"drained without all shards": {managedOnly, "flip", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.Drained); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepDrain {
+				d.Upgrade.ReadyShards = []int{0, 1}
+			}
+			return e
+		})},
+		"a report counts with any fences": {managedOnly, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if r, ok := e.(us.Report); ok {
+				r.Fences = us.FenceNames(*d)
+				return r
+			}
+			return e
+		})},
+		"a report counts for any attempt": {managedOnly, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if r, ok := e.(us.Report); ok && d.Upgrade != nil {
+				r.Attempt = d.Upgrade.Attempt
+				return r
+			}
+			return e
+		})},
+		"a report counts for any phase": {managedOnly, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if r, ok := e.(us.Report); ok && d.Upgrade != nil {
+				r.State = d.Upgrade.State
+				return r
+			}
+			return e
+		})},
+		"a report counts for any upgrade": {managedOnly, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if r, ok := e.(us.Report); ok && d.Upgrade != nil {
+				r.ID = d.Upgrade.ID
+				return r
+			}
+			return e
+		})},
+		"ready reports of INITIAL_SYNCING stay for SWITCHING": {managedOnly, "flip", after(func(d, next *us.Deployment, _ us.Event) {
+			if entered(d, next, us.StepDrain) {
+				next.Upgrade.ReadyShards = []int{0, 1}
+			}
+		})},
+		"a report can be withdrawn after the drain": {managedOnly, "valid", func(m *explore.Machine) {
+			m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
+				if w, ok := e.(us.Withdraw); ok && d.Upgrade != nil && d.Upgrade.ID == w.ID && d.Upgrade.Step == us.StepSealSource {
+					next := us.Clone(d)
+					next.Upgrade.ReadyShards = []int{1}
+					return next, nil
+				}
+				return us.Apply(d, e)
+			}
+		}},
+		"the fence is not waited for": {managedAndView, "fence", after(func(d, next *us.Deployment, _ us.Event) {
+			if entered(d, next, us.StepFence) {
+				next.Upgrade.Step = us.StepDrain
+				eachKind(next, func(version string, k *us.Kind) {
+					if version == next.CurrentVersion {
+						k.Fenced, k.Pending = k.Pending.To, nil
+					}
+				})
+			}
+		})},
+		"drain with one of two fences": {managedAndValidator, "fence", after(func(d, next *us.Deployment, e us.Event) {
+			if next.Upgrade != nil && next.Upgrade.Step == us.StepFence && pendingActs(*next) < pendingActs(*d) {
+				next.Upgrade.Step = us.StepDrain
+			}
+		})},
+		"abort drops announced source renames": {managedOnly, "late act", after(func(d, next *us.Deployment, _ us.Event) {
+			if entered(d, next, us.StepAbort) {
+				dropPending(next, func(version string) bool { return version == next.CurrentVersion })
+			}
+		})},
+		"abort does not wait for announced source renames": {managedOnly, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.Aborted); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
+				dropPending(d, func(version string) bool { return version == d.CurrentVersion })
+			}
+			return e
+		})},
+		"abort drops announced target renames": {managedOnly, "place", after(func(d, next *us.Deployment, _ us.Event) {
+			if entered(d, next, us.StepAbort) {
+				dropPending(next, func(version string) bool { return version != next.CurrentVersion })
+			}
+		})},
+		"abort leaves the source sealed": {managedOnly, "abort", after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.Aborted); ok {
+				eachKind(next, func(version string, k *us.Kind) {
+					old, _ := d.Namespace(version)
+					was, _ := old.Kind(k.Kind)
+					k.Sealed = was.Sealed
+				})
+			}
+		})},
+		"abort does not lift a validator": {managedAndValidator, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.Aborted); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
+				dropPending(d, func(version string) bool { return version == d.CurrentVersion })
+			}
+			return e
+		})},
+		"abort does not give a view's name back": {managedAndView, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.Aborted); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
+				dropPending(d, func(version string) bool { return version == d.CurrentVersion })
+			}
+			return e
+		})},
+		"abort keeps the attempt": {managedOnly, "attempt", after(func(d, next *us.Deployment, _ us.Event) {
+			if entered(d, next, us.StepAbort) {
+				next.Upgrade.Attempt = d.Upgrade.Attempt
+			}
+		})},
+		"a switch starts while a target rename is pending": {managedOnly, "late act", func(m *explore.Machine) {
+			m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
+				_, ok := e.(us.StartSwitch)
+				if !ok || d.Upgrade == nil || d.Upgrade.State != us.InitialSyncing {
+					return us.Apply(d, e)
+				}
+				seen := us.Clone(d)
+				dropPending(&seen, everywhere)
+				next, err := us.Apply(seen, e)
+				if err != nil {
+					return d, err
+				}
+				next.Namespaces = us.Clone(d).Namespaces
+				return next, nil
+			}
+		}},
+		"a switch starts without all shards": {managedOnly, "attempt", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.StartSwitch); ok && d.Upgrade != nil && d.Upgrade.State == us.InitialSyncing {
+				d.Upgrade.ReadyShards = []int{0, 1}
+			}
+			if _, ok := e.(us.Held); ok && d.Upgrade != nil && d.Upgrade.State == us.InitialSyncing {
+				d.Upgrade.State, d.Upgrade.Step = us.Switching, us.StepHold
+			}
+			return e
+		})},
+		"a confirmation counts under any name": {managedOnly, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if c, ok := e.(us.Confirmed); ok {
+				ns, _ := d.Namespace(c.Version)
+				if k, _ := ns.Kind(c.Kind); k.Pending != nil {
+					c.To = k.Pending.To
+				}
+				return c
+			}
+			return e
+		})},
+		"a lift counts for any fence": {managedAndValidator, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if l, ok := e.(us.Lifted); ok {
+				ns, _ := d.Namespace(l.Version)
+				if k, _ := ns.Kind(l.Kind); k.Pending != nil {
+					l.From = k.Pending.From
+				}
+				return l
+			}
+			return e
+		})},
+		"names are used again": {managedOnly, "names", after(func(d, next *us.Deployment, e us.Event) {
+			if entered(d, next, us.StepFence) {
+				eachKind(next, func(version string, k *us.Kind) {
+					if version == next.CurrentVersion {
+						k.NextSeq, k.Pending.To = 2, k.Kind+".n1"
+					}
+				})
+			}
+		})},
+		"a rename is undone on abort": {managedOnly, "names", after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.Abort); ok && next.Upgrade != nil {
+				eachKind(next, func(version string, k *us.Kind) {
+					if version == next.CurrentVersion && k.Fenced != "" && k.Pending == nil {
+						k.Pending = &us.Pending{Reason: us.PendingFence, From: k.Physical, To: k.Kind + ".n1"}
+					}
+				})
+			}
+		})},
+		"the flip keeps the epoch": {managedOnly, "flip", after(func(d, next *us.Deployment, _ us.Event) {
+			next.Epoch = d.Epoch
+		})},
+		"the flip opens fixed kinds without waiting": {managedAndView, "flip", after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.Flip); ok {
+				eachKind(next, func(version string, k *us.Kind) {
+					if version == next.CurrentVersion && k.Fixed {
+						k.Physical, k.Hidden, k.Fenced, k.Pending = k.Kind, false, "", nil
+					}
+				})
+			}
+		})},
+		"a fixed target takes its own name before the flip": {managedAndView, "one writer", blind(after(func(d, next *us.Deployment, _ us.Event) {
+			if entered(d, next, us.StepSealTarget) {
+				eachKind(next, func(version string, k *us.Kind) {
+					if version != next.CurrentVersion && k.Fixed {
+						k.Pending = &us.Pending{Reason: us.PendingOpen, From: k.Physical, To: k.Kind}
+					}
+				})
+			}
+		}))},
+		"the old namespace is opened at the flip": {managedAndValidator, "one writer", blind(after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.Flip); ok {
+				eachKind(next, func(version string, k *us.Kind) {
+					if version != next.CurrentVersion && k.Fixed {
+						k.Pending = &us.Pending{Reason: us.PendingOpen, From: k.Fenced, To: k.Physical}
+					}
+				})
+			}
+		}))},
+		"begin replaces a running upgrade": {managedOnly, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.Begin); ok {
+				d.Upgrade = nil
+			}
+			return e
+		})},
+		"the argument is modified": {managedOnly, "pure", func(m *explore.Machine) {
+			m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
+				next, err := us.Apply(d, e)
+				if err == nil && d.Upgrade != nil {
+					d.Upgrade.Attempt++
+				}
+				return next, err
+			}
+		}},
+		"write places in SWITCHING": {managedOnly, "hold", func(m *explore.Machine) {
+			m.WritePlaces = func(d us.Deployment) (string, []us.Place) {
+				d = us.Clone(d)
+				d.Upgrade = nil
+				return us.WritePlaces(d)
+			}
+		}},
+		"the next name is not published to readers": {managedOnly, "read", func(m *explore.Machine) {
+			m.ReadPlaces = func(d us.Deployment, version string) map[string][]us.Place {
+				d = us.Clone(d)
+				dropPending(&d, everywhere)
+				return us.ReadPlaces(d, version)
+			}
+		}},
+		"the last name is published to readers": {managedOnly, "stale read", func(m *explore.Machine) {
+			m.ReadPlaces = func(d us.Deployment, version string) map[string][]us.Place {
+				if version == d.CurrentVersion {
+					return us.EnginePlaces(d, version)
+				}
+				return nil
+			}
+		}},
+		"the old version is published to readers": {managedOnly, "stale read", func(m *explore.Machine) {
+			m.ReadPlaces = func(d us.Deployment, version string) map[string][]us.Place { return us.EnginePlaces(d, version) }
+		}},
+		"controllers apply during the seal": {managedOnly, "stale apply", func(m *explore.Machine) {
+			m.ApplyAllowed = func(us.Deployment) bool { return true }
+		}},
+		"no driver completes an abort": {managedOnly, "open", func(m *explore.Machine) {
+			m.Actions = func(d us.Deployment) []us.Action {
+				if d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
+					return nil
+				}
+				return us.Actions(d)
+			}
+		}},
+		"no driver completes what an abort left": {managedOnly, "progress", func(m *explore.Machine) {
+			m.Actions = func(d us.Deployment) []us.Action {
+				if d.Upgrade == nil {
+					return nil
+				}
+				return us.Actions(d)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := explore.Real()
+			tc.mutate(&m)
+			g, err := explore.Run(m, tc.cfg)
+			if err == nil {
+				t.Fatalf("survived: %d states and no violation", len(g.Records))
+			}
+			if !strings.HasPrefix(err.Error(), tc.wants) {
+				t.Fatalf("found as something else than %q: %v", tc.wants, err)
+			}
+			rule, _, _ := strings.Cut(err.Error(), "\n")
+			t.Logf("%d states: %s", len(g.Records), rule)
+		})
+	}
+}

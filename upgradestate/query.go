@@ -1,0 +1,196 @@
+package upgradestate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The fence classes, as record.FenceClass has them. This package imports nothing of
+// ours, so it has its own names for what it must tell apart.
+const (
+	classUUID       = "uuid"
+	classView       = "view"
+	classWriteBlock = "writeBlock"
+	classValidator  = "validator"
+)
+
+// New is the record of a deployment that meets its first database.
+func New(name, version string, ringSize int) Deployment {
+	return Deployment{
+		Format: Format, Name: name, CurrentVersion: version, Epoch: 1, RingSize: ringSize,
+		Namespaces: []Namespace{},
+	}
+}
+
+// Clone returns a copy that shares nothing with d.
+func Clone(d Deployment) Deployment {
+	d.Namespaces = slices.Clone(d.Namespaces)
+	for i := range d.Namespaces {
+		ns := &d.Namespaces[i]
+		ns.Kinds = slices.Clone(ns.Kinds)
+		for j := range ns.Kinds {
+			if p := ns.Kinds[j].Pending; p != nil {
+				q := *p
+				ns.Kinds[j].Pending = &q
+			}
+		}
+	}
+	d.Available = slices.Clone(d.Available)
+	if d.Upgrade != nil {
+		u := *d.Upgrade
+		u.ReadyShards = slices.Clone(u.ReadyShards)
+		d.Upgrade = &u
+	}
+	if d.LastSwitch != nil {
+		s := d.LastSwitch.clone()
+		d.LastSwitch = &s
+	}
+	return d
+}
+
+func (s Switch) clone() Switch {
+	if s.Millis != nil {
+		m := make(map[string]int64, len(s.Millis))
+		for k, v := range s.Millis {
+			m[k] = v
+		}
+		s.Millis = m
+	}
+	return s
+}
+
+// Namespace returns the namespace of a version. Its kinds are those of d, to be read only.
+func (d Deployment) Namespace(version string) (Namespace, bool) {
+	for _, ns := range d.Namespaces {
+		if ns.Version == version {
+			return ns, true
+		}
+	}
+	return Namespace{}, false
+}
+
+// Kind returns a kind of the namespace.
+func (ns Namespace) Kind(name string) (Kind, bool) {
+	for _, k := range ns.Kinds {
+		if k.Kind == name {
+			return k, true
+		}
+	}
+	return Kind{}, false
+}
+
+func (ns Namespace) pending() bool {
+	return slices.ContainsFunc(ns.Kinds, func(k Kind) bool { return k.Pending != nil })
+}
+
+// PendingShards are the shards whose report the running upgrade still waits for. Without
+// an upgrade there are none.
+func PendingShards(d Deployment) []int {
+	shards := []int{}
+	if d.Upgrade == nil {
+		return shards
+	}
+	for s := range d.RingSize {
+		if !slices.Contains(d.Upgrade.ReadyShards, s) {
+			shards = append(shards, s)
+		}
+	}
+	return shards
+}
+
+// AllReady reports whether an upgrade runs and every shard has reported.
+func AllReady(d Deployment) bool {
+	return d.Upgrade != nil && len(PendingShards(d)) == 0
+}
+
+// ReadyToSwitch reports whether the record allows StartSwitch. Lag, verification and
+// parked groups are for the driver to judge.
+func ReadyToSwitch(d Deployment) bool {
+	return d.Upgrade != nil && d.Upgrade.State == InitialSyncing && AllReady(d) && !anyPending(d)
+}
+
+// FenceNames is the canonical form "kind=fence,kind=fence" of the fences in force on the
+// source. A report in StepDrain must carry it. Empty without an upgrade in SWITCHING.
+func FenceNames(d Deployment) string {
+	if !switching(d) {
+		return ""
+	}
+	ns, _ := d.Namespace(d.CurrentVersion)
+	var pairs []string
+	for _, k := range ns.Kinds {
+		pairs = append(pairs, k.Kind+"="+k.Fenced)
+	}
+	slices.Sort(pairs)
+	return strings.Join(pairs, ",")
+}
+
+func switching(d Deployment) bool {
+	return d.Upgrade != nil && d.Upgrade.State == Switching
+}
+
+func anyPending(d Deployment) bool {
+	return slices.ContainsFunc(d.Namespaces, Namespace.pending)
+}
+
+// moves reports whether an act leaves the kind under another name. A hidden kind is
+// always moved: nobody knows its name, so no class needs to keep it.
+func (k Kind) moves(r PendingReason) bool {
+	switch r {
+	case PendingLast:
+		return true
+	case PendingOpen:
+		return k.Hidden
+	case PendingFence, PendingSeal:
+		return k.Hidden || k.renames()
+	default:
+		return false
+	}
+}
+
+// renames reports whether the kind's class fences by renaming.
+func (k Kind) renames() bool {
+	switch k.Fence {
+	case classUUID, classView:
+		return true
+	case classWriteBlock, classValidator:
+		return false
+	default:
+		return false
+	}
+}
+
+// actClass is the class that an act is to be done with.
+func (k Kind) actClass(r PendingReason) string {
+	switch r {
+	case PendingLast, PendingOpen:
+		return classUUID
+	case PendingFence, PendingSeal:
+		if k.Hidden {
+			return classUUID
+		}
+		return k.Fence
+	default:
+		return k.Fence
+	}
+}
+
+// physicalName has the format of record.PhysicalName.
+func physicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
+
+// seqOf is the inverse of physicalName for a kind; false for other names, such as a
+// fixed kind's own.
+func seqOf(kind, name string) (uint64, bool) {
+	digits, ok := strings.CutPrefix(name, kind+".n")
+	if !ok || digits == "" || len(digits) > 18 {
+		return 0, false
+	}
+	var seq uint64
+	for _, c := range []byte(digits) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		seq = seq*10 + uint64(c-'0')
+	}
+	return seq, true
+}

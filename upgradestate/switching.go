@@ -1,0 +1,174 @@
+package upgradestate
+
+import "slices"
+
+// running returns the upgrade if it has the id.
+func (d *Deployment) running(id, what string) (*Upgrade, error) {
+	if d.Upgrade == nil || d.Upgrade.ID != id {
+		return nil, outdated("%s for upgrade %s", what, id)
+	}
+	return d.Upgrade, nil
+}
+
+// kinds returns the kinds of a version to be modified in place.
+func (d *Deployment) kinds(version string) []*Kind {
+	var ks []*Kind
+	for i := range d.Namespaces {
+		if d.Namespaces[i].Version != version {
+			continue
+		}
+		for j := range d.Namespaces[i].Kinds {
+			ks = append(ks, &d.Namespaces[i].Kinds[j])
+		}
+	}
+	return ks
+}
+
+func nonePending(ks []*Kind) bool {
+	return !slices.ContainsFunc(ks, func(k *Kind) bool { return k.Pending != nil })
+}
+
+// announce makes the next name or mark of a kind pending.
+func (k *Kind) announce(r PendingReason) {
+	k.Pending = &Pending{Reason: r, From: k.Physical, To: physicalName(k.Kind, k.NextSeq)}
+	k.NextSeq++
+}
+
+// announceOpen makes the end of the kind's fence pending, and its own name if it is
+// hidden. From names what ends, uniquely.
+func (k *Kind) announceOpen() {
+	if k.Hidden {
+		k.Pending = &Pending{Reason: PendingOpen, From: k.Physical, To: k.Kind}
+		return
+	}
+	k.Pending = &Pending{Reason: PendingOpen, From: k.Fenced, To: k.Physical}
+}
+
+// startSwitch enters SWITCHING/HOLD: every shard is pending again, under a new attempt.
+func (d *Deployment) startSwitch(e StartSwitch) error {
+	u, err := d.running(e.ID, "start of the switch")
+	if err != nil {
+		return err
+	}
+	switch u.Step {
+	case StepNone:
+	case StepHold, StepFence, StepDrain, StepSealTarget, StepSealSource:
+		return nil
+	case StepAbort:
+		return outdated("start of the switch in step %s", u.Step)
+	default:
+		return refused("switch: unknown step %q", u.Step)
+	}
+	if !AllReady(*d) {
+		return refused("switch: shards %v have not reported ready: wait for them", PendingShards(*d))
+	}
+	for _, ns := range d.Namespaces {
+		for _, k := range ns.Kinds {
+			if k.Pending != nil {
+				return refused("switch: an earlier act on %s of %s (%s to %s) is not confirmed yet: wait for a controller to complete it",
+					k.Kind, ns.Version, k.Pending.From, k.Pending.To)
+			}
+		}
+	}
+	u.State, u.Step = Switching, StepHold
+	u.Attempt++
+	u.ReadyShards = []int{}
+	return nil
+}
+
+// held enters StepFence.
+func (d *Deployment) held(e Held) error {
+	u, err := d.running(e.ID, "held")
+	if err != nil {
+		return err
+	}
+	switch u.Step {
+	case StepHold:
+	case StepFence, StepDrain, StepSealTarget, StepSealSource:
+		return nil
+	case StepNone, StepAbort:
+		return outdated("held in step %q", u.Step)
+	default:
+		return refused("held: unknown step %q", u.Step)
+	}
+	u.Step = StepFence
+	for _, k := range d.kinds(d.CurrentVersion) {
+		k.announce(PendingFence)
+	}
+	return nil
+}
+
+// drained enters StepSealTarget.
+func (d *Deployment) drained(e Drained) error {
+	u, err := d.running(e.ID, "drained")
+	if err != nil {
+		return err
+	}
+	switch u.Step {
+	case StepDrain:
+	case StepSealTarget, StepSealSource:
+		return nil
+	case StepNone, StepHold, StepFence, StepAbort:
+		return outdated("drained in step %q", u.Step)
+	default:
+		return refused("drained: unknown step %q", u.Step)
+	}
+	if !AllReady(*d) {
+		return refused("drained: shards %v have not reported: wait for them", PendingShards(*d))
+	}
+	u.Step = StepSealTarget
+	for _, k := range d.kinds(u.TargetVersion) {
+		k.announce(PendingSeal)
+	}
+	return nil
+}
+
+// sealSource enters StepSealSource. Only kinds whose clients carry the identity are
+// renamed once more; the others' readers follow the Deployment.
+func (d *Deployment) sealSource() {
+	d.Upgrade.Step = StepSealSource
+	for _, k := range d.kinds(d.CurrentVersion) {
+		if k.Fence == classUUID {
+			k.announce(PendingLast)
+		}
+	}
+}
+
+// flip makes the target current. The old namespace stays fenced and sealed.
+func (d *Deployment) flip(e Flip) error {
+	u := d.Upgrade
+	if u == nil && d.LastSwitch != nil && d.LastSwitch.ID == e.ID {
+		return nil
+	}
+	u, err := d.running(e.ID, "flip")
+	if err != nil {
+		return err
+	}
+	switch u.Step {
+	case StepSealSource:
+	case StepNone, StepHold, StepFence, StepDrain, StepSealTarget, StepAbort:
+		return outdated("flip in step %q", u.Step)
+	default:
+		return refused("flip: unknown step %q", u.Step)
+	}
+	if !AllReady(*d) || !nonePending(d.kinds(d.CurrentVersion)) || !nonePending(d.kinds(u.TargetVersion)) {
+		return refused("flip: not everything is confirmed yet: wait")
+	}
+	done := e.Switch.clone()
+	done.ID, done.From, done.To = u.ID, d.CurrentVersion, u.TargetVersion
+	d.CurrentVersion = u.TargetVersion
+	d.Epoch++
+	d.Upgrade = nil
+	d.LastSwitch = &done
+	d.Available = nil
+	for _, k := range d.kinds(d.CurrentVersion) {
+		k.Sealed = false
+		switch {
+		case k.Fence == classUUID:
+			k.Fenced = "" // its new name is the new token
+		case k.Hidden || k.Fenced != "":
+			k.announceOpen()
+		}
+	}
+	return nil
+}

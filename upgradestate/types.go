@@ -1,0 +1,151 @@
+package upgradestate
+
+// Format is the version of the persisted record. A binary refuses a newer one.
+const Format = 1
+
+// Phase is the published state of an upgrade. No upgrade is the steady state.
+type Phase string
+
+const (
+	// InitialSyncing: shards copy and follow; clients write to the old namespace.
+	InitialSyncing Phase = "INITIAL_SYNCING"
+	// Switching: no namespace can be written.
+	Switching Phase = "SWITCHING"
+)
+
+// Step is the place within SWITCHING. Each step is entered by one compare-and-swap
+// that announces everything the step is going to do.
+type Step string
+
+const (
+	StepNone Step = ""
+	// StepHold: servers hold writes and acknowledge. Nothing physical happened yet.
+	StepHold Step = "HOLD"
+	// StepFence: a fence is announced (Kind.Pending) for every source kind.
+	StepFence Step = "FENCE"
+	// StepDrain: all source fences are confirmed; shards drain to them and report.
+	StepDrain Step = "DRAIN"
+	// StepSealTarget: a rename is announced for every target kind.
+	StepSealTarget Step = "SEAL_TARGET"
+	// StepSealSource: target renames are confirmed; the last source renames, whose names
+	// are never published as tokens, are announced. Reads of the old namespace wait.
+	StepSealSource Step = "SEAL_SOURCE"
+	// StepAbort: an abort completes or lifts what was announced on the source.
+	StepAbort Step = "ABORT"
+)
+
+// Deployment is the one record that everything is decided on. Revision is that of the
+// coordination store and not part of the stored value.
+type Deployment struct {
+	Format         int         `json:"format"`
+	Name           string      `json:"name"`
+	CurrentVersion string      `json:"currentVersion"`
+	Epoch          uint64      `json:"epoch"` // direction epoch: 1 at creation, +1 at each flip
+	RingSize       int         `json:"ringSize"`
+	Namespaces     []Namespace `json:"namespaces"`
+	Available      []Available `json:"availableUpgrades,omitempty"`
+	Upgrade        *Upgrade    `json:"upgradeState,omitempty"`
+	LastSwitch     *Switch     `json:"lastSwitch,omitempty"`
+	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"` // of the latest Begin; not to be used again
+	Revision       int64       `json:"-"`
+}
+
+// Namespace is one version's database.
+type Namespace struct {
+	Version  string `json:"version"`
+	Location string `json:"location"` // backend and database, without secrets
+	Kinds    []Kind `json:"kinds"`
+}
+
+// Kind is a kind's physical place. Physical and ID are those last confirmed. NextSeq
+// numbers names and marks ("<kind>.n<seq>"), which are never used twice. Pending is an
+// announced act that is not yet confirmed; one of the target survives an abort, one that
+// opens the new namespace survives the flip, until somebody confirms it.
+type Kind struct {
+	Kind     string   `json:"kind"`
+	Fixed    bool     `json:"fixed,omitempty"`
+	Physical string   `json:"physical"`
+	ID       string   `json:"id,omitempty"`
+	NextSeq  uint64   `json:"nextSeq"`
+	Fence    string   `json:"fence"`             // class: uuid, view, writeBlock, validator
+	Restore  string   `json:"restore,omitempty"` // what lifting the fence needs
+	Fenced   string   `json:"fenced,omitempty"`  // name or mark of the confirmed fence in force, see StepDrain
+	Hidden   bool     `json:"hidden,omitempty"`  // a fixed-name kind that does not bear its own name now
+	Sealed   bool     `json:"sealed,omitempty"`  // the last rename is confirmed: Physical is no token for clients
+	Pending  *Pending `json:"pending,omitempty"`
+}
+
+// PendingReason says why an act was announced.
+type PendingReason string
+
+const (
+	PendingFence PendingReason = "fence" // of a source kind, StepFence
+	PendingSeal  PendingReason = "seal"  // of a target kind, StepSealTarget; to a name that no client knows
+	PendingLast  PendingReason = "last"  // of a source kind, StepSealSource; never a token
+	// PendingOpen: of a kind that clients write under its own name (every class but
+	// uuid), when its namespace is the current one after a flip or an abort. It ends the
+	// fence and gives a hidden kind its own name. No target ever bears an application's
+	// name before the flip, so nothing that an abort throws away can have been written
+	// there, and no writes are possible in both namespaces at once.
+	PendingOpen PendingReason = "open"
+)
+
+// Pending is an announced rename (or mark, for classes that do not rename). From is the
+// present name; for PendingOpen of a kind that kept its name it is the mark that ends.
+type Pending struct {
+	Reason PendingReason `json:"reason"`
+	From   string        `json:"from"`
+	To     string        `json:"to"`
+}
+
+// Available is an upgrade that a controller has found to be possible and is copying for.
+type Available struct {
+	TargetVersion string `json:"targetVersion"`
+	TransformHash string `json:"transformHash"`
+}
+
+// Upgrade is an upgrade that runs. ID is unique to the attempt. ReadyShards are the
+// shards whose report counts for this ID, Phase and Attempt; all others are pending.
+type Upgrade struct {
+	ID            string `json:"id"`
+	TargetVersion string `json:"targetVersion"`
+	TransformHash string `json:"transformHash"`
+	State         Phase  `json:"state"`
+	Step          Step   `json:"step,omitempty"`
+	// Attempt counts entries into SWITCHING and every return from it, so that a report
+	// for an earlier attempt cannot count. It starts at 1 in INITIAL_SYNCING.
+	Attempt     uint64 `json:"attempt"`
+	ReadyShards []int  `json:"readyShards"`
+	AbortReason string `json:"abortReason,omitempty"` // in StepAbort
+}
+
+// Switch is the record of the latest flip. Durations are milliseconds as the driver
+// measured them (0 for a step that another driver had begun); Revision order is in the
+// coordination store, wall times are for people.
+type Switch struct {
+	ID     string           `json:"id"`
+	From   string           `json:"from"`
+	To     string           `json:"to"`
+	Millis map[string]int64 `json:"millis,omitempty"` // by lower-case step: hold, fence, drain, seal, flip
+	At     string           `json:"at,omitempty"`     // RFC 3339
+}
+
+// ServerState is what a server process (or an application of fixed-name kinds) says of
+// itself, under its lease. An acknowledgement {AckID, AckAttempt} says: for that attempt
+// I hold writes and those in flight are finished.
+type ServerState struct {
+	ID         string   `json:"id"`
+	Protocol   int      `json:"protocol"` // see MinProtocol
+	Versions   []string `json:"versions,omitempty"`
+	Active     string   `json:"active,omitempty"` // version served now
+	Client     bool     `json:"client,omitempty"` // an application of fixed-name kinds
+	AckID      string   `json:"ackId,omitempty"`
+	AckAttempt uint64   `json:"ackAttempt,omitempty"`
+	Held       int      `json:"held,omitempty"`
+	// RestartMillis is how long the latest swap of stacks took, from seeing the flip to
+	// letting held writes go.
+	RestartMillis int64 `json:"restartMillis,omitempty"`
+}
+
+// MinProtocol is the least ServerState.Protocol that an upgrade can begin with.
+const MinProtocol = 1

@@ -1,0 +1,99 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// Report is what a whole comparison found.
+type Report struct {
+	Compared   int64    `json:"compared"`
+	Mismatched int64    `json:"mismatched"`
+	Examples   []string `json:"examples,omitempty"` // up to ten names of differing groups
+}
+
+// Settle bounds how often, and how far apart, a differing group is compared again before
+// it counts as mismatched.
+type Settle struct {
+	Tries int           // 20
+	Every time.Duration // 250 ms
+}
+
+// Run compares everything: all source kinds, then all target kinds for groups that the
+// source does not have. Groups that differ are compared again until they settle or
+// s.Tries is used up. progress, if not nil, is called with the running report.
+func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, progress func(Report)) (Report, error) {
+	if s.Tries == 0 {
+		s.Tries = 20
+	}
+	if s.Every == 0 {
+		s.Every = 250 * time.Millisecond
+	}
+	var rep Report
+	var differ []transform.GroupID
+	walk := func(kinds []record.KindSpec, page func(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error)) error {
+		for _, k := range kinds {
+			for rest, done := (record.Range{}), false; !done; {
+				p, err := page(ctx, src, dst, k.Name, rest, pageSize)
+				if err != nil {
+					return err
+				}
+				rest, done = p.Next, p.Done
+				rep.Compared += int64(p.Compared)
+				differ = append(differ, p.Differ...)
+				if progress != nil {
+					progress(rep)
+				}
+				if len(differ) > maxDiffering {
+					return fmt.Errorf("more than %d groups differ: the target is not level with the source", maxDiffering)
+				}
+			}
+		}
+		return nil
+	}
+	if err := walk(c.dir.SourceKinds(), c.SourcePage); err != nil {
+		return rep, fmt.Errorf("verify: %w", err)
+	}
+	if err := walk(c.dir.TargetKinds(), c.TargetPage); err != nil {
+		return rep, fmt.Errorf("verify: %w", err)
+	}
+	return c.settle(ctx, src, dst, s, rep, differ)
+}
+
+const (
+	pageSize     = 2000
+	maxDiffering = 100_000 // bounds memory
+)
+
+func (c *Comparer) settle(ctx context.Context, src, dst record.Tokens, s Settle, rep Report, differ []transform.GroupID) (Report, error) {
+	tick := time.NewTicker(s.Every)
+	defer tick.Stop()
+	for try := 0; len(differ) > 0 && try < s.Tries; try++ {
+		var left []transform.GroupID
+		for from := 0; from < len(differ); from += pageSize {
+			ds, err := c.Groups(ctx, src, dst, differ[from:min(from+pageSize, len(differ))], record.Version{})
+			if err != nil {
+				return rep, fmt.Errorf("verify again: %w", err)
+			}
+			left = append(left, ds...)
+		}
+		differ = left
+		if len(differ) == 0 || try == s.Tries-1 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return rep, ctx.Err()
+		case <-tick.C:
+		}
+	}
+	rep.Mismatched = int64(len(differ))
+	for _, id := range differ[:min(10, len(differ))] {
+		rep.Examples = append(rep.Examples, record.Key(id.Name).String())
+	}
+	return rep, nil
+}

@@ -1,0 +1,22 @@
+// Package vrunner runs the handler stack of the active version behind an open listener
+// and swaps it at the flip: active stack, write gate, reads that survive a switch.
+//
+// The gate. A write takes state and tokens together when it passes the gate, and keeps
+// these tokens to its end. While the record says SWITCHING the gate holds writes and,
+// once those in flight are finished, acknowledges. It opens again with the tokens of
+// whichever version is then current, and the held writes go through that version's
+// stack. Past a cap (HoldCap, MaxHeld) a write is refused with ErrHeld, which is safe to
+// try again.
+//
+// Refusal by the database. A server that missed the switch (paused, cut off from etcd)
+// sends with a stale token and gets record.ErrFenced, which is certain to have had no
+// effect: the request is run again from its beginning, on the stack that is then active.
+// A request that had an effect already is never run again.
+//
+// Reads use the present name and the announced next one, and wait for the flip while
+// the old namespace is sealed, so that they neither fail nor see old data.
+//
+// Safety does not rest on this package: the database refuses late writes whatever a
+// server does. It does not decide which version is active (the Deployment does) or know
+// what the handlers do.
+package vrunner

@@ -1,0 +1,251 @@
+package vrunner
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// Protocol is what this package speaks; upgrades need at least upgradestate.MinProtocol
+// of every server.
+const Protocol = 1
+
+// Deployments is what a server needs of the Deployment.
+type Deployments interface {
+	// Get reads the record linearizably.
+	Get(ctx context.Context) (upgradestate.Deployment, error)
+	// Watch delivers the newest record whenever it changed, beginning with the present
+	// one. The channel is closed when ctx ends.
+	Watch(ctx context.Context) <-chan upgradestate.Deployment
+	// Announce publishes this server's state under its lease.
+	Announce(ctx context.Context, s upgradestate.ServerState) error
+}
+
+// Stack serves one version. Handler gets requests of every API version; Write tells
+// which of them write.
+type Stack struct {
+	Handler http.Handler
+	Write   func(*http.Request) bool
+}
+
+// Config says how a Runner works. Zero values mean the defaults named.
+type Config struct {
+	ID      string        // of this server
+	HoldCap time.Duration // how long a write, or a read of a sealed namespace, may wait; 15 s
+	MaxHeld int           // how many writes may wait; 10,000
+	MaxBody int64         // largest request body, which is kept to run the request again; 8 MiB
+}
+
+// Runner is an http.Handler that runs the stack of the active version. All its methods may
+// be called concurrently.
+type Runner struct {
+	cfg         Config
+	deployments Deployments
+	clients     map[string]record.Client
+	stacks      map[string]Stack
+	log         *zap.Logger
+	gate        *gate
+
+	mu      sync.Mutex
+	record  upgradestate.Deployment
+	news    chan struct{} // closed and replaced when record changed
+	restart int64         // milliseconds of the latest swap
+}
+
+// New makes a runner. clients holds the database of each version; build makes the stack of
+// a version, once, from the views of all versions.
+func New(d Deployments, clients map[string]record.Client, build func(version string, views map[string]*View) Stack, cfg Config, log *zap.Logger) *Runner {
+	if cfg.HoldCap == 0 {
+		cfg.HoldCap = 15 * time.Second
+	}
+	if cfg.MaxHeld == 0 {
+		cfg.MaxHeld = 10_000
+	}
+	if cfg.MaxBody == 0 {
+		cfg.MaxBody = 8 << 20
+	}
+	r := &Runner{
+		cfg: cfg, deployments: d, clients: maps.Clone(clients), stacks: map[string]Stack{}, log: log,
+		gate: newGate(cfg.HoldCap, cfg.MaxHeld), news: make(chan struct{}),
+	}
+	views := map[string]*View{}
+	for v, c := range r.clients {
+		views[v] = &View{runner: r, version: v, client: c}
+	}
+	for v := range r.clients {
+		r.stacks[v] = build(v, views)
+	}
+	return r
+}
+
+// Run follows the record until ctx ends: holds, acknowledges, swaps.
+func (r *Runner) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return r.follow(ctx) })
+	g.Go(func() error { return r.acknowledge(ctx) })
+	return g.Wait()
+}
+
+func (r *Runner) follow(ctx context.Context) error {
+	var swapped time.Time // when a flip was seen whose writes do not pass yet
+	for d := range r.deployments.Watch(ctx) {
+		old := r.current()
+		if old.Name != "" && d.Epoch != old.Epoch {
+			swapped = time.Now()
+			// A new stack starts only on a linearizable read of the flip.
+			if fresh, err := r.deployments.Get(ctx); err == nil && fresh.Revision > d.Revision {
+				d = fresh
+			}
+		}
+		r.accept(d)
+		if !swapped.IsZero() && r.GateOpen() {
+			took := time.Since(swapped)
+			swapped = time.Time{}
+			r.mu.Lock()
+			r.restart = max(1, took.Milliseconds())
+			r.notify()
+			r.mu.Unlock()
+			r.log.Info("stack is swapped", zap.String("version", d.CurrentVersion), zap.Uint64("epoch", d.Epoch),
+				zap.Duration("took", took))
+		}
+	}
+	return ctx.Err()
+}
+
+// accept takes a record, unless it is older than the one at hand.
+func (r *Runner) accept(d upgradestate.Deployment) {
+	r.mu.Lock()
+	if d.Revision > r.record.Revision {
+		r.record = d
+		r.notify()
+	}
+	r.mu.Unlock()
+	if _, known := r.stacks[d.CurrentVersion]; known {
+		r.gate.update(d)
+	}
+}
+
+// acknowledge publishes the server's state whenever it changed, and, for a switch, that
+// writes are held and those in flight are finished.
+func (r *Runner) acknowledge(ctx context.Context) error {
+	var said upgradestate.ServerState
+	for {
+		r.mu.Lock()
+		d, news := r.record, r.news
+		r.mu.Unlock()
+		s := r.State()
+		if u := d.Upgrade; u != nil && u.State == upgradestate.Switching {
+			select {
+			case <-r.gate.drained():
+				s.AckID, s.AckAttempt = u.ID, u.Attempt
+			case <-news:
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		s.Held = 0 // changes all the time; the metrics have it
+		if d.Name != "" && !reflect.DeepEqual(s, said) {
+			if err := r.announce(ctx, s); err != nil {
+				return err
+			}
+			said = s
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		}
+	}
+}
+
+// notify wakes all who wait for news. r.mu is held.
+func (r *Runner) notify() {
+	close(r.news)
+	r.news = make(chan struct{})
+}
+
+func (r *Runner) announce(ctx context.Context, s upgradestate.ServerState) error {
+	policy := backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxElapsedTime(r.cfg.HoldCap)), ctx)
+	err := backoff.Retry(func() error { return r.deployments.Announce(ctx, s) }, policy)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		// The switch does not need the acknowledgement, and serving goes on without etcd.
+		r.log.Warn("state is not announced", zap.Error(err))
+	}
+	return nil
+}
+
+// State is what the server says of itself.
+func (r *Runner) State() upgradestate.ServerState {
+	_, held, _ := r.gate.state()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return upgradestate.ServerState{
+		ID: r.cfg.ID, Protocol: Protocol, Versions: slices.Sorted(maps.Keys(r.clients)),
+		Active: r.record.CurrentVersion, Held: held, RestartMillis: r.restart,
+	}
+}
+
+// GateOpen reports whether writes pass now.
+func (r *Runner) GateOpen() bool {
+	open, _, _ := r.gate.state()
+	return open
+}
+
+// Ready returns nil when requests can be served, and otherwise what is missing.
+func (r *Runner) Ready() error {
+	d := r.current()
+	if d.Name == "" {
+		return fmt.Errorf("waiting for the Deployment in etcd")
+	}
+	if _, known := r.stacks[d.CurrentVersion]; !known {
+		return fmt.Errorf("version %s is active; this server knows %v", d.CurrentVersion, slices.Sorted(maps.Keys(r.clients)))
+	}
+	if ns, ok := d.Namespace(d.CurrentVersion); !ok || len(ns.Kinds) == 0 {
+		return fmt.Errorf("waiting for a controller to make the namespace of %s", d.CurrentVersion)
+	}
+	return nil
+}
+
+func (r *Runner) current() upgradestate.Deployment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.record
+}
+
+// newer waits for a record newer than a revision: it asks etcd once, for a server may
+// have missed the news, and then waits for the watch.
+func (r *Runner) newer(ctx context.Context, revision int64) error {
+	if d, err := r.deployments.Get(ctx); err == nil {
+		r.accept(d)
+	}
+	for {
+		r.mu.Lock()
+		now, news := r.record.Revision, r.news
+		r.mu.Unlock()
+		if now > revision {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		}
+	}
+}

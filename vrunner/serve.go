@@ -1,0 +1,134 @@
+package vrunner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"connectrpc.com/connect"
+)
+
+// ServeHTTP runs a request on the stack of the active version. Writes pass the gate. A
+// request that a switch interrupted before it had any effect is run again, so that its
+// client sees nothing but latency.
+func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, r.cfg.MaxBody))
+	if err != nil {
+		code := connect.CodeInvalidArgument
+		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+			code = connect.CodeResourceExhausted
+			err = fmt.Errorf("request body is larger than %d bytes", tooLarge.Limit)
+		}
+		r.refuse(w, req, connect.NewError(code, err))
+		return
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), r.cfg.HoldCap)
+	defer cancel()
+	for {
+		out := newCapture()
+		interrupted, revision, err := r.attempt(req, body, out)
+		if err == nil && !interrupted {
+			out.replay(w)
+			return
+		}
+		if err == nil {
+			err = r.newer(ctx, revision)
+		}
+		switch {
+		case err == nil:
+			continue
+		case req.Context().Err() != nil:
+			return // the client is gone
+		case ctx.Err() != nil:
+			err = ErrHeld
+		}
+		w.Header().Set("Retry-After", "1")
+		r.refuse(w, req, connect.NewError(connect.CodeUnavailable, err))
+		return
+	}
+}
+
+// attempt runs the request once. interrupted says that a switch ended it without effect,
+// and that a record newer than revision is needed to run it again.
+func (r *Runner) attempt(req *http.Request, body []byte, out *capture) (interrupted bool, revision int64, err error) {
+	if err := r.Ready(); err != nil {
+		return false, 0, err
+	}
+	d := r.current()
+	run := &request{version: d.CurrentVersion}
+	revision = d.Revision
+	if r.stacks[run.version].Write(req) {
+		p, err := r.gate.enter(req.Context())
+		if err != nil {
+			return false, 0, err
+		}
+		defer p.leave()
+		run.pass, run.version, revision = p, p.version, p.revision
+	}
+	inner := req.Clone(context.WithValue(req.Context(), requestKey{}, run))
+	inner.Body = io.NopCloser(bytes.NewReader(body))
+	inner.ContentLength = int64(len(body))
+	r.stacks[run.version].Handler.ServeHTTP(out, inner)
+	return run.moved.Load() && !run.effect.Load(), revision, nil
+}
+
+var errorWriter = connect.NewErrorWriter()
+
+// refuse answers in the protocol of the request.
+func (r *Runner) refuse(w http.ResponseWriter, req *http.Request, err *connect.Error) {
+	if errorWriter.IsSupported(req) {
+		if writeErr := errorWriter.Write(w, req, err); writeErr == nil {
+			return
+		}
+	}
+	status := http.StatusServiceUnavailable
+	switch err.Code() {
+	case connect.CodeInvalidArgument:
+		status = http.StatusBadRequest
+	case connect.CodeResourceExhausted:
+		status = http.StatusRequestEntityTooLarge
+	default:
+	}
+	http.Error(w, err.Message(), status)
+}
+
+// capture keeps a response until it is known that it counts.
+type capture struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func newCapture() *capture { return &capture{header: http.Header{}} }
+
+func (c *capture) Header() http.Header { return c.header }
+
+func (c *capture) WriteHeader(status int) {
+	if c.status == 0 {
+		c.status = status
+	}
+}
+
+func (c *capture) Write(b []byte) (int, error) {
+	c.WriteHeader(http.StatusOK)
+	return c.body.Write(b)
+}
+
+// Flush is there because streaming protocols ask for it; a captured response is sent
+// whole.
+func (c *capture) Flush() {}
+
+func (c *capture) replay(w http.ResponseWriter) {
+	h := w.Header()
+	for k, vs := range c.header {
+		h[k] = vs
+	}
+	if c.status == 0 {
+		c.status = http.StatusOK
+	}
+	w.WriteHeader(c.status)
+	_, _ = w.Write(c.body.Bytes()) // a client that is gone cannot be told
+}

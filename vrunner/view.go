@@ -1,0 +1,126 @@
+package vrunner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// View is one version's namespace as handlers read and write it: kinds by name, tokens
+// taken care of. A view of a version that is not active reads what the sync has brought
+// there, and cannot be written.
+type View struct {
+	runner  *Runner
+	version string
+	client  record.Client
+}
+
+// errMoved ends a handler whose version is no longer the active one; its request is run
+// again on the new stack. Callers see it as record.ErrFenced.
+var errMoved = fmt.Errorf("version is no longer active: %w", record.ErrFenced)
+
+// request is what a running request knows of its permission and effects.
+type request struct {
+	version string // of the stack that runs it
+	pass    *pass  // nil for a request that only reads
+	moved   atomic.Bool
+	effect  atomic.Bool
+}
+
+type requestKey struct{}
+
+func requestOf(ctx context.Context) *request {
+	r, _ := ctx.Value(requestKey{}).(*request)
+	return r
+}
+
+// Get returns a live record, or record.ErrNotFound.
+func (v *View) Get(ctx context.Context, kind, key string) (record.Record, error) {
+	var rec record.Record
+	err := v.read(ctx, kind, func(t record.Token) (err error) {
+		rec, err = v.client.Get(ctx, t, record.StringKey(key))
+		return err
+	})
+	return rec, err
+}
+
+// List returns live records of a kind in name order: those whose name has the prefix, and
+// comes after after (exclusive).
+func (v *View) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
+	var recs []record.Record
+	err := v.read(ctx, kind, func(t record.Token) (err error) {
+		recs, err = v.client.List(ctx, record.ListRequest{Token: t, Prefix: prefix, After: after, Limit: limit})
+		return err
+	})
+	return recs, err
+}
+
+// read tries the places that the record publishes for reading. When the database refuses
+// all of them, the record has changed or will: wait for it.
+func (v *View) read(ctx context.Context, kind string, get func(record.Token) error) error {
+	bounded, cancel := context.WithTimeout(ctx, v.runner.cfg.HoldCap)
+	defer cancel()
+	for {
+		d := v.runner.current()
+		places, err := v.places(ctx, d, kind)
+		if err != nil {
+			return err
+		}
+		for _, p := range places {
+			err := get(tokenOf(p))
+			if !errors.Is(err, record.ErrFenced) {
+				return err
+			}
+		}
+		if err := v.runner.newer(bounded, d.Revision); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("read of %s/%s: %w", v.version, kind, ErrHeld)
+		}
+	}
+}
+
+func (v *View) places(ctx context.Context, d upgradestate.Deployment, kind string) ([]upgradestate.Place, error) {
+	req := requestOf(ctx)
+	if req != nil && req.version != d.CurrentVersion {
+		// The stack that runs this request is not the active one any more.
+		req.moved.Store(true)
+		return nil, errMoved
+	}
+	if v.version == d.CurrentVersion {
+		return upgradestate.ReadPlaces(d, v.version)[kind], nil
+	}
+	places := upgradestate.EnginePlaces(d, v.version)[kind]
+	if len(places) == 0 {
+		return nil, fmt.Errorf("%s/%s is not there yet: %w", v.version, kind, record.ErrNotFound)
+	}
+	return places, nil
+}
+
+// Write makes all mutations or none, with the tokens with which the request passed the
+// gate. After record.ErrFenced the request is run again by the Runner, if it had no
+// effect before.
+func (v *View) Write(ctx context.Context, ms []record.Mutation) error {
+	req := requestOf(ctx)
+	if req == nil || req.pass == nil {
+		return fmt.Errorf("write to %s outside of a request that the stack declares as writing", v.version)
+	}
+	if req.pass.version != v.version {
+		return fmt.Errorf("write to %s: version %s is active", v.version, req.pass.version)
+	}
+	err := v.client.Write(ctx, req.pass.tokens, ms)
+	switch {
+	case err == nil:
+		req.effect.Store(true)
+	case errors.Is(err, record.ErrFenced):
+		req.moved.Store(true)
+	case errors.Is(err, record.ErrUnknown):
+		req.effect.Store(true)
+	}
+	return err
+}

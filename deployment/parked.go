@@ -142,7 +142,7 @@ func (s *Store) updateParked(ctx context.Context, key string, conditions []coord
 		if err != nil && !errors.Is(err, coord.ErrNotFound) {
 			return err
 		}
-		if conflict == kv.Mod {
+		if conflict == kv.Mod && len(conditions) > 0 {
 			return ErrOwnership
 		}
 		var old *storedParked

@@ -22,15 +22,24 @@ const DefaultPrefix = "/dbcontroller/1"
 
 var (
 	// ErrNotFound: there is no such deployment. Create it.
-	ErrNotFound = fmt.Errorf("deployment does not exist: %w", coord.ErrNotFound)
+	ErrNotFound error = &sentinel{"deployment does not exist", coord.ErrNotFound}
 	// ErrOwnership: a condition that the caller gave does not hold (any more), such as
 	// the lock of a shard. Nothing was written. Look at what is owned and decide again.
-	ErrOwnership = fmt.Errorf("ownership is lost: %w", coord.ErrConflict)
+	ErrOwnership error = &sentinel{"ownership is lost", coord.ErrConflict}
 	// ErrFormat: the record was written by a newer binary. Use that one.
 	ErrFormat = errors.New("record has a newer format")
 	// ErrCorrupt: what is stored cannot be read, or must not be acted on. A person must look.
 	ErrCorrupt = errors.New("stored value is corrupt")
 )
+
+// sentinel is an error that errors.Is also finds as the coordination store's own.
+type sentinel struct {
+	text string
+	is   error
+}
+
+func (e *sentinel) Error() string { return e.text }
+func (e *sentinel) Unwrap() error { return e.is }
 
 // Config configures a Store. The zero value is fine.
 type Config struct {

@@ -150,7 +150,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 				if err := r.perform(gctx, a); err != nil {
 					return err
 				}
-				done <- upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To}
+				done <- upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}
 				return nil
 			})
 		case upgradestate.Lift:

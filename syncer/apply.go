@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -25,14 +24,10 @@ func (e *Engine) syncGroups(ctx context.Context, ids []transform.GroupID, notBef
 	for chunk := range slices.Chunk(ids, groupsAtOnce) {
 		g.Go(func() error {
 			return e.persist(ctx, "apply changes", func() error {
-				var err error
-				chunk, err = e.syncOnce(ctx, chunk, notBefore)
-				if errors.Is(err, record.ErrFenced) {
-					// What was read is dropped: the next try reads record and source anew.
-					if err := e.refresh(ctx); err != nil {
-						return err
-					}
-				}
+				err := e.unfenced(ctx, func() (err error) {
+					chunk, err = e.syncOnce(ctx, chunk, notBefore)
+					return err
+				})
 				if err == nil && len(chunk) > 0 {
 					err = fmt.Errorf("%d groups changed under the write", len(chunk))
 				}

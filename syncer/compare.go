@@ -86,22 +86,23 @@ func (e *Engine) rangesOf(shard int, p Plan, target bool) (ts []*rangeTask) {
 // comparePage compares one page of a range. What differs joins the late set, where it
 // is compared again until it settles.
 func (e *Engine) comparePage(ctx context.Context, n int, t *rangeTask) error {
-	src, err := e.sourceTokens(ctx)
-	if err != nil {
-		return err
-	}
-	dst, err := e.targetTokens(ctx)
-	if err != nil {
-		return err
-	}
 	compare := e.Comparer.SourcePage
 	if t.target {
 		compare = e.Comparer.TargetPage
 	}
-	page, err := compare(ctx, src, dst, t.kind, t.rest, e.cfg.Page)
-	if errors.Is(err, record.ErrFenced) {
-		err = errors.Join(err, e.refresh(ctx))
-	}
+	var page transform.Comparison
+	err := e.unfenced(ctx, func() error {
+		src, err := e.sourceTokens(ctx)
+		if err != nil {
+			return err
+		}
+		dst, err := e.targetTokens(ctx)
+		if err != nil {
+			return err
+		}
+		page, err = compare(ctx, src, dst, t.kind, t.rest, e.cfg.Page)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -239,17 +240,21 @@ func (e *Engine) endRounds(rounds map[int]round, differ map[transform.GroupID]bo
 }
 
 func (e *Engine) compareGroups(ctx context.Context, ids []transform.GroupID, notBefore record.Version) (map[transform.GroupID]bool, error) {
-	src, err := e.sourceTokens(ctx)
-	if err != nil {
-		return nil, err
-	}
-	dst, err := e.targetTokens(ctx)
-	if err != nil {
-		return nil, err
-	}
 	differ := map[transform.GroupID]bool{}
 	for chunk := range slices.Chunk(ids, groupsAtOnce) {
-		ds, err := e.Comparer.Groups(ctx, src, dst, chunk, notBefore)
+		var ds []transform.GroupID
+		err := e.unfenced(ctx, func() error {
+			src, err := e.sourceTokens(ctx)
+			if err != nil {
+				return err
+			}
+			dst, err := e.targetTokens(ctx)
+			if err != nil {
+				return err
+			}
+			ds, err = e.Comparer.Groups(ctx, src, dst, chunk, notBefore)
+			return err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("compare late changes: %w", err)
 		}

@@ -86,15 +86,16 @@ func (e *Engine) copyPage(ctx context.Context, n int, t *rangeTask) error {
 	if err := e.awaitApply(ctx); err != nil {
 		return err
 	}
-	src, err := e.sourceTokens(ctx)
-	if err != nil {
-		return err
-	}
 	whole := e.Direction.Whole(t.kind)
-	page, err := e.Source.Scan(ctx, record.ScanRequest{Token: src[t.kind], Range: t.rest, Limit: e.cfg.Page, KeysOnly: !whole})
-	if errors.Is(err, record.ErrFenced) {
-		err = errors.Join(err, e.refresh(ctx))
-	}
+	var page record.Page
+	err := e.unfenced(ctx, func() error {
+		src, err := e.sourceTokens(ctx)
+		if err != nil {
+			return err
+		}
+		page, err = e.Source.Scan(ctx, record.ScanRequest{Token: src[t.kind], Range: t.rest, Limit: e.cfg.Page, KeysOnly: !whole})
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("scan %s: %w", t.kind, err)
 	}

@@ -88,6 +88,8 @@ type Engine struct {
 	// wake gets a token when the step of the upgrade changed, so that housekeeping does
 	// not sleep through the beginning of a switch.
 	wake chan struct{}
+
+	savedAll time.Time // used by housekeep alone
 }
 
 // errOver ends an engine whose direction epoch has passed.

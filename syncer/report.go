@@ -57,6 +57,9 @@ func (e *Engine) switching() bool {
 	return d.Epoch == e.cfg.Epoch && d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
 }
 
+// idleCheckpoint is how often the checkpoints of idle shards are stored.
+const idleCheckpoint = 30 * time.Second
+
 func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.refreshParked(ctx); err != nil {
 		return err
@@ -67,8 +70,14 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.compareLate(ctx); err != nil {
 		return err
 	}
-	if err := e.saveCheckpoints(ctx, false); err != nil {
+	// Now and then also the checkpoints of idle shards: their positions would fall out of
+	// the source's history otherwise.
+	all := time.Since(e.savedAll) > idleCheckpoint
+	if err := e.saveCheckpoints(ctx, all); err != nil {
 		return e.lostOwnership(ctx, err)
+	}
+	if all {
+		e.savedAll = time.Now()
 	}
 	if err := e.reportReady(ctx); err != nil {
 		return err

@@ -68,7 +68,8 @@ func (e *Engine) earliest() (record.Position, bool) {
 	return from, len(e.shards) > 0
 }
 
-// consume applies one batch and advances the shards past it. again asks for a new
+// consume applies one batch and advances the shards past it. A batch that ends where a
+// shard is already is consumed again: several changes can share one position. again asks for a new
 // stream.
 func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
 	ids, hits, ungrouped := e.dirtyGroups(b)
@@ -89,7 +90,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 	defer e.mu.Unlock()
 	again = e.restart
 	for n, s := range e.shards {
-		if b.Pos.Compare(s.applied) <= 0 {
+		if b.Pos.Compare(s.applied) < 0 {
 			continue
 		}
 		s.applied = b.Pos
@@ -137,7 +138,7 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) (ids []transform.GroupID, hit
 			continue
 		}
 		s := e.shards[e.shardOf(id)]
-		if s == nil || s.leaving || b.Pos.Compare(s.applied) <= 0 {
+		if s == nil || s.leaving || b.Pos.Compare(s.applied) < 0 {
 			continue
 		}
 		if c.Delete && s.markers[c.Kind] != "" {

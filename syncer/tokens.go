@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"dbcontroller/record"
@@ -61,4 +62,22 @@ func (e *Engine) awaitApply(ctx context.Context) error {
 		return errOver
 	}
 	return nil
+}
+
+// fencedTries is how often work is begun again at once when the database says that a
+// kind has moved; each time with a record that is newer or with the name it moved to.
+const fencedTries = 5
+
+// unfenced runs f, and again with fresh tokens when it met a fence: what f had read is
+// dropped. A switch waits for what runs here, so it does not back off at first.
+func (e *Engine) unfenced(ctx context.Context, f func() error) error {
+	for try := 0; ; try++ {
+		err := f()
+		if !errors.Is(err, record.ErrFenced) || try == fencedTries {
+			return err
+		}
+		if err := e.refresh(ctx); err != nil {
+			return err
+		}
+	}
 }

@@ -15,9 +15,10 @@ type (
 
 	// Perform is an announced act: Class on the kind at Place (its name last confirmed; it
 	// may bear Pending.To already), towards Pending.To. When it is confirmed at the
-	// database, apply Confirmed{Version, Place.Kind, Pending.To}. Class "uuid" is a plain
-	// rename by identity, also for a fixed-name kind that is hidden. Several Performs of
-	// one record can be done in parallel.
+	// database, apply Confirmed{Version, Place.Kind, Pending.To, Pending.From}. Class
+	// "uuid" is a plain rename by identity, also for a fixed-name kind that is hidden; to
+	// its own name it replaces the view that an earlier fence may have left there.
+	// Several Performs of one record can be done in parallel.
 	Perform struct {
 		Version string
 		Place   Place
@@ -132,7 +133,7 @@ func acts(d Deployment, version string) []Action {
 			continue
 		}
 		p := *k.Pending
-		if p.Reason == PendingOpen && k.Fenced != "" {
+		if p.Reason == PendingOpen && k.liftable() {
 			as = append(as, Lift{
 				Version: version, Place: k.place(), Class: k.Fence, Restore: k.Restore,
 				From: p.From, To: p.To,

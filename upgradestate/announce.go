@@ -113,10 +113,9 @@ func (d *Deployment) begin(e Begin) error {
 			e.TargetVersion, strings.Join(d.versions(), ", "))
 	}
 	source, _ := d.Namespace(d.CurrentVersion)
-	for _, ns := range []Namespace{source, target} {
-		if len(ns.Kinds) == 0 {
-			return refused("begin-upgrade: the namespace of %s has no kinds yet: start a controller that is configured with it", ns.Version)
-		}
+	if len(source.Kinds) == 0 || len(target.Kinds) == 0 {
+		return refused("begin-upgrade: %s and %s do not both have kinds yet: start a controller that is configured with them",
+			d.CurrentVersion, e.TargetVersion)
 	}
 	switch {
 	case e.TransformHash == "":

@@ -8,7 +8,13 @@ func (d *Deployment) confirmed(e Confirmed) error {
 		return nil
 	}
 	if k.Pending.Reason == PendingOpen && k.Fenced != "" {
-		return refused("confirmed: %s of %s is to be lifted: apply Lifted with what ended", e.Kind, e.Version)
+		// The own name comes back again and again, so it does not say which opening this is.
+		if k.liftable() {
+			return refused("confirmed: %s of %s is to be lifted: apply Lifted with what ended", e.Kind, e.Version)
+		}
+		if e.From != k.Pending.From {
+			return refused("confirmed: %s of %s is opened from %s, not from %q", e.Kind, e.Version, k.Pending.From, e.From)
+		}
 	}
 	k.confirm()
 	d.advance(k)
@@ -18,7 +24,7 @@ func (d *Deployment) confirmed(e Confirmed) error {
 // lifted ends the fence of a kind.
 func (d *Deployment) lifted(e Lifted) error {
 	k := d.pendingKind(e.Version, e.Kind)
-	if k == nil || k.Pending.Reason != PendingOpen || k.Fenced == "" || k.Pending.From != e.From {
+	if k == nil || k.Pending.Reason != PendingOpen || !k.liftable() || k.Pending.From != e.From {
 		return nil
 	}
 	k.confirm()
@@ -49,9 +55,9 @@ func (k *Kind) confirm() {
 		k.Fenced = p.To
 		k.Hidden = k.Fixed && moved
 	case PendingSeal:
-		// A plain rename by identity fences no application: what was fenced stays so under
-		// the new name, what was not needs no lifting. The other classes do fence.
-		if k.Fenced != "" || !wasHidden && k.Fence != classUUID {
+		// The rename of a hidden kind changes nothing for applications: what was fenced
+		// stays so by the same fence, what was not needs no lifting. The other classes fence.
+		if !wasHidden && k.Fence != classUUID {
 			k.Fenced = p.To
 		}
 		k.Hidden = k.Fixed && (wasHidden || moved)

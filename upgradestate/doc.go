@@ -1,24 +1,61 @@
 // Package upgradestate is the pure state machine of an upgrade: a Deployment record
-// and an Event give the next record and the actions it asks for. No I/O, no clock, no
-// context, nothing of ours imported.
+// and an Event give the next record, and Actions says what the record asks for. No I/O,
+// no clock, no context, nothing of ours imported.
 //
-// Vocabulary. The source is the namespace of CurrentVersion, the target that of
-// Upgrade.TargetVersion. An act (rename or mark) is announced in Kind.Pending before
-// it is sent, and the record moves on only with the event that says it is confirmed.
+// # Vocabulary
 //
-// Lifecycle. No upgrade -> INITIAL_SYNCING -> SWITCHING (HOLD, FENCE, DRAIN,
-// SEAL_TARGET, SEAL_SOURCE) -> flip (no upgrade, other version, epoch+1); ABORT from
-// any step of SWITCHING -> no upgrade, same version.
+// The source is the namespace of CurrentVersion, the target that of
+// Upgrade.TargetVersion; after a flip they swap, and rollback is the same machine. An
+// act (rename or mark) is announced in Kind.Pending before it is sent, and the record
+// moves on only with the event that says it is confirmed.
 //
-// Guarantees, each explored over all reachable states in the tests:
-//   - at most one namespace has write tokens, in SWITCHING none;
-//   - a ready report counts for one upgrade id, phase and attempt only;
-//   - a flip needs every shard's report in DRAIN or later bound to the fences in force, all target seals
-//     and all last source renames confirmed, and publishes exactly those names;
-//   - an abort completes announced source renames first, and a target rename left over
-//     stays pending until it is confirmed, before which no SWITCHING starts;
-//   - no name is used twice.
+// # Lifecycle
 //
-// It does not own how an act is done (switchover), stored (deployment), or seen
-// (vrunner, syncer).
+// No upgrade -> INITIAL_SYNCING -> SWITCHING (HOLD, FENCE, DRAIN, SEAL_TARGET,
+// SEAL_SOURCE) -> flip (no upgrade, other version, epoch+1); ABORT from any step of
+// SWITCHING -> no upgrade, same version. docs/state-diagram.md is drawn from the machine.
+//
+// Two kinds of acts outlive their upgrade. An announced seal of a target is completed
+// after an abort, before controllers apply to it again and before another SWITCHING. And
+// a kind that clients write under its own name (every fence class but uuid) is opened
+// after the flip: a target is built under a hidden name, its seal moves it to another
+// hidden name, and it gets its own name, or loses its old fence, only when it is the
+// current version's. Until that is confirmed WritePlaces returns nothing. So no
+// application's write can reach a target that may still be given up.
+//
+// # Guarantees
+//
+// The tests explore every state that can be reached, together with a model of the
+// databases and of processes that sleep at any point, and find each of some forty
+// mutants that break one rule. What they check:
+//
+//   - at most one namespace can be written, at the database itself, whatever tokens
+//     anybody remembers: none from DRAIN to the flip; WritePlaces names none in SWITCHING;
+//   - a ready report counts for one upgrade id, phase and attempt only, in SWITCHING only
+//     with the fences in force;
+//   - a flip needs every shard's report in DRAIN bound to the fences in force, all target
+//     seals and all last source renames confirmed, and publishes exactly those names;
+//   - a client's token from before a flip opens nothing after it, neither to read nor to
+//     write, and no controller's token opens what clients write (uuid and view; a class
+//     that keeps the collection's name has no new token to offer);
+//   - reads of the current version find their kind until its last rename;
+//   - an abort completes announced source renames first, so that no sleeper can move the
+//     source after it; it never waits for the target;
+//   - no name or mark is announced twice, and an event that comes late, twice or from
+//     elsewhere changes nothing;
+//   - from every state drivers alone come to rest, with the same or the other version.
+//
+// # Late repetitions
+//
+// A rename by identity that is sent late finds nothing under its old name, and a Lift
+// ends only what its From names. Two commands cannot be refused by a database when a
+// driver that slept sends them again after an abort: a rename away from an
+// application's own name (class view) and a mark (validator, writeBlock). They make the
+// kind refuse writes although the record says it is open. Nothing is lost by it; the
+// backends narrow it by remembering what was lifted.
+//
+// # What this package does not own
+//
+// How an act is done (switchover), stored (deployment), or seen (vrunner, syncer); when
+// to switch (lag, verification, parked groups), and deadlines.
 package upgradestate

@@ -53,12 +53,15 @@ type (
 	// When the last one of the step is, the next step begins by itself:
 	// StepFence -> StepDrain; StepSealTarget -> StepSealSource (last renames announced;
 	// straight to "may flip" for kinds whose class does not rename).
-	// Confirming what is not pending (any more) under that name is a no-op. The end of a
-	// fence is not confirmed by this but by Lifted.
+	// Confirming what is not pending (any more) under that name is a no-op. From, the
+	// pending act's, is needed only where To is an own name, which is no new one: a late
+	// confirmation must not count for a later opening. The end of a fence by Lift is
+	// confirmed by Lifted.
 	Confirmed struct {
 		Version string
 		Kind    string
 		To      string
+		From    string
 	}
 
 	// Lifted says that the Lift of one kind is confirmed. From is that of the action, a

@@ -180,11 +180,11 @@ func TestMutants(t *testing.T) {
 				})
 			}
 		})},
-		"drain with one of two fences": {managedAndValidator, "fence", after(func(d, next *us.Deployment, e us.Event) {
+		"drain with one of two fences": {managedAndValidator, "fence", blind(after(func(d, next *us.Deployment, e us.Event) {
 			if next.Upgrade != nil && next.Upgrade.Step == us.StepFence && pendingActs(*next) < pendingActs(*d) {
 				next.Upgrade.Step = us.StepDrain
 			}
-		})},
+		}))},
 		"abort drops announced source renames": {managedOnly, "late act", after(func(d, next *us.Deployment, _ us.Event) {
 			if entered(d, next, us.StepAbort) {
 				dropPending(next, func(version string) bool { return version == next.CurrentVersion })
@@ -269,6 +269,16 @@ func TestMutants(t *testing.T) {
 					l.From = k.Pending.From
 				}
 				return l
+			}
+			return e
+		})},
+		"an opening is confirmed by its name alone": {managedAndView, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if c, ok := e.(us.Confirmed); ok {
+				ns, _ := d.Namespace(c.Version)
+				if k, _ := ns.Kind(c.Kind); k.Pending != nil {
+					c.From = k.Pending.From
+				}
+				return c
 			}
 			return e
 		})},

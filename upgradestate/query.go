@@ -160,6 +160,12 @@ func (k Kind) renames() bool {
 	}
 }
 
+// liftable reports whether the kind's fence is where it was set, so that a lift undoes
+// it. A hidden kind that was moved since is opened by a plain rename.
+func (k Kind) liftable() bool {
+	return k.Fenced != "" && (!k.Hidden || k.Physical == k.Fenced)
+}
+
 // actClass is the class that an act is to be done with.
 func (k Kind) actClass(r PendingReason) string {
 	switch r {

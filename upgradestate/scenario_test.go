@@ -73,7 +73,7 @@ func play(t *testing.T, d *us.Deployment, commands string) string {
 			out = append(out, drive(t, d)...)
 		case "until":
 			for range 20 {
-				if d.Upgrade == nil || string(d.Upgrade.Step) == words[1] {
+				if d.Upgrade == nil || string(d.Upgrade.Step) == strings.Join(words[1:], "") {
 					break
 				}
 				drive(t, d)
@@ -107,7 +107,7 @@ func eventOf(a us.Action) us.Event {
 	case us.Hold:
 		return us.Held{ID: a.ID}
 	case us.Perform:
-		return us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To}
+		return us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}
 	case us.Lift:
 		return us.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From}
 	case us.AwaitReports:

@@ -19,7 +19,7 @@ const (
 )
 
 // OnCommit has f decide over each Commit of this client from now on; nil ends that.
-// f must not call the store.
+// f is called outside all locks and may use other clients, to get in between.
 func (s *Store) OnCommit(f func([]coord.Condition, []coord.Op) Fault) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()

@@ -65,6 +65,9 @@ func newJob(b record.Batch) (*job, error) {
 			if err := j.addKind(w.Kind); err != nil {
 				return nil, err
 			}
+			if err := checkKey(w.Key); err != nil && p.refused == nil {
+				p.refused = fmt.Errorf("%s %s: %w", w.Kind, w.Key, err)
+			}
 			if w.Doc == nil {
 				p.bytes += len(w.Key) + maxGuardBytes
 				continue
@@ -83,6 +86,15 @@ func newJob(b record.Batch) (*job, error) {
 		j.groups[i] = p
 	}
 	return j, nil
+}
+
+// checkKey refuses an _id that cannot be stored and that queries would read as an
+// operator, failing a whole batch.
+func checkKey(k record.Key) error {
+	if bson.Type(k[0]) == bson.TypeEmbeddedDocument && len(k) > 6 && k[6] == '$' {
+		return errors.New("a field of _id begins with $")
+	}
+	return nil
 }
 
 func (j *job) addKind(kind string) error {

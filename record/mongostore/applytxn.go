@@ -121,12 +121,13 @@ func (n *Namespace) writeKind(ctx context.Context, j *job, kind string, groups [
 				write.guard = nil
 			}
 			stored := !t.fixed || live
-			if h.data && (how.clear || !stored) {
+			anew := how.clear || write.layout.dollar
+			if h.data && (anew || !stored) {
 				deletes.addDelete(g, h.id)
 			}
 			switch {
 			case !stored:
-			case h.data && !how.clear:
+			case h.data && !anew:
 				if !live {
 					write.id = h.id // an _id keeps the number type that it has
 				}

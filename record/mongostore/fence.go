@@ -311,7 +311,8 @@ func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson
 }
 
 // untilDone repeats an attempt until it succeeds, fails for good, or ctx ends.
-// Transactions that hold the collection ns are killed when an attempt waited for them.
+// Transactions that hold the collection ns, unless that is empty, are killed when an
+// attempt waited for them.
 func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(context.Context) error) error {
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(fenceRetryFirst),
@@ -330,7 +331,7 @@ func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(conte
 			return withPrivilege(err)
 		}
 		delay := wait.NextBackOff()
-		if heldUp(err) {
+		if heldUp(err) && ns != "" {
 			killed, killErr := n.killHolders(ctx, ns)
 			if killErr != nil {
 				n.log.Warn("cannot kill the transactions that hold up a fence",

@@ -29,8 +29,9 @@ var (
 type layout struct {
 	id               bson.RawValue
 	idStart, idEnd   int
-	dbcStart, dbcEnd int // of the guard element; 0 when there is none
-	emptyTS          bool
+	dbcStart, dbcEnd int  // of the guard element; 0 when there is none
+	emptyTS          bool // a field is a timestamp of zero, which the server fills in
+	dollar           bool // a field's name begins with $, which an update does not take
 }
 
 // layoutOf walks the top-level elements. It does not look into values.
@@ -51,6 +52,8 @@ func layoutOf(doc []byte) (layout, error) {
 			l.id = bson.RawValue{Type: bson.Type(elem[0]), Value: doc[at+1+len("_id")+1 : end]}
 		case string(key) == guardField:
 			l.dbcStart, l.dbcEnd = at, end
+		case len(key) > 0 && key[0] == '$':
+			l.dollar = true
 		}
 		if bson.Type(elem[0]) == bson.TypeTimestamp && binary.LittleEndian.Uint64(elem[len(elem)-8:]) == 0 {
 			l.emptyTS = true

@@ -41,7 +41,7 @@ type kind struct {
 // managed provisions a new managed kind.
 func (b *bench) managed(t *testing.T, shape ...record.Shape) *kind {
 	t.Helper()
-	return b.provision(t, false, shape)
+	return b.provision(t, record.KindSpec{}, true, shape)
 }
 
 // fixed provisions a new fixed-name kind under its own name.
@@ -50,20 +50,27 @@ func (b *bench) fixed(t *testing.T, shape ...record.Shape) *kind {
 	if b.App == nil {
 		t.Fatal("suite: a test of fixed-name kinds without an App")
 	}
-	return b.provision(t, true, shape)
+	return b.provision(t, record.KindSpec{Fixed: true}, false, shape)
 }
 
-func (b *bench) provision(t *testing.T, fixed bool, shape []record.Shape) *kind {
+// hidden provisions a new fixed-name kind under a hidden name, as a target is built.
+func (b *bench) hidden(t *testing.T, shape ...record.Shape) *kind {
+	t.Helper()
+	return b.provision(t, record.KindSpec{Fixed: true}, true, shape)
+}
+
+func (b *bench) provision(t *testing.T, spec record.KindSpec, epochName bool, shape []record.Shape) *kind {
 	t.Helper()
 	b.made++
-	k := &kind{b: b, spec: record.KindSpec{Name: fmt.Sprintf("kind%d", b.made), Fixed: fixed}}
+	spec.Name = fmt.Sprintf("kind%d", b.made)
 	if len(shape) > 0 {
-		k.spec.Shape = shape[0]
+		spec.Shape = shape[0]
 	}
-	name := k.spec.Name
-	if !fixed {
-		name = record.PhysicalName(k.spec.Name, 0)
+	name := spec.Name
+	if epochName {
+		name = record.PhysicalName(spec.Name, 0)
 	}
+	k := &kind{b: b, spec: spec}
 	tok, err := b.Namespace.Provision(t.Context(), k.spec, name)
 	if err != nil {
 		t.Fatalf("provision %s: %v", name, err)

@@ -16,48 +16,58 @@ import (
 // acknowledged to them.
 type hammer struct {
 	errgroup.Group
-	warm  int           // writes before the fence is sent
-	ready chan struct{} // closed then
+	fenced func(error) bool // how a writer learns that it was stopped
+	warm   int              // acknowledged writes before the fence is sent
+	ready  chan struct{}    // closed then
 
-	mu    sync.Mutex
-	count int
-	state map[string]int // newest acknowledged state by name, negative when deleted
-	maybe map[string]int // state of unknown outcome
+	mu      sync.Mutex
+	count   int
+	state   map[string]int  // newest acknowledged state by name, negative when deleted
+	written map[string]bool // names that were put at least once
+	maybe   map[string]int  // newest state of unknown outcome
 }
 
 func newHammer(writers, each int) *hammer {
-	return &hammer{warm: writers * each, ready: make(chan struct{}), state: map[string]int{}, maybe: map[string]int{}}
+	return &hammer{
+		fenced: func(err error) bool { return errors.Is(err, record.ErrFenced) },
+		warm:   writers * each, ready: make(chan struct{}),
+		state: map[string]int{}, written: map[string]bool{}, maybe: map[string]int{},
+	}
 }
 
-// attempt makes one write. ok is false when the writer was fenced; then, a few more
-// attempts must be refused as well.
-func (h *hammer) attempt(write func() error) (ok bool, err error) {
-	switch err := write(); {
+// write makes one write of some states. more is false when the writer was fenced; then
+// a few more attempts must be refused as well.
+func (h *hammer) write(states map[string]int, do func() error) (more bool, err error) {
+	err = do()
+	switch {
 	case err == nil:
+		h.note(states, h.state)
 		return true, nil
-	case errors.Is(err, record.ErrFenced):
-	default:
+	case errors.Is(err, record.ErrUnknown):
+		h.note(states, h.maybe)
+		return true, nil
+	case !h.fenced(err):
 		return false, err
 	}
 	for range 3 {
-		if err := write(); !errors.Is(err, record.ErrFenced) {
-			return false, fmt.Errorf("a write after one that was fenced: %w", errOrNil(err))
+		if err := do(); err == nil {
+			return false, fmt.Errorf("acknowledged after a write that was fenced: %v", states)
+		} else if !h.fenced(err) {
+			return false, err
 		}
 	}
 	return false, nil
 }
 
-func errOrNil(err error) error {
-	if err == nil {
-		return errors.New("acknowledged")
-	}
-	return err
-}
-
-func (h *hammer) acked(name string, n int) {
+func (h *hammer) note(states, in map[string]int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.state[name] = n
+	for name, n := range states {
+		in[name] = n
+		if n >= 0 {
+			h.written[name] = true
+		}
+	}
 	if h.count++; h.count == h.warm {
 		close(h.ready)
 	}
@@ -88,6 +98,28 @@ func (h *hammer) fence(t *testing.T, fence func() error) {
 	}
 }
 
+// wantHeld compares a kind with what was acknowledged. Names that were never
+// acknowledged must not be there.
+func (h *hammer) wantHeld(t *testing.T, have map[record.Key]record.Record) {
+	t.Helper()
+	fits := func(r record.Record, n int) bool {
+		return (r.Doc == nil && n < 0) || (r.Doc != nil && n >= 0 && number(t, r.Doc) == n)
+	}
+	for name, n := range h.state {
+		r := have[record.StringKey(name)]
+		if m, unknown := h.maybe[name]; !fits(r, n) && (!unknown || !fits(r, m)) {
+			t.Errorf("%s: acknowledged state %d, holds %s", name, n, r.Doc)
+		}
+	}
+	for key, r := range have {
+		_, acked := h.state[key.String()]
+		_, unknown := h.maybe[key.String()]
+		if !acked && !unknown && r.Doc != nil {
+			t.Errorf("%s is there, but its write was refused", key)
+		}
+	}
+}
+
 // wantBefore checks the changes: every name that was written is before the marker, and
 // nothing comes after it.
 func (h *hammer) wantBefore(t *testing.T, k *kind, s record.Stream, marker string) {
@@ -99,7 +131,7 @@ func (h *hammer) wantBefore(t *testing.T, k *kind, s record.Stream, marker strin
 		seen[c.Key.String()] = true
 	}
 	for name := range h.state {
-		if !seen[name] {
+		if h.written[name] && !seen[name] {
 			t.Errorf("%s was acknowledged, but is not before the marker", name)
 		}
 	}
@@ -112,6 +144,7 @@ func (h *hammer) wantBefore(t *testing.T, k *kind, s record.Stream, marker strin
 
 // fenceHammer is the promise of a fence whole: what was acknowledged is there and
 // before the marker; what came late was refused and had no effect, deletes included.
+// Half of the writers make transactions, over a kind that is not fenced as well.
 func fenceHammer(t *testing.T, b *bench) {
 	k, l := b.managed(t), b.managed(t)
 	s := b.follow(t, b.now(t), k)
@@ -119,83 +152,74 @@ func fenceHammer(t *testing.T, b *bench) {
 	toks := tokens(k, l)
 	ctx := bounded(t)
 	const writers = 6
-	h := newHammer(writers, 8)
+	h, second := newHammer(writers, 8), newHammer(1, 1)
 	for w := range writers {
 		h.Go(func() error {
 			for i := 0; ; i++ {
-				name, other := fmt.Sprintf("w%d-%d", w, i%5), fmt.Sprintf("w%d-t%d", w, i%3)
-				states := map[string]int{name: i}
+				name := fmt.Sprintf("w%d-%d", w, i%5)
+				states, beside := map[string]int{name: i}, map[string]int{}
 				if i%4 == 3 {
 					states[name] = -1
 				}
 				ms := []record.Mutation{k.mutation(name, states[name])}
 				if w%2 == 1 {
-					// Transactions, also over a kind that is not fenced.
-					states[other] = i
-					ms = append(ms, k.mutation(other, i), l.mutation(fmt.Sprintf("%s-%d", other, i), i))
+					other := fmt.Sprintf("w%d-t%d", w, i)
+					states[other], beside[other] = i, i
+					ms = append(ms, k.mutation(other, i), l.mutation(other, i))
 				}
-				ok, err := h.attempt(func() error {
+				more, err := h.write(states, func() error {
 					err := b.Client.Write(ctx, toks, ms)
-					if errors.Is(err, record.ErrUnknown) {
-						h.unknown(states)
-						return nil
+					switch {
+					case err == nil:
+						second.note(beside, second.state)
+					case errors.Is(err, record.ErrUnknown):
+						second.note(beside, second.maybe)
 					}
 					return err
 				})
-				if err != nil || !ok {
+				if err != nil || !more {
 					return err
-				}
-				for name, n := range states {
-					h.acked(name, n)
-				}
-				if w%2 == 1 {
-					h.transaction(fmt.Sprintf("%s-%d", other, i))
 				}
 			}
 		})
 	}
 	h.fence(t, func() error { return b.Namespace.Fence(ctx, f) })
 	k.moved(f)
-
-	have := k.all(t)
-	for name, n := range h.state {
-		if len(name) > 3 && name[:2] == "l:" {
-			continue
-		}
-		r := have[record.StringKey(name)]
-		if live := r.Doc != nil; live != (n >= 0) || (live && number(t, r.Doc) != n) {
-			if m, ok := h.maybe[name]; !ok || (live && number(t, r.Doc) != m) {
-				t.Errorf("%s: acknowledged state %d, holds %s", name, n, r.Doc)
-			}
-		}
-	}
-	others := l.all(t)
-	for name := range h.state {
-		if len(name) > 3 && name[:2] == "l:" {
-			if _, ok := others[record.StringKey(name[2:])]; !ok {
-				t.Errorf("%s of an acknowledged transaction is not there", name[2:])
-			}
-			delete(others, record.StringKey(name[2:]))
-			delete(h.state, name)
-		}
-	}
-	if len(h.maybe) == 0 && len(others) > 0 {
-		t.Errorf("%d records of transactions that were never acknowledged", len(others))
-	}
+	h.wantHeld(t, k.all(t))
+	second.wantHeld(t, l.all(t))
 	h.wantBefore(t, k, s, f.To)
 }
 
-// transaction notes a record of the second kind, under a name of its own.
-func (h *hammer) transaction(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.state["l:"+name] = 0
-}
-
-func (h *hammer) unknown(states map[string]int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for name, n := range states {
-		h.maybe[name] = n
+// fenceAppliers: sleeping forward appliers are stopped by the same act as clients are.
+func fenceAppliers(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	f := k.announce(t)
+	toks := tokens(k)
+	ctx := bounded(t)
+	h := newHammer(4, 10)
+	for w := range 4 {
+		h.Go(func() error {
+			for v := 1; ; v++ {
+				// A new name and the deletion of the one before, each a group.
+				now, gone := fmt.Sprintf("w%d-%05d", w, v), fmt.Sprintf("w%d-%05d", w, v-1)
+				batch := record.Batch{Tokens: toks, Epoch: 1, Groups: []record.GroupWrite{group(v, k.set(now, v)), group(v, k.set(gone, -1))}}
+				more, err := h.write(map[string]int{now: v, gone: -1}, func() error {
+					_, err := b.Namespace.Apply(ctx, batch)
+					if errors.Is(err, record.ErrFenced) {
+						// A batch that met the fence half way may have done its first group.
+						h.mu.Lock()
+						h.maybe[now], h.maybe[gone] = v, -1
+						h.mu.Unlock()
+					}
+					return err
+				})
+				if err != nil || !more {
+					return err
+				}
+			}
+		})
 	}
+	h.fence(t, func() error { return b.Namespace.Fence(ctx, f) })
+	k.moved(f)
+	h.wantHeld(t, k.all(t))
 }

@@ -114,7 +114,7 @@ func appendConverted(dst, val []byte, from, to valueType) ([]byte, bool) {
 		}
 		return appendTime(dst, ms, to)
 	case to == tString:
-		s, ok := text(val, from)
+		s, ok := textOf(val, from)
 		if !ok {
 			return nil, false
 		}
@@ -135,14 +135,14 @@ func appendConverted(dst, val []byte, from, to valueType) ([]byte, bool) {
 			return append(dst, byte(n)), n == 0 || n == 1
 		}
 	}
-	s, ok := text(val, from)
+	s, ok := textOf(val, from)
 	if !ok {
 		return nil, false
 	}
 	return appendParsed(dst, s, to)
 }
 
-// whole reads the types that hold integers.
+// whole reads the values that are integers.
 func whole(val []byte, t valueType) (int64, bool) {
 	switch t {
 	case tInt:
@@ -151,13 +151,16 @@ func whole(val []byte, t valueType) (int64, bool) {
 		return int64(binary.LittleEndian.Uint64(val)), true
 	case tBool:
 		return int64(val[0]), true
+	case tDouble:
+		f := math.Float64frombits(binary.LittleEndian.Uint64(val))
+		return int64(f), f == math.Trunc(f) && f >= -(1<<63) && f < 1<<63
 	default:
 		return 0, false
 	}
 }
 
-// text writes a value in the one form that appendParsed gives back.
-func text(val []byte, t valueType) (string, bool) {
+// textOf writes a value in the one form that appendParsed gives back.
+func textOf(val []byte, t valueType) (string, bool) {
 	switch t {
 	case tInt, tLong:
 		n, _ := whole(val, t)

@@ -178,16 +178,8 @@ func (l *Lens) mapQuery(q bson.D) (bson.D, error) {
 func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool) {
 	names := map[string]string{}
 	for _, o := range l.up.ops {
-		for _, p := range []path{o.takes(), o.makes()} {
-			if p != nil {
-				names[string(p[0])], names[string(p.last())] = p.String(), p.String()
-			}
-		}
-		switch o := o.(type) {
-		case *convert:
-			names[string(o.field[0])], names[string(o.field.last())] = o.field.String(), o.field.String()
-		case *table:
-			names[string(o.field[0])], names[string(o.field.last())] = o.field.String(), o.field.String()
+		for _, p := range pathsOf(o) {
+			names[string(p[0])], names[string(p.last())] = p.String(), p.String()
 		}
 	}
 	if len(names) == 0 {

@@ -110,45 +110,92 @@ func (p *lensParser) document(data []byte) ([]op, error) {
 }
 
 // checkSequence refuses an operation that meets a field which an earlier one has taken
-// away, or makes one that is there.
+// away or added, or that makes one which is there. The latest operation on a field
+// decides, so the ones before are asked in reverse.
 func checkSequence(before []op, o op) error {
-	reads := []path{o.takes()}
-	switch o := o.(type) {
-	case *convert:
-		reads = append(reads, o.field)
-	case *table:
-		reads = append(reads, o.field)
-	}
-	for i, earlier := range slices.Backward(before) {
-		if made := earlier.makes(); made != nil {
-			for _, r := range reads {
-				if r != nil && r.under(made) {
-					return sameAdded(earlier, o)
+	for i, earlier := range before {
+		for _, pair := range [][2]op{{earlier, o}, {o, earlier}} {
+			if field := convertedBy(pair[0]); field != nil {
+				for _, p := range pathsOf(pair[1]) {
+					if p.under(field) && !p.equal(field) {
+						return fmt.Errorf("%s cannot be in %s, which is converted, so holds a single value (operation %d: %s)", p, field, i+1, earlier)
+					}
 				}
-			}
-			if m := o.makes(); m != nil && m.overlaps(made) {
-				return fmt.Errorf("operation %d (%s) has made %s", i+1, earlier, made)
 			}
 		}
-		if taken := earlier.takes(); taken != nil {
-			for _, r := range reads {
-				if r != nil && r.under(taken) {
-					return fmt.Errorf("%s is no longer there after operation %d (%s)", r, i+1, earlier)
-				}
-			}
-			if m := o.makes(); m != nil && m.under(taken) {
-				return nil // free again
-			}
+	}
+	if err := checkReads(before, o); err != nil || o.makes() == nil {
+		return err
+	}
+	for i, earlier := range slices.Backward(before) {
+		if made := earlier.makes(); made != nil && o.makes().overlaps(made) {
+			return fmt.Errorf("operation %d (%s) has made %s", i+1, earlier, made)
+		}
+		if taken := earlier.takes(); taken != nil && o.makes().under(taken) {
+			return nil // the name is free again
 		}
 	}
 	return nil
 }
 
-// sameAdded refuses to touch again what the lens added or what the other side owns:
-// say it in the one operation.
-func sameAdded(earlier, o op) error {
-	if a, ok := earlier.(*add); ok {
-		return fmt.Errorf("%s was made by an earlier operation (%s); write it there as it shall be in the end", a.field, a)
+// pathsOf returns the paths that an operation names.
+func pathsOf(o op) []path {
+	var ps []path
+	for _, p := range []path{o.takes(), o.makes()} {
+		if p != nil {
+			ps = append(ps, p)
+		}
+	}
+	if field := convertedBy(o); field != nil {
+		ps = append(ps, field)
+	}
+	return ps
+}
+
+// convertedBy returns the field that an operation converts, nil for the others.
+func convertedBy(o op) path {
+	switch o := o.(type) {
+	case *convert:
+		return o.field
+	case *table:
+		return o.field
+	default:
+		return nil
+	}
+}
+
+func checkReads(before []op, o op) error {
+	read := o.takes()
+	if read == nil {
+		read = convertedBy(o)
+	}
+	if read == nil {
+		return nil
+	}
+	_, dropped := o.(*drop)
+	for i, earlier := range slices.Backward(before) {
+		for _, p := range pathsOf(earlier) {
+			// The complement of a whole object cannot tell what of it is elsewhere.
+			if dropped && p.under(read) && !p.equal(read) {
+				return fmt.Errorf("operation %d (%s) works within %s; remove only fields that no other operation touches", i+1, earlier, read)
+			}
+		}
+		// move makes and removes objects, and what is removed must find its object again.
+		if m, ok := earlier.(*move); ok && dropped && len(read) > 1 && (m.from.under(read.parent()) || m.to.under(read.parent())) {
+			return fmt.Errorf("write it before operation %d (%s), which works on the same object", i+1, earlier)
+		}
+		if made := earlier.makes(); made != nil && read.under(made) {
+			if _, added := earlier.(*add); added {
+				return fmt.Errorf("%s was made by operation %d (%s); write it there as it shall be in the end", made, i+1, earlier)
+			}
+			if dropped {
+				return fmt.Errorf("operation %d (%s) made %s; remove the field where it was before instead", i+1, earlier, made)
+			}
+			return nil
+		}
+		if taken := earlier.takes(); taken != nil && read.under(taken) {
+			return fmt.Errorf("%s is no longer there after operation %d (%s)", read, i+1, earlier)
+		}
 	}
 	return nil
 }

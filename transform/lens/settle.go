@@ -20,6 +20,9 @@ func (e *editor) complement(root, have *node, fields []path) error {
 			// What have holds on the way to p may be anything; then it has no p.
 			if i >= 0 {
 				n.remove(i)
+				if err := e.pruneAs(root, have, p.parent()); err != nil {
+					return err
+				}
 			}
 			continue
 		}
@@ -29,6 +32,25 @@ func (e *editor) complement(root, have *node, fields []path) error {
 		default:
 			n.append(elem{typ: held.typ, name: p.last(), val: held.val})
 		}
+	}
+	return nil
+}
+
+// pruneAs removes the object at p, and those around it, if it is empty and the target
+// does not have it: a default was all that it was made for.
+func (e *editor) pruneAs(root, have *node, p path) error {
+	for ; len(p) > 0; p = p.parent() {
+		if _, at, err := e.lookup(have, p); err == nil && at >= 0 {
+			return nil
+		}
+		n, i, err := e.lookup(root, p)
+		if err != nil || i < 0 {
+			return err
+		}
+		if s, err := e.sub(n, i); err != nil || s == nil || len(s.elems) > 0 {
+			return err
+		}
+		n.remove(i)
 	}
 	return nil
 }

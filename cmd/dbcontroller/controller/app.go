@@ -87,7 +87,7 @@ func (a *App) Run(ctx context.Context) error {
 		return err
 	}
 	a.pool = shards.New(a.store, shards.Config{
-		Prefix: a.deployment.Prefix(), ID: a.opts.ID, Ring: d.RingSize, Log: a.log,
+		Prefix: a.deployment.Root(), ID: a.opts.ID, Ring: d.RingSize, Log: a.log,
 	})
 	a.log.Info("controller runs", zap.String("deployment", a.cfg.Deployment), zap.String("version", d.CurrentVersion),
 		zap.String("api", api.Addr().String()), zap.String("operator", port.Addr()))
@@ -133,18 +133,11 @@ func (a *App) lead(ctx context.Context) error {
 	for v, ns := range a.namespaces {
 		fencers[v] = ns
 	}
-	return shards.Lead(ctx, a.store, a.deployment.Prefix()+"driver", a.opts.ID, a.log, func(ctx context.Context) error {
-		return switchover.New(driverDeployments{a.deployment}, fencers,
+	return shards.Lead(ctx, a.store, a.deployment.DriverKey(), a.opts.ID, a.log, func(ctx context.Context) error {
+		return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers,
 			switchover.Config{Deadline: a.cfg.Switch.Deadline}, a.log).Run(ctx)
 	})
 }
-
-// driverDeployments is the Deployment as the driver needs it.
-type driverDeployments struct{ *deployment.Store }
-
-func (d driverDeployments) Parked(ctx context.Context) (int, error) { return d.UnwaivedParked(ctx) }
-
-var _ switchover.Deployments = driverDeployments{}
 
 // TransformHash tells the API how this controller transforms from one version to another.
 func (a *App) TransformHash(from, to string) (string, error) {

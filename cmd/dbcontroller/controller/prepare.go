@@ -54,7 +54,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 		return d, fmt.Errorf("sharding.ringSize is %d, but %s has a ring of %d, which is fixed: correct the configuration", a.cfg.RingSize, d.Name, d.RingSize)
 	}
 	decision := upgradestate.Decide(versions, &d)
-	if decision.Role == upgradestate.Refuse {
+	if !decision.Role.Controls() {
 		return d, fmt.Errorf("%s: %s", d.Name, decision.Reason)
 	}
 	to, ok := a.target(d)

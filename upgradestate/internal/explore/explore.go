@@ -93,15 +93,18 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 		}
 		before := us.Clone(g.Records[at])
 		for _, s := range steps(m, g.Records[at], g.worlds[at]) {
-			next, w, err := s.take(m, g.Records[at], g.worlds[at])
-			if err == nil && !equal(before, g.Records[at]) {
-				err = fmt.Errorf("pure: Apply has modified its argument")
-			}
-			if err == nil {
+			next, w, changed, err := s.take(m, g.Records[at], g.worlds[at])
+			if err == nil && changed {
 				err = checkStep(m, s, before, next, g.worlds[at], w)
+			}
+			if !equal(before, g.Records[at]) {
+				err = fmt.Errorf("pure: Apply has modified its argument")
 			}
 			if err != nil {
 				return g, g.violation(at, s.label, err)
+			}
+			if !changed {
+				continue
 			}
 			w.observe(m, next)
 			k := key(next, w)

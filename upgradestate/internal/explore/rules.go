@@ -113,9 +113,6 @@ func checkPlace(m Machine, d us.Deployment, version string, k us.Kind, c *coll) 
 
 // checkStep checks what must hold of a step.
 func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error {
-	if s.stale && !equal(d, next) {
-		return fmt.Errorf("stale: an outdated or repeated event has changed the record")
-	}
 	if next.CurrentVersion != d.CurrentVersion || next.Epoch != d.Epoch {
 		if err := checkFlip(s, d, next, before, w); err != nil {
 			return err

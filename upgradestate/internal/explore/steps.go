@@ -21,37 +21,39 @@ type step struct {
 
 func equal(a, b us.Deployment) bool { return reflect.DeepEqual(a, b) }
 
-// take makes the step.
-func (s step) take(m Machine, d us.Deployment, w *world) (us.Deployment, *world, error) {
-	w = w.clone()
+// take makes the step. changed is false if nothing is different after it.
+func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, after *world, changed bool, err error) {
 	if s.event == nil {
-		w.colls[s.at].do(s.act)
-		return d, w, nil
+		after = w.clone()
+		after.colls[s.at].do(s.act)
+		return d, after, true, nil
 	}
-	next, err := m.Apply(d, s.event)
-	if err != nil {
-		if !equal(next, d) {
-			return next, w, fmt.Errorf("pure: a refused event has changed the record")
+	next, err = m.Apply(d, s.event)
+	if same := equal(next, d); err != nil || same {
+		if !same {
+			return next, w, true, fmt.Errorf("pure: a refused event has changed the record")
 		}
-		return d, w, nil
+		return d, w, false, nil
 	}
-	if begin, ok := s.event.(us.Begin); ok && next.Upgrade != nil && next.Upgrade.ID == begin.ID && !equal(next, d) {
-		w.ids++
+	if s.stale {
+		return next, w, true, fmt.Errorf("stale: an outdated or repeated event has changed the record")
+	}
+	after = w.clone()
+	if begin, ok := s.event.(us.Begin); ok && next.Upgrade != nil && next.Upgrade.ID == begin.ID {
+		after.ids++
+	}
+	for _, i := range s.truly {
+		after.drained[i] = true
+	}
+	if withdraw, ok := s.event.(us.Withdraw); ok {
+		for _, i := range withdraw.Shards {
+			after.drained[i] = false
+		}
 	}
 	if u := next.Upgrade; u == nil || u.Step != us.StepDrain && u.Step != us.StepSealTarget && u.Step != us.StepSealSource {
-		clear(w.drained)
+		clear(after.drained)
 	}
-	if !equal(next, d) {
-		for _, i := range s.truly {
-			w.drained[i] = true
-		}
-		if withdraw, ok := s.event.(us.Withdraw); ok {
-			for _, i := range withdraw.Shards {
-				w.drained[i] = false
-			}
-		}
-	}
-	return next, w, nil
+	return next, after, true, nil
 }
 
 // steps are all that can happen: what drivers do, what people ask for, commands that
@@ -81,7 +83,7 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 			add(true, false, us.Held{ID: a.ID})
 		case us.Perform:
 			if _, _, x, _ := actOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
-				add(true, false, us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To})
+				add(true, false, us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
 			}
 		case us.Lift:
 			if _, _, x, _ := actOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {

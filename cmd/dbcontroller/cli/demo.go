@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"dbcontroller/cmd/dbcontroller/demo"
+)
+
+func demoCommand() *cobra.Command {
+	opts := demo.Options{}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Move a real database to its next version on this machine, under traffic, and check the result",
+		Long: "Move a real database to its next version on this machine: MongoDB and etcd are found or started,\n" +
+			"two controllers and two servers run as processes of their own, clients write through both API\n" +
+			"versions and with the plain driver, and at the end every acknowledged write is looked up. Without\n" +
+			"--json a report for people goes to standard output; with it, that goes to standard error, and one\n" +
+			"JSON object to standard output. The exit status is 1 when anything was lost, failed or different.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.Stdout, opts.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			opts.Transformers = transformers
+			exe, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			opts.ControllerBinary = exe
+			if opts.ServerBinary == "" {
+				opts.ServerBinary = filepath.Join(filepath.Dir(exe), "server")
+			}
+			result, err := demo.Run(cmd.Context(), opts)
+			if err != nil {
+				return err
+			}
+			return result.Err()
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&opts.JSON, "json", false, "print one JSON object on one line")
+	f.IntVar(&opts.Records, "records", demo.DefaultRecords, "documents in the application's collection")
+	f.IntVar(&opts.Writers, "writers", demo.DefaultWriters, "concurrent writers on each path: the API, and the plain driver")
+	f.IntVar(&opts.Rate, "rate", demo.DefaultRate, "writes a second over all writers, and as many reads")
+	f.Uint64Var(&opts.Seed, "seed", 1, "seed of what the clients do")
+	f.BoolVar(&opts.Keep, "keep", false, "leave everything running afterwards and print how to look around")
+	f.StringVar(&opts.ServerBinary, "server-binary", "", "the sample server's binary (default: 'server' beside this one)")
+	cmd.AddCommand(demoHostCommand())
+	return cmd
+}
+
+// demoHostCommand is the process that keeps MongoDB and etcd running after a demo.
+func demoHostCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:    "host --dir DIR",
+		Short:  "Host MongoDB and etcd for a demo that leaves everything running",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   func(cmd *cobra.Command, _ []string) error { return demo.Host(cmd.Context(), dir) },
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "folder of the demo")
+	return cmd
+}

@@ -1,0 +1,259 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"google.golang.org/protobuf/proto"
+
+	"dbcontroller/deployment"
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+)
+
+// printJSON writes a message on one line, as curl gets it from the API.
+func printJSON(w io.Writer, m proto.Message) error {
+	b, err := deployment.ToJSON(m)
+	if err != nil {
+		return fmt.Errorf("encode JSON: %w", err)
+	}
+	return write(w, append(b, '\n'))
+}
+
+// write hands on what was rendered; standard output may be a closed pipe.
+func write(w io.Writer, b []byte) error {
+	if _, err := w.Write(b); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// renderDeployment shows everything that is known of a deployment.
+func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
+	var b bytes.Buffer
+	fmt.Fprintln(&b, d.GetName())
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, l := range summary(d) {
+		fmt.Fprintf(t, "  %s\t%s\n", l.label, l.text)
+	}
+	flush(t)
+	if len(d.GetNamespaces()) > 0 {
+		b.WriteByte('\n')
+		t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "  VERSION\tLOCATION\tKIND\tCOLLECTION\tFENCE")
+		for _, ns := range d.GetNamespaces() {
+			for _, k := range ns.GetKinds() {
+				name := k.GetPhysicalName()
+				if k.GetNextName() != "" {
+					name += " -> " + k.GetNextName()
+				}
+				fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", ns.GetVersion(), ns.GetLocation(), k.GetKind(), name, k.GetFenceClass())
+			}
+		}
+		flush(t)
+		guarantees(&b, d)
+	}
+	if len(d.GetServers()) > 0 {
+		b.WriteByte('\n')
+		t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "  SERVER\tROLE\tVERSIONS\tACTIVE\tHOLDS")
+		for _, s := range d.GetServers() {
+			role := "server"
+			if s.GetClient() {
+				role = "application"
+			}
+			holds := "no"
+			if s.GetAcked() {
+				holds = "yes"
+			}
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", s.GetId(), role, or(strings.Join(s.GetVersions(), " "), "-"), or(s.GetActiveVersion(), "-"), holds)
+		}
+		flush(t)
+	}
+	return write(w, b.Bytes())
+}
+
+// guarantees explains each fence class that occurs, once.
+func guarantees(b *bytes.Buffer, d *dbv1.Deployment) {
+	said := map[string]string{}
+	for _, ns := range d.GetNamespaces() {
+		for _, k := range ns.GetKinds() {
+			if k.GetFenceGuarantee() != "" {
+				said[k.GetFenceClass()] = k.GetFenceGuarantee()
+			}
+		}
+	}
+	for _, class := range sortedKeys(said) {
+		fmt.Fprintf(b, "  %s: %s\n", class, said[class])
+	}
+}
+
+type labelled struct{ label, text string }
+
+// summary is the part of a deployment that changes, one line for each thing.
+func summary(d *dbv1.Deployment) []labelled {
+	var out []labelled
+	add := func(label, format string, args ...any) {
+		out = append(out, labelled{label, fmt.Sprintf(format, args...)})
+	}
+	add("version", "%s, epoch %d", d.GetCurrentVersion(), d.GetEpoch())
+	u := d.GetUpgradeState()
+	switch {
+	case u != nil:
+		add("upgrade", "%s -> %s, %s", d.GetCurrentVersion(), u.GetTargetVersion(), phaseOf(u))
+		if u.GetAbortReason() != "" {
+			add("aborting", "%s", u.GetAbortReason())
+		}
+		add("shards", "%d of %d ready%s", len(u.GetReadyShards()), d.GetRingSize(), pendingOf(u))
+	case len(d.GetAvailableUpgrades()) > 0:
+		var to []string
+		for _, a := range d.GetAvailableUpgrades() {
+			to = append(to, a.GetTargetVersion())
+		}
+		add("upgrade", "none; available: %s", strings.Join(to, ", "))
+	default:
+		add("upgrade", "none")
+	}
+	if p := d.GetProgress(); p != nil {
+		add("copied", "%s", copiedOf(p))
+		add("lag", "%s", millis(p.GetMaxLagMillis()))
+		add("compared", "%s groups, %s different", count(p.GetVerified()), count(p.GetMismatched()))
+		if p.GetParked() > 0 {
+			add("parked", "%s; see 'dbcontroller parked'", count(p.GetParked()))
+		}
+		if p.GetLateDeletes() > 0 {
+			add("late deletes", "%s passed the validator fence; they are reported, not applied", count(p.GetLateDeletes()))
+		}
+		if len(p.GetWaitsFor()) > 0 {
+			add("waits for", "%s", strings.Join(p.GetWaitsFor(), "; "))
+		}
+		if p.GetLastError() != "" {
+			add("last error", "%s", p.GetLastError())
+		}
+	}
+	if s := d.GetLastSwitch(); s != nil {
+		add("last switch", "%s -> %s at %s%s", s.GetFromVersion(), s.GetToVersion(), s.GetAt(), stepsOf(s.GetMillis()))
+	}
+	if r := d.GetReverseSync(); r != nil {
+		state := "off"
+		if r.GetEnabled() {
+			state = "on"
+		}
+		if r.GetReason() != "" {
+			state += ": " + r.GetReason()
+		}
+		add("reverse sync", "%s", state)
+	}
+	if len(d.GetControllers()) > 0 {
+		add("controllers", "%s", strings.Join(d.GetControllers(), " "))
+	}
+	return out
+}
+
+func phaseOf(u *dbv1.UpgradeState) string {
+	s := u.GetState().String()
+	if u.GetStep() != "" {
+		s += "/" + u.GetStep()
+	}
+	return s
+}
+
+// pendingOf names the shards that are waited for, unless that is most of them.
+func pendingOf(u *dbv1.UpgradeState) string {
+	const most = 16
+	pending := u.GetPendingShards()
+	if len(pending) == 0 || len(pending) > most {
+		return ""
+	}
+	names := make([]string, len(pending))
+	for i, s := range pending {
+		names[i] = fmt.Sprint(s)
+	}
+	return "; pending " + strings.Join(names, " ")
+}
+
+func copiedOf(p *dbv1.Progress) string {
+	s := fmt.Sprintf("%s of %s", count(p.GetCopied()), count(p.GetTotal()))
+	if p.GetTotal() > 0 {
+		s += fmt.Sprintf(" (%d %%)", p.GetCopied()*100/p.GetTotal())
+	}
+	if p.GetRate() >= 1 {
+		s += fmt.Sprintf(", %s/s", count(int64(p.GetRate())))
+	}
+	if p.EtaSeconds != nil && p.GetCopied() < p.GetTotal() {
+		s += fmt.Sprintf(", %s left", span(p.GetEtaSeconds()))
+	}
+	return s
+}
+
+// stepsOf lists the durations of a switch in the order in which its steps run.
+func stepsOf(millis map[string]int32) string {
+	var parts []string
+	for _, step := range []string{"hold", "fence", "drain", "seal", "flip"} {
+		if n, ok := millis[step]; ok {
+			parts = append(parts, fmt.Sprintf("%s %d ms", step, n))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+func renderList(w io.Writer, ds []*dbv1.Deployment) error {
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tVERSION\tUPGRADE\tSTATE\tREADY")
+	for _, d := range ds {
+		to, state, ready := "-", "-", "-"
+		if u := d.GetUpgradeState(); u != nil {
+			to, state = u.GetTargetVersion(), phaseOf(u)
+			ready = fmt.Sprintf("%d/%d", len(u.GetReadyShards()), d.GetRingSize())
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", d.GetName(), d.GetCurrentVersion(), to, state, ready)
+	}
+	flush(t)
+	return write(w, b.Bytes())
+}
+
+func renderParked(w io.Writer, ps []*dbv1.ParkedRecord) error {
+	if len(ps) == 0 {
+		return write(w, []byte("nothing is parked\n"))
+	}
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "KIND\tKEY\tVERSION\tSHARD\tWAIVED\tERROR")
+	for _, p := range ps {
+		waived := "no"
+		if p.GetWaived() {
+			waived = "yes"
+		}
+		// The error may hold a stack; its first line says what is wrong.
+		first, _, _ := strings.Cut(p.GetError(), "\n")
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", or(p.GetKind(), "-"), or(p.GetKey(), "-"), or(p.GetVersion(), "-"), p.GetShard(), waived, first)
+	}
+	flush(t)
+	return write(w, b.Bytes())
+}
+
+// flush ends a table. It goes into memory, so that nothing can fail.
+func flush(t *tabwriter.Writer) { _ = t.Flush() }
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,183 @@
+package demo
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// state is what a key holds, as each version shows it: canonical prints of the content
+// that can be compared. The zero state is absence.
+type state struct{ v1, v2 string }
+
+func (s state) absent() bool { return s == state{} }
+
+// as returns the print of one version.
+func (s state) as(version string) string {
+	if version == newVersion {
+		return s.v2
+	}
+	return s.v1
+}
+
+// entry is what is known of one key.
+type entry struct {
+	acked state
+	// maybe are the states of writes that are under way, or whose outcome is unknown.
+	maybe []state
+	// late says that a write was sent after which the old namespace need not match.
+	late bool
+	// plain says that nobody has written the key since it was loaded: what it holds is
+	// for the comparison through the transform.
+	plain bool
+}
+
+// model is what clients were told, by key. One client writes a key; its methods may be
+// called concurrently.
+type model struct {
+	name string
+
+	mu      sync.Mutex
+	entries map[string]*entry
+}
+
+func newModel(name string) *model { return &model{name: name, entries: map[string]*entry{}} }
+
+// load notes a key that is there before any client runs.
+func (m *model) load(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entries[key] = &entry{plain: true}
+}
+
+// begin notes a write that is about to be sent.
+func (m *model) begin(key string, next state) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[key]
+	if e == nil {
+		e = &entry{}
+		m.entries[key] = e
+	}
+	e.maybe = append(e.maybe, next)
+}
+
+// on notes that a write is about to be sent to, or was answered by, a version.
+func (m *model) on(key, version string) {
+	if version != newVersion {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entries[key].late = true
+}
+
+// ack notes that a write was acknowledged: nothing else is possible any more.
+func (m *model) ack(key string, now state) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[key]
+	e.acked, e.maybe, e.plain = now, nil, false
+}
+
+// known returns the state of a key if it is certain: no write is under way.
+func (m *model) known(key string) (state, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[key]
+	if e == nil {
+		return state{}, true
+	}
+	return e.acked, len(e.maybe) == 0 && !e.plain
+}
+
+// lateKeys are the keys that were written after the flip, or may have been.
+func (m *model) lateKeys() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var keys []string
+	for k, e := range m.entries {
+		if e.late || len(e.maybe) > 0 {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// keys are all keys that ever were.
+func (m *model) keys() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys := make([]string, 0, len(m.entries))
+	for k := range m.entries {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// findings are the keys at which what is there is not what clients were told.
+type findings struct {
+	lost, duplicated, resurrected map[string]bool
+	note                          func(string)
+}
+
+func newFindings(note func(string)) *findings {
+	return &findings{lost: map[string]bool{}, duplicated: map[string]bool{}, resurrected: map[string]bool{}, note: note}
+}
+
+func (f *findings) add(set map[string]bool, what, model, key, detail string) {
+	name := model + " " + key
+	if !set[name] && len(set) < mostProblems {
+		f.note(fmt.Sprintf("%s: %s: %s", what, name, detail))
+	}
+	set[name] = true
+}
+
+// sighting is a key as it was seen in one place.
+type sighting struct {
+	print  string // in the form of the version that was looked at
+	copies int
+}
+
+// check compares what one place holds with what clients were told. seen has the keys that
+// are there; place is for people.
+func (m *model) check(seen map[string]sighting, version, place string, f *findings) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, s := range seen {
+		e, ok := m.entries[key]
+		switch {
+		case !ok:
+			f.add(f.duplicated, "duplicated", m.name, key, "nobody has written it, and it is in "+place)
+			continue
+		case s.copies > 1:
+			f.add(f.duplicated, "duplicated", m.name, key, fmt.Sprintf("%d times in %s", s.copies, place))
+		}
+		if e.plain || e.allows(s.print, version) {
+			continue
+		}
+		if e.acked.absent() && !e.mayExist() {
+			f.add(f.resurrected, "resurrected", m.name, key, "deleted, and it is in "+place)
+			continue
+		}
+		f.add(f.lost, "lost", m.name, key, fmt.Sprintf("%s does not hold the last acknowledged state: want %.200q, has %.200q", place, e.acked.as(version), s.print))
+	}
+	for key, e := range m.entries {
+		if _, there := seen[key]; !there && (e.plain && len(e.maybe) == 0 || !e.plain && !e.allows("", version)) {
+			f.add(f.lost, "lost", m.name, key, "it is not in "+place)
+		}
+	}
+}
+
+// allows reports whether a print (empty: absence) is the acknowledged state, or one of
+// those that unknown outcomes leave possible.
+func (e *entry) allows(print, version string) bool {
+	return e.acked.as(version) == print ||
+		slices.ContainsFunc(e.maybe, func(s state) bool { return s.as(version) == print })
+}
+
+// mayExist reports whether a write of unknown outcome would have created the key.
+func (e *entry) mayExist() bool {
+	return slices.ContainsFunc(e.maybe, func(s state) bool { return !s.absent() })
+}

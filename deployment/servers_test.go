@@ -1,0 +1,140 @@
+package deployment_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dbcontroller/coord"
+	"dbcontroller/deployment"
+	"dbcontroller/upgradestate"
+)
+
+func server(id string) upgradestate.ServerState {
+	return upgradestate.ServerState{ID: id, Protocol: upgradestate.MinProtocol, Versions: []string{"v1", "v2"}, Active: "v1"}
+}
+
+func TestServers(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	l, gone := lease(t, w.coord), lease(t, w.coord)
+	for _, reg := range []struct {
+		id string
+		l  coord.Lease
+	}{{"b", l}, {"a/x", gone}} {
+		if err := w.store.Register(t.Context(), reg.l, server(reg.id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	servers, err := w.store.Servers(t.Context())
+	if err != nil || len(servers) != 2 || servers[0].ID != "a/x" || servers[1].ID != "b" {
+		t.Fatalf("got %+v, %v", servers, err)
+	}
+	holding := server("b")
+	holding.AckID, holding.AckAttempt = "u1", 2
+	if err := w.store.Register(t.Context(), l, holding); err != nil {
+		t.Fatal(err)
+	}
+	for attempt, want := range map[uint64]int{1: 0, 2: 1, 3: 0} {
+		if acked, total, err := w.store.Acks(t.Context(), "u1", attempt); acked != want || total != 2 || err != nil {
+			t.Errorf("attempt %d: %d of %d, %v", attempt, acked, total, err)
+		}
+	}
+	w.coord.Expire(gone.ID())
+	if acked, total, err := w.store.Acks(t.Context(), "u1", 2); acked != 1 || total != 1 || err != nil {
+		t.Errorf("after one died: %d of %d, %v", acked, total, err)
+	}
+	if err := w.store.Register(t.Context(), gone, server("a/x")); !errors.Is(err, coord.ErrLeaseLost) {
+		t.Errorf("under a lost lease: %v", err)
+	}
+	if err := w.store.Register(t.Context(), l, server("")); err == nil {
+		t.Error("a server without a name was registered")
+	}
+}
+
+func TestHeldWaitsForEveryServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := setup(t)
+		l, dying := lease(t, w.coord), lease(t, w.coord)
+		for id, l := range map[string]coord.Lease{"a": l, "b": dying} {
+			if err := w.store.Register(t.Context(), l, server(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		held := make(chan error, 1)
+		go func() { held <- w.store.Held(t.Context(), "u1", 2) }()
+		ack := server("a")
+		ack.AckID, ack.AckAttempt = "u1", 2
+		if err := w.store.Register(t.Context(), l, ack); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-held:
+			t.Fatalf("held before b: %v", err)
+		default:
+		}
+		w.coord.Expire(dying.ID())
+		if err := <-held; err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := w.store.Held(ctx, "u1", 3); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the next attempt: %v", err)
+		}
+	})
+}
+
+// TestPresence: a server whose lease is lost comes back by itself with what it said last.
+func TestPresence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := setup(t)
+		client := w.coord.Client()
+		p := deployment.NewPresence(deployment.New(client, name, deployment.Config{}))
+		if err := p.Announce(t.Context(), server("a")); !errors.Is(err, deployment.ErrAbsent) {
+			t.Errorf("before Run: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		registered := func(when string, n int, held int) {
+			t.Helper()
+			synctest.Wait()
+			servers, err := w.store.Servers(t.Context())
+			if err != nil || len(servers) != n || n > 0 && servers[0].Held != held {
+				t.Errorf("%s: %+v, %v", when, servers, err)
+			}
+		}
+		registered("at first", 1, 0)
+		s := server("a")
+		s.Held = 3
+		if err := p.Announce(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		registered("after a change", 1, 3)
+
+		client.Cut()
+		<-time.After(time.Minute)
+		registered("cut off", 0, 0)
+		s.Held = 5
+		short, end := context.WithTimeout(t.Context(), time.Second)
+		if err := p.Announce(short, s); err == nil {
+			t.Error("announced without a connection")
+		}
+		end()
+		client.Heal()
+		<-time.After(10 * time.Second)
+		registered("back", 1, 5)
+
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		registered("after the end", 0, 0)
+	})
+}

@@ -1,0 +1,234 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.uber.org/zap"
+
+	"dbcontroller/coord"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller/upgradestate"
+	"dbcontroller/verify"
+)
+
+// Upgrades knows the transformers that this binary has.
+type Upgrades interface {
+	// TransformHash identifies the transformation between two versions. The error says,
+	// for an operator, what is unknown or not configured.
+	TransformHash(from, to string) (string, error)
+}
+
+// Verifier compares source and target of the deployment once.
+type Verifier interface {
+	Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error)
+}
+
+// ServiceConfig configures a Service.
+type ServiceConfig struct {
+	Upgrades Upgrades    // nil: no upgrade can begin here
+	Verifier Verifier    // nil: nothing can be verified here
+	Log      *zap.Logger // nil: none
+}
+
+// Service is the API of all deployments of a coordination store. Upgrades begin, and are
+// verified, only for the one that this process is configured with. Run must run for
+// clients to be registered, and ends the long calls when it ends.
+type Service struct {
+	coord coord.Store
+	own   *Store
+	cfg   ServiceConfig
+
+	stopping  chan struct{}
+	stop      sync.Once
+	verifying sync.Mutex
+	clients   clients
+}
+
+var _ dbcontrollerv1connect.DeploymentServiceHandler = (*Service)(nil)
+
+// NewService returns the API over a coordination store. own is the deployment that this
+// process is configured with, and that a request without a name means.
+func NewService(c coord.Store, own *Store, cfg ServiceConfig) *Service {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Service{coord: c, own: own, cfg: cfg, stopping: make(chan struct{}), clients: clients{byKey: map[string]*client{}}}
+}
+
+// NewHandler returns the path that a service is mounted at, and its handler.
+func NewHandler(v *Service, opts ...connect.HandlerOption) (string, http.Handler) {
+	opts = append([]connect.HandlerOption{
+		connect.WithInterceptors(errorCodes{}),
+		connect.WithCodec(jsonCodec{"json"}),
+		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
+		connect.WithReadMaxBytes(1 << 20),
+	}, opts...)
+	return dbcontrollerv1connect.NewDeploymentServiceHandler(v, opts...)
+}
+
+// store returns the deployment that a request names.
+func (v *Service) store(name string) (*Store, error) {
+	if name == "" || name == v.own.name {
+		return v.own, nil
+	}
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	return New(v.coord, name, v.own.cfg), nil
+}
+
+// GetDeployment implements the API.
+func (v *Service) GetDeployment(ctx context.Context, req *connect.Request[pb.GetDeploymentRequest]) (*connect.Response[pb.Deployment], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := v.await(ctx, s, req.Msg.WaitRevision, req.Msg.TimeoutMs)
+	if err != nil {
+		return nil, err
+	}
+	return answer(ctx, s, d)
+}
+
+// answer completes a record to a status.
+func answer(ctx context.Context, s *Store, d upgradestate.Deployment) (*connect.Response[pb.Deployment], error) {
+	state := State{Record: d}
+	var err error
+	if state.Progress, err = s.Progress(ctx); err != nil {
+		return nil, err
+	}
+	if state.Servers, err = s.Servers(ctx); err != nil {
+		return nil, err
+	}
+	if state.Controllers, err = s.Controllers(ctx); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(Status(state)), nil
+}
+
+const (
+	defaultWait = 30 * time.Second
+	longestWait = 5 * time.Minute
+)
+
+// await returns the record, newer than a revision if it becomes so in time.
+func (v *Service) await(ctx context.Context, s *Store, revision int64, timeoutMs int32) (upgradestate.Deployment, error) {
+	timeout, err := between("timeout_ms", timeoutMs, defaultWait, 0, longestWait)
+	if err != nil {
+		return upgradestate.Deployment{}, err
+	}
+	d, err := s.Get(ctx)
+	if err != nil || revision == 0 || d.Revision > revision {
+		return d, err
+	}
+	ctx, cancel := v.untilStopped(ctx)
+	defer cancel()
+	bounded, end := context.WithTimeout(ctx, timeout)
+	defer end()
+	for d = range s.Watch(bounded) {
+		if d.Revision > revision {
+			return d, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return upgradestate.Deployment{}, context.Cause(ctx)
+	}
+	return d, nil
+}
+
+// untilStopped ends ctx with errStopping when the controller stops.
+func (v *Service) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-v.stopping:
+			cancel(errStopping)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// ListDeployments implements the API.
+func (v *Service) ListDeployments(ctx context.Context, _ *connect.Request[pb.ListDeploymentsRequest]) (*connect.Response[pb.ListDeploymentsResponse], error) {
+	ds, err := List(ctx, v.coord, v.own.cfg)
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.ListDeploymentsResponse{}
+	for _, d := range ds {
+		res.Deployments = append(res.Deployments, recordStatus(d))
+	}
+	return connect.NewResponse(res), nil
+}
+
+const defaultRingSize = 16
+
+// CreateDeployment implements the API.
+func (v *Service) CreateDeployment(ctx context.Context, req *connect.Request[pb.CreateDeploymentRequest]) (*connect.Response[pb.CreateDeploymentResponse], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	ring := int(req.Msg.RingSize)
+	switch {
+	case req.Msg.Version == "":
+		return nil, &InvalidError{"version", "", "the version that is served now, such as v1"}
+	case ring < 0:
+		return nil, &InvalidError{"ring_size", itoa(int64(ring)), "a number from 1, or 0 for 16"}
+	case ring == 0:
+		ring = defaultRingSize
+	}
+	_, err = s.Get(ctx)
+	created := errors.Is(err, ErrNotFound)
+	d, err := s.Create(ctx, req.Msg.Version, ring)
+	if err != nil {
+		return nil, err
+	}
+	if req.Msg.RingSize != 0 && d.RingSize != ring {
+		return nil, refuse("create: " + s.name + " has a ring of " + itoa(int64(d.RingSize)) + " already, which cannot be changed to " + itoa(int64(ring)))
+	}
+	return connect.NewResponse(&pb.CreateDeploymentResponse{Deployment: recordStatus(d), Created: created}), nil
+}
+
+// ListParked implements the API.
+func (v *Service) ListParked(ctx context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.ParkedNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.ListParkedResponse{}
+	for _, p := range list {
+		res.Parked = append(res.Parked, parkedStatus(p))
+	}
+	return connect.NewResponse(res), nil
+}
+
+// WaiveParked implements the API.
+func (v *Service) WaiveParked(ctx context.Context, req *connect.Request[pb.WaiveParkedRequest]) (*connect.Response[pb.ParkedRecord], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case req.Msg.Kind == "":
+		return nil, &InvalidError{"kind", "", "the kind of a parked record, as ListParked shows it"}
+	case req.Msg.Key == "":
+		return nil, &InvalidError{"key", "", "the key of a parked record, as ListParked shows it"}
+	}
+	p, err := s.Waive(ctx, req.Msg.Kind, req.Msg.Key)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(parkedStatus(p)), nil
+}

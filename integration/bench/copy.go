@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+	"dbcontroller/syncer"
+)
+
+// copyFigures are documents a second. Ratio is the engine's speed to the raw limit's of
+// the same run, the median over the runs.
+type copyFigures struct {
+	Records   int     `json:"records"`
+	Engine    float64 `json:"engine_docs_per_second"`
+	Raw       float64 `json:"raw_docs_per_second"`
+	Workers   int     `json:"raw_workers"` // the best number
+	Ratio     float64 `json:"ratio"`
+	PeakRSSMB float64 `json:"peak_rss_mb"` // of this process, which is engine and raw reader
+}
+
+func (c *copyFigures) String() string {
+	return fmt.Sprintf("copy of %d records: engine %.0f docs/s, raw limit %.0f docs/s (%d workers), ratio %.2f; peak memory of the process %.0f MB",
+		c.Records, c.Engine, c.Raw, c.Workers, c.Ratio, c.PeakRSSMB)
+}
+
+func measureCopy(ctx context.Context, uri string, o settings) (*copyFigures, error) {
+	s, err := open(ctx, uri)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.fill(ctx, o.records, o.size); err != nil {
+		return nil, err
+	}
+	defer s.close(context.WithoutCancel(ctx)) //nolint:errcheck // a scratch database
+	var engine, raw, ratio []float64
+	out := &copyFigures{Records: o.records}
+	best := map[int]float64{}
+	for i := range o.runs {
+		e, err := s.copyOnce(ctx, o, i)
+		if err != nil {
+			return nil, err
+		}
+		var r float64
+		for _, w := range []int{1, 2, 4, 8} {
+			speed, err := s.rawOnce(ctx, o.records, w)
+			if err != nil {
+				return nil, err
+			}
+			if speed > r {
+				r = speed
+			}
+			best[w] += speed
+		}
+		fmt.Fprintf(os.Stderr, "run %d: engine %.0f docs/s, raw %.0f docs/s, ratio %.2f\n", i+1, e, r, e/r)
+		engine, raw, ratio = append(engine, e), append(raw, r), append(ratio, e/r)
+	}
+	out.Engine, out.Raw, out.Ratio = median(engine), median(raw), median(ratio)
+	for w, sum := range best {
+		if out.Workers == 0 || sum > best[out.Workers] {
+			out.Workers = w
+		}
+	}
+	out.PeakRSSMB = peakRSS()
+	return out, nil
+}
+
+// copyOnce is the time of the engine's copy, from its start to the last record, into a
+// fresh target.
+func (s *system) copyOnce(ctx context.Context, o settings, run int) (float64, error) {
+	fresh, err := s.again(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer fresh.dropTarget(context.WithoutCancel(ctx)) //nolint:errcheck // a scratch database
+	begun := time.Now()
+	e, stop := fresh.start(ctx, o.workers)
+	defer stop() //nolint:errcheck // measured already
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-tick.C:
+		}
+		if ps := e.Progress(); len(ps) == ring && !slices.ContainsFunc(ps, func(p syncer.Progress) bool { return p.State == "copying" }) {
+			took := time.Since(begun)
+			n, err := fresh.client.Database(fresh.names["v2"]).Collection("documents.n1").EstimatedDocumentCount(ctx)
+			if err != nil {
+				return 0, err
+			}
+			if int(n) != o.records {
+				return 0, fmt.Errorf("run %d copied %d of %d records", run, n, o.records)
+			}
+			return float64(o.records) / took.Seconds(), nil
+		}
+	}
+}
+
+// rawOnce copies with nothing but a reader that splices the batches it gets into insert
+// commands.
+func (s *system) rawOnce(ctx context.Context, records, workers int) (float64, error) {
+	db := s.client.Database(s.names["v1"])
+	target := s.client.Database(scratch("raw"))
+	if err := target.Drop(ctx); err != nil {
+		return 0, err
+	}
+	defer target.Drop(context.WithoutCancel(ctx)) //nolint:errcheck // a scratch database
+	ranges, err := s.old.Split(ctx, record.Token{Kind: "documents", Name: s.kind.Physical, ID: s.kind.ID}, workers)
+	if err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, r := range ranges {
+		g.Go(func() error { return rawRange(ctx, db, target, s.kind.Physical, r) })
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	took := time.Since(begun)
+	n, err := target.Collection(s.kind.Physical).EstimatedDocumentCount(context.WithoutCancel(ctx))
+	if err != nil {
+		return 0, err
+	}
+	if int(n) != records {
+		return 0, fmt.Errorf("the raw copy has %d of %d records", n, records)
+	}
+	return float64(records) / took.Seconds(), nil
+}
+
+func rawRange(ctx context.Context, from, to *mongo.Database, name string, r record.Range) error {
+	session, err := from.Client().StartSession()
+	if err != nil {
+		return err
+	}
+	defer session.EndSession(context.WithoutCancel(ctx))
+	ctx = mongo.NewSessionContext(ctx, session)
+	bound := func(c record.Cursor) bson.D {
+		return bson.D{{Key: "_id", Value: bson.RawValue{Type: bson.Type(c[0]), Value: c[1:]}}}
+	}
+	const batch = 2000
+	find := bson.D{{Key: "find", Value: name}, {Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "batchSize", Value: batch}}
+	if len(r.From) > 0 {
+		find = append(find, bson.E{Key: "min", Value: bound(r.From)})
+	}
+	if len(r.To) > 0 {
+		find = append(find, bson.E{Key: "max", Value: bound(r.To)})
+	}
+	reply, err := from.RunCommand(ctx, find).Raw()
+	for which := "firstBatch"; ; which = "nextBatch" {
+		if err != nil {
+			return err
+		}
+		docs := reply.Lookup("cursor", which).Array()
+		if len(docs) > 5 {
+			insert := bsoncore.NewDocumentBuilder().AppendString("insert", name).AppendBoolean("ordered", false).
+				AppendArray("documents", bsoncore.Array(docs)).
+				AppendDocument("writeConcern", bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build()).Build()
+			if err := to.RunCommand(context.WithoutCancel(ctx), bson.Raw(insert)).Err(); err != nil {
+				return err
+			}
+		}
+		id := reply.Lookup("cursor", "id").Int64()
+		if id == 0 {
+			return nil
+		}
+		reply, err = from.RunCommand(ctx, bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: name}, {Key: "batchSize", Value: batch}}).Raw()
+	}
+}
+
+func median(xs []float64) float64 {
+	if len(xs) == 0 {
+		return 0
+	}
+	xs = slices.Sorted(slices.Values(xs))
+	return xs[len(xs)/2]
+}
+
+// peakRSS is this process's peak memory in MB, 0 where the system does not tell.
+func peakRSS() float64 {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return kb / 1024
+		}
+	}
+	return 0
+}

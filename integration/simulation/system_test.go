@@ -1,0 +1,197 @@
+package simulation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/coord/memcoord"
+	"dbcontroller/deployment"
+	"dbcontroller/record"
+	"dbcontroller/record/memstore"
+	"dbcontroller/shards"
+	"dbcontroller/switchover"
+	"dbcontroller/syncer"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+	"dbcontroller/verify"
+	"dbcontroller/vrunner"
+)
+
+const (
+	name = "services/items/deployments/sim"
+	ring = 8
+)
+
+// system is a whole deployment in memory: two databases, a coordination store, and as
+// many controllers and servers as a test starts.
+type system struct {
+	t        *testing.T
+	log      *zap.Logger
+	coord    *memcoord.Store
+	db       map[string]*memstore.Store
+	registry *transform.Registry
+	admin    *deployment.Store
+}
+
+func newSystem(ctx context.Context, t *testing.T) *system {
+	t.Helper()
+	s := &system{
+		t: t, log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), coord: memcoord.New(),
+		db: map[string]*memstore.Store{
+			"v1": memstore.NewCluster(memstore.Options{Lag: 3}).Open("old"),
+			"v2": memstore.NewCluster(memstore.Options{Start: 1 << 20}).Open("new"),
+		},
+		registry: registry(),
+	}
+	s.admin = deployment.New(s.coord, name, deployment.Config{})
+	d, err := s.admin.Create(ctx, "v1", ring)
+	s.check(err)
+	none := func(string) record.FenceClass { return "" }
+	for _, v := range []string{"v1", "v2"} {
+		ns, err := syncer.Provision(ctx, s.db[v], d, v, "mem:"+v, s.registry.Kinds(v), none)
+		s.check(err)
+		d, err = s.admin.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns})
+		s.check(err)
+	}
+	_, err = s.admin.Apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: s.direction().Hash()}})
+	s.check(err)
+	return s
+}
+
+func (s *system) check(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *system) direction() transform.Direction { return must(s.registry.Direction("v1", "v2")) }
+
+// process is a controller or server that a test can stop.
+type process struct {
+	stop context.CancelFunc
+	done chan struct{}
+	conn *memcoord.Store // its connection to the coordination store
+}
+
+// kill ends the process as SIGKILL does: what it had not stored is gone, and its leases
+// run out by themselves.
+func (p *process) kill() {
+	p.conn.Cut()
+	p.stop()
+	<-p.done
+}
+
+// controller starts a controller. wrap, if not nil, stands between it and a version's
+// database.
+func (s *system) controller(ctx context.Context, id string, wrap func(version string, ns record.Namespace) record.Namespace) *process {
+	ctx, stop := context.WithCancel(ctx)
+	p := &process{stop: stop, done: make(chan struct{}), conn: s.coord.Client()}
+	db := map[string]record.Namespace{"v1": s.db["v1"], "v2": s.db["v2"]}
+	if wrap != nil {
+		for v, ns := range db {
+			db[v] = wrap(v, ns)
+		}
+	}
+	log := s.log.With(zap.String("controller", id))
+	go func() {
+		defer close(p.done)
+		defer stop()
+		store := deployment.New(p.conn, name, deployment.Config{Log: log})
+		pool := shards.New(p.conn, shards.Config{Prefix: store.Root(), ID: id, Ring: ring, Log: log})
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return pool.Run(ctx) })
+		g.Go(func() error {
+			return syncer.New(syncer.Parts{
+				Source: db["v1"], Target: db["v2"], Direction: s.direction(), Deployments: store, Journal: store,
+				Ownership: pool, Comparer: verify.New(db["v1"], db["v2"], s.direction()), Lease: pool.Lease, Log: log,
+			}, syncer.Config{Owner: id, Epoch: 1, Ring: ring, Workers: 2, Page: 7, Copy: true}).Run(ctx)
+		})
+		g.Go(func() error {
+			return shards.Lead(ctx, p.conn, store.DriverKey(), id, log, func(ctx context.Context) error {
+				return switchover.New(deployment.ForDriver{Store: store}, map[string]record.Fencer{"v1": db["v1"], "v2": db["v2"]},
+					switchover.Config{}, log).Run(ctx)
+			})
+		})
+		if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
+			s.t.Errorf("controller %s: %v", id, err)
+		}
+	}()
+	return p
+}
+
+// server starts a server and returns its handler.
+func (s *system) server(ctx context.Context, id string, wrap func(version string, c record.Client) record.Client) (*vrunner.Runner, *process) {
+	ctx, stop := context.WithCancel(ctx)
+	p := &process{stop: stop, done: make(chan struct{}), conn: s.coord.Client()}
+	clients := map[string]record.Client{"v1": s.db["v1"], "v2": s.db["v2"]}
+	if wrap != nil {
+		for v, c := range clients {
+			clients[v] = wrap(v, c)
+		}
+	}
+	store := deployment.New(p.conn, name, deployment.Config{})
+	presence := deployment.NewPresence(store)
+	runner := vrunner.New(struct {
+		*deployment.Store
+		*deployment.Presence
+	}{store, presence}, clients, stack, vrunner.Config{ID: id}, s.log)
+	go func() {
+		defer close(p.done)
+		defer stop()
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return runner.Run(ctx) })
+		g.Go(func() error { return presence.Run(ctx) })
+		if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
+			s.t.Errorf("server %s: %v", id, err)
+		}
+	}()
+	s.awaitReady(ctx, runner)
+	return runner, p
+}
+
+// awaitReady blocks until a server can serve.
+func (s *system) awaitReady(ctx context.Context, r *vrunner.Runner) {
+	s.t.Helper()
+	for r.Ready() != nil {
+		select {
+		case <-ctx.Done():
+			s.t.Fatal(ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// begin starts the upgrade to v2.
+func (s *system) begin(ctx context.Context) {
+	s.t.Helper()
+	_, err := s.admin.Apply(ctx, upgradestate.Begin{ID: "upgrade-1", TargetVersion: "v2"})
+	s.check(err)
+}
+
+// await blocks until the record satisfies ok.
+func (s *system) await(ctx context.Context, what string, ok func(upgradestate.Deployment) bool) upgradestate.Deployment {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	var last upgradestate.Deployment
+	for d := range s.admin.Watch(ctx) {
+		if last = d; ok(d) {
+			return d
+		}
+	}
+	progress, _ := s.admin.Progress(context.WithoutCancel(ctx))
+	s.t.Fatalf("%s did not come; record: %+v upgrade %+v\nprogress: %s", what, last, last.Upgrade, fmt.Sprintf("%+v", progress))
+	return last
+}
+
+func active(version string) func(upgradestate.Deployment) bool {
+	return func(d upgradestate.Deployment) bool { return d.CurrentVersion == version && d.Upgrade == nil }
+}

@@ -1,0 +1,41 @@
+package faultstore
+
+import (
+	"context"
+
+	"dbcontroller/record"
+)
+
+var _ record.Client = (*Client)(nil)
+
+// Client is a record.Client whose commands meet an Injector.
+type Client struct {
+	inner record.Client
+	inj   Injector
+}
+
+// WrapClient puts an injector before a client.
+func WrapClient(c record.Client, inj Injector) *Client { return &Client{inner: c, inj: inj} }
+
+// Get is record.Client's.
+func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
+	return do(ctx, c.inj, opOf(Get, tok), func() (record.Record, error) { return c.inner.Get(ctx, tok, key) })
+}
+
+// List is record.Client's.
+func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
+	return do(ctx, c.inj, opOf(List, req.Token), func() ([]record.Record, error) { return c.inner.List(ctx, req) })
+}
+
+// Write is record.Client's.
+func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
+	op := Op{Command: Write}
+	seen := map[string]bool{}
+	for _, m := range ms {
+		if !seen[m.Kind] {
+			seen[m.Kind] = true
+			op.Kinds, op.Tokens = append(op.Kinds, m.Kind), append(op.Tokens, toks[m.Kind])
+		}
+	}
+	return doErr(ctx, c.inj, op, func() error { return c.inner.Write(ctx, toks, ms) })
+}

@@ -1,0 +1,164 @@
+package faultstore
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Never is the injector of no faults.
+func Never() Injector { return InjectorFunc(func(Op) Fault { return Fault{} }) }
+
+// Always injects the same fault into everything.
+func Always(f Fault) Injector { return InjectorFunc(func(Op) Fault { return f }) }
+
+// On narrows an injector to some commands.
+func On(inner Injector, commands ...Command) Injector {
+	return When(inner, func(op Op) bool { return slices.Contains(commands, op.Command) })
+}
+
+// OnKind narrows an injector to commands that name one of the kinds.
+func OnKind(inner Injector, kinds ...string) Injector {
+	return When(inner, func(op Op) bool {
+		return slices.ContainsFunc(op.Kinds, func(k string) bool { return slices.Contains(kinds, k) })
+	})
+}
+
+// When narrows an injector to the ops that a predicate accepts.
+func When(inner Injector, accept func(Op) bool) Injector {
+	return InjectorFunc(func(op Op) Fault {
+		if !accept(op) {
+			return Fault{}
+		}
+		return inner.Inject(op)
+	})
+}
+
+// Any asks injectors in order; the first fault counts.
+func Any(inner ...Injector) Injector {
+	return InjectorFunc(func(op Op) Fault {
+		for _, inj := range inner {
+			if f := inj.Inject(op); !f.none() {
+				return f
+			}
+		}
+		return Fault{}
+	})
+}
+
+// Nth injects into the n-th op that it is asked about, counted from 1, and no other.
+func Nth(n int64, f Fault) Injector {
+	var asked atomic.Int64
+	return InjectorFunc(func(Op) Fault {
+		if asked.Add(1) == n {
+			return f
+		}
+		return Fault{}
+	})
+}
+
+// Probability injects with probability p, decided by a generator of the seed: the n-th
+// op that it is asked about has the same fate in each run.
+func Probability(seed uint64, p float64, f Fault) Injector {
+	var mu sync.Mutex
+	rnd := rand.New(rand.NewPCG(seed, seed))
+	return InjectorFunc(func(Op) Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if rnd.Float64() < p {
+			return f
+		}
+		return Fault{}
+	})
+}
+
+// Toggle is an injector that can be switched on and off. It begins switched off, so
+// that a test sets up in peace.
+type Toggle struct {
+	inner Injector
+	on    atomic.Bool
+}
+
+// NewToggle wraps an injector, switched off.
+func NewToggle(inner Injector) *Toggle { return &Toggle{inner: inner} }
+
+// On switches the faults on.
+func (t *Toggle) On() { t.on.Store(true) }
+
+// Off switches them off. Commands that are paused remain so.
+func (t *Toggle) Off() { t.on.Store(false) }
+
+// Inject asks the inner injector while switched on.
+func (t *Toggle) Inject(op Op) Fault {
+	if !t.on.Load() {
+		return Fault{}
+	}
+	return t.inner.Inject(op)
+}
+
+// Counter counts the ops that it saw and the faults that fired.
+type Counter struct {
+	inner       Injector
+	seen, fired atomic.Int64
+}
+
+// Count wraps an injector.
+func Count(inner Injector) *Counter { return &Counter{inner: inner} }
+
+// Inject asks the inner injector and counts.
+func (c *Counter) Inject(op Op) Fault {
+	c.seen.Add(1)
+	f := c.inner.Inject(op)
+	if !f.none() {
+		c.fired.Add(1)
+	}
+	return f
+}
+
+// Seen is the number of ops so far.
+func (c *Counter) Seen() int64 { return c.seen.Load() }
+
+// Fired is the number of faults so far.
+func (c *Counter) Fired() int64 { return c.fired.Load() }
+
+// AssertFired reports an error to the test when fewer than n faults fired.
+func (c *Counter) AssertFired(t interface {
+	Helper()
+	Errorf(format string, args ...any)
+}, n int64) {
+	t.Helper()
+	if fired := c.Fired(); fired < n {
+		t.Errorf("%d faults fired in %d commands, want at least %d", fired, c.Seen(), n)
+	}
+}
+
+// Gate pauses commands until it is opened, as a stopped process does. Each pause is
+// announced, so that a test knows when a command hangs.
+type Gate struct {
+	held chan Op
+	open chan struct{}
+	once sync.Once
+	max  int64
+	n    atomic.Int64
+}
+
+// NewGate holds the first n ops that it is asked about before they are sent.
+func NewGate(n int) *Gate {
+	return &Gate{held: make(chan Op, n), open: make(chan struct{}), max: int64(n)}
+}
+
+// Inject pauses the op.
+func (g *Gate) Inject(op Op) Fault {
+	if g.n.Add(1) > g.max {
+		return Fault{}
+	}
+	g.held <- op
+	return Fault{Pause: g.open}
+}
+
+// Held delivers each op that is being held.
+func (g *Gate) Held() <-chan Op { return g.held }
+
+// Open lets everything go on.
+func (g *Gate) Open() { g.once.Do(func() { close(g.open) }) }

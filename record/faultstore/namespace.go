@@ -1,0 +1,182 @@
+package faultstore
+
+import (
+	"context"
+
+	"dbcontroller/record"
+)
+
+var (
+	_ record.Namespace = (*Namespace)(nil)
+	_ record.Stream    = (*stream)(nil)
+)
+
+// Namespace is a record.Namespace whose commands meet an Injector.
+type Namespace struct {
+	inner record.Namespace
+	inj   Injector
+}
+
+// Wrap puts an injector before a namespace.
+func Wrap(ns record.Namespace, inj Injector) *Namespace { return &Namespace{inner: ns, inj: inj} }
+
+func opOf(c Command, toks ...record.Token) Op {
+	op := Op{Command: c, Tokens: toks}
+	for _, tok := range toks {
+		op.Kinds = append(op.Kinds, tok.Kind)
+	}
+	return op
+}
+
+func opOfAll(c Command, toks record.Tokens) Op {
+	op := Op{Command: c}
+	for kind, tok := range toks {
+		op.Kinds, op.Tokens = append(op.Kinds, kind), append(op.Tokens, tok)
+	}
+	return op
+}
+
+// Scan is record.Reader's.
+func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
+	return do(ctx, n.inj, opOf(Scan, req.Token), func() (record.Page, error) { return n.inner.Scan(ctx, req) })
+}
+
+// Read is record.Reader's.
+func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
+	return do(ctx, n.inj, opOfAll(Read, req.Tokens), func() (record.Snapshot, error) { return n.inner.Read(ctx, req) })
+}
+
+// Apply is record.Applier's.
+func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	return do(ctx, n.inj, opOfAll(Apply, b.Tokens), func() ([]record.Result, error) { return n.inner.Apply(ctx, b) })
+}
+
+// Load is record.Applier's.
+func (n *Namespace) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	return do(ctx, n.inj, opOfAll(Load, b.Tokens), func() ([]record.Result, error) { return n.inner.Load(ctx, b) })
+}
+
+// Position is record.Watcher's.
+func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
+	return do(ctx, n.inj, opOf(Position), func() (record.Position, error) { return n.inner.Position(ctx) })
+}
+
+// Watch is record.Watcher's. The stream's commands meet the injector as Next and Close.
+func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
+	op := Op{Command: Watch}
+	for _, k := range kinds {
+		op.Kinds = append(op.Kinds, k.Name)
+	}
+	var opened record.Stream
+	s, err := do(ctx, n.inj, op, func() (record.Stream, error) {
+		var err error
+		opened, err = n.inner.Watch(ctx, from, kinds)
+		return opened, err
+	})
+	if err != nil {
+		if opened != nil {
+			// The caller lost it and cannot close it.
+			_ = opened.Close(context.WithoutCancel(ctx))
+		}
+		return nil, err
+	}
+	return &stream{inner: s, inj: n.inj, kinds: op.Kinds}, nil
+}
+
+// Prepare is record.Fencer's.
+func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
+	type answer struct {
+		class   record.FenceClass
+		restore string
+	}
+	a, err := do(ctx, n.inj, opOf(Prepare, tok), func() (answer, error) {
+		class, restore, err := n.inner.Prepare(ctx, tok, want)
+		return answer{class, restore}, err
+	})
+	return a.class, a.restore, err
+}
+
+// Fence is record.Fencer's.
+func (n *Namespace) Fence(ctx context.Context, f record.Fence) error {
+	op := opOf(Fence, f.Token)
+	op.To = f.To
+	return doErr(ctx, n.inj, op, func() error { return n.inner.Fence(ctx, f) })
+}
+
+// Lift is record.Fencer's.
+func (n *Namespace) Lift(ctx context.Context, f record.Fence) error {
+	op := opOf(Lift, f.Token)
+	op.To = f.To
+	return doErr(ctx, n.inj, op, func() error { return n.inner.Lift(ctx, f) })
+}
+
+// Locate is record.Fencer's.
+func (n *Namespace) Locate(ctx context.Context, id string) (string, error) {
+	return do(ctx, n.inj, opOf(Locate), func() (string, error) { return n.inner.Locate(ctx, id) })
+}
+
+// Check is record.Provisioner's.
+func (n *Namespace) Check(ctx context.Context) error {
+	return doErr(ctx, n.inj, opOf(Check), func() error { return n.inner.Check(ctx) })
+}
+
+// Describe is record.Provisioner's.
+func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
+	op := Op{Command: Describe, Kinds: []string{kind.Name}}
+	return do(ctx, n.inj, op, func() (record.Info, error) { return n.inner.Describe(ctx, kind, name) })
+}
+
+// Provision is record.Provisioner's.
+func (n *Namespace) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
+	op := Op{Command: Provision, Kinds: []string{kind.Name}}
+	return do(ctx, n.inj, op, func() (record.Token, error) { return n.inner.Provision(ctx, kind, name) })
+}
+
+// Split is record.Provisioner's.
+func (n *Namespace) Split(ctx context.Context, tok record.Token, parts int) ([]record.Range, error) {
+	return do(ctx, n.inj, opOf(Split, tok), func() ([]record.Range, error) { return n.inner.Split(ctx, tok, parts) })
+}
+
+// Purge is record.Provisioner's.
+func (n *Namespace) Purge(ctx context.Context, tok record.Token) error {
+	return doErr(ctx, n.inj, opOf(Purge, tok), func() error { return n.inner.Purge(ctx, tok) })
+}
+
+// Drop is record.Provisioner's.
+func (n *Namespace) Drop(ctx context.Context, tok record.Token) error {
+	return doErr(ctx, n.inj, opOf(Drop, tok), func() error { return n.inner.Drop(ctx, tok) })
+}
+
+// stream is a stream whose commands meet the injector. A batch whose answer is lost is
+// delivered by the next Next: a cursor whose reply was lost would begin again at the
+// last position, and nothing may go missing.
+type stream struct {
+	inner record.Stream
+	inj   Injector
+	kinds []string
+	lost  []record.ChangeBatch
+}
+
+// Next is record.Stream's.
+func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
+	taken, done := record.ChangeBatch{}, false
+	b, err := do(ctx, s.inj, Op{Command: Next, Kinds: s.kinds}, func() (record.ChangeBatch, error) {
+		var err error
+		if len(s.lost) > 0 {
+			taken, s.lost = s.lost[0], s.lost[1:]
+		} else if taken, err = s.inner.Next(ctx); err != nil {
+			return record.ChangeBatch{}, err
+		}
+		done = true
+		return taken, nil
+	})
+	if err != nil && done {
+		s.lost = append(s.lost, taken)
+	}
+	return b, err
+}
+
+// Close is record.Stream's.
+func (s *stream) Close(ctx context.Context) error {
+	return doErr(ctx, s.inj, Op{Command: Close, Kinds: s.kinds}, func() error { return s.inner.Close(ctx) })
+}

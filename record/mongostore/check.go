@@ -1,0 +1,175 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+)
+
+// checkLimit bounds Check where the caller does not: a wizard waits for its answer.
+const checkLimit = 10 * time.Second
+
+// Check refuses a server that cannot be served. Privileges are tried by doing, in
+// scratch collections, since roles can be composed in more ways than could be listed.
+func (n *Namespace) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	if err := n.checkServer(ctx); err != nil {
+		return err
+	}
+	if err := n.checkChangeStream(ctx); err != nil {
+		return err
+	}
+	if err := n.checkPrivileges(ctx); err != nil {
+		return fmt.Errorf("check %s: %w", n.location, n.reachable(err))
+	}
+	n.checkKill(ctx)
+	return nil
+}
+
+func (n *Namespace) checkServer(ctx context.Context) error {
+	hello, err := n.hello(ctx)
+	if err != nil {
+		return fmt.Errorf("check %s: %w", n.location, n.reachable(err))
+	}
+	set, _ := hello.Lookup("setName").StringValueOK()
+	msg, _ := hello.Lookup("msg").StringValueOK()
+	if set == "" && msg != "isdbgrid" {
+		return &record.UnsupportedError{
+			What: "server at " + n.location,
+			Reason: "it is a standalone, which has no change streams and no transactions; " +
+				"start mongod with --replSet rs0, then run rs.initiate() once (one node is enough)",
+		}
+	}
+	return nil
+}
+
+// reachable turns the driver's account of a failed server selection, which spans the
+// whole topology, into one line.
+func (n *Namespace) reachable(err error) error {
+	var selection topology.ServerSelectionError
+	if !errors.As(err, &selection) && !errors.Is(err, context.DeadlineExceeded) && !mongo.IsNetworkError(err) {
+		return withPrivilege(err)
+	}
+	var reasons []string
+	for _, s := range selection.Desc.Servers {
+		if s.LastError != nil {
+			reasons = append(reasons, fmt.Sprintf("%s: %v", s.Addr, rootOf(s.LastError)))
+		}
+	}
+	switch {
+	case len(reasons) > 0:
+		return fmt.Errorf("no primary can be reached (%s)", strings.Join(reasons, "; "))
+	case len(selection.Desc.Servers) > 0:
+		return errors.New("the replica set has no primary")
+	default:
+		return fmt.Errorf("no answer in time: %w", err)
+	}
+}
+
+func rootOf(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+func (n *Namespace) checkChangeStream(ctx context.Context) error {
+	raw, err := n.db.RunCommand(ctx, bson.D{
+		{Key: "aggregate", Value: 1},
+		{Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: bson.D{{Key: "showExpandedEvents", Value: true}}}}}},
+		{Key: "cursor", Value: bson.D{}},
+		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
+	}).Raw()
+	switch {
+	case hasCode(err, codeUnauthorized):
+		return fmt.Errorf("check %s: %w", n.location, missing("changeStream and find on the database", "read", n.name, err))
+	case err != nil && worthRepeating(err):
+		return fmt.Errorf("check %s: open change stream: %w", n.location, n.reachable(err))
+	case err != nil:
+		return &record.UnsupportedError{What: "server at " + n.location, Reason: "change streams cannot be opened: " + err.Error()}
+	}
+	// An idle cursor costs the server something until it times out.
+	if id, ok := raw.Lookup("cursor", "id").AsInt64OK(); ok && id != 0 {
+		if err := n.db.RunCommand(ctx, bson.D{{Key: "killCursors", Value: "$cmd.aggregate"}, {Key: "cursors", Value: bson.A{id}}}).Err(); err != nil {
+			n.log.Debug("cannot close the change stream of a check", zap.Error(err))
+		}
+	}
+	return nil
+}
+
+// checkPrivileges does what provisioning and fencing will do.
+func (n *Namespace) checkPrivileges(ctx context.Context) error {
+	c, done, err := n.scratch(ctx)
+	if err != nil {
+		return refusedFor(err, "createCollection on the database", "dbAdmin", n.name)
+	}
+	defer done()
+	steps := []struct {
+		privilege, role string
+		do              func() error
+	}{
+		{"insert on the database", "readWrite", func() error {
+			return n.db.RunCommand(ctx, bson.D{{Key: "insert", Value: c.Name}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}}}).Err()
+		}},
+		{"createIndex on the database", "readWrite", func() error {
+			return n.db.RunCommand(ctx, bson.D{{Key: "createIndexes", Value: c.Name}, {Key: "indexes", Value: bson.A{
+				bson.D{{Key: "key", Value: bson.D{{Key: "a", Value: 1}}}, {Key: "name", Value: "a_1"}},
+			}}}).Err()
+		}},
+		{"collMod on the database", "dbAdmin", func() error {
+			return n.setValidator(ctx, record.Token{Name: c.Name}, restoration{})
+		}},
+		{"renameCollectionSameDB on the database", "readWrite", func() error {
+			return n.rename(ctx, c.Name, c.Name+".n1")
+		}},
+		{"dropCollection on the database", "readWrite", func() error {
+			return n.db.RunCommand(ctx, bson.D{{Key: "drop", Value: c.Name + ".n1"}}).Err()
+		}},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return refusedFor(err, step.privilege, step.role, n.name)
+		}
+	}
+	return nil
+}
+
+// checkKill tries what ends open transactions at a fence. Without it a fence waits for
+// them, a minute at most, and gives up sooner; that is worth a warning and no more.
+func (n *Namespace) checkKill(ctx context.Context) {
+	_, err := n.openTransactions(ctx)
+	if err == nil {
+		err = n.admin().RunCommand(ctx, bson.D{{Key: "killAllSessionsByPattern", Value: bson.A{bson.D{{Key: "lsid", Value: bson.D{
+			{Key: "id", Value: otherUUID()}, {Key: "uid", Value: bson.Binary{Data: make([]byte, 32)}},
+		}}}}}}).Err()
+	}
+	if err != nil {
+		n.log.Warn("open transactions cannot be ended at a fence, which then waits for them; "+
+			"grant inprog and killAnySession on the cluster, for example the roles clusterMonitor and hostManager",
+			zap.String("location", n.location), zap.Error(err))
+	}
+}
+
+func refusedFor(err error, privilege, role, database string) error {
+	if hasCode(err, codeUnauthorized) {
+		return missing(privilege, role, database, err)
+	}
+	return err
+}
+
+func missing(privilege, role, database string, err error) error {
+	return fmt.Errorf("%w (%s): grant the role %s on %s: %w", errNoPrivilege, privilege, role, database, err)
+}

@@ -1,0 +1,284 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+var _ record.Client = (*Client)(nil)
+
+// Client reads and writes managed kinds for a service. Its methods may be called
+// concurrently.
+//
+// # Reads
+//
+// Get is linearizable: it reads, at the primary, a majority-committed state that is not
+// older than a majority write which began after the call did, so that a primary that
+// was deposed without knowing it cannot answer with what it still has. Such a write is
+// an oplog note where the user may append one and an update of dbc_marks otherwise;
+// calls that wait at the same time share one. (Read concern "linearizable" means the
+// same, and waits for the journal's next flush: 100 ms where nothing else is written.)
+// Through mongos the shared write may be on another shard, and Get is majority-committed
+// only. List is majority-committed, and may miss what was acknowledged while a deposed
+// primary has not yet noticed.
+//
+// # Writes
+//
+// One mutation is one command under a transaction number of our own, and after a lost
+// answer the very same command is sent again: the server returns the result of the first
+// execution, also when a fence came between. Several mutations are one transaction.
+//
+// A 361 is ErrFenced. On a first attempt nothing was written, as the answer says. On a
+// repetition it means that this node does not have the first attempt, and the answer
+// without a write concern error means that a majority has all that this node has: the
+// fence is in every history that can be acknowledged, the first attempt is not, and
+// where it still travels it will meet the fence itself. Any other refusal on a
+// repetition is definite only once the transaction number is used up, so that the first
+// attempt cannot run late; where that fails too the answer is ErrUnknown.
+//
+// # Servers that do not check collection UUIDs
+//
+// Tokens without an identity mean a namespace whose fences are validators. Deletes are
+// then tombstones, which meet the validator, and 121 from a fence's validator is
+// ErrFenced. Reads are not fenced there.
+type Client struct {
+	ns       *Namespace
+	sessions sessions
+	barrier  barrier
+}
+
+// Client returns a client of the namespace, which must stay open. A process needs one.
+func (n *Namespace) Client() *Client {
+	return &Client{ns: n, barrier: barrier{ns: n}}
+}
+
+const (
+	readRetryLimit   = 15 * time.Second
+	defaultListLimit = 1000
+)
+
+// Get returns a live record.
+func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
+	what := "get from " + tok.Name
+	if err := c.check(tok); err != nil {
+		return record.Record{}, err
+	}
+	var found bson.Raw
+	err := c.reading(ctx, func() error {
+		at, err := c.barrier.wait(ctx)
+		if err != nil {
+			return err
+		}
+		found, err = c.find(ctx, tok, bson.D{{Key: "_id", Value: key.Value()}}, bson.D{
+			{Key: "level", Value: "majority"}, {Key: "afterClusterTime", Value: at},
+		})
+		return err
+	})
+	if err != nil {
+		return record.Record{}, classify(what, err)
+	}
+	doc, live, err := liveDoc(found)
+	if err != nil {
+		return record.Record{}, fmt.Errorf("%s: %w", what, err)
+	}
+	if !live {
+		return record.Record{}, fmt.Errorf("%s: %s: %w", what, key, record.ErrNotFound)
+	}
+	return record.Record{Kind: tok.Kind, Key: key, Doc: doc}, nil
+}
+
+// find returns one document, nil if there is none.
+func (c *Client) find(ctx context.Context, tok record.Token, filter, concern bson.D) (bson.Raw, error) {
+	cmd := bson.D{
+		{Key: "find", Value: tok.Name},
+		{Key: "filter", Value: filter},
+		{Key: "limit", Value: 1},
+		{Key: "singleBatch", Value: true},
+	}
+	if concern != nil {
+		cmd = append(cmd, bson.E{Key: "readConcern", Value: concern})
+	}
+	cmd, err := withUUID(cmd, tok)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := c.ns.db.RunCommand(ctx, cmd).Raw()
+	if err != nil {
+		return nil, err
+	}
+	doc, _ := raw.Lookup("cursor", "firstBatch", "0").DocumentOK()
+	return doc, nil
+}
+
+// List returns live records with string names, in name order.
+func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
+	tok, what := req.Token, "list "+req.Token.Name
+	if err := c.check(tok); err != nil {
+		return nil, err
+	}
+	limit := req.Limit
+	if limit <= 0 {
+		limit = defaultListLimit
+	}
+	// Comparisons with a string select strings only.
+	names := bson.D{{Key: "$gte", Value: req.Prefix}}
+	if req.After != "" {
+		names = append(names, bson.E{Key: "$gt", Value: req.After})
+	}
+	if end := successor(req.Prefix); end != "" {
+		names = append(names, bson.E{Key: "$lt", Value: end})
+	}
+	cmd, err := withUUID(bson.D{
+		{Key: "find", Value: tok.Name},
+		{Key: "filter", Value: bson.D{{Key: "_id", Value: names}, {Key: guardField + ".x", Value: notTrue}}},
+		{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
+		{Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}},
+		{Key: "limit", Value: limit},
+		{Key: "batchSize", Value: limit},
+		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
+	}, tok)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	var records []record.Record
+	err = c.reading(ctx, func() error {
+		records = records[:0]
+		cursor, err := c.ns.db.RunCommandCursor(ctx, cmd)
+		if err != nil {
+			return err
+		}
+		defer cursor.Close(context.WithoutCancel(ctx))
+		for cursor.Next(ctx) {
+			doc, live, err := liveDoc(append(bson.Raw(nil), cursor.Current...))
+			if err != nil {
+				return permanent(err)
+			}
+			if !live {
+				continue
+			}
+			key, err := record.KeyOfDoc(doc)
+			if err != nil {
+				return permanent(err)
+			}
+			records = append(records, record.Record{Kind: tok.Kind, Key: key, Doc: doc})
+		}
+		return cursor.Err()
+	})
+	return records, classify(what, err)
+}
+
+// reading repeats a read after errors that go away, which is always safe.
+func (c *Client) reading(ctx context.Context, read func() error) error {
+	return backoff.Retry(func() error {
+		err := read()
+		if err == nil || ctx.Err() != nil || hasCode(err, codeUUIDMismatch) || !readAgain(err) {
+			return permanent(err)
+		}
+		return err
+	}, newBackoff(ctx, readRetryLimit))
+}
+
+// readAgain excludes what heldUp and lookups by name make worth repeating for fences.
+func readAgain(err error) bool {
+	return (worthRepeating(err) || hasCode(err, codeSnapshotUnavailable)) && !isContext(err) && !hasCode(err, codeNamespaceNotFound, codeMaxTimeExpired)
+}
+
+// check refuses tokens that this client must not use.
+func (c *Client) check(tok record.Token) error {
+	switch {
+	case tok.Name == "":
+		return fmt.Errorf("kind %q has no token", tok.Kind)
+	case tok.Fixed:
+		return &record.UnsupportedError{
+			What:   "collection " + c.ns.name + "." + tok.Name,
+			Reason: "it is of a fixed-name kind, which its application reads and writes directly",
+		}
+	}
+	return nil
+}
+
+// liveDoc strips the guard of a document and reports whether it is a record.
+func liveDoc(doc bson.Raw) (bson.Raw, bool, error) {
+	if doc == nil {
+		return nil, false, nil
+	}
+	l, err := layoutOf(doc)
+	if err != nil {
+		return nil, false, err
+	}
+	if _, tombstone := l.guard(doc); tombstone {
+		return nil, false, nil
+	}
+	return l.strip(doc), true, nil
+}
+
+// barrierLimit bounds one shared write, which nobody's context does.
+const barrierLimit = 5 * time.Second
+
+// barrier gives out cluster times that are later than everything acknowledged before
+// the call. Calls that come while a write is on its way share the next one.
+type barrier struct {
+	ns   *Namespace
+	mu   sync.Mutex
+	next *round // waits for the running one to end; nil: none
+	busy bool
+}
+
+type round struct {
+	done chan struct{}
+	at   bson.Timestamp
+	err  error
+}
+
+var errBarrier = errors.New("no majority write went through in time")
+
+func (b *barrier) wait(ctx context.Context) (bson.Timestamp, error) {
+	b.mu.Lock()
+	r := b.next
+	if r == nil {
+		r = &round{done: make(chan struct{})}
+		b.next = r
+	}
+	if !b.busy {
+		b.busy = true
+		go b.run(context.WithoutCancel(ctx))
+	}
+	b.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return bson.Timestamp{}, context.Cause(ctx)
+	case <-r.done:
+		return r.at, r.err
+	}
+}
+
+// run makes rounds while anybody waits for one.
+func (b *barrier) run(ctx context.Context) {
+	for {
+		b.mu.Lock()
+		r := b.next
+		b.next = nil
+		if r == nil {
+			b.busy = false
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+		limited, cancel := context.WithTimeoutCause(ctx, barrierLimit, errBarrier)
+		r.at, r.err = b.ns.majorityNow(limited)
+		if r.err != nil && limited.Err() != nil {
+			// Not the caller's own deadline, and must not look like it.
+			r.err = errBarrier
+		}
+		cancel()
+		close(r.done)
+	}
+}

@@ -1,0 +1,219 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller/record"
+)
+
+// Describe tells what a collection is. For one that a validator fence holds, the shape
+// is that without the fence.
+func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
+	info, err := n.describe(ctx, kind, name)
+	if err != nil {
+		return record.Info{}, fmt.Errorf("describe %s.%s: %w", n.name, name, withPrivilege(err))
+	}
+	return info, nil
+}
+
+func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
+	info := record.Info{Token: record.Token{Kind: kind.Name, Name: name, Fixed: kind.Fixed}}
+	c, err := n.collectionNamed(ctx, name)
+	if err != nil || c == nil {
+		return info, err
+	}
+	if err := n.refuse(ctx, c); err != nil {
+		return info, err
+	}
+	info.Exists = true
+	if info.Token, err = n.tokenOf(ctx, kind, c); err != nil {
+		return info, err
+	}
+	if info.Shape.Options, err = n.optionsOf(ctx, c); err != nil {
+		return info, err
+	}
+	if info.Shape.Indexes, err = n.indexesOf(ctx, name); err != nil {
+		return info, err
+	}
+	info.Count, info.Bytes, err = n.sizeOf(ctx, name)
+	return info, err
+}
+
+// tokenOf is the token of a collection. On a server that does not check collection
+// UUIDs tokens have none, which is how all data commands learn not to send one.
+func (n *Namespace) tokenOf(ctx context.Context, kind record.KindSpec, c *collection) (record.Token, error) {
+	tok := record.Token{Kind: kind.Name, Name: c.Name, Fixed: kind.Fixed}
+	checks, err := n.checksUUIDs(ctx)
+	if err != nil {
+		return tok, err
+	}
+	if checks {
+		tok.ID = c.id()
+	}
+	return tok, nil
+}
+
+// refuse names what cannot be a source or target.
+func (n *Namespace) refuse(ctx context.Context, c *collection) error {
+	refused := func(reason string) error {
+		return &record.UnsupportedError{What: "collection " + n.name + "." + c.Name, Reason: reason}
+	}
+	if c.Type == "view" && c.fenceMark() != "" {
+		on, _ := c.Options.Lookup("viewOn").StringValueOK()
+		return refused("it is the view that a fence left; the collection is " + on)
+	}
+	if c.Type != "collection" {
+		return refused("it is a " + c.Type + "; only plain collections can be moved")
+	}
+	if err := checkOptions(n.name+"."+c.Name, c.Options); err != nil {
+		return err
+	}
+	return n.refuseShardKey(ctx, c, refused)
+}
+
+// checkOptions refuses options of a collection, found or declared, that the engine
+// cannot honour.
+func checkOptions(what string, options bson.Raw) error {
+	elems, err := options.Elements()
+	if len(options) > 0 && err != nil {
+		return fmt.Errorf("read options: %w", err)
+	}
+	for _, e := range elems {
+		var reason string
+		switch e.Key() {
+		case "capped", "size", "max":
+			reason = "it is capped: documents vanish without a trace in the changes and cannot be replaced by larger ones"
+		case "timeseries":
+			reason = "it is a time series, whose measurements have no _id of their own"
+		case "viewOn", "pipeline":
+			reason = "it is a view"
+		case "encryptedFields":
+			reason = "it is encrypted (queryable encryption): its state collections cannot be carried over"
+		case "clusteredIndex":
+			reason = "it is clustered: guards and range scans have not been proved on clustered collections"
+		case "collation":
+			if locale, _ := e.Value().Document().Lookup("locale").StringValueOK(); locale == "simple" {
+				continue
+			}
+			reason = "it has a collation of its own, under which different names are equal; only the simple one is served"
+		default:
+			continue
+		}
+		return &record.UnsupportedError{What: "collection " + what, Reason: reason}
+	}
+	return nil
+}
+
+// refuseShardKey refuses collections that are sharded by anything but _id.
+func (n *Namespace) refuseShardKey(ctx context.Context, c *collection, refused func(string) error) error {
+	mongos, err := n.isMongos(ctx)
+	if err != nil || !mongos {
+		return err
+	}
+	var sharded struct {
+		Key bson.Raw `bson:"key"`
+	}
+	err = n.client.Database("config").Collection("collections").
+		FindOne(ctx, bson.D{{Key: "_id", Value: n.name + "." + c.Name}}).Decode(&sharded)
+	switch {
+	case errors.Is(err, mongo.ErrNoDocuments):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read shard key: %w", err)
+	}
+	elems, err := sharded.Key.Elements()
+	if err != nil || len(elems) != 1 || elems[0].Key() != "_id" {
+		return refused("it is sharded by " + sharded.Key.String() + "; only _id finds every record by its key")
+	}
+	return nil
+}
+
+// optionsOf returns the options that a new collection would be created with.
+func (n *Namespace) optionsOf(ctx context.Context, c *collection) (bson.Raw, error) {
+	var validation restoration
+	text, err := n.validatorOf(ctx, record.Token{Name: c.Name})
+	if err == nil {
+		validation, err = restorationFrom(text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	elems, err := c.Options.Elements()
+	if err != nil {
+		return nil, fmt.Errorf("read options: %w", err)
+	}
+	var options bson.D
+	for _, e := range elems {
+		switch e.Key() {
+		case "validator", "validationLevel", "validationAction":
+		default:
+			options = append(options, bson.E{Key: e.Key(), Value: e.Value()})
+		}
+	}
+	if len(validation.Validator) > 5 {
+		options = append(options, bson.E{Key: "validator", Value: validation.Validator})
+		if validation.Level != "" {
+			options = append(options, bson.E{Key: "validationLevel", Value: validation.Level})
+		}
+		if validation.Action != "" {
+			options = append(options, bson.E{Key: "validationAction", Value: validation.Action})
+		}
+	}
+	if len(options) == 0 {
+		return nil, nil
+	}
+	raw, err := bson.Marshal(options)
+	if err != nil {
+		return nil, fmt.Errorf("write options: %w", err)
+	}
+	return raw, nil
+}
+
+// indexesOf returns the index specifications but that of _id.
+func (n *Namespace) indexesOf(ctx context.Context, name string) ([]bson.Raw, error) {
+	cursor, err := n.db.Collection(name).Indexes().List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list indexes: %w", err)
+	}
+	var specs []bson.Raw
+	if err := cursor.All(ctx, &specs); err != nil {
+		return nil, fmt.Errorf("list indexes: %w", err)
+	}
+	kept := specs[:0]
+	for _, spec := range specs {
+		if name, _ := spec.Lookup("name").StringValueOK(); name != "_id_" {
+			kept = append(kept, spec)
+		}
+	}
+	if len(kept) == 0 {
+		return nil, nil
+	}
+	return kept, nil
+}
+
+func (n *Namespace) sizeOf(ctx context.Context, name string) (count, bytes int64, err error) {
+	cursor, err := n.db.Collection(name).Aggregate(ctx, bson.A{
+		bson.D{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}},
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("read statistics: %w", err)
+	}
+	var shards []struct {
+		Storage struct {
+			Count int64 `bson:"count"`
+			Size  int64 `bson:"size"`
+		} `bson:"storageStats"`
+	}
+	if err := cursor.All(ctx, &shards); err != nil {
+		return 0, 0, fmt.Errorf("read statistics: %w", err)
+	}
+	for _, s := range shards {
+		count, bytes = count+s.Storage.Count, bytes+s.Storage.Size
+	}
+	return count, bytes, nil
+}

@@ -1,0 +1,449 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller/record"
+)
+
+// bench is a namespace of a test's own, and a way around it.
+type bench struct {
+	*Namespace
+	uri string
+	raw *mongo.Database // a client of its own, as another program would have
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	uri, name := mongotest.Database(t)
+	return benchAt(t, uri, name)
+}
+
+func benchAt(t *testing.T, uri, name string) *bench {
+	t.Helper()
+	ns, err := Open(t.Context(), Config{URI: uri, Database: name, Log: zaptest.NewLogger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := errors.Join(ns.Close(ctx), client.Disconnect(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	return &bench{Namespace: ns, uri: uri, raw: client.Database(name)}
+}
+
+// managed provisions a managed kind with some records a, b, c.
+func (b *bench) managed(t *testing.T, shape record.Shape) record.Token {
+	t.Helper()
+	tok, err := b.Provision(t.Context(), record.KindSpec{Name: "things", Shape: shape}, record.PhysicalName("things", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	toks := record.Tokens{"things": tok}
+	for _, name := range []string{"a", "b", "c"} {
+		if err := b.Client().Write(t.Context(), toks, []record.Mutation{creation(name, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tok
+}
+
+// fixed makes an application's collection with two documents.
+func (b *bench) fixed(t *testing.T, name string, cmd ...bson.E) record.Token {
+	t.Helper()
+	b.run(t, append(bson.D{{Key: "create", Value: name}}, cmd...))
+	b.run(t, bson.D{{Key: "insert", Value: name}, {Key: "documents", Value: bson.A{
+		bson.D{{Key: "_id", Value: 1}, {Key: "n", Value: 1}}, bson.D{{Key: "_id", Value: "two"}, {Key: "n", Value: 2}},
+	}}})
+	info, err := b.Describe(t.Context(), record.KindSpec{Name: name, Fixed: true}, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Token
+}
+
+// run sends a command as the application would.
+func (b *bench) run(t *testing.T, cmd bson.D) bson.Raw {
+	t.Helper()
+	raw, err := b.raw.RunCommand(t.Context(), cmd).Raw()
+	if err != nil {
+		t.Fatalf("%s: %v", cmd[0].Key, err)
+	}
+	return raw
+}
+
+func (b *bench) docs(t *testing.T, name string) []bson.Raw {
+	t.Helper()
+	cursor, err := b.raw.Collection(name).Find(t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var docs []bson.Raw
+	if err := cursor.All(t.Context(), &docs); err != nil {
+		t.Fatal(err)
+	}
+	return docs
+}
+
+func (b *bench) names(t *testing.T) []string {
+	t.Helper()
+	names, err := b.raw.ListCollectionNames(t.Context(), bson.D{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// noScratch fails the test if probes left something behind.
+func (b *bench) noScratch(t *testing.T) {
+	t.Helper()
+	for _, name := range b.names(t) {
+		if strings.HasPrefix(name, scratchName) || strings.HasPrefix(name, "tmp") {
+			t.Errorf("left behind: %s", name)
+		}
+	}
+}
+
+func doc(name string, n int) bson.Raw {
+	return mustMarshal(bson.D{{Key: "_id", Value: name}, {Key: "n", Value: int32(n)}})
+}
+
+func creation(name string, n int) record.Mutation {
+	return record.Mutation{Kind: "things", Key: record.StringKey(name), Doc: doc(name, n), Absent: true}
+}
+
+func replace(name string, n int) record.Mutation {
+	return record.Mutation{Kind: "things", Key: record.StringKey(name), Doc: doc(name, n)}
+}
+
+func removal(name string) record.Mutation {
+	return record.Mutation{Kind: "things", Key: record.StringKey(name)}
+}
+
+func next(tok record.Token, to string) record.Fence {
+	return record.Fence{Class: record.FenceUUID, Token: tok, To: to}
+}
+
+func wantErr(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error is %v, want %v", err, want)
+	}
+}
+
+func TestPrepareManagedIsUUID(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	class, restore, err := b.Prepare(t.Context(), tok, "")
+	if err != nil || class != record.FenceUUID || restore != "" {
+		t.Fatalf("got %q %q %v", class, restore, err)
+	}
+	for _, want := range []record.FenceClass{record.FenceView, record.FenceWriteBlock, record.FenceValidator, "moat"} {
+		var unsupported *record.UnsupportedError
+		if _, _, err := b.Prepare(t.Context(), tok, want); !errors.As(err, &unsupported) {
+			t.Errorf("%s: error is %v, want it unsupported", want, err)
+		}
+	}
+	b.noScratch(t)
+}
+
+func TestFenceRefusesEveryStaleCommand(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	client, toks := b.Client(), record.Tokens{"things": tok}
+	before := b.docs(t, tok.Name)
+	if err := b.Fence(t.Context(), next(tok, "things.n2")); err != nil {
+		t.Fatal(err)
+	}
+	writes := map[string][]record.Mutation{
+		"create":  {creation("d", 1)},
+		"put":     {replace("a", 2)},
+		"update":  {{Kind: "things", Key: record.StringKey("a"), Doc: doc("a", 2), Exists: true}},
+		"match":   {{Kind: "things", Key: record.StringKey("a"), Doc: doc("a", 2), Match: &record.Match{Path: "n", Value: bson.RawValue{Type: bson.TypeInt32, Value: []byte{1, 0, 0, 0}}}}},
+		"delete":  {removal("a")},
+		"several": {replace("a", 2), removal("b"), creation("d", 1)},
+	}
+	for name, ms := range writes {
+		t.Run(name, func(t *testing.T) { wantErr(t, client.Write(t.Context(), toks, ms), record.ErrFenced) })
+	}
+	t.Run("get", func(t *testing.T) {
+		_, err := client.Get(t.Context(), tok, record.StringKey("a"))
+		wantErr(t, err, record.ErrFenced)
+	})
+	t.Run("list", func(t *testing.T) {
+		_, err := client.List(t.Context(), record.ListRequest{Token: tok})
+		wantErr(t, err, record.ErrFenced)
+	})
+	t.Run("split", func(t *testing.T) {
+		_, err := b.Split(t.Context(), tok, 4)
+		if err == nil {
+			t.Fatal("split of a fenced kind went through")
+		}
+	})
+	t.Run("purge", func(t *testing.T) { wantErr(t, b.Purge(t.Context(), tok), record.ErrFenced) })
+	t.Run("drop", func(t *testing.T) { wantErr(t, b.Drop(t.Context(), tok), record.ErrFenced) })
+
+	after := b.docs(t, "things.n2")
+	if fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("stale commands had an effect:\n%v\n%v", before, after)
+	}
+	for _, name := range b.names(t) {
+		if name == tok.Name {
+			t.Errorf("%s exists again", name)
+		}
+	}
+	tok.Name = "things.n2"
+	if err := client.Write(t.Context(), record.Tokens{"things": tok}, []record.Mutation{removal("a")}); err != nil {
+		t.Fatalf("the new token: %v", err)
+	}
+}
+
+func TestFenceIsIdempotentAndConcurrent(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	var g errgroup.Group
+	for range 8 {
+		g.Go(func() error { return b.Fence(t.Context(), next(tok, "things.n2")) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Fence(t.Context(), next(tok, "things.n2")); err != nil {
+		t.Fatal(err)
+	}
+	if name, err := b.Locate(t.Context(), tok.ID); err != nil || name != "things.n2" {
+		t.Fatalf("located %q, %v", name, err)
+	}
+	// On to the next name; then the first fence, sent again late, must say what it found.
+	moved := tok
+	moved.Name = "things.n2"
+	if err := b.Fence(t.Context(), next(moved, "things.n3")); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, b.Fence(t.Context(), next(tok, "things.n2")), record.ErrBroken)
+	if name, err := b.Locate(t.Context(), tok.ID); err != nil || name != "things.n3" {
+		t.Fatalf("located %q, %v", name, err)
+	}
+	if err := b.Lift(t.Context(), next(moved, "things.n3")); err != nil {
+		t.Fatal(err)
+	}
+	if name, _ := b.Locate(t.Context(), tok.ID); name != "things.n3" {
+		t.Fatal("lift renamed a managed kind back")
+	}
+}
+
+func TestFenceResolvesARenameThatHappenedAlready(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	rename := bson.D{
+		{Key: "renameCollection", Value: b.name + "." + tok.Name}, {Key: "to", Value: b.name + ".things.n2"},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}}},
+	}
+	if err := b.raw.Client().Database("admin").RunCommand(t.Context(), rename).Err(); err != nil {
+		t.Fatal(err)
+	}
+	// Somebody without UUIDs makes the old name again: it must not be renamed in our place.
+	b.run(t, bson.D{{Key: "insert", Value: tok.Name}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "stray"}}}}})
+	if err := b.Fence(t.Context(), next(tok, "things.n2")); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(b.docs(t, "things.n2")); got != 3 {
+		t.Fatalf("%d documents, want 3", got)
+	}
+}
+
+func TestFenceErrorsAreClear(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	b.run(t, bson.D{{Key: "create", Value: "things.n2"}})
+	err := b.Fence(t.Context(), next(tok, "things.n2"))
+	if err == nil || !strings.Contains(err.Error(), "taken by another collection") {
+		t.Fatalf("error is %v", err)
+	}
+	gone := tok
+	gone.ID = strings.Repeat("0", 32)
+	wantErr(t, b.Fence(t.Context(), next(gone, "things.n5")), record.ErrBroken)
+	_, err = b.Locate(t.Context(), gone.ID)
+	wantErr(t, err, record.ErrNotFound)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantErr(t, b.Fence(ctx, next(tok, "things.n3")), context.Canceled)
+}
+
+func TestFenceKillsOnlyTheTransactionsInItsWay(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	b.run(t, bson.D{{Key: "create", Value: "elsewhere"}})
+	open := func(coll, id string) *mongo.Session {
+		s, err := b.raw.Client().StartSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.EndSession(context.Background()) })
+		if err := s.StartTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.raw.Collection(coll).InsertOne(mongo.NewSessionContext(t.Context(), s), bson.D{{Key: "_id", Value: id}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	victim, bystander := open(tok.Name, "late"), open("elsewhere", "fine")
+	start := time.Now()
+	if err := b.Fence(t.Context(), next(tok, "things.n2")); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("fence with an open transaction in its way: %v", time.Since(start))
+	if err := victim.CommitTransaction(t.Context()); !hasCode(err, codeNoSuchTransaction) {
+		t.Errorf("commit of the victim: %v", err)
+	}
+	if err := bystander.CommitTransaction(t.Context()); err != nil {
+		t.Errorf("commit of the bystander: %v", err)
+	}
+	if got := len(b.docs(t, "things.n2")); got != 3 {
+		t.Errorf("%d documents, want 3", got)
+	}
+}
+
+// A transaction of our own client that has begun before the fence either commits
+// before it or is refused whole.
+func TestFenceInsideAClientTransaction(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	err := b.transact(t.Context(), "test", func(ctx context.Context) error {
+		if err := b.Client().writeRun(ctx, []statement{{Mutation: replace("a", 7), tok: tok, doc: doc("a", 7)}}); err != nil {
+			return err
+		}
+		return b.Fence(t.Context(), next(tok, "things.n2"))
+	})
+	// The commit meets a killed transaction, the second try the fence.
+	wantErr(t, err, record.ErrFenced)
+	if n := b.docs(t, "things.n2")[0].Lookup("n").AsInt64(); n != 1 {
+		t.Fatalf("the transaction left n = %d", n)
+	}
+}
+
+// TestFenceUnderFire is the barrier: whatever is acknowledged is there, and nothing
+// changes after the fence has returned.
+func TestFenceUnderFire(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	const writers = 16
+	start := make(chan struct{})
+	var wrote atomic.Int64
+	live := make([]map[string]int, writers) // acknowledged, by writer
+	var g errgroup.Group
+	for w := range writers {
+		live[w] = make(map[string]int)
+		client := b.Client()
+		g.Go(func() error {
+			<-start
+			for i := 0; ; i++ {
+				name := fmt.Sprintf("w%02d-%04d", w, i)
+				earlier := fmt.Sprintf("w%02d-%04d", w, i/2)
+				var ms []record.Mutation
+				switch i % 4 {
+				case 0, 1:
+					ms = []record.Mutation{creation(name, i)}
+				case 2:
+					ms = []record.Mutation{replace(earlier, i)}
+				case 3:
+					ms = []record.Mutation{creation(name, i), removal(earlier)}
+				}
+				err := client.Write(t.Context(), record.Tokens{"things": tok}, ms)
+				if errors.Is(err, record.ErrFenced) {
+					return nil
+				}
+				if err != nil {
+					return fmt.Errorf("writer %d: %w", w, err)
+				}
+				wrote.Add(1)
+				for _, m := range ms {
+					id, _ := m.Key.Name()
+					if m.Doc == nil {
+						delete(live[w], id)
+					} else {
+						live[w][id] = i
+					}
+				}
+			}
+		})
+	}
+	close(start)
+	waitFor(t, func() bool { return wrote.Load() > 800 })
+	began := time.Now()
+	if err := b.Fence(t.Context(), next(tok, "things.n2")); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	atFence := b.docs(t, "things.n2")
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	after := b.docs(t, "things.n2")
+	if fmt.Sprint(atFence) != fmt.Sprint(after) {
+		t.Error("the collection changed after the fence")
+	}
+	want := map[string]int{"a": 1, "b": 1, "c": 1}
+	for _, m := range live {
+		for id, n := range m {
+			want[id] = n
+		}
+	}
+	got := make(map[string]int)
+	for _, d := range after {
+		got[d.Lookup("_id").StringValue()] = int(d.Lookup("n").AsInt64())
+	}
+	lost, extra := 0, 0
+	for id, n := range want {
+		if got[id] != n {
+			lost++
+		}
+	}
+	for id := range got {
+		if _, ok := want[id]; !ok {
+			extra++
+		}
+	}
+	t.Logf("%d writes acknowledged, fence %v, %d documents: %d lost, %d extra", wrote.Load(), took, len(got), lost, extra)
+	if lost+extra > 0 {
+		t.Error("what is stored is not what was acknowledged")
+	}
+}
+
+// waitFor waits for a condition that other goroutines bring about.
+func waitFor(t *testing.T, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(time.Minute)
+	defer limit.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatal("waited a minute in vain")
+		}
+	}
+}

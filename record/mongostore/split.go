@@ -1,0 +1,198 @@
+package mongostore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+const (
+	// samplesPerRange makes ranges that differ by some 20 % in size.
+	samplesPerRange = 20
+	// leastRange is how many documents are worth a range of their own.
+	leastRange = 500
+	// purgeBatch bounds one delete of tombstones.
+	purgeBatch = 1000
+)
+
+// Split cuts the ids, of whatever types, at a sorted random sample of them. The server
+// sorts, since only it knows the order.
+func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]record.Range, error) {
+	whole := []record.Range{{}}
+	if count <= 1 {
+		return whole, nil
+	}
+	total, _, err := n.sizeOf(ctx, tok.Name)
+	if err != nil {
+		return nil, classify("split "+tok.Name, err)
+	}
+	if count = min(count, int(total/leastRange)); count <= 1 {
+		// Still through the token, so that a fenced one is noticed.
+		count = 1
+	}
+	cmd, err := withUUID(bson.D{
+		{Key: "aggregate", Value: tok.Name},
+		{Key: "pipeline", Value: bson.A{
+			bson.D{{Key: "$sample", Value: bson.D{{Key: "size", Value: count * samplesPerRange}}}},
+			bson.D{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}}}},
+			bson.D{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}},
+		}},
+		{Key: "cursor", Value: bson.D{}},
+		{Key: "allowDiskUse", Value: true},
+	}, tok)
+	if err != nil {
+		return nil, fmt.Errorf("split %s: %w", tok.Name, err)
+	}
+	cursor, err := n.db.RunCommandCursor(ctx, cmd)
+	if err != nil {
+		return nil, classify("split "+tok.Name, err)
+	}
+	var sample []bson.Raw
+	if err := cursor.All(ctx, &sample); err != nil {
+		return nil, classify("split "+tok.Name, err)
+	}
+	var cuts []record.Cursor
+	for i := 1; i < count && len(sample) > 0; i++ {
+		cut := cursorAt(sample[i*len(sample)/count].Lookup("_id"))
+		if len(cuts) == 0 || !bytes.Equal(cuts[len(cuts)-1], cut) {
+			cuts = append(cuts, cut)
+		}
+	}
+	ranges := make([]record.Range, 0, len(cuts)+1)
+	var from record.Cursor
+	for _, cut := range cuts {
+		ranges = append(ranges, record.Range{From: from, To: cut})
+		from = cut
+	}
+	return append(ranges, record.Range{From: from}), nil
+}
+
+// Purge removes tombstones, a batch at a time. A tombstone that a client created over in
+// the meantime is none any more and stays.
+func (n *Namespace) Purge(ctx context.Context, tok record.Token) error {
+	if tok.Fixed {
+		side := record.Token{Name: GuardsName(tok.Kind)}
+		err := n.purge(ctx, side, bson.E{Key: "x", Value: true})
+		if err != nil {
+			return fmt.Errorf("purge guards of %s: %w", tok.Kind, err)
+		}
+		return nil
+	}
+	if err := n.purge(ctx, tok, bson.E{Key: guardField + ".x", Value: true}); err != nil {
+		return fmt.Errorf("purge %s: %w", tok.Name, err)
+	}
+	return nil
+}
+
+func (n *Namespace) purge(ctx context.Context, tok record.Token, tombstone bson.E) error {
+	// One pass over the collection: what becomes a tombstone behind the cursor belongs to
+	// a direction that has not ended.
+	find, err := withUUID(bson.D{
+		{Key: "find", Value: tok.Name},
+		{Key: "filter", Value: bson.D{tombstone}},
+		{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}},
+		{Key: "batchSize", Value: purgeBatch},
+	}, tok)
+	if err != nil {
+		return err
+	}
+	cursor, err := n.db.RunCommandCursor(ctx, find)
+	if err != nil {
+		return classify("find tombstones", err)
+	}
+	defer cursor.Close(context.WithoutCancel(ctx))
+	for cursor.Next(ctx) {
+		ids := bson.A{cursor.Current.Lookup("_id")}
+		for len(ids) < purgeBatch && cursor.RemainingBatchLength() > 0 && cursor.Next(ctx) {
+			ids = append(ids, cursor.Current.Lookup("_id"))
+		}
+		remove, err := withUUID(bson.D{
+			{Key: "delete", Value: tok.Name},
+			{Key: "deletes", Value: bson.A{bson.D{
+				{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}, tombstone}},
+				{Key: "limit", Value: 0},
+			}}},
+			{Key: "writeConcern", Value: majorityWithin(concernWait)},
+		}, tok)
+		if err != nil {
+			return err
+		}
+		if err := n.db.RunCommand(ctx, remove).Err(); err != nil {
+			return classifyWrite("delete tombstones", err)
+		}
+	}
+	if err := cursor.Err(); err != nil {
+		return classify("find tombstones", err)
+	}
+	return nil
+}
+
+// Drop removes a collection by its identity and, for fixed-name kinds, the guards
+// beside it. A view that a fence left under the application's name stays, so that a late
+// writer still fails instead of making a new collection.
+func (n *Namespace) Drop(ctx context.Context, tok record.Token) error {
+	err := n.untilDone(ctx, n.name+"."+tok.Name, func(ctx context.Context) error { return n.drop(ctx, tok) })
+	if err != nil {
+		return fmt.Errorf("drop %s.%s: %w", n.name, tok.Name, err)
+	}
+	return nil
+}
+
+func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
+	cmd, err := withUUID(bson.D{
+		{Key: "drop", Value: tok.Name},
+		{Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}, tok)
+	if err != nil {
+		return permanent(err)
+	}
+	err = n.db.RunCommand(ctx, cmd).Err()
+	switch {
+	case err == nil || hasCode(err, codeNamespaceNotFound):
+	case hasCode(err, codeUUIDMismatch):
+		if name, err := n.Locate(ctx, tok.ID); err == nil {
+			return permanent(fmt.Errorf("collection has the name %q now: %w", name, record.ErrFenced))
+		} else if ctx.Err() != nil {
+			return err
+		}
+	default:
+		return err
+	}
+	if tok.Fixed {
+		err := n.db.RunCommand(ctx, bson.D{
+			{Key: "drop", Value: GuardsName(tok.Kind)}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
+		}).Err()
+		if err != nil && !hasCode(err, codeNamespaceNotFound) {
+			return err
+		}
+		n.forgetSide(tok.Kind)
+	}
+	if tok.ID == "" {
+		return nil
+	}
+	err = n.db.RunCommand(ctx, bson.D{
+		{Key: "delete", Value: marksCollection},
+		{Key: "deletes", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: bson.A{noteProvisioned + tok.ID, noteRestore + tok.ID}}}}}},
+			{Key: "limit", Value: 0},
+		}}},
+		{Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Err()
+	return err
+}
+
+// withUUID adds the identity of a token to a command.
+func withUUID(cmd bson.D, tok record.Token) (bson.D, error) {
+	if tok.ID == "" {
+		return cmd, nil
+	}
+	uuid, err := collectionUUID(tok.ID)
+	if err != nil {
+		return nil, err
+	}
+	return append(cmd, bson.E{Key: "collectionUUID", Value: uuid}), nil
+}

@@ -1,0 +1,339 @@
+package recordtest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+)
+
+var clientTests = []test{
+	{"create", withClient(clientCreate)},
+	{"exists", withClient(clientExists)},
+	{"match", withClient(clientMatch)},
+	{"put and delete", withClient(clientPut)},
+	{"documents byte for byte", withClient(clientBytes)},
+	{"list", withClient(clientList)},
+	{"transaction", withClient(clientTransaction)},
+	{"tombstones are invisible", withClient(clientTombstones)},
+	{"unique index", withClient(clientUnique)},
+	{"one creator wins", withClient(clientCreators)},
+	{"compare-and-swap loses nothing", withClient(clientSwap)},
+}
+
+// do makes one write of one mutation.
+func (k *kind) do(t *testing.T, m record.Mutation) error {
+	t.Helper()
+	return k.b.Client.Write(t.Context(), tokens(k), []record.Mutation{m})
+}
+
+func (k *kind) get(t *testing.T, name string) (bson.Raw, error) {
+	t.Helper()
+	r, err := k.b.Client.Get(t.Context(), k.tok, record.StringKey(name))
+	if err == nil && (r.Kind != k.spec.Name || r.Key != record.StringKey(name) || r.Tombstone) {
+		t.Errorf("get of %s: %+v", name, r)
+	}
+	return r.Doc, err
+}
+
+// wantDoc: n is the state of the record, negative when it must be absent.
+func (k *kind) wantDoc(t *testing.T, name string, n int) {
+	t.Helper()
+	d, err := k.get(t, name)
+	if n < 0 {
+		wantError(t, "get of "+name, err, record.ErrNotFound)
+		return
+	}
+	if err != nil || !bytes.Equal(d, doc(name, n)) {
+		t.Errorf("%s holds %s, %v, want state %d", name, d, err, n)
+	}
+}
+
+func ok(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func clientCreate(t *testing.T, b *bench) {
+	k := b.managed(t)
+	k.wantDoc(t, "a", -1)
+	m := k.mutation("a", 1)
+	m.Absent = true
+	ok(t, "create", k.do(t, m))
+	k.wantDoc(t, "a", 1)
+	m.Doc = doc("a", 2)
+	wantError(t, "create of what is there", k.do(t, m), record.ErrExists)
+	k.wantDoc(t, "a", 1)
+	ok(t, "delete", k.do(t, k.mutation("a", -1)))
+	ok(t, "create again", k.do(t, m))
+	k.wantDoc(t, "a", 2)
+}
+
+func clientExists(t *testing.T, b *bench) {
+	k := b.managed(t)
+	update, remove := k.mutation("a", 2), k.mutation("a", -1)
+	update.Exists, remove.Exists = true, true
+	wantError(t, "update of an absent record", k.do(t, update), record.ErrNotFound)
+	wantError(t, "delete of an absent record", k.do(t, remove), record.ErrNotFound)
+	k.wantDoc(t, "a", -1)
+	ok(t, "put", k.do(t, k.mutation("a", 1)))
+	ok(t, "update", k.do(t, update))
+	ok(t, "update to the same", k.do(t, update))
+	k.wantDoc(t, "a", 2)
+	ok(t, "delete", k.do(t, remove))
+	k.wantDoc(t, "a", -1)
+	wantError(t, "second delete", k.do(t, remove), record.ErrNotFound)
+}
+
+func clientMatch(t *testing.T, b *bench) {
+	k := b.managed(t)
+	nested := func(rev any, n int32) bson.Raw {
+		return raw(bson.D{{Key: "_id", Value: "a"}, {Key: "meta", Value: bson.D{{Key: "rev", Value: rev}}}, {Key: "n", Value: n}})
+	}
+	swap := func(d bson.Raw, path string, value any) record.Mutation {
+		return record.Mutation{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: d, Match: &record.Match{Path: path, Value: valueOf(value)}}
+	}
+	wantError(t, "match of an absent record", k.do(t, swap(nested(int64(1), 1), "meta.rev", int64(0))), record.ErrNotFound)
+	ok(t, "put", k.do(t, record.Mutation{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: nested(int64(1), 1)}))
+	wantError(t, "match of another value", k.do(t, swap(nested(int64(2), 2), "meta.rev", int64(7))), record.ErrMismatch)
+	wantError(t, "match of another type", k.do(t, swap(nested(int64(2), 2), "meta.rev", "1")), record.ErrMismatch)
+	wantError(t, "match of a missing field", k.do(t, swap(nested(int64(2), 2), "meta.none", int64(1))), record.ErrMismatch)
+	// Equal as a database has it: numbers by value.
+	ok(t, "match by an int32", k.do(t, swap(nested(int64(2), 2), "meta.rev", int32(1))))
+	ok(t, "match by a double", k.do(t, swap(nested("three", 3), "meta.rev", 2.0)))
+	ok(t, "match by a string", k.do(t, swap(nested(nil, 4), "meta.rev", "three")))
+	d, err := k.get(t, "a")
+	if err != nil || !bytes.Equal(d, nested(nil, 4)) {
+		t.Errorf("after all: %s, %v", d, err)
+	}
+	wantError(t, "delete with another value", k.do(t, swap(nil, "n", int32(3))), record.ErrMismatch)
+	ok(t, "delete with its value", k.do(t, swap(nil, "n", int32(4))))
+	k.wantDoc(t, "a", -1)
+}
+
+func clientPut(t *testing.T, b *bench) {
+	k := b.managed(t)
+	ok(t, "put of new", k.do(t, k.mutation("a", 1)))
+	ok(t, "put of known", k.do(t, k.mutation("a", 2)))
+	ok(t, "same put", k.do(t, k.mutation("a", 2)))
+	k.wantDoc(t, "a", 2)
+	ok(t, "delete", k.do(t, k.mutation("a", -1)))
+	ok(t, "delete of absent", k.do(t, k.mutation("a", -1)))
+	k.wantDoc(t, "a", -1)
+}
+
+func clientBytes(t *testing.T, b *bench) {
+	k := b.managed(t)
+	docs := []bson.Raw{
+		raw(bson.D{{Key: "_id", Value: "x"}, {Key: "z", Value: int32(1)}, {Key: "a", Value: int64(1)}, {Key: "", Value: nil}}),
+		raw(bson.D{{Key: "_id", Value: "x"}}),
+		raw(bson.D{{Key: "_id", Value: "x"}, {Key: "a.b", Value: bson.A{"$x", bson.D{{Key: "$set", Value: 1.5}}}}}),
+	}
+	for _, d := range docs {
+		ok(t, "put", k.do(t, record.Mutation{Kind: k.spec.Name, Key: record.StringKey("x"), Doc: d}))
+		if have, err := k.get(t, "x"); err != nil || !bytes.Equal(have, d) {
+			t.Errorf("get: %s, %v, want %s", have, err, d)
+		}
+		list, err := b.Client.List(t.Context(), record.ListRequest{Token: k.tok})
+		if err != nil || len(list) != 1 || !bytes.Equal(list[0].Doc, d) {
+			t.Errorf("list: %v, %v, want %s", list, err, d)
+		}
+	}
+}
+
+func clientList(t *testing.T, b *bench) {
+	k := b.managed(t)
+	names := awkward[1:] // After is exclusive, and empty means the start
+	k.put(t, names...)
+	b.apply(t, tokens(k), 1, group(2, k.set("a/dead", -1)), group(2, k.set("aa", -1)))
+	for _, prefix := range []string{"", "a", "a/", "(", "zz"} {
+		var want []string
+		for _, name := range names {
+			if name != "aa" && len(name) >= len(prefix) && name[:len(prefix)] == prefix {
+				want = append(want, name)
+			}
+		}
+		slices.Sort(want)
+		for _, limit := range []int{0, 1, 3} {
+			var have []string
+			for after := ""; ; after = have[len(have)-1] {
+				page, err := b.Client.List(t.Context(), record.ListRequest{Token: k.tok, Prefix: prefix, After: after, Limit: limit})
+				if err != nil {
+					t.Fatalf("list: %v", err)
+				}
+				if limit > 0 && len(page) > limit {
+					t.Errorf("a page of %d, limit %d", len(page), limit)
+				}
+				for _, r := range page {
+					name, _ := r.Key.Name()
+					have = append(have, name)
+					if id, _ := record.KeyOfDoc(r.Doc); id != r.Key || r.Kind != k.spec.Name {
+						t.Errorf("listed %+v", r)
+					}
+				}
+				if len(page) == 0 || limit == 0 || len(have) > len(names) {
+					break
+				}
+			}
+			if !slices.Equal(have, want) {
+				t.Errorf("prefix %q, limit %d: %q, want %q", prefix, limit, have, want)
+			}
+		}
+	}
+	page, err := b.Client.List(t.Context(), record.ListRequest{Token: k.tok, Prefix: "a", After: "b"})
+	if err != nil || len(page) != 0 {
+		t.Errorf("list after the prefix: %v, %v", page, err)
+	}
+}
+
+func clientTransaction(t *testing.T, b *bench) {
+	k, l := b.managed(t), b.managed(t)
+	both := func(ms ...record.Mutation) error { return b.Client.Write(t.Context(), tokens(k, l), ms) }
+	ok(t, "transaction", both(k.mutation("a", 1), l.mutation("a", 1), k.mutation("b", 1)))
+	create, update, remove := l.mutation("a", 2), k.mutation("none", 2), l.mutation("none", -1)
+	create.Absent, update.Exists, remove.Exists = true, true, true
+	mismatch := k.mutation("b", 2)
+	mismatch.Match = &record.Match{Path: "n", Value: valueOf(int32(9))}
+	for _, tt := range []struct {
+		m    record.Mutation
+		want error
+	}{{create, record.ErrExists}, {update, record.ErrNotFound}, {remove, record.ErrNotFound}, {mismatch, record.ErrMismatch}} {
+		wantError(t, "transaction", both(k.mutation("a", 5), l.mutation("c", 5), tt.m), tt.want)
+		wantError(t, "transaction", both(tt.m, k.mutation("a", -1), l.mutation("c", 5)), tt.want)
+	}
+	k.wantDoc(t, "a", 1)
+	k.wantDoc(t, "b", 1)
+	k.wantDoc(t, "none", -1)
+	l.wantDoc(t, "a", 1)
+	l.wantDoc(t, "c", -1)
+	ok(t, "transaction of all sorts", both(k.mutation("a", -1), k.mutation("b", 3), l.mutation("c", 3), l.mutation("none", -1)))
+	k.wantDoc(t, "a", -1)
+	k.wantDoc(t, "b", 3)
+	l.wantDoc(t, "c", 3)
+}
+
+func clientTombstones(t *testing.T, b *bench) {
+	k := b.managed(t)
+	names := []string{"create", "put", "delete", "update", "remove", "txn"}
+	for _, name := range names {
+		b.apply(t, tokens(k), 1, group(1, k.set(name, -1)))
+		k.wantDoc(t, name, -1)
+	}
+	list, err := b.Client.List(t.Context(), record.ListRequest{Token: k.tok})
+	if err != nil || len(list) != 0 {
+		t.Errorf("list of tombstones: %v, %v", list, err)
+	}
+	create, update, remove, txn := k.mutation("create", 1), k.mutation("update", 1), k.mutation("remove", -1), k.mutation("txn", 1)
+	create.Absent, update.Exists, remove.Exists, txn.Absent = true, true, true, true
+	ok(t, "create over a tombstone", k.do(t, create))
+	ok(t, "put over a tombstone", k.do(t, k.mutation("put", 1)))
+	ok(t, "delete of a tombstone", k.do(t, k.mutation("delete", -1)))
+	wantError(t, "update of a tombstone", k.do(t, update), record.ErrNotFound)
+	wantError(t, "delete that needs a record", k.do(t, remove), record.ErrNotFound)
+	matching := k.mutation("update", 1)
+	matching.Match = &record.Match{Path: "n", Value: valueOf(int32(0))}
+	wantError(t, "match of a tombstone", k.do(t, matching), record.ErrNotFound)
+	other := k.mutation("other", 1)
+	other.Absent = true
+	ok(t, "creates in a transaction", b.Client.Write(t.Context(), tokens(k), []record.Mutation{txn, other}))
+	for name, n := range map[string]int{"create": 1, "put": 1, "delete": -1, "update": -1, "remove": -1, "txn": 1, "other": 1} {
+		k.wantDoc(t, name, n)
+	}
+	create.Doc = doc("create", 2)
+	wantError(t, "second create", k.do(t, create), record.ErrExists)
+}
+
+func clientUnique(t *testing.T, b *bench) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no unique indexes")
+		return
+	}
+	k := b.managed(t, uniqueOn("mail"))
+	mut := func(name, mail string) record.Mutation {
+		w := k.mail(name, mail)
+		return record.Mutation{Kind: w.Kind, Key: w.Key, Doc: w.Doc}
+	}
+	ok(t, "put", k.do(t, mut("a", "m@x")))
+	create := mut("b", "m@x")
+	create.Absent = true
+	wantError(t, "create of a duplicate", k.do(t, create), record.ErrConflict)
+	wantError(t, "put of a duplicate", k.do(t, mut("b", "m@x")), record.ErrConflict)
+	ms := []record.Mutation{mut("c", "n@x"), mut("d", "m@x")}
+	wantError(t, "transaction with a duplicate", b.Client.Write(t.Context(), tokens(k), ms), record.ErrConflict)
+	k.wantDoc(t, "b", -1)
+	k.wantDoc(t, "c", -1)
+	ok(t, "put of its own value", k.do(t, mut("a", "m@x")))
+}
+
+func clientCreators(t *testing.T, b *bench) {
+	k := b.managed(t)
+	for round := range 5 {
+		name := fmt.Sprint("r", round)
+		if round%2 == 1 {
+			b.apply(t, tokens(k), 1, group(1, k.set(name, -1)))
+		}
+		var won atomic.Int32
+		g, ctx := errgroup.WithContext(bounded(t))
+		for w := range 6 {
+			g.Go(func() error {
+				m := k.mutation(name, w)
+				m.Absent = true
+				err := b.Client.Write(ctx, tokens(k), []record.Mutation{m})
+				switch {
+				case err == nil:
+					won.Add(1)
+				case !errors.Is(err, record.ErrExists):
+					return err
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if n := won.Load(); n != 1 {
+			t.Errorf("%d creators of %s won", n, name)
+		}
+	}
+}
+
+func clientSwap(t *testing.T, b *bench) {
+	k := b.managed(t)
+	ok(t, "put", k.do(t, k.mutation("counter", 0)))
+	var swaps atomic.Int32
+	g, ctx := errgroup.WithContext(bounded(t))
+	for range 4 {
+		g.Go(func() error {
+			for range 12 {
+				r, err := b.Client.Get(ctx, k.tok, record.StringKey("counter"))
+				if err != nil {
+					return err
+				}
+				n := r.Doc.Lookup("n").Int32()
+				m := k.mutation("counter", int(n)+1)
+				m.Match = &record.Match{Path: "n", Value: valueOf(n)}
+				err = b.Client.Write(ctx, tokens(k), []record.Mutation{m})
+				switch {
+				case err == nil:
+					swaps.Add(1)
+				case !errors.Is(err, record.ErrMismatch):
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	k.wantDoc(t, "counter", int(swaps.Load()))
+}

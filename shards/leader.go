@@ -1,0 +1,157 @@
+package shards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/coord"
+)
+
+// Campaign waits until the key is free and creates it under the lease, with id as its
+// value. It watches the holder's key; it does not poll. Whoever holds the lock is the
+// leader for liveness only: what must not be done by two is tied to Lock.Condition.
+// A lease that ends meanwhile is coord.ErrLeaseLost.
+func Campaign(ctx context.Context, store coord.Store, key, id string, lease coord.Lease) (Lock, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-lease.Done():
+			cancel(coord.ErrLeaseLost)
+		case <-ctx.Done():
+		}
+	}()
+	defer func() { cancel(nil); <-ended }()
+
+	retry := newBackOff()
+	for {
+		rev, err := store.Commit(ctx, []coord.Condition{{Key: key}}, []coord.Op{{Key: key, Value: []byte(id), Lease: lease.ID()}})
+		switch {
+		case err == nil:
+			return Lock{Shard: -1, Key: key, Create: rev}, nil
+		case errors.Is(err, coord.ErrConflict):
+			var held Lock
+			if held, err = awaitFree(ctx, store, key, lease.ID()); err == nil && held.Create != 0 {
+				return held, nil
+			}
+		}
+		switch {
+		case err == nil, errors.Is(err, coord.ErrCompacted):
+		case ctx.Err() != nil:
+			return Lock{}, fmt.Errorf("campaign for %s: %w", key, context.Cause(ctx))
+		case errors.Is(err, coord.ErrUnknown):
+			if pause(ctx, retry) != nil {
+				return Lock{}, fmt.Errorf("campaign for %s: %w", key, context.Cause(ctx))
+			}
+		default:
+			return Lock{}, fmt.Errorf("campaign for %s: %w", key, err)
+		}
+	}
+}
+
+// awaitFree returns when the key is absent, or with the lock if it is held under our own
+// lease: an earlier commit of unknown outcome went through.
+func awaitFree(ctx context.Context, store coord.Store, key string, ours coord.LeaseID) (Lock, error) {
+	kvs, rev, err := store.List(ctx, key)
+	if err != nil {
+		return Lock{}, err
+	}
+	if len(kvs) == 0 || kvs[0].Key != key { // in order, so key itself is the first
+		return Lock{}, nil
+	}
+	if kvs[0].Lease == ours {
+		return Lock{Shard: -1, Key: key, Create: kvs[0].Create}, nil
+	}
+	w, err := store.Watch(ctx, key, rev)
+	if err != nil {
+		return Lock{}, err
+	}
+	defer w.Close()
+	for {
+		events, err := w.Next(ctx)
+		if err != nil {
+			return Lock{}, err
+		}
+		for _, e := range events {
+			if e.Deleted && e.KV.Key == key {
+				return Lock{}, nil
+			}
+		}
+	}
+}
+
+// Resign gives up leadership. It is no error if it was lost before.
+func Resign(ctx context.Context, store coord.Store, lock Lock) error {
+	_, err := store.Commit(ctx, []coord.Condition{lock.Condition()}, []coord.Op{{Key: lock.Key, Delete: true}})
+	if err != nil && !errors.Is(err, coord.ErrConflict) {
+		return fmt.Errorf("resign from %s: %w", lock.Key, err)
+	}
+	return nil
+}
+
+// Lead runs work whenever this process is the leader, under a lease of DefaultTTL, until
+// ctx ends, which is no error. The context of work ends when leadership is lost; work is
+// then started again after the next election. An error that work returns while it leads
+// ends Lead, and so does nil: the work is done.
+func Lead(ctx context.Context, store coord.Store, key, id string, log *zap.Logger, work func(context.Context) error) error {
+	retry := newBackOff()
+	for ctx.Err() == nil {
+		over, err := leadOnce(ctx, store, key, id, log, work)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if over {
+			return err
+		}
+		if errors.Is(err, coord.ErrLeaseLost) {
+			retry.Reset() // it had worked
+		}
+		log.Info("campaigns again", zap.String("key", key), zap.Error(err))
+		if pause(ctx, retry) != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// leadOnce is one lease long. over says that work ended by itself.
+func leadOnce(ctx context.Context, store coord.Store, key, id string, log *zap.Logger, work func(context.Context) error) (over bool, err error) {
+	lease, err := store.Grant(ctx, DefaultTTL)
+	if err != nil {
+		return false, fmt.Errorf("grant lease: %w", err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		if err := lease.Close(ctx); err != nil {
+			log.Info("lease is left to run out", zap.Error(err))
+		}
+	}()
+	if _, err := Campaign(ctx, store, key, id, lease); err != nil {
+		return false, err
+	}
+	log.Info("leads", zap.String("key", key), zap.String("id", id))
+	working, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-lease.Done():
+			cancel()
+		case <-working.Done():
+		}
+	}()
+	err = work(working)
+	over = working.Err() == nil
+	cancel()
+	<-ended
+	if !over && ctx.Err() == nil {
+		return false, coord.ErrLeaseLost
+	}
+	return over, err
+}

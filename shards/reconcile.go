@@ -1,0 +1,159 @@
+package shards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/coord"
+)
+
+// reconcile brings what is owned one step closer to what is assigned. It acts on views
+// that may be late: taking is conditional on the lock being free, and a lock that a late
+// view still shows is recognized by its revision.
+func (p *Pool) reconcile(ctx context.Context, lease coord.Lease) error {
+	if err := p.finishReleases(ctx); err != nil {
+		return err
+	}
+	take, err := p.decide(lease)
+	if err != nil || len(take) == 0 {
+		return err
+	}
+	return p.take(ctx, lease, take)
+}
+
+// finishReleases deletes the locks that the engine has let go of.
+func (p *Pool) finishReleases(ctx context.Context) error {
+	p.mu.Lock()
+	pending := slices.Collect(maps.Values(p.releasing))
+	p.mu.Unlock()
+	return inBatches(pending, func(batch []*release) error {
+		conditions, ops := make([]coord.Condition, len(batch)), make([]coord.Op, len(batch))
+		for i, r := range batch {
+			conditions[i] = r.lock.Condition()
+			ops[i] = coord.Op{Key: r.lock.Key, Delete: true}
+		}
+		_, err := p.store.Commit(ctx, conditions, ops)
+		if errors.Is(err, coord.ErrConflict) && len(batch) == 1 {
+			err = nil // it is gone already
+		}
+		if err != nil {
+			return fmt.Errorf("release shards: %w", err)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, r := range batch {
+			if p.releasing[r.lock.Shard] == r {
+				delete(p.releasing, r.lock.Shard)
+				p.gone[r.lock.Shard] = r.lock.Create
+				close(r.done)
+			}
+		}
+		return nil
+	})
+}
+
+// decide updates what is owned and leaving from the views, and returns what is to be
+// taken.
+func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.members.rev == 0 || p.locks.rev == 0 {
+		return nil, nil
+	}
+	if p.members.keys[p.memberKey()].Lease != lease.ID() {
+		return nil, errUnregistered
+	}
+	ids := make([]string, 0, len(p.members.keys))
+	for _, kv := range p.members.keys {
+		ids = append(ids, string(kv.Value))
+	}
+	assigned := assign(ids, p.cfg.Ring)
+	changed := false
+	for shard := range p.cfg.Ring {
+		key := shardKey(p.lockPrefix(), shard)
+		seen, there := p.locks.keys[key]
+		own, owned := p.owned[shard]
+		if owned && seen.Create != own.Create && p.locks.rev >= own.Create {
+			// Deleted by somebody else. It may be free, so it may be taken below.
+			delete(p.owned, shard)
+			delete(p.leaving, shard)
+			p.gone[shard] = own.Create
+			owned, changed = false, true
+			p.cfg.Log.Warn("lock of a shard was taken away", zap.Int("shard", shard))
+		}
+		_, releasing := p.releasing[shard]
+		if !owned && !releasing && there && seen.Lease == lease.ID() && seen.Create > p.gone[shard] {
+			// Ours after all: a commit of unknown outcome went through.
+			p.owned[shard] = Lock{Shard: shard, Key: key, Create: seen.Create}
+			owned, changed = true, true
+		}
+		mine := assigned[shard] == p.cfg.ID
+		if owned && p.leaving[shard] == mine {
+			if mine {
+				delete(p.leaving, shard)
+			} else {
+				p.leaving[shard] = true
+			}
+			changed = true
+		}
+		if mine && !owned && !releasing && !there {
+			take = append(take, shard)
+		}
+	}
+	if changed {
+		signal(p.changes)
+	}
+	return take, nil
+}
+
+// take creates locks. One that somebody else holds by now is skipped: the view will
+// show it, and its deletion later.
+func (p *Pool) take(ctx context.Context, lease coord.Lease, shards []int) error {
+	return inBatches(shards, func(batch []int) error {
+		conditions, ops := make([]coord.Condition, len(batch)), make([]coord.Op, len(batch))
+		for i, shard := range batch {
+			key := shardKey(p.lockPrefix(), shard)
+			conditions[i] = coord.Condition{Key: key}
+			ops[i] = coord.Op{Key: key, Value: []byte(p.cfg.ID), Lease: lease.ID()}
+		}
+		rev, err := p.store.Commit(ctx, conditions, ops)
+		if errors.Is(err, coord.ErrConflict) && len(batch) == 1 {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("take shards: %w", err)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for i, shard := range batch {
+			p.owned[shard] = Lock{Shard: shard, Key: conditions[i].Key, Create: rev}
+		}
+		signal(p.changes)
+		return nil
+	})
+}
+
+// inBatches calls commit with as many items, of one condition and one operation each,
+// as a commit may have, and with single ones where such a batch meets a conflict.
+func inBatches[T any](items []T, commit func([]T) error) error {
+	for batch := range slices.Chunk(items, coord.MaxOps/2) {
+		err := commit(batch)
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, coord.ErrConflict) {
+			return err
+		}
+		for _, item := range batch {
+			if err := commit([]T{item}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package lens
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestMapIndex(t *testing.T) {
+	t.Parallel()
+	l := parse(t, "rename: {from: section, to: category}", "move: {from: homepage, to: links.homepage}", "convert: {field: size, from: int, to: long}",
+		"remove: {field: legacy}", "add: {field: schema, value: 2}", "rename: {from: o, to: p}", "convert: {field: at, from: epoch, to: date}")
+	for _, tc := range []struct{ name, spec, want, err string }{
+		{"untouched", `{"v":2,"key":{"x":1,"y.z":-1},"name":"x_1_y.z_-1"}`, `{"v":2,"key":{"x":1,"y.z":-1},"name":"x_1_y.z_-1"}`, ""},
+		{"renamed with its name", `{"v":2,"key":{"section":1,"x":-1},"name":"section_1_x_-1","unique":true}`, `{"v":2,"key":{"category":1,"x":-1},"name":"category_1_x_-1","unique":true}`, ""},
+		{"chosen name", `{"key":{"homepage":"hashed"},"name":"mine"}`, `{"key":{"links.homepage":"hashed"},"name":"mine"}`, ""},
+		{"below a renamed object", `{"key":{"o.a.b":1},"name":"o.a.b_1"}`, `{"key":{"p.a.b":1},"name":"p.a.b_1"}`, ""},
+		{"converted, plain", `{"key":{"size":1},"name":"size_1"}`, `{"key":{"size":1},"name":"size_1"}`, ""},
+		{"partial", `{"key":{"x":1},"name":"x_1","partialFilterExpression":{"$and":[{"section":{"$exists":true}},{"y":{"$gt":5}}]}}`, `{"key":{"x":1},"name":"x_1","partialFilterExpression":{"$and":[{"category":{"$exists":true}},{"y":{"$gt":5}}]}}`, ""},
+		{"text", `{"key":{"_fts":"text","_ftsx":1},"name":"t","weights":{"section":3}}`, `{"key":{"_fts":"text","_ftsx":1},"name":"t","weights":{"category":3}}`, ""},
+		{"wildcard", `{"key":{"$**":1},"name":"$**_1"}`, `{"key":{"$**":1},"name":"$**_1"}`, ""},
+		{"wildcard below", `{"key":{"o.$**":1},"name":"w"}`, `{"key":{"p.$**":1},"name":"w"}`, ""},
+		{"partial on converted", `{"key":{"x":1},"name":"x_1","partialFilterExpression":{"size":{"$gt":5}}}`, "", "field size has other values"},
+		{"expiry on converted", `{"key":{"at":1},"name":"at_1","expireAfterSeconds":5}`, "", "field at has other values"},
+		{"removed", `{"key":{"legacy":1},"name":"legacy_1"}`, "", "index legacy_1: field legacy is not there"},
+		{"made", `{"key":{"schema":1},"name":"s"}`, "", "schema is one that the lens makes"},
+		{"holds others", `{"key":{"links":1},"name":"s"}`, "", "field links holds others"},
+		{"expression", `{"key":{"x":1},"name":"s","partialFilterExpression":{"$expr":{"$gt":["$x",1]}}}`, "", "$expr"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := l.MapIndex(js(t, tc.spec))
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("%s, error %v, want %q", text(got), err, tc.err)
+				}
+				return
+			}
+			if err != nil || text(got) != text(js(t, tc.want)) {
+				t.Errorf("%s, %v\nwant %s", text(got), err, tc.want)
+			}
+		})
+	}
+}
+
+func TestTouchesValidator(t *testing.T) {
+	t.Parallel()
+	l := parse(t, "rename: {from: section, to: category}", "convert: {field: o.size, from: int, to: long}")
+	for _, tc := range []struct {
+		validator string
+		want      bool
+	}{
+		{`{"name":{"$type":"string"}}`, false},
+		{`{"section":{"$exists":true}}`, true},
+		{`{"category":{"$exists":false}}`, true},
+		{`{"$or":[{"x":1},{"o.size":{"$lt":5}}]}`, true},
+		{`{"$expr":{"$gt":["$o.size",1]}}`, true},
+		{`{"$jsonSchema":{"required":["name","section"]}}`, true},
+		{`{"$jsonSchema":{"properties":{"name":{"bsonType":"string"}}}}`, false},
+		{`{"$jsonSchema":{"properties":{"name":{}},"additionalProperties":false}}`, true},
+	} {
+		if _, got := l.TouchesValidator(js(t, tc.validator)); got != tc.want {
+			t.Errorf("%s: %t", tc.validator, got)
+		}
+		if _, got := parse(t).TouchesValidator(js(t, tc.validator)); got {
+			t.Errorf("%s: touched by a lens without operations", tc.validator)
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package lens
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"dbcontroller/record"
+	"dbcontroller/sample/packages"
+	"dbcontroller/transform"
+	"dbcontroller/transform/lawtest"
+)
+
+// Few names, so that operations and fields often meet.
+var names = []string{"a", "b", "o", "p"}
+
+func drawPath(t *rapid.T, label string) string {
+	parts := rapid.SliceOfN(rapid.SampledFrom(names), 1, 3).Draw(t, label)
+	return strings.Join(parts, ".")
+}
+
+func drawOperation(t *rapid.T) string {
+	a, b := drawPath(t, "path"), drawPath(t, "other path")
+	switch rapid.IntRange(0, 6).Draw(t, "operation") {
+	case 0:
+		at := strings.LastIndexByte(a, '.')
+		return fmt.Sprintf("rename: {from: %s, to: %s}", a, a[:at+1]+rapid.SampledFrom(names).Draw(t, "new name"))
+	case 1, 2:
+		return fmt.Sprintf("move: {from: %s, to: %s}", a, b)
+	case 3:
+		from := rapid.SampledFrom([]valueType{tInt, tLong, tDouble, tString}).Draw(t, "from")
+		return fmt.Sprintf("convert: {field: %s, from: %s, to: %s}", a, from, rapid.SampledFrom(from.targets()).Draw(t, "to"))
+	case 4:
+		return fmt.Sprintf("add: {field: %s, value: 2}", a)
+	case 5:
+		return fmt.Sprintf("add: {field: %s, default: 3}", a)
+	default:
+		return fmt.Sprintf("remove: {field: %s}", a)
+	}
+}
+
+// drawLens adds operations one at a time, leaving out those that cannot follow.
+func drawLens(t *rapid.T) (*Lens, string) {
+	l, kept := &Lens{}, "operations:"
+	for range rapid.IntRange(1, 5).Draw(t, "operations") {
+		longer := kept + "\n  - " + drawOperation(t)
+		if next, err := Parse("drawn.yaml", []byte(longer)); err == nil {
+			l, kept = next, longer
+		}
+	}
+	return l, kept
+}
+
+func drawDoc(t *rapid.T, depth int) bson.D {
+	d := bson.D{}
+	for _, name := range rapid.Permutation(names).Draw(t, "order") {
+		switch k := rapid.IntRange(0, 7).Draw(t, name); {
+		case k == 0:
+			d = append(d, bson.E{Key: name, Value: int32(rapid.IntRange(1, 3).Draw(t, "int"))})
+		case k == 1:
+			d = append(d, bson.E{Key: name, Value: rapid.SampledFrom([]any{int64(1), 1.5, "1", "x", nil}).Draw(t, "other")})
+		case k == 2 && depth < 2, k == 3 && depth < 1:
+			d = append(d, bson.E{Key: name, Value: drawDoc(t, depth+1)})
+		case k == 4 && depth > 0:
+			d = append(d, bson.E{Key: name, Value: bson.A{1}})
+		}
+	}
+	return d
+}
+
+func marshal(t *rapid.T, d bson.D) bson.Raw {
+	b, err := bson.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func fields(t *rapid.T, d bson.Raw) string {
+	elems, err := d.Elements()
+	if err != nil {
+		t.Fatalf("%x: %v", []byte(d), err)
+	}
+	parts := map[string]string{}
+	var order []string
+	for _, e := range elems {
+		v := e.Value()
+		order = append(order, e.Key())
+		if sub, ok := v.DocumentOK(); ok {
+			parts[e.Key()] = fields(t, sub)
+		} else {
+			parts[e.Key()] = v.Type.String() + " " + v.String()
+		}
+	}
+	if len(parts) != len(order) {
+		t.Fatalf("a field is there twice: %v", order)
+	}
+	return fmt.Sprint(parts)
+}
+
+// TestLawsOfDrawnLenses: whatever a lens, drawn at random, does not refuse, it can undo,
+// and what is not changed comes out over its complement as the same bytes.
+func TestLawsOfDrawnLenses(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		l, text := drawLens(t)
+		t.Logf("%s", text)
+		for _, way := range []struct {
+			name     string
+			up, down program
+		}{{"up", l.up, l.down}, {"down", l.down, l.up}} {
+			x := marshal(t, append(bson.D{{Key: "_id", Value: 1}}, drawDoc(t, 0)...))
+			before := bytes.Clone(x)
+			y, err := way.up.run(x, nil)
+			if err != nil {
+				continue
+			}
+			again, err := way.up.run(x, y)
+			if err != nil || !bytes.Equal(again, y) {
+				t.Fatalf("%s: over its own result %s became %s (%v)", way.name, y, again, err)
+			}
+			back, err := way.down.run(y, x)
+			if err != nil {
+				// Only a default that the application of this side would own can stand in the way.
+				t.Fatalf("%s: %s became %s, which cannot go back: %v", way.name, x, y, err)
+			}
+			if !bytes.Equal(back, x) && !hasConstant(way.down) {
+				t.Fatalf("%s: %s became %s and came back over itself as %s", way.name, x, y, back)
+			}
+			if !bytes.Equal(x, before) {
+				t.Fatal("the source was written to")
+			}
+			if len(way.down.held) > 0 || hasConstant(way.down) {
+				continue
+			}
+			back, err = way.down.run(y, nil)
+			if err != nil || fields(t, back) != fields(t, x) {
+				t.Fatalf("%s: %s became %s and came back as %s (%v)", way.name, x, y, back, err)
+			}
+		}
+	})
+}
+
+// hasConstant: a constant may be written into a record that lacked it.
+func hasConstant(p program) bool {
+	for _, o := range p.ops {
+		if a, ok := o.(*add); ok && a.constant {
+			return true
+		}
+	}
+	return false
+}
+
+func packagesLens(t testing.TB) *Lens {
+	t.Helper()
+	const file = "../../sample/packages/packages.yaml"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Parse(file, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func directions(t testing.TB, s transform.Spec) (up, down transform.Direction) {
+	t.Helper()
+	r := transform.NewRegistry("test")
+	if err := r.Add("v1", "v2", s); err != nil {
+		t.Fatal(err)
+	}
+	up, err := r.Direction("v1", "v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if down, err = r.Direction("v2", "v1"); err != nil {
+		t.Fatal(err)
+	}
+	return up, down
+}
+
+// TestPackages takes every record of the sample there and back, through the engine's
+// view of the lens.
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	docs, err := packages.Load(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, down := directions(t, packagesLens(t).Spec("packages", "packages"))
+	for _, d := range docs {
+		key, err := record.KeyOfDoc(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _, err := up.GroupOf("packages", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := transform.Group{Name: id.Name, Records: []record.Record{{Kind: "packages", Key: key, Doc: d}}}
+		if up.NeedsHave(id) || down.NeedsHave(id) {
+			t.Fatal("the lens of the sample needs no complement")
+		}
+		now, err := up.Transform(id, old, transform.Group{})
+		if err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+		back, err := down.Transform(id, transform.Group{Name: id.Name, Records: now}, transform.Group{})
+		if err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+		if canonical(t, back[0].Doc) != canonical(t, d) {
+			t.Fatalf("%s came back as %s", d, back[0].Doc)
+		}
+		if bytes.Equal(now[0].Doc, d) || now[0].Doc.Lookup("schema").Int32() != 2 {
+			t.Fatalf("%s was not changed", key)
+		}
+	}
+}
+
+// TestLawsThroughTheEngine runs the laws that every transformer promises.
+func TestLawsThroughTheEngine(t *testing.T) {
+	t.Parallel()
+	l := parse(t, "rename: {from: section, to: category}", "move: {from: homepage, to: links.homepage}", "convert: {field: size, from: int, to: long}",
+		"remove: {field: legacy, default: none}", "add: {field: state, default: new}")
+	up, down := directions(t, l.Spec("packages", "packages"))
+	ids := []any{"a", int32(5), int64(5), 5.5, bson.D{{Key: "n", Value: "a"}}}
+	group := func(doc func(t *rapid.T, id any) bson.D) *rapid.Generator[[]record.Record] {
+		return rapid.Custom(func(t *rapid.T) []record.Record {
+			d := marshal(t, doc(t, rapid.SampledFrom(ids).Draw(t, "id")))
+			key, err := record.KeyOfDoc(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []record.Record{{Kind: "packages", Key: key, Doc: d}}
+		})
+	}
+	maybe := func(t *rapid.T, d bson.D, name string, values ...any) bson.D {
+		if i := rapid.IntRange(0, len(values)).Draw(t, name); i > 0 {
+			d = append(d, bson.E{Key: name, Value: values[i-1]})
+		}
+		return d
+	}
+	lawtest.Check(t, lawtest.Case{
+		Up: up, Down: down, LossyUp: true, LossyDown: true,
+		Old: group(func(t *rapid.T, id any) bson.D {
+			d := maybe(t, bson.D{{Key: "_id", Value: id}}, "section", "x", 1)
+			d = maybe(t, d, "legacy", "none", "old", nil)
+			d = maybe(t, d, "homepage", "here")
+			d = maybe(t, d, "size", int32(7))
+			return maybe(t, d, "links", bson.D{{Key: "other", Value: 1}})
+		}),
+		New: group(func(t *rapid.T, id any) bson.D {
+			d := maybe(t, bson.D{{Key: "_id", Value: id}}, "state", "new", 4)
+			d = maybe(t, d, "links", bson.D{{Key: "homepage", Value: "here"}}, bson.D{{Key: "homepage", Value: "there"}, {Key: "other", Value: 1}})
+			d = maybe(t, d, "size", int64(7), nil)
+			return maybe(t, d, "category", "x")
+		}),
+	})
+}

@@ -14,9 +14,9 @@ help: ## Print this help.
 	@echo 'Targets:'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 	@echo 'Variables:'
-	@echo '  ARGS        arguments of the demo:             make demo ARGS="--help"'
+	@echo '  ARGS        arguments of demo and bench:       make demo ARGS="--help"'
 	@echo '  TEST        packages to test:                  make test TEST=./syncer'
-	@echo '  BENCH       which benchmarks run (a pattern):  make bench BENCH=Copy'
+	@echo '  BENCH       which benchmarks run (a pattern):  make microbench BENCH=Copy'
 	@echo 'A MongoDB of your own for tests: export DBCONTROLLER_TEST_MONGODB=mongodb://...'
 
 .PHONY: build
@@ -48,8 +48,14 @@ test: mongodb bin/withmongodb ## Run all tests against real servers, with the ra
 demo: mongodb build ## Run a whole upgrade on this machine: make demo ARGS="...".
 	@bin/dbcontroller demo $(ARGS)
 
+# The demo that it switches with runs its own servers; nothing is shared.
 .PHONY: bench
-bench: mongodb bin/withmongodb ## Run the benchmarks.
+bench: mongodb build ## Measure copy speed, sync lag and write pause: make bench ARGS="-only copy".
+	@go build -o bin/bench ./integration/bench >&2
+	@bin/bench $(ARGS)
+
+.PHONY: microbench
+microbench: mongodb bin/withmongodb ## Run the Go benchmarks of the packages.
 	bin/withmongodb -v -cache 1 -- go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m -p 1 ./...
 
 .PHONY: lint

@@ -26,8 +26,8 @@ type Config struct {
 	DataDir    string   // empty: the command's own default
 	Copy       Copy
 	Switch     Switch
-	Operator   string // address that the operator API and the dashboard listen on
-	API        string // address that the service's own API listens on
+	Operator   string // address for health and metrics
+	API        string // address of the Deployment API
 	DBs        []DB   // in the order of the file, one for each version
 	Kinds      []Kind // fixed-name kinds; empty for a service with managed kinds
 }
@@ -42,7 +42,6 @@ type Copy struct {
 // Switch bounds the switch.
 type Switch struct {
 	Deadline time.Duration // after which SWITCHING aborts by itself
-	Auto     bool          // switch as soon as everything is ready
 }
 
 // DB is one version's database.
@@ -53,7 +52,7 @@ type DB struct {
 	Database  string // derived from Namespace unless the file names one
 	Endpoint  Secret
 	PoolSize  int
-	Disabled  bool // kept in the file, but not to be connected to
+	Disabled  bool // once another version is active, this one is not kept level with it
 }
 
 // Kind is one fixed-name kind and the lens that transforms it.
@@ -73,13 +72,11 @@ func (c Config) DB(version string) (DB, bool) {
 	return DB{}, false
 }
 
-// Versions lists the configured versions that are not disabled, in the file's order.
+// Versions lists the configured versions in the file's order.
 func (c Config) Versions() []string {
-	var vs []string
+	vs := make([]string, 0, len(c.DBs))
 	for _, db := range c.DBs {
-		if !db.Disabled {
-			vs = append(vs, db.Version)
-		}
+		vs = append(vs, db.Version)
 	}
 	return vs
 }

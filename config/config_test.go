@@ -55,7 +55,7 @@ func TestParse(t *testing.T) {
 		RingSize:   16,
 		Etcd:       []string{"127.0.0.1:2379"},
 		Copy:       config.Copy{Auto: true, Workers: 4},
-		Switch:     config.Switch{Deadline: 10 * time.Second, Auto: true},
+		Switch:     config.Switch{Deadline: 10 * time.Second},
 		Operator:   config.DefaultOperatorListen,
 		API:        config.DefaultAPIListen,
 		DBs: []config.DB{
@@ -88,7 +88,7 @@ dataDir: /var/lib/$(ENV)$$data
 copy:
   auto: false
   maxRate: 500
-switch: {deadline: 1m30s, auto: false}
+switch: {deadline: 1m30s}
 operator: {listen: ":9000"}
 api:
   listen: localhost:9001
@@ -121,8 +121,8 @@ kinds:
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config.Secret{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := got.Versions(); len(got) != 0 {
-		t.Errorf("Versions() = %v, want none, for v7 is disabled", got)
+	if diff := cmp.Diff([]string{"v7"}, got.Versions()); diff != "" {
+		t.Errorf("Versions() (-want +got):\n%s", diff)
 	}
 	if _, ok := got.DB("v7"); !ok {
 		t.Error("DB(v7) not found")

@@ -42,10 +42,9 @@ func (r *reader) config(root node) Config {
 		MaxRate: r.number(cp["maxRate"], 0, 0, maxRate),
 		Workers: r.number(cp["workers"], DefaultCopyWorkers, 1, maxWorkers),
 	}
-	sw := r.mapping(m["switch"], "deadline", "auto")
+	sw := r.mapping(m["switch"], "deadline")
 	c.Switch = Switch{
 		Deadline: r.duration(sw["deadline"], DefaultSwitchDeadline, time.Second, 10*time.Minute),
-		Auto:     r.flag(sw["auto"], true),
 	}
 	c.Operator = r.listen(m["operator"], DefaultOperatorListen)
 	c.API = r.listen(m["api"], DefaultAPIListen)

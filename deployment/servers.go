@@ -123,13 +123,14 @@ func (s *Store) Controllers(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list controllers: %w", err)
 	}
-	return s.controllerIDs(kvs), nil
+	return controllerIDs(kvs), nil
 }
 
-func (s *Store) controllerIDs(kvs []coord.KV) []string {
+// controllerIDs takes the ids from the values: in the keys they are escaped.
+func controllerIDs(kvs []coord.KV) []string {
 	ids := make([]string, 0, len(kvs))
 	for _, kv := range kvs {
-		ids = append(ids, kv.Key[len(s.key("controllers", "")):])
+		ids = append(ids, string(kv.Value))
 	}
 	slices.Sort(ids)
 	return ids

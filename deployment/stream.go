@@ -100,7 +100,7 @@ func (f *feed) status() (*pb.Deployment, error) {
 	if state.Servers, err = decodeServers(values(f.parts[partServers])); err != nil {
 		return nil, err
 	}
-	state.Controllers = f.store.controllerIDs(values(f.parts[partControllers]))
+	state.Controllers = controllerIDs(values(f.parts[partControllers]))
 	return Status(state), nil
 }
 

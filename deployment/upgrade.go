@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +38,9 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 		return nil, err
 	}
 	if d.Upgrade == nil {
+		if !slices.ContainsFunc(d.Available, func(a upgradestate.Available) bool { return a.TargetVersion == target }) {
+			hash = "" // nobody copies for it: the record says so
+		}
 		servers, err := s.Servers(ctx)
 		if err != nil {
 			return nil, err
@@ -59,6 +63,9 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 func (v *Service) transformHash(s *Store, d upgradestate.Deployment, target string) (string, error) {
 	if _, known := d.Namespace(target); !known || target == d.CurrentVersion {
 		return "", nil
+	}
+	if l := d.LastSwitch; l != nil && l.From == target && d.Upgrade == nil {
+		return "", refuse(fmt.Sprintf("begin-upgrade: there is no way back from %s to %s: %s", d.CurrentVersion, target, noReverseSync))
 	}
 	if v.cfg.Upgrades == nil || s != v.own {
 		return "", refuse(fmt.Sprintf("begin-upgrade: this controller is not configured for %s: ask one that is", s.name))
@@ -93,7 +100,7 @@ func (v *Service) AbortUpgrade(ctx context.Context, req *connect.Request[pb.Abor
 	id := req.Msg.UpgradeId
 	switch l := d.LastSwitch; {
 	case d.Upgrade == nil && l != nil && (id == l.ID || id == ""):
-		return nil, refuse(fmt.Sprintf("abort: no upgrade is running; %s switched to %s already: begin-upgrade to %s goes back", l.ID, l.To, l.From))
+		return nil, refuse(fmt.Sprintf("abort: no upgrade is running; %s switched to %s already, which abort does not undo", l.ID, l.To))
 	case d.Upgrade == nil && id == "":
 		return nil, refuse("abort: no upgrade is running")
 	case d.Upgrade != nil && id != "" && id != d.Upgrade.ID:

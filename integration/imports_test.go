@@ -31,7 +31,7 @@ var layers = [][]string{
 // with the interfaces, so that a backend or a configuration can be exchanged.
 var wired = []string{
 	"config",
-	"coord/etcdcoord",
+	"coord/embedetcd", "coord/etcdcoord", "coord/memcoord",
 	"record/etcdstore", "record/faultstore", "record/memstore", "record/mongostore",
 }
 

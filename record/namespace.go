@@ -121,6 +121,9 @@ func KindOfPhysical(name string) (kind string, seq uint64, ok bool) {
 			if c != 'n' || name[i-1] != '.' || i == len(name)-1 {
 				return "", 0, false
 			}
+			if name[i+1] == '0' && i+2 < len(name) {
+				return "", 0, false // PhysicalName writes no leading zero: this is not ours
+			}
 			if _, err := fmt.Sscanf(name[i+1:], "%d", &seq); err != nil {
 				return "", 0, false
 			}

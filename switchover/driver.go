@@ -75,14 +75,17 @@ func (r *Driver) Run(ctx context.Context) error {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
-		var open bool
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case d, open = <-watch:
+		case seen, open := <-watch:
 			if !open {
 				return ctx.Err()
 			}
+			if seen.Revision <= d.Revision {
+				continue // this driver made it, or a newer one
+			}
+			d = seen
 		case <-wait.C:
 			if d.Name == "" {
 				continue

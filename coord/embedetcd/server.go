@@ -54,6 +54,7 @@ type Server struct {
 	etcd     *embed.Etcd
 	lock     *fileutil.LockedFile
 	endpoint string
+	level    zap.AtomicLevel // of its log
 	close    sync.Once
 	closeErr error
 }
@@ -137,8 +138,9 @@ func serve(ctx context.Context, cfg Config, endpoint string) (*Server, error) {
 	ec.AutoCompactionMode = embed.CompactorModePeriodic
 	ec.AutoCompactionRetention = history
 	ec.EnableGRPCGateway = false
-	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(
-		cfg.Log.Named("etcd").WithOptions(zap.IncreaseLevel(zap.ErrorLevel)))
+	// etcd reports its own listeners' end as errors; a wanted end is none.
+	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
+	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(cfg.Log.Named("etcd").WithOptions(zap.IncreaseLevel(level)))
 	etcd, err := embed.StartEtcd(ec)
 	if err != nil {
 		return nil, err
@@ -158,7 +160,7 @@ func serve(ctx context.Context, cfg Config, endpoint string) (*Server, error) {
 		shut(etcd)
 		return nil, err
 	}
-	return &Server{etcd: etcd, endpoint: endpoint}, nil
+	return &Server{etcd: etcd, endpoint: endpoint, level: level}, nil
 }
 
 // shut closes etcd, which needs its Err channel read.
@@ -177,6 +179,7 @@ func (s *Server) Err() <-chan error { return s.etcd.Err() }
 // for the port of the next start.
 func (s *Server) Close() error {
 	s.close.Do(func() {
+		s.level.SetLevel(zap.DPanicLevel)
 		shut(s.etcd)
 		s.closeErr = s.lock.Close()
 	})

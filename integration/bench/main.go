@@ -68,22 +68,37 @@ func run(ctx context.Context, o settings) error {
 		if f.Copy, err = measureCopy(ctx, mongo.URI(), o); err != nil {
 			return fmt.Errorf("copy: %w", err)
 		}
-		fmt.Fprintln(os.Stderr, f.Copy)
 	}
 	if o.only == "" || o.only == "lag" {
 		if f.Lag, err = measureLag(ctx, mongo.URI(), o); err != nil {
 			return fmt.Errorf("lag: %w", err)
 		}
-		fmt.Fprintln(os.Stderr, f.Lag)
 	}
 	if o.only == "" || o.only == "pause" {
 		if f.Pause, err = measurePause(ctx, o); err != nil {
 			return fmt.Errorf("pause: %w", err)
 		}
-		fmt.Fprintln(os.Stderr, f.Pause)
 	}
 	if o.json {
 		return json.NewEncoder(os.Stdout).Encode(f)
 	}
+	for _, line := range f.lines() {
+		fmt.Println(line)
+	}
 	return nil
+}
+
+// lines is what people read.
+func (f figures) lines() []string {
+	out := []string{f.Backend}
+	if f.Copy != nil {
+		out = append(out, f.Copy.String())
+	}
+	if f.Lag != nil {
+		out = append(out, f.Lag.String())
+	}
+	if f.Pause != nil {
+		out = append(out, f.Pause.String())
+	}
+	return out
 }

@@ -87,9 +87,10 @@ func (n *Namespace) writeGroups(ctx context.Context, j *job, groups []int, have 
 
 func (n *Namespace) writeKind(ctx context.Context, j *job, kind string, groups []int, have state, how attempt) error {
 	t := j.targets[kind]
+	bypass := how.bypass && t.fixed
 	deletes := writeCommand{verb: "delete", place: t.place}
-	updates := writeCommand{verb: "update", place: t.place}
-	inserts := writeCommand{verb: "insert", place: t.place}
+	updates := writeCommand{verb: "update", place: t.place, bypass: bypass}
+	inserts := writeCommand{verb: "insert", place: t.place, bypass: bypass}
 	sideUpdates := writeCommand{verb: "update", place: place{coll: GuardsName(kind)}}
 	sideInserts := writeCommand{verb: "insert", place: place{coll: GuardsName(kind)}}
 	commands := []*writeCommand{&deletes, &updates, &inserts, &sideUpdates, &sideInserts}
@@ -258,6 +259,9 @@ const (
 	present                // a document with this _id is there
 )
 
+// errValidatorFence: the validator that refused a write is a fence.
+var errValidatorFence = fmt.Errorf("%w: by a validator", record.ErrFenced)
+
 // judge tells what the error of a single write means.
 func judge(what string, we mongo.WriteError) (verdict, error) {
 	switch we.Code {
@@ -269,7 +273,7 @@ func judge(what string, we mongo.WriteError) (verdict, error) {
 		return refused, fmt.Errorf("%s: %w", what, conflictError(d))
 	case codeValidation:
 		if strings.Contains(we.Details.String(), fencePrefix) {
-			return failed, fmt.Errorf("%s: %w", what, record.ErrFenced)
+			return failed, fmt.Errorf("%s: %w", what, errValidatorFence)
 		}
 		return refused, fmt.Errorf("%s: the collection's validator refuses the document", what)
 	case codeUUIDMismatch, codeQueryPlanKilled, codeViewWrite, codeWriteBlocked:

@@ -80,7 +80,7 @@ func streamPipeline(kinds []record.KindSpec) mongo.Pipeline {
 			{Key: "documentKey._id", Value: 1},
 			{Key: "clusterTime", Value: 1},
 			{Key: "wallTime", Value: 1},
-			{Key: "nsType", Value: 1},
+			{Key: "collectionUUID", Value: 1},
 			{Key: "operationDescription.validator", Value: 1},
 		}}},
 	}
@@ -139,9 +139,10 @@ func (s *stream) advance() {
 // event reads one event. ok says that change is to be delivered.
 func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.Change, ok bool, err error) {
 	var e struct {
-		op, coll, to, nsType string
-		id                   bson.RawValue
-		description          bson.Raw
+		op, coll, to string
+		collection   bool // the event has a collection's identity; a view has none
+		id           bson.RawValue
+		description  bson.Raw
 	}
 	elems, err := raw.Elements()
 	if err != nil {
@@ -156,8 +157,8 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 			e.coll = lookupString(v, "coll")
 		case "to":
 			e.to = lookupString(v, "coll")
-		case "nsType":
-			e.nsType, _ = v.StringValueOK()
+		case "collectionUUID":
+			e.collection = true
 		case "documentKey":
 			if doc, ok := v.DocumentOK(); ok {
 				e.id = doc.Lookup("_id")
@@ -194,7 +195,7 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 		}
 		return record.Change{Kind: kind, Marker: mark}, true, nil
 	case "drop":
-		if kind == "" || !current || e.nsType == "view" {
+		if kind == "" || !current || !e.collection {
 			return change, false, nil
 		}
 		return change, false, fmt.Errorf("watch: %w: collection %s was dropped", record.ErrBroken, e.coll)

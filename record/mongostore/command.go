@@ -1,12 +1,14 @@
 package mongostore
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -97,6 +99,7 @@ type writeCommand struct {
 	verb   string // insert, update, delete
 	place  place
 	parts  []*writePart
+	bypass bool // of the collection's validator
 	single bool // in a transaction the session carries the concern, outside the command does
 }
 
@@ -138,6 +141,9 @@ func (c *writeCommand) finish(part *writePart) []byte {
 	if c.single {
 		b = bsoncore.AppendBooleanElement(b, "ordered", false)
 		b = appendMajority(b)
+	}
+	if c.bypass {
+		b = bsoncore.AppendBooleanElement(b, "bypassDocumentValidation", true)
 	}
 	if part.emptyTS {
 		// Without it the server would fill in the time of the write.
@@ -222,6 +228,21 @@ func appendIndexed(dst []byte, t byte, i int) []byte {
 	dst = append(dst, t)
 	dst = strconv.AppendInt(dst, int64(i), 10)
 	return append(dst, 0)
+}
+
+// noDeadline is a context whose deadline ends commands but is not told to the server: the
+// driver would turn it into maxTimeMS, which a getMore refuses.
+type noDeadline struct{ context.Context }
+
+func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// getMore asks for the next batch of an open cursor, within the session that opened it.
+func (n *Namespace) getMore(ctx context.Context, p place, id int64, batch int) (reply, error) {
+	raw, err := n.run(noDeadline{ctx}, appendGetMore(nil, p, id, batch))
+	if err != nil {
+		return reply{}, err
+	}
+	return parseReply(raw)
 }
 
 func appendGetMore(dst []byte, p place, id int64, batch int) []byte {

@@ -40,7 +40,7 @@ func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name str
 	if info.Shape.Indexes, err = n.indexesOf(ctx, name); err != nil {
 		return info, err
 	}
-	info.Count, info.Bytes, err = n.sizeOf(ctx, name)
+	info.Count, info.Bytes, err = n.sizeOf(ctx, info.Token)
 	return info, err
 }
 
@@ -157,10 +157,11 @@ func (n *Namespace) optionsOf(ctx context.Context, c *collection) (bson.Raw, err
 	}
 	if len(validation.Validator) > 5 {
 		options = append(options, bson.E{Key: "validator", Value: validation.Validator})
-		if validation.Level != "" {
+		// A lifted fence leaves the defaults spelled out.
+		if validation.Level != "" && validation.Level != "strict" {
 			options = append(options, bson.E{Key: "validationLevel", Value: validation.Level})
 		}
-		if validation.Action != "" {
+		if validation.Action != "" && validation.Action != "error" {
 			options = append(options, bson.E{Key: "validationAction", Value: validation.Action})
 		}
 	}
@@ -196,10 +197,17 @@ func (n *Namespace) indexesOf(ctx context.Context, name string) ([]bson.Raw, err
 	return kept, nil
 }
 
-func (n *Namespace) sizeOf(ctx context.Context, name string) (count, bytes int64, err error) {
-	cursor, err := n.db.Collection(name).Aggregate(ctx, bson.A{
-		bson.D{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}},
-	})
+// sizeOf estimates documents and bytes, on all shards.
+func (n *Namespace) sizeOf(ctx context.Context, tok record.Token) (count, bytes int64, err error) {
+	cmd, err := withUUID(bson.D{
+		{Key: "aggregate", Value: tok.Name},
+		{Key: "pipeline", Value: bson.A{bson.D{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}}}},
+		{Key: "cursor", Value: bson.D{}},
+	}, tok)
+	if err != nil {
+		return 0, 0, err
+	}
+	cursor, err := n.db.RunCommandCursor(ctx, cmd)
 	if err != nil {
 		return 0, 0, fmt.Errorf("read statistics: %w", err)
 	}

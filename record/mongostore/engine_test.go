@@ -39,6 +39,13 @@ func newEngine(t testing.TB) *engine {
 	return &engine{t: t, ns: ns}
 }
 
+// ctx bounds one wait; it is reached only by a failure.
+func (e *engine) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(e.t.Context(), 30*time.Second)
+	e.t.Cleanup(cancel)
+	return ctx
+}
+
 // collection creates a physical collection and returns its token.
 func (e *engine) collection(kind, name string, fixed bool) record.Token {
 	e.t.Helper()

@@ -11,6 +11,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.uber.org/zap"
 
 	"dbcontroller/record"
@@ -210,18 +212,29 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 
 func (n *Namespace) rename(ctx context.Context, from, to string) error {
 	// Without dropTarget, ever: a name that is taken is an error.
-	return n.admin().RunCommand(ctx, bson.D{
+	return n.change(ctx, n.admin(), bson.D{
 		{Key: "renameCollection", Value: n.name + "." + from},
 		{Key: "to", Value: n.name + "." + to},
-		{Key: "writeConcern", Value: majorityWithin(concernWait)},
-		{Key: "maxTimeMS", Value: lockWait.Milliseconds()},
-	}).Err()
+	})
+}
+
+// change sends a DDL command that waits only briefly for locks and is acknowledged by a
+// majority.
+func (n *Namespace) change(ctx context.Context, db *mongo.Database, cmd bson.D) error {
+	// The driver would add a maxTimeMS of its own for a context that has a deadline.
+	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	return db.RunCommand(timeless, append(cmd,
+		bson.E{Key: "writeConcern", Value: majorityWithin(concernWait)},
+		bson.E{Key: "maxTimeMS", Value: lockWait.Milliseconds()})).Err()
 }
 
 // placement says where the fenced identity is.
 type placement struct {
-	moved    bool // under To
-	overView bool // still under From, and To is a view that an earlier fence left
+	moved    bool        // under To
+	overView bool        // still under From, and To is a view that an earlier fence left
+	old      *collection // what has the name From now, nil: nothing
 }
 
 func (n *Namespace) placement(ctx context.Context, f record.Fence, uuid bson.Binary) (placement, error) {
@@ -256,28 +269,27 @@ func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary
 	if err != nil {
 		return placement{}, false, err
 	}
-	var from bool
 	var taken *collection
 	for _, c := range found {
-		switch {
-		case c.is(uuid) && c.Name == f.To:
-			return placement{moved: true}, true, nil
-		case c.is(uuid):
-			from = true
-		case c.Name == f.To:
+		if c.Name == f.Token.Name {
+			at.old = &c
+		} else {
 			taken = &c
 		}
 	}
-	if !from {
-		return placement{}, false, nil
+	switch {
+	case taken != nil && taken.is(uuid):
+		at.moved = true
+		return at, true, nil
+	case at.old == nil || !at.old.is(uuid):
+		return at, false, nil
+	case taken == nil:
+		return at, true, nil
+	case taken.Type == "view" && taken.fenceMark() != "":
+		at.overView = true
+		return at, true, nil
 	}
-	if taken == nil {
-		return placement{}, true, nil
-	}
-	if taken.fenceMark() != "" && taken.Type == "view" {
-		return placement{overView: true}, true, nil
-	}
-	return placement{}, true, permanent(fmt.Errorf("the name %q is taken by another %s; rename or drop that one, it is never replaced", f.To, taken.Type))
+	return at, true, permanent(fmt.Errorf("the name %q is taken by another %s; rename or drop that one, it is never replaced", f.To, taken.Type))
 }
 
 // confirmRename returns nil once it is certain that the identity is under To in every
@@ -318,6 +330,7 @@ func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(conte
 		backoff.WithInitialInterval(fenceRetryFirst),
 		backoff.WithMaxInterval(fenceRetryMost),
 		backoff.WithMaxElapsedTime(0))
+	warned := false
 	for {
 		err := attempt(ctx)
 		if err == nil {
@@ -333,7 +346,8 @@ func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(conte
 		delay := wait.NextBackOff()
 		if heldUp(err) && ns != "" {
 			killed, killErr := n.killHolders(ctx, ns)
-			if killErr != nil {
+			if killErr != nil && !warned {
+				warned = true
 				n.log.Warn("cannot kill the transactions that hold up a fence",
 					zap.String("collection", ns), zap.Error(killErr))
 			}
@@ -376,7 +390,10 @@ func unknownClass(class record.FenceClass) error {
 	return &record.UnsupportedError{What: fmt.Sprintf("fence class %q", class), Reason: "MongoDB has uuid, view, validator and writeBlock"}
 }
 
-func (n *Namespace) admin() *mongo.Database { return n.client.Database("admin") }
+// admin runs commands of the server, some of which read nothing but locally.
+func (n *Namespace) admin() *mongo.Database {
+	return n.client.Database("admin", options.Database().SetReadConcern(readconcern.Local()))
+}
 
 func majorityWithin(d time.Duration) bson.D {
 	return bson.D{{Key: "w", Value: "majority"}, {Key: "wtimeout", Value: d.Milliseconds()}}

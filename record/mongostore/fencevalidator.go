@@ -180,17 +180,12 @@ func (n *Namespace) setValidator(ctx context.Context, tok record.Token, r restor
 		{Key: "validator", Value: r.Validator},
 		{Key: "validationLevel", Value: r.Level},
 		{Key: "validationAction", Value: r.Action},
-		{Key: "writeConcern", Value: majorityWithin(concernWait)},
-		{Key: "maxTimeMS", Value: lockWait.Milliseconds()},
 	}
-	if tok.ID != "" {
-		uuid, err := collectionUUID(tok.ID)
-		if err != nil {
-			return err
-		}
-		cmd = append(cmd, bson.E{Key: "collectionUUID", Value: uuid})
+	cmd, err := withUUID(cmd, tok)
+	if err != nil {
+		return err
 	}
-	return n.db.RunCommand(ctx, cmd).Err()
+	return n.change(ctx, n.db, cmd)
 }
 
 // noteLift remembers that a fence was lifted, before it is.

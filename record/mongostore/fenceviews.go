@@ -36,13 +36,7 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 	if err != nil {
 		return err
 	}
-	look := func(ctx context.Context) (placement, error) {
-		at, err := n.placement(ctx, f, uuid)
-		if err != nil || !at.moved {
-			return at, err
-		}
-		return at, n.checkView(ctx, f)
-	}
+	look := func(ctx context.Context) (placement, error) { return n.viewPlacement(ctx, f, uuid) }
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
 		if err := n.refuseLifted(ctx, f); err != nil {
 			return err
@@ -64,24 +58,33 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 	})
 }
 
-// checkView looks at the old name after the rename. The view is made up for if a
-// primary died between the two operations of its applyOps, which replicate apart.
-func (n *Namespace) checkView(ctx context.Context, f record.Fence) error {
-	c, err := n.collectionNamed(ctx, f.Token.Name)
-	switch {
-	case err != nil:
-		return err
-	case c == nil:
-		if err := n.applyOps(ctx, bson.A{n.viewOp(f.Token.Name, f.To)}); err != nil {
-			return err
-		}
-		return errors.New("the view was missing and is made again")
-	case c.Type == "view" && c.fenceMark() == f.To:
-		return nil
-	default:
-		return permanent(fmt.Errorf("the name %q is taken by a %s that is not the fence's; "+
-			"what the application wrote there is not part of the kind: %w", f.Token.Name, c.Type, record.ErrBroken))
+// viewPlacement is placement, and looks at the old name after the rename. The view is
+// made up for if a primary died between the two operations of its applyOps, which
+// replicate apart.
+func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson.Binary) (placement, error) {
+	at, err := n.placement(ctx, f, uuid)
+	if err != nil || !at.moved || at.old != nil && at.old.Type == "view" && at.old.fenceMark() == f.To {
+		return at, err
 	}
+	if at.old == nil {
+		if err := n.applyOps(ctx, bson.A{n.viewOp(f.Token.Name, f.To)}); err != nil {
+			return at, err
+		}
+		return at, errors.New("the view was missing and is made again")
+	}
+	// A list made while somebody lifted the fence can show both; a second one cannot.
+	if err := n.mark(ctx, f); err != nil {
+		return at, err
+	}
+	now, err := n.placement(ctx, f, uuid)
+	if err != nil {
+		return at, err
+	}
+	if !now.moved || now.old == nil || now.old.id() != at.old.id() {
+		return at, errors.New("the names changed while they were looked at")
+	}
+	return at, permanent(fmt.Errorf("the name %q is taken by a %s that is not the fence's; "+
+		"what the application wrote there is not part of the kind: %w", f.Token.Name, now.old.Type, record.ErrBroken))
 }
 
 func (n *Namespace) liftView(ctx context.Context, f record.Fence) error {
@@ -93,15 +96,12 @@ func (n *Namespace) liftView(ctx context.Context, f record.Fence) error {
 		if err := n.noteLift(ctx, f); err != nil {
 			return err
 		}
-		at, err := n.placement(ctx, f, uuid)
+		at, err := n.viewPlacement(ctx, f, uuid)
 		if err != nil {
 			return err
 		}
 		if !at.moved {
 			return nil
-		}
-		if err := n.checkView(ctx, f); err != nil {
-			return err
 		}
 		if err := n.unview(ctx, f.Token.Name, f.To, f.Token.Name); err != nil {
 			return err
@@ -158,11 +158,7 @@ func (n *Namespace) viewOp(view, on string) bson.D {
 }
 
 func (n *Namespace) applyOps(ctx context.Context, ops bson.A) error {
-	return n.admin().RunCommand(ctx, bson.D{
-		{Key: "applyOps", Value: ops},
-		{Key: "writeConcern", Value: majorityWithin(concernWait)},
-		{Key: "maxTimeMS", Value: lockWait.Milliseconds()},
-	}).Err()
+	return n.change(ctx, n.admin(), bson.D{{Key: "applyOps", Value: ops}})
 }
 
 // probeView tries fence and lift on a scratch collection. It returns the reason why a

@@ -155,3 +155,30 @@ func checkDoc(doc []byte) (layout, error) {
 	}
 	return l, nil
 }
+
+// validate looks at a whole document, which the driver's own validation does not.
+func validate(doc bson.Raw) error {
+	if err := doc.Validate(); err != nil {
+		return err
+	}
+	values, err := doc.Values()
+	if err != nil {
+		return err
+	}
+	for _, v := range values {
+		switch v.Type {
+		case bson.TypeEmbeddedDocument, bson.TypeArray:
+			err = validate(bson.Raw(v.Value))
+		case bson.TypeCodeWithScope:
+			_, scope, ok := v.CodeWithScopeOK()
+			if !ok {
+				return errMalformed
+			}
+			err = validate(scope)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

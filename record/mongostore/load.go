@@ -19,6 +19,14 @@ func (n *Namespace) Load(ctx context.Context, b record.Batch) ([]record.Result, 
 	if err != nil {
 		return nil, fmt.Errorf("load: %w", err)
 	}
+	err = j.checked(groups, results, func(groups []int) error { return n.loadGroups(ctx, j, groups, results) })
+	if err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	return results, nil
+}
+
+func (n *Namespace) loadGroups(ctx context.Context, j *job, groups []int, results []record.Result) error {
 	var single, several []int
 	for _, g := range groups {
 		p := &j.groups[g]
@@ -33,14 +41,14 @@ func (n *Namespace) Load(ctx context.Context, b record.Batch) ([]record.Result, 
 		}
 	}
 	if err := n.insertSingle(ctx, j, single, results); err != nil {
-		return nil, fmt.Errorf("load: %w", err)
+		return err
 	}
 	for _, chunk := range j.chunks(several) {
 		if err := n.insertGroups(ctx, j, chunk, results); err != nil {
-			return nil, fmt.Errorf("load: %w", err)
+			return err
 		}
 	}
-	return results, nil
+	return nil
 }
 
 // insertSingle inserts groups of one record each with plain unordered inserts.
@@ -126,7 +134,7 @@ func (n *Namespace) insertGroups(ctx context.Context, j *job, groups []int, resu
 			results[g] = record.Result{Outcome: record.Applied}
 		}
 		return nil
-	case errors.Is(err, errPresent), errors.As(err, &r):
+	case errors.Is(err, errPresent), errors.Is(err, errValidatorFence), errors.As(err, &r):
 		return n.settle(ctx, j, groups, results, attempt{absentOnly: true})
 	default:
 		return err

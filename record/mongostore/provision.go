@@ -51,6 +51,7 @@ func (n *Namespace) provision(ctx context.Context, kind record.KindSpec, name st
 			return err
 		}
 		if kind.Fixed {
+			n.forgetSide(kind.Name) // it may have been dropped since
 			if err := n.ensureSide(ctx, kind.Name); err != nil {
 				return err
 			}
@@ -220,20 +221,36 @@ func skipTombstones(spec, key bson.D) bson.D {
 		return append(spec, bson.E{Key: "partialFilterExpression", Value: bson.D{present}})
 	}
 	filter, _ := spec[at].Value.(bson.D)
-	switch had := lookup(filter, present.Key).(type) {
-	case nil:
+	if requires(filter, present.Key) {
+		return spec
+	}
+	if slices.ContainsFunc(filter, func(e bson.E) bool { return e.Key == present.Key }) {
+		filter = bson.D{{Key: "$and", Value: bson.A{filter, bson.D{present}}}}
+	} else {
 		filter = append(slices.Clone(filter), present)
-	case bson.D:
-		if exists, _ := lookup(had, "$exists").(bool); exists {
-			return spec
-		}
-		filter = bson.D{{Key: "$and", Value: bson.A{filter, bson.D{present}}}}
-	default: // equality: with null it would take in tombstones
-		filter = bson.D{{Key: "$and", Value: bson.A{filter, bson.D{present}}}}
 	}
 	spec = slices.Clone(spec)
 	spec[at].Value = filter
 	return spec
+}
+
+// requires reports whether a filter says that a field exists.
+func requires(filter bson.D, field string) bool {
+	for _, e := range filter {
+		switch v := e.Value.(type) {
+		case bson.D:
+			if exists, _ := lookup(v, "$exists").(bool); e.Key == field && exists {
+				return true
+			}
+		case bson.A:
+			for _, part := range v {
+				if d, ok := part.(bson.D); e.Key == "$and" && ok && requires(d, field) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 func indexName(key bson.D) string {

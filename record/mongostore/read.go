@@ -78,12 +78,8 @@ func (n *Namespace) find(ctx context.Context, p place, command []byte, yield fun
 		if r.id == 0 {
 			return at, nil
 		}
-		raw, err := n.run(ctx, appendGetMore(nil, p, r.id, 0))
-		if err != nil {
+		if r, err = n.getMore(ctx, p, r.id, 0); err != nil {
 			return at, classifyRead(what, err)
-		}
-		if r, err = parseReply(raw); err != nil {
-			return at, fmt.Errorf("%s: %w", what, err)
 		}
 	}
 }

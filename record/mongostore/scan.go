@@ -53,14 +53,18 @@ func (n *Namespace) scanPage(ctx context.Context, p place, req record.ScanReques
 	return record.Page{Records: rs.records(), Version: versionOf(at), Next: next, Done: next == nil}, nil
 }
 
+// maxKey is the one _id that index bounds cannot reach: without max they end before it.
+var maxKey = record.Key([]byte{byte(bson.TypeMaxKey)})
+
 // scan yields at most limit documents of a range and returns the cursor of the first that
 // it did not yield, nil if there is none. What fits a reply (16 MiB) bounds it as well.
 // grow, if not nil, is told beforehand how many documents come.
 func (n *Namespace) scan(ctx context.Context, p place, r record.Range, limit int, o readOptions,
 	grow func(int), yield func([]byte) error,
 ) (record.Cursor, bson.Timestamp, error) {
-	what := "scan " + p.coll
-	if len(r.From) > 0 && string(r.From) == string(r.To) {
+	last := selection{keys: []record.Key{maxKey}}
+	switch {
+	case len(r.From) > 0 && string(r.From) == string(r.To):
 		// The server calls such bounds an error. The snapshot still has a time.
 		at := o.at
 		if at.IsZero() {
@@ -70,7 +74,26 @@ func (n *Namespace) scan(ctx context.Context, p place, r record.Range, limit int
 			}
 		}
 		return nil, at, nil
+	case string(r.From) == string(maxKey):
+		at, err := n.findSelected(ctx, p, last, o, yield)
+		return nil, at, err
 	}
+	next, at, err := n.scanIndex(ctx, p, r, limit, o, grow, yield)
+	if err != nil || next != nil || len(r.From) == 0 || len(r.To) > 0 {
+		return next, at, err
+	}
+	o.at, o.keysOnly = at, true
+	_, err = n.findSelected(ctx, p, last, o, func([]byte) error {
+		next = record.Cursor(maxKey)
+		return nil
+	})
+	return next, at, err
+}
+
+func (n *Namespace) scanIndex(ctx context.Context, p place, r record.Range, limit int, o readOptions,
+	grow func(int), yield func([]byte) error,
+) (record.Cursor, bson.Timestamp, error) {
+	what := "scan " + p.coll
 	buf := getBuffer()
 	defer putBuffer(buf)
 	*buf = appendScan(*buf, p, r, limit, o)
@@ -126,11 +149,7 @@ func (n *Namespace) scan(ctx context.Context, p place, r record.Range, limit int
 
 // peek returns the place of an open cursor's next document, nil if there is none.
 func (n *Namespace) peek(ctx context.Context, p place, id int64) (record.Cursor, error) {
-	raw, err := n.run(ctx, appendGetMore(nil, p, id, 1))
-	if err != nil {
-		return nil, err
-	}
-	r, err := parseReply(raw)
+	r, err := n.getMore(ctx, p, id, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ const (
 	samplesPerRange = 20
 	// leastRange is how many documents are worth a range of their own.
 	leastRange = 500
-	// purgeBatch bounds one delete of tombstones.
-	purgeBatch = 1000
+	// purgeSize bounds one delete of tombstones.
+	purgeSize = 1000
 )
 
 // Split cuts the ids, of whatever types, at a sorted random sample of them. The server
@@ -26,13 +26,12 @@ func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]r
 	if count <= 1 {
 		return whole, nil
 	}
-	total, _, err := n.sizeOf(ctx, tok.Name)
+	total, _, err := n.sizeOf(ctx, tok)
 	if err != nil {
 		return nil, classify("split "+tok.Name, err)
 	}
 	if count = min(count, int(total/leastRange)); count <= 1 {
-		// Still through the token, so that a fenced one is noticed.
-		count = 1
+		return whole, nil
 	}
 	cmd, err := withUUID(bson.D{
 		{Key: "aggregate", Value: tok.Name},
@@ -74,29 +73,25 @@ func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]r
 // Purge removes tombstones, a batch at a time. A tombstone that a client created over in
 // the meantime is none any more and stays.
 func (n *Namespace) Purge(ctx context.Context, tok record.Token) error {
-	if tok.Fixed {
-		side := record.Token{Name: GuardsName(tok.Kind)}
-		err := n.purge(ctx, side, bson.E{Key: "x", Value: true})
-		if err != nil {
-			return fmt.Errorf("purge guards of %s: %w", tok.Kind, err)
-		}
-		return nil
-	}
-	if err := n.purge(ctx, tok, bson.E{Key: guardField + ".x", Value: true}); err != nil {
+	if err := n.purge(ctx, tok); err != nil {
 		return fmt.Errorf("purge %s: %w", tok.Name, err)
 	}
 	return nil
 }
 
-func (n *Namespace) purge(ctx context.Context, tok record.Token, tombstone bson.E) error {
+func (n *Namespace) purge(ctx context.Context, tok record.Token) error {
+	from, tombstone := tok, bson.E{Key: guardField + ".x", Value: true}
+	if tok.Fixed {
+		from, tombstone = record.Token{Name: GuardsName(tok.Kind)}, bson.E{Key: "x", Value: true}
+	}
 	// One pass over the collection: what becomes a tombstone behind the cursor belongs to
 	// a direction that has not ended.
 	find, err := withUUID(bson.D{
-		{Key: "find", Value: tok.Name},
+		{Key: "find", Value: from.Name},
 		{Key: "filter", Value: bson.D{tombstone}},
 		{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}},
-		{Key: "batchSize", Value: purgeBatch},
-	}, tok)
+		{Key: "batchSize", Value: purgeSize},
+	}, from)
 	if err != nil {
 		return err
 	}
@@ -107,28 +102,47 @@ func (n *Namespace) purge(ctx context.Context, tok record.Token, tombstone bson.
 	defer cursor.Close(context.WithoutCancel(ctx))
 	for cursor.Next(ctx) {
 		ids := bson.A{cursor.Current.Lookup("_id")}
-		for len(ids) < purgeBatch && cursor.RemainingBatchLength() > 0 && cursor.Next(ctx) {
+		for len(ids) < purgeSize && cursor.RemainingBatchLength() > 0 && cursor.Next(ctx) {
 			ids = append(ids, cursor.Current.Lookup("_id"))
 		}
 		remove, err := withUUID(bson.D{
-			{Key: "delete", Value: tok.Name},
+			{Key: "delete", Value: from.Name},
 			{Key: "deletes", Value: bson.A{bson.D{
 				{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}, tombstone}},
 				{Key: "limit", Value: 0},
 			}}},
-			{Key: "writeConcern", Value: majorityWithin(concernWait)},
-		}, tok)
+		}, from)
 		if err != nil {
 			return err
 		}
-		if err := n.db.RunCommand(ctx, remove).Err(); err != nil {
-			return classifyWrite("delete tombstones", err)
+		if err := n.purgeBatch(ctx, tok, remove); err != nil {
+			return err
 		}
 	}
 	if err := cursor.Err(); err != nil {
 		return classify("find tombstones", err)
 	}
 	return nil
+}
+
+// purgeBatch sends one delete. The guards of fixed-name kinds have no identity that a
+// fence moves, so that the look at the kind itself in the same transaction is what stops
+// a purge with an old token.
+func (n *Namespace) purgeBatch(ctx context.Context, tok record.Token, remove bson.D) error {
+	if !tok.Fixed {
+		remove = append(remove, bson.E{Key: "writeConcern", Value: majorityWithin(concernWait)})
+		return classifyWrite("delete tombstones", n.db.RunCommand(ctx, remove).Err())
+	}
+	look, err := withUUID(bson.D{{Key: "find", Value: tok.Name}, {Key: "limit", Value: 1}, {Key: "singleBatch", Value: true}}, tok)
+	if err != nil {
+		return err
+	}
+	return n.transact(ctx, "delete tombstones", func(ctx context.Context) error {
+		if err := n.db.RunCommand(ctx, look).Err(); err != nil {
+			return classify("look at the kind", err)
+		}
+		return classify("delete tombstones", n.db.RunCommand(ctx, remove).Err())
+	})
 }
 
 // Drop removes a collection by its identity and, for fixed-name kinds, the guards
@@ -169,7 +183,6 @@ func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
 		if err != nil && !hasCode(err, codeNamespaceNotFound) {
 			return err
 		}
-		n.forgetSide(tok.Kind)
 	}
 	if tok.ID == "" {
 		return nil

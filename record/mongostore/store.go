@@ -46,6 +46,11 @@ var _ record.Store = (*Namespace)(nil)
 // Open connects to the database and waits until a primary answers. The caller closes
 // the Namespace.
 func Open(ctx context.Context, cfg Config) (*Namespace, error) {
+	return open(ctx, cfg, nil)
+}
+
+// open is Open with a dialer; nil is the driver's own.
+func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Namespace, error) {
 	if cfg.Database == "" {
 		return nil, errors.New("open mongodb: no database name")
 	}
@@ -72,6 +77,9 @@ func Open(ctx context.Context, cfg Config) (*Namespace, error) {
 		SetReadPreference(readpref.Primary()).
 		SetRetryWrites(true).
 		SetRetryReads(true)
+	if dialer != nil {
+		opts.SetDialer(dialer)
+	}
 	client, err := mongo.Connect(opts)
 	if err != nil {
 		return nil, fmt.Errorf("open mongodb: %w", redactError(cfg.URI, err))

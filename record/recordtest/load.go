@@ -112,7 +112,7 @@ func loadUnique(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 		group(1, k.mail("a", "m@x")), group(1, k.mail("b", "n@x")))
 	wantOutcomes(t, res, record.Applied, record.Applied)
 	res = b.load(t, tokens(k), 1,
-		group(1, k.mail("c", "o@x")), group(1, k.mail("d", "m@x"), k.mail("e", "p@x")), group(1, k.mail("f", "q@x")), group(1, k.mail("a", "r@x")))
+		group(1, k.mail("c", "o@x")), group(1, k.mail("d", "s@x"), k.mail("e", "m@x")), group(1, k.mail("f", "q@x")), group(1, k.mail("a", "r@x")))
 	wantOutcomes(t, res, record.Applied, record.Refused, record.Applied, record.Changed)
 	if !errors.Is(res[1].Err, record.ErrConflict) {
 		t.Errorf("refused with %v, want ErrConflict", res[1].Err)

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"dbcontroller/cmd/dbcontroller/demo"
+	"dbcontroller/config"
+	"dbcontroller/transform"
 )
 
 func demoCommand() *cobra.Command {
@@ -22,7 +24,10 @@ func demoCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Stdout, opts.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			opts.Transformers = transformers
+			opts.Transformers = func(cfg config.Config) (*transform.Registry, error) {
+				registry, _, err := transformers(cfg)
+				return registry, err
+			}
 			exe, err := os.Executable()
 			if err != nil {
 				return err
@@ -53,13 +58,15 @@ func demoCommand() *cobra.Command {
 // demoHostCommand is the process that keeps MongoDB and etcd running after a demo.
 func demoHostCommand() *cobra.Command {
 	var dir string
+	var databases []string
 	cmd := &cobra.Command{
 		Use:    "host --dir DIR",
 		Short:  "Host MongoDB and etcd for a demo that leaves everything running",
 		Hidden: true,
 		Args:   cobra.NoArgs,
-		RunE:   func(cmd *cobra.Command, _ []string) error { return demo.Host(cmd.Context(), dir) },
+		RunE:   func(cmd *cobra.Command, _ []string) error { return demo.Host(cmd.Context(), dir, databases) },
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "folder of the demo")
+	cmd.Flags().StringSliceVar(&databases, "databases", nil, "databases to drop at the end")
 	return cmd
 }

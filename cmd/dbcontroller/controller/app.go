@@ -34,6 +34,9 @@ type Options struct {
 	APIListen      string           // empty: as configured
 	OperatorListen string           // empty: as configured
 	Carry          map[string]Carry // by fixed-name kind of the new version
+	// Wrap, if not nil, stands between the controller and a version's database. Tests
+	// stop a controller with it at a chosen place.
+	Wrap func(version string, ns record.Namespace) record.Namespace
 }
 
 // App is one controller process.
@@ -92,13 +95,22 @@ func (a *App) Run(ctx context.Context) error {
 	a.log.Info("controller runs", zap.String("deployment", a.cfg.Deployment), zap.String("version", d.CurrentVersion),
 		zap.String("api", api.Addr().String()), zap.String("operator", port.Addr()))
 
+	// Ownership outlives the engine, so that its last checkpoints are still stored under
+	// its locks when shards are handed over.
+	owning, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return port.Run(ctx) })
+	service := deployment.NewService(a.store, a.deployment, deployment.ServiceConfig{Upgrades: a, Verifier: a, Log: a.log})
+	g.Go(func() error { return service.Run(ctx) })
 	g.Go(func() error {
-		return operator.Serve(ctx, &http.Server{Handler: a.api(), ReadHeaderTimeout: 10 * time.Second}, api)
+		return operator.Serve(ctx, &http.Server{Handler: a.api(service), ReadHeaderTimeout: 10 * time.Second}, api)
 	})
-	g.Go(func() error { return a.pool.Run(ctx) })
-	g.Go(func() error { return a.sync(ctx) })
+	g.Go(func() error { return a.pool.Run(owning) })
+	g.Go(func() error {
+		defer release()
+		return a.sync(ctx)
+	})
 	g.Go(func() error { return a.lead(ctx) })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -107,12 +119,9 @@ func (a *App) Run(ctx context.Context) error {
 }
 
 // api is the Deployment API.
-func (a *App) api() http.Handler {
-	path, h := deployment.NewHandler(deployment.NewService(a.store, a.deployment, deployment.ServiceConfig{
-		Upgrades: a, Verifier: a, Log: a.log,
-	}))
+func (a *App) api(service *deployment.Service) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(path, h)
+	mux.Handle(deployment.NewHandler(service))
 	return mux
 }
 

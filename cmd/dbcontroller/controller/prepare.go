@@ -37,6 +37,9 @@ func (a *App) open(ctx context.Context) (closeAll func(), err error) {
 			return closeAll, fmt.Errorf("database of %s: %w", db.Version, err)
 		}
 		a.namespaces[db.Version] = ns
+		if a.opts.Wrap != nil {
+			a.namespaces[db.Version] = a.opts.Wrap(db.Version, ns)
+		}
 	}
 	return closeAll, nil
 }

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 )
@@ -39,6 +40,7 @@ type model struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
+	order   []string // all keys, for picking
 }
 
 func newModel(name string) *model { return &model{name: name, entries: map[string]*entry{}} }
@@ -48,6 +50,7 @@ func (m *model) load(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.entries[key] = &entry{plain: true}
+	m.order = append(m.order, key)
 }
 
 // begin notes a write that is about to be sent.
@@ -58,6 +61,7 @@ func (m *model) begin(key string, next state) {
 	if e == nil {
 		e = &entry{}
 		m.entries[key] = e
+		m.order = append(m.order, key)
 	}
 	e.maybe = append(e.maybe, next)
 }
@@ -104,18 +108,6 @@ func (m *model) lateKeys() []string {
 	return keys
 }
 
-// keys are all keys that ever were.
-func (m *model) keys() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	keys := make([]string, 0, len(m.entries))
-	for k := range m.entries {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // findings are the keys at which what is there is not what clients were told.
 type findings struct {
 	lost, duplicated, resurrected map[string]bool
@@ -136,13 +128,18 @@ func (f *findings) add(set map[string]bool, what, model, key, detail string) {
 
 // sighting is a key as it was seen in one place.
 type sighting struct {
-	print  string // in the form of the version that was looked at
+	print  string // in the form of the place that was looked at; never empty
 	copies int
 }
 
+// form is how a place shows a state; absence is the empty string.
+type form func(state) string
+
+func formOf(version string) form { return func(s state) string { return s.as(version) } }
+
 // check compares what one place holds with what clients were told. seen has the keys that
-// are there; place is for people.
-func (m *model) check(seen map[string]sighting, version, place string, f *findings) {
+// are there, place is for people.
+func (m *model) check(seen map[string]sighting, as form, place string, f *findings) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, s := range seen {
@@ -154,30 +151,56 @@ func (m *model) check(seen map[string]sighting, version, place string, f *findin
 		case s.copies > 1:
 			f.add(f.duplicated, "duplicated", m.name, key, fmt.Sprintf("%d times in %s", s.copies, place))
 		}
-		if e.plain || e.allows(s.print, version) {
+		if e.allows(s.print, as) {
 			continue
 		}
 		if e.acked.absent() && !e.mayExist() {
 			f.add(f.resurrected, "resurrected", m.name, key, "deleted, and it is in "+place)
 			continue
 		}
-		f.add(f.lost, "lost", m.name, key, fmt.Sprintf("%s does not hold the last acknowledged state: want %.200q, has %.200q", place, e.acked.as(version), s.print))
+		f.add(f.lost, "lost", m.name, key, fmt.Sprintf("%s does not hold the last acknowledged state: want %.200q, has %.200q", place, as(e.acked), s.print))
 	}
 	for key, e := range m.entries {
-		if _, there := seen[key]; !there && (e.plain && len(e.maybe) == 0 || !e.plain && !e.allows("", version)) {
+		if _, there := seen[key]; !there && !e.allows("", as) {
 			f.add(f.lost, "lost", m.name, key, "it is not in "+place)
 		}
 	}
 }
 
 // allows reports whether a print (empty: absence) is the acknowledged state, or one of
-// those that unknown outcomes leave possible.
-func (e *entry) allows(print, version string) bool {
-	return e.acked.as(version) == print ||
-		slices.ContainsFunc(e.maybe, func(s state) bool { return s.as(version) == print })
+// those that unknown outcomes leave possible. A key that nobody has written only has to
+// be there.
+func (e *entry) allows(print string, as form) bool {
+	acked := as(e.acked) == print
+	if e.plain {
+		acked = print != ""
+	}
+	return acked || slices.ContainsFunc(e.maybe, func(s state) bool { return as(s) == print })
 }
 
 // mayExist reports whether a write of unknown outcome would have created the key.
 func (e *entry) mayExist() bool {
 	return slices.ContainsFunc(e.maybe, func(s state) bool { return !s.absent() })
+}
+
+// written reports whether a client has written a key, or may have.
+func (m *model) written(key string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[key]
+	return e == nil || !e.plain || len(e.maybe) > 0
+}
+
+// some returns up to n random keys.
+func (m *model) some(rng *rand.Rand, n int) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.order) == 0 {
+		return nil
+	}
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = m.order[rng.IntN(len(m.order))]
+	}
+	return keys
 }

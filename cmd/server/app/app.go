@@ -37,6 +37,9 @@ type Options struct {
 	ID             string // of this server; unique among those alive
 	Listen         string // address of the BBS API
 	OperatorListen string
+	// Wrap, if not nil, stands between the server and a version's database. Tests stop a
+	// server with it at a chosen place.
+	Wrap func(version string, c record.Client) record.Client
 }
 
 // App is one server process.
@@ -69,6 +72,9 @@ func (a *App) Run(ctx context.Context) error {
 		}
 		defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends
 		clients[db.Version] = ns.Client()
+		if a.opts.Wrap != nil {
+			clients[db.Version] = a.opts.Wrap(db.Version, clients[db.Version])
+		}
 	}
 	deployments := deployment.New(a.store, a.cfg.Deployment, deployment.Config{Log: a.log})
 	presence := deployment.NewPresence(deployments)

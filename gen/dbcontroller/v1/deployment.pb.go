@@ -8,7 +8,7 @@
 // of fixed-name kinds talk to. Every unary method is usable with curl:
 //
 //   curl -s -H 'Content-Type: application/json' -d '{}' \
-//     http://localhost:7080/dbcontroller.v1.DeploymentService/GetDeployment
+//     http://localhost:7090/dbcontroller.v1.DeploymentService/GetDeployment
 //
 // An empty name means the deployment that the controller was configured with. 64-bit
 // integers are strings in JSON, as the JSON mapping of protocol buffers has it.
@@ -869,7 +869,7 @@ type ShardProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         int32                  `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
 	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // copying, following, verifying, ready, draining, drained; waiting: no owner reports
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // copying, comparing, following, ready, draining, drained, switched; waiting: no owner reports
 	Copied        int64                  `protobuf:"varint,4,opt,name=copied,proto3" json:"copied,omitempty"`
 	Total         int64                  `protobuf:"varint,5,opt,name=total,proto3" json:"total,omitempty"`
 	Rate          float64                `protobuf:"fixed64,6,opt,name=rate,proto3" json:"rate,omitempty"`

@@ -6,7 +6,7 @@
 // of fixed-name kinds talk to. Every unary method is usable with curl:
 //
 //	curl -s -H 'Content-Type: application/json' -d '{}' \
-//	  http://localhost:7080/dbcontroller.v1.DeploymentService/GetDeployment
+//	  http://localhost:7090/dbcontroller.v1.DeploymentService/GetDeployment
 //
 // An empty name means the deployment that the controller was configured with. 64-bit
 // integers are strings in JSON, as the JSON mapping of protocol buffers has it.
@@ -90,11 +90,11 @@ type DeploymentServiceClient interface {
 	// CreateDeployment creates a deployment unless there is one, and returns the one
 	// that stands.
 	CreateDeployment(context.Context, *connect.Request[v1.CreateDeploymentRequest]) (*connect.Response[v1.CreateDeploymentResponse], error)
-	// BeginUpgrade starts moving to another version; back to the previous one is a
-	// rollback. Repeating it with the same arguments changes nothing.
+	// BeginUpgrade starts moving to a version that is among the available upgrades.
+	// Repeating it with the same arguments changes nothing.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{"targetVersion": "v2"}' \
-	//	  http://localhost:7080/dbcontroller.v1.DeploymentService/BeginUpgrade
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/BeginUpgrade
 	BeginUpgrade(context.Context, *connect.Request[v1.BeginUpgradeRequest]) (*connect.Response[v1.Deployment], error)
 	// AbortUpgrade ends the upgrade that runs; the current version stays.
 	AbortUpgrade(context.Context, *connect.Request[v1.AbortUpgradeRequest]) (*connect.Response[v1.Deployment], error)
@@ -103,14 +103,14 @@ type DeploymentServiceClient interface {
 	// each message), which curl can write, too:
 	//
 	//	printf '\0\0\0\0\2{}' | curl -sN -H 'Content-Type: application/connect+json' \
-	//	  --data-binary @- http://localhost:7080/dbcontroller.v1.DeploymentService/WatchDeployment
+	//	  --data-binary @- http://localhost:7090/dbcontroller.v1.DeploymentService/WatchDeployment
 	WatchDeployment(context.Context, *connect.Request[v1.WatchDeploymentRequest]) (*connect.ServerStreamForClient[v1.Deployment], error)
 	// ListParked returns the records that could not be moved. They block the switch.
 	ListParked(context.Context, *connect.Request[v1.ListParkedRequest]) (*connect.Response[v1.ListParkedResponse], error)
 	// WaiveParked lets the upgrade go on without one parked record.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{"kind": "packages", "key": "p-17"}' \
-	//	  http://localhost:7080/dbcontroller.v1.DeploymentService/WaiveParked
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/WaiveParked
 	WaiveParked(context.Context, *connect.Request[v1.WaiveParkedRequest]) (*connect.Response[v1.ParkedRecord], error)
 	// Verify compares source and target once, streaming progress; the last message
 	// carries the report.
@@ -120,7 +120,7 @@ type DeploymentServiceClient interface {
 	// (a third of it is a good pace), it keeps the registration; otherwise that ends.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{"application": "billing"}' \
-	//	  http://localhost:7080/dbcontroller.v1.DeploymentService/RegisterClient
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/RegisterClient
 	RegisterClient(context.Context, *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error)
 	// AckHold says: for this attempt I hold my writes, and none is in flight.
 	AckHold(context.Context, *connect.Request[v1.AckHoldRequest]) (*connect.Response[v1.AckHoldResponse], error)
@@ -130,7 +130,7 @@ type DeploymentServiceClient interface {
 	//
 	//	curl -s -H 'Content-Type: application/json' \
 	//	  -d '{"waitRevision": 7, "timeoutMs": 30000}' \
-	//	  http://localhost:7080/dbcontroller.v1.DeploymentService/GetLocation
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/GetLocation
 	GetLocation(context.Context, *connect.Request[v1.GetLocationRequest]) (*connect.Response[v1.Location], error)
 }
 
@@ -307,11 +307,11 @@ type DeploymentServiceHandler interface {
 	// CreateDeployment creates a deployment unless there is one, and returns the one
 	// that stands.
 	CreateDeployment(context.Context, *connect.Request[v1.CreateDeploymentRequest]) (*connect.Response[v1.CreateDeploymentResponse], error)
-	// BeginUpgrade starts moving to another version; back to the previous one is a
-	// rollback. Repeating it with the same arguments changes nothing.
+	// BeginUpgrade starts moving to a version that is among the available upgrades.
+	// Repeating it with the same arguments changes nothing.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{"targetVersion": "v2"}' \
-	//	  http://localhost:7080/dbcontroller.v1.DeploymentService/BeginUpgrade
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/BeginUpgrade
 	BeginUpgrade(context.Context, *connect.Request[v1.BeginUpgradeRequest]) (*connect.Response[v1.Deployment], error)
 	// AbortUpgrade ends the upgrade that runs; the current version stays.
 	AbortUpgrade(context.Context, *connect.Request[v1.AbortUpgradeRequest]) (*connect.Response[v1.Deployment], error)
@@ -320,14 +320,14 @@ type DeploymentServiceHandler interface {
 	// each message), which curl can write, too:
 	//
 	//	printf '\0\0\0\0\2{}' | curl -sN -H 'Content-Type: application/connect+json' \
-	//	  --data-binary @- http://localhost:7080/dbcontroller.v1.DeploymentService/WatchDeployment
+	//	  --data-binary @- http://localhost:7090/dbcontroller.v1.DeploymentService/WatchDeployment
 	WatchDeployment(context.Context, *connect.Request[v1.WatchDeploymentRequest], *connect.ServerStream[v1.Deployment]) error
 	// ListParked returns the records that could not be moved. They block the switch.
 	ListParked(context.Context, *connect.Request[v1.ListParkedRequest]) (*connect.Response[v1.ListParkedResponse], error)
 	// WaiveParked lets the upgrade go on without one parked record.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{"kind": "packages", "key": "p-17"}' \
-	//	  http://localhost:7080/dbcontroller.v1.DeploymentService/WaiveParked
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/WaiveParked
 	WaiveParked(context.Context, *connect.Request[v1.WaiveParkedRequest]) (*connect.Response[v1.ParkedRecord], error)
 	// Verify compares source and target once, streaming progress; the last message
 	// carries the report.
@@ -337,7 +337,7 @@ type DeploymentServiceHandler interface {
 	// (a third of it is a good pace), it keeps the registration; otherwise that ends.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{"application": "billing"}' \
-	//	  http://localhost:7080/dbcontroller.v1.DeploymentService/RegisterClient
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/RegisterClient
 	RegisterClient(context.Context, *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error)
 	// AckHold says: for this attempt I hold my writes, and none is in flight.
 	AckHold(context.Context, *connect.Request[v1.AckHoldRequest]) (*connect.Response[v1.AckHoldResponse], error)
@@ -347,7 +347,7 @@ type DeploymentServiceHandler interface {
 	//
 	//	curl -s -H 'Content-Type: application/json' \
 	//	  -d '{"waitRevision": 7, "timeoutMs": 30000}' \
-	//	  http://localhost:7080/dbcontroller.v1.DeploymentService/GetLocation
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/GetLocation
 	GetLocation(context.Context, *connect.Request[v1.GetLocationRequest]) (*connect.Response[v1.Location], error)
 }
 

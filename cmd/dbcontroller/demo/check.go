@@ -1,0 +1,178 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"google.golang.org/protobuf/proto"
+
+	bbsv1 "dbcontroller/gen/bbs/v1"
+	bbsv2 "dbcontroller/gen/bbs/v2"
+	"dbcontroller/record"
+	"dbcontroller/sample/bbs"
+	"dbcontroller/upgradestate"
+)
+
+// listV1 and listV2 see all processes through an API at one server.
+func (c *bbsClient) listV1(ctx context.Context, server int) (map[string]sighting, error) {
+	seen := map[string]sighting{}
+	for token := ""; ; {
+		res, err := c.v1[server].ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{PageSize: 500, PageToken: token}))
+		if err != nil {
+			return nil, fmt.Errorf("list through the v1 API: %w", err)
+		}
+		for _, d := range res.Msg.GetDesiredLrps() {
+			seen[d.GetProcessGuid()] = sighting{print: printV1(d), copies: seen[d.GetProcessGuid()].copies + 1}
+		}
+		if token = res.Msg.GetNextPageToken(); token == "" {
+			return seen, nil
+		}
+	}
+}
+
+func (c *bbsClient) listV2(ctx context.Context, server int) (map[string]sighting, error) {
+	seen := map[string]sighting{}
+	for token := ""; ; {
+		res, err := c.v2[server].ListLRPDeployments(ctx, connect.NewRequest(&bbsv2.ListLRPDeploymentsRequest{PageSize: 500, PageToken: token}))
+		if err != nil {
+			return nil, fmt.Errorf("list through the v2 API: %w", err)
+		}
+		for _, d := range res.Msg.GetLrpDeployments() {
+			seen[d.GetProcessGuid()] = sighting{print: printV2(d), copies: seen[d.GetProcessGuid()].copies + 1}
+		}
+		if token = res.Msg.GetNextPageToken(); token == "" {
+			return seen, nil
+		}
+	}
+}
+
+// checkBBS looks the service's data up through both APIs, each at every server, and in
+// MongoDB.
+func checkBBS(ctx context.Context, c *bbsClient, db *mongo.Database, ns upgradestate.Namespace, m *model, f *findings) error {
+	for server := range c.v1 {
+		seen, err := c.listV2(ctx, server)
+		if err != nil {
+			return err
+		}
+		m.check(seen, formOf(newVersion), fmt.Sprintf("the v2 API of server %d", server+1), f)
+		if seen, err = c.listV1(ctx, server); err != nil {
+			return err
+		}
+		m.check(seen, formOf(oldVersion), fmt.Sprintf("the v1 API of server %d", server+1), f)
+	}
+	seen, strays, err := rawProcesses(ctx, db, ns)
+	if err != nil {
+		return err
+	}
+	m.check(seen, outline, "MongoDB", f)
+	for _, s := range strays {
+		f.add(f.duplicated, "duplicated", m.name, s, "a definition without its process is in MongoDB")
+	}
+	return nil
+}
+
+// outline is a process as its raw records show it: who wrote it last, and the names of
+// its definitions.
+func outline(s state) string {
+	if s.v2 == "" {
+		return ""
+	}
+	d := &bbsv2.LRPDeployment{}
+	if err := proto.Unmarshal([]byte(s.v2), d); err != nil {
+		return err.Error()
+	}
+	ids := make([]string, 0, len(d.GetDefinitions()))
+	for id := range d.GetDefinitions() {
+		ids = append(ids, id)
+	}
+	return outlineOf(d.GetAnnotation(), d.GetActiveDefinitionId(), ids)
+}
+
+func outlineOf(annotation, active string, definitions []string) string {
+	slices.Sort(definitions)
+	return fmt.Sprintf("%s, active %s of %s", annotation, active, strings.Join(definitions, " "))
+}
+
+// rawProcesses reads the service's collections past everything that is ours. strays are
+// definitions that belong to no process.
+func rawProcesses(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (seen map[string]sighting, strays []string, err error) {
+	definitions := map[string][]string{}
+	err = eachRaw(ctx, db, ns, bbs.KindDefinitions, func(id string, _ bson.Raw) {
+		guid, definition, _ := strings.Cut(id, "/")
+		definitions[guid] = append(definitions[guid], definition)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	seen = map[string]sighting{}
+	err = eachRaw(ctx, db, ns, bbs.KindDeployments, func(guid string, doc bson.Raw) {
+		annotation, _ := doc.Lookup("annotation").StringValueOK()
+		active, _ := doc.Lookup("active_definition_id").StringValueOK()
+		seen[guid] = sighting{print: outlineOf(annotation, active, definitions[guid]), copies: seen[guid].copies + 1}
+		delete(definitions, guid)
+	})
+	for guid, ids := range definitions {
+		strays = append(strays, guid+"/"+ids[0])
+	}
+	return seen, strays, err
+}
+
+// eachRaw reads a managed kind's collection. Tombstones, which end with their direction,
+// are no records.
+func eachRaw(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace, kind string, each func(id string, doc bson.Raw)) error {
+	k, ok := ns.Kind(kind)
+	if !ok {
+		return fmt.Errorf("read %s: the deployment does not have it", kind)
+	}
+	cursor, err := db.Collection(k.Physical).Find(ctx, bson.D{{Key: "_dbc.x", Value: bson.D{{Key: "$ne", Value: true}}}})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", kind, err)
+	}
+	defer cursor.Close(context.WithoutCancel(ctx)) //nolint:errcheck // read whole
+	for cursor.Next(ctx) {
+		id, _ := cursor.Current.Lookup("_id").StringValueOK()
+		each(id, cursor.Current)
+	}
+	if err := cursor.Err(); err != nil {
+		return fmt.Errorf("read %s: %w", kind, err)
+	}
+	return nil
+}
+
+// checkPackages looks the application's data up where the application would. No two
+// documents may have one name, with or without a unique index.
+func checkPackages(ctx context.Context, db *mongo.Database, m *model, f *findings) error {
+	cursor, err := db.Collection(packagesKind).Find(ctx, bson.D{})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", packagesKind, err)
+	}
+	defer cursor.Close(context.WithoutCancel(ctx)) //nolint:errcheck // read whole
+	seen, names := map[string]sighting{}, map[string]string{}
+	for cursor.Next(ctx) {
+		key, err := record.KeyOfDoc(cursor.Current)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", packagesKind, err)
+		}
+		name, _ := cursor.Current.Lookup("name").StringValueOK()
+		if other, taken := names[name]; taken {
+			f.add(f.duplicated, "duplicated", m.name, string(key), fmt.Sprintf("%s has the name %s too", record.Key(other), name))
+		}
+		names[name] = string(key)
+		// Only what clients have written is compared here, so only that is printed.
+		print := "loaded"
+		if m.written(string(key)) {
+			print = printDoc(cursor.Current)
+		}
+		seen[string(key)] = sighting{print: print, copies: seen[string(key)].copies + 1}
+	}
+	if err := cursor.Err(); err != nil {
+		return fmt.Errorf("read %s: %w", packagesKind, err)
+	}
+	m.check(seen, formOf(newVersion), "MongoDB", f)
+	return nil
+}

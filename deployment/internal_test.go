@@ -1,0 +1,58 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"dbcontroller/coord"
+	"dbcontroller/syncer"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+func TestErrorsBecomeCodes(t *testing.T) {
+	t.Parallel()
+	wrap := func(err error) error { return fmt.Errorf("outer: %w", err) }
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{wrap(&InvalidError{"name", "x", "y"}), `invalid_argument: name "x": want y`},
+		{wrap(&upgradestate.RefusedError{Reason: "no\n  way"}), "failed_precondition: no way"},
+		{wrap(upgradestate.ErrOutdated), "failed_precondition: outer: event is outdated"},
+		{wrap(ErrNotFound), "not_found: outer: deployment does not exist"},
+		{wrap(ErrCorrupt), "data_loss: outer: stored value is corrupt"},
+		{wrap(errStopping), "unavailable: this controller is stopping: ask again"},
+		{wrap(coord.ErrUnknown), "unavailable: outer: outcome of the commit is unknown: look at the deployment, then repeat the call"},
+		{wrap(context.Canceled), "canceled: outer: context canceled"},
+		{wrap(context.DeadlineExceeded), "deadline_exceeded: outer: context deadline exceeded"},
+		{errors.New("no endpoint answers"), "unavailable: no endpoint answers"},
+		{wrap(connect.NewError(connect.CodeAborted, errors.New("x"))), "outer: aborted: x"},
+	} {
+		if got := connectError(tc.err).Error(); got != tc.want {
+			t.Errorf("got  %s\nwant %s", got, tc.want)
+		}
+	}
+	if err := connectError(nil); err != nil {
+		t.Errorf("nil became %v", err)
+	}
+}
+
+// way is a direction of which only what names it matters.
+type way struct{ transform.Direction }
+
+func (way) From() string { return "v1" }
+func (way) To() string   { return "v2" }
+func (way) Hash() string { return "abc" }
+
+// TestDirectionKeyIsTheEngines: what the engine parks is what operators see.
+func TestDirectionKeyIsTheEngines(t *testing.T) {
+	t.Parallel()
+	if got, want := directionKey(7, "v1", "v2", "abc"), syncer.Key(7, way{}); got != want {
+		t.Errorf("directionKey is %s, the engine's %s", got, want)
+	}
+}

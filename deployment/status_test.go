@@ -1,0 +1,93 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"dbcontroller/deployment"
+	"dbcontroller/syncer"
+	"dbcontroller/upgradestate"
+)
+
+func TestStatusOfTheCopy(t *testing.T) {
+	t.Parallel()
+	two := func(a, b syncer.Progress) []syncer.Progress { b.Shard = 1; return []syncer.Progress{a, b} }
+	seconds := func(n int64) *int64 { return &n }
+	for _, tc := range []struct {
+		name   string
+		shards []syncer.Progress
+		eta    *int64
+		lag    int64
+		parked int64
+		err    string
+	}{
+		{"nobody reports", nil, nil, 0, 0, ""},
+		{"one does not report", []syncer.Progress{{Copied: 1, Total: 2, Rate: 1}}, nil, 0, 0, ""},
+		{"copying", two(syncer.Progress{Copied: 10, Total: 100, Rate: 20}, syncer.Progress{Copied: 100, Total: 200, Rate: 40}), seconds(4), 0, 0, ""},
+		{"stalled", two(syncer.Progress{Copied: 10, Total: 100}, syncer.Progress{Copied: 100, Total: 100}), nil, 0, 0, ""},
+		{"copied", two(syncer.Progress{Copied: 100, Total: 100}, syncer.Progress{}), seconds(0), 0, 0, ""},
+		{"behind", two(syncer.Progress{LagMillis: 7, Parked: 1}, syncer.Progress{LagMillis: 30, Parked: 2, LastError: "no primary"}), seconds(0), 30, 3, "shard 1: no primary"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			p := deployment.Status(deployment.State{
+				Record: upgradestate.New(name, "v1", 2), Progress: tc.shards,
+			}).Progress
+			if diff := cmp.Diff(tc.eta, p.EtaSeconds); diff != "" {
+				t.Errorf("eta (-want +got):\n%s", diff)
+			}
+			if p.MaxLagMillis != tc.lag || p.Parked != tc.parked || p.LastError != tc.err || len(p.Shards) != 2 {
+				t.Errorf("got %v", p)
+			}
+			if len(p.WaitsFor) != 0 {
+				t.Errorf("waits for %q, though nothing is to be done", p.WaitsFor)
+			}
+		})
+	}
+}
+
+func TestStatusSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	w := setup(t).withVersions(t)
+	hold := w.switching(t)
+	fence := w.apply(t, upgradestate.Held{ID: "u1"})
+	all := []syncer.Progress{
+		{Shard: 0}, {Shard: 1, WaitsFor: "the switch"}, {Shard: 2, WaitsFor: "x"}, {Shard: 3, WaitsFor: "the switch"},
+	}
+	acked, other := server("a"), server("b")
+	acked.AckID, acked.AckAttempt = "u1", hold.Upgrade.Attempt
+	other.AckID, other.AckAttempt = "u1", hold.Upgrade.Attempt-1
+	for _, tc := range []struct {
+		name  string
+		state deployment.State
+		want  []string
+	}{
+		{
+			"hold",
+			deployment.State{
+				Record: hold, Progress: all, Controllers: []string{"c"},
+				Servers: []upgradestate.ServerState{acked, other},
+			},
+			[]string{"1 of 2 servers to hold writes: b", "shards 1, 3: the switch", "shard 2: x"},
+		},
+		{
+			"fence without a controller",
+			deployment.State{Record: fence, Servers: []upgradestate.ServerState{other}},
+			[]string{"a controller: none is running", "fence of packages (v1) from packages to packages.n1 to be confirmed", "all shards: a controller"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			got := deployment.Status(tc.state)
+			if diff := cmp.Diff(tc.want, got.Progress.WaitsFor); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			for _, s := range got.Servers {
+				if s.Acked != (s.Id == "a") {
+					t.Errorf("server %s acked: %t", s.Id, s.Acked)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,315 @@
+package mongostore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+)
+
+// TestStaleTokens: after a rename every command with the earlier token is refused and
+// without effect, also when a collection has taken the old name.
+func TestStaleTokens(t *testing.T) {
+	t.Parallel()
+	for _, impostor := range []bool{false, true} {
+		for _, fixed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("impostor %t fixed %t", impostor, fixed), func(t *testing.T) {
+				t.Parallel()
+				e := newEngine(t)
+				stale := e.collection("k", "k.n1", fixed)
+				toks := tokensOf(stale)
+				e.want(e.apply(1, toks, group(1, put(t, "k", bson.D{{Key: "_id", Value: "a"}}))), record.Applied)
+				e.rename("k.n1", "k.n2")
+				if impostor {
+					e.collection("k", "k.n1", fixed)
+				}
+				key := record.StringKey("a")
+				calls := map[string]func() error{
+					"scan": func() error {
+						_, err := e.ns.Scan(t.Context(), record.ScanRequest{Token: stale})
+						return err
+					},
+					"read": func() error {
+						_, err := e.ns.Read(t.Context(), record.ReadRequest{Tokens: toks, Select: []record.Selector{{Kind: "k", Key: key}}})
+						return err
+					},
+				}
+				for name, do := range map[string]func(record.Batch) error{
+					"apply": func(b record.Batch) error { _, err := e.ns.Apply(t.Context(), b); return err },
+					"load":  func(b record.Batch) error { _, err := e.ns.Load(t.Context(), b); return err },
+				} {
+					for i, w := range []record.GroupWrite{
+						group(9, put(t, "k", bson.D{{Key: "_id", Value: "new"}})),
+						group(9, put(t, "k", bson.D{{Key: "_id", Value: "a"}, {Key: "x", Value: 1}})),
+						group(9, remove("k", key)),
+						group(9, put(t, "k", bson.D{{Key: "_id", Value: "n1"}}), put(t, "k", bson.D{{Key: "_id", Value: "n2"}})),
+					} {
+						calls[fmt.Sprint(name, i)] = func() error {
+							return do(record.Batch{Tokens: toks, Epoch: 1, Groups: []record.GroupWrite{w}})
+						}
+					}
+				}
+				for name, call := range calls {
+					if err := call(); !errors.Is(err, record.ErrFenced) {
+						t.Errorf("%s: %v, want ErrFenced", name, err)
+					}
+				}
+				now := e.scan(record.ScanRequest{Token: e.token("k", "k.n2", fixed), Guards: true})
+				if len(now) != 1 || now[0].Guard.Version != version(1) || now[0].Tombstone {
+					t.Errorf("after stale commands: %+v", now)
+				}
+				names, err := e.ns.db.ListCollectionNames(t.Context(), bson.D{{Key: "name", Value: "k.n1"}})
+				if err != nil || (len(names) == 1) != impostor {
+					t.Errorf("collections of the old name: %v, %v", names, err)
+				}
+				if impostor {
+					if n, err := e.ns.db.Collection("k.n1").CountDocuments(t.Context(), bson.D{}); err != nil || n != 0 {
+						t.Errorf("%d documents under the old name, %v", n, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestFenceDuringApply: a transaction that was open when the rename came either is in
+// what the rename moved, or had no effect at all.
+func TestFenceDuringApply(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	tok := e.managed("m")
+	var writers errgroup.Group
+	acked := make([][]string, 4)
+	started := make(chan struct{}, len(acked))
+	for w := range acked {
+		writers.Go(func() error {
+			for i := 0; ; i++ {
+				id := fmt.Sprintf("%d/%05d", w, i)
+				_, err := e.ns.Apply(t.Context(), record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{
+					group(1, put(t, "m", bson.D{{Key: "_id", Value: id}}), put(t, "m", bson.D{{Key: "_id", Value: id + "/b"}})),
+				}})
+				if errors.Is(err, record.ErrFenced) {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				acked[w] = append(acked[w], id)
+				if i == 5 {
+					started <- struct{}{}
+				}
+			}
+		})
+	}
+	for range acked {
+		<-started
+	}
+	e.rename("m.n1", "m.n2")
+	before := keysOf(e.scan(record.ScanRequest{Token: e.token("m", "m.n2", false)}))
+	if err := writers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	after := keysOf(e.scan(record.ScanRequest{Token: e.token("m", "m.n2", false)}))
+	if !slices.Equal(before, after) {
+		t.Errorf("%d records at the fence, %d later", len(before), len(after))
+	}
+	for _, ids := range acked {
+		for _, id := range ids {
+			for _, name := range []string{id, id + "/b"} {
+				if _, ok := slices.BinarySearch(after, record.StringKey(name)); !ok {
+					if !slices.Contains(after, record.StringKey(name)) {
+						t.Errorf("acknowledged %s is not there", name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestUnique: values of a unique index that move between records of one batch are no
+// conflict, in whatever order the groups stand; a true one refuses one group, names the
+// index, and leaves the others alone.
+func TestUnique(t *testing.T) {
+	t.Parallel()
+	for _, fixed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("fixed %t", fixed), func(t *testing.T) {
+			t.Parallel()
+			e := newEngine(t)
+			tok := e.collection("k", "k", fixed)
+			toks := tokensOf(tok)
+			_, err := e.coll(tok).Indexes().CreateOne(t.Context(), mongo.IndexModel{
+				Keys:    bson.D{{Key: "mail", Value: 1}},
+				Options: options.Index().SetUnique(true).SetName("by mail").SetPartialFilterExpression(bson.D{{Key: "mail", Value: bson.D{{Key: "$exists", Value: true}}}}),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			mail := func(v byte, id, mail string) record.GroupWrite {
+				return group(v, put(t, "k", bson.D{{Key: "_id", Value: id}, {Key: "mail", Value: mail}}))
+			}
+			ok := []record.Outcome{record.Applied, record.Applied, record.Applied}
+			e.want(e.apply(1, toks, mail(1, "a", "1"), mail(1, "b", "2"), mail(1, "c", "3")), ok...)
+			e.want(e.apply(1, toks, mail(2, "a", "2"), mail(2, "b", "3"), mail(2, "c", "1")), ok...) // a ring
+			e.want(e.apply(1, toks, mail(3, "new", "1"), mail(3, "c", "4"), group(3, remove("k", record.StringKey("a")))), ok...)
+			e.want(e.apply(1, toks, mail(4, "newer", "2")), record.Applied) // which the tombstone freed
+
+			var batch []record.GroupWrite
+			var want []record.Outcome
+			for i := range 200 {
+				if i%40 == 7 {
+					batch = append(batch, mail(5, fmt.Sprintf("x%03d", i), "4"))
+					want = append(want, record.Refused)
+				} else {
+					batch = append(batch, mail(5, fmt.Sprintf("x%03d", i), fmt.Sprintf("m%d", i)))
+					want = append(want, record.Applied)
+				}
+			}
+			for _, do := range []func(uint64, record.Tokens, ...record.GroupWrite) []record.Result{e.load, e.apply} {
+				res := do(1, toks, batch...)
+				e.want(res, want...)
+				for i, r := range res {
+					if r.Outcome != record.Refused {
+						continue
+					}
+					if !errors.Is(r.Err, record.ErrConflict) || !strings.Contains(r.Err.Error(), "by mail") {
+						t.Errorf("group %d: %v", i, r.Err)
+					}
+				}
+				for i := range batch {
+					batch[i].Version = version(6)
+					batch[i].Group += "'"
+				}
+			}
+			if n := len(e.scan(record.ScanRequest{Token: tok})); n != 4+195 {
+				t.Errorf("%d records, want %d", n, 4+195)
+			}
+		})
+	}
+}
+
+// TestValidator: what a target's validator refuses is one group's trouble.
+func TestValidator(t *testing.T) {
+	t.Parallel()
+	for _, fixed := range []bool{false, true} {
+		e := newEngine(t)
+		tok := e.collection("k", "k", fixed)
+		toks := tokensOf(tok)
+		if err := e.ns.db.RunCommand(t.Context(), bson.D{{Key: "collMod", Value: "k"}, {Key: "validator", Value: bson.D{{Key: "bad", Value: bson.D{{Key: "$exists", Value: false}}}}}}).Err(); err != nil {
+			t.Fatal(err)
+		}
+		good := group(1, put(t, "k", bson.D{{Key: "_id", Value: "good"}}))
+		bad := group(1, put(t, "k", bson.D{{Key: "_id", Value: "bad"}, {Key: "bad", Value: "secret"}}))
+		res := e.load(1, toks, bad, good)
+		e.want(res, record.Refused, record.Applied)
+		if strings.Contains(res[0].Err.Error(), "secret") {
+			t.Errorf("the error shows the document: %v", res[0].Err)
+		}
+		good.Version = version(2)
+		e.want(e.apply(1, toks, bad, good), record.Refused, record.Applied)
+	}
+}
+
+// TestRefusedDocuments: what cannot be stored is refused before the database is asked.
+func TestRefusedDocuments(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	tok := e.managed("m")
+	good := group(1, put(t, "m", bson.D{{Key: "_id", Value: "good"}}))
+	reserved := group(1, put(t, "m", bson.D{{Key: "_id", Value: "r"}, {Key: "_dbc", Value: 1}}))
+	noID := group(1, record.Write{Kind: "m", Key: record.StringKey("n"), Doc: raw(t, bson.D{{Key: "x", Value: 1}})})
+	cut := group(1, record.Write{Kind: "m", Key: record.StringKey("c"), Doc: raw(t, bson.D{{Key: "_id", Value: "c"}})[:8]})
+	inner := slices.Clone(raw(t, bson.D{{Key: "_id", Value: "i"}, {Key: "d", Value: bson.D{{Key: "a", Value: "text"}}}}))
+	inner[len(inner)-9] = 0x7f // the length of the inner string
+	malformed := group(1, record.Write{Kind: "m", Key: record.StringKey("i"), Doc: inner})
+	e.want(e.load(1, tokensOf(tok), reserved, noID, good, cut, malformed),
+		record.Refused, record.Refused, record.Applied, record.Refused, record.Refused)
+	good.Version = version(2)
+	e.want(e.apply(1, tokensOf(tok), reserved, noID, good, cut, malformed),
+		record.Refused, record.Refused, record.Applied, record.Refused, record.Refused)
+}
+
+// TestNumberTypes: equal ids of another number type are one record.
+func TestNumberTypes(t *testing.T) {
+	t.Parallel()
+	for _, fixed := range []bool{false, true} {
+		e := newEngine(t)
+		tok := e.collection("k", "k", fixed)
+		toks := tokensOf(tok)
+		dec, err := bson.ParseDecimal128("5.00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range []any{int32(5), int64(5), 5.0, dec} {
+			w := put(t, "k", bson.D{{Key: "_id", Value: id}, {Key: "i", Value: i}})
+			e.want(e.apply(1, toks, group(byte(10*i+1), w)), record.Applied)
+			e.want(e.load(1, toks, group(byte(10*i+2), w)), record.Changed)
+			recs := e.scan(record.ScanRequest{Token: tok, Guards: true})
+			if len(recs) != 1 || recs[0].Key != w.Key || recs[0].Doc.Lookup("i").AsInt64() != int64(i) {
+				t.Errorf("fixed %t, %T: %+v", fixed, id, recs)
+			}
+			e.want(e.apply(1, toks, group(byte(10*i+3), remove("k", w.Key))), record.Applied)
+		}
+	}
+}
+
+// TestWireOrder: a document whose _id stands elsewhere is stored with it first, as the
+// server would, and a guard that a stranger moved is still found.
+func TestWireOrder(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	tok := e.managed("m")
+	w := record.Write{Kind: "m", Key: record.StringKey("a"), Doc: raw(t, bson.D{{Key: "x", Value: 1}, {Key: "_id", Value: "a"}, {Key: "$y", Value: 2}})}
+	e.want(e.apply(1, tokensOf(tok), group(1, w)), record.Applied)
+	e.want(e.apply(1, tokensOf(tok), group(2, w)), record.Applied)
+	want := raw(t, bson.D{{Key: "_id", Value: "a"}, {Key: "x", Value: 1}, {Key: "$y", Value: 2}})
+	if recs := e.scan(record.ScanRequest{Token: tok}); len(recs) != 1 || !bytes.Equal(recs[0].Doc, want) {
+		t.Errorf("read %v", recs)
+	}
+	if _, err := e.coll(tok).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "a"}}, bson.D{{Key: "$set", Value: bson.D{{Key: "z", Value: 3}}}}); err != nil {
+		t.Fatal(err)
+	}
+	want = raw(t, bson.D{{Key: "_id", Value: "a"}, {Key: "x", Value: 1}, {Key: "$y", Value: 2}, {Key: "z", Value: int32(3)}})
+	recs := e.scan(record.ScanRequest{Token: tok, Guards: true})
+	if len(recs) != 1 || !bytes.Equal(recs[0].Doc, want) || recs[0].Guard.Version != version(2) {
+		t.Errorf("read %v", recs)
+	}
+}
+
+// TestSplitBatches: more than one transaction and more than one command hold.
+func TestSplitBatches(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	m, f := e.managed("m"), e.collection("f", "f", true)
+	var groups []record.GroupWrite
+	for i := range 5000 {
+		id := fmt.Sprintf("%05d", i)
+		size := 10
+		if i%500 == 0 {
+			size = 5 << 20
+		}
+		groups = append(groups, group(1,
+			put(t, "m", bson.D{{Key: "_id", Value: id}, {Key: "b", Value: make([]byte, size)}}),
+			put(t, "f", bson.D{{Key: "_id", Value: i}})))
+	}
+	toks := tokensOf(m, f)
+	all := slices.Repeat([]record.Outcome{record.Applied}, len(groups))
+	e.want(e.load(1, toks, groups...), all...)
+	for i := range groups {
+		groups[i].Version = version(2)
+	}
+	e.want(e.apply(1, toks, groups...), all...)
+	for _, tok := range toks {
+		if n := len(e.scan(record.ScanRequest{Token: tok, Guards: true})); n != len(groups) {
+			t.Errorf("%s: %d records, want %d", tok.Kind, n, len(groups))
+		}
+	}
+}

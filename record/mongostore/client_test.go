@@ -1,0 +1,403 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.uber.org/zap/zaptest"
+
+	"dbcontroller/integration/localmongo"
+	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller/record"
+)
+
+func int32Value(n int32) bson.RawValue {
+	return mustMarshal(bson.D{{Key: "v", Value: n}}).Lookup("v")
+}
+
+func TestClientCreatesOverATombstone(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, uniqueMail())
+	for _, name := range []string{"dead", "dead in a transaction"} {
+		b.run(t, bson.D{{Key: "insert", Value: tok.Name}, {Key: "documents", Value: bson.A{
+			bson.D{{Key: "_id", Value: name}, {Key: "_dbc", Value: bson.D{{Key: "g", Value: make([]byte, 24)}, {Key: "x", Value: true}}}},
+		}}})
+	}
+	c, toks := b.Client(), record.Tokens{"things": tok}
+	for _, missing := range []record.Mutation{
+		{Kind: "things", Key: record.StringKey("dead"), Doc: doc("dead", 1), Exists: true},
+		{Kind: "things", Key: record.StringKey("dead"), Exists: true},
+	} {
+		wantErr(t, c.Write(t.Context(), toks, []record.Mutation{missing}), record.ErrNotFound)
+	}
+	_, err := c.Get(t.Context(), tok, record.StringKey("dead"))
+	wantErr(t, err, record.ErrNotFound)
+	if err := c.Write(t.Context(), toks, []record.Mutation{removal("dead")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(t.Context(), toks, []record.Mutation{creation("dead", 5)}); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, c.Write(t.Context(), toks, []record.Mutation{creation("dead", 6)}), record.ErrExists)
+	if err := c.Write(t.Context(), toks, []record.Mutation{creation("dead in a transaction", 5), creation("new", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, c.Write(t.Context(), toks, []record.Mutation{creation("newer", 5), creation("new", 1)}), record.ErrExists)
+	for name, n := range map[string]int{"dead": 5, "dead in a transaction": 5, "new": 1} {
+		r, err := c.Get(t.Context(), tok, record.StringKey(name))
+		if err != nil || string(r.Doc) != string(doc(name, n)) {
+			t.Errorf("%s is %s, %v", name, r.Doc, err)
+		}
+	}
+	_, err = c.Get(t.Context(), tok, record.StringKey("newer"))
+	wantErr(t, err, record.ErrNotFound)
+}
+
+func TestClientNamesTheIndex(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, uniqueMail())
+	c, toks := b.Client(), record.Tokens{"things": tok}
+	mail := func(name string) record.Mutation {
+		m := creation(name, 1)
+		m.Doc = mustMarshal(bson.D{{Key: "_id", Value: name}, {Key: "mail", Value: "m"}})
+		return m
+	}
+	if err := c.Write(t.Context(), toks, []record.Mutation{mail("x")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, ms := range [][]record.Mutation{{mail("y")}, {creation("other", 1), mail("y")}} {
+		err := c.Write(t.Context(), toks, ms)
+		wantErr(t, err, record.ErrConflict)
+		if !strings.Contains(err.Error(), "mail_1") || !strings.Contains(err.Error(), "y") {
+			t.Errorf("error names neither index nor record: %v", err)
+		}
+	}
+}
+
+func TestClientConditionsInATransaction(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	c, toks := b.Client(), record.Tokens{"things": tok}
+	match := func(name string, have, want int32) record.Mutation {
+		return record.Mutation{Kind: "things", Key: record.StringKey(name), Doc: doc(name, int(want)), Match: &record.Match{Path: "n", Value: int32Value(have)}}
+	}
+	for what, c2 := range map[string]struct {
+		ms   []record.Mutation
+		want error
+	}{
+		"mismatch":  {[]record.Mutation{match("a", 1, 2), match("b", 7, 8)}, record.ErrMismatch},
+		"not found": {[]record.Mutation{match("a", 1, 2), match("nobody", 7, 8)}, record.ErrNotFound},
+		"exists":    {[]record.Mutation{match("a", 1, 2), creation("b", 8)}, record.ErrExists},
+		"deletes":   {[]record.Mutation{match("a", 1, 2), removal("b"), {Kind: "things", Key: record.StringKey("nobody"), Exists: true}}, record.ErrNotFound},
+	} {
+		t.Run(what, func(t *testing.T) { wantErr(t, c.Write(t.Context(), toks, c2.ms), c2.want) })
+	}
+	for _, d := range b.docs(t, tok.Name) {
+		if d.Lookup("n").AsInt64() != 1 {
+			t.Errorf("something was written: %s", d)
+		}
+	}
+	if err := c.Write(t.Context(), toks, []record.Mutation{match("a", 1, 2), match("a", 2, 3), removal("b"), removal("nobody"), creation("d", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	rs, err := c.List(t.Context(), record.ListRequest{Token: tok})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range rs {
+		names = append(names, fmt.Sprintf("%s=%d", r.Key, r.Doc.Lookup("n").AsInt64()))
+	}
+	if !slices.Equal(names, []string{"a=3", "c=1", "d=1"}) {
+		t.Errorf("%v", names)
+	}
+}
+
+func TestClientRefusesWhatItMustNotWrite(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	fixed := b.fixed(t, "orders")
+	c, toks := b.Client(), record.Tokens{"things": tok, "orders": fixed}
+	for what, m := range map[string]record.Mutation{
+		"guard":          {Kind: "things", Key: record.StringKey("x"), Doc: mustMarshal(bson.D{{Key: "_id", Value: "x"}, {Key: "_dbc", Value: 1}})},
+		"other key":      {Kind: "things", Key: record.StringKey("x"), Doc: doc("y", 1)},
+		"no key":         {Kind: "things", Doc: doc("y", 1)},
+		"no token":       {Kind: "none", Key: record.StringKey("x"), Doc: doc("x", 1)},
+		"fixed":          {Kind: "orders", Key: record.StringKey("x"), Doc: doc("x", 1)},
+		"two conditions": {Kind: "things", Key: record.StringKey("x"), Doc: doc("x", 1), Absent: true, Exists: true},
+		"absent delete":  {Kind: "things", Key: record.StringKey("x"), Absent: true},
+	} {
+		if err := c.Write(t.Context(), toks, []record.Mutation{m}); err == nil {
+			t.Errorf("%s went through", what)
+		}
+	}
+	// An operator's name as first field is data, not an operator.
+	odd := mustMarshal(bson.D{{Key: "n", Value: 1}, {Key: "_id", Value: "odd"}})
+	for range 2 {
+		if err := c.Write(t.Context(), toks, []record.Mutation{{Kind: "things", Key: record.StringKey("odd"), Doc: odd}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// watched is a client whose answers a test can hold back to do something meanwhile.
+type watched struct {
+	*bench
+	mu    sync.Mutex
+	after map[string]func(failed bool) // by command, taken once
+}
+
+// unreliable is a namespace on a server that takes configureFailPoint.
+func unreliable(t *testing.T) *watched {
+	t.Helper()
+	s := start(t, localmongo.Options{TestCommands: true, Own: true})
+	w := &watched{bench: benchAt(t, s.URI(), "app"), after: map[string]func(bool){}}
+	take := func(command string, failed bool) {
+		w.mu.Lock()
+		f := w.after[command]
+		delete(w.after, command)
+		w.mu.Unlock()
+		if f != nil {
+			f(failed)
+		}
+	}
+	client, err := mongo.Connect(options.Client().ApplyURI(s.URI()).SetAppName("lossy").
+		SetMonitor(&event.CommandMonitor{
+			Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) { take(e.CommandName, false) },
+			Failed:    func(_ context.Context, e *event.CommandFailedEvent) { take(e.CommandName, true) },
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+	w.Namespace = &Namespace{client: client, db: client.Database("app"), name: "app", location: "test", log: zaptest.NewLogger(t)}
+	return w
+}
+
+// fail makes the next command of that name fail once, for the lossy client only.
+func (w *watched) fail(t *testing.T, command string, data ...bson.E) {
+	t.Helper()
+	err := w.raw.Client().Database("admin").RunCommand(t.Context(), bson.D{
+		{Key: "configureFailPoint", Value: "failCommand"},
+		{Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
+		{Key: "data", Value: append(bson.D{{Key: "failCommands", Value: bson.A{command}}, {Key: "appName", Value: "lossy"}}, data...)},
+	}).Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// once does something after the next command of that name has ended, before the client
+// learns of it.
+func (w *watched) once(command string, do func(failed bool)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.after[command] = do
+}
+
+var (
+	// notRun: the connection breaks before the command runs.
+	notRun = bson.E{Key: "closeConnection", Value: true}
+	// noAck: the command runs, and the answer is that a majority has not confirmed it.
+	noAck = bson.E{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 91}, {Key: "errmsg", Value: "shutting down"}}}
+)
+
+// TestClientRetriesAcrossAFence: after a lost answer the fence comes before the retry.
+// What had run is confirmed, what had not run is ErrFenced, and the store agrees.
+func TestClientRetriesAcrossAFence(t *testing.T) {
+	w := unreliable(t)
+	tok := w.bench.managed(t, record.Shape{})
+	exists := func(m record.Mutation) record.Mutation { m.Exists = true; return m }
+	cases := []struct {
+		name, command string
+		how           bson.E
+		ms            []record.Mutation
+		want          error
+		n             map[string]int64 // 0: absent
+	}{
+		{"create ran", "insert", noAck, []record.Mutation{creation("x1", 4)}, nil, map[string]int64{"x1": 4}},
+		{"create did not run", "insert", notRun, []record.Mutation{creation("x2", 4)}, record.ErrFenced, map[string]int64{"x2": 0}},
+		{"update ran", "update", noAck, []record.Mutation{exists(replacement("a", 4))}, nil, map[string]int64{"a": 4}},
+		{"update did not run", "update", notRun, []record.Mutation{exists(replacement("b", 4))}, record.ErrFenced, map[string]int64{"b": 1}},
+		{"delete ran", "delete", noAck, []record.Mutation{exists(removal("a"))}, nil, map[string]int64{"a": 0}},
+		{"delete did not run", "delete", notRun, []record.Mutation{exists(removal("b"))}, record.ErrFenced, map[string]int64{"b": 1}},
+		{"commit ran", "commitTransaction", noAck, []record.Mutation{creation("x3", 4), removal("c")}, nil, map[string]int64{"x3": 4, "c": 0}},
+		{"commit did not run", "commitTransaction", notRun, []record.Mutation{creation("x4", 4), removal("b")}, record.ErrFenced, map[string]int64{"x4": 0, "b": 1}},
+	}
+	other := benchAt(t, w.uri, "app") // the fence is another process
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			to := record.PhysicalName("things", uint64(i+2))
+			fenced := make(chan error, 1)
+			w.once(c.command, func(bool) { fenced <- other.Fence(context.WithoutCancel(t.Context()), next(tok, to)) })
+			w.fail(t, c.command, c.how)
+			err := w.Client().Write(t.Context(), record.Tokens{"things": tok}, c.ms)
+			if fence := <-fenced; fence != nil {
+				t.Fatal(fence)
+			}
+			if !errors.Is(err, c.want) {
+				t.Errorf("error is %v, want %v", err, c.want)
+			}
+			tok.Name = to
+			for name, want := range c.n {
+				var d struct{ N int64 }
+				err := w.raw.Collection(to).FindOne(t.Context(), bson.D{{Key: "_id", Value: name}}).Decode(&d)
+				if errors.Is(err, mongo.ErrNoDocuments) {
+					d.N = 0
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				if d.N != want {
+					t.Errorf("%s has n = %d, want %d", name, d.N, want)
+				}
+			}
+		})
+	}
+}
+
+// TestClientRefusalAfterALostAnswerIsFinal: the first attempt is lost on its way, the
+// repetition is refused; the first attempt, should it come after all, finds its
+// transaction number used up.
+func TestClientRefusalAfterALostAnswerIsFinal(t *testing.T) {
+	w := unreliable(t)
+	tok := w.bench.managed(t, record.Shape{})
+	c := w.Client()
+	var late bson.D
+	w.once("update", func(bool) {
+		// Meanwhile somebody else changes the record, so that the condition fails.
+		_, err := w.raw.Collection(tok.Name).UpdateByID(context.WithoutCancel(t.Context()), "a", bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int32(9)}}}})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	m := replacement("a", 2)
+	m.Match = &record.Match{Path: "n", Value: int32Value(1)}
+	s, err := c.statement(record.Tokens{"things": tok}, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.fail(t, "update", notRun)
+	wantErr(t, c.Write(t.Context(), record.Tokens{"things": tok}, []record.Mutation{m}), record.ErrMismatch)
+
+	// The record is as it was again, and now the first attempt arrives.
+	if _, err := w.raw.Collection(tok.Name).UpdateByID(t.Context(), "a", bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int32(1)}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.sessions.free) != 1 {
+		t.Fatalf("%d sessions, want 1", len(c.sessions.free))
+	}
+	session := c.sessions.free[0]
+	if late, err = command([]statement{s}); err != nil {
+		t.Fatal(err)
+	}
+	late = append(late, bson.E{Key: "txnNumber", Value: session.number - 1})
+	err = w.Namespace.db.RunCommand(mongo.NewSessionContext(t.Context(), session.session), late).Err()
+	if !hasCode(err, 225) { // TransactionTooOld
+		t.Errorf("the late attempt: %v", err)
+	}
+	if n := w.docs(t, tok.Name)[0].Lookup("n").AsInt64(); n != 1 {
+		t.Errorf("the late attempt wrote %d", n)
+	}
+}
+
+// TestClientUnknownIsSaid: nobody answers until the caller's time is over.
+func TestClientUnknownIsSaid(t *testing.T) {
+	w := unreliable(t)
+	tok := w.bench.managed(t, record.Shape{})
+	for name, ms := range map[string][]record.Mutation{
+		"one":     {creation("u1", 1)},
+		"several": {creation("u2", 1), creation("u3", 1)},
+	} {
+		command := "insert"
+		if len(ms) > 1 {
+			command = "commitTransaction"
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		w.once(command, func(bool) { cancel() })
+		w.fail(t, command, noAck)
+		err := w.Client().Write(ctx, record.Tokens{"things": tok}, ms)
+		cancel()
+		if !errors.Is(err, record.ErrUnknown) || errors.Is(err, record.ErrFenced) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := w.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{creation("never", 1)})
+	if err == nil || errors.Is(err, record.ErrFenced) {
+		t.Errorf("over before it began: %v", err)
+	}
+}
+
+// TestValidatorModeOfManagedKinds: the stable API refuses collectionUUID, as servers that
+// do not have it would.
+func TestValidatorModeOfManagedKinds(t *testing.T) {
+	uri, name := mongotest.Database(t)
+	b := benchAt(t, uri, name)
+	client, err := mongo.Connect(options.Client().ApplyURI(uri).
+		SetServerAPIOptions(options.ServerAPI(options.ServerAPIVersion1).SetStrict(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+	strict := &Namespace{client: client, db: client.Database(name), name: name, location: "test", log: zaptest.NewLogger(t)}
+	tok, err := strict.Provision(t.Context(), record.KindSpec{Name: "things"}, "things.n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tok.ID != "" {
+		t.Fatalf("token has an identity: %+v", tok)
+	}
+	var unsupported *record.UnsupportedError
+	if _, _, err := strict.Prepare(t.Context(), tok, record.FenceUUID); !errors.As(err, &unsupported) {
+		t.Errorf("uuid: %v", err)
+	}
+	class, restore, err := strict.Prepare(t.Context(), tok, "")
+	if err != nil || class != record.FenceValidator {
+		t.Fatalf("%s, %v", class, err)
+	}
+	c, toks := strict.Client(), record.Tokens{"things": tok}
+	for _, m := range []record.Mutation{creation("a", 1), creation("b", 1), creation("gone", 1), removal("gone")} {
+		if err := c.Write(t.Context(), toks, []record.Mutation{m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if docs := b.docs(t, tok.Name); len(docs) != 3 {
+		t.Errorf("a delete is not a tombstone: %v", docs)
+	}
+	_, err = c.Get(t.Context(), tok, record.StringKey("gone"))
+	wantErr(t, err, record.ErrNotFound)
+	f := record.Fence{Class: class, Token: tok, To: "things.n2", Restore: restore}
+	if err := strict.Fence(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	for what, ms := range map[string][]record.Mutation{
+		"create":           {creation("c", 1)},
+		"put":              {replacement("a", 2)},
+		"delete":           {removal("a")},
+		"several":          {removal("a"), removal("b")},
+		"over a tombstone": {creation("gone", 2)},
+	} {
+		if err := c.Write(t.Context(), toks, ms); !errors.Is(err, record.ErrFenced) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if docs := b.docs(t, tok.Name); len(docs) != 3 || docs[0].Lookup("n").AsInt64() != 1 {
+		t.Errorf("stale writes had an effect: %v", docs)
+	}
+	if err := strict.Lift(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(t.Context(), toks, []record.Mutation{creation("gone", 2)}); err != nil {
+		t.Fatal(err)
+	}
+}

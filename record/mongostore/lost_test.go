@@ -1,0 +1,165 @@
+package mongostore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller/record"
+)
+
+// lossyNet is a network that loses the answers to some commands, after the server has done
+// what they say.
+type lossyNet struct {
+	command atomic.Pointer[string]
+	left    atomic.Int64
+	lost    atomic.Int64
+}
+
+func (l *lossyNet) lose(command string, times int64) {
+	l.left.Store(times)
+	l.command.Store(&command)
+}
+
+func (l *lossyNet) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	return &lossyConn{Conn: conn, network: l}, err
+}
+
+type lossyConn struct {
+	net.Conn
+	network *lossyNet
+	lose    atomic.Bool
+}
+
+func (c *lossyConn) Write(b []byte) (int, error) {
+	if command := c.network.command.Load(); command != nil && bytes.Contains(b, []byte(*command)) && c.network.left.Add(-1) >= 0 {
+		c.lose.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *lossyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.lose.Load() && n > 0 {
+		c.network.lost.Add(1)
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func newLossyEngine(t *testing.T) (*engine, *lossyNet) {
+	t.Helper()
+	uri, name := mongotest.Database(t)
+	l := new(lossyNet)
+	ns, err := open(t.Context(), Config{URI: uri, Database: name}, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := ns.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return &engine{t: t, ns: ns}, l
+}
+
+// TestLostAnswers: a commit whose answers get lost is asked for until it is known, or its
+// end is unknown; an insert without transaction is unknown at once. Applying again then
+// finds what was done.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	g := func() record.GroupWrite { return group(1, put(t, "m", bson.D{{Key: "_id", Value: "a"}})) }
+	t.Run("one commit", func(t *testing.T) {
+		t.Parallel()
+		e, l := newLossyEngine(t)
+		tok := e.managed("m")
+		l.lose("commitTransaction", 1)
+		e.want(e.apply(1, tokensOf(tok), g()), record.Applied)
+		e.want(e.apply(1, tokensOf(tok), g()), record.Stale)
+		if l.lost.Load() == 0 {
+			t.Error("nothing was lost")
+		}
+	})
+	t.Run("all commits", func(t *testing.T) {
+		t.Parallel()
+		e, l := newLossyEngine(t)
+		tok := e.managed("m")
+		l.lose("commitTransaction", 1<<40)
+		_, err := e.ns.Apply(t.Context(), record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
+		if !errors.Is(err, record.ErrUnknown) {
+			t.Fatalf("%v, want ErrUnknown", err)
+		}
+		l.lose("", 0)
+		e.want(e.apply(1, tokensOf(tok), g()), record.Stale)
+	})
+	t.Run("insert", func(t *testing.T) {
+		t.Parallel()
+		e, l := newLossyEngine(t)
+		tok := e.managed("m")
+		l.lose("documents", 1)
+		_, err := e.ns.Load(t.Context(), record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
+		if !errors.Is(err, record.ErrUnknown) {
+			t.Fatalf("%v, want ErrUnknown", err)
+		}
+		e.want(e.load(1, tokensOf(tok), g()), record.Changed)
+		e.want(e.apply(1, tokensOf(tok), g()), record.Stale)
+	})
+	t.Run("statement of a transaction", func(t *testing.T) {
+		t.Parallel()
+		e, l := newLossyEngine(t)
+		tok := e.managed("m")
+		l.lose("documents", 1)
+		e.want(e.apply(1, tokensOf(tok), g()), record.Applied)
+	})
+	t.Run("deadline", func(t *testing.T) {
+		t.Parallel()
+		e, l := newLossyEngine(t)
+		tok := e.managed("m")
+		l.lose("commitTransaction", 1<<40)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		_, err := e.ns.Apply(ctx, record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
+		if !errors.Is(err, record.ErrUnknown) {
+			t.Fatalf("%v, want ErrUnknown", err)
+		}
+		if took := time.Since(begin); took > closeTimeout {
+			t.Errorf("it took %v to give up", took)
+		}
+	})
+}
+
+// TestSecrets: no error shows what a connection string holds.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	for _, uri := range []string{
+		"mongodb://user:s3cret@127.0.0.1:1/?serverSelectionTimeoutMS=1",
+		"mongodb://user:s3cret@127.0.0.1:bad/",
+		"mongodb://user:s3cret%zz@127.0.0.1/",
+		"mongodb://user:p@s3cret@127.0.0.1/",
+		"mongo://user:s3cret@127.0.0.1/",
+		"user:s3cret@127.0.0.1",
+		"mongodb://127.0.0.1/?tlsCertificateKeyFilePassword=s3cret&tls=maybe",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_, err := Open(ctx, Config{URI: uri, Database: "d"})
+		cancel()
+		if err == nil {
+			t.Errorf("%s was opened", uri)
+		} else if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("the error for %s: %v", uri, err)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package mongostore
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// everyID has ids of all types, several of each, among them equal-looking ones.
+func everyID(t testing.TB) []any {
+	dec := func(s string) bson.Decimal128 {
+		d, err := bson.ParseDecimal128(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	return []any{
+		bson.MinKey{}, nil, math.NaN(), math.Inf(-1), dec("-1E+300"), int32(-5), int64(-4), -3.5, dec("-3.4"), int32(0),
+		dec("0.1"), 0.25, int32(1), int64(1) << 53, int64(1)<<53 + 1, 1e17, dec("1E+30"), math.Inf(1),
+		"", "A", "a", "a\x00b", "ab", "ä", "\U0001F600", bson.Symbol("sym"),
+		bson.D{}, bson.D{{Key: "a", Value: int32(1)}}, bson.D{{Key: "a", Value: 1.5}}, bson.D{{Key: "a", Value: "x"}},
+		bson.D{{Key: "b", Value: int32(0)}}, bson.D{{Key: "a", Value: int32(1)}, {Key: "b", Value: nil}},
+		bson.Binary{Data: []byte{}}, bson.Binary{Data: []byte{9}}, bson.Binary{Subtype: 5, Data: []byte{1}}, bson.Binary{Data: []byte{1, 2}},
+		bson.ObjectID{1}, bson.ObjectID{2}, false, true, bson.DateTime(-1), bson.DateTime(0), bson.DateTime(1),
+		bson.Timestamp{T: 1, I: 5}, bson.Timestamp{T: 2, I: 0}, bson.MaxKey{},
+	}
+}
+
+// TestScanTypes: pages of any size walk all types in the server's order, with and without
+// the tombstones of a side collection between them.
+func TestScanTypes(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	tok := e.collection("f", "f", true)
+	toks := tokensOf(tok)
+	ids := everyID(t)
+	var live, dead []record.GroupWrite
+	for i, id := range ids {
+		w := put(t, "f", bson.D{{Key: "_id", Value: id}, {Key: "i", Value: i}})
+		live = append(live, group(1, w))
+		if i%3 == 0 {
+			dead = append(dead, group(2, remove("f", w.Key)))
+		}
+	}
+	e.want(e.load(1, toks, live...), slices.Repeat([]record.Outcome{record.Applied}, len(live))...)
+	whole := keysOf(e.scan(record.ScanRequest{Token: tok, Limit: 1000}))
+	if len(whole) != len(ids) {
+		t.Fatalf("%d records, want %d", len(whole), len(ids))
+	}
+	if !slices.IsSortedFunc(whole, compareKeys) {
+		t.Errorf("the server's order is another than ours: %v", whole)
+	}
+	e.want(e.apply(1, toks, dead...), slices.Repeat([]record.Outcome{record.Applied}, len(dead))...)
+	for _, limit := range []int{1000, 1, 2, 3, 7} {
+		got := keysOf(e.scan(record.ScanRequest{Token: tok, Limit: limit, Guards: true}))
+		if !slices.Equal(got, whole) {
+			t.Errorf("limit %d, with guards: %v\nwant %v", limit, got, whole)
+		}
+		if n := len(e.scan(record.ScanRequest{Token: tok, Limit: limit})); n != len(ids)-len(dead) {
+			t.Errorf("limit %d: %d live records, want %d", limit, n, len(ids)-len(dead))
+		}
+	}
+	for _, r := range e.scan(record.ScanRequest{Token: tok, Limit: 4, Guards: true}) {
+		if v := r.Guard.Version; r.Tombstone != (v == version(2)) || r.Tombstone != (r.Doc == nil) {
+			t.Errorf("%s: %+v", r.Key, r)
+		}
+	}
+	// Ranges between any two ids hold just what is between them.
+	for i := 0; i < len(whole); i += 5 {
+		r := record.Range{From: record.Cursor(whole[i])}
+		if end := i + 7; end < len(whole) {
+			r.To = record.Cursor(whole[end])
+		}
+		got := keysOf(e.scan(record.ScanRequest{Token: tok, Limit: 2, Range: r, Guards: true}))
+		if want := whole[i:min(i+7, len(whole))]; !slices.Equal(got, want) {
+			t.Errorf("range %d: %v, want %v", i, got, want)
+		}
+	}
+	empty := record.Range{From: record.Cursor(whole[3]), To: record.Cursor(whole[3])}
+	if page, err := e.ns.Scan(t.Context(), record.ScanRequest{Token: tok, Range: empty}); err != nil || !page.Done || len(page.Records) != 0 || page.Version.IsZero() {
+		t.Errorf("empty range: %+v, %v", page, err)
+	}
+}
+
+func keysOf(recs []record.Record) []record.Key {
+	keys := make([]record.Key, len(recs))
+	for i, r := range recs {
+		keys[i] = r.Key
+	}
+	return keys
+}
+
+// TestScanBoundary: the first record of the next page is deleted between the pages.
+func TestScanBoundary(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	tok := e.managed("m")
+	for i := range 6 {
+		e.insert(tok, bson.D{{Key: "_id", Value: i}})
+	}
+	req := record.ScanRequest{Token: tok, Limit: 3}
+	first, err := e.ns.Scan(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.coll(tok).DeleteOne(t.Context(), bson.D{{Key: "_id", Value: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	req.Range.From = first.Next
+	rest := e.scan(req)
+	var got []int64
+	for _, r := range append(first.Records, rest...) {
+		got = append(got, r.Doc.Lookup("_id").AsInt64())
+	}
+	if want := []int64{0, 1, 2, 4, 5}; !slices.Equal(got, want) {
+		t.Errorf("scanned %v, want %v", got, want)
+	}
+}
+
+// TestLarge: documents of 16 MiB, and pages and reads that do not fit one reply.
+func TestLarge(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	tok := e.collection("f", "f", true)
+	toks := tokensOf(tok)
+	const most = 16 << 20
+	full := func(id string, size int) bson.Raw {
+		empty := raw(t, bson.D{{Key: "_id", Value: id}, {Key: "b", Value: []byte{}}})
+		return raw(t, bson.D{{Key: "_id", Value: id}, {Key: "b", Value: bytes.Repeat([]byte{1}, size-len(empty))}})
+	}
+	var want []bson.Raw
+	var sel []record.Selector
+	for _, id := range []string{"a", "b", "c"} {
+		doc := full(id, most)
+		want = append(want, doc)
+		w := put(t, "f", doc)
+		sel = append(sel, record.Selector{Kind: "f", Key: w.Key})
+		e.want(e.load(1, toks, group(1, w)), record.Applied)
+		e.want(e.apply(1, toks, group(2, w)), record.Applied)
+	}
+	for i := range 40 {
+		doc := full("d"+string(rune('a'+i)), 1<<20)
+		want = append(want, doc)
+		sel = append(sel, record.Selector{Kind: "f", Key: put(t, "f", doc).Key})
+		e.want(e.load(1, toks, group(1, put(t, "f", doc))), record.Applied)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a deadline must not reach getMore
+	defer cancel()
+	check := func(name string, recs []record.Record) {
+		t.Helper()
+		if len(recs) != len(want) {
+			t.Fatalf("%s: %d records, want %d", name, len(recs), len(want))
+		}
+		slices.SortFunc(recs, func(a, b record.Record) int { return compareKeys(a.Key, b.Key) })
+		for i, r := range recs {
+			if !bytes.Equal(r.Doc, want[i]) {
+				t.Errorf("%s: %s is not as written", name, r.Key)
+			}
+		}
+	}
+	check("scan", e.scan(record.ScanRequest{Token: tok, Limit: 1000}))
+	snap, err := e.ns.Read(ctx, record.ReadRequest{Tokens: toks, Select: sel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("read", snap.Records)
+	snap, err = e.ns.Read(ctx, record.ReadRequest{Tokens: toks, Select: []record.Selector{{Kind: "f", Key: record.StringKey(""), Prefix: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("read of a prefix", snap.Records)
+
+	// With the guard inside, the same document is too large for a managed kind. Its
+	// neighbours in the batch are stored.
+	m := e.managed("m")
+	small := func(id string) record.Write { return put(t, "m", bson.D{{Key: "_id", Value: id}}) }
+	tooLarge := put(t, "m", full("big", most))
+	e.want(e.load(1, tokensOf(m), group(1, small("a")), group(1, tooLarge), group(1, small("b"))), record.Applied, record.Refused, record.Applied)
+	e.want(e.apply(1, tokensOf(m), group(1, small("c")), group(1, tooLarge), group(2, small("b"))), record.Applied, record.Refused, record.Applied)
+	if n := len(e.scan(record.ScanRequest{Token: m})); n != 3 {
+		t.Errorf("%d records, want 3", n)
+	}
+}
+
+// TestKeyOrderOfNumbers checks our order where no index can be asked about it.
+func TestKeyOrderOfNumbers(t *testing.T) {
+	t.Parallel()
+	value := func(v any) bson.RawValue {
+		typ, data, err := bson.MarshalValue(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bson.RawValue{Type: typ, Value: data}
+	}
+	ten, err := bson.ParseDecimal128("10.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := []any{int32(10), int64(10), 10.0, ten}
+	for _, a := range same {
+		for _, b := range same {
+			if compareValues(value(a), value(b)) != 0 {
+				t.Errorf("%T and %T differ", a, b)
+			}
+		}
+	}
+	if compareValues(value(int64(1)<<53+1), value(float64(int64(1)<<53))) != 1 {
+		t.Error("a double hides the difference of two longs")
+	}
+}

@@ -1,0 +1,63 @@
+// Package bbs is the sample service: the database server of a container scheduler, in
+// two versions that differ in more than field names.
+//
+// v1 has one record for each process, a DesiredLRP with its definition inside. v2 has an
+// LRPDeployment for each process and every definition as a record of its own, one of
+// them active: one v1 record becomes 1 + N records.
+//
+//	v1  desired_lrps     <guid>       {..., definition: {...}}
+//	v2  lrp_deployments  <guid>       {..., active_definition_id, healthy_definition_id}
+//	    definitions      <guid>/<id>  {process_guid, definition_id, definition: {...}}
+//
+// All records of a process are one group. Up promotes: where v2 holds nothing, the
+// process guid is the id of the only definition. Down projects: v1 sees the active
+// definition. Projection after promotion is the identity, and promotion over what v2
+// holds keeps other definitions and the healthy one, unless v1 has deleted and made the
+// process anew meanwhile, which the epoch of its modification tag tells.
+//
+// StackV1 and StackV2 serve both API versions over whichever version of the data is
+// active. Every write is one atomic Store.Write; changes compare the modification tag,
+// so that none is lost. Fields of a stored document that this program does not know are
+// kept.
+//
+// The package does not know tokens, fences or switches: the Store (vrunner's view) does.
+package bbs
+
+//go:generate ../../scripts/generate
+
+import (
+	"context"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// Service is the name under which the transformers are registered.
+const Service = "bbs.example.com"
+
+// Versions of the data and of the API.
+const (
+	V1 = "v1"
+	V2 = "v2"
+)
+
+// Kinds.
+const (
+	KindDesiredLRPs = "desired_lrps"    // v1
+	KindDeployments = "lrp_deployments" // v2
+	KindDefinitions = "definitions"     // v2
+)
+
+// Store is one version's namespace as the handlers need it. record.ErrNotFound and its
+// siblings say what happened.
+type Store interface {
+	Get(ctx context.Context, kind, key string) (record.Record, error)
+	// List returns records in name order whose name begins with prefix and comes after
+	// after. limit 0 means 1000.
+	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
+	// Write makes all mutations or none.
+	Write(ctx context.Context, ms []record.Mutation) error
+}
+
+// Register adds the transformers between v1 and v2.
+func Register(r *transform.Registry) error { return r.Add(V1, V2, Specs()...) }

@@ -1,0 +1,128 @@
+package bbs
+
+import (
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// fieldType is what a field may be; a record with anything else is malformed.
+type fieldType struct {
+	name  string
+	types []bson.Type
+	// within are the fields of an object that are checked too.
+	within map[string]fieldType
+}
+
+var (
+	isText   = fieldType{name: "a string", types: []bson.Type{bson.TypeString}}
+	isInt    = fieldType{name: "an integer", types: []bson.Type{bson.TypeInt32, bson.TypeInt64}}
+	isBool   = fieldType{name: "a bool", types: []bson.Type{bson.TypeBoolean}}
+	isList   = fieldType{name: "an array", types: []bson.Type{bson.TypeArray}}
+	isObject = fieldType{name: "an object", types: []bson.Type{bson.TypeEmbeddedDocument}}
+)
+
+func objectOf(within map[string]fieldType) fieldType {
+	t := isObject
+	t.within = within
+	return t
+}
+
+var (
+	tagType = objectOf(map[string]fieldType{"epoch": isText, "index": isInt})
+
+	definitionType = objectOf(map[string]fieldType{
+		"rootfs": isText, "env": isList, "action": isObject, "memory_mb": isInt, "disk_mb": isInt, "ports": isList,
+		"cpu_weight": isInt, "privileged": isBool, "log_guid": isText, "start_timeout_ms": isInt,
+	})
+
+	desiredLRPTypes = map[string]fieldType{
+		fieldGUID: isText, "domain": isText, "instances": isInt, "routes": isObject, "annotation": isText,
+		fieldDefinition: definitionType, fieldTag: tagType,
+	}
+
+	deploymentTypes = map[string]fieldType{
+		fieldGUID: isText, "domain": isText, "instances": isInt, "routes": isObject, "annotation": isText,
+		fieldActive: isText, fieldHealthy: isText, fieldTag: tagType,
+	}
+
+	definitionTypes = map[string]fieldType{fieldGUID: isText, fieldDefID: isText, fieldDefinition: definitionType}
+)
+
+// fields are the top-level elements of a document, not decoded.
+type fields []bson.RawElement
+
+// readFields takes a document apart, checks what is known of it, and refuses names that
+// only the other version uses: they could not be told from that version's own.
+func readFields(doc bson.Raw, guid string, types map[string]fieldType, foreign ...string) (fields, error) {
+	f, err := doc.Elements()
+	if err != nil {
+		return nil, fmt.Errorf("read document: %w", err)
+	}
+	for _, e := range f {
+		if slices.Contains(foreign, e.Key()) {
+			return nil, fmt.Errorf("field %s belongs to the other version", e.Key())
+		}
+		if err := check(e.Key(), e.Value(), types); err != nil {
+			return nil, err
+		}
+		if e.Key() == fieldGUID && e.Value().StringValue() != guid {
+			return nil, fmt.Errorf("%s is %q in the record of %q", fieldGUID, e.Value().StringValue(), guid)
+		}
+	}
+	return f, nil
+}
+
+func check(name string, v bson.RawValue, types map[string]fieldType) error {
+	t, known := types[name]
+	if !known {
+		return nil
+	}
+	if !slices.Contains(t.types, v.Type) {
+		return fmt.Errorf("%s is of type %s, not %s", name, v.Type, t.name)
+	}
+	if t.within == nil {
+		return nil
+	}
+	inner, err := v.Document().Elements()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for _, e := range inner {
+		if err := check(e.Key(), e.Value(), t.within); err != nil {
+			return fmt.Errorf("%s.%w", name, err)
+		}
+	}
+	return nil
+}
+
+// get returns a field's value, the zero RawValue if it is not there.
+func (f fields) get(name string) bson.RawValue {
+	for _, e := range f {
+		if e.Key() == name {
+			return e.Value()
+		}
+	}
+	return bson.RawValue{}
+}
+
+// build writes a document of the fields that are to be kept, as bytes, and of more.
+func (f fields) build(keep func(name string) bool, more func(dst []byte) []byte) bson.Raw {
+	size := 128
+	for _, e := range f {
+		size += len(e)
+	}
+	at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, size))
+	for _, e := range f {
+		if keep(e.Key()) {
+			dst = append(dst, e...)
+		}
+	}
+	dst, err := bsoncore.AppendDocumentEnd(more(dst), at)
+	if err != nil {
+		panic(err) // the start is where we put it
+	}
+	return dst
+}

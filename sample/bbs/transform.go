@@ -1,0 +1,230 @@
+package bbs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// Names of fields that the transformers handle. All others pass through.
+const (
+	fieldID         = "_id"
+	fieldGUID       = "process_guid"
+	fieldDefinition = "definition"
+	fieldDefID      = "definition_id"
+	fieldActive     = "active_definition_id"
+	fieldHealthy    = "healthy_definition_id"
+	fieldTag        = "modification_tag"
+)
+
+// Specs returns the transformers between v1 and v2.
+func Specs() []transform.Spec {
+	return []transform.Spec{{
+		Name:     "lrp",
+		Revision: "1",
+		Old:      transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: KindDesiredLRPs}}}},
+		New: transform.Side{Kinds: []transform.GroupedKind{
+			{KindSpec: record.KindSpec{Name: KindDeployments}},
+			{KindSpec: record.KindSpec{Name: KindDefinitions}, GroupOf: groupOfDefinition, Select: selectDefinitions},
+		}},
+		Up:          promote,
+		Down:        project,
+		UpNeedsHave: true,
+	}}
+}
+
+func definitionKey(guid, id string) string { return guid + "/" + id }
+
+// groupOfDefinition: the group of a process is the key of its DesiredLRP and of its
+// LRPDeployment.
+func groupOfDefinition(k record.Key) (string, error) {
+	guid, _, err := splitDefinitionKey(k)
+	return string(record.StringKey(guid)), err
+}
+
+func splitDefinitionKey(k record.Key) (guid, id string, err error) {
+	name, ok := k.Name()
+	if !ok {
+		return "", "", errors.New("the key of a definition is a string")
+	}
+	guid, id, ok = strings.Cut(name, "/")
+	if !ok || guid == "" || id == "" || strings.Contains(id, "/") {
+		return "", "", fmt.Errorf("the key of a definition is <guid>/<id>, not %q", name)
+	}
+	return guid, id, nil
+}
+
+func selectDefinitions(group string) record.Selector {
+	guid, _ := record.Key(group).Name()
+	return record.Selector{Kind: KindDefinitions, Key: record.StringKey(guid + "/"), Prefix: true}
+}
+
+func guidOf(k record.Key) (string, error) {
+	guid, ok := k.Name()
+	if !ok {
+		return "", fmt.Errorf("the key %s is not a string", k)
+	}
+	return guid, checkName("process guid", guid)
+}
+
+// process is a v2 group, taken apart.
+type process struct {
+	guid        string
+	deployment  bson.Raw // nil if there is none
+	definitions []record.Record
+}
+
+func processOf(g transform.Group) (process, error) {
+	var p process
+	for _, r := range g.Records {
+		switch r.Kind {
+		case KindDeployments:
+			guid, err := guidOf(r.Key)
+			if err != nil {
+				return process{}, err
+			}
+			p.guid, p.deployment = guid, r.Doc
+		case KindDefinitions:
+			p.definitions = append(p.definitions, r)
+		}
+	}
+	if p.deployment == nil && len(p.definitions) > 0 {
+		return process{}, fmt.Errorf("definition %s has no deployment", p.definitions[0].Key)
+	}
+	return p, nil
+}
+
+func (p process) definition(id string) (bson.Raw, bool) {
+	for _, r := range p.definitions {
+		if name, _ := r.Key.Name(); name == definitionKey(p.guid, id) {
+			return r.Doc, true
+		}
+	}
+	return nil, false
+}
+
+// promote makes the v2 group of a v1 record.
+func promote(src, have transform.Group) ([]record.Record, error) {
+	if len(src.Records) == 0 {
+		return nil, nil
+	}
+	guid, err := guidOf(src.Records[0].Key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := readFields(src.Records[0].Doc, guid, desiredLRPTypes, fieldActive, fieldHealthy)
+	if err != nil {
+		return nil, fmt.Errorf("desired LRP: %w", err)
+	}
+	definition := f.get(fieldDefinition)
+	if definition.Type == 0 {
+		return nil, fmt.Errorf("desired LRP: no %s", fieldDefinition)
+	}
+	held, err := processOf(have)
+	if err != nil {
+		return nil, fmt.Errorf("held by v2: %w", err)
+	}
+	active, healthy, hasHealthy := guid, guid, true
+	if held.deployment != nil && sameIncarnation(src.Records[0].Doc, held.deployment) {
+		if active, err = activeOf(held.deployment); err != nil {
+			return nil, fmt.Errorf("held by v2: %w", err)
+		}
+		healthy, hasHealthy = held.deployment.Lookup(fieldHealthy).StringValueOK()
+	} else {
+		held = process{guid: guid}
+	}
+	doc := f.build(func(name string) bool { return name != fieldDefinition }, func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, fieldActive, active)
+		if hasHealthy {
+			dst = bsoncore.AppendStringElement(dst, fieldHealthy, healthy)
+		}
+		return dst
+	})
+	out := make([]record.Record, 0, 2+len(held.definitions))
+	out = append(out, record.Record{Kind: KindDeployments, Key: record.StringKey(guid), Doc: doc})
+	activeKey := record.StringKey(definitionKey(guid, active))
+	for _, r := range held.definitions {
+		if r.Key != activeKey || r.Doc.Lookup(fieldDefinition).Equal(definition) {
+			out = append(out, record.Record{Kind: KindDefinitions, Key: r.Key, Doc: r.Doc})
+			if r.Key == activeKey {
+				activeKey = ""
+			}
+		}
+	}
+	if activeKey != "" {
+		out = append(out, record.Record{Kind: KindDefinitions, Key: activeKey, Doc: definitionRecord(guid, active, definition)})
+	}
+	return out, nil
+}
+
+// definitionRecord is the v2 record of a definition.
+func definitionRecord(guid, id string, definition bson.RawValue) bson.Raw {
+	at, dst := bsoncore.AppendDocumentStart(nil)
+	dst = bsoncore.AppendStringElement(dst, fieldID, definitionKey(guid, id))
+	dst = bsoncore.AppendStringElement(dst, fieldGUID, guid)
+	dst = bsoncore.AppendStringElement(dst, fieldDefID, id)
+	dst = bsoncore.AppendValueElement(dst, fieldDefinition, bsoncore.Value{Type: bsoncore.Type(definition.Type), Data: definition.Value})
+	dst, err := bsoncore.AppendDocumentEnd(dst, at)
+	if err != nil {
+		panic(err) // the start is where we put it
+	}
+	return dst
+}
+
+// sameIncarnation reports whether two documents are states of one creation.
+func sameIncarnation(a, b bson.Raw) bool {
+	ea, errA := a.LookupErr(fieldTag, "epoch")
+	eb, errB := b.LookupErr(fieldTag, "epoch")
+	if errA != nil || errB != nil {
+		return errA != nil && errB != nil
+	}
+	return ea.Equal(eb)
+}
+
+// activeOf returns the id of the active definition of a deployment.
+func activeOf(deployment bson.Raw) (string, error) {
+	active, ok := deployment.Lookup(fieldActive).StringValueOK()
+	if !ok || active == "" {
+		return "", fmt.Errorf("no %s", fieldActive)
+	}
+	return active, nil
+}
+
+// project makes the v1 record of a v2 group. It needs no complement: v1 has nothing that
+// v2 cannot hold.
+func project(src, _ transform.Group) ([]record.Record, error) {
+	p, err := processOf(src)
+	if err != nil || p.deployment == nil {
+		return nil, err
+	}
+	f, err := readFields(p.deployment, p.guid, deploymentTypes, fieldDefinition)
+	if err != nil {
+		return nil, fmt.Errorf("LRP deployment: %w", err)
+	}
+	active, err := activeOf(p.deployment)
+	if err != nil {
+		return nil, fmt.Errorf("LRP deployment: %w", err)
+	}
+	holder, ok := p.definition(active)
+	if !ok {
+		return nil, fmt.Errorf("LRP deployment: the active definition %q is not there", active)
+	}
+	d, err := readFields(holder, p.guid, definitionTypes)
+	if err != nil {
+		return nil, fmt.Errorf("definition %s: %w", active, err)
+	}
+	definition := d.get(fieldDefinition)
+	if definition.Type == 0 {
+		return nil, fmt.Errorf("definition %s: no %s", active, fieldDefinition)
+	}
+	doc := f.build(func(name string) bool { return name != fieldActive && name != fieldHealthy }, func(dst []byte) []byte {
+		return bsoncore.AppendValueElement(dst, fieldDefinition, bsoncore.Value{Type: bsoncore.Type(definition.Type), Data: definition.Value})
+	})
+	return []record.Record{{Kind: KindDesiredLRPs, Key: record.StringKey(p.guid), Doc: doc}}, nil
+}

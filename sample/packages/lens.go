@@ -1,0 +1,13 @@
+package packages
+
+import (
+	_ "embed"
+	"slices"
+)
+
+//go:embed packages.yaml
+var lensText []byte
+
+// Lens returns the text of the lens that leads from version v1 of the records to v2: the
+// file packages.yaml beside this one.
+func Lens() []byte { return slices.Clone(lensText) }

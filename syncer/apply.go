@@ -16,6 +16,9 @@ import (
 // one transaction of about this size are near the optimum of the database.
 const groupsAtOnce = 500
 
+// changedTries is how often groups that somebody else is writing are read again at once.
+const changedTries = 20
+
 // syncGroups brings groups to the target as the source holds them now, no older than
 // notBefore. When it returns nil each of them is applied, was newer already, or is parked.
 func (e *Engine) syncGroups(ctx context.Context, ids []transform.GroupID, notBefore record.Version) error {
@@ -24,12 +27,17 @@ func (e *Engine) syncGroups(ctx context.Context, ids []transform.GroupID, notBef
 	for chunk := range slices.Chunk(ids, groupsAtOnce) {
 		g.Go(func() error {
 			return e.persist(ctx, "apply changes", func() error {
-				err := e.unfenced(ctx, func() (err error) {
-					chunk, err = e.syncOnce(ctx, chunk, notBefore)
-					return err
-				})
+				// Another writer of the same group, a copy beside a change, is no failure:
+				// what it left behind is read again.
+				var err error
+				for try := 0; err == nil && len(chunk) > 0 && try < changedTries; try++ {
+					err = e.unfenced(ctx, func() (err error) {
+						chunk, err = e.syncOnce(ctx, chunk, notBefore)
+						return err
+					})
+				}
 				if err == nil && len(chunk) > 0 {
-					err = fmt.Errorf("%d groups changed under the write", len(chunk))
+					err = fmt.Errorf("%d groups keep changing under the write", len(chunk))
 				}
 				return err
 			})

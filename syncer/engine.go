@@ -155,7 +155,7 @@ func (e *Engine) Run(ctx context.Context) error {
 // prepare makes or loads the plan. The start position is stored with it, before any
 // record is copied.
 func (e *Engine) prepare(ctx context.Context) error {
-	if err := e.await(ctx, func() bool { return e.cfg.Copy || e.record.Upgrade != nil }); err != nil {
+	if err := e.idle(ctx); err != nil {
 		return err
 	}
 	return e.persist(ctx, "plan", func() error {
@@ -176,6 +176,30 @@ func (e *Engine) prepare(ctx context.Context) error {
 		e.mu.Unlock()
 		return nil
 	})
+}
+
+// idle returns when there is something to do. Until then shards that shall leave are
+// handed over: other controllers would otherwise wait for them.
+func (e *Engine) idle(ctx context.Context) error {
+	for {
+		for _, n := range e.Ownership.Leaving() {
+			if err := e.Ownership.Release(ctx, n); err != nil {
+				return fmt.Errorf("release shard %d: %w", n, err)
+			}
+		}
+		e.mu.Lock()
+		work, news := e.cfg.Copy || e.record.Upgrade != nil, e.news
+		e.mu.Unlock()
+		if work {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		case <-e.Ownership.Changes():
+		}
+	}
 }
 
 func (e *Engine) makePlan(ctx context.Context) (Plan, error) {

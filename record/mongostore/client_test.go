@@ -208,7 +208,7 @@ var (
 	// notRun: the connection breaks before the command runs.
 	notRun = bson.E{Key: "closeConnection", Value: true}
 	// noAck: the command runs, and the answer is that a majority has not confirmed it.
-	noAck = bson.E{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 91}, {Key: "errmsg", Value: "shutting down"}}}
+	noAck = bson.E{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: codeWriteConcernTimeout}, {Key: "errmsg", Value: "timed out"}}}
 )
 
 // TestClientRetriesAcrossAFence: after a lost answer the fence comes before the retry.

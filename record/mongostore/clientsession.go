@@ -177,6 +177,9 @@ func endOf(err error) (ending, *mongo.WriteError) {
 	var exception mongo.WriteException
 	if errors.As(err, &exception) {
 		if exception.WriteConcernError != nil {
+			if len(exception.WriteErrors) > 0 {
+				return endAgain, nil // refused by a node that may not be the one that counts
+			}
 			return endUnsettled, nil
 		}
 		if len(exception.WriteErrors) > 0 {

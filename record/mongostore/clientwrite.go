@@ -19,8 +19,9 @@ var notTrue = bson.D{{Key: "$ne", Value: true}}
 // statement is a mutation with its token, checked.
 type statement struct {
 	record.Mutation
-	tok record.Token
-	doc bson.Raw // as stored: _id first
+	tok     record.Token
+	doc     bson.Raw // as stored: _id first
+	emptyTS bool     // the server would replace an empty timestamp by the present time
 }
 
 // Write makes all mutations or none.
@@ -88,7 +89,7 @@ func (c *Client) statement(toks record.Tokens, m record.Mutation) (statement, er
 	if key != m.Key {
 		return s, fmt.Errorf("document has the _id %s", key)
 	}
-	s.doc = bson.Raw(m.Doc)
+	s.doc, s.emptyTS = bson.Raw(m.Doc), l.emptyTS
 	if l.idStart != 4 {
 		s.doc = appendStored(nil, m.Doc, l, nil)
 	}
@@ -148,20 +149,26 @@ func (s statement) replacement() any {
 
 // command is an update or delete command of statements on one collection.
 func command(stmts []statement) (bson.D, error) {
-	elements := make(bson.A, len(stmts))
+	elements, emptyTS := make(bson.A, len(stmts)), false
 	for i, s := range stmts {
 		elements[i] = s.element()
+		emptyTS = emptyTS || s.emptyTS
 	}
 	verb := "update"
 	if stmts[0].deletes() {
 		verb = "delete"
 	}
-	return withUUID(bson.D{
+	return withUUID(keepTimestamps(bson.D{
 		{Key: verb, Value: stmts[0].tok.Name},
 		{Key: verb + "s", Value: elements},
-		// The server would replace an empty timestamp by the present time.
-		{Key: "bypassEmptyTsReplacement", Value: true},
-	}, stmts[0].tok)
+	}, emptyTS), stmts[0].tok)
+}
+
+func keepTimestamps(cmd bson.D, emptyTS bool) bson.D {
+	if emptyTS {
+		cmd = append(cmd, bson.E{Key: "bypassEmptyTsReplacement", Value: true})
+	}
+	return cmd
 }
 
 // writeOne makes one mutation. It starts over where the record changed between a
@@ -175,8 +182,7 @@ func (c *Client) writeOne(ctx context.Context, s statement) error {
 			}
 			// There is something: a record, or a tombstone that the update replaces.
 		}
-		update := s
-		cmd, err := command([]statement{update})
+		cmd, err := command([]statement{s})
 		if err != nil {
 			return err
 		}
@@ -207,11 +213,10 @@ func (c *Client) writeOne(ctx context.Context, s statement) error {
 
 // insert creates a record; done is false where its key is taken by whatever.
 func (c *Client) insert(ctx context.Context, s statement) (done bool, err error) {
-	cmd, err := withUUID(bson.D{
+	cmd, err := withUUID(keepTimestamps(bson.D{
 		{Key: "insert", Value: s.tok.Name},
 		{Key: "documents", Value: bson.A{s.doc}},
-		{Key: "bypassEmptyTsReplacement", Value: true},
-	}, s.tok)
+	}, s.emptyTS), s.tok)
 	if err != nil {
 		return false, err
 	}

@@ -366,9 +366,18 @@ func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(conte
 	}
 }
 
-// heldUp reports that an attempt gave up waiting for a lock.
+// heldUp reports that a command gave up waiting for a lock. A write that waited in vain
+// for its majority says the same with the same code, but as a write concern error.
 func heldUp(err error) bool {
-	return hasCode(err, codeMaxTimeExpired, codeLockTimeout, codeLockBusy, codeExceededTimeLimit)
+	var command mongo.CommandError
+	if !errors.As(err, &command) {
+		return false
+	}
+	switch command.Code {
+	case codeMaxTimeExpired, codeLockTimeout, codeLockBusy, codeExceededTimeLimit:
+		return true
+	}
+	return false
 }
 
 // worthRepeating reports whether an error of an idempotent command can go away. Names

@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"dbcontroller/record"
 )
@@ -48,7 +50,28 @@ func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
 	if err != nil {
 		return record.Position{}, fmt.Errorf("position: %w", err)
 	}
+	if err := n.tellShards(ctx, at); err != nil {
+		return record.Position{}, fmt.Errorf("position: %w", err)
+	}
 	return record.Position{At: versionOf(at)}, nil
+}
+
+// tellShards, through mongos, sends every shard a command that carries the cluster time,
+// as opening a stream does: what a shard writes afterwards is later. The no-op was on one
+// of them only.
+func (n *Namespace) tellShards(ctx context.Context, at bson.Timestamp) error {
+	mongos, err := n.isMongos(ctx)
+	if err != nil || !mongos {
+		return err
+	}
+	cs, err := n.db.Watch(ctx, mongo.Pipeline{}, options.ChangeStream().SetStartAtOperationTime(&at))
+	if err != nil {
+		return classify("tell shards the time", err)
+	}
+	if err := cs.Close(ctx); err != nil {
+		return fmt.Errorf("tell shards the time: %w", err)
+	}
+	return nil
 }
 
 func (n *Namespace) majorityNow(ctx context.Context) (bson.Timestamp, error) {

@@ -23,8 +23,6 @@
 // The package does not know tokens, fences or switches: the Store (vrunner's view) does.
 package bbs
 
-//go:generate ../../scripts/generate
-
 import (
 	"context"
 

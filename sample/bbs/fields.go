@@ -1,6 +1,7 @@
 package bbs
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -52,71 +53,87 @@ var (
 )
 
 // fields are the top-level elements of a document, not decoded.
-type fields []bson.RawElement
+type fields []bsoncore.Element
 
 // readFields takes a document apart, checks what is known of it, and refuses names that
 // only the other version uses: they could not be told from that version's own.
 func readFields(doc bson.Raw, guid string, types map[string]fieldType, foreign ...string) (fields, error) {
-	f, err := doc.Elements()
-	if err != nil {
-		return nil, fmt.Errorf("read document: %w", err)
-	}
-	for _, e := range f {
-		if slices.Contains(foreign, e.Key()) {
-			return nil, fmt.Errorf("field %s belongs to the other version", e.Key())
+	f := make(fields, 0, 16)
+	err := each(doc, func(e bsoncore.Element) error {
+		name, v := e.KeyBytes(), e.Value()
+		for _, other := range foreign {
+			if string(name) == other {
+				return fmt.Errorf("field %s belongs to the other version", name)
+			}
 		}
-		if err := check(e.Key(), e.Value(), types); err != nil {
-			return nil, err
+		if err := check(name, v, types); err != nil {
+			return err
 		}
-		if e.Key() == fieldGUID && e.Value().StringValue() != guid {
-			return nil, fmt.Errorf("%s is %q in the record of %q", fieldGUID, e.Value().StringValue(), guid)
+		if string(name) == fieldGUID && v.StringValue() != guid {
+			return fmt.Errorf("%s is %q in the record of %q", fieldGUID, v.StringValue(), guid)
 		}
-	}
-	return f, nil
+		f = append(f, e)
+		return nil
+	})
+	return f, err
 }
 
-func check(name string, v bson.RawValue, types map[string]fieldType) error {
-	t, known := types[name]
+// each calls f for the elements of a document, one level deep, without copying them.
+func each(doc []byte, f func(bsoncore.Element) error) error {
+	length, rest, ok := bsoncore.ReadLength(doc)
+	if !ok || int(length) != len(doc) || length < 5 || doc[len(doc)-1] != 0 {
+		return errors.New("document is not well-formed BSON")
+	}
+	for len(rest) > 1 {
+		e, after, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			return errors.New("document is not well-formed BSON")
+		}
+		if err := f(e); err != nil {
+			return err
+		}
+		rest = after
+	}
+	return nil
+}
+
+func check(name []byte, v bsoncore.Value, types map[string]fieldType) error {
+	t, known := types[string(name)]
 	if !known {
 		return nil
 	}
-	if !slices.Contains(t.types, v.Type) {
+	if !slices.Contains(t.types, bson.Type(v.Type)) {
 		return fmt.Errorf("%s is of type %s, not %s", name, v.Type, t.name)
 	}
 	if t.within == nil {
 		return nil
 	}
-	inner, err := v.Document().Elements()
+	err := each(v.Data, func(e bsoncore.Element) error { return check(e.KeyBytes(), e.Value(), t.within) })
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	for _, e := range inner {
-		if err := check(e.Key(), e.Value(), t.within); err != nil {
-			return fmt.Errorf("%s.%w", name, err)
-		}
+		return fmt.Errorf("%s.%w", name, err)
 	}
 	return nil
 }
 
-// get returns a field's value, the zero RawValue if it is not there.
-func (f fields) get(name string) bson.RawValue {
+// get returns a field's value, the zero Value if it is not there.
+func (f fields) get(name string) bsoncore.Value {
 	for _, e := range f {
-		if e.Key() == name {
+		if string(e.KeyBytes()) == name {
 			return e.Value()
 		}
 	}
-	return bson.RawValue{}
+	return bsoncore.Value{}
 }
 
 // build writes a document of the fields that are to be kept, as bytes, and of more.
-func (f fields) build(keep func(name string) bool, more func(dst []byte) []byte) bson.Raw {
+func (f fields) build(keep func(name []byte) bool, more func(dst []byte) []byte) bson.Raw {
 	size := 128
 	for _, e := range f {
 		size += len(e)
 	}
 	at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, size))
 	for _, e := range f {
-		if keep(e.Key()) {
+		if keep(e.KeyBytes()) {
 			dst = append(dst, e...)
 		}
 	}

@@ -1,6 +1,7 @@
 package bbs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -139,7 +140,7 @@ func promote(src, have transform.Group) ([]record.Record, error) {
 	} else {
 		held = process{guid: guid}
 	}
-	doc := f.build(func(name string) bool { return name != fieldDefinition }, func(dst []byte) []byte {
+	doc := f.build(func(name []byte) bool { return string(name) != fieldDefinition }, func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, fieldActive, active)
 		if hasHealthy {
 			dst = bsoncore.AppendStringElement(dst, fieldHealthy, healthy)
@@ -150,7 +151,7 @@ func promote(src, have transform.Group) ([]record.Record, error) {
 	out = append(out, record.Record{Kind: KindDeployments, Key: record.StringKey(guid), Doc: doc})
 	activeKey := record.StringKey(definitionKey(guid, active))
 	for _, r := range held.definitions {
-		if r.Key != activeKey || r.Doc.Lookup(fieldDefinition).Equal(definition) {
+		if r.Key != activeKey || holds(r.Doc, definition) {
 			out = append(out, record.Record{Kind: KindDefinitions, Key: r.Key, Doc: r.Doc})
 			if r.Key == activeKey {
 				activeKey = ""
@@ -163,13 +164,19 @@ func promote(src, have transform.Group) ([]record.Record, error) {
 	return out, nil
 }
 
+// holds reports whether a definition's record has this definition.
+func holds(doc bson.Raw, definition bsoncore.Value) bool {
+	v := doc.Lookup(fieldDefinition)
+	return v.Type == bson.Type(definition.Type) && bytes.Equal(v.Value, definition.Data)
+}
+
 // definitionRecord is the v2 record of a definition.
-func definitionRecord(guid, id string, definition bson.RawValue) bson.Raw {
-	at, dst := bsoncore.AppendDocumentStart(nil)
+func definitionRecord(guid, id string, definition bsoncore.Value) bson.Raw {
+	at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, 128+3*len(guid)+2*len(id)+len(definition.Data)))
 	dst = bsoncore.AppendStringElement(dst, fieldID, definitionKey(guid, id))
 	dst = bsoncore.AppendStringElement(dst, fieldGUID, guid)
 	dst = bsoncore.AppendStringElement(dst, fieldDefID, id)
-	dst = bsoncore.AppendValueElement(dst, fieldDefinition, bsoncore.Value{Type: bsoncore.Type(definition.Type), Data: definition.Value})
+	dst = bsoncore.AppendValueElement(dst, fieldDefinition, definition)
 	dst, err := bsoncore.AppendDocumentEnd(dst, at)
 	if err != nil {
 		panic(err) // the start is where we put it
@@ -223,8 +230,8 @@ func project(src, _ transform.Group) ([]record.Record, error) {
 	if definition.Type == 0 {
 		return nil, fmt.Errorf("definition %s: no %s", active, fieldDefinition)
 	}
-	doc := f.build(func(name string) bool { return name != fieldActive && name != fieldHealthy }, func(dst []byte) []byte {
-		return bsoncore.AppendValueElement(dst, fieldDefinition, bsoncore.Value{Type: bsoncore.Type(definition.Type), Data: definition.Value})
+	doc := f.build(func(name []byte) bool { return string(name) != fieldActive && string(name) != fieldHealthy }, func(dst []byte) []byte {
+		return bsoncore.AppendValueElement(dst, fieldDefinition, definition)
 	})
 	return []record.Record{{Kind: KindDesiredLRPs, Key: record.StringKey(p.guid), Doc: doc}}, nil
 }

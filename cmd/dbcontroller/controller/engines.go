@@ -50,14 +50,12 @@ const retryEngine = 10 * time.Second
 
 // sync runs the engine of the direction that the record asks for, one after another.
 func (a *App) sync(ctx context.Context) error {
-	watch := a.deployment.Watch(ctx)
-	for d := range watch {
-		to, ok := a.target(d)
-		if !ok {
-			a.engines.set(nil, nil)
-			continue
+	for {
+		d, to, err := a.awaitDirection(ctx)
+		if err != nil {
+			return err
 		}
-		err := a.runEngine(ctx, d, to)
+		err = a.runEngine(ctx, d, to)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -65,19 +63,39 @@ func (a *App) sync(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		a.log.Error("sync has stopped", zap.String("version", to), zap.Error(err))
+		a.log.Error("sync has stopped and is tried again", zap.String("version", to), zap.Error(err), zap.Duration("in", retryEngine))
 		rest := time.NewTimer(retryEngine)
 		select {
 		case <-ctx.Done():
 		case <-rest.C:
 		}
 		rest.Stop()
-		if again, err := a.deployment.Get(ctx); err == nil {
-			a.log.Info("sync is tried again", zap.Int64("revision", again.Revision))
-		}
-		watch = a.deployment.Watch(ctx)
 	}
-	return ctx.Err()
+}
+
+// awaitDirection waits for a record that asks for a sync. Meanwhile, with no engine to do
+// it, it lets go of the shards that other controllers shall have.
+func (a *App) awaitDirection(ctx context.Context) (d upgradestate.Deployment, to string, err error) {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	watch := a.deployment.Watch(watching)
+	for {
+		for _, n := range a.pool.Leaving() {
+			if err := a.pool.Release(ctx, n); err != nil {
+				return d, "", fmt.Errorf("release shard %d: %w", n, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return d, "", ctx.Err()
+		case d = <-watch:
+			if to, ok := a.target(d); ok && d.Name != "" {
+				return d, to, nil
+			}
+			a.engines.set(nil, nil)
+		case <-a.pool.Changes():
+		}
+	}
 }
 
 func (a *App) runEngine(ctx context.Context, d upgradestate.Deployment, to string) error {

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ type tally struct {
 	reads       int
 	readsFailed int
 	newPaths    map[string]bool // paths with a write on the new version
+	told        int             // writes that latency has described
 	problems    []string
 	note        func(string)
 }
@@ -82,6 +84,22 @@ func (t *tally) progress() (acked, failed int) {
 	defer t.mu.Unlock()
 	return len(t.writes), t.failed
 }
+
+// latency describes the writes acknowledged since the last call, for people.
+func (t *tally) latency() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var felt []time.Duration
+	for _, w := range t.writes[t.told:] {
+		felt = append(felt, w.acked.Sub(w.due))
+	}
+	t.told = len(t.writes)
+	slices.Sort(felt)
+	return fmt.Sprintf("%d writes, latency p50 %s, p99 %s, max %s", len(felt), round(percentile(felt, 50)),
+		round(percentile(felt, 99)), round(percentile(felt, 100)))
+}
+
+func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // pause measures the writes that were under way at any moment from the start of the
 // switch to the first acknowledgement by the new version: due before its end, and

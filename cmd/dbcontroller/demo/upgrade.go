@@ -71,6 +71,7 @@ func (r *run) move(ctx context.Context, t *traffic, line *timeline) (u upgraded,
 		return u, fmt.Errorf("begin the upgrade: %w", err)
 	}
 	begun := time.Now()
+	r.say("before it: %s", t.tally.latency())
 	r.say("the upgrade to %s has begun", newVersion)
 	progress := &progress{}
 	g, gctx := errgroup.WithContext(ctx)
@@ -86,6 +87,7 @@ func (r *run) move(ctx context.Context, t *traffic, line *timeline) (u upgraded,
 		took := time.Since(begun)
 		u.copyRate = int(float64(n.docs) / took.Seconds())
 		r.say("all shards are copied: %d documents in %.2f s, %d a second", n.docs, took.Seconds(), u.copyRate)
+		r.say("meanwhile: %s", t.tally.latency())
 		return nil
 	})
 	g.Go(func() error { return r.show(flipped, api, progress) })
@@ -110,6 +112,7 @@ func (r *run) move(ctx context.Context, t *traffic, line *timeline) (u upgraded,
 
 // cool lets clients go on after the switch, until every path has written there.
 func (r *run) cool(ctx context.Context, t *traffic) error {
+	r.say("since then: %s", t.tally.latency())
 	r.say("driving on")
 	if err := sleep(ctx, r.Cool); err != nil {
 		return err
@@ -129,6 +132,7 @@ func (r *run) cool(ctx context.Context, t *traffic) error {
 		}
 	}
 	acked, failed := t.tally.progress()
+	r.say("since the switch: %s", t.tally.latency())
 	r.say("%d writes are acknowledged, %d failed; clients stop", acked, failed)
 	return nil
 }

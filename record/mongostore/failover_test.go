@@ -1,0 +1,224 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.uber.org/zap/zaptest"
+
+	"dbcontroller/integration/localmongo"
+	"dbcontroller/record"
+)
+
+// replicas is a set of three nodes of which tests reach each one alone.
+type replicas struct {
+	*bench
+	server *localmongo.Server
+	direct []*Namespace
+}
+
+func newReplicas(t *testing.T) *replicas {
+	t.Helper()
+	s := start(t, localmongo.Options{Nodes: 3, TestCommands: true, Own: true})
+	r := &replicas{bench: benchAt(t, s.URI(), "app"), server: s}
+	for _, node := range s.Nodes() {
+		client, err := mongo.Connect(options.Client().
+			ApplyURI("mongodb://" + node.Addr() + "/?directConnection=true&serverSelectionTimeoutMS=2000"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+		r.direct = append(r.direct, &Namespace{client: client, db: client.Database("app"), name: "app", location: node.Addr(), log: zaptest.NewLogger(t)})
+	}
+	return r
+}
+
+// primary waits until one node, other than not, is primary for writes.
+func (r *replicas) primary(t *testing.T, not int) int {
+	t.Helper()
+	found := -1
+	err := backoff.Retry(func() error {
+		for i, ns := range r.direct {
+			if i == not || r.server.Nodes()[i].Pid() == 0 {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			hello, err := ns.hello(ctx)
+			cancel()
+			if err != nil {
+				continue
+			}
+			if is, _ := hello.Lookup("isWritablePrimary").BooleanOK(); is {
+				found = i
+				return nil
+			}
+		}
+		return errors.New("no primary")
+	}, backoff.WithContext(backoff.NewConstantBackOff(50*time.Millisecond), t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// replication stops or continues what the secondaries fetch.
+func (r *replicas) replication(t *testing.T, primary int, on bool) {
+	t.Helper()
+	mode := "alwaysOn"
+	if on {
+		mode = "off"
+	}
+	for i, ns := range r.direct {
+		if i == primary {
+			continue
+		}
+		err := ns.admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: mode}}).Err()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFenceThatNoMajorityHas: a rename that only the primary has is not confirmed; after
+// that primary is lost the fence is made anew, and holds when the old one comes back.
+func TestFenceThatNoMajorityHas(t *testing.T) {
+	r := newReplicas(t)
+	tok := r.managed(t, record.Shape{})
+	old := r.primary(t, -1)
+	r.replication(t, old, false)
+	renamed := r.direct[old].admin().RunCommand(t.Context(), bson.D{
+		{Key: "renameCollection", Value: "app." + tok.Name}, {Key: "to", Value: "app.things.n2"},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}}},
+	})
+	if err := renamed.Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	err := r.Fence(ctx, next(tok, "things.n2"))
+	cancel()
+	wantErr(t, err, context.DeadlineExceeded)
+	t.Log("as long as no majority has it:", err)
+
+	// The no-op update of the confirmation alone waits for the rename, too.
+	uuid, _ := collectionUUID(tok.ID)
+	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+	err = r.db.RunCommand(ctx, bson.D{
+		{Key: "update", Value: "things.n2"},
+		{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "nobody"}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: 1}}}}}}}},
+		{Key: "collectionUUID", Value: uuid},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}, {Key: "wtimeout", Value: 500}}},
+	}).Err()
+	cancel()
+	if !hasCode(err, codeWriteConcernTimeout) {
+		t.Errorf("a no-op update with majority was acknowledged: %v", err)
+	}
+
+	// A write with the old token, at a node that has the rename: refused, and certain.
+	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+	err = r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{creation("never", 1)})
+	cancel()
+	if err == nil {
+		t.Error("a stale write was acknowledged")
+	}
+
+	r.server.Nodes()[old].Kill()
+	for i := range r.direct {
+		if i != old {
+			err := r.direct[i].admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: "off"}}).Err()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fresh := r.primary(t, old)
+	names, err := r.direct[fresh].db.ListCollectionNames(t.Context(), bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^things"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the new primary has %v", names)
+	if len(names) != 1 || names[0] != tok.Name {
+		t.Fatal("the test is void: the rename survived")
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := r.Fence(ctx, next(tok, "things.n2")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.server.Nodes()[old].Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{removal("a")})
+		wantErr(t, err, record.ErrFenced)
+	}
+	tok.Name = "things.n2"
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := r.Client().Get(ctx, tok, record.StringKey(name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestGetIsNotAnsweredByADeposedPrimary: a primary that slept through an election has
+// the old value, and must not give it out.
+func TestGetIsNotAnsweredByADeposedPrimary(t *testing.T) {
+	r := newReplicas(t)
+	tok := r.managed(t, record.Shape{})
+	old := r.primary(t, -1)
+	deposed := r.direct[old]
+	if _, err := deposed.Client().Get(t.Context(), tok, record.StringKey("a")); err != nil {
+		t.Fatal(err) // connections are open now
+	}
+	if err := r.server.Nodes()[old].Pause(); err != nil {
+		t.Fatal(err)
+	}
+	r.primary(t, old)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{replacement("a", 2)}); err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		n   int64
+		err error
+	}
+	answers := make(chan result, 8)
+	for range cap(answers) {
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			got, err := deposed.Client().Get(ctx, tok, record.StringKey("a"))
+			if err != nil {
+				answers <- result{err: err}
+				return
+			}
+			answers <- result{n: got.Doc.Lookup("n").AsInt64()}
+		}()
+	}
+	plain := make(chan result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		raw, err := deposed.db.RunCommand(ctx, bson.D{
+			{Key: "find", Value: tok.Name}, {Key: "filter", Value: bson.D{{Key: "_id", Value: "a"}}},
+			{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
+		}).Raw()
+		n, _ := raw.Lookup("cursor", "firstBatch", "0", "n").AsInt64OK()
+		plain <- result{n, err}
+	}()
+	if err := r.server.Nodes()[old].Resume(); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(answers) {
+		if a := <-answers; a.err == nil && a.n != 2 {
+			t.Errorf("read %d after 2 was acknowledged", a.n)
+		}
+	}
+	t.Logf("a plain majority read there: %+v", <-plain)
+}

@@ -1,0 +1,114 @@
+package mongostore
+
+import (
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// What one transaction is given. More than this is split between groups.
+const (
+	txnWrites = 2000
+	txnBytes  = 24 << 20
+)
+
+// What one group may hold. A larger one could not be written in one transaction
+// without straining the server's cache, and is refused.
+const (
+	MaxGroupWrites = 10000
+	MaxGroupBytes  = 64 << 20
+)
+
+// job is a batch made ready: tokens resolved, documents looked at once.
+type job struct {
+	batch   record.Batch
+	kinds   []string // in order of first use
+	targets map[string]target
+	groups  []plan
+}
+
+type target struct {
+	place
+	fixed bool
+}
+
+// plan is one group of a job.
+type plan struct {
+	*record.GroupWrite
+	guard   record.Guard
+	bytes   int
+	layouts []layout // of live documents, by write
+	refused error
+}
+
+func newJob(b record.Batch) (*job, error) {
+	j := &job{batch: b, targets: make(map[string]target), groups: make([]plan, len(b.Groups))}
+	for i := range b.Groups {
+		g := &b.Groups[i]
+		p := plan{
+			GroupWrite: g,
+			guard:      record.Guard{Epoch: b.Epoch, Version: g.Version},
+			layouts:    make([]layout, len(g.Writes)),
+		}
+		if len(g.Writes) == 0 || g.Anchor < 0 || g.Anchor >= len(g.Writes) {
+			return nil, fmt.Errorf("group %q: anchor %d of %d writes", g.Group, g.Anchor, len(g.Writes))
+		}
+		for k := range g.Writes {
+			w := &g.Writes[k]
+			if w.Key == "" {
+				return nil, fmt.Errorf("group %q: a write has no key", g.Group)
+			}
+			if err := j.addKind(w.Kind); err != nil {
+				return nil, err
+			}
+			if err := checkKey(w.Key); err != nil && p.refused == nil {
+				p.refused = fmt.Errorf("%s %s: %w", w.Kind, w.Key, err)
+			}
+			if w.Doc == nil {
+				p.bytes += len(w.Key) + maxGuardBytes
+				continue
+			}
+			l, err := checkDoc(w.Doc)
+			if err != nil && p.refused == nil {
+				p.refused = fmt.Errorf("%s %s: %w", w.Kind, w.Key, err)
+			}
+			p.layouts[k] = l
+			p.bytes += len(w.Doc) + maxGuardBytes
+		}
+		if p.refused == nil && (len(g.Writes) > MaxGroupWrites || p.bytes > MaxGroupBytes) {
+			p.refused = fmt.Errorf("group has %d records of %d bytes, at most %d of %d bytes can be written as one",
+				len(g.Writes), p.bytes, MaxGroupWrites, MaxGroupBytes)
+		}
+		j.groups[i] = p
+	}
+	return j, nil
+}
+
+// checkKey refuses an _id that cannot be stored and that queries would read as an
+// operator, failing a whole batch.
+func checkKey(k record.Key) error {
+	if bson.Type(k[0]) == bson.TypeEmbeddedDocument && len(k) > 6 && k[6] == '$' {
+		return errors.New("a field of _id begins with $")
+	}
+	return nil
+}
+
+func (j *job) addKind(kind string) error {
+	if _, ok := j.targets[kind]; ok {
+		return nil
+	}
+	tok, ok := j.batch.Tokens[kind]
+	if !ok {
+		return fmt.Errorf("no token for kind %q", kind)
+	}
+	p, err := placeOf(tok)
+	if err != nil {
+		return err
+	}
+	j.targets[kind] = target{place: p, fixed: tok.Fixed}
+	j.kinds = append(j.kinds, kind)
+	return nil
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -108,7 +109,7 @@ func (e *Engine) comparePage(ctx context.Context, n int, t *rangeTask) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t.taken = false
+	t.taken, e.busy = false, time.Now()
 	s := e.shards[n]
 	if s == nil || !slices.Contains(s.verify, t) {
 		return nil

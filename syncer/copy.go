@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -109,7 +110,7 @@ func (e *Engine) copyPage(ctx context.Context, n int, t *rangeTask) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t.taken = false
+	t.taken, e.busy = false, time.Now()
 	s := e.shards[n]
 	if s == nil || s.todo[t.name] != t {
 		return nil // the shard was lost meanwhile; its next owner goes on from the checkpoint

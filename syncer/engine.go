@@ -29,6 +29,9 @@ type Config struct {
 	// LagBound is the age of the oldest unapplied change up to which a shard counts as
 	// level; 500 ms. Above four times of it a ready report is withdrawn.
 	LagBound time.Duration
+	// Calm is how long a shard must have been level, and this controller have had nothing
+	// to copy or to compare as a whole, before it reports ready; 1 s.
+	Calm time.Duration
 	// LateBound is how many groups may wait for their second comparison in one shard at
 	// the time it reports ready; 50. It bounds the re-check while writes are held.
 	LateBound int
@@ -49,6 +52,9 @@ func (c Config) withDefaults() Config {
 	set(&c.LateBound, 50)
 	if c.LagBound == 0 {
 		c.LagBound = 500 * time.Millisecond
+	}
+	if c.Calm == 0 {
+		c.Calm = time.Second
 	}
 	if c.Every == 0 {
 		c.Every = 500 * time.Millisecond
@@ -90,6 +96,7 @@ type Engine struct {
 	wake chan struct{}
 
 	savedAll time.Time // used by housekeep alone
+	busy     time.Time // when the last page was copied or compared
 }
 
 // errOver ends an engine whose direction epoch has passed.

@@ -186,8 +186,12 @@ func (e *Engine) waitsFor(n int, s *shard) string {
 		return fmt.Sprintf("second comparison of %d groups", len(s.late))
 	case switching:
 		return ""
-	case !s.level:
+	case s.level.IsZero():
 		return "changes that are not applied"
+	case time.Since(s.level) < e.cfg.Calm || time.Since(e.busy) < e.cfg.Calm:
+		// Copying and comparing slow clients down; what they have queued up would count
+		// towards the pause.
+		return "a calm moment"
 	case len(s.late) > e.cfg.LateBound:
 		return fmt.Sprintf("second comparison of %d groups", len(s.late))
 	default:

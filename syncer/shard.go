@@ -34,7 +34,7 @@ type shard struct {
 	lateSeq  uint64
 	markers  map[string]string // fences seen up to applied
 	lag      time.Duration
-	level    bool // nothing was waiting in the stream the last time it was asked
+	level    time.Time // since when lag has been within bounds; zero while it is not
 
 	// comparing the whole
 	verify   []*rangeTask

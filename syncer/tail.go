@@ -102,7 +102,12 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		if b.Wall > 0 {
 			s.lag = max(0, time.Since(time.UnixMilli(b.Wall)))
 		}
-		s.level = s.lag < e.cfg.LagBound
+		switch {
+		case s.lag > e.cfg.LagBound:
+			s.level = time.Time{}
+		case s.level.IsZero():
+			s.level = time.Now()
+		}
 		for _, c := range b.Changes {
 			if c.Marker != "" {
 				s.markers[c.Kind] = c.Marker

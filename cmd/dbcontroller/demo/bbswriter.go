@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -46,8 +47,11 @@ func (w *bbsWriter) put(ctx context.Context, n int) error {
 
 func (w *bbsWriter) newGUID() string {
 	w.names++
-	return fmt.Sprintf("lrp-%d-%d", w.number, w.names)
+	return guidPrefix(w.number) + strconv.Itoa(w.names)
 }
+
+// guidPrefix is what the names of one client's processes begin with.
+func guidPrefix(client int) string { return fmt.Sprintf("lrp-%d-", client) }
 
 // do makes one write that was due at a time: through the v1 API, and once the new version
 // answers also through the v2 API.

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	bbsv1 "dbcontroller/gen/bbs/v1"
@@ -18,52 +20,71 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// listV1 and listV2 see all processes through an API at one server.
-func (c *bbsClient) listV1(ctx context.Context, server int) (map[string]sighting, error) {
-	seen := map[string]sighting{}
+// listV1 and listV2 see the processes of one client through an API at one server.
+func (c *bbsClient) listV1(ctx context.Context, server int, prefix string, see func(guid, print string)) error {
 	for token := ""; ; {
-		res, err := c.v1[server].ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{PageSize: 500, PageToken: token}))
+		res, err := c.v1[server].ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{Prefix: prefix, PageToken: token}))
 		if err != nil {
-			return nil, fmt.Errorf("list through the v1 API: %w", err)
+			return fmt.Errorf("list through the v1 API: %w", err)
 		}
 		for _, d := range res.Msg.GetDesiredLrps() {
-			seen[d.GetProcessGuid()] = sighting{print: printV1(d), copies: seen[d.GetProcessGuid()].copies + 1}
+			see(d.GetProcessGuid(), printV1(d))
 		}
 		if token = res.Msg.GetNextPageToken(); token == "" {
-			return seen, nil
+			return nil
 		}
 	}
 }
 
-func (c *bbsClient) listV2(ctx context.Context, server int) (map[string]sighting, error) {
-	seen := map[string]sighting{}
+func (c *bbsClient) listV2(ctx context.Context, server int, prefix string, see func(guid, print string)) error {
 	for token := ""; ; {
-		res, err := c.v2[server].ListLRPDeployments(ctx, connect.NewRequest(&bbsv2.ListLRPDeploymentsRequest{PageSize: 500, PageToken: token}))
+		res, err := c.v2[server].ListLRPDeployments(ctx, connect.NewRequest(&bbsv2.ListLRPDeploymentsRequest{Prefix: prefix, PageToken: token}))
 		if err != nil {
-			return nil, fmt.Errorf("list through the v2 API: %w", err)
+			return fmt.Errorf("list through the v2 API: %w", err)
 		}
 		for _, d := range res.Msg.GetLrpDeployments() {
-			seen[d.GetProcessGuid()] = sighting{print: printV2(d), copies: seen[d.GetProcessGuid()].copies + 1}
+			see(d.GetProcessGuid(), printV2(d))
 		}
 		if token = res.Msg.GetNextPageToken(); token == "" {
-			return seen, nil
+			return nil
 		}
 	}
+}
+
+// view is what one place shows.
+type view struct {
+	place string
+	as    form
+	mu    sync.Mutex
+	seen  map[string]sighting
+}
+
+func (v *view) see(guid, print string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.seen[guid] = sighting{print: print, copies: v.seen[guid].copies + 1}
 }
 
 // checkBBS looks the service's data up through both APIs, each at every server, and in
-// MongoDB.
-func checkBBS(ctx context.Context, c *bbsClient, db *mongo.Database, ns upgradestate.Namespace, m *model, f *findings) error {
+// MongoDB. A list takes a server long, so that those of all clients are asked for together.
+func checkBBS(ctx context.Context, c *bbsClient, writers int, db *mongo.Database, ns upgradestate.Namespace, m *model, f *findings) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	var views []*view
 	for server := range c.v1 {
-		seen, err := c.listV2(ctx, server)
-		if err != nil {
-			return err
+		v1 := &view{place: fmt.Sprintf("the v1 API of server %d", server+1), as: formOf(oldVersion), seen: map[string]sighting{}}
+		v2 := &view{place: fmt.Sprintf("the v2 API of server %d", server+1), as: formOf(newVersion), seen: map[string]sighting{}}
+		views = append(views, v1, v2)
+		for w := range writers {
+			g.Go(func() error { return c.listV1(gctx, server, guidPrefix(w), v1.see) })
+			g.Go(func() error { return c.listV2(gctx, server, guidPrefix(w), v2.see) })
 		}
-		m.check(seen, formOf(newVersion), fmt.Sprintf("the v2 API of server %d", server+1), f)
-		if seen, err = c.listV1(ctx, server); err != nil {
-			return err
-		}
-		m.check(seen, formOf(oldVersion), fmt.Sprintf("the v1 API of server %d", server+1), f)
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, v := range views {
+		m.check(v.seen, v.as, v.place, f)
 	}
 	seen, strays, err := rawProcesses(ctx, db, ns)
 	if err != nil {

@@ -148,7 +148,7 @@ func (r *run) judge(ctx context.Context, t *traffic, u upgraded) (Result, error)
 	f := newFindings(r.note)
 	db := r.mongo.Database(r.layout.newDB)
 	ns, _ := u.record.Namespace(newVersion)
-	if err := checkBBS(ctx, t.bbs, db, ns, t.lrps, f); err != nil {
+	if err := checkBBS(ctx, t.bbs, r.Writers, db, ns, t.lrps, f); err != nil {
 		return Result{}, err
 	}
 	if err := checkPackages(ctx, db, t.packages, f); err != nil {

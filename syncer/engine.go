@@ -82,21 +82,22 @@ type Engine struct {
 	limiter *rate.Limiter
 	plan    Plan
 
-	mu      sync.Mutex
-	shards  map[int]*shard
-	parked  map[transform.GroupID]Parked // of the whole direction, as last listed
-	record  upgradestate.Deployment
-	news    chan struct{} // closed and replaced when anything that waiters look at changed
-	restart bool          // the tail must begin again at an earlier position
-	lastErr string
+	mu        sync.Mutex
+	shards    map[int]*shard
+	parked    map[transform.GroupID]Parked // of the whole direction, as last listed
+	parkedSeq uint64                       // counts this engine's own changes of parked
+	record    upgradestate.Deployment
+	news      chan struct{} // closed and replaced when anything that waiters look at changed
+	restart   bool          // the tail must begin again at an earlier position
+	lastErr   string
 
 	published []Progress
 	// wake gets a token when the step of the upgrade changed, so that housekeeping does
 	// not sleep through the beginning of a switch.
 	wake chan struct{}
 
-	savedAll time.Time // used by housekeep alone
-	busy     time.Time // when the last page was copied or compared
+	savedAll, retried time.Time // used by housekeep alone
+	busy              time.Time // when the last page was copied or compared
 }
 
 // errOver ends an engine whose direction epoch has passed.

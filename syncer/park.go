@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"time"
 
 	"dbcontroller/record"
 	"dbcontroller/transform"
@@ -33,6 +34,7 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	}
 	e.mu.Lock()
 	e.parked[id] = p
+	e.parkedSeq++
 	e.mu.Unlock()
 	return nil
 }
@@ -58,6 +60,8 @@ func (e *Engine) unpark(ctx context.Context, id transform.GroupID) error {
 	}
 	e.mu.Lock()
 	delete(e.parked, id)
+	e.parkedSeq++
+	e.announce()
 	e.mu.Unlock()
 	return nil
 }
@@ -84,24 +88,57 @@ func (e *Engine) parkKeys(ctx context.Context, keys []ungroupedKey) error {
 }
 
 // refreshParked lists what is parked in the whole direction: other controllers park
-// groups of our shards when they copy their ranges, and operators waive.
+// groups of our shards when they copy their ranges, and operators waive. What this engine
+// parks or unparks while the list is on its way is newer than the list, which is then
+// made again.
 func (e *Engine) refreshParked(ctx context.Context) error {
-	list, err := e.Journal.Parked(ctx, e.key, -1)
-	if err != nil {
-		return fmt.Errorf("list parked: %w", err)
-	}
-	parked := map[transform.GroupID]Parked{}
-	for _, p := range list {
-		name, err := base64.StdEncoding.DecodeString(p.Group)
+	for {
+		e.mu.Lock()
+		seq := e.parkedSeq
+		e.mu.Unlock()
+		list, err := e.Journal.Parked(ctx, e.key, -1)
 		if err != nil {
-			return fmt.Errorf("parked %s/%s: %w", p.Kind, p.Key, err)
+			return fmt.Errorf("list parked: %w", err)
 		}
-		parked[transform.GroupID{Spec: p.Spec, Name: string(name)}] = p
+		parked := map[transform.GroupID]Parked{}
+		for _, p := range list {
+			name, err := base64.StdEncoding.DecodeString(p.Group)
+			if err != nil {
+				return fmt.Errorf("parked %s/%s: %w", p.Kind, p.Key, err)
+			}
+			parked[transform.GroupID{Spec: p.Spec, Name: string(name)}] = p
+		}
+		e.mu.Lock()
+		same := seq == e.parkedSeq
+		if same {
+			e.parked = parked
+		}
+		e.mu.Unlock()
+		if same {
+			return nil
+		}
 	}
+}
+
+// retryEvery is how often parked groups are tried again, and retryAtOnce how many: what
+// refused them may be gone (a unique value that another record gave up since) without
+// the group itself having changed.
+const (
+	retryEvery  = 5 * time.Second
+	retryAtOnce = 100
+)
+
+// retryParked brings over parked groups of owned shards, if that is possible by now.
+func (e *Engine) retryParked(ctx context.Context) error {
+	var ids []transform.GroupID
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.parked = parked
-	return nil
+	for id, p := range e.parked {
+		if id.Spec >= 0 && e.shards[p.Shard] != nil && len(ids) < retryAtOnce {
+			ids = append(ids, id)
+		}
+	}
+	e.mu.Unlock()
+	return e.syncGroups(ctx, ids, record.Version{})
 }
 
 // parkedIn counts what is parked and not waived in a shard. e.mu is held.

@@ -64,6 +64,12 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.refreshParked(ctx); err != nil {
 		return err
 	}
+	if time.Since(e.retried) > retryEvery {
+		e.retried = time.Now()
+		if err := e.retryParked(ctx); err != nil {
+			return err
+		}
+	}
 	if err := e.planVerify(ctx); err != nil {
 		return err
 	}
@@ -87,6 +93,11 @@ func (e *Engine) serveSync(ctx context.Context) error {
 
 // serveSwitch compares what changed late and reports the shards that are drained.
 func (e *Engine) serveSwitch(ctx context.Context) error {
+	if upgradestate.ApplyAllowed(e.current()) {
+		if err := e.retryParked(ctx); err != nil {
+			return err
+		}
+	}
 	if err := e.compareLate(ctx); err != nil {
 		return err
 	}

@@ -58,10 +58,12 @@ type Runner struct {
 	log         *zap.Logger
 	gate        *gate
 
-	mu      sync.Mutex
-	record  upgradestate.Deployment
-	news    chan struct{} // closed and replaced when record changed
-	restart int64         // milliseconds of the latest swap
+	mu     sync.Mutex
+	record upgradestate.Deployment
+	news   chan struct{} // closed and replaced when record changed
+	// flipSeen is when a flip was seen whose writes do not pass yet.
+	flipSeen time.Time
+	restart  int64 // milliseconds of the latest swap
 }
 
 // New makes a runner. clients holds the database of each version; build makes the stack of
@@ -99,35 +101,26 @@ func (r *Runner) Run(ctx context.Context) error {
 }
 
 func (r *Runner) follow(ctx context.Context) error {
-	var swapped time.Time // when a flip was seen whose writes do not pass yet
 	for d := range r.deployments.Watch(ctx) {
-		old := r.current()
-		if old.Name != "" && d.Epoch != old.Epoch {
-			swapped = time.Now()
+		if old := r.current(); old.Name != "" && d.Epoch != old.Epoch {
 			// A new stack starts only on a linearizable read of the flip.
 			if fresh, err := r.deployments.Get(ctx); err == nil && fresh.Revision > d.Revision {
 				d = fresh
 			}
 		}
 		r.accept(d)
-		if !swapped.IsZero() && r.GateOpen() {
-			took := time.Since(swapped)
-			swapped = time.Time{}
-			r.mu.Lock()
-			r.restart = max(1, took.Milliseconds())
-			r.notify()
-			r.mu.Unlock()
-			r.log.Info("stack is swapped", zap.String("version", d.CurrentVersion), zap.Uint64("epoch", d.Epoch),
-				zap.Duration("took", took))
-		}
 	}
 	return ctx.Err()
 }
 
-// accept takes a record, unless it is older than the one at hand.
+// accept takes a record, unless it is older than the one at hand. The watch brings it, or
+// a read that had to ask etcd, which may be first.
 func (r *Runner) accept(d upgradestate.Deployment) {
 	r.mu.Lock()
 	if d.Revision > r.record.Revision {
+		if r.record.Name != "" && d.Epoch != r.record.Epoch {
+			r.flipSeen = time.Now()
+		}
 		r.record = d
 		r.notify()
 	}
@@ -135,6 +128,24 @@ func (r *Runner) accept(d upgradestate.Deployment) {
 	if _, known := r.stacks[d.CurrentVersion]; known {
 		r.gate.update(d)
 	}
+	if r.GateOpen() {
+		r.swapped()
+	}
+}
+
+// swapped notes how long the swap after a flip took, once.
+func (r *Runner) swapped() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.flipSeen.IsZero() {
+		return
+	}
+	took := time.Since(r.flipSeen)
+	r.flipSeen = time.Time{}
+	r.restart = max(1, took.Milliseconds())
+	r.notify()
+	r.log.Info("stack is swapped", zap.String("version", r.record.CurrentVersion), zap.Uint64("epoch", r.record.Epoch),
+		zap.Duration("took", took))
 }
 
 // acknowledge publishes the server's state whenever it changed, and, for a switch, that

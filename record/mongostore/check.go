@@ -15,8 +15,12 @@ import (
 	"dbcontroller/record"
 )
 
-// checkLimit bounds Check where the caller does not: a wizard waits for its answer.
-const checkLimit = 10 * time.Second
+// Bounds of Check where the caller sets none: a person waits for its answer, first of
+// all for whether there is a server.
+const (
+	checkLimit = 15 * time.Second
+	helloLimit = 5 * time.Second
+)
 
 // Check refuses a server that cannot be served. Privileges are tried by doing, in
 // scratch collections, since roles can be composed in more ways than could be listed.
@@ -37,6 +41,8 @@ func (n *Namespace) Check(ctx context.Context) error {
 }
 
 func (n *Namespace) checkServer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, helloLimit)
+	defer cancel()
 	hello, err := n.hello(ctx)
 	if err != nil {
 		return fmt.Errorf("check %s: %w", n.location, n.reachable(err))

@@ -2,11 +2,9 @@ package recordtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
@@ -245,138 +243,6 @@ func changesKinds(t *testing.T, b *bench) {
 	}
 }
 
-// Whatever position was seen, by Position or with a batch, the stream opened there
-// delivers all changes after it, and those alone.
-func changesResume(t *testing.T, b *bench) {
-	k := b.managed(t)
-	names := func(i int) string { return fmt.Sprintf("r%02d", i) }
-	const n = 12
-	between := []record.Position{b.now(t)}
-	s := b.follow(t, between[0], k)
-	type place struct {
-		pos  record.Position
-		want int // first change after it
-	}
-	var places []place
-	seen := 0
-	for i := range n {
-		if i%4 == 3 {
-			// Several changes at one time.
-			ms := []record.Mutation{k.mutation(names(i), i), k.mutation("x"+names(i), i)}
-			if err := b.Client.Write(t.Context(), tokens(k), ms); err != nil {
-				t.Fatal(err)
-			}
-		} else {
-			k.write(t, names(i), i)
-		}
-		between = append(between, b.now(t))
-	}
-	k.write(t, "end", 1)
-	all, batches := next(t, s, reached(k, "end"))
-	for _, batch := range batches {
-		seen += len(batch.Changes)
-		places = append(places, place{batch.Pos, seen})
-	}
-	for i, pos := range between {
-		before := 0
-		for _, c := range all {
-			if name := c.Key.String(); name != "end" && name[len(name)-2:] < names(i)[1:] {
-				before++
-			}
-		}
-		places = append(places, place{pos, before})
-	}
-	for _, p := range places {
-		if p.want == len(all) {
-			continue // nothing after it
-		}
-		again := b.Namespace
-		if b.Reopen != nil {
-			again = b.Reopen()
-		}
-		s, err := again.Watch(t.Context(), p.pos, []record.KindSpec{k.spec})
-		if err != nil {
-			t.Fatalf("watch again: %v", err)
-		}
-		have, _ := next(t, s, reached(k, "end"))
-		if h, w := show(nil, have), show(nil, all[p.want:]); !slices.Equal(h, w) {
-			t.Errorf("after %s: %v, want %v", p.pos.At, h, w)
-		}
-		if err := s.Close(t.Context()); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	}
-}
-
-func changesPositions(t *testing.T, b *bench) {
-	k := b.managed(t)
-	last := b.now(t)
-	s := b.follow(t, last, k)
-	for i := range 5 {
-		k.write(t, "a", i)
-		pos := b.now(t)
-		if pos.At.Compare(last.At) <= 0 {
-			t.Errorf("position %s after %s and a change", pos.At, last.At)
-		}
-		last = pos
-	}
-	// What a batch tells of is visible to whoever reads not before its position.
-	k.write(t, "end", 9)
-	_, batches := next(t, s, reached(k, "end"))
-	var at record.Version
-	for _, batch := range batches {
-		if batch.Pos.At.Compare(at) < 0 {
-			t.Errorf("batch at %s after %s", batch.Pos.At, at)
-		}
-		at = batch.Pos.At
-	}
-	snap := b.read(t, record.ReadRequest{Tokens: tokens(k), Select: []record.Selector{k.sel("end")}, NotBefore: at})
-	if len(snap.Records) != 1 {
-		t.Error("a change that was delivered cannot be read")
-	}
-}
-
-// A stream of quiet kinds must not hold on to an old place while others change: its
-// position would fall out of the history.
-func changesIdle(t *testing.T, b *bench) {
-	k, busy := b.managed(t), b.managed(t)
-	s := b.follow(t, b.now(t), k)
-	for i := range 20 {
-		busy.write(t, "a", i)
-	}
-	after := b.now(t)
-	ctx := bounded(t)
-	var last record.Version
-	for {
-		begun := time.Now()
-		batch, err := s.Next(ctx)
-		if err != nil {
-			t.Fatalf("next: %v", err)
-		}
-		checkBatch(t, batch)
-		if len(batch.Changes) != 0 {
-			t.Fatalf("changes of kinds not asked for: %v", batch.Changes)
-		}
-		if waited := time.Since(begun); waited > 15*time.Second {
-			t.Errorf("an empty batch after %s, want about a second", waited)
-		}
-		if batch.Pos.At.Compare(last) < 0 {
-			t.Errorf("position %s after %s", batch.Pos.At, last)
-		}
-		last = batch.Pos.At
-		if last.Compare(after.At) >= 0 {
-			break
-		}
-		busy.write(t, "b", 1) // a database that is used
-	}
-	// The advanced place is as good as any.
-	k.write(t, "end", 1)
-	cs, _ := next(t, s, reached(k, "end"))
-	if have := show(nil, cs); !slices.Equal(have, []string{"+end"}) {
-		t.Errorf("changes %v", have)
-	}
-}
-
 func changesMarkers(t *testing.T, b *bench) {
 	k, l := b.managed(t), b.managed(t)
 	s := b.follow(t, b.now(t), k, l)
@@ -440,69 +306,6 @@ func changesMany(t *testing.T, b *bench) {
 	for w, names := range order {
 		if len(names) != each || !slices.IsSorted(names) {
 			t.Errorf("writer %d: changes %v", w, names)
-		}
-	}
-}
-
-func changesCancel(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
-	k := mk(t)
-	s := b.follow(t, b.now(t), k)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		for {
-			if _, err := s.Next(ctx); err != nil {
-				done <- err
-				return
-			}
-		}
-	}()
-	cancel()
-	select {
-	case err := <-done:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("next: %v, want context.Canceled", err)
-		}
-	case <-bounded(t).Done():
-		t.Fatal("next goes on without its context")
-	}
-}
-
-func changesLost(t *testing.T, b *bench) {
-	if b.LoseHistory == nil {
-		t.Log("left out: the history of this backend cannot be made to get lost")
-		return
-	}
-	k := b.managed(t)
-	pos := b.now(t)
-	k.write(t, "a", 1)
-	b.LoseHistory(t)
-	s, err := b.Namespace.Watch(t.Context(), pos, []record.KindSpec{k.spec})
-	if err == nil {
-		_, err = s.Next(bounded(t))
-		if cerr := s.Close(t.Context()); cerr != nil {
-			t.Errorf("close: %v", cerr)
-		}
-	}
-	wantError(t, "resume after the history was lost", err, record.ErrHistoryLost)
-	// A new place is good again.
-	s = b.follow(t, b.now(t), k)
-	k.write(t, "end", 1)
-	next(t, s, reached(k, "end"))
-}
-
-func changesDrop(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
-	k := mk(t)
-	k.put(t, "a")
-	s := b.follow(t, b.now(t), k)
-	if err := b.Namespace.Drop(t.Context(), k.tok); err != nil {
-		t.Fatal(err)
-	}
-	ctx := bounded(t)
-	for {
-		if _, err := s.Next(ctx); err != nil {
-			wantError(t, "next after a drop", err, record.ErrBroken)
-			return
 		}
 	}
 }

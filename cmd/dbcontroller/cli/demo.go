@@ -25,7 +25,7 @@ func demoCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Stdout, opts.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			opts.Transformers = func(cfg config.Config) (*transform.Registry, error) {
-				registry, _, err := transformers(cfg)
+				registry, _, err := Transformers(cfg)
 				return registry, err
 			}
 			exe, err := os.Executable()

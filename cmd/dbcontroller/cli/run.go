@@ -30,7 +30,7 @@ func runCommand() *cobra.Command {
 				return err
 			}
 			defer p.Close()
-			registry, carries, err := transformers(p.Config)
+			registry, carries, err := Transformers(p.Config)
 			if err != nil {
 				return err
 			}
@@ -46,9 +46,9 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-// transformers is the registry of a configuration: the service's own transformers, for
+// Transformers is the registry of a configuration: the service's own transformers, for
 // the services that this binary knows, and a lens for each fixed-name kind.
-func transformers(cfg config.Config) (*transform.Registry, map[string]controller.Carry, error) {
+func Transformers(cfg config.Config) (*transform.Registry, map[string]controller.Carry, error) {
 	service := strings.Split(cfg.Deployment, "/")[1]
 	r := transform.NewRegistry(service)
 	specs := map[[2]string][]transform.Spec{}

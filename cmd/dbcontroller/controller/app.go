@@ -136,15 +136,20 @@ func (a *App) ready() error {
 	return a.engines.ready()
 }
 
-// lead drives upgrades whenever this controller is the one that does.
+// lead drives upgrades, and cleans up after them, whenever this controller is the one that does.
 func (a *App) lead(ctx context.Context) error {
 	fencers := map[string]record.Fencer{}
 	for v, ns := range a.namespaces {
 		fencers[v] = ns
 	}
 	return shards.Lead(ctx, a.store, a.deployment.DriverKey(), a.opts.ID, a.log, func(ctx context.Context) error {
-		return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers,
-			switchover.Config{Deadline: a.cfg.Switch.Deadline}, a.log).Run(ctx)
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error {
+			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers,
+				switchover.Config{Deadline: a.cfg.Switch.Deadline}, a.log).Run(ctx)
+		})
+		g.Go(func() error { return a.purge(ctx) })
+		return g.Wait()
 	})
 }
 

@@ -45,7 +45,7 @@ func (l layout) write(etcd []string) error {
 deployment: %s
 sharding: {ringSize: %d}
 etcd: {endpoints: [%q]}
-copy: {auto: false, workers: 4}   # the copy begins with the upgrade, so that it can be watched
+copy: {auto: false, workers: 1}   # the copy begins with the upgrade, so that it can be watched
 dbs:
 - namespace: demo/bbs/%[4]s
   backend: mongo

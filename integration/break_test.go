@@ -1,0 +1,153 @@
+package integration_test
+
+import (
+	"context"
+	"sync"
+
+	"dbcontroller/record"
+)
+
+// breakPoint is a place at which a controller stands still, having told its parent.
+type breakPoint struct {
+	At string
+	N  int // how often, or over how many kinds, see the places
+}
+
+// Places of a break point. What a controller does elsewhere goes on, until its parent
+// kills it.
+const (
+	// atLoad: the N-th Load of the copy was done and is not known to be. Further ones
+	// are not sent.
+	atLoad = "load"
+	// atApply: the N-th Apply since the parent armed it is about to be sent.
+	atApply = "apply"
+	// beforeFence: a fence of the source is announced and about to be sent.
+	beforeFence = "before the fence"
+	// afterFence: the fences of N source kinds have returned; none of it is confirmed in
+	// the record.
+	afterFence = "after the fence"
+	// beforeFlip: the last renames of N source kinds have returned, likewise.
+	beforeFlip = "before the flip"
+)
+
+// breaker makes a controller's namespaces stand still at a place.
+type breaker struct {
+	point breakPoint
+	tell  func(event)
+
+	mu     sync.Mutex
+	armed  bool
+	loads  int
+	applys int
+	fences map[string]int // sent and not failed, by source kind
+	done   map[string]int // returned, by place
+	stands bool
+}
+
+func newBreaker(p breakPoint, tell func(event)) *breaker {
+	return &breaker{point: p, tell: tell, fences: map[string]int{}, done: map[string]int{}}
+}
+
+func (b *breaker) arm() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.armed = true
+}
+
+// wrap is controller.Options.Wrap.
+func (b *breaker) wrap(version string, ns record.Namespace) record.Namespace {
+	return &breaking{Namespace: ns, breaker: b, source: version == "v1"}
+}
+
+// reached tells the parent, once. b.mu is held.
+func (b *breaker) reached() {
+	if !b.stands {
+		b.stands = true
+		b.tell(event{Reached: b.point.At})
+	}
+}
+
+// stand is what happens at a break point: nothing any more, whatever the context says.
+func stand() { select {} }
+
+// breaking is a namespace with a break point.
+type breaking struct {
+	record.Namespace
+	breaker *breaker
+	source  bool
+}
+
+func (ns *breaking) Load(ctx context.Context, batch record.Batch) ([]record.Result, error) {
+	b := ns.breaker
+	if b.standsAt(atLoad) {
+		stand()
+	}
+	results, err := ns.Namespace.Load(ctx, batch)
+	if err == nil {
+		b.tell(event{Loaded: len(batch.Groups)})
+		b.mu.Lock()
+		b.loads++
+		if b.point.At == atLoad && b.loads >= b.point.N {
+			b.reached()
+		}
+		b.mu.Unlock()
+	}
+	if b.standsAt(atLoad) {
+		stand()
+	}
+	return results, err
+}
+
+func (b *breaker) standsAt(place string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stands && b.point.At == place
+}
+
+func (ns *breaking) Apply(ctx context.Context, batch record.Batch) ([]record.Result, error) {
+	b := ns.breaker
+	b.mu.Lock()
+	if b.armed && b.point.At == atApply {
+		if b.applys++; b.applys >= b.point.N {
+			b.reached()
+		}
+	}
+	b.mu.Unlock()
+	if b.standsAt(atApply) {
+		stand()
+	}
+	return ns.Namespace.Apply(ctx, batch)
+}
+
+// Fence stands still around the first fence of each source kind, or around its second,
+// which is the last rename of a switch.
+func (ns *breaking) Fence(ctx context.Context, f record.Fence) error {
+	b := ns.breaker
+	if !ns.source {
+		return ns.Namespace.Fence(ctx, f)
+	}
+	kind := f.Token.Kind
+	b.mu.Lock()
+	b.fences[kind]++
+	nth := b.fences[kind]
+	if nth == 1 && b.point.At == beforeFence {
+		b.reached()
+	}
+	b.mu.Unlock()
+	if b.standsAt(beforeFence) {
+		stand()
+	}
+	err := ns.Namespace.Fence(ctx, f)
+	b.mu.Lock()
+	place := map[int]string{1: afterFence, 2: beforeFlip}[nth]
+	if err != nil {
+		b.fences[kind]-- // it will be tried again
+	} else if b.done[place]++; b.point.At == place && b.done[place] >= b.point.N {
+		b.reached()
+	}
+	b.mu.Unlock()
+	if err == nil && b.point.At == place {
+		stand()
+	}
+	return err
+}

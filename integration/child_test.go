@@ -1,0 +1,325 @@
+package integration_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// child is a process of the system under test. It dies with this process, however that
+// ends.
+type child struct {
+	t     *testing.T
+	name  string
+	log   string // file: what it writes to standard error
+	cmd   *exec.Cmd
+	done  chan struct{} // closed once it was waited for
+	err   error         // of its end; valid after done
+	stdin io.WriteCloser
+
+	reached       chan string // places that it told of
+	api, operator string      // where it listens; valid after ready
+
+	mu     sync.Mutex
+	loaded int
+	ended  bool // by us
+}
+
+// command is a child that is not started yet.
+func command(t *testing.T, binary, role string, args, env []string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	cmd.Env = append(cmd.Env, env...)
+	return cmd
+}
+
+// self is this test binary.
+func self(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exe
+}
+
+// spawn starts a child. It is killed at the end of the test if it still runs; one that
+// ended by itself, raced or panicked fails the test.
+func spawn(t *testing.T, name string, cmd *exec.Cmd) *child {
+	t.Helper()
+	c := &child{
+		t: t, name: name, log: filepath.Join(t.TempDir(), name+".log"), cmd: cmd,
+		done: make(chan struct{}), reached: make(chan string, 64),
+	}
+	log, err := os.Create(c.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stderr = log
+	if cmd.Stdout == nil {
+		cmd.Stdout = log
+	}
+	if c.stdin, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	cmd.ExtraFiles = []*os.File{write}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() {
+		// The kernel watches the thread that started a process: it has to live as long.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			c.err = cmd.Wait()
+			close(c.done)
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		c.listen(read)
+	}()
+	t.Cleanup(func() {
+		c.kill()
+		<-told
+		c.inspect()
+	})
+	return c
+}
+
+// listen reads what the child tells until its end.
+func (c *child) listen(events *os.File) {
+	defer events.Close()
+	for d := json.NewDecoder(events); ; {
+		var e event
+		if err := d.Decode(&e); err != nil {
+			return // the child is gone; what it did not tell whole does not count
+		}
+		c.mu.Lock()
+		c.loaded += e.Loaded
+		c.mu.Unlock()
+		if e.Reached != "" {
+			c.reached <- e.Reached
+		}
+	}
+}
+
+// inspect fails the test for what a child must never do.
+func (c *child) inspect() {
+	text, err := os.ReadFile(c.log)
+	if err != nil {
+		c.t.Error(err)
+	}
+	c.mu.Lock()
+	ended := c.ended
+	c.mu.Unlock()
+	for _, never := range []string{"DATA RACE", "panic:", "fatal error:"} {
+		if bytes.Contains(text, []byte(never)) {
+			c.t.Errorf("%s: %s in its log", c.name, never)
+			ended = false
+		}
+	}
+	if !ended {
+		c.t.Errorf("%s ended by itself: %v", c.name, c.err)
+	}
+	if c.t.Failed() {
+		c.t.Logf("log of %s:\n%s", c.name, tail(string(text), 40))
+	}
+}
+
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+func (c *child) output() string {
+	text, err := os.ReadFile(c.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// loads is how many groups the child's Loads have brought over.
+func (c *child) loads() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.loaded
+}
+
+// kill ends the process with SIGKILL and returns when it is gone. One that ended before
+// anyone asked stays one that ended by itself.
+func (c *child) kill() {
+	c.t.Helper()
+	c.end(syscall.SIGKILL)
+	<-c.done
+}
+
+// terminate asks the process to end and returns its exit code.
+func (c *child) terminate(patience time.Duration) int {
+	c.t.Helper()
+	c.end(syscall.SIGTERM)
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-c.done:
+		return c.cmd.ProcessState.ExitCode()
+	case <-timeout.C:
+		c.t.Errorf("%s still runs %s after SIGTERM", c.name, patience)
+		c.kill()
+		return -1
+	}
+}
+
+func (c *child) end(s syscall.Signal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.done:
+	default:
+		c.ended = true
+		_ = c.cmd.Process.Signal(s) // an error means that it just ended
+	}
+}
+
+// signal sends SIGSTOP or SIGCONT and returns when it took effect.
+func (c *child) signal(ctx context.Context, s syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.t.Fatalf("%s: %v", c.name, err)
+	}
+	eventually(ctx, c.t, fmt.Sprintf("%s takes %v", c.name, s), func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+		if err != nil {
+			return err
+		}
+		// The state follows the name, which is in parentheses.
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if stopped := strings.HasPrefix(rest, "T"); stopped != (s == syscall.SIGSTOP) {
+			return fmt.Errorf("its state is %.1s", rest)
+		}
+		return nil
+	})
+}
+
+// order tells the child something, which it may read later.
+func (c *child) order(what string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.stdin, what+"\n"); err != nil {
+		c.t.Fatalf("%s: %v", c.name, err)
+	}
+}
+
+// awaitReached waits for the child's next place.
+func (c *child) awaitReached(ctx context.Context) string {
+	c.t.Helper()
+	select {
+	case place := <-c.reached:
+		return place
+	case <-c.done:
+		c.t.Fatalf("%s ended: %v", c.name, c.err)
+	case <-ctx.Done():
+		c.t.Fatalf("%s did not reach its place: %v", c.name, ctx.Err())
+	}
+	return ""
+}
+
+// ready waits until the process says where it listens, and then that it is ready.
+func (c *child) ready(ctx context.Context) *child {
+	c.t.Helper()
+	c.listening(ctx)
+	eventually(ctx, c.t, c.name+" is ready", func() error {
+		select {
+		case <-c.done:
+			return fmt.Errorf("it ended: %w", c.err)
+		default:
+		}
+		code, body, err := get(ctx, "http://"+c.operator+"/readyz")
+		if err == nil && code != http.StatusOK {
+			err = errors.New(strings.TrimSpace(body))
+		}
+		return err
+	})
+	return c
+}
+
+// listening waits until the process says where it listens.
+func (c *child) listening(ctx context.Context) *child {
+	c.t.Helper()
+	eventually(ctx, c.t, c.name+" listens", func() error {
+		select {
+		case <-c.done:
+			c.t.Fatalf("%s ended: %v\n%s", c.name, c.err, tail(c.output(), 5))
+		default:
+		}
+		for lines := bufio.NewScanner(strings.NewReader(c.output())); lines.Scan(); {
+			var said struct{ API, Operator string }
+			if json.Unmarshal(lines.Bytes(), &said) == nil && said.API != "" && said.Operator != "" {
+				c.api, c.operator = said.API, said.Operator
+				return nil
+			}
+		}
+		return errors.New("it has not said where")
+	})
+	return c
+}
+
+// get is a GET that leaves no connection behind.
+func get(ctx context.Context, url string) (code int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(b), err
+}
+
+// eventually tries until it works, and fails the test when ctx ends first.
+func eventually(ctx context.Context, t *testing.T, what string, try func() error) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v: %v", what, ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package integration_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"dbcontroller/cmd/dbcontroller/cli"
+	"dbcontroller/cmd/dbcontroller/controller"
+	"dbcontroller/cmd/server/app"
+	"dbcontroller/config"
+	"dbcontroller/coord/etcdcoord"
+	"dbcontroller/record"
+	"dbcontroller/record/faultstore"
+)
+
+// Roles.
+const (
+	roleController = "controller" // with a break point
+	roleServer     = "server"     // whose writes can be held
+	roleCommand    = "command"    // the command line of dbcontroller, as its main runs it
+)
+
+// part is what a controller or server is told by its parent, as JSON in partVariable.
+type part struct {
+	ID     string
+	Config string
+	Break  breakPoint // of a controller
+	Hold   int        // of a server: writes to v1 that are held once it is armed
+}
+
+const partVariable = "DBCONTROLLER_INTEGRATION_PART"
+
+// Commands that a parent writes to the standard input of a controller or server, a line
+// each.
+const (
+	orderArm     = "arm"     // the break point, or the hold, counts from now on
+	orderRelease = "release" // held writes go on
+)
+
+// event is what a child tells its parent, a line of JSON each.
+type event struct {
+	Reached string `json:",omitempty"` // the break point; or, of a server, a write that is held
+	Loaded  int    `json:",omitempty"` // groups that a Load of the copy brought over
+}
+
+// eventFile is the descriptor that events go to.
+const eventFile = 3
+
+// play is the life of a child. It returns the exit code.
+func play(role string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	switch role {
+	case roleCommand:
+		err = cli.Root().ExecuteContext(ctx)
+	case roleController:
+		err = playPart(ctx, playController)
+	case roleServer:
+		err = playPart(ctx, playServer)
+	default:
+		err = fmt.Errorf("unknown role %q", role)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "dbcontroller:", err)
+		return 1
+	}
+	return 0
+}
+
+// stage is what a child plays its part with.
+type stage struct {
+	part
+	config config.Config
+	etcd   *etcdcoord.Store
+	log    *zap.Logger
+	orders <-chan string
+	tell   func(event)
+}
+
+func playPart(ctx context.Context, act func(context.Context, stage) error) error {
+	s := stage{tell: teller()}
+	if err := json.Unmarshal([]byte(os.Getenv(partVariable)), &s.part); err != nil {
+		return fmt.Errorf("read part: %w", err)
+	}
+	var err error
+	if s.config, err = config.Load(s.Config, nil); err != nil {
+		return err
+	}
+	encoder := zap.NewProductionEncoderConfig()
+	encoder.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	encoder.EncodeDuration = zapcore.StringDurationEncoder
+	s.log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(encoder), zapcore.Lock(os.Stderr), zapcore.InfoLevel))
+	if s.etcd, err = etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: s.config.Etcd, Log: s.log}); err != nil {
+		return err
+	}
+	defer s.etcd.Close() //nolint:errcheck // the process ends
+	orders := make(chan string)
+	s.orders = orders
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			orders <- lines.Text()
+		}
+	}()
+	return act(ctx, s)
+}
+
+func teller() func(event) {
+	var mu sync.Mutex
+	out := json.NewEncoder(os.NewFile(eventFile, "events"))
+	return func(e event) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = out.Encode(e) // a parent that is gone takes this process with it
+	}
+}
+
+func playController(ctx context.Context, s stage) error {
+	registry, carries, err := cli.Transformers(s.config)
+	if err != nil {
+		return err
+	}
+	b := newBreaker(s.Break, s.tell)
+	go func() {
+		for order := range s.orders {
+			if order == orderArm {
+				b.arm()
+			}
+		}
+	}()
+	return controller.New(s.config, registry, s.etcd, controller.Options{
+		ID: s.ID, APIListen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", Carry: carries, Wrap: b.wrap,
+	}, s.log).Run(ctx)
+}
+
+func playServer(ctx context.Context, s stage) error {
+	gate := faultstore.NewGate(s.Hold)
+	toggle := faultstore.NewToggle(faultstore.On(gate, faultstore.Write))
+	go func() {
+		for {
+			select {
+			case op := <-gate.Held():
+				s.tell(event{Reached: fmt.Sprintf("%s %v", op.Command, op.Kinds)})
+			case order := <-s.orders:
+				switch order {
+				case orderArm:
+					toggle.On()
+				case orderRelease:
+					gate.Open()
+				}
+			}
+		}
+	}()
+	return app.New(s.config, s.etcd, app.Options{
+		ID: s.ID, Listen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0",
+		Wrap: func(version string, c record.Client) record.Client {
+			if version != "v1" || s.Hold == 0 {
+				return c
+			}
+			return faultstore.WrapClient(c, toggle)
+		},
+	}, s.log).Run(ctx)
+}

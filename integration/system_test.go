@@ -1,0 +1,307 @@
+package integration_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"dbcontroller/coord"
+	"dbcontroller/coord/etcdcoord"
+	"dbcontroller/deployment"
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller/sample/bbs"
+	"dbcontroller/upgradestate"
+)
+
+// ring is the number of shards of a system, small so that each has something to do.
+const ring = 8
+
+// patience bounds each test. It is many times what a test takes on an idle machine.
+const patience = 90 * time.Second
+
+// settings are how systems differ.
+type settings struct {
+	uris    map[string]string // of MongoDB, by version; those left out are the shared server
+	copy    string            // the copy section; empty: starts with the upgrade
+	lens    string            // text; empty: that of the packages
+	kinds   string            // the kinds section; empty: packages
+	service string            // empty: the BBS service
+}
+
+// system is a deployment with databases of its own, and the processes that a test starts.
+type system struct {
+	t      *testing.T
+	name   string // of the deployment
+	dir    string
+	config string            // file
+	env    []string          // for processes
+	uris   map[string]string // by version
+	db     map[string]*mongo.Database
+	etcd   *etcdcoord.Store
+	record *deployment.Store
+	http   *http.Client
+
+	mu          sync.Mutex
+	controllers []*child // that were not killed
+}
+
+const defaultLens = `lens: 1
+operations:
+  - rename: {from: section, to: category}
+  - add: {field: schema, value: 2}
+`
+
+// newSystem makes the configuration and the databases, which are removed with the test.
+func newSystem(ctx context.Context, t *testing.T, set settings) *system {
+	t.Helper()
+	run := strings.ToLower(rand.Text()[:10])
+	if set.service == "" {
+		set.service = bbs.Service
+	}
+	s := &system{
+		t: t, name: "services/" + set.service + "/deployments/it-" + run, dir: t.TempDir(),
+		uris: map[string]string{}, db: map[string]*mongo.Database{},
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}},
+	}
+	t.Cleanup(s.http.CloseIdleConnections)
+	endpoints := sharedEtcd.endpoints(t)
+	for _, v := range []string{"v1", "v2"} {
+		if s.uris[v] = set.uris[v]; s.uris[v] == "" {
+			s.uris[v] = mongotest.Server(t).URI()
+		}
+		s.db[v] = database(t, s.uris[v], mongotest.DatabasePrefix+"it_"+run+"_"+v)
+		s.env = append(s.env, "MONGO_"+strings.ToUpper(v)+"="+s.uris[v])
+	}
+	if set.copy == "" {
+		set.copy = "{auto: false, workers: 2}"
+	}
+	if set.lens == "" {
+		set.lens = defaultLens
+	}
+	if set.kinds == "" {
+		set.kinds = "[{from: packages, to: packages, lens: packages.yaml}]"
+	}
+	s.config = s.write("config.yaml", fmt.Sprintf(`deployment: %s
+sharding: {ringSize: %d}
+etcd: {endpoints: [%q]}
+copy: %s
+dbs:
+- namespace: it/%[5]s/v1
+  backend: mongo
+  apiVersion: v1
+  mongo: {endpoint: "$(MONGO_V1)", database: %[6]s}
+- namespace: it/%[5]s/v2
+  backend: mongo
+  apiVersion: v2
+  mongo: {endpoint: "$(MONGO_V2)", database: %[7]s}
+kinds: %[8]s
+`, s.name, ring, strings.Join(endpoints, `", "`), set.copy, run, s.db["v1"].Name(), s.db["v2"].Name(), set.kinds))
+	s.write("packages.yaml", set.lens)
+
+	var err error
+	if s.etcd, err = etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: endpoints}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.etcd.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.record = deployment.New(s.etcd, s.name, deployment.Config{})
+	return s
+}
+
+// database is a database that is dropped with the test.
+func database(t *testing.T, uri, name string) *mongo.Database {
+	t.Helper()
+	c, err := mongo.Connect(options.Client().ApplyURI(uri).SetWriteConcern(writeconcern.Majority()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := c.Database(name)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := errors.Join(db.Drop(ctx), c.Disconnect(ctx)); err != nil {
+			t.Errorf("drop %s: %v", name, err)
+		}
+	})
+	return db
+}
+
+func (s *system) write(name, text string) string {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+func (s *system) part(p part) []string {
+	s.t.Helper()
+	p.Config = s.config
+	text, err := json.Marshal(p)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return append(slices.Clone(s.env), partVariable+"="+string(text))
+}
+
+// controller starts a controller that stands still at a place.
+func (s *system) controller(id string, at breakPoint) *child {
+	s.t.Helper()
+	return s.adopt(spawn(s.t, id, command(s.t, self(s.t), roleController, nil, s.part(part{ID: id, Break: at}))))
+}
+
+// adopt makes a controller's API one of those that clients ask.
+func (s *system) adopt(c *child) *child {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.controllers = append(s.controllers, c)
+	return c
+}
+
+// server starts an API server that holds so many writes once it is armed.
+func (s *system) server(id string, hold int) *child {
+	s.t.Helper()
+	return spawn(s.t, id, command(s.t, self(s.t), roleServer, nil, s.part(part{ID: id, Hold: hold})))
+}
+
+// kill kills a controller; nobody asks it any more.
+func (s *system) kill(c *child) {
+	s.t.Helper()
+	c.kill()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.controllers = slices.DeleteFunc(s.controllers, func(o *child) bool { return o == c })
+}
+
+// apis are the Deployment APIs of the controllers that listen.
+func (s *system) apis() []dbcontrollerv1connect.DeploymentServiceClient {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []dbcontrollerv1connect.DeploymentServiceClient
+	for _, c := range s.controllers {
+		if c.api != "" {
+			out = append(out, dbcontrollerv1connect.NewDeploymentServiceClient(s.http, "http://"+c.api))
+		}
+	}
+	return out
+}
+
+// begin begins the upgrade, at whichever controller answers.
+func (s *system) begin(ctx context.Context) {
+	s.t.Helper()
+	eventually(ctx, s.t, "the upgrade begins", func() error {
+		err := errors.New("no controller listens")
+		for _, api := range s.apis() {
+			if _, err = api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{TargetVersion: "v2", TotalShardsCount: ring})); err == nil {
+				return nil
+			}
+		}
+		return err
+	})
+}
+
+// await waits until the record satisfies ok.
+func (s *system) await(ctx context.Context, what string, ok func(upgradestate.Deployment) bool) upgradestate.Deployment {
+	s.t.Helper()
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var last upgradestate.Deployment
+	for d := range s.record.Watch(watching) {
+		if last = d; ok(d) {
+			return d
+		}
+	}
+	progress, err := s.record.Progress(context.WithoutCancel(ctx))
+	s.t.Fatalf("%s did not come: %v; upgrade %+v\nprogress (%v): %+v", what, ctx.Err(), last.Upgrade, err, progress)
+	return last
+}
+
+// flipped says that a version is active and nothing of the switch is left to be done.
+func flipped(version string) func(upgradestate.Deployment) bool {
+	return func(d upgradestate.Deployment) bool {
+		_, places := upgradestate.WritePlaces(d)
+		return d.CurrentVersion == version && d.Upgrade == nil && len(places) > 0
+	}
+}
+
+// owners are the controllers that own shards.
+func (s *system) owners(ctx context.Context) map[string]string {
+	s.t.Helper()
+	kvs, _, err := s.etcd.List(ctx, s.record.Root()+"/shards/")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, kv := range kvs {
+		out[strings.TrimPrefix(kv.Key, s.record.Root()+"/shards/")] = string(kv.Value)
+	}
+	return out
+}
+
+// leader is the controller that drives switches, or "".
+func (s *system) leader(ctx context.Context) string {
+	s.t.Helper()
+	kv, err := s.etcd.Get(ctx, s.record.DriverKey())
+	if err != nil && !errors.Is(err, coord.ErrNotFound) {
+		s.t.Fatal(err)
+	}
+	return string(kv.Value)
+}
+
+// awaitShards waits until each controller owns its part of the ring.
+func (s *system) awaitShards(ctx context.Context, controllers ...string) {
+	s.t.Helper()
+	eventually(ctx, s.t, "shards are spread", func() error {
+		owned := map[string]int{}
+		for _, id := range s.owners(ctx) {
+			owned[id]++
+		}
+		for _, id := range controllers {
+			if owned[id] != ring/len(controllers) {
+				return fmt.Errorf("owned: %v", owned)
+			}
+		}
+		return nil
+	})
+}
+
+// awaitLevel waits until every shard is copied, compared and follows.
+func (s *system) awaitLevel(ctx context.Context) {
+	s.t.Helper()
+	eventually(ctx, s.t, "every shard is level", func() error {
+		ps, err := s.record.Progress(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range ps {
+			if p.State != "ready" {
+				return fmt.Errorf("shard %d is %s, waits for %s; %s", p.Shard, p.State, p.WaitsFor, p.LastError)
+			}
+		}
+		if len(ps) < ring {
+			return fmt.Errorf("%d shards of %d are owned", len(ps), ring)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,184 @@
+package mongostore
+
+import (
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller/record"
+)
+
+var notTrue = bson.D{{Key: "$ne", Value: true}}
+
+// statement is a mutation with its token, checked.
+type statement struct {
+	record.Mutation
+	tok     record.Token
+	doc     bson.Raw // as stored: _id first
+	emptyTS bool     // the server would replace an empty timestamp by the present time
+}
+
+func (c *Client) statement(toks record.Tokens, m record.Mutation) (statement, error) {
+	s := statement{Mutation: m, tok: toks[m.Kind]}
+	if s.tok.Kind == "" {
+		s.tok.Kind = m.Kind
+	}
+	if err := c.check(s.tok); err != nil {
+		return s, err
+	}
+	if m.Key == "" {
+		return s, errors.New("mutation has no key")
+	}
+	conditions := 0
+	for _, set := range []bool{m.Absent, m.Exists, m.Match != nil} {
+		if set {
+			conditions++
+		}
+	}
+	switch {
+	case conditions > 1:
+		return s, errors.New("mutation has more than one condition")
+	case m.Doc == nil && m.Absent:
+		return s, errors.New("mutation deletes what must be absent")
+	case m.Match != nil && m.Match.Path == "":
+		return s, errors.New("mutation matches no field")
+	case m.Doc == nil:
+		return s, nil
+	}
+	l, err := checkDoc(m.Doc)
+	if err != nil {
+		return s, err
+	}
+	key, err := record.KeyOf(l.id)
+	if err != nil {
+		return s, err
+	}
+	if key != m.Key {
+		return s, fmt.Errorf("document has the _id %s", key)
+	}
+	s.doc, s.emptyTS = bson.Raw(m.Doc), l.emptyTS
+	if l.idStart != 4 {
+		s.doc = appendStored(nil, m.Doc, l, nil)
+	}
+	return s, nil
+}
+
+// live is the filter of the record as the mutation's condition wants it.
+func (s statement) live() bson.D {
+	q := bson.D{{Key: "_id", Value: s.Key.Value()}, {Key: guardField + ".x", Value: notTrue}}
+	if s.Match != nil {
+		q = append(q, bson.E{Key: s.Match.Path, Value: bson.D{{Key: "$eq", Value: s.Match.Value}}})
+	}
+	return q
+}
+
+// filter selects what the statement replaces.
+func (s statement) filter() bson.D {
+	switch {
+	case s.Absent:
+		return bson.D{{Key: "_id", Value: s.Key.Value()}, {Key: guardField + ".x", Value: true}}
+	case s.Doc != nil && !s.Exists && s.Match == nil:
+		return bson.D{{Key: "_id", Value: s.Key.Value()}}
+	default:
+		return s.live()
+	}
+}
+
+// deletes reports whether the statement is a delete to the server, too. Without a
+// collection UUID nothing would stop a late one, so it is a tombstone there.
+func (s statement) deletes() bool { return s.Doc == nil && s.tok.ID != "" }
+
+// conditional reports whether the statement must find a record.
+func (s statement) conditional() bool { return s.Exists || s.Match != nil }
+
+// upserts reports whether the statement may insert; outside transactions creates are
+// inserts first, which cost half as much.
+func (s statement) upserts() bool { return s.Doc != nil && !s.conditional() }
+
+// element is the statement as part of an update or delete command.
+func (s statement) element() bson.D {
+	if s.deletes() {
+		return bson.D{{Key: "q", Value: s.filter()}, {Key: "limit", Value: 1}}
+	}
+	e := bson.D{{Key: "q", Value: s.filter()}, {Key: "u", Value: s.replacement()}}
+	if s.upserts() {
+		e = append(e, bson.E{Key: "upsert", Value: true})
+	}
+	return e
+}
+
+func (s statement) replacement() any {
+	if s.doc != nil {
+		return s.doc
+	}
+	return bson.D{{Key: "_id", Value: s.Key.Value()}, {Key: guardField, Value: bson.D{{Key: "x", Value: true}}}}
+}
+
+// command is an update or delete command of statements on one collection.
+func command(stmts []statement) (bson.D, error) {
+	elements, emptyTS := make(bson.A, len(stmts)), false
+	for i, s := range stmts {
+		elements[i] = s.element()
+		emptyTS = emptyTS || s.emptyTS
+	}
+	verb := "update"
+	if stmts[0].deletes() {
+		verb = "delete"
+	}
+	return withUUID(keepTimestamps(bson.D{
+		{Key: verb, Value: stmts[0].tok.Name},
+		{Key: verb + "s", Value: elements},
+	}, emptyTS), stmts[0].tok)
+}
+
+func keepTimestamps(cmd bson.D, emptyTS bool) bson.D {
+	if emptyTS {
+		cmd = append(cmd, bson.E{Key: "bypassEmptyTsReplacement", Value: true})
+	}
+	return cmd
+}
+
+// refusalOf maps what the server said of one statement.
+func refusalOf(s statement, we *mongo.WriteError) error {
+	switch we.Code {
+	case codeUUIDMismatch:
+		return fmt.Errorf("%w: %s", record.ErrFenced, we.Message)
+	case codeValidation:
+		if byFence(we) {
+			return fmt.Errorf("%w: %s", record.ErrFenced, we.Message)
+		}
+		return fmt.Errorf("the collection's validator refuses the record: %w", we)
+	case codeDuplicateKey:
+		d := duplicateOf(we.Raw, we.Message)
+		switch {
+		case d.onID && s.Absent:
+			return record.ErrExists
+		case d.onID:
+			return errAgain // two upserts met
+		}
+		return conflictError(d)
+	default:
+		return we
+	}
+}
+
+// rejection maps the error of a whole command.
+func rejection(err error) error {
+	if errors.Is(err, record.ErrUnknown) {
+		return err
+	}
+	return classify("write", err)
+}
+
+// onID reports whether a refusal is about the key.
+func onID(we *mongo.WriteError) bool {
+	return we.Code == codeDuplicateKey && duplicateOf(we.Raw, we.Message).onID
+}
+
+// byFence reports whether the validator that refused is a fence's.
+func byFence(we *mongo.WriteError) bool {
+	text, _ := we.Details.Lookup("details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
+	return len(text) >= len(fencePrefix) && text[:len(fencePrefix)] == fencePrefix
+}

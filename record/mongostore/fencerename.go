@@ -1,0 +1,151 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller/record"
+)
+
+// fenceRename is the fence of managed kinds, and how hidden collections get other
+// names: a rename, by name but watched by identity.
+func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
+	uuid, err := collectionUUID(f.Token.ID)
+	if err != nil {
+		return err
+	}
+	place := func(ctx context.Context) (placement, error) { return n.placement(ctx, f, uuid) }
+	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
+		at, err := place(ctx)
+		if err != nil {
+			return err
+		}
+		if !at.moved {
+			if at.overView {
+				err = n.renameOverView(ctx, f)
+			} else {
+				err = n.rename(ctx, f.Token.Name, f.To)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return n.confirmRename(ctx, f, uuid, place)
+	})
+}
+
+func (n *Namespace) rename(ctx context.Context, from, to string) error {
+	// Without dropTarget, ever: a name that is taken is an error.
+	return n.change(ctx, n.admin(), bson.D{
+		{Key: "renameCollection", Value: n.name + "." + from},
+		{Key: "to", Value: n.name + "." + to},
+	})
+}
+
+// change sends a DDL command that waits only briefly for locks and is acknowledged by a
+// majority.
+func (n *Namespace) change(ctx context.Context, db *mongo.Database, cmd bson.D) error {
+	// The driver would add a maxTimeMS of its own for a context that has a deadline.
+	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	return db.RunCommand(timeless, append(cmd,
+		bson.E{Key: "writeConcern", Value: majorityWithin(concernWait)},
+		bson.E{Key: "maxTimeMS", Value: lockWait.Milliseconds()})).Err()
+}
+
+// placement says where the fenced identity is.
+type placement struct {
+	moved    bool        // under To
+	overView bool        // still under From, and To is a view that an earlier fence left
+	old      *collection // what has the name From now, nil: nothing
+}
+
+func (n *Namespace) placement(ctx context.Context, f record.Fence, uuid bson.Binary) (placement, error) {
+	at, known, err := n.lookAt(ctx, f, uuid)
+	if err != nil || known {
+		return at, err
+	}
+	// A primary that was deposed without knowing it may list an older name. After a
+	// majority write the driver knows the real one.
+	if err := n.mark(ctx, f); err != nil {
+		return placement{}, err
+	}
+	if at, known, err = n.lookAt(ctx, f, uuid); err != nil || known {
+		return at, err
+	}
+	name, err := n.Locate(ctx, f.Token.ID)
+	switch {
+	case errors.Is(err, record.ErrNotFound):
+		return placement{}, permanent(fmt.Errorf("collection %s does not exist any more: %w", f.Token.ID, record.ErrBroken))
+	case err != nil:
+		return placement{}, err
+	case name == f.To || name == f.Token.Name:
+		return placement{}, errors.New("collection moved while it was looked for")
+	default:
+		return placement{}, permanent(fmt.Errorf("collection %s has the name %q, which nobody announced: %w", f.Token.ID, name, record.ErrBroken))
+	}
+}
+
+// lookAt looks at the two names of a fence; known is false if the identity has neither.
+func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary) (at placement, known bool, err error) {
+	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{f.Token.Name, f.To}}}}})
+	if err != nil {
+		return placement{}, false, err
+	}
+	var taken *collection
+	for _, c := range found {
+		if c.Name == f.Token.Name {
+			at.old = &c
+		} else {
+			taken = &c
+		}
+	}
+	switch {
+	case taken != nil && taken.is(uuid):
+		at.moved = true
+		return at, true, nil
+	case at.old == nil || !at.old.is(uuid):
+		return at, false, nil
+	case taken == nil:
+		return at, true, nil
+	case taken.Type == "view" && taken.fenceMark() != "":
+		at.overView = true
+		return at, true, nil
+	}
+	return at, true, permanent(fmt.Errorf("the name %q is taken by another %s; rename or drop that one, it is never replaced", f.To, taken.Type))
+}
+
+// confirmRename returns nil once it is certain that the identity is under To in every
+// history that can still be acknowledged: the mark is a real majority write, the no-op
+// update runs on the collection itself, under To and with its UUID, and waits until
+// a majority has everything that its node has, the rename included.
+func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson.Binary, place func(context.Context) (placement, error)) error {
+	if err := n.mark(ctx, f); err != nil {
+		return err
+	}
+	err := n.db.RunCommand(ctx, bson.D{
+		{Key: "update", Value: f.To},
+		{Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "dbc", Value: bson.NewObjectID()}}}}},
+			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "dbc", Value: 1}}}}},
+		}}},
+		{Key: "collectionUUID", Value: uuid},
+		{Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Err()
+	if err != nil {
+		return err
+	}
+	at, err := place(ctx)
+	if err != nil {
+		return err
+	}
+	if !at.moved {
+		return errors.New("rename was not there any more when it was confirmed")
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package recordtest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// This file holds the tests of fence classes that stop an application.
+
+// classes runs a test for each fence class that the backend grants here. The write
+// block is not among them: it would stop everybody on the cluster.
+func classes(run func(t *testing.T, b *bench, class record.FenceClass)) func(*testing.T, *bench) {
+	return func(t *testing.T, b *bench) {
+		probe := b.fixed(t)
+		granted := 0
+		for _, class := range []record.FenceClass{record.FenceView, record.FenceValidator} {
+			have, _, err := b.Namespace.Prepare(t.Context(), probe.tok, class)
+			if err != nil || have != class {
+				t.Logf("left out: class %s is not granted (%q, %v)", class, have, err)
+				continue
+			}
+			granted++
+			t.Run(string(class), func(t *testing.T) { run(t, b, class) })
+		}
+		if granted == 0 {
+			t.Error("no fence class is granted for fixed-name kinds")
+		}
+	}
+}
+
+// stop is the fence of a class as the Deployment would announce it.
+func (k *kind) stop(t *testing.T, class record.FenceClass) record.Fence {
+	t.Helper()
+	have, restore, err := k.b.Namespace.Prepare(t.Context(), k.tok, class)
+	if err != nil || have != class {
+		t.Fatalf("prepare %s: %s, %v", class, have, err)
+	}
+	k.seq++
+	return record.Fence{Class: class, Token: k.tok, To: record.PhysicalName(k.spec.Name, k.seq), Restore: restore}
+}
+
+// stopped is the kind as the store sees it behind a fence.
+func (k *kind) stopped(f record.Fence) *kind {
+	behind := *k
+	if f.Renames() {
+		behind.tok.Name = f.To
+	}
+	return &behind
+}
+
+func fixedFence(t *testing.T, b *bench, class record.FenceClass) {
+	ctx := t.Context()
+	k := b.fixed(t)
+	s := b.follow(t, b.now(t), k)
+	k.insert(t, doc("a", 1), doc("b", 1))
+	f := k.stop(t, class)
+	for range 2 { // the second time it only confirms
+		ns := b.Namespace
+		if b.Reopen != nil {
+			ns = b.Reopen()
+		}
+		if err := ns.Fence(ctx, f); err != nil {
+			t.Fatalf("fence: %v", err)
+		}
+	}
+	behind := k.stopped(f)
+	if name, err := b.Namespace.Locate(ctx, k.tok.ID); err != nil || name != behind.tok.Name {
+		t.Errorf("locate: %q, %v, want %q", name, err, behind.tok.Name)
+	}
+	for what, err := range map[string]error{
+		"insert":       b.App.Insert(ctx, k.spec.Name, doc("new", 1)),
+		"put of new":   b.App.Put(ctx, k.spec.Name, doc("new", 1)),
+		"put of known": b.App.Put(ctx, k.spec.Name, doc("a", 2)),
+	} {
+		if err == nil {
+			t.Errorf("%s by the application was acknowledged", what)
+		}
+	}
+	behind.wantState(t, map[string]record.Record{"a": at("a", 1, record.Guard{}), "b": at("b", 1, record.Guard{})})
+	if class == record.FenceView {
+		if err := b.App.Delete(ctx, k.spec.Name, valueOf("a")); err == nil {
+			t.Error("a delete by the application was acknowledged")
+		}
+	}
+	cs, _ := next(t, s, marked(k, f.To))
+	if have := show(nil, cs)[:3]; !slices.Equal(have, []string{"+a", "+b", "=" + f.To}) {
+		t.Errorf("changes %v", have)
+	}
+	if f.Renames() {
+		wantFenced(t, k, behind)
+	}
+	// Behind its fence the kind is the target of the way back. A class that keeps the
+	// name keeps the token too, and lets appliers pass; their guards still hold.
+	wantOutcomes(t, b.apply(t, tokens(behind), 2, group(2, k.set("a", 5)), group(2, k.set("b", -1)), group(2, k.set("c", 5))),
+		record.Applied, record.Applied, record.Applied)
+	wantOutcomes(t, b.apply(t, tokens(behind), 2, group(1, k.set("a", 4)), group(1, k.set("b", 4))), record.Stale, record.Stale)
+	wantOutcomes(t, b.apply(t, tokens(behind), 1, group(9, k.set("c", 4))), record.Stale)
+	wantOutcomes(t, b.load(t, tokens(behind), 2, group(2, k.set("d", 5))), record.Applied)
+
+	for range 2 { // the second time it does nothing
+		if err := b.Namespace.Lift(ctx, f); err != nil {
+			t.Fatalf("lift: %v", err)
+		}
+	}
+	if name, err := b.Namespace.Locate(ctx, k.tok.ID); err != nil || name != k.spec.Name {
+		t.Errorf("locate after lift: %q, %v, want %q", name, err, k.spec.Name)
+	}
+	b.wantDocuments(t, k.spec.Name, doc("a", 5), doc("c", 5), doc("d", 5))
+	k.insert(t, doc("new", 7))
+	if err := b.App.Put(ctx, k.spec.Name, doc("a", 7)); err != nil {
+		t.Errorf("put after lift: %v", err)
+	}
+	if err := b.App.Delete(ctx, k.spec.Name, valueOf("c")); err != nil {
+		t.Errorf("delete after lift: %v", err)
+	}
+	b.wantDocuments(t, k.spec.Name, doc("a", 7), doc("new", 7), doc("d", 5))
+	wantOutcomes(t, b.apply(t, tokens(k), 2, group(2, k.set("b", 9)), group(3, k.set("b", 9))), record.Stale, record.Applied)
+}
+
+// wantFenced sends what appliers send with the token k, and sees that the kind, read as
+// behind, stays as it is.
+func wantFenced(t *testing.T, k, behind *kind) {
+	t.Helper()
+	before := behind.all(t)
+	batch := func(ws ...record.Write) record.Batch {
+		return record.Batch{Tokens: tokens(k), Epoch: 2, Groups: []record.GroupWrite{group(1, ws...)}}
+	}
+	ctx, ns := t.Context(), k.b.Namespace
+	for what, err := range map[string]error{
+		"apply":           last(ns.Apply(ctx, batch(k.set("a", 3)))),
+		"apply of new":    last(ns.Apply(ctx, batch(k.set("c", 3)))),
+		"apply of delete": last(ns.Apply(ctx, batch(k.set("b", -1)))),
+		"apply of group":  last(ns.Apply(ctx, batch(k.set("a", 3), k.set("b", -1), k.set("c", 3)))),
+		"load":            last(ns.Load(ctx, batch(k.set("d", 3)))),
+	} {
+		wantError(t, what+" with an old token", err, record.ErrFenced)
+	}
+	wantSame(t, before, behind.all(t))
+}
+
+func fixedValidator(t *testing.T, b *bench, class record.FenceClass) {
+	k := b.fixed(t, record.Shape{Options: raw(bson.D{
+		{Key: "validator", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$exists", Value: true}}}}},
+	})})
+	bad := raw(bson.D{{Key: "_id", Value: "bad"}})
+	if err := b.App.Insert(t.Context(), k.spec.Name, bad); err == nil {
+		t.Fatal("the own validator does not work")
+	}
+	k.insert(t, doc("a", 1))
+	f := k.stop(t, class)
+	if err := b.Namespace.Fence(t.Context(), f); err != nil {
+		t.Fatalf("fence: %v", err)
+	}
+	if err := b.App.Insert(t.Context(), k.spec.Name, doc("late", 1)); err == nil {
+		t.Error("an insert by the application was acknowledged")
+	}
+	// Whoever lifts it may be another process, and never saw the validator.
+	ns := b.Namespace
+	if b.Reopen != nil {
+		ns = b.Reopen()
+	}
+	if err := ns.Lift(t.Context(), f); err != nil {
+		t.Fatalf("lift: %v", err)
+	}
+	k.insert(t, doc("b", 1))
+	if err := b.App.Insert(t.Context(), k.spec.Name, bad); err == nil {
+		t.Error("the own validator is gone after lift")
+	}
+	b.wantDocuments(t, k.spec.Name, doc("a", 1), doc("b", 1))
+}
+
+func fixedLiftIdle(t *testing.T, b *bench, class record.FenceClass) {
+	k := b.fixed(t)
+	k.insert(t, doc("a", 1))
+	f := k.stop(t, class)
+	if err := b.Namespace.Lift(t.Context(), f); err != nil {
+		t.Errorf("lift: %v", err)
+	}
+	k.insert(t, doc("b", 1))
+	k.wantState(t, map[string]record.Record{"a": at("a", 1, record.Guard{}), "b": at("b", 1, record.Guard{})})
+}
+
+// After an abort the next attempt fences again, under the next name.
+func fixedAgain(t *testing.T, b *bench, class record.FenceClass) {
+	k := b.fixed(t)
+	s := b.follow(t, b.now(t), k)
+	for i := range 2 {
+		f := k.stop(t, class)
+		if err := b.Namespace.Fence(t.Context(), f); err != nil {
+			t.Fatalf("fence %d: %v", i, err)
+		}
+		if err := b.App.Put(t.Context(), k.spec.Name, doc("late", i)); err == nil {
+			t.Errorf("attempt %d: a put by the application was acknowledged", i)
+		}
+		next(t, s, marked(k, f.To))
+		if err := b.Namespace.Lift(t.Context(), f); err != nil {
+			t.Fatalf("lift %d: %v", i, err)
+		}
+		name := fmt.Sprint("free", i)
+		k.insert(t, doc(name, i))
+		next(t, s, reached(k, name))
+	}
+	b.wantDocuments(t, k.spec.Name, doc("free0", 0), doc("free1", 1))
+}
+
+func fixedHammer(t *testing.T, b *bench, class record.FenceClass) {
+	k := b.fixed(t)
+	s := b.follow(t, b.now(t), k)
+	f := k.stop(t, class)
+	ctx := bounded(t)
+	h := newHammer(4, 8)
+	h.fenced = func(error) bool { return true } // an application knows no ErrFenced
+	for w := range 4 {
+		h.Go(func() error {
+			for i := 0; ; i++ {
+				name := fmt.Sprintf("w%d-%d", w, i)
+				write, n := b.App.Insert, i
+				if i%2 == 1 {
+					name, write = fmt.Sprintf("w%d-same", w), b.App.Put
+				}
+				if i%5 == 4 && class == record.FenceView {
+					// This class holds deletes back too.
+					name, n = fmt.Sprintf("w%d-%d", w, i-2), -1
+				}
+				more, err := h.write(map[string]int{name: n}, func() error {
+					if n < 0 {
+						return b.App.Delete(ctx, k.spec.Name, valueOf(name))
+					}
+					return write(ctx, k.spec.Name, doc(name, n))
+				})
+				if err != nil || !more {
+					return err
+				}
+			}
+		})
+	}
+	h.fence(t, func() error { return b.Namespace.Fence(ctx, f) })
+	h.wantHeld(t, k.stopped(f).all(t))
+	h.wantBefore(t, k, s, f.To)
+}
+
+// A validator lets deletes pass: they come after the marker, flagged.
+func fixedLateDelete(t *testing.T, b *bench) {
+	k := b.fixed(t)
+	if class, _, err := b.Namespace.Prepare(t.Context(), k.tok, record.FenceValidator); err != nil || class != record.FenceValidator {
+		t.Logf("left out: class %s is not granted", record.FenceValidator)
+		return
+	}
+	k.insert(t, doc("a", 1), doc("b", 1))
+	s := b.follow(t, b.now(t), k)
+	f := k.stop(t, record.FenceValidator)
+	if err := b.Namespace.Fence(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.App.Delete(t.Context(), k.spec.Name, valueOf("a")); err != nil {
+		t.Fatalf("delete: %v", err)
+	}
+	cs, _ := next(t, s, reached(k, "a"))
+	if have := show(nil, cs); !slices.Equal(have, []string{"=" + f.To, "-a"}) {
+		t.Errorf("changes %v", have)
+	}
+	k.wantState(t, map[string]record.Record{"b": at("b", 1, record.Guard{})})
+}

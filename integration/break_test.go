@@ -26,7 +26,8 @@ const (
 	// afterFence: the fences of N source kinds have returned; none of it is confirmed in
 	// the record.
 	afterFence = "after the fence"
-	// beforeFlip: the last renames of N source kinds have returned, likewise.
+	// beforeFlip: the last renames of N source kinds have returned, likewise. Those whose
+	// fence hid them have no last rename.
 	beforeFlip = "before the flip"
 )
 

@@ -31,12 +31,12 @@ type child struct {
 	err   error         // of its end; valid after done
 	stdin io.WriteCloser
 
-	reached       chan string // places that it told of
-	api, operator string      // where it listens; valid after ready
+	reached chan string // places that it told of
 
-	mu     sync.Mutex
-	loaded int
-	ended  bool // by us
+	mu            sync.Mutex
+	api, operator string // where it listens; empty until it has said so
+	loaded        int
+	ended         bool // by us
 }
 
 // command is a child that is not started yet.
@@ -260,7 +260,8 @@ func (c *child) ready(ctx context.Context) *child {
 			return fmt.Errorf("it ended: %w", c.err)
 		default:
 		}
-		code, body, err := get(ctx, "http://"+c.operator+"/readyz")
+		_, operator := c.addresses()
+		code, body, err := get(ctx, "http://"+operator+"/readyz")
 		if err == nil && code != http.StatusOK {
 			err = errors.New(strings.TrimSpace(body))
 		}
@@ -281,6 +282,8 @@ func (c *child) listening(ctx context.Context) *child {
 		for lines := bufio.NewScanner(strings.NewReader(c.output())); lines.Scan(); {
 			var said struct{ API, Operator string }
 			if json.Unmarshal(lines.Bytes(), &said) == nil && said.API != "" && said.Operator != "" {
+				c.mu.Lock()
+				defer c.mu.Unlock()
 				c.api, c.operator = said.API, said.Operator
 				return nil
 			}
@@ -288,6 +291,13 @@ func (c *child) listening(ctx context.Context) *child {
 		return errors.New("it has not said where")
 	})
 	return c
+}
+
+// addresses are where the process listens; empty until it was waited for.
+func (c *child) addresses() (api, operator string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.api, c.operator
 }
 
 // get is a GET that leaves no connection behind.

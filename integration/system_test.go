@@ -200,8 +200,8 @@ func (s *system) apis() []dbcontrollerv1connect.DeploymentServiceClient {
 	defer s.mu.Unlock()
 	var out []dbcontrollerv1connect.DeploymentServiceClient
 	for _, c := range s.controllers {
-		if c.api != "" {
-			out = append(out, dbcontrollerv1connect.NewDeploymentServiceClient(s.http, "http://"+c.api))
+		if api, _ := c.addresses(); api != "" {
+			out = append(out, dbcontrollerv1connect.NewDeploymentServiceClient(s.http, "http://"+api))
 		}
 	}
 	return out

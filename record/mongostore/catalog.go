@@ -23,6 +23,7 @@ const (
 	codeCommandNotFound          = 59
 	codeNetworkTimeout           = 89
 	codeShutdownInProgress       = 91
+	codeLockFailed               = 107
 	codeConflictingOperation     = 117
 	codePrimarySteppedDown       = 189
 	codeNoSuchTransaction        = 251

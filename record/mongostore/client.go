@@ -273,7 +273,7 @@ func (b *barrier) run(ctx context.Context) {
 		}
 		b.mu.Unlock()
 		limited, cancel := context.WithTimeoutCause(ctx, barrierLimit, errBarrier)
-		r.at, r.err = b.now(limited)
+		r.at, r.err = b.ns.majorityNow(limited)
 		if r.err != nil && limited.Err() != nil {
 			// Not the caller's own deadline, and must not look like it.
 			r.err = errBarrier
@@ -281,17 +281,4 @@ func (b *barrier) run(ctx context.Context) {
 		cancel()
 		close(r.done)
 	}
-}
-
-func (b *barrier) now(ctx context.Context) (bson.Timestamp, error) {
-	at, err := b.ns.majorityNow(ctx)
-	if !hasCode(err, codeAPIStrict) {
-		return at, err
-	}
-	// A client held to the stable API has no oplog notes.
-	raw, err := b.ns.noteAt(ctx, "position", bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(1)}}}})
-	if err != nil {
-		return bson.Timestamp{}, err
-	}
-	return operationTime(raw)
 }

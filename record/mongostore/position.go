@@ -81,7 +81,8 @@ func (n *Namespace) majorityNow(ctx context.Context) (bson.Timestamp, error) {
 		{Key: "data", Value: bson.D{{Key: "dbcontroller", Value: "position of " + n.name}}},
 		majority,
 	}).Raw()
-	if hasCode(err, codeUnauthorized, codeCommandNotFound, codeNotImplemented, codeIllegalOperation) {
+	// A note takes its lock at once or not at all, and the stable API does not know it.
+	if hasCode(err, codeUnauthorized, codeCommandNotFound, codeNotImplemented, codeIllegalOperation, codeLockFailed, codeAPIStrict) {
 		raw, err = n.db.RunCommand(ctx, bson.D{
 			{Key: "update", Value: marksCollection},
 			{Key: "updates", Value: bson.A{bson.D{

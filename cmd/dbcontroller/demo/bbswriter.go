@@ -78,7 +78,6 @@ func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool
 		path = pathV2
 		w.model.on(guid, newVersion)
 	}
-	sent := time.Now()
 	version, err := send()
 	if err != nil {
 		if ctx.Err() == nil {
@@ -88,7 +87,7 @@ func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool
 	}
 	w.model.on(guid, version)
 	w.model.ack(guid, next)
-	w.tally.wrote(write{due: due, sent: sent, acked: time.Now(), path: path, on: version})
+	w.tally.wrote(write{due: due, acked: time.Now(), path: path, on: version})
 	return true
 }
 

@@ -50,7 +50,6 @@ func (w *packageWriter) do(ctx context.Context, due time.Time) {
 // not touched again.
 func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next state, do func(context.Context, *mongo.Collection, string) error) bool {
 	w.model.begin(key, next)
-	sent := time.Now()
 	version, err := w.app.write(ctx, func(version string) { w.model.on(key, version) }, do)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -59,7 +58,7 @@ func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next
 		return false
 	}
 	w.model.ack(key, next)
-	w.tally.wrote(write{due: due, sent: sent, acked: time.Now(), path: pathPackages, on: version})
+	w.tally.wrote(write{due: due, acked: time.Now(), path: pathPackages, on: version})
 	return true
 }
 

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -11,7 +10,6 @@ import (
 // write is one acknowledged write as its client felt it.
 type write struct {
 	due   time.Time // by the schedule
-	sent  time.Time
 	acked time.Time
 	path  string // through which it was made
 	on    string // version that answered
@@ -95,11 +93,6 @@ func (t *tally) latency() string {
 	for _, w := range t.writes[t.told:] {
 		felt = append(felt, w.acked.Sub(w.due))
 	}
-	ws := slices.Clone(t.writes[t.told:])
-	slices.SortFunc(ws, func(a, b write) int { return int(b.acked.Sub(b.sent) - a.acked.Sub(a.sent)) })
-	by := map[string][]time.Duration{}
-	for _, w := range ws { by[w.path] = append(by[w.path], w.acked.Sub(w.sent)) }
-	for p, l := range by { slices.Sort(l); fmt.Fprintln(os.Stderr, "   DBG service", p, len(l), percentile(l,50), percentile(l,99), percentile(l,100)) }
 	t.told = len(t.writes)
 	slices.Sort(felt)
 	return fmt.Sprintf("%d writes, latency p50 %s, p99 %s, max %s", len(felt), round(percentile(felt, 50)),

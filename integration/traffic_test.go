@@ -1,0 +1,142 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"dbcontroller/upgradestate"
+)
+
+// traffic drives both paths of a system: the BBS API, and the plain driver on the
+// application's collection.
+type traffic struct {
+	system    *system
+	servers   []*child
+	client    *bbsClient
+	processes *ledger
+	packages  *ledger
+	bbs       []*bbsWriter
+	apps      []*packageWriter
+	stop      context.CancelFunc
+	wg        sync.WaitGroup
+}
+
+// Clients of each path, documents that each of the application's owns, and the pause
+// between two operations of one client.
+const (
+	bbsClients   = 4
+	appClients   = 2
+	ownDocuments = 50
+	think        = 15 * time.Millisecond
+)
+
+// newTraffic fills the application's collection. The servers are given later, when they
+// run.
+func newTraffic(ctx context.Context, s *system, documents int) *traffic {
+	s.t.Helper()
+	tr := &traffic{system: s, processes: newLedger("process"), packages: newLedger("package")}
+	s.fill(ctx, tr.packages, documents)
+	return tr
+}
+
+// start drives until finish. Each client first creates some processes.
+func (tr *traffic) start(ctx context.Context, servers ...*child) {
+	tr.servers, tr.client = servers, newBBSClient(tr.system.http, servers...)
+	ctx, tr.stop = context.WithCancel(ctx)
+	tr.system.t.Cleanup(tr.finish)
+	for i := range bbsClients {
+		w := &bbsWriter{client: tr.client, ledger: tr.processes, rng: rand.New(rand.NewPCG(1, uint64(i))), number: i}
+		tr.bbs = append(tr.bbs, w)
+		tr.drive(ctx, func() {
+			if len(w.live) < 10 && len(w.dead) == 0 {
+				w.op++
+				w.create(ctx)
+			} else {
+				w.step(ctx)
+			}
+		})
+	}
+	for i := range appClients {
+		w := &packageWriter{system: tr.system, ledger: tr.packages, rng: rand.New(rand.NewPCG(2, uint64(i)))}
+		for j := range ownDocuments {
+			w.live = append(w.live, packageKey(i*ownDocuments+j))
+		}
+		tr.apps = append(tr.apps, w)
+		tr.drive(ctx, func() { w.step(ctx) })
+	}
+}
+
+func (tr *traffic) drive(ctx context.Context, step func()) {
+	tr.wg.Go(func() {
+		for pauseFor(ctx, think) == nil {
+			step()
+		}
+	})
+}
+
+func (tr *traffic) finish() {
+	tr.stop()
+	tr.wg.Wait()
+}
+
+// awaitWrites waits until both paths have written so often on a version.
+func (tr *traffic) awaitWrites(ctx context.Context, version string, n int) {
+	tr.system.t.Helper()
+	tr.await(ctx, version, n, tr.processes)
+	tr.await(ctx, version, n, tr.packages)
+}
+
+func (tr *traffic) await(ctx context.Context, version string, n int, l *ledger) {
+	tr.system.t.Helper()
+	eventually(ctx, tr.system.t, l.name+" writes on "+version, func() error {
+		if l.count(version) < n {
+			return errTooFew
+		}
+		return nil
+	})
+}
+
+var errTooFew = errors.New("there are too few")
+
+// settle stops the clients and checks, in every place that can be looked at, that nothing
+// was lost, duplicated or resurrected.
+func (tr *traffic) settle(ctx context.Context, d upgradestate.Deployment) {
+	s := tr.system
+	s.t.Helper()
+	tr.finish()
+	for i := range tr.servers {
+		v1, v2, err := tr.client.list(ctx, i)
+		if err != nil {
+			s.t.Fatalf("list processes at %s: %v", tr.servers[i].name, err)
+		}
+		tr.processes.check("the v1 API of "+tr.servers[i].name, v1).report(s.t)
+		tr.processes.check("the v2 API of "+tr.servers[i].name, v2).report(s.t)
+	}
+	raw, err := s.rawProcesses(ctx, d)
+	if err != nil {
+		s.t.Fatalf("read processes: %v", err)
+	}
+	tr.processes.check("MongoDB", raw).report(s.t)
+	docs, err := s.rawPackages(ctx, d.CurrentVersion)
+	if err != nil {
+		s.t.Fatalf("read packages: %v", err)
+	}
+	tr.packages.check("MongoDB", docs).report(s.t)
+	if tr.processes.reads == 0 {
+		s.t.Error("nothing was read")
+	}
+}
+
+// report fails the test for each finding, the first few in full.
+func (f findings) report(t *testing.T) {
+	t.Helper()
+	for what, list := range map[string][]string{"lost": f.lost, "duplicated": f.duplicated, "resurrected": f.resurrected, "failed": f.failed} {
+		for _, l := range list[:min(5, len(list))] {
+			t.Errorf("%s (of %d): %s", what, len(list), l)
+		}
+	}
+}

@@ -93,6 +93,9 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 		return s.parkOverflow(ctx, ps, p, conditions)
 	}
 	err := s.updateParked(ctx, prefix+hash, conditions, func(old *storedParked) storedParked {
+		if old != nil && old.Version > p.Version {
+			return *old // an older state that comes late says nothing about the newer one
+		}
 		p := p
 		p.Waived = p.Waived || old != nil && old.Waived
 		return storedParked{Parked: p}
@@ -182,7 +185,7 @@ func (s *Store) Unpark(ctx context.Context, p syncer.Parked) error {
 	ps := s.parkedShard(prefix)
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if err := s.commitOwned(ctx, nil, []coord.Op{{Key: prefix + hash, Delete: true}}); err != nil {
+	if err := s.removeParked(ctx, prefix+hash, p.Version); err != nil {
 		return fmt.Errorf("unpark: %w", err)
 	}
 	if IsOverflow(p) {
@@ -191,6 +194,34 @@ func (s *Store) Unpark(ctx context.Context, p syncer.Parked) error {
 		delete(ps.hashes, hash)
 	}
 	return nil
+}
+
+// removeParked deletes an entry that is not of a later version than upTo.
+func (s *Store) removeParked(ctx context.Context, key, upTo string) error {
+	wait := newBackOff()
+	for {
+		kv, err := s.coord.Get(ctx, key)
+		if errors.Is(err, coord.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var old storedParked
+		if err := json.Unmarshal(kv.Value, &old); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrCorrupt, key, err)
+		}
+		if old.Version > upTo {
+			return nil
+		}
+		_, err = s.coord.Commit(ctx, []coord.Condition{{Key: key, Revision: kv.Mod}}, []coord.Op{{Key: key, Delete: true}})
+		if err == nil || !again(err) {
+			return err
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
 }
 
 // Parked implements syncer.Journal; overflow entries are among the result (IsOverflow).

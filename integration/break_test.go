@@ -16,8 +16,8 @@ type breakPoint struct {
 // Places of a break point. What a controller does elsewhere goes on, until its parent
 // kills it.
 const (
-	// atLoad: the N-th Load of the copy was done and is not known to be. Further ones
-	// are not sent.
+	// atLoad: the Load of the N-th page of the copy was done and is not known to be.
+	// Further ones are not sent.
 	atLoad = "load"
 	// atApply: the N-th Apply since the parent armed it is about to be sent.
 	atApply = "apply"
@@ -38,7 +38,7 @@ type breaker struct {
 
 	mu     sync.Mutex
 	armed  bool
-	loads  int
+	pages  map[string]bool // loaded, by their first group
 	applys int
 	fences map[string]int // sent and not failed, by source kind
 	done   map[string]int // returned, by place
@@ -46,7 +46,7 @@ type breaker struct {
 }
 
 func newBreaker(p breakPoint, tell func(event)) *breaker {
-	return &breaker{point: p, tell: tell, fences: map[string]int{}, done: map[string]int{}}
+	return &breaker{point: p, tell: tell, pages: map[string]bool{}, fences: map[string]int{}, done: map[string]int{}}
 }
 
 func (b *breaker) arm() {
@@ -84,19 +84,24 @@ func (ns *breaking) Load(ctx context.Context, batch record.Batch) ([]record.Resu
 		stand()
 	}
 	results, err := ns.Namespace.Load(ctx, batch)
-	if err == nil {
-		b.tell(event{Loaded: len(batch.Groups)})
-		b.mu.Lock()
-		b.loads++
-		if b.point.At == atLoad && b.loads >= b.point.N {
-			b.reached()
-		}
-		b.mu.Unlock()
+	if err != nil {
+		return results, err
 	}
-	if b.standsAt(atLoad) {
+	// A page whose groups were changed meanwhile is loaded again; it counts once.
+	b.mu.Lock()
+	if page := batch.Groups[0].Group; !b.pages[page] {
+		b.pages[page] = true
+		b.tell(event{Loaded: len(batch.Groups)})
+	}
+	there := b.point.At == atLoad && len(b.pages) >= b.point.N
+	if there {
+		b.reached()
+	}
+	b.mu.Unlock()
+	if there {
 		stand()
 	}
-	return results, err
+	return results, nil
 }
 
 func (b *breaker) standsAt(place string) bool {
@@ -147,7 +152,7 @@ func (ns *breaking) Fence(ctx context.Context, f record.Fence) error {
 		b.reached()
 	}
 	b.mu.Unlock()
-	if err == nil && b.point.At == place {
+	if err == nil && place != "" && b.point.At == place {
 		stand()
 	}
 	return err

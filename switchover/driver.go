@@ -33,6 +33,17 @@ type Config struct {
 	HoldTimeout time.Duration
 	// Deadline is how long SWITCHING may take before it is aborted; 10 s.
 	Deadline time.Duration
+	// Checks are asked before what cannot be taken back easily; nil asks nobody.
+	Checks Checks
+}
+
+// Checks are conditions of a switch that the record does not hold.
+type Checks interface {
+	// BeforeSwitch is asked before SWITCHING begins, again and again until it is nil.
+	BeforeSwitch(ctx context.Context, d upgradestate.Deployment) error
+	// BeforeSeal is asked when everything is drained, the last moment at which the
+	// application loses nothing but time. An error aborts the switch.
+	BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 }
 
 // Driver drives one deployment's upgrades.
@@ -104,10 +115,8 @@ func (r *Driver) Run(ctx context.Context) error {
 			wait.Reset(retry.NextBackOff())
 		default:
 			retry.Reset()
-			if left := r.untilDeadline(d); left > 0 {
-				wait.Reset(left)
-			} else if d.Upgrade != nil && upgradestate.ReadyToSwitch(d) {
-				wait.Reset(time.Second) // parked groups kept it from starting: look again
+			if again := r.lookAgain(d); again > 0 {
+				wait.Reset(again)
 			}
 		}
 	}
@@ -117,85 +126,141 @@ func (r *Driver) Run(ctx context.Context) error {
 func (r *Driver) drive(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	for {
 		r.observe(d)
+		var next upgradestate.Deployment
+		var err error
 		if r.overdue(d) {
-			return r.apply(ctx, d, upgradestate.Abort{ID: d.Upgrade.ID, Reason: fmt.Sprintf("SWITCHING passed its deadline of %s in step %s", r.cfg.Deadline, d.Upgrade.Step)})
+			next, err = r.apply(ctx, d, upgradestate.Abort{ID: d.Upgrade.ID, Reason: fmt.Sprintf("SWITCHING passed its deadline of %s in step %s", r.cfg.Deadline, d.Upgrade.Step)})
+		} else {
+			next, err = r.once(ctx, d)
 		}
-		next, moved, err := r.once(ctx, d)
-		if err != nil || !moved {
+		// What has moved nothing waits for others, or is outdated: the watch brings the
+		// record that says so.
+		if err != nil || next.Revision <= d.Revision {
 			return next, err
 		}
 		d = next
 	}
 }
 
-// once does what the record asks for now. moved is false when it only waits.
-func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, bool, error) {
-	var events []upgradestate.Event
+// once does what the record asks for now, and returns the record that it led to.
+func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.actTimeout(d))
 	defer cancel()
-	g, gctx := errgroup.WithContext(bounded)
-	done := make(chan upgradestate.Event, 64)
-	for _, a := range upgradestate.Actions(d) {
-		switch a := a.(type) {
-		case upgradestate.Hold:
-			hold, cancel := context.WithTimeout(ctx, r.cfg.HoldTimeout)
-			err := r.deployments.Held(hold, a.ID, a.Attempt)
-			cancel()
-			if ctx.Err() != nil {
-				return d, false, ctx.Err()
+	actions := upgradestate.Actions(d)
+	events := make([]upgradestate.Event, len(actions)) // nil: nothing came of the action
+	var g errgroup.Group                               // acts do not end each other
+	for i, a := range actions {
+		g.Go(func() error {
+			ev, err := r.act(bounded, d, a)
+			if err == nil {
+				events[i] = ev
 			}
-			if err != nil {
-				r.log.Warn("not every server holds writes; the fence will", zap.Error(err))
-			}
-			events = append(events, upgradestate.Held{ID: a.ID})
-		case upgradestate.Perform:
-			g.Go(func() error {
-				if err := r.perform(gctx, a); err != nil {
-					return err
-				}
-				done <- upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}
-				return nil
-			})
-		case upgradestate.Lift:
-			g.Go(func() error {
-				if err := r.lift(gctx, a); err != nil {
-					return err
-				}
-				done <- upgradestate.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From}
-				return nil
-			})
-		case upgradestate.StartSwitch:
-			n, err := r.deployments.Parked(ctx)
-			if err != nil {
-				return d, false, fmt.Errorf("count parked: %w", err)
-			}
-			if n == 0 {
-				events = append(events, a)
-			}
-		case upgradestate.Drained:
-			events = append(events, a)
-		case upgradestate.Flip:
-			a.Switch = r.measured(d)
-			events = append(events, a)
-		case upgradestate.FinishAbort:
-			events = append(events, upgradestate.Aborted{ID: a.ID})
-		case upgradestate.AwaitReports:
-		}
+			return err
+		})
 	}
 	err := g.Wait()
-	close(done)
-	for ev := range done {
-		events = append(events, ev)
+	if ctx.Err() != nil {
+		return d, ctx.Err()
 	}
 	// What was confirmed counts even if another act failed.
 	next := d
 	for _, ev := range events {
-		var applyErr error
-		if next, applyErr = r.apply(ctx, next, ev); applyErr != nil {
-			return next, false, errors.Join(err, applyErr)
+		if ev == nil {
+			continue
+		}
+		applied, applyErr := r.apply(ctx, next, ev)
+		if applyErr != nil {
+			return next, errors.Join(err, applyErr)
+		}
+		next = applied
+	}
+	return next, err
+}
+
+// act does one action and returns the event that came of it.
+func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradestate.Action) (upgradestate.Event, error) {
+	switch a := a.(type) {
+	case upgradestate.Hold:
+		hold, cancel := context.WithTimeout(ctx, r.cfg.HoldTimeout)
+		defer cancel()
+		if err := r.deployments.Held(hold, a.ID, a.Attempt); err != nil {
+			r.log.Warn("not every server holds writes; the fence will", zap.Error(err))
+		}
+		return upgradestate.Held{ID: a.ID}, nil
+	case upgradestate.Perform:
+		return upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}, r.perform(ctx, a)
+	case upgradestate.Lift:
+		return upgradestate.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From}, r.lift(ctx, a)
+	case upgradestate.StartSwitch:
+		return r.start(ctx, d, a)
+	case upgradestate.Drained:
+		return r.drained(ctx, d, a)
+	case upgradestate.Flip:
+		a.Switch = r.measured(d)
+		return a, r.refence(ctx, d)
+	case upgradestate.FinishAbort:
+		return upgradestate.Aborted{ID: a.ID}, nil
+	case upgradestate.AwaitReports:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("unknown action %T", a)
+	}
+}
+
+// start begins SWITCHING unless something speaks against it that is not in the record.
+func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgradestate.StartSwitch) (upgradestate.Event, error) {
+	n, err := r.deployments.Parked(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count parked: %w", err)
+	}
+	if n > 0 {
+		return nil, nil
+	}
+	if r.cfg.Checks != nil {
+		if err := r.cfg.Checks.BeforeSwitch(ctx, d); err != nil {
+			return nil, fmt.Errorf("switch does not begin: %w", err)
 		}
 	}
-	return next, err == nil && len(events) > 0, err
+	return a, nil
+}
+
+// drained goes on to the seal, or aborts when the drain has brought up something that
+// must not go with the flip. Nobody has lost anything up to here.
+func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgradestate.Drained) (upgradestate.Event, error) {
+	n, err := r.deployments.Parked(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count parked: %w", err)
+	}
+	if n > 0 {
+		return upgradestate.Abort{ID: a.ID, Reason: fmt.Sprintf("%d groups were parked during the switch: see 'parked', fix or waive them, and begin again", n)}, nil
+	}
+	if r.cfg.Checks != nil {
+		if err := r.cfg.Checks.BeforeSeal(ctx, d); err != nil {
+			return upgradestate.Abort{ID: a.ID, Reason: err.Error()}, nil
+		}
+	}
+	return a, nil
+}
+
+// refence looks once more, right before the flip, that the fences of fixed-name kinds
+// are in force: these classes cannot bind a fence to one attempt, so that a driver that
+// slept may have lifted them.
+func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
+	source, _ := d.Namespace(d.CurrentVersion)
+	for _, k := range source.Kinds {
+		if !k.Fixed || k.Fenced == "" || k.Fence == string(record.FenceUUID) {
+			continue
+		}
+		f, err := r.fencer(source.Version)
+		if err != nil {
+			return err
+		}
+		tok := record.Token{Kind: k.Kind, Name: k.Kind, ID: k.ID, Fixed: true}
+		if err := f.Fence(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tok, To: k.Fenced, Restore: k.Restore}); err != nil {
+			return fmt.Errorf("confirm the fence of %s/%s again: %w", source.Version, k.Kind, err)
+		}
+	}
+	return nil
 }
 
 // apply makes a transition. That it is outdated is no error: the watch brings the record

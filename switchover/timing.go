@@ -76,6 +76,17 @@ func (r *Driver) untilDeadline(d upgradestate.Deployment) time.Duration {
 	return max(time.Millisecond, r.cfg.Deadline-time.Since(r.begun))
 }
 
+// lookAgain is when the driver has to look again even if no record arrives; 0 is never.
+func (r *Driver) lookAgain(d upgradestate.Deployment) time.Duration {
+	if left := r.untilDeadline(d); left > 0 {
+		return left
+	}
+	if len(upgradestate.Actions(d)) > 0 {
+		return time.Second // what kept it from moving may be gone
+	}
+	return 0
+}
+
 // actTimeout bounds one try of an act: while writes are held, by the deadline.
 func (r *Driver) actTimeout(d upgradestate.Deployment) time.Duration {
 	if left := r.untilDeadline(d); left > 0 {

@@ -101,10 +101,11 @@ func (e *Engine) settle(ctx context.Context, ids []transform.GroupID, version re
 	var again []transform.GroupID
 	for i, r := range results {
 		switch r.Outcome {
-		case record.Applied, record.Stale:
-			if err := e.unpark(ctx, ids[i]); err != nil {
+		case record.Applied:
+			if err := e.unpark(ctx, ids[i], version); err != nil {
 				return ids, err
 			}
+		case record.Stale:
 		case record.Changed:
 			again = append(again, ids[i])
 		case record.Refused:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -115,7 +116,7 @@ func (e *Engine) comparePage(ctx context.Context, n int, t *rangeTask) error {
 		return nil
 	}
 	for _, id := range page.Differ {
-		s.addLate(id)
+		s.addDifferent(id)
 	}
 	s.comparedCount += int64(page.Compared)
 	t.rest = page.Next
@@ -136,13 +137,15 @@ func (e *Engine) comparePage(ctx context.Context, n int, t *rangeTask) error {
 type lateEntry struct {
 	seq   uint64
 	tries int
+	found bool // by the comparison of a range, not by a change
 }
 
 // round is one comparison of a shard's late set: up to which position, and which groups
 // at which seq.
 type round struct {
-	upTo record.Position
-	ids  map[transform.GroupID]uint64
+	upTo    record.Position
+	markers map[string]string
+	ids     map[transform.GroupID]uint64
 }
 
 // compareLate compares the groups that changed since their shard's last comparison,
@@ -180,7 +183,7 @@ func (e *Engine) beginRounds() (rounds map[int]round, ids []transform.GroupID, n
 		return nil, nil, notBefore
 	}
 	for n, s := range e.shards {
-		r := round{upTo: s.applied, ids: map[transform.GroupID]uint64{}}
+		r := round{upTo: s.applied, markers: maps.Clone(s.markers), ids: map[transform.GroupID]uint64{}}
 		for id, entry := range s.late {
 			if _, parked := e.parked[id]; parked {
 				delete(s.late, id)
@@ -232,7 +235,7 @@ func (e *Engine) endRounds(rounds map[int]round, differ map[transform.GroupID]bo
 			}
 		}
 		if settled {
-			s.compared = r.upTo
+			s.advanceCompared(r.upTo, r.markers)
 			s.dirty = true
 		}
 	}

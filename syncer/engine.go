@@ -26,8 +26,8 @@ type Config struct {
 	MaxRate int    // records copied a second by this controller; 0 is no limit
 	// Page is how many records a copy reads at once; 2000.
 	Page int
-	// LagBound is the age of the oldest unapplied change up to which a shard counts as
-	// level; 500 ms. Above four times of it a ready report is withdrawn.
+	// LagBound is how long the changes of a batch may take to be applied for a shard to
+	// count as level; 500 ms. After four times of it a ready report is withdrawn.
 	LagBound time.Duration
 	// Calm is how long a shard must have been level, and this controller have had nothing
 	// to copy or to compare as a whole, before it reports ready; 1 s.
@@ -95,10 +95,16 @@ type Engine struct {
 	// wake gets a token when the step of the upgrade changed, so that housekeeping does
 	// not sleep through the beginning of a switch.
 	wake chan struct{}
+	// readopt gets a token when a lock has turned out to be lost.
+	readopt chan struct{}
 
 	savedAll, retried time.Time // used by housekeep alone
 	busy              time.Time // when the last page was copied or compared
 }
+
+// ErrOtherTransform ends an engine whose transformation is not that of the upgrade that
+// runs: what it would write is not what the others write. Its process must not own shards.
+var ErrOtherTransform = errors.New("another transformation is in use")
 
 // errOver ends an engine whose direction epoch has passed.
 var errOver = errors.New("direction is over")
@@ -122,6 +128,7 @@ func New(p Parts, cfg Config) *Engine {
 		parked:  map[transform.GroupID]Parked{},
 		news:    make(chan struct{}),
 		wake:    make(chan struct{}, 1),
+		readopt: make(chan struct{}, 1),
 	}
 }
 
@@ -239,6 +246,10 @@ func (e *Engine) watchRecord(ctx context.Context) error {
 		e.setRecord(d)
 		if d.Epoch > e.cfg.Epoch && !e.keepsLateWatch(d) {
 			return errOver
+		}
+		if u := d.Upgrade; u != nil && d.Epoch == e.cfg.Epoch && u.TransformHash != e.Direction.Hash() {
+			return fmt.Errorf("%w: upgrade %s to %s runs with transform %s, this process has %s",
+				ErrOtherTransform, u.ID, u.TargetVersion, u.TransformHash, e.Direction.Hash())
 		}
 	}
 	return ctx.Err()

@@ -48,22 +48,35 @@ func (e *Engine) parkedName(id transform.GroupID) (kind, key string) {
 	return sel[0].Kind, sel[0].Key.String()
 }
 
-func (e *Engine) unpark(ctx context.Context, id transform.GroupID) error {
+// unpark removes the entry of a group whose state at a version is in the target. An
+// entry that was parked for a later state stays: what came through was older.
+func (e *Engine) unpark(ctx context.Context, id transform.GroupID, version record.Version) error {
 	e.mu.Lock()
 	p, known := e.parked[id]
 	e.mu.Unlock()
-	if !known {
+	if !known || p.version().Compare(version) > 0 {
 		return nil
 	}
+	p.Version = version.String()
 	if err := e.Journal.Unpark(ctx, p); err != nil {
 		return fmt.Errorf("unpark %s/%s: %w", p.Kind, p.Key, err)
 	}
 	e.mu.Lock()
-	delete(e.parked, id)
+	if now := e.parked[id]; now.version().Compare(version) <= 0 {
+		delete(e.parked, id)
+	}
 	e.parkedSeq++
 	e.announce()
 	e.mu.Unlock()
 	return nil
+}
+
+// version is the state that was parked; zero if it is not known.
+func (p Parked) version() (v record.Version) {
+	if err := v.UnmarshalText([]byte(p.Version)); err != nil {
+		return record.Version{}
+	}
+	return v
 }
 
 // ungroupedKey is a key from which no group follows.
@@ -124,21 +137,42 @@ func (e *Engine) refreshParked(ctx context.Context) error {
 // refused them may be gone (a unique value that another record gave up since) without
 // the group itself having changed.
 const (
-	retryEvery  = 5 * time.Second
-	retryAtOnce = 100
+	retryEvery       = 5 * time.Second
+	retryInSwitching = 250 * time.Millisecond
+	retryAtOnce      = 100
 )
 
 // retryParked brings over parked groups of owned shards, if that is possible by now.
-func (e *Engine) retryParked(ctx context.Context) error {
+func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
+	if time.Since(e.retried) < every {
+		return nil
+	}
+	e.retried = time.Now()
 	var ids []transform.GroupID
+	var notBefore record.Version // what was parked is not older than this
 	e.mu.Lock()
 	for id, p := range e.parked {
-		if id.Spec >= 0 && e.shards[p.Shard] != nil && len(ids) < retryAtOnce {
-			ids = append(ids, id)
+		if id.Spec < 0 || p.Waived || e.shards[p.Shard] == nil || len(ids) == retryAtOnce {
+			continue
+		}
+		ids = append(ids, id)
+		if v := p.version(); v.Compare(notBefore) > 0 {
+			notBefore = v
 		}
 	}
 	e.mu.Unlock()
-	return e.syncGroups(ctx, ids, record.Version{})
+	if err := e.syncGroups(ctx, ids, notBefore); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range ids {
+		// Compared again like any change: it may have been parked for a difference.
+		if s := e.shards[e.shardOf(id)]; s != nil {
+			s.addLate(id)
+		}
+	}
+	return nil
 }
 
 // parkedIn counts what is parked and not waived in a shard. e.mu is held.

@@ -64,11 +64,8 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.refreshParked(ctx); err != nil {
 		return err
 	}
-	if time.Since(e.retried) > retryEvery {
-		e.retried = time.Now()
-		if err := e.retryParked(ctx); err != nil {
-			return err
-		}
+	if err := e.retryParked(ctx, retryEvery); err != nil {
+		return err
 	}
 	if err := e.planVerify(ctx); err != nil {
 		return err
@@ -80,7 +77,7 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	// the source's history otherwise.
 	all := time.Since(e.savedAll) > idleCheckpoint
 	if err := e.saveCheckpoints(ctx, all); err != nil {
-		return e.lostOwnership(ctx, err)
+		return e.lostOwnership(err)
 	}
 	if all {
 		e.savedAll = time.Now()
@@ -94,20 +91,29 @@ func (e *Engine) serveSync(ctx context.Context) error {
 // serveSwitch compares what changed late and reports the shards that are drained.
 func (e *Engine) serveSwitch(ctx context.Context) error {
 	if upgradestate.ApplyAllowed(e.current()) {
-		if err := e.retryParked(ctx); err != nil {
+		if err := e.retryParked(ctx, retryInSwitching); err != nil {
 			return err
 		}
 	}
 	if err := e.compareLate(ctx); err != nil {
 		return err
 	}
+	if step(e.current()) == upgradestate.StepDrain {
+		if err := e.refreshParked(ctx); err != nil {
+			return err
+		}
+	}
 	return e.reportReady(ctx)
 }
 
-// lostOwnership adopts what is owned now when a commit was refused for a lock.
-func (e *Engine) lostOwnership(ctx context.Context, err error) error {
+// lostOwnership has what is owned now looked at when a commit was refused for a lock.
+func (e *Engine) lostOwnership(err error) error {
 	if errors.Is(err, coord.ErrConflict) {
-		return e.adopt(ctx)
+		select {
+		case e.readopt <- struct{}{}:
+		default:
+		}
+		return nil
 	}
 	return err
 }
@@ -168,7 +174,7 @@ func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coor
 		return e.refresh(ctx)
 	}
 	if err != nil {
-		return e.lostOwnership(ctx, err)
+		return e.lostOwnership(err)
 	}
 	e.setRecord(d)
 	return nil
@@ -176,7 +182,8 @@ func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coor
 
 // badly reports that a shard is so far from ready that its report must be taken back.
 func (e *Engine) badly(n int, s *shard) bool {
-	return len(s.todo) > 0 || !s.verified || e.parkedIn(n) > 0 || s.lag > 4*e.cfg.LagBound
+	lagging := !s.behind.IsZero() && time.Since(s.behind) > 4*e.cfg.LagBound
+	return len(s.todo) > 0 || !s.verified || e.parkedIn(n) > 0 || lagging
 }
 
 // waitsFor says in words what keeps a shard from being ready; "" is ready. e.mu is held.

@@ -20,6 +20,9 @@ import (
 type shard struct {
 	lock    shards.Lock
 	leaving bool
+	// followed: the running stream began at or before the shard's position. Without it
+	// the shard waits for another stream.
+	followed bool
 
 	// copying
 	todo   map[string]*rangeTask // by "<kind>/<index>", what is not copied yet
@@ -33,8 +36,11 @@ type shard struct {
 	late     map[transform.GroupID]lateEntry
 	lateSeq  uint64
 	markers  map[string]string // fences seen up to applied
-	lag      time.Duration
-	level    time.Time // since when lag has been within bounds; zero while it is not
+	// comparedMarkers are those seen up to compared, as the checkpoint has them.
+	comparedMarkers map[string]string
+	lag             time.Duration
+	level           time.Time // since when changes are applied as they come; zero while they are not
+	behind          time.Time // since when they are not; zero while they are
 
 	// comparing the whole
 	verify   []*rangeTask
@@ -49,7 +55,21 @@ type shard struct {
 // addLate notes a group for (another) comparison. Engine.mu is held.
 func (s *shard) addLate(id transform.GroupID) {
 	s.lateSeq++
-	s.late[id] = lateEntry{seq: s.lateSeq}
+	s.late[id] = lateEntry{seq: s.lateSeq, found: s.late[id].found}
+}
+
+// addDifferent notes a group that the comparison of a range found different. Until it
+// has settled the shard does not count as compared, whoever owns it. Engine.mu is held.
+func (s *shard) addDifferent(id transform.GroupID) {
+	s.addLate(id)
+	entry := s.late[id]
+	entry.found = true
+	s.late[id] = entry
+}
+
+// advanceCompared moves what is compared to a place that was applied. Engine.mu is held.
+func (s *shard) advanceCompared(to record.Position, markers map[string]string) {
+	s.compared, s.comparedMarkers = to, markers
 }
 
 // rangeTask is one range of one kind, being copied or compared.
@@ -72,6 +92,7 @@ func (e *Engine) watchOwnership(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-e.Ownership.Changes():
+		case <-e.readopt:
 		}
 	}
 }
@@ -111,6 +132,10 @@ func (e *Engine) adopt(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(gained) > 0 {
+		// What the former owners have parked blocks a report from the beginning.
+		return e.persist(ctx, "list parked", func() error { return e.refreshParked(ctx) })
+	}
 	return nil
 }
 
@@ -128,7 +153,7 @@ func (e *Engine) load(ctx context.Context, lock shards.Lock) error {
 	s := &shard{
 		lock: lock, todo: map[string]*rangeTask{}, done: c.Done, copied: c.Count,
 		applied: c.Position, compared: c.Position, late: map[transform.GroupID]lateEntry{},
-		markers: maps.Clone(c.Markers), verified: c.Verified,
+		markers: maps.Clone(c.Markers), comparedMarkers: c.Markers, verified: c.Verified,
 	}
 	if s.markers == nil {
 		s.markers = map[string]string{}
@@ -158,12 +183,13 @@ func rangeName(kind string, i int) string { return kind + "/" + strconv.Itoa(i) 
 // checkpoint is what can be stored of a shard now.
 func (s *shard) checkpoint() Checkpoint {
 	c := Checkpoint{
-		Position: s.compared, Markers: maps.Clone(s.markers), Copied: map[string]record.Range{},
+		Position: s.compared, Markers: maps.Clone(s.comparedMarkers), Copied: map[string]record.Range{},
 		Done: slices.Clone(s.done), Count: s.copied, Verified: s.verified,
 	}
-	if s.compared.At != s.applied.At {
-		// Markers belong to the applied position; the replay will meet them again.
-		c.Markers = nil
+	for _, entry := range s.late {
+		if entry.found {
+			c.Verified = false // what is known to differ is found again by the next owner
+		}
 	}
 	for name, t := range s.todo {
 		c.Copied[name] = t.rest

@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -54,13 +55,15 @@ func (e *Engine) follow(ctx context.Context) error {
 	}
 }
 
-// earliest is where the stream has to begin for all owned shards.
+// earliest is where the stream has to begin for all owned shards. Only these follow it:
+// a shard that is adopted later has an earlier position, which this stream has passed.
 func (e *Engine) earliest() (record.Position, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.restart = false
 	var from record.Position
 	for _, s := range e.shards {
+		s.followed = true
 		if from.IsZero() || s.applied.Compare(from) < 0 {
 			from = s.applied
 		}
@@ -68,10 +71,14 @@ func (e *Engine) earliest() (record.Position, bool) {
 	return from, len(e.shards) > 0
 }
 
+// backlog is the size of a batch from which on the stream has more waiting.
+const backlog = 1000
+
 // consume applies one batch and advances the shards past it. A batch that ends where a
-// shard is already is consumed again: several changes can share one position. again asks for a new
-// stream.
+// shard is already is consumed again: several changes can share one position. again asks
+// for a new stream.
 func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
+	arrived := time.Now()
 	ids, hits, ungrouped := e.dirtyGroups(b)
 	if err := e.parkKeys(ctx, ungrouped); err != nil {
 		return false, err
@@ -90,7 +97,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 	defer e.mu.Unlock()
 	again = e.restart
 	for n, s := range e.shards {
-		if b.Pos.Compare(s.applied) < 0 {
+		if !s.follows(b) {
 			continue
 		}
 		s.applied = b.Pos
@@ -102,10 +109,14 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		if b.Wall > 0 {
 			s.lag = max(0, time.Since(time.UnixMilli(b.Wall)))
 		}
-		switch {
-		case s.lag > e.cfg.LagBound:
+		// Wall clocks of two machines may disagree, so that only what this process took
+		// decides, and whether the stream had a backlog to deliver.
+		if time.Since(arrived) > e.cfg.LagBound || len(b.Changes) >= backlog {
 			s.level = time.Time{}
-		case s.level.IsZero():
+			if s.behind.IsZero() {
+				s.behind = arrived
+			}
+		} else if s.behind = (time.Time{}); s.level.IsZero() {
 			s.level = time.Now()
 		}
 		for _, c := range b.Changes {
@@ -116,11 +127,26 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		}
 		s.dirty = s.dirty || len(hits[n]) > 0
 		if len(s.late) == 0 {
-			s.compared = s.applied
+			s.advanceCompared(s.applied, maps.Clone(s.markers))
 		}
 	}
 	e.announce()
 	return again, nil
+}
+
+// follows reports whether a batch of the running stream is this shard's. One that is
+// leaving stays where it is: what is not applied any more must not seem to be. Engine.mu
+// is held.
+func (s *shard) follows(b record.ChangeBatch) bool {
+	return s.followed && !s.leaving && b.Pos.Compare(s.applied) >= 0
+}
+
+// fenced reports that a kind's changes come after its fence, which is still in force.
+// e.mu is held.
+func (e *Engine) fenced(kind string, s *shard) bool {
+	source, _ := e.record.Namespace(e.Direction.From())
+	k, _ := source.Kind(kind)
+	return k.Fixed && k.Fenced != "" && s.markers[kind] == k.Fenced
 }
 
 // dirtyGroups are the groups of a batch that belong to owned shards which have not seen
@@ -143,10 +169,10 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) (ids []transform.GroupID, hit
 			continue
 		}
 		s := e.shards[e.shardOf(id)]
-		if s == nil || s.leaving || b.Pos.Compare(s.applied) < 0 {
+		if s == nil || !s.follows(b) {
 			continue
 		}
-		if c.Delete && s.markers[c.Kind] != "" {
+		if c.Delete && e.fenced(c.Kind, s) {
 			s.lateDeletes++
 			e.Log.Warn("delete passed the fence", zap.String("kind", c.Kind), zap.Stringer("key", c.Key))
 		}

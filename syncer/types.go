@@ -87,6 +87,8 @@ type Journal interface {
 	LoadCheckpoint(ctx context.Context, dir DirectionKey, shard int) (c Checkpoint, found bool, err error)
 	SaveCheckpoints(ctx context.Context, dir DirectionKey, cs map[int]Checkpoint, conditions ...coord.Condition) error
 	Park(ctx context.Context, p Parked, conditions ...coord.Condition) error
+	// Park keeps the entry of the later version when there is one. Unpark removes an entry
+	// unless it is of a later version than p.
 	Unpark(ctx context.Context, p Parked) error
 	Parked(ctx context.Context, dir DirectionKey, shard int) ([]Parked, error) // shard -1: all
 	PublishProgress(ctx context.Context, owner string, ps []Progress, lease coord.LeaseID) error
@@ -105,8 +107,8 @@ type Ownership interface {
 }
 
 // Comparer tells which of the groups differ between source and target: putting the
-// source's group into what the target holds would change something. A group that
-// cannot be transformed is not among them (it is parked).
+// source's group into what the target holds would change something. A group that cannot
+// be transformed differs: it is brought over again, and parked.
 type Comparer interface {
 	// Groups compares groups as read now, the source not older than notBefore.
 	Groups(ctx context.Context, src, dst record.Tokens, ids []transform.GroupID, notBefore record.Version) (differ []transform.GroupID, err error)

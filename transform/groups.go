@@ -47,11 +47,9 @@ func ReadSource(ctx context.Context, r record.Reader, d Direction, toks record.T
 	}
 	groups := make(map[GroupID]Group, len(ids))
 	for _, rec := range snap.Records {
-		id, ok, err := d.GroupOf(rec.Kind, rec.Key)
-		if err != nil {
-			return nil, record.Version{}, fmt.Errorf("group of source %s/%s: %w", rec.Kind, rec.Key, err)
-		}
-		if ok {
+		// A key that has no group is found by a prefix at most; it is parked where it is
+		// scanned or changed, and must not keep the others back.
+		if id, ok, err := d.GroupOf(rec.Kind, rec.Key); ok && err == nil {
 			groups[id] = Group{Name: id.Name, Records: append(groups[id].Records, rec)}
 		}
 	}
@@ -78,11 +76,8 @@ func ReadTarget(ctx context.Context, r record.Reader, d Direction, toks record.T
 	}
 	for _, rec := range snap.Records {
 		id, ok, err := d.GroupOfTarget(rec.Kind, rec.Key)
-		if err != nil {
-			return nil, fmt.Errorf("group of target %s/%s: %w", rec.Kind, rec.Key, err)
-		}
 		h, wanted := held[id]
-		if !ok || !wanted {
+		if !ok || err != nil || !wanted {
 			continue
 		}
 		if kind, key := d.Anchor(id); rec.Kind == kind && rec.Key == key {

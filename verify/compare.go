@@ -21,8 +21,7 @@ func New(source, target record.Reader, dir transform.Direction) *Comparer {
 }
 
 // Groups returns those of ids whose two sides differ as read now, the source not older
-// than notBefore. A group that cannot be transformed counts as equal: it is parked, and
-// blocks the switch as such.
+// than notBefore. A group that cannot be transformed differs.
 func (c *Comparer) Groups(ctx context.Context, src, dst record.Tokens, ids []transform.GroupID, notBefore record.Version) ([]transform.GroupID, error) {
 	want, _, err := transform.ReadSource(ctx, c.source, c.dir, src, ids, notBefore)
 	if err != nil {
@@ -42,6 +41,7 @@ func (c *Comparer) against(ctx context.Context, dst record.Tokens, ids []transfo
 		var out []record.Record
 		if src := want[id]; len(src.Records) > 0 {
 			if out, err = c.dir.Transform(id, src, have[id].Group); err != nil {
+				differ = append(differ, id)
 				continue
 			}
 		}

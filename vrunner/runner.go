@@ -122,12 +122,13 @@ func (r *Runner) accept(d upgradestate.Deployment) {
 			r.flipSeen = time.Now()
 		}
 		r.record = d
+		// With the record: nobody may acknowledge a hold before the gate holds.
+		if _, known := r.stacks[d.CurrentVersion]; known {
+			r.gate.update(d)
+		}
 		r.notify()
 	}
 	r.mu.Unlock()
-	if _, known := r.stacks[d.CurrentVersion]; known {
-		r.gate.update(d)
-	}
 	if r.GateOpen() {
 		r.swapped()
 	}

@@ -16,6 +16,7 @@ import (
 // More server error codes, of DDL and of failovers.
 const (
 	codeHostUnreachable          = 6
+	codeUnknownError             = 8
 	codeUnauthorized             = 13
 	codeIllegalOperation         = 20
 	codeLockTimeout              = 24
@@ -45,8 +46,12 @@ const (
 	// The marks hold one document for each fence, written after the act (its change
 	// event is later than everything that the fence let through), and small notes.
 	scratchName = "dbc_selftest_"
+	gatePrefix  = "dbc_fence."
 	// fencePrefix stands before the mark in the validators and views of fences.
 	fencePrefix = "dbc-fence:"
+
+	// markBlocked is the field of a mark that only write blocks count up.
+	markBlocked = "blocked"
 
 	noteLifted      = "lifted/"
 	noteRestore     = "restore/"
@@ -109,9 +114,14 @@ func (n *Namespace) collectionNamed(ctx context.Context, name string) (*collecti
 }
 
 // mark writes the document of a fence, acknowledged by a majority.
+// That of a write block, which leaves no other trace in the changes, is their marker.
 func (n *Namespace) mark(ctx context.Context, f record.Fence) error {
+	count := bson.D{{Key: "n", Value: int64(1)}}
+	if f.Class == record.FenceWriteBlock {
+		count = append(count, bson.E{Key: markBlocked, Value: int64(1)})
+	}
 	return n.note(ctx, f.To, bson.D{
-		{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(1)}}},
+		{Key: "$inc", Value: count},
 		{Key: "$set", Value: bson.D{
 			{Key: "kind", Value: f.Token.Kind}, {Key: "name", Value: f.Token.Name},
 			{Key: "id", Value: f.Token.ID}, {Key: "class", Value: string(f.Class)},

@@ -26,9 +26,10 @@ const (
 // changes of one cluster time may come again.
 type stream struct {
 	cs    *mongo.ChangeStream
-	kinds map[string]bool // name -> fixed
-	at    bson.Timestamp  // of the latest position delivered
-	err   error           // that ended the stream for good
+	kinds map[string]bool   // name -> fixed
+	away  map[string]string // fixed kind -> identity of its collection, while that has a hidden name
+	at    bson.Timestamp    // of the latest position delivered
+	err   error             // that ended the stream for good
 }
 
 var _ record.Stream = (*stream)(nil)
@@ -39,7 +40,7 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 	if from.IsZero() {
 		return nil, errors.New("watch: no position")
 	}
-	s := &stream{kinds: make(map[string]bool, len(kinds)), at: timestampOf(from.At)}
+	s := &stream{kinds: make(map[string]bool, len(kinds)), away: make(map[string]string), at: timestampOf(from.At)}
 	for _, k := range kinds {
 		s.kinds[k.Name] = k.Fixed
 	}
@@ -60,18 +61,32 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 // streamPipeline lets through what concerns the kinds, and of that the keys alone.
 func streamPipeline(kinds []record.KindSpec) mongo.Pipeline {
 	names := make(bson.A, 0, 2*len(kinds))
+	marks := bson.A{} // of fixed kinds
 	for _, k := range kinds {
+		hidden := bson.Regex{Pattern: `^` + regexp.QuoteMeta(k.Name) + `\.n[0-9]+$`}
 		if k.Fixed {
 			names = append(names, k.Name)
+			marks = append(marks, hidden)
 		}
-		names = append(names, bson.Regex{Pattern: `^` + regexp.QuoteMeta(k.Name) + `\.n[0-9]+$`})
+		names = append(names, hidden)
 	}
+	exists := bson.D{{Key: "$exists", Value: true}}
 	in := bson.D{{Key: "$in", Value: names}}
 	return mongo.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
 			bson.D{{Key: "ns.coll", Value: in}},
 			bson.D{{Key: "to.coll", Value: in}},
 			bson.D{{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"dropDatabase", "invalidate"}}}}},
+			// Only the marks of write blocks: the others have markers of their own, and a
+			// mark that is confirmed again late would hide a later one.
+			bson.D{
+				{Key: "ns.coll", Value: marksCollection},
+				{Key: "documentKey._id", Value: bson.D{{Key: "$in", Value: marks}}},
+				{Key: "$or", Value: bson.A{
+					bson.D{{Key: "fullDocument." + markBlocked, Value: exists}},
+					bson.D{{Key: "updateDescription.updatedFields." + markBlocked, Value: exists}},
+				}},
+			},
 		}}}}},
 		{{Key: "$project", Value: bson.D{
 			{Key: "operationType", Value: 1},
@@ -140,7 +155,7 @@ func (s *stream) advance() {
 func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.Change, ok bool, err error) {
 	var e struct {
 		op, coll, to string
-		collection   bool // the event has a collection's identity; a view has none
+		uuid         string // the collection's identity; a view has none
 		id           bson.RawValue
 		description  bson.Raw
 	}
@@ -158,7 +173,8 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 		case "to":
 			e.to = lookupString(v, "coll")
 		case "collectionUUID":
-			e.collection = true
+			_, data, _ := v.BinaryOK()
+			e.uuid = string(data)
 		case "documentKey":
 			if doc, ok := v.DocumentOK(); ok {
 				e.id = doc.Lookup("_id")
@@ -175,11 +191,18 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 			}
 		}
 	}
+	if e.coll == marksCollection {
+		return s.writeBlock(e.op, e.id)
+	}
 	kind, current := s.kindOf(e.coll)
 	switch e.op {
 	case "insert", "update", "replace", "delete":
 		if kind == "" || !current {
 			return change, false, nil
+		}
+		if away, ok := s.away[kind]; ok && away != e.uuid {
+			return change, false, fmt.Errorf("watch: %w: a fence moved the collection %s away, and another one was made under its name; "+
+				"what was written there is not part of the kind", record.ErrBroken, e.coll)
 		}
 		key, err := record.KeyOf(e.id)
 		if err != nil {
@@ -187,6 +210,11 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 		}
 		return record.Change{Kind: kind, Key: key, Delete: e.op == "delete"}, true, nil
 	case "rename":
+		if s.kinds[e.to] { // given back, or taken by the kind's next collection
+			delete(s.away, e.to)
+		} else if s.kinds[e.coll] && physicalOf(e.to, e.coll) {
+			s.away[e.coll] = e.uuid
+		}
 		return s.rename(e.coll, e.to)
 	case "modify":
 		mark := fenceMark(e.description)
@@ -195,7 +223,7 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 		}
 		return record.Change{Kind: kind, Marker: mark}, true, nil
 	case "drop":
-		if kind == "" || !current || !e.collection {
+		if kind == "" || !current || e.uuid == "" {
 			return change, false, nil
 		}
 		return change, false, fmt.Errorf("watch: %w: collection %s was dropped", record.ErrBroken, e.coll)
@@ -205,6 +233,16 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 		// Indexes, sharding and the like do not concern the records.
 		return change, false, nil
 	}
+}
+
+// writeBlock is the marker of a write block: it was written once the block was in force.
+func (s *stream) writeBlock(op string, id bson.RawValue) (record.Change, bool, error) {
+	mark, ok := id.StringValueOK()
+	kind, _, hidden := record.KindOfPhysical(mark)
+	if !ok || !hidden || !s.kinds[kind] || op == "delete" {
+		return record.Change{}, false, nil
+	}
+	return record.Change{Kind: kind, Marker: mark}, true, nil
 }
 
 // rename tells a fence from what no engine can follow.

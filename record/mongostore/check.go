@@ -146,7 +146,7 @@ func (n *Namespace) checkPrivileges(ctx context.Context) error {
 		}},
 	}
 	for _, step := range steps {
-		if err := step.do(); err != nil {
+		if err := onScratch(ctx, step.do); err != nil {
 			return refusedFor(err, step.privilege, step.role, n.name)
 		}
 	}

@@ -34,10 +34,11 @@ const (
 //
 // Managed kinds get FenceUUID where the server passes the self-test of
 // collectionUUID, and FenceValidator otherwise, when their tokens carry no UUID
-// either. Fixed-name kinds get what is wanted if it can be had; else FenceView where
-// an atomic rename and view works with the privileges at hand (never through
-// mongos), else FenceValidator. FenceWriteBlock is only taken when wanted, since it
-// stops every database of the cluster.
+// either. Fixed-name kinds are refused there, since nothing would tell their collection
+// from another one under its name. Elsewhere they get what is wanted if it can be had;
+// else FenceView where an atomic rename and view works with the privileges at hand
+// (never through mongos), else FenceValidator. FenceWriteBlock is only taken when
+// wanted, since it stops every database of the cluster.
 func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	class, restore, err := n.chooseFence(ctx, tok, want)
 	if err != nil {
@@ -49,6 +50,9 @@ func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.F
 func (n *Namespace) chooseFence(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	if !tok.Fixed {
 		return n.chooseManaged(ctx, tok, want)
+	}
+	if err := n.refuseFixed(ctx, tok); err != nil {
+		return "", "", err
 	}
 	switch want {
 	case record.FenceUUID:
@@ -76,6 +80,22 @@ func (n *Namespace) chooseFence(ctx context.Context, tok record.Token, want reco
 	}
 	restore, err := n.validatorOf(ctx, tok)
 	return record.FenceValidator, restore, err
+}
+
+// refuseFixed refuses fixed-name kinds where a collection cannot be told from another that
+// was made under its name: stale commands would write into that one.
+func (n *Namespace) refuseFixed(ctx context.Context, tok record.Token) error {
+	lacks, err := n.selfTest(ctx)
+	if err != nil {
+		return err
+	}
+	reason := "its token has no collection UUID"
+	if lacks != nil {
+		reason = "the server does not check collection UUIDs: " + lacks.Reason
+	} else if tok.ID != "" {
+		return nil
+	}
+	return &record.UnsupportedError{What: "fixed-name kind " + n.name + "." + tok.Name, Reason: reason}
 }
 
 func (n *Namespace) chooseManaged(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
@@ -206,7 +226,11 @@ func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(conte
 		}
 		delay := wait.NextBackOff()
 		if heldUp(err) && ns != "" {
-			killed, killErr := n.killHolders(ctx, ns)
+			by := ns
+			if errors.Is(err, errWholeServer) {
+				by = wholeServer
+			}
+			killed, killErr := n.killHolders(ctx, by)
 			if killErr != nil && !warned {
 				warned = true
 				n.log.Warn("cannot kill the transactions that hold up a fence",

@@ -6,30 +6,63 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 )
 
+// wholeServer is what commands that lock the server as a whole wait for: every open
+// transaction, on whatever collection.
+const wholeServer = "the whole server"
+
 // killHolders kills the sessions whose open transactions hold the collection ns
-// ("database.collection") and returns how many. Their commits then answer
-// NoSuchTransaction: nothing of them was written.
+// ("database.collection", or wholeServer) and returns how many. Their commits then
+// answer NoSuchTransaction: nothing of them was written.
 //
 // lockInfo names the holders exactly. Where it cannot be had (mongos, missing
 // privilege), every transaction that has been holding a collection for longer than one
-// attempt is killed; transactions are made to be repeated.
+// attempt is killed; transactions are made to be repeated. So it is for wholeServer,
+// whose younger holders did not hold up anybody.
 func (n *Namespace) killHolders(ctx context.Context, ns string) (int, error) {
 	open, err := n.openTransactions(ctx)
 	if err != nil || len(open) == 0 {
 		return 0, err
 	}
-	holders, lockErr := n.lockHolders(ctx, ns)
-	killed := 0
+	var holders map[string]bool // nil: not known
+	if ns != wholeServer {
+		if holders, err = n.lockHolders(ctx, ns); err != nil {
+			n.log.Debug("holders of a lock are not known exactly", zap.Error(err))
+		}
+	}
+	return n.killTransactions(ctx, open, "held up a fence of "+ns, func(txn openTransaction) bool {
+		if holders != nil {
+			return holders[txn.key()]
+		}
+		return txn.holdsCollection && txn.openMicros >= lockWait.Microseconds()
+	})
+}
+
+// abandonedAfter is the age from which a transaction of ours that stands still is that
+// of a process that is gone: the lease of a controller. The server would keep it, and
+// what it has locked, for a minute.
+const abandonedAfter = 3 * time.Second
+
+// killAbandoned kills transactions that processes of this name have left behind. Should
+// one be alive after all, it begins its transaction again.
+func (n *Namespace) killAbandoned(ctx context.Context) (int, error) {
+	open, err := n.openTransactions(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return n.killTransactions(ctx, open, "was abandoned", func(txn openTransaction) bool {
+		return !txn.active && txn.app == n.app && txn.openMicros >= abandonedAfter.Microseconds()
+	})
+}
+
+func (n *Namespace) killTransactions(ctx context.Context, open []openTransaction, why string, which func(openTransaction) bool) (killed int, err error) {
 	for _, txn := range open {
-		switch {
-		case lockErr == nil && !holders[txn.key()]:
-			continue
-		case lockErr != nil && (!txn.holdsCollection || txn.openMicros < lockWait.Microseconds()):
+		if !which(txn) {
 			continue
 		}
 		err := n.admin().RunCommand(ctx, bson.D{
@@ -39,9 +72,8 @@ func (n *Namespace) killHolders(ctx context.Context, ns string) (int, error) {
 			return killed, fmt.Errorf("kill session: %w", err)
 		}
 		killed++
-		n.log.Info("killed an open transaction that held up a fence",
-			zap.String("collection", ns), zap.String("client", txn.client),
-			zap.Int64("openMicros", txn.openMicros), zap.Bool("exact", lockErr == nil))
+		n.log.Info("killed an open transaction", zap.String("because it", why), zap.String("client", txn.client),
+			zap.String("application", txn.app), zap.Int64("openMicros", txn.openMicros))
 	}
 	return killed, nil
 }
@@ -50,6 +82,8 @@ func (n *Namespace) killHolders(ctx context.Context, ns string) (int, error) {
 type openTransaction struct {
 	lsid            bson.Raw // {id, uid}
 	client          string
+	app             string // name that the client gave itself
+	active          bool   // runs a command now
 	openMicros      int64
 	holdsCollection bool
 }
@@ -92,8 +126,12 @@ func (n *Namespace) openTransactions(ctx context.Context) ([]openTransaction, er
 		}
 		client, _ := d.Lookup("client").StringValueOK()
 		micros, _ := d.Lookup("transaction", "timeOpenMicros").AsInt64OK()
+		app, _ := d.Lookup("appName").StringValueOK()
+		active, _ := d.Lookup("active").BooleanOK()
 		locks, _ := d.Lookup("locks", "Collection").StringValueOK()
-		open = append(open, openTransaction{lsid: lsid, client: client, openMicros: micros, holdsCollection: locks != ""})
+		open = append(open, openTransaction{
+			lsid: lsid, client: client, app: app, active: active, openMicros: micros, holdsCollection: locks != "",
+		})
 	}
 	return open, nil
 }

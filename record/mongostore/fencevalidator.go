@@ -49,16 +49,27 @@ func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, 
 		return "", err
 	}
 	if c.fenceMark() != "" {
-		note, err := n.noted(ctx, noteRestore+c.id())
-		if err != nil {
-			return "", err
+		text, ok, err := n.notedRestore(ctx, c)
+		if err == nil && !ok {
+			err = errors.New("it is fenced, and nothing is noted of the validator that it had")
 		}
-		text, ok := note.Lookup("restore").StringValueOK()
-		if !ok {
-			return "", errors.New("it is fenced, and nothing is noted of the validator that it had")
-		}
-		return text, nil
+		return text, err
 	}
+	return c.validation()
+}
+
+// notedRestore is what the latest fence noted of the validator that it replaced.
+func (n *Namespace) notedRestore(ctx context.Context, c *collection) (text string, ok bool, err error) {
+	note, err := n.noted(ctx, noteRestore+c.id())
+	if err != nil {
+		return "", false, err
+	}
+	text, ok = note.Lookup("restore").StringValueOK()
+	return text, ok, nil
+}
+
+// validation is the present validator of a collection as Lift takes it.
+func (c collection) validation() (string, error) {
 	var r restoration
 	if v, ok := c.Options.Lookup("validator").DocumentOK(); ok {
 		r.Validator = v
@@ -106,9 +117,14 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 		switch c.fenceMark() {
 		case f.To:
 		case "":
-			// Noted first, so that whoever finds the fence can lift it.
-			err := n.note(ctx, noteRestore+c.id(), bson.D{{Key: "$set", Value: bson.D{
-				{Key: "restore", Value: f.Restore}, {Key: "name", Value: f.Token.Name},
+			// Noted first, so that whoever finds the fence can lift it. It is the present
+			// validator: the application may have another one since Prepare.
+			present, err := c.validation()
+			if err != nil {
+				return err
+			}
+			err = n.note(ctx, noteRestore+c.id(), bson.D{{Key: "$set", Value: bson.D{
+				{Key: "restore", Value: present}, {Key: "name", Value: f.Token.Name},
 			}}})
 			if err != nil {
 				return err
@@ -140,10 +156,6 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 }
 
 func (n *Namespace) liftValidator(ctx context.Context, f record.Fence) error {
-	r, err := restorationFrom(f.Restore)
-	if err != nil {
-		return err
-	}
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
 		if err := n.noteLift(ctx, f); err != nil {
 			return err
@@ -158,6 +170,17 @@ func (n *Namespace) liftValidator(ctx context.Context, f record.Fence) error {
 		case f.To:
 		default:
 			return permanent(fmt.Errorf("it is fenced as %s, not as %s", mark, f.To))
+		}
+		text, ok, err := n.notedRestore(ctx, c)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			text = f.Restore // of Prepare: older, but better than none
+		}
+		r, err := restorationFrom(text)
+		if err != nil {
+			return permanent(err)
 		}
 		return n.setValidator(ctx, f.Token, r)
 	})

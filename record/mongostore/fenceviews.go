@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
 
 	"dbcontroller/record"
 )
@@ -19,12 +23,15 @@ import (
 // Views are removed by deleting their definition from system.views, never by drop: a
 // drop that comes second, after the rename back, would drop the application's data.
 //
-// applyOps checks nothing, and no condition can be given to it. Everything is checked
-// just before, and what was lifted is noted, but a caller that is stopped between the
-// check and the command can still take away a name that was given back, or open one
-// that a later attempt took. Fence and Lift are therefore to be repeated by whoever
-// acts on the Deployment until what they find agrees with it; neither ever loses a
-// document of the collection itself.
+// A caller may be stopped between its check and the command, and a command may arrive
+// late. So that it then does nothing, each applyOps begins with an update that changes
+// nothing, the one operation whose collection must exist or the whole command fails:
+//
+//   - Fence: the gate, a collection of its own that Fence makes before it checks that it
+//     was not lifted, and that Lift drops before it looks. A late fence of an attempt
+//     that was lifted finds no gate.
+//   - Lift: the collection under its hidden name, which is never used twice. A late lift
+//     does not take away the view of a later fence.
 
 // viewComment marks a view as one that a fence left.
 func viewPipeline(mark string) bson.A {
@@ -49,13 +56,69 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 			return permanent(fmt.Errorf("the name %q is taken by a view; rename or drop that one", f.To))
 		}
 		if !at.moved {
-			ops := bson.A{n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To)}
-			if err := n.applyOps(ctx, ops); err != nil {
+			if err := n.openGate(ctx, f); err != nil {
+				return err
+			}
+			if err := n.throughGate(ctx, f); err != nil {
 				return err
 			}
 		}
-		return n.confirmRename(ctx, f, uuid, look)
+		if err := n.confirmRename(ctx, f, uuid, look); err != nil {
+			return err
+		}
+		if err := n.dropGate(ctx, f.To); err != nil {
+			n.log.Warn("cannot drop the gate of a fence", zap.String("collection", gateOf(f.To)), zap.Error(err))
+		}
+		return nil
 	})
+}
+
+// gateOf is the collection that must exist for a view fence to be set.
+func gateOf(to string) string { return gatePrefix + to }
+
+// gateID is the one document of a gate.
+const gateID = "open"
+
+// openGate makes the gate of a fence unless that was lifted: the check comes after the
+// gate was made, so that a lift that it does not see drops the gate later.
+func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
+	err := n.db.RunCommand(ctx, bson.D{
+		{Key: "update", Value: gateOf(f.To)},
+		{Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: gateID}}},
+			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "kind", Value: f.Token.Kind}}}}},
+			{Key: "upsert", Value: true},
+		}}},
+		{Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Err()
+	if err != nil {
+		return fmt.Errorf("make gate: %w", err)
+	}
+	err = n.refuseLifted(ctx, f)
+	var final *backoff.PermanentError
+	if errors.As(err, &final) {
+		if err := n.dropGate(ctx, f.To); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// throughGate renames and leaves the view, if the gate is still there.
+func (n *Namespace) throughGate(ctx context.Context, f record.Fence) error {
+	return n.applyOps(ctx, bson.A{
+		n.existsOp(gateOf(f.To), gateID), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To),
+	})
+}
+
+func (n *Namespace) dropGate(ctx context.Context, to string) error {
+	err := n.db.RunCommand(ctx, bson.D{
+		{Key: "drop", Value: gateOf(to)}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Err()
+	if err != nil && !hasCode(err, codeNamespaceNotFound) {
+		return fmt.Errorf("drop gate: %w", err)
+	}
+	return nil
 }
 
 // viewPlacement is placement, and looks at the old name after the rename. The view is
@@ -96,6 +159,9 @@ func (n *Namespace) liftView(ctx context.Context, f record.Fence) error {
 		if err := n.noteLift(ctx, f); err != nil {
 			return err
 		}
+		if err := n.dropGate(ctx, f.To); err != nil {
+			return err
+		}
 		at, err := n.viewPlacement(ctx, f, uuid)
 		if err != nil {
 			return err
@@ -121,9 +187,11 @@ func (n *Namespace) renameOverView(ctx context.Context, f record.Fence) error {
 	return n.unview(ctx, f.To, f.Token.Name, f.To)
 }
 
-// unview removes a view and renames a collection in one step.
+// unview removes a view and renames a collection in one step. Without the collection it
+// does nothing and fails. The caller looks what became of it.
 func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
-	return n.applyOps(ctx, bson.A{
+	err := n.applyOps(ctx, bson.A{
+		n.existsOp(from, bson.NewObjectID()),
 		bson.D{
 			{Key: "op", Value: "d"},
 			{Key: "ns", Value: n.name + ".system.views"},
@@ -131,6 +199,21 @@ func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
 		},
 		n.renameOp(from, to),
 	})
+	if hasCode(err, codeUnknownError) {
+		return nil // the update of existsOp found no document; the rest was tried
+	}
+	return err
+}
+
+// existsOp changes nothing. Where the collection is missing, applyOps ends with it.
+func (n *Namespace) existsOp(coll string, id any) bson.D {
+	return bson.D{
+		{Key: "op", Value: "u"},
+		{Key: "ns", Value: n.name + "." + coll},
+		{Key: "b", Value: false},
+		{Key: "o2", Value: bson.D{{Key: "_id", Value: id}}},
+		{Key: "o", Value: bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{}}}},
+	}
 }
 
 func (n *Namespace) renameOp(from, to string) bson.D {
@@ -157,13 +240,67 @@ func (n *Namespace) viewOp(view, on string) bson.D {
 	}
 }
 
+// errWholeServer marks a command that waited in vain for the lock of the whole server.
+var errWholeServer = errors.New("open transactions hold up the whole server's lock")
+
 func (n *Namespace) applyOps(ctx context.Context, ops bson.A) error {
-	return n.change(ctx, n.admin(), bson.D{{Key: "applyOps", Value: ops}})
+	err := n.change(ctx, n.admin(), bson.D{{Key: "applyOps", Value: ops}})
+	if heldUp(err) {
+		return fmt.Errorf("%w: %w", errWholeServer, err)
+	}
+	return err
 }
 
+// probeLimit is how long a probe waits for open transactions. A server ends those that
+// are older than a minute.
+const probeLimit = 70 * time.Second
+
 // probeView tries fence and lift on a scratch collection. It returns the reason why a
-// view fence cannot be had here, or an error if that was not to be found out.
+// view fence cannot be had here, or an error if that was not to be found out. Unlike a
+// fence it kills nobody else's transactions, but waits for their end.
 func (n *Namespace) probeView(ctx context.Context) (*record.UnsupportedError, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	for {
+		refused, err := n.tryView(ctx)
+		if err == nil || !errors.Is(err, errWholeServer) {
+			return refused, err
+		}
+		if waitErr := n.awaitTransactions(ctx); waitErr != nil {
+			return nil, fmt.Errorf("%w; end them, db.currentOp() shows them, and try again: %w", err, waitErr)
+		}
+	}
+}
+
+// awaitTransactions waits until no transaction is open that would hold up a command for
+// as long as it waits. Trying instead would stall the server each time.
+func (n *Namespace) awaitTransactions(ctx context.Context) error {
+	const every = 250 * time.Millisecond
+	warned := false
+	for {
+		if _, err := n.killAbandoned(ctx); err != nil {
+			n.log.Debug("cannot end abandoned transactions", zap.Error(err))
+		}
+		open, err := n.openTransactions(ctx)
+		older := slices.DeleteFunc(open, func(txn openTransaction) bool { return txn.openMicros < lockWait.Microseconds() })
+		if len(older) > 0 && !warned {
+			warned = true
+			n.log.Warn("waiting for the end of open transactions", zap.Int("transactions", len(older)), zap.String("client", older[0].client))
+		}
+		timer := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+		if err != nil || len(older) == 0 { // who cannot see them can only try
+			return nil
+		}
+	}
+}
+
+func (n *Namespace) tryView(ctx context.Context) (*record.UnsupportedError, error) {
 	refused := &record.UnsupportedError{What: "fence class view in " + n.name}
 	mongos, err := n.isMongos(ctx)
 	if err != nil {
@@ -180,7 +317,7 @@ func (n *Namespace) probeView(ctx context.Context) (*record.UnsupportedError, er
 	defer done()
 	moved := c.Name + ".n1"
 	ops := bson.A{n.renameOp(c.Name, moved), n.viewOp(c.Name, moved)}
-	if err := n.applyOps(ctx, ops); err != nil {
+	if err := doneHere(n.applyOps(ctx, ops)); err != nil {
 		return n.refuseView(refused, err)
 	}
 	at, err := n.collectionNamed(ctx, c.Name)
@@ -191,7 +328,7 @@ func (n *Namespace) probeView(ctx context.Context) (*record.UnsupportedError, er
 		refused.Reason = "the server did not leave a view under the old name"
 		return refused, nil
 	}
-	if err := n.unview(ctx, c.Name, moved, c.Name); err != nil {
+	if err := doneHere(n.unview(ctx, c.Name, moved, c.Name)); err != nil {
 		return n.refuseView(refused, err)
 	}
 	if at, err = n.collectionNamed(ctx, c.Name); err != nil {

@@ -2,10 +2,13 @@ package mongostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"dbcontroller/record"
 )
@@ -145,9 +148,8 @@ func (n *Namespace) ensureIndexes(ctx context.Context, c *collection, specs []bs
 		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
 	}).Err()
 	if hasCode(err, codeDuplicateKey) {
-		// The server's text names index and key: "E11000 duplicate key error collection:
-		// d.c index: email_1 dup key: { email: ... }".
-		return permanent(fmt.Errorf("build unique index: %w: %w", record.ErrConflict, err))
+		// The server's text goes on with the values, which may be personal data.
+		return permanent(fmt.Errorf("build unique index: documents that are there agree in %w", duplicateIndex(err)))
 	}
 	if err != nil {
 		return fmt.Errorf("build indexes: %w", err)
@@ -174,6 +176,22 @@ func (n *Namespace) ensureIndexes(ctx context.Context, c *collection, specs []bs
 		}
 	}
 	return nil
+}
+
+// duplicateIndex names index and fields of a duplicate key error.
+func duplicateIndex(err error) error {
+	var command mongo.CommandError
+	if !errors.As(err, &command) {
+		return record.ErrConflict
+	}
+	d := duplicateOf(command.Raw, command.Message)
+	pattern, _ := command.Raw.Lookup("keyPattern").DocumentOK()
+	elems, _ := pattern.Elements()
+	var fields []string
+	for _, e := range elems {
+		fields = append(fields, e.Key())
+	}
+	return fmt.Errorf("fields [%s] of %w", strings.Join(fields, " "), conflictError(d))
 }
 
 // indexSpecs returns the declared indexes as createIndexes takes them.

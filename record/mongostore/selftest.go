@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.uber.org/zap"
 
 	"dbcontroller/record"
@@ -50,6 +51,34 @@ func (n *Namespace) scratch(ctx context.Context) (c collection, done func(), err
 		return c, nil, err
 	}
 	return *found, done, nil
+}
+
+// doneHere forgives that a majority did not acknowledge in time what the server has done:
+// nothing depends on a scratch collection.
+func doneHere(err error) error {
+	var we mongo.WriteException
+	if errors.As(err, &we) && we.WriteConcernError != nil && len(we.WriteErrors) == 0 {
+		return nil
+	}
+	return err
+}
+
+// onScratch does something to a scratch collection, again as long as it gives up waiting
+// for a lock: a busy server is no reason not to start.
+func onScratch(ctx context.Context, do func() error) error {
+	for {
+		err := doneHere(do())
+		if !heldUp(err) {
+			return err
+		}
+		timer := time.NewTimer(lockWait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
+		}
+	}
 }
 
 func randomHex() string {

@@ -183,6 +183,9 @@ func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
 		if err != nil && !hasCode(err, codeNamespaceNotFound) {
 			return err
 		}
+		if err := n.dropGate(ctx, tok.Name); err != nil { // that a fence which died has left
+			return err
+		}
 	}
 	if tok.ID == "" {
 		return nil

@@ -36,6 +36,7 @@ type Namespace struct {
 	db       *mongo.Database // majority write and read concern, primary
 	name     string          // of the database
 	location string          // hosts and database, without secrets
+	app      string          // AppName
 	log      *zap.Logger
 
 	sides sideCollections
@@ -89,6 +90,7 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 		db:       client.Database(cfg.Database),
 		name:     cfg.Database,
 		location: locationOf(opts.Hosts, cfg.Database),
+		app:      cfg.AppName,
 		log:      cfg.Log,
 	}
 	if err := client.Ping(ctx, readpref.Primary()); err != nil {

@@ -21,6 +21,8 @@ import (
 const (
 	retryLimit  = 10 * time.Second
 	commitLimit = 5 * time.Second
+	// conflictPatience is how long conflicts are taken for those of the living.
+	conflictPatience = 500 * time.Millisecond
 )
 
 // errAgain, wrapped, makes transact run its body in a new transaction.
@@ -36,6 +38,7 @@ func newBackoff(ctx context.Context, limit time.Duration) backoff.BackOff {
 
 // transact runs body in a majority transaction at one snapshot and commits it. The body
 // is run again, in a new transaction, after write conflicts and other transient errors.
+// Conflicts with what a process that is gone has left behind are ended after a while.
 // Its other errors abort and are returned as they are: nothing was written. ErrUnknown
 // says that the commit may have happened.
 func (n *Namespace) transact(ctx context.Context, what string, body func(context.Context) error) error {
@@ -49,10 +52,17 @@ func (n *Namespace) transact(ctx context.Context, what string, body func(context
 		defer cancel()
 		session.EndSession(endCtx)
 	}()
+	looked := time.Now()
 	err = backoff.Retry(func() error {
 		err := n.try(ctx, session, what, body)
 		if err != nil && ctx.Err() == nil && (isTransient(err) || errors.Is(err, errAgain)) {
 			n.log.Debug("transaction tried again", zap.String("what", what), zap.Error(err))
+			if time.Since(looked) >= conflictPatience {
+				looked = time.Now()
+				if _, err := n.killAbandoned(ctx); err != nil {
+					n.log.Debug("cannot end abandoned transactions", zap.Error(err))
+				}
+			}
 			return err
 		}
 		return permanent(err)

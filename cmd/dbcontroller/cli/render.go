@@ -35,14 +35,10 @@ func write(w io.Writer, b []byte) error {
 func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, d.GetName())
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, l := range summary(d) {
-		fmt.Fprintf(t, "  %s\t%s\n", l.label, l.text)
-	}
-	flush(t)
+	writeSummary(&b, d)
 	if len(d.GetNamespaces()) > 0 {
 		b.WriteByte('\n')
-		t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "  VERSION\tLOCATION\tKIND\tCOLLECTION\tFENCE")
 		for _, ns := range d.GetNamespaces() {
 			for _, k := range ns.GetKinds() {
@@ -58,7 +54,7 @@ func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 	}
 	if len(d.GetServers()) > 0 {
 		b.WriteByte('\n')
-		t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "  SERVER\tROLE\tVERSIONS\tACTIVE\tHOLDS")
 		for _, s := range d.GetServers() {
 			role := "server"
@@ -89,6 +85,14 @@ func guarantees(b *bytes.Buffer, d *dbv1.Deployment) {
 	for _, class := range sortedKeys(said) {
 		fmt.Fprintf(b, "  %s: %s\n", class, said[class])
 	}
+}
+
+func writeSummary(b *bytes.Buffer, d *dbv1.Deployment) {
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, l := range summary(d) {
+		fmt.Fprintf(t, "  %s\t%s\n", l.label, l.text)
+	}
+	flush(t)
 }
 
 type labelled struct{ label, text string }

@@ -190,11 +190,7 @@ const mostShards = 16
 func live(d *dbv1.Deployment) string {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, d.GetName())
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, l := range summary(d) {
-		fmt.Fprintf(t, "  %s\t%s\n", l.label, l.text)
-	}
-	flush(t)
+	writeSummary(&b, d)
 	shards := d.GetProgress().GetShards()
 	if len(shards) == 0 {
 		return b.String()
@@ -203,11 +199,11 @@ func live(d *dbv1.Deployment) string {
 		shards = busiest(shards)
 	}
 	b.WriteByte('\n')
-	t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "  SHARD\t\tSTATE\tCOPIED\tTOTAL\tRATE\tLAG\tAPPLIED\tWAITS FOR")
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "  SHARD\tDONE\tSTATE\tCOPIED\tTOTAL\tRATE\tLAG\tAPPLIED\tWAITS FOR")
 	for _, s := range shards {
 		fmt.Fprintf(t, "  %d\t%s\t%s\t%s\t%s\t%s/s\t%s\t%s\t%s\n", s.GetShard(), bar(s), s.GetState(), count(s.GetCopied()), count(s.GetTotal()),
-			count(int64(s.GetRate())), millis(s.GetLagMillis()), count(s.GetApplied()), s.GetWaitsFor())
+			count(int64(s.GetRate())), millis(s.GetLagMillis()), count(s.GetApplied()), or(s.GetWaitsFor(), "-"))
 	}
 	flush(t)
 	if more := len(d.GetProgress().GetShards()) - len(shards); more > 0 {

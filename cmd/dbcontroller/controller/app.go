@@ -146,7 +146,7 @@ func (a *App) lead(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers,
-				switchover.Config{Deadline: a.cfg.Switch.Deadline}, a.log).Run(ctx)
+				switchover.Config{Deadline: a.cfg.Switch.Deadline, Checks: checks{a}}, a.log).Run(ctx)
 		})
 		g.Go(func() error { return a.purge(ctx) })
 		return g.Wait()

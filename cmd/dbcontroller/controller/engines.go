@@ -60,6 +60,9 @@ func (a *App) sync(ctx context.Context) error {
 			return ctx.Err()
 		}
 		a.engines.set(nil, err)
+		if errors.Is(err, syncer.ErrOtherTransform) {
+			return fmt.Errorf("%w: run the same binary and lenses everywhere", err)
+		}
 		if err == nil {
 			continue
 		}

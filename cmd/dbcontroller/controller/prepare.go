@@ -111,9 +111,12 @@ type Carry struct {
 // source, through the lens.
 func (a *App) carryShapes(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) ([]record.KindSpec, error) {
 	kinds := slices.Clone(dir.TargetKinds())
+	made, _ := d.Namespace(dir.To())
 	for i, k := range kinds {
 		carry, ok := a.opts.Carry[k.Name]
-		if !ok {
+		if _, there := made.Kind(k.Name); there || !ok {
+			// One that is there has its shape, and during a switch the source cannot be
+			// described under a name that it is just losing.
 			continue
 		}
 		at := upgradestate.EnginePlaces(d, d.CurrentVersion)[carry.From]

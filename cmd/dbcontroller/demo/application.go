@@ -243,12 +243,13 @@ func (a *application) write(ctx context.Context, before func(version string), do
 	}
 }
 
-// fenced recognises how MongoDB refuses writes to a fenced collection; nothing was
+// fenced recognises how MongoDB refuses what is sent to a fenced collection; nothing was
 // written then.
 func fenced(err error) bool {
 	const (
 		validationFailure = 121 // a validator
 		notOnView         = 166
+		failingView       = 241 // one that is there to be noticed
 		wrongUUID         = 361
 		writesBlocked     = 371
 	)
@@ -256,7 +257,7 @@ func fenced(err error) bool {
 	if !errors.As(err, &se) {
 		return false
 	}
-	for _, code := range []int{validationFailure, notOnView, wrongUUID, writesBlocked} {
+	for _, code := range []int{validationFailure, notOnView, failingView, wrongUUID, writesBlocked} {
 		if se.HasErrorCode(code) {
 			return true
 		}

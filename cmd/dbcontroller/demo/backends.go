@@ -22,6 +22,8 @@ type backends struct {
 	URI     string   `json:"uri"`
 	Version string   `json:"version"` // of MongoDB
 	Etcd    []string `json:"etcd"`
+	// Foreign says that the server is not ours: what a run made there has to be removed.
+	Foreign bool `json:"foreign"`
 
 	close []func(context.Context) error
 }
@@ -38,7 +40,7 @@ func startBackends(ctx context.Context, dir string, log io.Writer) (_ *backends,
 	if err != nil {
 		return nil, err
 	}
-	b.URI, b.Version = m.URI(), m.Version()
+	b.URI, b.Version, b.Foreign = m.URI(), m.Version(), len(m.Nodes()) == 0
 	b.close = append(b.close, m.Stop)
 	e, err := embedetcd.Start(ctx, embedetcd.Config{Dir: dir})
 	if err != nil {
@@ -71,9 +73,16 @@ func (b *backends) connect() (*mongo.Client, error) {
 	return c, nil
 }
 
-// drop removes the databases of a run.
-func drop(ctx context.Context, c *mongo.Client, names ...string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+// dropPatience is longer than MongoDB lets a transaction live that a killed process left.
+const dropPatience = 90 * time.Second
+
+// drop removes the databases of a run. A server that was started for the run is removed
+// with all that is in it.
+func (b *backends) drop(ctx context.Context, c *mongo.Client, names ...string) error {
+	if !b.Foreign {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropPatience)
 	defer cancel()
 	var errs []error
 	for _, n := range names {
@@ -116,7 +125,7 @@ func Host(ctx context.Context, dir string, databases []string) (err error) {
 	if err != nil {
 		return err
 	}
-	err = drop(ctx, c, databases...)
+	err = b.drop(ctx, c, databases...)
 	return errors.Join(err, c.Disconnect(context.WithoutCancel(ctx)))
 }
 

@@ -82,8 +82,12 @@ func (c *child) ready(ctx context.Context, patience time.Duration) error {
 			last = c.addresses()
 		}
 		if c.operator != "" {
-			if last = probe(ctx, "http://"+c.operator+"/readyz"); last == nil {
+			err := probe(ctx, "http://"+c.operator+"/readyz")
+			if err == nil {
 				return nil
+			}
+			if ctx.Err() == nil {
+				last = err
 			}
 		}
 		select {

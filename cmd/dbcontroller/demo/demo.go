@@ -41,9 +41,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if kept {
 		r.lookAround()
 	}
-	var exit *exitError
-	if errors.As(err, &exit) {
-		fmt.Fprintf(o.Stderr, "the end of the log of %s:\n%s\n", exit.child.name, exit.child.tail())
+	if err != nil && ctx.Err() == nil {
+		r.showLogs(err)
 	}
 	r.cleanUp(ctx, kept)
 	if ctx.Err() != nil {
@@ -53,6 +52,19 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return result, fmt.Errorf("demo: %w", err)
 	}
 	return result, result.print(o.Stdout, o.JSON)
+}
+
+// showLogs shows the end of the log of the process that failed, or, where none is known to
+// have, of all: they are removed with everything else.
+func (r *run) showLogs(err error) {
+	failed := r.children()
+	var exit *exitError
+	if errors.As(err, &exit) {
+		failed = []*child{exit.child}
+	}
+	for _, c := range failed {
+		fmt.Fprintf(r.Stderr, "the end of the log of %s:\n%s\n", c.name, c.tail())
+	}
 }
 
 // httpClient has a connection for every client, so that none waits for another's.
@@ -133,7 +145,7 @@ func (r *run) apis() []dbcontrollerv1connect.DeploymentServiceClient {
 	return out
 }
 
-// processes are all that run for the demo.
+// children are all processes that run for the demo.
 func (r *run) children() []*child {
 	all := slices.Concat(r.servers, r.controllers)
 	if r.host != nil {

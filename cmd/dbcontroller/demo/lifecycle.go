@@ -91,7 +91,7 @@ func (r *run) cleanUp(ctx context.Context, kept bool) {
 		stopAll(r.servers)
 		stopAll(r.controllers)
 		if r.mongo != nil {
-			complain(drop(ctx, r.mongo, r.layout.oldDB, r.layout.newDB))
+			complain(r.backends.drop(ctx, r.mongo, r.layout.oldDB, r.layout.newDB))
 		}
 	}
 	r.http.CloseIdleConnections()

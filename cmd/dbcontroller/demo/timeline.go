@@ -77,8 +77,9 @@ func step(d upgradestate.Deployment) string {
 var errAborted = errors.New("the upgrade was aborted")
 
 // awaitFlip waits for the switch to be done: nothing of it is left to be completed. It
-// gives up when nothing has changed, neither the record nor the progress, for long.
-func (t *timeline) awaitFlip(ctx context.Context, patience time.Duration, moved func() bool) error {
+// gives up when nothing has changed, neither the record nor the progress, for long. begun
+// is the revision with which the upgrade began: what the watch brought before says nothing.
+func (t *timeline) awaitFlip(ctx context.Context, begun int64, patience time.Duration, moved func() bool) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	last, reason := time.Now(), ""
@@ -93,7 +94,7 @@ func (t *timeline) awaitFlip(ctx context.Context, patience time.Duration, moved 
 			if _, places := upgradestate.WritePlaces(d); len(places) > 0 {
 				return nil
 			}
-		} else if d.Upgrade == nil {
+		} else if d.Upgrade == nil && d.Revision > begun {
 			return fmt.Errorf("%w: %s", errAborted, reason)
 		}
 		select {
@@ -106,7 +107,7 @@ func (t *timeline) awaitFlip(ctx context.Context, patience time.Duration, moved 
 				last = time.Now()
 			}
 			if time.Since(last) > patience {
-				return fmt.Errorf("the upgrade stands still in %s for %s", step(d), patience)
+				return fmt.Errorf("the upgrade stands still in %q for %s", step(d), patience)
 			}
 		}
 	}

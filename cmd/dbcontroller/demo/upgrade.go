@@ -66,7 +66,7 @@ func (r *run) move(ctx context.Context, t *traffic, line *timeline) (u upgraded,
 		return u, err
 	}
 	api := r.apis()[0]
-	_, err = api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{TargetVersion: newVersion, TotalShardsCount: ringSize}))
+	begin, err := api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{TargetVersion: newVersion, TotalShardsCount: ringSize}))
 	if err != nil {
 		return u, fmt.Errorf("begin the upgrade: %w", err)
 	}
@@ -93,7 +93,7 @@ func (r *run) move(ctx context.Context, t *traffic, line *timeline) (u upgraded,
 	g.Go(func() error { return r.show(flipped, api, progress) })
 	g.Go(func() error {
 		defer arrived()
-		return line.awaitFlip(gctx, r.Patience, progress.moved)
+		return line.awaitFlip(gctx, begin.Msg.GetRevision(), r.Patience, progress.moved)
 	})
 	if err := g.Wait(); err != nil {
 		return u, err

@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+)
+
+var update = flag.Bool("update", false, "rewrite the goldens in testdata and docs/cli.md")
+
+// golden compares with a file of testdata, or rewrites it.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s is not current, go test ./cmd/dbcontroller/cli -update rewrites it (-want +got):\n%s", path, diff)
+	}
+}
+
+// fake is a controller's API that answers what a test wants.
+type fake struct {
+	dbcontrollerv1connect.UnimplementedDeploymentServiceHandler
+	deployment *dbv1.Deployment
+	updates    []*dbv1.Deployment // of the watch
+	parked     []*dbv1.ParkedRecord
+	report     *dbv1.VerifyReport
+	err        error
+	got        proto.Message // the last request
+}
+
+func (f *fake) GetDeployment(_ context.Context, r *connect.Request[dbv1.GetDeploymentRequest]) (*connect.Response[dbv1.Deployment], error) {
+	f.got = r.Msg
+	return answer(f.deployment, f.err)
+}
+
+func (f *fake) ListDeployments(context.Context, *connect.Request[dbv1.ListDeploymentsRequest]) (*connect.Response[dbv1.ListDeploymentsResponse], error) {
+	return answer(&dbv1.ListDeploymentsResponse{Deployments: []*dbv1.Deployment{f.deployment}}, f.err)
+}
+
+func (f *fake) BeginUpgrade(_ context.Context, r *connect.Request[dbv1.BeginUpgradeRequest]) (*connect.Response[dbv1.Deployment], error) {
+	f.got = r.Msg
+	return answer(f.deployment, f.err)
+}
+
+func (f *fake) AbortUpgrade(_ context.Context, r *connect.Request[dbv1.AbortUpgradeRequest]) (*connect.Response[dbv1.Deployment], error) {
+	f.got = r.Msg
+	return answer(f.deployment, f.err)
+}
+
+func (f *fake) WatchDeployment(_ context.Context, _ *connect.Request[dbv1.WatchDeploymentRequest], s *connect.ServerStream[dbv1.Deployment]) error {
+	for _, d := range f.updates {
+		if err := s.Send(d); err != nil {
+			return err
+		}
+	}
+	return f.err
+}
+
+func (f *fake) ListParked(context.Context, *connect.Request[dbv1.ListParkedRequest]) (*connect.Response[dbv1.ListParkedResponse], error) {
+	return answer(&dbv1.ListParkedResponse{Parked: f.parked}, f.err)
+}
+
+func (f *fake) WaiveParked(_ context.Context, r *connect.Request[dbv1.WaiveParkedRequest]) (*connect.Response[dbv1.ParkedRecord], error) {
+	f.got = r.Msg
+	return answer(&dbv1.ParkedRecord{Kind: r.Msg.GetKind(), Key: r.Msg.GetKey(), Waived: true, Error: "cannot be transformed"}, f.err)
+}
+
+func (f *fake) Verify(_ context.Context, _ *connect.Request[dbv1.VerifyRequest], s *connect.ServerStream[dbv1.VerifyResponse]) error {
+	if f.err != nil {
+		return f.err
+	}
+	if err := s.Send(&dbv1.VerifyResponse{Progress: &dbv1.VerifyProgress{Compared: 1500}}); err != nil {
+		return err
+	}
+	return s.Send(&dbv1.VerifyResponse{Report: f.report})
+}
+
+func answer[T any](m *T, err error) (*connect.Response[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(m), nil
+}
+
+// serve runs the fake and returns its address.
+func serve(t *testing.T, f *fake) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle(dbcontrollerv1connect.NewDeploymentServiceHandler(f))
+	s := httptest.NewServer(mux)
+	t.Cleanup(func() {
+		s.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return s.Listener.Addr().String()
+}
+
+// run executes a command line.
+func run(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, diag bytes.Buffer
+	root := Root()
+	root.SetOut(&out)
+	root.SetErr(&diag)
+	root.SetArgs(args)
+	err = root.ExecuteContext(t.Context())
+	return out.String(), diag.String(), err
+}
+
+// sample is a deployment in the middle of an upgrade, with something in every field that
+// is shown.
+func sample() *dbv1.Deployment {
+	eta := int64(75)
+	d := &dbv1.Deployment{
+		Name: "services/bbs.example.com/deployments/us-west2", CurrentVersion: "v1", Epoch: 1, RingSize: 4, Revision: 90,
+		UpgradeState: &dbv1.UpgradeState{
+			TargetVersion: "v2", ReadyShards: []int32{0, 2}, PendingShards: []int32{1, 3},
+			State: dbv1.UpgradeState_INITIAL_SYNCING, Id: "up-1", Attempt: 1, TransformHash: "0123456789abcdef",
+		},
+		Namespaces: []*dbv1.Namespace{
+			{Version: "v1", Location: "mongo:dbc_bbs_v1", Kinds: []*dbv1.Kind{
+				{Kind: "desired_lrps", PhysicalName: "desired_lrps.n0", FenceClass: "uuid", FenceGuarantee: "late writes of any kind fail"},
+				{Kind: "packages", Fixed: true, PhysicalName: "packages", FenceClass: "validator", FenceGuarantee: "late deletes pass; they are reported"},
+			}},
+			{Version: "v2", Location: "mongo:dbc_bbs_v2", Kinds: []*dbv1.Kind{
+				{Kind: "packages", Fixed: true, PhysicalName: "packages.n0", NextName: "packages.n1", FenceClass: "validator", FenceGuarantee: "late deletes pass; they are reported"},
+			}},
+		},
+		ReverseSync: &dbv1.ReverseSync{Reason: "reverse sync is not part of this version"},
+		Progress: &dbv1.Progress{
+			Copied: 15000, Total: 20000, Rate: 1234.5, EtaSeconds: &eta, MaxLagMillis: 1520, Verified: 8000, Mismatched: 1, Parked: 2,
+			LateDeletes: 3, WaitsFor: []string{"shard 1: copy of 2 ranges", "shard 3: changes that are not applied"},
+			LastError: "shard 3: apply changes: connection reset",
+		},
+		Servers: []*dbv1.Server{
+			{Id: "server-1", Versions: []string{"v1", "v2"}, ActiveVersion: "v1"},
+			{Id: "client-billing-7", ActiveVersion: "v1", Client: true, Acked: true},
+		},
+		Controllers: []string{"controller-1", "controller-2"},
+	}
+	for i, state := range []string{"ready", "copying", "ready", "following"} {
+		s := &dbv1.ShardProgress{Shard: int32(i), Owner: "controller-1", State: state, Copied: 5000, Total: 5000, LagMillis: 12, Applied: 321}
+		switch state {
+		case "copying":
+			s.Copied, s.Rate, s.WaitsFor = 1500, 1234, "copy of 2 ranges"
+		case "following":
+			s.LagMillis, s.WaitsFor = 1520, "changes that are not applied"
+		}
+		d.Progress.Shards = append(d.Progress.Shards, s)
+	}
+	return d
+}
+
+// switched is the deployment afterwards.
+func switched() *dbv1.Deployment {
+	d := sample()
+	d.CurrentVersion, d.Epoch, d.UpgradeState, d.Progress = "v2", 2, nil, nil
+	d.LastSwitch = &dbv1.LastSwitch{
+		Id: "up-1", FromVersion: "v1", ToVersion: "v2", At: "2026-11-21T02:00:00Z",
+		Millis: map[string]int32{"hold": 40, "fence": 30, "drain": 20, "flip": 60},
+	}
+	return d
+}

@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+//go:generate go test . -run TestReferenceIsCurrent -update
+
+// TestReferenceIsCurrent keeps docs/cli.md as the commands are.
+func TestReferenceIsCurrent(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("# Command line\n\nGenerated from the commands by `go generate ./cmd/dbcontroller/cli`; a test fails when it is not current.\n" +
+		"Results go to standard output, diagnostics to standard error; the exit status is 0, or 1 with one line that says what failed.\n")
+	reference(&b, Root())
+	golden(t, "../../../docs/cli.md", b.String())
+}
+
+// reference writes a section for a command and for each below it.
+func reference(b *strings.Builder, cmd *cobra.Command) {
+	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
+		return
+	}
+	fmt.Fprintf(b, "\n## %s\n\n%s.\n", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
+	if cmd.Long != "" {
+		fmt.Fprintf(b, "\n%s\n", cmd.Long)
+	}
+	if cmd.Runnable() && !cmd.HasSubCommands() || cmd.Name() == "parked" || cmd.Name() == "demo" {
+		fmt.Fprintf(b, "\n    %s\n", cmd.UseLine())
+	}
+	if cmd.Example != "" {
+		fmt.Fprintf(b, "\nExample:\n\n  %s\n", strings.ReplaceAll(cmd.Example, "\n", "\n  "))
+	}
+	var rows []string
+	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		kind, usage := pflag.UnquoteUsage(f)
+		def := f.DefValue
+		if def == "" || def == "false" || def == "[]" {
+			def = "-"
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |\n", strings.TrimSpace("--"+f.Name+" "+kind), def, usage))
+	})
+	if len(rows) > 0 {
+		fmt.Fprintf(b, "\n| flag | default | meaning |\n| --- | --- | --- |\n%s", strings.Join(rows, ""))
+	}
+	for _, sub := range cmd.Commands() {
+		reference(b, sub)
+	}
+}

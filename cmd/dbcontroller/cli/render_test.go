@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+)
+
+func TestRenderingIsAsReviewed(t *testing.T) {
+	t.Parallel()
+	aborting := sample()
+	aborting.UpgradeState.State, aborting.UpgradeState.Step = dbv1.UpgradeState_SWITCHING, "ABORT"
+	aborting.UpgradeState.AbortReason = "SWITCHING passed its deadline of 10s in step DRAIN"
+	available := sample()
+	available.UpgradeState = nil
+	available.AvailableUpgrades = []*dbv1.AvailableUpgrade{{TargetVersion: "v2"}}
+	for name, d := range map[string]*dbv1.Deployment{
+		"upgrade": sample(), "switched": switched(), "aborting": aborting, "available": available,
+		"new": {Name: "services/a/deployments/b", CurrentVersion: "v1", Epoch: 1, RingSize: 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b bytes.Buffer
+			if err := renderDeployment(&b, d); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, "testdata/get-"+name+".txt", b.String())
+			golden(t, "testdata/live-"+name+".txt", live(d))
+			golden(t, "testdata/line-"+name+".txt", changeLine(d)+"\n")
+		})
+	}
+	var b bytes.Buffer
+	if err := renderParked(&b, []*dbv1.ParkedRecord{
+		{Kind: "packages", Key: "p-17", Version: "v1", Shard: 3, Error: "transform packages: convert installed_size: \"many\" is no int\nstack"},
+		{Kind: "packages", Key: `{"name":"x"}`, Version: "v1", Shard: 11, Waived: true, Error: "too large"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/parked.txt", b.String())
+	b.Reset()
+	if err := renderList(&b, []*dbv1.Deployment{sample(), switched()}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/list.txt", b.String())
+}
+
+func TestJSONReadsAsOperatorsExpect(t *testing.T) {
+	t.Parallel()
+	f := &fake{deployment: sample()}
+	out, _, err := run(t, "get", "deployment", "--json", "--server", serve(t, f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(out, "\n") != 1 || !strings.HasSuffix(out, "}\n") {
+		t.Errorf("not one line: %q", out)
+	}
+	const want = `{"name":"services/bbs.example.com/deployments/us-west2","currentVersion":"v1",` +
+		`"upgradeState":{"targetVersion":"v2","readyShards":[0,2],"pendingShards":[1,3],"state":"INITIAL_SYNCING"`
+	if !strings.HasPrefix(out, want) {
+		t.Errorf("begins with %.220s", out)
+	}
+	if !json.Valid([]byte(out)) {
+		t.Errorf("not JSON: %s", out)
+	}
+}
+
+func TestScreenRedrawsInPlace(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	s := &screen{w: &b}
+	for range 2 {
+		if err := s.draw(sample()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := strings.Count(live(sample()), "\n")
+	if want := fmt.Sprintf("\x1b[%dA\x1b[J", lines); strings.Count(b.String(), want) != 1 {
+		t.Errorf("the second drawing does not go back %d lines: %q", lines, b.String())
+	}
+}
+
+func TestLinesTellEachChangeOnce(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	l := &lines{w: &b, now: func() time.Time { return time.Date(2026, 1, 1, 15, 4, 5, 0, time.UTC) }}
+	for _, d := range []*dbv1.Deployment{sample(), sample(), switched()} {
+		if err := l.draw(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Count(b.String(), "\n"); got != 2 {
+		t.Errorf("%d lines, want 2:\n%s", got, b.String())
+	}
+	if !strings.HasPrefix(b.String(), "15:04:05 v1->v2 | INITIAL_SYNCING | ready 2/4 | copied 15,000 of 20,000 (75 %)") {
+		t.Errorf("first line: %s", b.String())
+	}
+	if strings.Contains(b.String(), "\x1b") {
+		t.Error("a log has terminal sequences in it")
+	}
+}
+
+func TestManyShardsFitOnAScreen(t *testing.T) {
+	t.Parallel()
+	d := sample()
+	for i := range 96 {
+		d.Progress.Shards = append(d.Progress.Shards, &dbv1.ShardProgress{Shard: int32(4 + i), State: "ready"})
+	}
+	text := live(d)
+	if n := strings.Count(text, "\n"); n > 40 {
+		t.Errorf("%d lines", n)
+	}
+	for _, want := range []string{"copy of 2 ranges", "changes that are not applied", "and 84 more shards"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not shown:\n%s", want, text)
+		}
+	}
+}
+
+func TestNumbersForPeople(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234"} {
+		if got := count(n); got != want {
+			t.Errorf("count(%d) is %s, want %s", n, got, want)
+		}
+	}
+	for ms, want := range map[int64]string{0: "0 ms", 999: "999 ms", 1520: "1.5s", 61_000: "1m1s"} {
+		if got := millis(ms); got != want {
+			t.Errorf("millis(%d) is %s, want %s", ms, got, want)
+		}
+	}
+}

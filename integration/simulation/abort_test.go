@@ -1,0 +1,79 @@
+package simulation_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dbcontroller/deployment"
+	"dbcontroller/record"
+	"dbcontroller/switchover"
+	"dbcontroller/upgradestate"
+)
+
+// lead runs a driver alone, on an upgrade whose shards have all reported.
+func lead(ctx context.Context, s *system) {
+	s.begin(ctx)
+	all := make([]int, ring)
+	for i := range all {
+		all[i] = i
+	}
+	_, err := s.admin.Apply(ctx, upgradestate.Report{ID: "upgrade-1", State: upgradestate.InitialSyncing, Attempt: 1, Shards: all})
+	s.check(err)
+	go func() {
+		_ = switchover.New(deployment.ForDriver{Store: s.admin}, map[string]record.Fencer{"v1": s.db["v1"], "v2": s.db["v2"]},
+			switchover.Config{}, s.log).Run(ctx) // ends with ctx
+	}()
+}
+
+func rest(d upgradestate.Deployment) bool { return d.Upgrade == nil }
+
+// TestDeadlineAbortsByItself: nobody drains, and the driver that aborts for the deadline
+// also finishes the abort, so that the old version is written again.
+func TestDeadlineAbortsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := newSystem(ctx, t)
+		begun := time.Now()
+		lead(ctx, s)
+		s.await(ctx, "the switch", func(d upgradestate.Deployment) bool {
+			return d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
+		})
+		d := s.await(ctx, "the end of the abort", rest)
+		if took := time.Since(begun); took > 15*time.Second {
+			t.Errorf("the abort took %s, the deadline is 10 s", took)
+		}
+		if _, places := upgradestate.WritePlaces(d); d.CurrentVersion != "v1" || len(places) == 0 {
+			t.Errorf("version %s with write places %v, want v1 open", d.CurrentVersion, places)
+		}
+	})
+}
+
+// TestAbortWhileTheDriverHolds: an operator's abort overtakes the driver, whose event is
+// then outdated.
+func TestAbortWhileTheDriverHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := newSystem(ctx, t)
+		lease, err := s.coord.Grant(ctx, time.Hour)
+		s.check(err)
+		// A server that never acknowledges keeps the driver in HOLD for a while.
+		s.check(s.admin.Register(ctx, lease, upgradestate.ServerState{ID: "deaf", Protocol: 1, Versions: []string{"v1", "v2"}}))
+		lead(ctx, s)
+		s.await(ctx, "HOLD", func(d upgradestate.Deployment) bool {
+			return d.Upgrade != nil && d.Upgrade.Step == upgradestate.StepHold
+		})
+		_, err = s.admin.Apply(ctx, upgradestate.Abort{ID: "upgrade-1", Reason: "the operator says so"})
+		s.check(err)
+		begun := time.Now()
+		s.await(ctx, "the end of the abort", rest)
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("the abort took %s", took)
+		}
+		cancel()
+		s.check(lease.Close(context.Background()))
+	})
+}

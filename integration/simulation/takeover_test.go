@@ -1,0 +1,119 @@
+package simulation_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dbcontroller/record"
+)
+
+// TestTakeoverReplaysFromTheCheckpoint: the changes between the checkpoint of a killed
+// controller and the present place of the stream of the one that takes over. The whole
+// comparison is over by then, so that nothing else would find them.
+func TestTakeoverReplaysFromTheCheckpoint(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s := newSystem(ctx, t)
+				a, pa := s.server(ctx, "server-a", nil)
+				tr := newTraffic(t, a)
+				stop := drive(ctx, tr, seed, 6, 4000, 3*time.Millisecond)
+				c1 := s.controller(ctx, "controller-1", nil)
+				c2 := s.controller(ctx, "controller-2", nil)
+				time.Sleep(15 * time.Second) // copied, compared, level
+				c1.kill()
+				time.Sleep(6 * time.Second) // the lease runs out, the other one adopts
+				stop()
+				time.Sleep(3 * time.Second)
+				s.begin(ctx)
+				s.await(ctx, "the flip", active("v2"))
+				tr.settle(ctx, s)
+				cancel()
+				pa.kill()
+				c2.kill()
+			})
+		})
+	}
+}
+
+// slowLoad holds back the Load of one record until it is released.
+type slowLoad struct {
+	record.Namespace
+	once             sync.Once
+	entered, release chan struct{}
+}
+
+func (l *slowLoad) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	for _, g := range b.Groups {
+		for _, w := range g.Writes {
+			if w.Key == record.StringKey("victim") {
+				l.once.Do(func() { close(l.entered) })
+				<-l.release
+			}
+		}
+	}
+	return l.Namespace.Load(ctx, b)
+}
+
+// TestLateSuccessDoesNotUnpark: a copy of an older state arrives after the newest one was
+// parked. The group stays parked, and blocks the switch until somebody fixes it.
+func TestLateSuccessDoesNotUnpark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := newSystem(ctx, t)
+		a, pa := s.server(ctx, "server-a", nil)
+		put := func(name string, n int64) {
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, httptest.NewRequest(http.MethodPut, fmt.Sprintf("/items/%s?n=%d&parts=1", name, n), nil))
+			if w.Code != http.StatusOK {
+				t.Fatal(w.Code, w.Body)
+			}
+		}
+		put("victim", 1)
+		l := &slowLoad{entered: make(chan struct{}), release: make(chan struct{})}
+		c1 := s.controller(ctx, "controller-1", func(v string, ns record.Namespace) record.Namespace {
+			if v != "v2" {
+				return ns
+			}
+			l.Namespace = ns
+			return l
+		})
+		<-l.entered
+		put("victim", -5) // acknowledged, and cannot be transformed
+		parked := func() int {
+			list, err := s.admin.ParkedNow(ctx)
+			s.check(err)
+			return len(list)
+		}
+		for parked() == 0 {
+			time.Sleep(10 * time.Millisecond) // simulated
+		}
+		close(l.release)
+		s.begin(ctx)
+		time.Sleep(time.Minute)
+		d, err := s.admin.Get(ctx)
+		s.check(err)
+		if d.CurrentVersion != "v1" || parked() != 1 {
+			t.Fatalf("version %s is active with %d parked, want v1 with 1", d.CurrentVersion, parked())
+		}
+		put("victim", 7)
+		s.await(ctx, "the flip after the fix", active("v2"))
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/items/victim", nil))
+		if got := w.Body.String(); got != "{\"ID\":\"victim\",\"N\":7,\"Parts\":1}\n" {
+			t.Errorf("v2 answers %s", got)
+		}
+		cancel()
+		pa.kill()
+		c1.kill()
+	})
+}

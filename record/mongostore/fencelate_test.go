@@ -104,7 +104,7 @@ func TestLateViewCommands(t *testing.T) {
 	if err := b.throughGate(t.Context(), first); !hasCode(err, codeNamespaceNotFound) {
 		t.Errorf("late fence: %v", err)
 	}
-	must(b.Lift(t.Context(), first)) // and as a whole
+	wantErr(t, b.Lift(t.Context(), first), record.ErrBroken) // as a whole: the name is not its own
 	fenced()
 	must(b.Lift(t.Context(), second))
 	if name, err := b.Locate(t.Context(), tok.ID); err != nil || name != "orders" {

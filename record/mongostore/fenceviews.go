@@ -24,8 +24,8 @@ import (
 // drop that comes second, after the rename back, would drop the application's data.
 //
 // A caller may be stopped between its check and the command, and a command may arrive
-// late. So that it then does nothing, each applyOps begins with an update that changes
-// nothing, the one operation whose collection must exist or the whole command fails:
+// late. So that it then does nothing, each applyOps begins with an update, the one
+// operation whose collection must exist or the whole command fails:
 //
 //   - Fence: the gate, a collection of its own that Fence makes before it checks that it
 //     was not lifted, and that Lift drops before it looks. A late fence of an attempt
@@ -107,7 +107,7 @@ func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
 // throughGate renames and leaves the view, if the gate is still there.
 func (n *Namespace) throughGate(ctx context.Context, f record.Fence) error {
 	return n.applyOps(ctx, bson.A{
-		n.existsOp(gateOf(f.To), gateID), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To),
+		n.existsOp(gateOf(f.To), gateID, bson.D{{Key: "u", Value: bson.D{{Key: "passed", Value: true}}}}), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To),
 	})
 }
 
@@ -191,7 +191,7 @@ func (n *Namespace) renameOverView(ctx context.Context, f record.Fence) error {
 // does nothing and fails. The caller looks what became of it.
 func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
 	err := n.applyOps(ctx, bson.A{
-		n.existsOp(from, bson.NewObjectID()),
+		n.existsOp(from, bson.NewObjectID(), bson.D{}),
 		bson.D{
 			{Key: "op", Value: "d"},
 			{Key: "ns", Value: n.name + ".system.views"},
@@ -205,14 +205,15 @@ func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
 	return err
 }
 
-// existsOp changes nothing. Where the collection is missing, applyOps ends with it.
-func (n *Namespace) existsOp(coll string, id any) bson.D {
+// existsOp updates a document, if there is one. Where the collection is missing, applyOps
+// ends with it. An empty diff can change nothing: the server refuses it for a document.
+func (n *Namespace) existsOp(coll string, id any, diff bson.D) bson.D {
 	return bson.D{
 		{Key: "op", Value: "u"},
 		{Key: "ns", Value: n.name + "." + coll},
 		{Key: "b", Value: false},
 		{Key: "o2", Value: bson.D{{Key: "_id", Value: id}}},
-		{Key: "o", Value: bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{}}}},
+		{Key: "o", Value: bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: diff}}},
 	}
 }
 

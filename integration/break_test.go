@@ -16,8 +16,8 @@ type breakPoint struct {
 // Places of a break point. What a controller does elsewhere goes on, until its parent
 // kills it.
 const (
-	// atLoad: the Load of the N-th page of the copy was done and is not known to be.
-	// Further ones are not sent.
+	// atLoad: the Load of the N-th page of the application's collection was done and is
+	// not known to be. Further ones are not sent.
 	atLoad = "load"
 	// atApply: the N-th Apply since the parent armed it is about to be sent.
 	atApply = "apply"
@@ -80,6 +80,9 @@ type breaking struct {
 
 func (ns *breaking) Load(ctx context.Context, batch record.Batch) ([]record.Result, error) {
 	b := ns.breaker
+	if batch.Groups[0].Writes[0].Kind != packagesKind {
+		return ns.Namespace.Load(ctx, batch)
+	}
 	if b.standsAt(atLoad) {
 		stand()
 	}

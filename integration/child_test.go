@@ -236,6 +236,15 @@ func (c *child) order(what string) {
 	}
 }
 
+// arm returns when the child's break point, or its hold, counts.
+func (c *child) arm(ctx context.Context) {
+	c.t.Helper()
+	c.order(orderArm)
+	if place := c.awaitReached(ctx); place != orderArm {
+		c.t.Fatalf("%s is at %q", c.name, place)
+	}
+}
+
 // awaitReached waits for the child's next place.
 func (c *child) awaitReached(ctx context.Context) string {
 	c.t.Helper()

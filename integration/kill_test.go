@@ -88,7 +88,7 @@ func (k *killing) run(ctx context.Context, prove func(*killing, context.Context)
 		k.awaitLevel(ctx)
 		k.traffic.start(ctx, server)
 		k.traffic.awaitWrites(ctx, "v1", 10)
-		first.order(orderArm)
+		first.arm(ctx)
 	} else {
 		k.traffic.start(ctx, server)
 		k.traffic.awaitWrites(ctx, "v1", 10)

@@ -42,13 +42,13 @@ const partVariable = "DBCONTROLLER_INTEGRATION_PART"
 // Commands that a parent writes to the standard input of a controller or server, a line
 // each.
 const (
-	orderArm     = "arm"     // the break point, or the hold, counts from now on
+	orderArm     = "arm"     // the break point, or the hold, counts from now on; it is answered
 	orderRelease = "release" // held writes go on
 )
 
 // event is what a child tells its parent, a line of JSON each.
 type event struct {
-	Reached string `json:",omitempty"` // the break point; or, of a server, a write that is held
+	Reached string `json:",omitempty"` // the break point; of a server, a write that is held; orderArm
 	Loaded  int    `json:",omitempty"` // groups that a Load of the copy brought over
 }
 
@@ -134,6 +134,7 @@ func playController(ctx context.Context, s stage) error {
 		for order := range s.orders {
 			if order == orderArm {
 				b.arm()
+				s.tell(event{Reached: orderArm})
 			}
 		}
 	}()
@@ -154,6 +155,7 @@ func playServer(ctx context.Context, s stage) error {
 				switch order {
 				case orderArm:
 					toggle.On()
+					s.tell(event{Reached: orderArm})
 				case orderRelease:
 					gate.Open()
 				}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
@@ -139,11 +140,41 @@ func database(t *testing.T, uri, name string) *mongo.Database {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if err := errors.Join(db.Drop(ctx), c.Disconnect(ctx)); err != nil {
-			t.Errorf("drop %s: %v", name, err)
+		eventually(ctx, t, "drop "+name, func() error { return drop(ctx, db) })
+		if err := c.Disconnect(ctx); err != nil {
+			t.Error(err)
 		}
 	})
 	return db
+}
+
+// drop drops a database. A killed process leaves transactions open, which would keep it
+// for a minute, so those that stand still are ended first.
+func drop(ctx context.Context, db *mongo.Database) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	admin := db.Client().Database("admin")
+	cursor, err := admin.Aggregate(ctx, bson.A{
+		bson.D{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}, {Key: "idleSessions", Value: true}}}},
+		bson.D{{Key: "$match", Value: bson.D{
+			{Key: "active", Value: false}, {Key: "transaction.timeOpenMicros", Value: bson.D{{Key: "$gt", Value: 3_000_000}}},
+			{Key: "appName", Value: bson.D{{Key: "$in", Value: bson.A{"dbcontroller", "bbs-server"}}}},
+		}}},
+	})
+	if err != nil {
+		return err
+	}
+	var open []bson.Raw
+	if err := cursor.All(ctx, &open); err != nil {
+		return err
+	}
+	for _, o := range open {
+		err := admin.RunCommand(ctx, bson.D{{Key: "killAllSessionsByPattern", Value: bson.A{bson.D{{Key: "lsid", Value: o.Lookup("lsid")}}}}}).Err()
+		if err != nil {
+			return err
+		}
+	}
+	return db.Drop(ctx)
 }
 
 func (s *system) write(name, text string) string {

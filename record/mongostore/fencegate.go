@@ -1,0 +1,74 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// The gate of a view fence: what keeps a command that arrives late from having an effect.
+
+// gateOf is the collection that must exist for a view fence to be set.
+func gateOf(to string) string { return gatePrefix + to }
+
+// gateID is the one document of a gate.
+const gateID = "open"
+
+// openGate makes the gate of a fence unless that was lifted: the check comes after the
+// gate was made, so that a lift that it does not see drops the gate later.
+func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
+	err := n.db.RunCommand(ctx, bson.D{
+		{Key: "update", Value: gateOf(f.To)},
+		{Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: gateID}}},
+			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "kind", Value: f.Token.Kind}}}}},
+			{Key: "upsert", Value: true},
+		}}},
+		{Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Err()
+	if err != nil {
+		return fmt.Errorf("make gate: %w", err)
+	}
+	err = n.refuseLifted(ctx, f)
+	var final *backoff.PermanentError
+	if errors.As(err, &final) {
+		if err := n.dropGate(ctx, f.To); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// throughGate renames and leaves the view, if the gate is still there.
+func (n *Namespace) throughGate(ctx context.Context, f record.Fence) error {
+	return n.applyOps(ctx, bson.A{
+		n.existsOp(gateOf(f.To), gateID, bson.D{{Key: "u", Value: bson.D{{Key: "passed", Value: true}}}}), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To),
+	})
+}
+
+func (n *Namespace) dropGate(ctx context.Context, to string) error {
+	err := n.db.RunCommand(ctx, bson.D{
+		{Key: "drop", Value: gateOf(to)}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Err()
+	if err != nil && !hasCode(err, codeNamespaceNotFound) {
+		return fmt.Errorf("drop gate: %w", err)
+	}
+	return nil
+}
+
+// existsOp updates a document, if there is one. Where the collection is missing, applyOps
+// ends with it. An empty diff can change nothing: the server refuses it for a document.
+func (n *Namespace) existsOp(coll string, id any, diff bson.D) bson.D {
+	return bson.D{
+		{Key: "op", Value: "u"},
+		{Key: "ns", Value: n.name + "." + coll},
+		{Key: "b", Value: false},
+		{Key: "o2", Value: bson.D{{Key: "_id", Value: id}}},
+		{Key: "o", Value: bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: diff}}},
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"dbcontroller/record"
 )
@@ -201,10 +202,27 @@ func (n *Namespace) hello(ctx context.Context) (bson.Raw, error) {
 
 var errNoPrivilege = errors.New("the database user lacks a privilege")
 
+// privilegeError says what to grant. What the server says is left out of the text: it
+// repeats the whole command.
+type privilegeError struct {
+	text string
+	err  error
+}
+
+func (e *privilegeError) Error() string   { return e.text }
+func (e *privilegeError) Unwrap() []error { return []error{errNoPrivilege, e.err} }
+
 // withPrivilege says what to grant when the server refused a command for want of it.
 func withPrivilege(err error) error {
-	if hasCode(err, codeUnauthorized) && !errors.Is(err, errNoPrivilege) {
-		return fmt.Errorf("%w, grant the roles that the handbook lists (readWrite and dbAdmin on the database, clusterMonitor and hostManager on admin): %w", errNoPrivilege, err)
+	if !hasCode(err, codeUnauthorized) || errors.Is(err, errNoPrivilege) {
+		return err
 	}
-	return err
+	refused := ""
+	var command mongo.CommandError
+	if errors.As(err, &command) {
+		what, _, _ := strings.Cut(command.Message, ":")
+		refused = " (" + strings.Replace(what, "execute command { ", "run ", 1) + ")"
+	}
+	return &privilegeError{errNoPrivilege.Error() + refused +
+		": grant readWrite and dbAdmin on the database, clusterMonitor and hostManager on admin", err}
 }

@@ -177,5 +177,5 @@ func refusedFor(err error, privilege, role, database string) error {
 }
 
 func missing(privilege, role, database string, err error) error {
-	return fmt.Errorf("%w (%s): grant the role %s on %s: %w", errNoPrivilege, privilege, role, database, err)
+	return &privilegeError{fmt.Sprintf("%v (%s): grant the role %s on %s", errNoPrivilege, privilege, role, database), err}
 }

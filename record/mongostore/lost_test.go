@@ -128,10 +128,23 @@ func TestLostAnswers(t *testing.T) {
 		e, l := newLossyEngine(t)
 		tok := e.managed("m")
 		l.lose("commitTransaction", 1<<40)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		begin := time.Now()
+		var begin time.Time
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			// Not before a commit was sent: until then nothing can have been written.
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for l.lost.Load() == 0 {
+				<-tick.C
+			}
+			begin = time.Now()
+			cancel()
+		}()
 		_, err := e.ns.Apply(ctx, record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
+		<-ended
 		if !errors.Is(err, record.ErrUnknown) {
 			t.Fatalf("%v, want ErrUnknown", err)
 		}

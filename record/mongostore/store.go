@@ -97,7 +97,7 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		return nil, errors.Join(
-			fmt.Errorf("open %s: %w", n.location, redactError(cfg.URI, err)),
+			fmt.Errorf("open %s: %w", n.location, redactError(cfg.URI, n.reachable(err))),
 			client.Disconnect(closeCtx))
 	}
 	return n, nil

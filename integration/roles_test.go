@@ -133,8 +133,8 @@ func playController(ctx context.Context, s stage) error {
 	go func() {
 		for order := range s.orders {
 			if order == orderArm {
+				s.tell(event{Reached: orderArm}) // before it can reach its place
 				b.arm()
-				s.tell(event{Reached: orderArm})
 			}
 		}
 	}()

@@ -53,6 +53,9 @@ type Driver struct {
 	cfg         Config
 	log         *zap.Logger
 
+	watch <-chan upgradestate.Deployment
+	ahead *upgradestate.Deployment // taken from watch while servers were waited for
+
 	attempt   attempt
 	begun     time.Time
 	stepSince time.Time
@@ -79,27 +82,31 @@ func New(d Deployments, fencers map[string]record.Fencer, cfg Config, log *zap.L
 
 // Run drives until ctx ends. Errors are tried again with backoff; they never end it.
 func (r *Driver) Run(ctx context.Context) error {
-	watch := r.deployments.Watch(ctx)
+	r.watch, r.ahead = r.deployments.Watch(ctx), nil
 	var d upgradestate.Deployment
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case seen, open := <-watch:
-			if !open {
+		if r.ahead != nil {
+			d, r.ahead = *r.ahead, nil
+		} else {
+			select {
+			case <-ctx.Done():
 				return ctx.Err()
-			}
-			if seen.Revision <= d.Revision {
-				continue // this driver made it, or a newer one
-			}
-			d = seen
-		case <-wait.C:
-			if d.Name == "" {
-				continue
+			case seen, open := <-r.watch:
+				if !open {
+					return ctx.Err()
+				}
+				if seen.Revision <= d.Revision {
+					continue // this driver made it, or a newer one
+				}
+				d = seen
+			case <-wait.C:
+				if d.Name == "" {
+					continue
+				}
 			}
 		}
 		wait.Stop()
@@ -112,7 +119,11 @@ func (r *Driver) Run(ctx context.Context) error {
 			return ctx.Err()
 		case err != nil:
 			r.log.Warn("switch step will be tried again", zap.String("step", string(r.step)), zap.Error(err))
-			wait.Reset(retry.NextBackOff())
+			again := retry.NextBackOff()
+			if left := r.untilDeadline(d); left > 0 {
+				again = min(again, left)
+			}
+			wait.Reset(again)
 		default:
 			retry.Reset()
 			if again := r.lookAgain(d); again > 0 {
@@ -181,10 +192,8 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradestate.Action) (upgradestate.Event, error) {
 	switch a := a.(type) {
 	case upgradestate.Hold:
-		hold, cancel := context.WithTimeout(ctx, r.cfg.HoldTimeout)
-		defer cancel()
-		if err := r.deployments.Held(hold, a.ID, a.Attempt); err != nil {
-			r.log.Warn("not every server holds writes; the fence will", zap.Error(err))
+		if !r.hold(ctx, d, a) {
+			return nil, nil
 		}
 		return upgradestate.Held{ID: a.ID}, nil
 	case upgradestate.Perform:
@@ -204,6 +213,38 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 		return nil, nil
 	default:
 		return nil, fmt.Errorf("unknown action %T", a)
+	}
+}
+
+// hold waits for the servers, not longer than they have, and not when the record has
+// changed: an abort does not wait for servers.
+func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgradestate.Hold) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	held := make(chan error, 1)
+	go func() {
+		short, cancel := context.WithTimeout(ctx, r.cfg.HoldTimeout)
+		defer cancel()
+		held <- r.deployments.Held(short, a.ID, a.Attempt)
+	}()
+	watch := r.watch
+	for {
+		select {
+		case err := <-held:
+			if err != nil && ctx.Err() == nil {
+				r.log.Warn("not every server holds writes; the fence will", zap.Error(err))
+			}
+			return ctx.Err() == nil
+		case seen, open := <-watch:
+			if !open {
+				watch = nil // ctx ends, and the wait with it
+			} else if seen.Revision > d.Revision {
+				r.ahead = &seen
+				cancel()
+				<-held
+				return false
+			}
+		}
 	}
 }
 

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller/record"
 	"dbcontroller/transform"
@@ -143,9 +144,12 @@ type lateEntry struct {
 // round is one comparison of a shard's late set: up to which position, and which groups
 // at which seq.
 type round struct {
-	upTo    record.Position
-	markers map[string]string
-	ids     map[transform.GroupID]uint64
+	shard *shard // one that was lost and gained meanwhile is another
+	upTo  place
+	ids   map[transform.GroupID]uint64
+	// frozen: the shard had followed the source up to its fence, so that what differs does
+	// not settle by itself.
+	frozen bool
 }
 
 // compareLate compares the groups that changed since their shard's last comparison,
@@ -160,11 +164,9 @@ func (e *Engine) compareLate(ctx context.Context) error {
 		return err
 	}
 	repair, hopeless := e.endRounds(rounds, differ)
-	if len(hopeless) > 0 {
-		for _, id := range hopeless {
-			if err := e.park(ctx, id, record.Version{}, errors.New("source and target differ after repair: is the transformer deterministic?")); err != nil {
-				return err
-			}
+	for _, id := range hopeless {
+		if err := e.park(ctx, id, record.Version{}, errors.New("source and target differ after repair: is the transformer deterministic?")); err != nil {
+			return err
 		}
 	}
 	if len(repair) == 0 {
@@ -172,42 +174,48 @@ func (e *Engine) compareLate(ctx context.Context) error {
 	}
 	e.Log.Warn("groups differ and are brought over again", zap.Int("groups", len(repair)),
 		zap.String("direction", string(e.key)))
-	return e.syncGroups(ctx, repair, notBefore)
+	if err := e.syncGroups(ctx, repair, notBefore); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.announce() // a switch that waits for these groups compares them at once
+	e.mu.Unlock()
+	return nil
 }
 
-func (e *Engine) beginRounds() (rounds map[int]round, ids []transform.GroupID, notBefore record.Version) {
-	rounds = map[int]round{}
+func (e *Engine) beginRounds() (rounds []round, ids []transform.GroupID, notBefore record.Version) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over() {
 		return nil, nil, notBefore
 	}
-	for n, s := range e.shards {
-		r := round{upTo: s.applied, markers: maps.Clone(s.markers), ids: map[transform.GroupID]uint64{}}
+	for _, s := range e.shards {
+		r := round{shard: s, upTo: s.applied, ids: map[transform.GroupID]uint64{}, frozen: e.switching() && e.seenFences(s)}
 		for id, entry := range s.late {
 			if _, parked := e.parked[id]; parked {
-				delete(s.late, id)
+				s.dropLate(id)
 				continue
 			}
 			r.ids[id] = entry.seq
 			ids = append(ids, id)
 		}
-		if s.applied.At.Compare(notBefore) > 0 {
-			notBefore = s.applied.At
+		if s.applied.at.At.Compare(notBefore) > 0 {
+			notBefore = s.applied.at.At
 		}
 		if len(r.ids) > 0 {
-			rounds[n] = r
+			rounds = append(rounds, r)
 		}
 	}
 	return rounds, ids, notBefore
 }
 
-func (e *Engine) endRounds(rounds map[int]round, differ map[transform.GroupID]bool) (repair, hopeless []transform.GroupID) {
+func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]bool) (repair, hopeless []transform.GroupID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for n, r := range rounds {
-		s := e.shards[n]
-		if s == nil {
+	moved := false
+	for _, r := range rounds {
+		s := r.shard
+		if e.shards[s.lock.Shard] != s {
 			continue
 		}
 		settled := true
@@ -217,12 +225,15 @@ func (e *Engine) endRounds(rounds map[int]round, differ map[transform.GroupID]bo
 				continue // changed again: the next round compares it
 			}
 			if !differ[id] {
-				delete(s.late, id)
+				s.dropLate(id)
 				s.comparedCount++
+				moved = true
 				continue
 			}
 			settled = false
-			entry.tries++
+			if entry.tries++; r.frozen {
+				entry.tries = max(entry.tries, settleTries)
+			}
 			s.late[id] = entry
 			switch {
 			case entry.tries >= giveUpTries:
@@ -235,36 +246,44 @@ func (e *Engine) endRounds(rounds map[int]round, differ map[transform.GroupID]bo
 			}
 		}
 		if settled {
-			s.advanceCompared(r.upTo, r.markers)
-			s.dirty = true
+			s.compared = r.upTo
+			s.dirty, moved = true, true
 		}
 	}
-	e.announce()
+	if moved {
+		e.announce()
+	}
 	return repair, hopeless
 }
 
 func (e *Engine) compareGroups(ctx context.Context, ids []transform.GroupID, notBefore record.Version) (map[transform.GroupID]bool, error) {
 	differ := map[transform.GroupID]bool{}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(e.cfg.Workers)
 	for chunk := range slices.Chunk(ids, groupsAtOnce) {
-		var ds []transform.GroupID
-		err := e.unfenced(ctx, func() error {
-			src, err := e.sourceTokens(ctx)
-			if err != nil {
+		g.Go(func() error {
+			return e.unfenced(ctx, func() error {
+				src, err := e.sourceTokens(ctx)
+				if err != nil {
+					return err
+				}
+				dst, err := e.targetTokens(ctx)
+				if err != nil {
+					return err
+				}
+				ds, err := e.Comparer.Groups(ctx, src, dst, chunk, notBefore)
+				mu.Lock()
+				defer mu.Unlock()
+				for _, id := range ds {
+					differ[id] = true
+				}
 				return err
-			}
-			dst, err := e.targetTokens(ctx)
-			if err != nil {
-				return err
-			}
-			ds, err = e.Comparer.Groups(ctx, src, dst, chunk, notBefore)
-			return err
+			})
 		})
-		if err != nil {
-			return nil, fmt.Errorf("compare late changes: %w", err)
-		}
-		for _, id := range ds {
-			differ[id] = true
-		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, fmt.Errorf("compare late changes: %w", err)
 	}
 	return differ, nil
 }

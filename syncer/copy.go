@@ -154,7 +154,7 @@ func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 		batch.Groups = append(batch.Groups, w)
 		ids = append(ids, id)
 	}
-	if err := e.parkKeys(ctx, ungrouped); err != nil {
+	if err := e.parkKeys(ctx, ungrouped, page.Version); err != nil {
 		return err
 	}
 	if len(ids) == 0 {
@@ -192,7 +192,7 @@ func (e *Engine) syncKeys(ctx context.Context, page record.Page) error {
 			ids = append(ids, id)
 		}
 	}
-	if err := e.parkKeys(ctx, ungrouped); err != nil {
+	if err := e.parkKeys(ctx, ungrouped, page.Version); err != nil {
 		return err
 	}
 	return e.syncGroups(ctx, ids, page.Version)

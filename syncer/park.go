@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"dbcontroller/record"
@@ -26,15 +28,14 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	old, known := e.parked[id]
 	p.Waived = old.Waived
 	e.mu.Unlock()
-	if known && old.Error == p.Error {
+	if known && old.Error == p.Error && old.version().Compare(version) >= 0 {
 		return nil
 	}
 	if err := e.Journal.Park(ctx, p); err != nil {
 		return fmt.Errorf("park %s/%s: %w", kind, key, err)
 	}
 	e.mu.Lock()
-	e.parked[id] = p
-	e.parkedSeq++
+	e.parked[id], e.unlisted[id] = p, true
 	e.mu.Unlock()
 	return nil
 }
@@ -65,7 +66,7 @@ func (e *Engine) unpark(ctx context.Context, id transform.GroupID, version recor
 	if now := e.parked[id]; now.version().Compare(version) <= 0 {
 		delete(e.parked, id)
 	}
-	e.parkedSeq++
+	e.unlisted[id] = true
 	e.announce()
 	e.mu.Unlock()
 	return nil
@@ -90,10 +91,42 @@ type ungroupedKey struct {
 const noSpec = -1
 
 // parkKeys parks keys that have no group, each under a group of its own.
-func (e *Engine) parkKeys(ctx context.Context, keys []ungroupedKey) error {
+func (e *Engine) parkKeys(ctx context.Context, keys []ungroupedKey, version record.Version) error {
 	for _, k := range keys {
 		id := transform.GroupID{Spec: noSpec, Name: k.kind + "\x00" + string(k.key)}
-		if err := e.parkAs(ctx, id, k.kind, k.key.String(), record.Version{}, k.err); err != nil {
+		if err := e.parkAs(ctx, id, k.kind, k.key.String(), version, k.err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retryKeys unparks keys without a group that the source no longer has.
+func (e *Engine) retryKeys(ctx context.Context, ids []transform.GroupID, notBefore record.Version) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	src, err := e.sourceTokens(ctx)
+	if err != nil {
+		return err
+	}
+	req := record.ReadRequest{Tokens: src, NotBefore: notBefore}
+	for _, id := range ids {
+		kind, key, _ := strings.Cut(id.Name, "\x00")
+		req.Select = append(req.Select, record.Selector{Kind: kind, Key: record.Key(key)})
+	}
+	snap, err := e.Source.Read(ctx, req)
+	if err != nil {
+		return fmt.Errorf("read parked keys: %w", err)
+	}
+	for i, id := range ids {
+		there := slices.ContainsFunc(snap.Records, func(r record.Record) bool {
+			return r.Kind == req.Select[i].Kind && r.Key == req.Select[i].Key
+		})
+		if there {
+			continue
+		}
+		if err := e.unpark(ctx, id, snap.Version); err != nil {
 			return err
 		}
 	}
@@ -102,35 +135,37 @@ func (e *Engine) parkKeys(ctx context.Context, keys []ungroupedKey) error {
 
 // refreshParked lists what is parked in the whole direction: other controllers park
 // groups of our shards when they copy their ranges, and operators waive. What this engine
-// parks or unparks while the list is on its way is newer than the list, which is then
-// made again.
+// parks or unparks while the list is on its way is newer than the list.
 func (e *Engine) refreshParked(ctx context.Context) error {
-	for {
-		e.mu.Lock()
-		seq := e.parkedSeq
-		e.mu.Unlock()
-		list, err := e.Journal.Parked(ctx, e.key, -1)
+	if err := e.listing.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer e.listing.Release(1)
+	e.mu.Lock()
+	e.unlisted = map[transform.GroupID]bool{}
+	e.mu.Unlock()
+	list, err := e.Journal.Parked(ctx, e.key, -1)
+	if err != nil {
+		return fmt.Errorf("list parked: %w", err)
+	}
+	parked := map[transform.GroupID]Parked{}
+	for _, p := range list {
+		name, err := base64.StdEncoding.DecodeString(p.Group)
 		if err != nil {
-			return fmt.Errorf("list parked: %w", err)
+			return fmt.Errorf("parked %s/%s: %w", p.Kind, p.Key, err)
 		}
-		parked := map[transform.GroupID]Parked{}
-		for _, p := range list {
-			name, err := base64.StdEncoding.DecodeString(p.Group)
-			if err != nil {
-				return fmt.Errorf("parked %s/%s: %w", p.Kind, p.Key, err)
-			}
-			parked[transform.GroupID{Spec: p.Spec, Name: string(name)}] = p
-		}
-		e.mu.Lock()
-		same := seq == e.parkedSeq
-		if same {
-			e.parked = parked
-		}
-		e.mu.Unlock()
-		if same {
-			return nil
+		parked[transform.GroupID{Spec: p.Spec, Name: string(name)}] = p
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id := range e.unlisted {
+		delete(parked, id)
+		if p, stands := e.parked[id]; stands {
+			parked[id] = p
 		}
 	}
+	e.parked = parked
+	return nil
 }
 
 // retryEvery is how often parked groups are tried again, and retryAtOnce how many: what
@@ -148,19 +183,27 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 		return nil
 	}
 	e.retried = time.Now()
-	var ids []transform.GroupID
+	var ids, keys []transform.GroupID
 	var notBefore record.Version // what was parked is not older than this
 	e.mu.Lock()
 	for id, p := range e.parked {
-		if id.Spec < 0 || p.Waived || e.shards[p.Shard] == nil || len(ids) == retryAtOnce {
+		if p.Waived || e.shards[p.Shard] == nil || len(ids)+len(keys) == retryAtOnce {
 			continue
 		}
-		ids = append(ids, id)
+		switch {
+		case id.Spec >= 0:
+			ids = append(ids, id)
+		case id.Spec == noSpec:
+			keys = append(keys, id)
+		}
 		if v := p.version(); v.Compare(notBefore) > 0 {
 			notBefore = v
 		}
 	}
 	e.mu.Unlock()
+	if err := e.retryKeys(ctx, keys, notBefore); err != nil {
+		return err
+	}
 	if err := e.syncGroups(ctx, ids, notBefore); err != nil {
 		return err
 	}
@@ -169,7 +212,7 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 	for _, id := range ids {
 		// Compared again like any change: it may have been parked for a difference.
 		if s := e.shards[e.shardOf(id)]; s != nil {
-			s.addLate(id)
+			s.addDifferent(id)
 		}
 	}
 	return nil

@@ -30,35 +30,51 @@ func Provision(ctx context.Context, ns record.Namespace, d upgradestate.Deployme
 	return out, nil
 }
 
-func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpec, current bool, want record.FenceClass) (upgradestate.Kind, error) {
-	name := record.PhysicalName(spec.Name, 1)
-	if spec.Fixed {
-		own, err := ns.Describe(ctx, spec, spec.Name)
-		if err != nil {
-			return upgradestate.Kind{}, err
+// Inspect refuses, before anything is made, what Provision would refuse of an
+// application's collections.
+func Inspect(ctx context.Context, ns record.Namespace, d upgradestate.Deployment, version string, kinds []record.KindSpec) error {
+	known, _ := d.Namespace(version)
+	for _, spec := range kinds {
+		if _, there := known.Kind(spec.Name); there || !spec.Fixed {
+			continue
 		}
-		switch {
-		case current && !own.Exists:
-			return upgradestate.Kind{}, &record.UnsupportedError{What: "collection " + spec.Name,
-				Reason: "it is not in the database of the current version: correct kinds or mongo.database in the configuration"}
-		case current:
-			name = spec.Name
-		case own.Exists:
-			return upgradestate.Kind{}, &record.UnsupportedError{What: "collection " + spec.Name,
-				Reason: "it exists in the database of the new version already, and its name is needed at the switch: rename it or use another database"}
+		if _, err := describeFixed(ctx, ns, spec, version == d.CurrentVersion); err != nil {
+			return fmt.Errorf("inspect %s/%s: %w", version, spec.Name, err)
 		}
 	}
-	tok := record.Token{Kind: spec.Name, Name: name, Fixed: spec.Fixed}
-	if spec.Fixed && current {
-		// An application's collection is described, never changed.
-		info, err := ns.Describe(ctx, spec, name)
+	return nil
+}
+
+// describeFixed describes a fixed-name kind under its own name: the application's
+// collection in the current version, which must be there, and in another version
+// nothing.
+func describeFixed(ctx context.Context, ns record.Namespace, spec record.KindSpec, current bool) (record.Info, error) {
+	own, err := ns.Describe(ctx, spec, spec.Name)
+	switch {
+	case err != nil:
+		return own, err
+	case current && !own.Exists:
+		return own, &record.UnsupportedError{What: "collection " + spec.Name,
+			Reason: "it is not in the database of the current version: correct kinds or mongo.database in the configuration"}
+	case !current && own.Exists:
+		return own, &record.UnsupportedError{What: "collection " + spec.Name,
+			Reason: "it exists in the database of the new version already, and its name is needed at the switch: rename it or use another database"}
+	}
+	return own, nil
+}
+
+func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpec, current bool, want record.FenceClass) (upgradestate.Kind, error) {
+	var tok record.Token
+	if spec.Fixed {
+		own, err := describeFixed(ctx, ns, spec, current)
 		if err != nil {
 			return upgradestate.Kind{}, err
 		}
-		tok = info.Token
-	} else {
+		tok = own.Token
+	}
+	if !spec.Fixed || !current { // an application's collection is described, never changed
 		var err error
-		if tok, err = ns.Provision(ctx, spec, name); err != nil {
+		if tok, err = ns.Provision(ctx, spec, record.PhysicalName(spec.Name, 1)); err != nil {
 			return upgradestate.Kind{}, err
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,18 +14,17 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// housekeep does what is done now and then: checkpoints, comparisons, reports,
-// progress. While an upgrade switches it runs at every piece of news instead, and does
-// only what the switch waits for.
+// housekeep does what is done now and then: comparisons and reports. While an upgrade
+// switches it runs at every piece of news instead, and does only what the switch waits for.
 func (e *Engine) housekeep(ctx context.Context) error {
 	tick := time.NewTicker(e.cfg.Every)
 	defer tick.Stop()
 	for {
 		e.mu.Lock()
-		news := e.news
+		news, switching := e.news, e.switching()
 		e.mu.Unlock()
 		var err error
-		if e.switching() {
+		if switching {
 			err = e.serveSwitch(ctx)
 		} else {
 			err = e.serveSync(ctx)
@@ -41,6 +40,8 @@ func (e *Engine) housekeep(ctx context.Context) error {
 			if err := e.refresh(ctx); err != nil {
 				e.Log.Debug("refresh", zap.Error(err))
 			}
+		} else {
+			e.recovered("housekeeping")
 		}
 		select {
 		case <-ctx.Done():
@@ -52,13 +53,11 @@ func (e *Engine) housekeep(ctx context.Context) error {
 	}
 }
 
+// switching reports that an upgrade is in SWITCHING. e.mu is held.
 func (e *Engine) switching() bool {
-	d := e.current()
-	return d.Epoch == e.cfg.Epoch && d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
+	u := e.record.Upgrade
+	return !e.over() && u != nil && u.State == upgradestate.Switching
 }
-
-// idleCheckpoint is how often the checkpoints of idle shards are stored.
-const idleCheckpoint = 30 * time.Second
 
 func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.refreshParked(ctx); err != nil {
@@ -73,35 +72,25 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.compareLate(ctx); err != nil {
 		return err
 	}
-	// Now and then also the checkpoints of idle shards: their positions would fall out of
-	// the source's history otherwise.
-	all := time.Since(e.savedAll) > idleCheckpoint
-	if err := e.saveCheckpoints(ctx, all); err != nil {
+	// What is reported must not be lost with this process.
+	if err := e.saveCheckpoints(ctx, false); err != nil {
 		return e.lostOwnership(err)
 	}
-	if all {
-		e.savedAll = time.Now()
-	}
-	if err := e.reportReady(ctx); err != nil {
-		return err
-	}
-	return e.publish(ctx)
+	return e.reportReady(ctx)
 }
 
 // serveSwitch compares what changed late and reports the shards that are drained.
 func (e *Engine) serveSwitch(ctx context.Context) error {
-	if upgradestate.ApplyAllowed(e.current()) {
+	if upgradestate.ApplyAllowed(e.current()) && time.Since(e.retried) >= retryInSwitching {
+		if err := e.refreshParked(ctx); err != nil {
+			return err
+		}
 		if err := e.retryParked(ctx, retryInSwitching); err != nil {
 			return err
 		}
 	}
 	if err := e.compareLate(ctx); err != nil {
 		return err
-	}
-	if step(e.current()) == upgradestate.StepDrain {
-		if err := e.refreshParked(ctx); err != nil {
-			return err
-		}
 	}
 	return e.reportReady(ctx)
 }
@@ -183,7 +172,27 @@ func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coor
 // badly reports that a shard is so far from ready that its report must be taken back.
 func (e *Engine) badly(n int, s *shard) bool {
 	lagging := !s.behind.IsZero() && time.Since(s.behind) > 4*e.cfg.LagBound
-	return len(s.todo) > 0 || !s.verified || e.parkedIn(n) > 0 || lagging
+	return len(s.todo) > 0 || !s.verified || e.parkedIn(n) > 0 || lagging || time.Since(s.heard) > silence
+}
+
+// silence is how long a stream, which says something at least about once a second, may say
+// nothing before nobody knows any more how far behind a shard is.
+const silence = 5 * time.Second
+
+// withdrawAll takes back the reports of all owned shards.
+func (e *Engine) withdrawAll(ctx context.Context) error {
+	e.mu.Lock()
+	up := e.record.Upgrade
+	mine := slices.Sorted(maps.Keys(e.shards))
+	e.mu.Unlock()
+	if up == nil || len(mine) == 0 {
+		return nil
+	}
+	_, err := e.Deployments.Apply(ctx, upgradestate.Withdraw{ID: up.ID, Shards: mine})
+	if errors.Is(err, upgradestate.ErrOutdated) {
+		return nil
+	}
+	return err
 }
 
 // waitsFor says in words what keeps a shard from being ready; "" is ready. e.mu is held.
@@ -196,6 +205,10 @@ func (e *Engine) waitsFor(n int, s *shard) string {
 		return fmt.Sprintf("%d parked groups to be fixed or waived", e.parkedIn(n))
 	case !s.verified:
 		return fmt.Sprintf("comparison of %d ranges", len(s.verify))
+	case s.found > 0:
+		return fmt.Sprintf("%d groups that differ", s.found)
+	case !s.stored:
+		return "its checkpoint to be stored"
 	case switching && e.record.Upgrade.Step != upgradestate.StepDrain:
 		return "the switch"
 	case switching && !e.seenFences(s):
@@ -204,7 +217,7 @@ func (e *Engine) waitsFor(n int, s *shard) string {
 		return fmt.Sprintf("second comparison of %d groups", len(s.late))
 	case switching:
 		return ""
-	case s.level.IsZero():
+	case s.level.IsZero() || time.Since(s.heard) > silence:
 		return "changes that are not applied"
 	case time.Since(s.level) < e.cfg.Calm || time.Since(e.busy) < e.cfg.Calm:
 		// Copying and comparing slow clients down; what they have queued up would count
@@ -224,77 +237,10 @@ func (e *Engine) seenFences(s *shard) bool {
 			continue
 		}
 		for _, k := range ns.Kinds {
-			if k.Fenced != "" && s.markers[k.Kind] != k.Fenced {
+			if k.Fenced != "" && s.applied.markers[k.Kind] != k.Fenced {
 				return false
 			}
 		}
 	}
 	return true
-}
-
-// Progress returns what is known of the owned shards, ordered by shard.
-func (e *Engine) Progress() []Progress {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := time.Now()
-	total := map[int]int64{}
-	for kind, ranges := range e.plan.Ranges {
-		for i := range ranges {
-			total[i%e.cfg.Ring] += e.plan.Totals[kind] / int64(len(ranges))
-		}
-	}
-	ps := make([]Progress, 0, len(e.shards))
-	for n, s := range e.shards {
-		p := Progress{
-			Shard: n, Owner: e.cfg.Owner, Copied: s.copied, Total: max(total[n], s.copied),
-			Rate: s.rate.observe(now, s.copied), LagMillis: s.lag.Milliseconds(), Applied: s.appliedCount,
-			Parked: e.parkedIn(n), Retries: s.retries, Verified: s.comparedCount, Mismatched: s.mismatched,
-			LateDeletes: s.lateDeletes, WaitsFor: e.waitsFor(n, s), LastError: e.lastErr,
-		}
-		if len(s.todo) == 0 {
-			p.Total = s.copied
-		}
-		p.State = e.stateOf(s, p.WaitsFor)
-		ps = append(ps, p)
-	}
-	slices.SortFunc(ps, func(a, b Progress) int { return a.Shard - b.Shard })
-	return ps
-}
-
-func (e *Engine) stateOf(s *shard, waits string) string {
-	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
-	switch {
-	case e.over():
-		return "switched"
-	case len(s.todo) > 0:
-		return "copying"
-	case !s.verified:
-		return "comparing"
-	case switching && waits == "":
-		return "drained"
-	case switching:
-		return "draining"
-	case waits == "":
-		return "ready"
-	default:
-		return "following"
-	}
-}
-
-// publish stores the progress when it has changed.
-func (e *Engine) publish(ctx context.Context) error {
-	ps := e.Progress()
-	e.mu.Lock()
-	same := reflect.DeepEqual(ps, e.published)
-	e.mu.Unlock()
-	if same {
-		return nil
-	}
-	if err := e.Journal.PublishProgress(ctx, e.cfg.Owner, ps, e.Lease()); err != nil {
-		return fmt.Errorf("publish progress: %w", err)
-	}
-	e.mu.Lock()
-	e.published = ps
-	e.mu.Unlock()
-	return nil
 }

@@ -3,6 +3,8 @@ package syncer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -21,6 +23,9 @@ func (e *Engine) persist(ctx context.Context, what string, f func() error) error
 	return backoff.Retry(func() error {
 		err := f()
 		if err == nil {
+			if tries > 0 {
+				e.recovered(what)
+			}
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -42,4 +47,23 @@ func permanent(err error) bool {
 	var unsupported *record.UnsupportedError
 	return errors.Is(err, errOver) || errors.Is(err, ErrOtherTransform) || errors.Is(err, record.ErrHistoryLost) ||
 		errors.Is(err, record.ErrBroken) || errors.As(err, &unsupported)
+}
+
+// failed notes an error that work goes on after, for people.
+func (e *Engine) failed(what string, err error) {
+	e.mu.Lock()
+	e.lastErr = fmt.Sprintf("%s: %v", what, err)
+	for _, s := range e.shards {
+		s.retries++
+	}
+	e.mu.Unlock()
+}
+
+// recovered takes back what failed noted, unless something else failed since.
+func (e *Engine) recovered(what string) {
+	e.mu.Lock()
+	if strings.HasPrefix(e.lastErr, what+": ") {
+		e.lastErr = ""
+	}
+	e.mu.Unlock()
 }

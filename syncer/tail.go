@@ -3,13 +3,15 @@ package syncer
 import (
 	"context"
 	"errors"
-	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"dbcontroller/record"
 	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
 )
 
 // tail follows the source's changes for all owned shards with one stream, from the
@@ -20,12 +22,15 @@ func (e *Engine) tail(ctx context.Context) error {
 		if err := e.await(ctx, func() bool { return len(e.shards) > 0 }); err != nil {
 			return err
 		}
-		err := e.persist(ctx, "follow changes", func() error { return e.follow(ctx) })
+		err := e.persist(ctx, following, func() error { return e.follow(ctx) })
 		if err != nil {
 			return err
 		}
 	}
 }
+
+// following is the work that an error of the stream is noted under.
+const following = "follow changes"
 
 // follow reads one stream until it fails or has to begin at an earlier position (nil).
 func (e *Engine) follow(ctx context.Context) error {
@@ -33,6 +38,16 @@ func (e *Engine) follow(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
+	// A shard that was gained does not wait until the stream has something to say.
+	listen, restart := context.WithCancel(ctx)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if e.await(listen, func() bool { return e.restart }) == nil {
+			restart()
+		}
+	})
+	defer waiting.Wait()
+	defer restart()
 	stream, err := e.Source.Watch(ctx, from, e.Direction.SourceKinds())
 	if err != nil {
 		return err
@@ -45,10 +60,14 @@ func (e *Engine) follow(ctx context.Context) error {
 		}
 	}()
 	for {
-		b, err := stream.Next(ctx)
+		b, err := stream.Next(listen)
+		if err != nil && listen.Err() != nil && ctx.Err() == nil {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
+		e.recovered(following)
 		if again, err := e.consume(ctx, b); err != nil || again {
 			return err
 		}
@@ -64,8 +83,8 @@ func (e *Engine) earliest() (record.Position, bool) {
 	var from record.Position
 	for _, s := range e.shards {
 		s.followed = true
-		if from.IsZero() || s.applied.Compare(from) < 0 {
-			from = s.applied
+		if from.IsZero() || s.applied.at.Compare(from) < 0 {
+			from = s.applied.at
 		}
 	}
 	return from, len(e.shards) > 0
@@ -79,12 +98,12 @@ const backlog = 1000
 // for a new stream.
 func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
 	arrived := time.Now()
-	ids, hits, ungrouped := e.dirtyGroups(b)
-	if err := e.parkKeys(ctx, ungrouped); err != nil {
+	d := e.dirtyGroups(b)
+	if err := e.parkKeys(ctx, d.ungrouped, b.Pos.At); err != nil {
 		return false, err
 	}
-	if len(ids) > 0 {
-		err := e.syncGroups(ctx, ids, b.Pos.At)
+	if len(d.ids) > 0 {
+		err := e.syncGroups(ctx, d.ids, b.Pos.At)
 		if errors.Is(err, errOver) {
 			// Late changes of a fixed-name kind, after the flip: counted, never applied.
 			err = nil
@@ -96,15 +115,18 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	again = e.restart
-	for n, s := range e.shards {
+	for _, s := range e.shards {
 		if !s.follows(b) {
 			continue
 		}
-		s.applied = b.Pos
-		for _, id := range hits[n] {
-			s.addLate(id)
+		s.applied = s.applied.after(b, d.lateDeletes[s])
+		if !e.over() {
+			for _, id := range d.hits[s] {
+				s.addLate(id)
+			}
+			s.appliedCount += int64(len(d.hits[s]))
 		}
-		s.appliedCount += int64(len(hits[n]))
+		s.heard = time.Now()
 		s.lag = 0
 		if b.Wall > 0 {
 			s.lag = max(0, time.Since(time.UnixMilli(b.Wall)))
@@ -119,15 +141,9 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		} else if s.behind = (time.Time{}); s.level.IsZero() {
 			s.level = time.Now()
 		}
-		for _, c := range b.Changes {
-			if c.Marker != "" {
-				s.markers[c.Kind] = c.Marker
-				s.dirty = true
-			}
-		}
-		s.dirty = s.dirty || len(hits[n]) > 0
+		s.dirty = s.dirty || len(d.hits[s]) > 0 || slices.ContainsFunc(b.Changes, func(c record.Change) bool { return c.Marker != "" })
 		if len(s.late) == 0 {
-			s.advanceCompared(s.applied, maps.Clone(s.markers))
+			s.compared = s.applied
 		}
 	}
 	e.announce()
@@ -138,31 +154,44 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 // leaving stays where it is: what is not applied any more must not seem to be. Engine.mu
 // is held.
 func (s *shard) follows(b record.ChangeBatch) bool {
-	return s.followed && !s.leaving && b.Pos.Compare(s.applied) >= 0
+	return s.followed && !s.leaving && b.Pos.Compare(s.applied.at) >= 0
 }
 
-// fenced reports that a kind's changes come after its fence, which is still in force.
-// e.mu is held.
-func (e *Engine) fenced(kind string, s *shard) bool {
+// fences reports that a marker is the fence of a fixed-name kind that is in force, or
+// announced: it is set before it is confirmed. e.mu is held.
+func (e *Engine) fences(kind, marker string) bool {
 	source, _ := e.record.Namespace(e.Direction.From())
 	k, _ := source.Kind(kind)
-	return k.Fixed && k.Fenced != "" && s.markers[kind] == k.Fenced
+	if !k.Fixed || marker == "" {
+		return false
+	}
+	return marker == k.Fenced ||
+		k.Pending != nil && k.Pending.Reason == upgradestate.PendingFence && marker == k.Pending.To
 }
 
-// dirtyGroups are the groups of a batch that belong to owned shards which have not seen
-// it yet, each once, and by shard.
-func (e *Engine) dirtyGroups(b record.ChangeBatch) (ids []transform.GroupID, hits map[int][]transform.GroupID, ungrouped []ungroupedKey) {
-	hits = map[int][]transform.GroupID{}
+// dirt is what a batch asks for: the groups that belong to owned shards which have not
+// seen it yet, each once, also by shard, and how many deletes passed a fence.
+type dirt struct {
+	ids         []transform.GroupID
+	hits        map[*shard][]transform.GroupID
+	lateDeletes map[*shard]int64
+	ungrouped   []ungroupedKey
+}
+
+func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
+	d := dirt{hits: map[*shard][]transform.GroupID{}, lateDeletes: map[*shard]int64{}}
 	seen := map[transform.GroupID]bool{}
+	markers := map[string]string{} // of this batch so far
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range b.Changes {
 		if c.Marker != "" {
+			markers[c.Kind] = c.Marker
 			continue
 		}
 		id, ok, err := e.Direction.GroupOf(c.Kind, c.Key)
 		if err != nil {
-			ungrouped = append(ungrouped, ungroupedKey{c.Kind, c.Key, err})
+			d.ungrouped = append(d.ungrouped, ungroupedKey{c.Kind, c.Key, err})
 			continue
 		}
 		if !ok {
@@ -172,15 +201,15 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) (ids []transform.GroupID, hit
 		if s == nil || !s.follows(b) {
 			continue
 		}
-		if c.Delete && e.fenced(c.Kind, s) {
-			s.lateDeletes++
+		if c.Delete && (e.fences(c.Kind, markers[c.Kind]) || e.fences(c.Kind, s.applied.markers[c.Kind])) {
+			d.lateDeletes[s]++
 			e.Log.Warn("delete passed the fence", zap.String("kind", c.Kind), zap.Stringer("key", c.Key))
 		}
 		if !seen[id] {
 			seen[id] = true
-			ids = append(ids, id)
-			hits[s.lock.Shard] = append(hits[s.lock.Shard], id)
+			d.ids = append(d.ids, id)
+			d.hits[s] = append(d.hits[s], id)
 		}
 	}
-	return ids, hits, ungrouped
+	return d
 }

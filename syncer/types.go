@@ -32,7 +32,9 @@ type Checkpoint struct {
 	Copied   map[string]record.Range `json:"copied"`            // by "<kind>/<range index>": what remains
 	Done     []string                `json:"done"`              // ranges that are copied whole
 	Count    int64                   `json:"count"`             // records copied, for people
-	Verified bool                    `json:"verified"`          // the shard's ranges were compared once
+	Verified bool                    `json:"verified"`          // the shard's ranges were compared once, and what differed has settled
+	// LateDeletes counts, up to Position, what passed a fence of the validator class.
+	LateDeletes int64 `json:"lateDeletes,omitempty"`
 }
 
 // Parked is a group that could not be transformed or stored.
@@ -62,7 +64,7 @@ type Progress struct {
 	Retries     int64   `json:"retries"`
 	Verified    int64   `json:"verified"`
 	Mismatched  int64   `json:"mismatched"`
-	LateDeletes int64   `json:"lateDeletes,omitempty"` // passed a validator fence, not applied
+	LateDeletes int64   `json:"lateDeletes,omitempty"` // passed a validator fence; never applied after the flip
 	WaitsFor    string  `json:"waitsFor,omitempty"`
 	LastError   string  `json:"lastError,omitempty"`
 }

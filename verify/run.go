@@ -35,6 +35,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 	}
 	var rep Report
 	var differ []transform.GroupID
+	seen := map[transform.GroupID]bool{} // a group has pages of several kinds, of both sides
 	walk := func(kinds []record.KindSpec, page func(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error)) error {
 		for _, k := range kinds {
 			for rest, done := (record.Range{}), false; !done; {
@@ -44,7 +45,12 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 				}
 				rest, done = p.Next, p.Done
 				rep.Compared += int64(p.Compared)
-				differ = append(differ, p.Differ...)
+				for _, id := range p.Differ {
+					if !seen[id] {
+						seen[id] = true
+						differ = append(differ, id)
+					}
+				}
 				if progress != nil {
 					progress(rep)
 				}
@@ -93,7 +99,15 @@ func (c *Comparer) settle(ctx context.Context, src, dst record.Tokens, s Settle,
 	}
 	rep.Mismatched = int64(len(differ))
 	for _, id := range differ[:min(10, len(differ))] {
-		rep.Examples = append(rep.Examples, record.Key(id.Name).String())
+		rep.Examples = append(rep.Examples, c.nameOf(id))
 	}
 	return rep, nil
+}
+
+// nameOf is what people find a group by: a group's own name need not be readable.
+func (c *Comparer) nameOf(id transform.GroupID) string {
+	for _, s := range c.dir.SourceSelect(id) {
+		return s.Key.String()
+	}
+	return id.Name
 }

@@ -117,27 +117,26 @@ func (r *Runner) follow(ctx context.Context) error {
 // a read that had to ask etcd, which may be first.
 func (r *Runner) accept(d upgradestate.Deployment) {
 	r.mu.Lock()
-	if d.Revision > r.record.Revision {
-		if r.record.Name != "" && d.Epoch != r.record.Epoch {
-			r.flipSeen = time.Now()
-		}
-		r.record = d
-		// With the record: nobody may acknowledge a hold before the gate holds.
-		if _, known := r.stacks[d.CurrentVersion]; known {
-			r.gate.update(d)
-		}
-		r.notify()
+	defer r.mu.Unlock()
+	if d.Revision <= r.record.Revision {
+		return
 	}
-	r.mu.Unlock()
+	if r.record.Name != "" && d.Epoch != r.record.Epoch {
+		r.flipSeen = time.Now()
+	}
+	r.record = d
+	// With the record: nobody may acknowledge a hold before the gate holds.
+	if _, known := r.stacks[d.CurrentVersion]; known {
+		r.gate.update(d)
+	}
+	r.notify()
 	if r.GateOpen() {
 		r.swapped()
 	}
 }
 
-// swapped notes how long the swap after a flip took, once.
+// swapped notes how long the swap after a flip took, once. r.mu is held.
 func (r *Runner) swapped() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.flipSeen.IsZero() {
 		return
 	}
@@ -150,9 +149,15 @@ func (r *Runner) swapped() {
 }
 
 // acknowledge publishes the server's state whenever it changed, and, for a switch, that
-// writes are held and those in flight are finished.
+// writes are held and those in flight are finished. A failure is tried again, with what
+// is to be said then: the switch does not need it, and serving goes on without etcd.
 func (r *Runner) acknowledge(ctx context.Context) error {
 	var said upgradestate.ServerState
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
+	again := time.NewTimer(0)
+	defer again.Stop()
+	failed := false
 	for {
 		r.mu.Lock()
 		d, news := r.record, r.news
@@ -169,16 +174,27 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 			}
 		}
 		s.Held = 0 // changes all the time; the metrics have it
+		again.Stop()
 		if d.Name != "" && !reflect.DeepEqual(s, said) {
-			if err := r.announce(ctx, s); err != nil {
-				return err
+			switch err := r.deployments.Announce(ctx, s); {
+			case err == nil:
+				said, failed = s, false
+				retry.Reset()
+			case ctx.Err() != nil:
+				return ctx.Err()
+			default:
+				if !failed {
+					r.log.Warn("state is not announced", zap.Error(err))
+				}
+				failed = true
+				again.Reset(retry.NextBackOff())
 			}
-			said = s
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-news:
+		case <-again.C:
 		}
 	}
 }
@@ -187,20 +203,6 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 func (r *Runner) notify() {
 	close(r.news)
 	r.news = make(chan struct{})
-}
-
-func (r *Runner) announce(ctx context.Context, s upgradestate.ServerState) error {
-	policy := backoff.WithContext(backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxElapsedTime(r.cfg.HoldCap)), ctx)
-	err := backoff.Retry(func() error { return r.deployments.Announce(ctx, s) }, policy)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil {
-		// The switch does not need the acknowledgement, and serving goes on without etcd.
-		r.log.Warn("state is not announced", zap.Error(err))
-	}
-	return nil
 }
 
 // State is what the server says of itself.
@@ -221,8 +223,10 @@ func (r *Runner) GateOpen() bool {
 }
 
 // Ready returns nil when requests can be served, and otherwise what is missing.
-func (r *Runner) Ready() error {
-	d := r.current()
+func (r *Runner) Ready() error { return r.serves(r.current()) }
+
+// serves returns nil when requests can be served by the record d.
+func (r *Runner) serves(d upgradestate.Deployment) error {
 	if d.Name == "" {
 		return fmt.Errorf("waiting for the Deployment in etcd")
 	}

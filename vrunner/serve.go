@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 
 	"connectrpc.com/connect"
@@ -29,7 +30,7 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	defer cancel()
 	for {
 		out := newCapture()
-		interrupted, revision, err := r.attempt(req, body, out)
+		interrupted, revision, err := r.attempt(ctx, req, body, out)
 		if err == nil && !interrupted {
 			out.replay(w)
 			return
@@ -51,17 +52,18 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// attempt runs the request once. interrupted says that a switch ended it without effect,
-// and that a record newer than revision is needed to run it again.
-func (r *Runner) attempt(req *http.Request, body []byte, out *capture) (interrupted bool, revision int64, err error) {
-	if err := r.Ready(); err != nil {
+// attempt runs the request once; ctx bounds how long it is held. interrupted says that a
+// switch ended it without effect, and that a record newer than revision is needed to run
+// it again.
+func (r *Runner) attempt(ctx context.Context, req *http.Request, body []byte, out *capture) (interrupted bool, revision int64, err error) {
+	d := r.current()
+	if err := r.serves(d); err != nil {
 		return false, 0, err
 	}
-	d := r.current()
 	run := &request{version: d.CurrentVersion}
 	revision = d.Revision
 	if r.stacks[run.version].Write(req) {
-		p, err := r.gate.enter(req.Context())
+		p, err := r.gate.enter(ctx)
 		if err != nil {
 			return false, 0, err
 		}
@@ -95,9 +97,11 @@ func (r *Runner) refuse(w http.ResponseWriter, req *http.Request, err *connect.E
 	http.Error(w, err.Message(), status)
 }
 
-// capture keeps a response until it is known that it counts.
+// capture keeps a response until it is known that it counts. The headers are those at the
+// time of the status; what is set later is trailers.
 type capture struct {
 	header http.Header
+	sent   http.Header // nil before the status
 	status int
 	body   bytes.Buffer
 }
@@ -107,8 +111,9 @@ func newCapture() *capture { return &capture{header: http.Header{}} }
 func (c *capture) Header() http.Header { return c.header }
 
 func (c *capture) WriteHeader(status int) {
-	if c.status == 0 {
-		c.status = status
+	informational := status < http.StatusOK && status != http.StatusSwitchingProtocols
+	if c.status == 0 && !informational {
+		c.status, c.sent = status, c.header.Clone()
 	}
 }
 
@@ -122,13 +127,9 @@ func (c *capture) Write(b []byte) (int, error) {
 func (c *capture) Flush() {}
 
 func (c *capture) replay(w http.ResponseWriter) {
-	h := w.Header()
-	for k, vs := range c.header {
-		h[k] = vs
-	}
-	if c.status == 0 {
-		c.status = http.StatusOK
-	}
+	c.WriteHeader(http.StatusOK) // unless there was one
+	maps.Copy(w.Header(), c.sent)
 	w.WriteHeader(c.status)
 	_, _ = w.Write(c.body.Bytes()) // a client that is gone cannot be told
+	maps.Copy(w.Header(), c.header)
 }

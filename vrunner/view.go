@@ -115,12 +115,21 @@ func (v *View) Write(ctx context.Context, ms []record.Mutation) error {
 	}
 	err := v.client.Write(ctx, req.pass.tokens, ms)
 	switch {
-	case err == nil:
-		req.effect.Store(true)
 	case errors.Is(err, record.ErrFenced):
 		req.moved.Store(true)
-	case errors.Is(err, record.ErrUnknown):
+	case err == nil || !withoutEffect(err):
 		req.effect.Store(true)
 	}
 	return err
+}
+
+// withoutEffect reports an error that says for certain that nothing was written. Any
+// other, a broken connection for one, may stand for a lost acknowledgement.
+func withoutEffect(err error) bool {
+	for _, certain := range []error{record.ErrFenced, record.ErrNotFound, record.ErrExists, record.ErrMismatch, record.ErrConflict} {
+		if errors.Is(err, certain) {
+			return true
+		}
+	}
+	return false
 }

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"dbcontroller/deployment"
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
@@ -186,6 +187,8 @@ func (c *client) explain(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted")
+	case connect.IsWireError(err) && strings.HasSuffix(ce.Message(), deployment.ErrNotFound.Error()):
+		return fmt.Errorf("%s: 'dbcontroller list' shows those that do", ce.Message())
 	case connect.IsWireError(err):
 		return errors.New(ce.Message())
 	case ce.Code() == connect.CodeUnavailable:

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -49,6 +50,7 @@ type App struct {
 
 	deployment *deployment.Store
 	namespaces map[string]record.Namespace // by version
+	running    atomic.Bool                 // the databases are open, and pool is there
 	pool       *shards.Pool
 	engines    engines
 }
@@ -80,6 +82,18 @@ func (a *App) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// From the beginning: databases may let one wait, and the port says so.
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return port.Run(ctx) })
+	g.Go(func() error { return a.control(ctx, api, port.Addr()) })
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// control opens the databases and does a controller's work.
+func (a *App) control(ctx context.Context, api net.Listener, operatorAddr string) error {
 	closeAll, err := a.open(ctx)
 	defer closeAll()
 	if err != nil {
@@ -92,15 +106,15 @@ func (a *App) Run(ctx context.Context) error {
 	a.pool = shards.New(a.store, shards.Config{
 		Prefix: a.deployment.Root(), ID: a.opts.ID, Ring: d.RingSize, Log: a.log,
 	})
+	a.running.Store(true)
 	a.log.Info("controller runs", zap.String("deployment", a.cfg.Deployment), zap.String("version", d.CurrentVersion),
-		zap.String("api", api.Addr().String()), zap.String("operator", port.Addr()))
+		zap.String("api", api.Addr().String()), zap.String("operator", operatorAddr))
 
 	// Ownership outlives the engine, so that its last checkpoints are still stored under
 	// its locks when shards are handed over.
 	owning, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return port.Run(ctx) })
 	service := deployment.NewService(a.store, a.deployment, deployment.ServiceConfig{Upgrades: a, Verifier: a, Log: a.log})
 	g.Go(func() error { return service.Run(ctx) })
 	g.Go(func() error {
@@ -112,10 +126,7 @@ func (a *App) Run(ctx context.Context) error {
 		return a.sync(ctx)
 	})
 	g.Go(func() error { return a.lead(ctx) })
-	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return g.Wait()
 }
 
 // api is the Deployment API.
@@ -127,7 +138,7 @@ func (a *App) api(service *deployment.Service) http.Handler {
 
 // ready says what the process waits for.
 func (a *App) ready() error {
-	if a.pool == nil {
+	if !a.running.Load() {
 		return errors.New("waiting for the databases")
 	}
 	if len(a.pool.Owned()) == 0 {

@@ -2,11 +2,14 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"go.uber.org/zap"
 
+	"dbcontroller/deployment"
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
 	"dbcontroller/syncer"
@@ -30,7 +33,7 @@ func (a *App) open(ctx context.Context) (closeAll func(), err error) {
 			AppName: "dbcontroller", Log: a.log,
 		})
 		if err != nil {
-			return closeAll, fmt.Errorf("database of %s: %w", db.Version, err)
+			return closeAll, fmt.Errorf("database of %s: %w: start the server, or correct mongo.endpoint in %s", db.Version, err, filepath.Base(a.cfg.Path))
 		}
 		opened = append(opened, ns)
 		if err := ns.Check(ctx); err != nil {
@@ -44,29 +47,39 @@ func (a *App) open(ctx context.Context) (closeAll func(), err error) {
 	return closeAll, nil
 }
 
-// prepare creates the Deployment at the first configured version unless it is there,
-// refuses one that this binary cannot work with, and makes the collections of both
-// sides.
+// prepare creates the Deployment at the first configured version unless it is there, and
+// makes the collections of both sides. What this binary cannot work with is refused
+// before anything is created.
 func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	versions := a.cfg.Versions()
-	d, err := a.deployment.Create(ctx, versions[0], a.cfg.RingSize)
+	d, err := a.deployment.Get(ctx)
+	if errors.Is(err, deployment.ErrNotFound) {
+		d, err = upgradestate.New(a.cfg.Deployment, versions[0], a.cfg.RingSize), nil
+	}
 	if err != nil {
 		return d, err
 	}
-	if d.RingSize != a.cfg.RingSize {
-		return d, fmt.Errorf("sharding.ringSize is %d, but %s has a ring of %d, which is fixed: correct the configuration", a.cfg.RingSize, d.Name, d.RingSize)
-	}
-	decision := upgradestate.Decide(versions, &d)
-	if !decision.Role.Controls() {
-		return d, fmt.Errorf("%s: %s", d.Name, decision.Reason)
+	if err := a.fits(d); err != nil {
+		return d, err
 	}
 	to, ok := a.target(d)
+	var dir transform.Direction
+	if ok {
+		if dir, err = a.registry.Direction(d.CurrentVersion, to); err != nil {
+			return d, err
+		}
+		if err := a.inspect(ctx, d, dir); err != nil {
+			return d, err
+		}
+	}
+	if d, err = a.deployment.Create(ctx, versions[0], a.cfg.RingSize); err != nil {
+		return d, err
+	}
+	if err := a.fits(d); err != nil { // another controller may have been faster
+		return d, err
+	}
 	if !ok {
 		return a.provision(ctx, d, d.CurrentVersion, nil)
-	}
-	dir, err := a.registry.Direction(d.CurrentVersion, to)
-	if err != nil {
-		return d, err
 	}
 	if d, err = a.provision(ctx, d, d.CurrentVersion, dir.SourceKinds()); err != nil {
 		return d, err
@@ -79,6 +92,32 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 		return d, err
 	}
 	return a.deployment.Apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash()}})
+}
+
+// fits refuses a Deployment that this binary or its configuration is not for.
+func (a *App) fits(d upgradestate.Deployment) error {
+	if d.RingSize != a.cfg.RingSize {
+		return fmt.Errorf("sharding.ringSize is %d, but %s has a ring of %d, which is fixed: correct the configuration", a.cfg.RingSize, d.Name, d.RingSize)
+	}
+	if decision := upgradestate.Decide(a.cfg.Versions(), &d); !decision.Role.Controls() {
+		return fmt.Errorf("%s: %s", d.Name, decision.Reason)
+	}
+	return nil
+}
+
+// inspect refuses collections that cannot be served, without changing anything.
+func (a *App) inspect(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) error {
+	err := syncer.Inspect(ctx, a.namespaces[dir.From()], d, dir.From(), dir.SourceKinds())
+	if err == nil {
+		err = syncer.Inspect(ctx, a.namespaces[dir.To()], d, dir.To(), dir.TargetKinds())
+	}
+	if err == nil {
+		_, err = a.carryShapes(ctx, d, dir)
+	}
+	if err != nil {
+		return fmt.Errorf("kinds in %s: %w", filepath.Base(a.cfg.Path), err)
+	}
+	return nil
 }
 
 func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version string, kinds []record.KindSpec) (upgradestate.Deployment, error) {
@@ -119,11 +158,11 @@ func (a *App) carryShapes(ctx context.Context, d upgradestate.Deployment, dir tr
 			// described under a name that it is just losing.
 			continue
 		}
-		at := upgradestate.EnginePlaces(d, d.CurrentVersion)[carry.From]
-		if len(at) == 0 {
-			continue
+		name := carry.From // until the record knows better
+		if at := upgradestate.EnginePlaces(d, d.CurrentVersion)[carry.From]; len(at) > 0 {
+			name = at[0].Name
 		}
-		info, err := a.namespaces[d.CurrentVersion].Describe(ctx, record.KindSpec{Name: carry.From, Fixed: true}, at[0].Name)
+		info, err := a.namespaces[d.CurrentVersion].Describe(ctx, record.KindSpec{Name: carry.From, Fixed: true}, name)
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -92,12 +93,12 @@ func (p *Process) connect(ctx context.Context, embedded bool) error {
 	case len(endpoints) == 0:
 		var err error
 		if endpoints, err = embedetcd.Find(dir); err != nil {
-			return err
+			return fmt.Errorf("%w: start a controller there with --embedded-etcd, or name etcd.endpoints in %s", err, filepath.Base(p.Config.Path))
 		}
 	}
 	store, err := etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: endpoints, Log: p.Log})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: start etcd, or correct etcd.endpoints in %s", err, filepath.Base(p.Config.Path))
 	}
 	p.close = append(p.close, store.Close)
 	p.Store = store

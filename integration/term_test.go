@@ -1,0 +1,72 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// leaseTTL is how long the shards of a controller that just vanishes stay locked.
+const leaseTTL = 3 * time.Second
+
+// run starts a controller as its command line does.
+func (s *system) run(id string, args ...string) *child {
+	s.t.Helper()
+	args = append([]string{"run", "--config", s.config, "--id", id, "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}, args...)
+	return s.adopt(spawn(s.t, id, command(s.t, self(s.t), roleCommand, args, s.env)))
+}
+
+// TestTerm ends one of two controllers with SIGTERM in the middle of the copy: it ends
+// well, hands its shards over at once, and the other one goes on.
+func TestTerm(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	// A page a second and controller: the copy takes some seconds.
+	s := newSystem(ctx, t, settings{copy: "{auto: false, workers: 2, maxRate: 2000}"})
+	copies := s.watchCopy(ctx)
+	tr := newTraffic(ctx, s, documents)
+	first, second := s.run("first"), s.run("second")
+	first.ready(ctx)
+	second.ready(ctx)
+	s.awaitShards(ctx, "first", "second")
+	tr.start(ctx, s.server("server", 0).ready(ctx))
+	s.begin(ctx)
+	owners := s.owners(ctx)
+	eventually(ctx, t, "the first controller has copied something", func() error {
+		if copies.copied(func(shard string) bool { return owners[shard] == "first" }) == 0 {
+			return errTooFew
+		}
+		return nil
+	})
+	all := func(string) bool { return true }
+	if n := copies.copied(all); n >= documents {
+		t.Errorf("%d records were copied already, SIGTERM should have come before", n)
+	}
+	asked := time.Now()
+	if code := first.terminate(10 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	ended := time.Since(asked)
+	s.awaitShards(ctx, "second")
+	if took := time.Since(asked); took > ended+leaseTTL/2 {
+		t.Errorf("the shards were handed over %s after the end of their owner, which looks like waiting for its lease", took-ended)
+	}
+	t.Logf("ended %s after SIGTERM, all shards handed over after %s", ended.Round(time.Millisecond), time.Since(asked).Round(time.Millisecond))
+	s.mu.Lock()
+	s.controllers = []*child{second}
+	s.mu.Unlock()
+	d := s.await(ctx, "the flip", flipped("v2"))
+	tr.awaitWrites(ctx, "v2", 10)
+	tr.settle(ctx, d)
+	if n := copies.copied(all); n < documents-appClients*ownDocuments {
+		t.Errorf("%d records are stored as copied", n)
+	}
+	if code := second.terminate(10 * time.Second); code != 0 {
+		t.Errorf("exit code %d of the controller that switched", code)
+	}
+	if fmt.Sprint(s.owners(ctx)) != "map[]" {
+		t.Errorf("shards are owned though nobody runs: %v", s.owners(ctx))
+	}
+}

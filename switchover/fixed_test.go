@@ -1,0 +1,136 @@
+package switchover_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+	"dbcontroller/record/faultstore"
+	"dbcontroller/switchover"
+	"dbcontroller/upgradestate"
+)
+
+// fixed is one fixed-name kind of a class in each version, or a managed one for "".
+func fixed(class record.FenceClass) kindsOf {
+	if class == "" {
+		return simple
+	}
+	return kindsOf{
+		v1: []record.KindSpec{{Name: "apps", Fixed: true}}, v2: []record.KindSpec{{Name: "apps2", Fixed: true}}, fence: class,
+	}
+}
+
+// fences notes the names and marks of all fences that a driver sends.
+type fences struct {
+	mu   sync.Mutex
+	sent []string
+}
+
+func (f *fences) Inject(op faultstore.Op) faultstore.Fault {
+	if op.Command == faultstore.Fence {
+		f.mu.Lock()
+		f.sent = append(f.sent, op.To)
+		f.mu.Unlock()
+	}
+	return faultstore.Fault{}
+}
+
+func (f *fences) count(to string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.sent {
+		if s == to {
+			n++
+		}
+	}
+	return n
+}
+
+// TestFixedFencesAreConfirmedAgain right before the flip: a driver that slept may have
+// lifted one late, which its name alone cannot prevent. Managed kinds do not need it.
+func TestFixedFencesAreConfirmedAgain(t *testing.T) {
+	t.Parallel()
+	for _, class := range []record.FenceClass{"", record.FenceView, record.FenceValidator, record.FenceWriteBlock} {
+		t.Run(string(class), func(t *testing.T) {
+			t.Parallel()
+			spy := &fences{}
+			kinds := fixed(class)
+			kinds.inject = map[string]faultstore.Injector{"v1": spy}
+			inBubble(t, kinds, func(ctx context.Context, w *world) {
+				source := w.db["v1"]
+				if class != "" {
+					w.check(source.Foreign().Put(ctx, "apps", doc("before")))
+				}
+				var fenced upgradestate.Kind
+				before := 0
+				w.report(ctx, 0)
+				w.drive(ctx, switchover.Config{Checks: checks{seal: func(d upgradestate.Deployment) error {
+					ns, _ := d.Namespace("v1")
+					fenced = ns.Kinds[0]
+					before = spy.count(fenced.Fenced)
+					if class == "" {
+						return nil
+					}
+					if err := source.Foreign().Put(ctx, "apps", doc("fenced")); err == nil {
+						t.Error("the fence is not in force")
+					}
+					// A late lift, as that of an earlier attempt.
+					return source.Lift(ctx, record.Fence{
+						Class: class, Token: record.Token{Kind: "apps", Name: "apps", ID: fenced.ID, Fixed: true},
+						To: fenced.Fenced, Restore: fenced.Restore,
+					})
+				}}})
+				w.await(ctx, "the flip", open("v2"))
+				again := spy.count(fenced.Fenced) - before
+				if class == "" {
+					if before != 1 || again != 0 {
+						t.Errorf("fenced %d times, and %d times before the flip; want once", before, again)
+					}
+					return
+				}
+				if before != 1 || again != 1 {
+					t.Errorf("fenced %d times, and %d times before the flip; want once each", before, again)
+				}
+				if err := source.Foreign().Put(ctx, "apps", doc("late")); err == nil {
+					t.Error("the application writes to the old version after the flip")
+				}
+				w.check(w.db["v2"].Foreign().Put(ctx, "apps2", doc("after")))
+			})
+		})
+	}
+}
+
+// TestNoFlipWithoutFence: while a fence cannot be confirmed again, nothing flips; the
+// deadline aborts, and the application has its collection back.
+func TestNoFlipWithoutFence(t *testing.T) {
+	t.Parallel()
+	for _, class := range []record.FenceClass{record.FenceView, record.FenceValidator, record.FenceWriteBlock} {
+		t.Run(string(class), func(t *testing.T) {
+			t.Parallel()
+			down := faultstore.NewToggle(faultstore.On(faultstore.Always(faultstore.Down()), faultstore.Fence))
+			kinds := fixed(class)
+			kinds.inject = map[string]faultstore.Injector{"v1": down}
+			inBubble(t, kinds, func(ctx context.Context, w *world) {
+				w.report(ctx, 0)
+				w.drive(ctx, switchover.Config{Checks: checks{seal: func(upgradestate.Deployment) error {
+					down.On()
+					return nil
+				}}})
+				d := w.await(ctx, "the end of the abort", open("v1"))
+				if d.LastSwitch != nil || w.abortReason() == "" {
+					t.Errorf("aborted for %q, last switch %+v", w.abortReason(), d.LastSwitch)
+				}
+				w.check(w.db["v1"].Foreign().Put(ctx, "apps", doc("again")))
+				docs, err := w.db["v1"].Foreign().Documents(ctx, "apps")
+				w.check(err)
+				if !slices.ContainsFunc(docs, func(d bson.Raw) bool { return string(d) == string(doc("again")) }) {
+					t.Errorf("apps holds %v", docs)
+				}
+			})
+		})
+	}
+}

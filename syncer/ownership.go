@@ -1,0 +1,122 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/shards"
+	"dbcontroller/transform"
+)
+
+// watchOwnership adopts shards that were gained, hands over those that shall leave, and
+// forgets those that were lost.
+func (e *Engine) watchOwnership(ctx context.Context) error {
+	for {
+		if err := e.adopt(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-e.Ownership.Changes():
+		case <-e.readopt:
+		}
+	}
+}
+
+func (e *Engine) adopt(ctx context.Context) error {
+	leaving := e.Ownership.Leaving()
+	e.mu.Lock()
+	for _, n := range leaving {
+		if s := e.shards[n]; s != nil {
+			s.leaving, s.dirty = true, true
+		}
+	}
+	e.mu.Unlock()
+	if len(leaving) > 0 {
+		if err := e.saveCheckpoints(ctx, false); err != nil {
+			// The next owner repeats what is not in the checkpoint; that is safe.
+			e.Log.Info("shards leave without a last checkpoint", zap.Ints("shards", leaving), zap.Error(err))
+		}
+	}
+	for _, n := range leaving {
+		if err := e.Ownership.Release(ctx, n); err != nil {
+			return fmt.Errorf("release shard %d: %w", n, err)
+		}
+	}
+	owned := e.Ownership.Owned()
+	e.mu.Lock()
+	for n, s := range e.shards {
+		if lock, ok := owned[n]; !ok || lock.Create != s.lock.Create {
+			delete(e.shards, n)
+		}
+	}
+	var gained []int
+	for n := range owned {
+		if e.shards[n] == nil {
+			gained = append(gained, n)
+		}
+	}
+	e.mu.Unlock()
+	if len(gained) == 0 {
+		return nil
+	}
+	slices.Sort(gained)
+	return e.persist(ctx, "load checkpoints", func() error { return e.load(ctx, gained, owned) })
+}
+
+// load brings shards to where their checkpoints say, or to the plan's start.
+func (e *Engine) load(ctx context.Context, gained []int, owned map[int]shards.Lock) error {
+	loaded := map[int]Checkpoint{}
+	for _, n := range gained {
+		c, found, err := e.Journal.LoadCheckpoint(ctx, e.key, n)
+		if err != nil {
+			return err
+		}
+		if !found {
+			c = Checkpoint{Position: e.plan.Start}
+		}
+		loaded[n] = c
+	}
+	// What the former owners have parked blocks a report from the beginning. Asked for after
+	// the checkpoints, nothing is missing that was parked before they were stored.
+	if err := e.refreshParked(ctx); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range gained {
+		e.install(owned[n], loaded[n])
+	}
+	e.restart = true
+	e.announce()
+	return nil
+}
+
+// install makes a shard of its checkpoint. e.mu is held.
+func (e *Engine) install(lock shards.Lock, c Checkpoint) {
+	at := place{at: c.Position, markers: c.Markers, lateDeletes: c.LateDeletes}
+	s := &shard{
+		lock: lock, todo: map[string]*rangeTask{}, done: c.Done, copied: c.Count,
+		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified,
+	}
+	for kind, ranges := range e.plan.Ranges {
+		for i, r := range ranges {
+			name := rangeName(kind, i)
+			if i%e.cfg.Ring != lock.Shard || slices.Contains(s.done, name) {
+				continue
+			}
+			if rest, ok := c.Copied[name]; ok {
+				r = rest
+			}
+			s.todo[name] = &rangeTask{name: name, kind: kind, rest: r}
+		}
+	}
+	s.stored = s.complete()
+	e.shards[lock.Shard] = s
+	e.Log.Info("shard is adopted", zap.Int("shard", lock.Shard), zap.String("direction", string(e.key)),
+		zap.Int("ranges", len(s.todo)), zap.Int64("copied", s.copied))
+}

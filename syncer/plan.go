@@ -1,0 +1,81 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+
+	"dbcontroller/record"
+)
+
+// prepare makes or loads the plan. The start position is stored with it, before any
+// record is copied.
+func (e *Engine) prepare(ctx context.Context) error {
+	if err := e.idle(ctx); err != nil {
+		return err
+	}
+	return e.persist(ctx, "plan", func() error {
+		plan, found, err := e.Journal.LoadPlan(ctx, e.key)
+		if err != nil {
+			return err
+		}
+		if !found {
+			if plan, err = e.makePlan(ctx); err != nil {
+				return err
+			}
+			if plan, err = e.Journal.CreatePlan(ctx, e.key, plan); err != nil {
+				return err
+			}
+		}
+		e.mu.Lock()
+		e.plan = plan
+		e.mu.Unlock()
+		return nil
+	})
+}
+
+// idle returns when there is something to do. Until then shards that shall leave are
+// handed over: other controllers would otherwise wait for them.
+func (e *Engine) idle(ctx context.Context) error {
+	for {
+		for _, n := range e.Ownership.Leaving() {
+			if err := e.Ownership.Release(ctx, n); err != nil {
+				return fmt.Errorf("release shard %d: %w", n, err)
+			}
+		}
+		e.mu.Lock()
+		work, news := e.cfg.Copy || e.record.Upgrade != nil, e.news
+		e.mu.Unlock()
+		if work {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		case <-e.Ownership.Changes():
+		}
+	}
+}
+
+func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
+	plan := Plan{Ranges: map[string][]record.Range{}, Totals: map[string]int64{}}
+	var err error
+	if plan.Start, err = e.Source.Position(ctx); err != nil {
+		return Plan{}, fmt.Errorf("start position: %w", err)
+	}
+	src, err := e.sourceTokens(ctx)
+	if err != nil {
+		return Plan{}, err
+	}
+	for _, k := range e.Direction.SourceKinds() {
+		if plan.Ranges[k.Name], err = e.Source.Split(ctx, src[k.Name], e.cfg.Ring); err != nil {
+			return Plan{}, fmt.Errorf("split %s: %w", k.Name, err)
+		}
+		info, err := e.Source.Describe(ctx, k, src[k.Name].Name)
+		if err != nil {
+			return Plan{}, fmt.Errorf("describe %s: %w", k.Name, err)
+		}
+		plan.Totals[k.Name] = info.Count
+	}
+	return plan, nil
+}

@@ -1,0 +1,107 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"dbcontroller/coord"
+	"dbcontroller/upgradestate"
+)
+
+// Progress returns what is known of the owned shards, ordered by shard.
+func (e *Engine) Progress() []Progress {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	total := map[int]int64{}
+	for kind, ranges := range e.plan.Ranges {
+		for i := range ranges {
+			total[i%e.cfg.Ring] += e.plan.Totals[kind] / int64(len(ranges))
+		}
+	}
+	ps := make([]Progress, 0, len(e.shards))
+	for n, s := range e.shards {
+		p := Progress{
+			Shard: n, Owner: e.cfg.Owner, Copied: s.copied, Total: max(total[n], s.copied),
+			Rate: s.rate.observe(now, s.copied), LagMillis: s.lag.Milliseconds(), Applied: s.appliedCount,
+			Parked: e.parkedIn(n), Retries: s.retries, Verified: s.comparedCount, Mismatched: s.mismatched,
+			LateDeletes: s.applied.lateDeletes, WaitsFor: e.waitsFor(n, s), LastError: e.lastErr,
+		}
+		if len(s.todo) == 0 {
+			p.Total = s.copied
+		}
+		p.State = e.stateOf(s, p.WaitsFor)
+		ps = append(ps, p)
+	}
+	slices.SortFunc(ps, func(a, b Progress) int { return a.Shard - b.Shard })
+	return ps
+}
+
+func (e *Engine) stateOf(s *shard, waits string) string {
+	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
+	switch {
+	case e.over():
+		return "switched"
+	case len(s.todo) > 0:
+		return "copying"
+	case !s.verified:
+		return "comparing"
+	case switching && waits == "":
+		return "drained"
+	case switching:
+		return "draining"
+	case waits == "":
+		return "ready"
+	default:
+		return "following"
+	}
+}
+
+// publish stores the progress when it has changed.
+func (e *Engine) publish(ctx context.Context) error {
+	lease := e.Lease()
+	if lease == 0 {
+		return nil // without a lease it would outlive this controller
+	}
+	ps := e.Progress()
+	e.mu.Lock()
+	same := reflect.DeepEqual(ps, e.published)
+	e.mu.Unlock()
+	if same {
+		return nil
+	}
+	err := e.Journal.PublishProgress(ctx, e.cfg.Owner, ps, lease)
+	if errors.Is(err, coord.ErrLeaseLost) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("publish progress: %w", err)
+	}
+	e.mu.Lock()
+	e.published = ps
+	e.mu.Unlock()
+	return nil
+}
+
+// meter is a rate over the recent seconds.
+type meter struct {
+	at    time.Time
+	count int64
+	rate  float64
+}
+
+func (m *meter) observe(now time.Time, count int64) float64 {
+	if m.at.IsZero() {
+		m.at, m.count = now, count
+		return 0
+	}
+	if span := now.Sub(m.at).Seconds(); span >= 0.9 {
+		m.rate = float64(count-m.count) / span
+		m.at, m.count = now, count
+	}
+	return m.rate
+}

@@ -2,6 +2,8 @@ package integration_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 
 	"dbcontroller/record"
@@ -43,10 +45,11 @@ type breaker struct {
 	fences map[string]int // sent and not failed, by source kind
 	done   map[string]int // returned, by place
 	stands bool
+	goOn   chan struct{} // closed when the parent releases it
 }
 
 func newBreaker(p breakPoint, tell func(event)) *breaker {
-	return &breaker{point: p, tell: tell, pages: map[string]bool{}, fences: map[string]int{}, done: map[string]int{}}
+	return &breaker{point: p, tell: tell, pages: map[string]bool{}, fences: map[string]int{}, done: map[string]int{}, goOn: make(chan struct{})}
 }
 
 func (b *breaker) arm() {
@@ -68,8 +71,9 @@ func (b *breaker) reached() {
 	}
 }
 
-// stand is what happens at a break point: nothing any more, whatever the context says.
-func stand() { select {} }
+// stand is what happens at a break point: nothing, whatever a context says, until the
+// parent releases it, if it does.
+func (b *breaker) stand() { <-b.goOn }
 
 // breaking is a namespace with a break point.
 type breaking struct {
@@ -84,7 +88,7 @@ func (ns *breaking) Load(ctx context.Context, batch record.Batch) ([]record.Resu
 		return ns.Namespace.Load(ctx, batch)
 	}
 	if b.standsAt(atLoad) {
-		stand()
+		b.stand()
 	}
 	results, err := ns.Namespace.Load(ctx, batch)
 	if err != nil {
@@ -102,7 +106,7 @@ func (ns *breaking) Load(ctx context.Context, batch record.Batch) ([]record.Resu
 	}
 	b.mu.Unlock()
 	if there {
-		stand()
+		b.stand()
 	}
 	return results, nil
 }
@@ -122,10 +126,14 @@ func (ns *breaking) Apply(ctx context.Context, batch record.Batch) ([]record.Res
 		}
 	}
 	b.mu.Unlock()
-	if b.standsAt(atApply) {
-		stand()
+	if !b.standsAt(atApply) {
+		return ns.Namespace.Apply(ctx, batch)
 	}
-	return ns.Namespace.Apply(ctx, batch)
+	b.stand()
+	// A process that was stopped sends late, whatever its deadline was.
+	results, err := ns.Namespace.Apply(context.WithoutCancel(ctx), batch)
+	b.tell(event{Late: fmt.Sprint(err), Fenced: errors.Is(err, record.ErrFenced)})
+	return results, err
 }
 
 // Fence stands still around the first fence of each source kind, or around its second,
@@ -144,7 +152,7 @@ func (ns *breaking) Fence(ctx context.Context, f record.Fence) error {
 	}
 	b.mu.Unlock()
 	if b.standsAt(beforeFence) {
-		stand()
+		b.stand()
 	}
 	err := ns.Namespace.Fence(ctx, f)
 	b.mu.Lock()
@@ -156,7 +164,7 @@ func (ns *breaking) Fence(ctx context.Context, f record.Fence) error {
 	}
 	b.mu.Unlock()
 	if err == nil && place != "" && b.point.At == place {
-		stand()
+		b.stand()
 	}
 	return err
 }

@@ -1,14 +1,11 @@
 package integration_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +29,7 @@ type child struct {
 	stdin io.WriteCloser
 
 	reached chan string // places that it told of
+	late    chan event  // of an Apply that was released
 
 	mu            sync.Mutex
 	api, operator string // where it listens; empty until it has said so
@@ -64,7 +62,7 @@ func spawn(t *testing.T, name string, cmd *exec.Cmd) *child {
 	t.Helper()
 	c := &child{
 		t: t, name: name, log: filepath.Join(t.TempDir(), name+".log"), cmd: cmd,
-		done: make(chan struct{}), reached: make(chan string, 64),
+		done: make(chan struct{}), reached: make(chan string, 64), late: make(chan event, 64),
 	}
 	log, err := os.Create(c.log)
 	if err != nil {
@@ -84,7 +82,7 @@ func spawn(t *testing.T, name string, cmd *exec.Cmd) *child {
 	}
 	defer write.Close()
 	cmd.ExtraFiles = []*os.File{write}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = dieWithParent()
 	started := make(chan error, 1)
 	go func() {
 		// The kernel watches the thread that started a process: it has to live as long.
@@ -126,6 +124,9 @@ func (c *child) listen(events *os.File) {
 		c.mu.Unlock()
 		if e.Reached != "" {
 			c.reached <- e.Reached
+		}
+		if e.Late != "" {
+			c.late <- e
 		}
 	}
 }
@@ -257,88 +258,4 @@ func (c *child) awaitReached(ctx context.Context) string {
 		c.t.Fatalf("%s did not reach its place: %v", c.name, ctx.Err())
 	}
 	return ""
-}
-
-// ready waits until the process says where it listens, and then that it is ready.
-func (c *child) ready(ctx context.Context) *child {
-	c.t.Helper()
-	c.listening(ctx)
-	eventually(ctx, c.t, c.name+" is ready", func() error {
-		select {
-		case <-c.done:
-			return fmt.Errorf("it ended: %w", c.err)
-		default:
-		}
-		_, operator := c.addresses()
-		code, body, err := get(ctx, "http://"+operator+"/readyz")
-		if err == nil && code != http.StatusOK {
-			err = errors.New(strings.TrimSpace(body))
-		}
-		return err
-	})
-	return c
-}
-
-// listening waits until the process says where it listens.
-func (c *child) listening(ctx context.Context) *child {
-	c.t.Helper()
-	eventually(ctx, c.t, c.name+" listens", func() error {
-		select {
-		case <-c.done:
-			c.t.Fatalf("%s ended: %v\n%s", c.name, c.err, tail(c.output(), 5))
-		default:
-		}
-		for lines := bufio.NewScanner(strings.NewReader(c.output())); lines.Scan(); {
-			var said struct{ API, Operator string }
-			if json.Unmarshal(lines.Bytes(), &said) == nil && said.API != "" && said.Operator != "" {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				c.api, c.operator = said.API, said.Operator
-				return nil
-			}
-		}
-		return errors.New("it has not said where")
-	})
-	return c
-}
-
-// addresses are where the process listens; empty until it was waited for.
-func (c *child) addresses() (api, operator string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.api, c.operator
-}
-
-// get is a GET that leaves no connection behind.
-func get(ctx context.Context, url string) (code int, body string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, "", err
-	}
-	req.Close = true
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	return res.StatusCode, string(b), err
-}
-
-// eventually tries until it works, and fails the test when ctx ends first.
-func eventually(ctx context.Context, t *testing.T, what string, try func() error) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v: %v", what, ctx.Err(), err)
-		case <-tick.C:
-		}
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,7 +28,7 @@ func execute(ctx context.Context, t *testing.T, env []string, args ...string) re
 	cmd := command(t, self(t), roleCommand, args, env)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = dieWithParent()
 	// The kernel watches the thread that started a process: it has to live as long.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -33,6 +34,10 @@ func TestMain(m *testing.M) {
 	code := mongotest.Run(m)
 	if err := errors.Join(sharedEtcd.stop(), built.remove()); err != nil {
 		fmt.Fprintln(os.Stderr, "clean up:", err)
+		code = max(code, 1)
+	}
+	if _, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); !errors.Is(err, syscall.ECHILD) {
+		fmt.Fprintln(os.Stderr, "a process was left behind:", err)
 		code = max(code, 1)
 	}
 	if code == 0 {

@@ -43,13 +43,15 @@ const partVariable = "DBCONTROLLER_INTEGRATION_PART"
 // each.
 const (
 	orderArm     = "arm"     // the break point, or the hold, counts from now on; it is answered
-	orderRelease = "release" // held writes go on
+	orderRelease = "release" // what is held goes on
 )
 
 // event is what a child tells its parent, a line of JSON each.
 type event struct {
 	Reached string `json:",omitempty"` // the break point; of a server, a write that is held; orderArm
 	Loaded  int    `json:",omitempty"` // groups that a Load of the copy brought over
+	Late    string `json:",omitempty"` // error of an Apply that was held and released
+	Fenced  bool   `json:",omitempty"` // that it is record.ErrFenced
 }
 
 // eventFile is the descriptor that events go to.
@@ -132,9 +134,12 @@ func playController(ctx context.Context, s stage) error {
 	b := newBreaker(s.Break, s.tell)
 	go func() {
 		for order := range s.orders {
-			if order == orderArm {
+			switch order {
+			case orderArm:
 				s.tell(event{Reached: orderArm}) // before it can reach its place
 				b.arm()
+			case orderRelease:
+				close(b.goOn)
 			}
 		}
 	}()

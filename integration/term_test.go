@@ -54,9 +54,7 @@ func TestTerm(t *testing.T) {
 		t.Errorf("the shards were handed over %s after the end of their owner, which looks like waiting for its lease", took-ended)
 	}
 	t.Logf("ended %s after SIGTERM, all shards handed over after %s", ended.Round(time.Millisecond), time.Since(asked).Round(time.Millisecond))
-	s.mu.Lock()
-	s.controllers = []*child{second}
-	s.mu.Unlock()
+	s.forget(first)
 	d := s.await(ctx, "the flip", flipped("v2"))
 	tr.awaitWrites(ctx, "v2", 10)
 	tr.settle(ctx, d)

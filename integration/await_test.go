@@ -1,0 +1,98 @@
+package integration_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ready waits until the process says where it listens, and then that it is ready.
+func (c *child) ready(ctx context.Context) *child {
+	c.t.Helper()
+	c.listening(ctx)
+	eventually(ctx, c.t, c.name+" is ready", func() error {
+		select {
+		case <-c.done:
+			return fmt.Errorf("it ended: %w", c.err)
+		default:
+		}
+		_, operator := c.addresses()
+		code, body, err := get(ctx, "http://"+operator+"/readyz")
+		if err == nil && code != http.StatusOK {
+			err = errors.New(strings.TrimSpace(body))
+		}
+		return err
+	})
+	return c
+}
+
+// listening waits until the process says where it listens.
+func (c *child) listening(ctx context.Context) *child {
+	c.t.Helper()
+	eventually(ctx, c.t, c.name+" listens", func() error {
+		select {
+		case <-c.done:
+			c.t.Fatalf("%s ended: %v\n%s", c.name, c.err, tail(c.output(), 5))
+		default:
+		}
+		for lines := bufio.NewScanner(strings.NewReader(c.output())); lines.Scan(); {
+			var said struct{ API, Operator string }
+			if json.Unmarshal(lines.Bytes(), &said) == nil && said.API != "" && said.Operator != "" {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.api, c.operator = said.API, said.Operator
+				return nil
+			}
+		}
+		return errors.New("it has not said where")
+	})
+	return c
+}
+
+// addresses are where the process listens; empty until it was waited for.
+func (c *child) addresses() (api, operator string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.api, c.operator
+}
+
+// get is a GET that leaves no connection behind.
+func get(ctx context.Context, url string) (code int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(b), err
+}
+
+// eventually tries until it works, and fails the test when ctx ends first.
+func eventually(ctx context.Context, t *testing.T, what string, try func() error) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v: %v", what, ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}

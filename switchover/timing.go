@@ -87,10 +87,15 @@ func (r *Driver) lookAgain(d upgradestate.Deployment) time.Duration {
 	return 0
 }
 
-// actTimeout bounds one try of an act: while writes are held, by the deadline.
+// actTimeout bounds one try of an act: while writes are held, by the deadline, and in an
+// abort, which has none, by a part of it: writes are still held, and a try that hangs must
+// not cost what is left of their patience.
 func (r *Driver) actTimeout(d upgradestate.Deployment) time.Duration {
 	if left := r.untilDeadline(d); left > 0 {
 		return left
+	}
+	if d.Upgrade != nil && d.Upgrade.Step == upgradestate.StepAbort {
+		return r.cfg.Deadline / 4
 	}
 	return 30 * time.Second
 }

@@ -81,9 +81,6 @@ func (e *Engine) isCopy(n int, t *rangeTask) bool {
 
 // copyPage copies one page of a range and moves the range on.
 func (e *Engine) copyPage(ctx context.Context, n int, t *rangeTask) error {
-	if err := e.limiter.WaitN(ctx, e.cfg.Page); err != nil {
-		return fmt.Errorf("rate limit: %w", err)
-	}
 	if err := e.awaitApply(ctx); err != nil {
 		return err
 	}
@@ -99,6 +96,10 @@ func (e *Engine) copyPage(ctx context.Context, n int, t *rangeTask) error {
 	})
 	if err != nil {
 		return fmt.Errorf("scan %s: %w", t.kind, err)
+	}
+	// By what was read: the last page of a range is short.
+	if err := e.limiter.WaitN(ctx, len(page.Records)); err != nil {
+		return fmt.Errorf("rate limit: %w", err)
 	}
 	if whole {
 		err = e.loadRecords(ctx, page)

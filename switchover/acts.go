@@ -1,0 +1,168 @@
+package switchover
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// act does one action and returns the event that came of it.
+func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradestate.Action) (upgradestate.Event, error) {
+	switch a := a.(type) {
+	case upgradestate.Hold:
+		if !r.hold(ctx, d, a) {
+			return nil, nil
+		}
+		return upgradestate.Held{ID: a.ID}, nil
+	case upgradestate.Perform:
+		return upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}, r.perform(ctx, a)
+	case upgradestate.Lift:
+		return upgradestate.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From}, r.lift(ctx, a)
+	case upgradestate.StartSwitch:
+		return r.start(ctx, d, a)
+	case upgradestate.Drained:
+		return r.drained(ctx, d, a)
+	case upgradestate.Flip:
+		a.Switch = r.measured(d)
+		return a, r.refence(ctx, d)
+	case upgradestate.FinishAbort:
+		return upgradestate.Aborted{ID: a.ID}, nil
+	case upgradestate.AwaitReports:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("unknown action %T", a)
+	}
+}
+
+// hold waits for the servers, not longer than they have, and not when the record has
+// changed: an abort does not wait for servers.
+func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgradestate.Hold) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	held := make(chan error, 1)
+	go func() {
+		short, cancel := context.WithTimeout(ctx, r.cfg.HoldTimeout)
+		defer cancel()
+		held <- r.deployments.Held(short, a.ID, a.Attempt)
+	}()
+	watch := r.watch
+	for {
+		select {
+		case err := <-held:
+			if err != nil && ctx.Err() == nil {
+				r.log.Warn("not every server holds writes; the fence will", zap.Error(err))
+			}
+			return ctx.Err() == nil
+		case seen, open := <-watch:
+			if !open {
+				watch = nil // ctx ends, and the wait with it
+			} else if seen.Revision > d.Revision {
+				r.ahead = &seen
+				cancel()
+				<-held
+				return false
+			}
+		}
+	}
+}
+
+// start begins SWITCHING unless something speaks against it that is not in the record.
+func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgradestate.StartSwitch) (upgradestate.Event, error) {
+	n, err := r.deployments.Parked(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count parked: %w", err)
+	}
+	if n > 0 {
+		return nil, nil
+	}
+	if r.cfg.Checks != nil {
+		if err := r.cfg.Checks.BeforeSwitch(ctx, d); err != nil {
+			return nil, fmt.Errorf("switch does not begin: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// drained goes on to the seal, or aborts when the drain has brought up something that
+// must not go with the flip. Nobody has lost anything up to here.
+func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgradestate.Drained) (upgradestate.Event, error) {
+	n, err := r.deployments.Parked(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count parked: %w", err)
+	}
+	if n > 0 {
+		return upgradestate.Abort{ID: a.ID, Reason: fmt.Sprintf("%d groups were parked during the switch: see 'parked', fix or waive them, and begin again", n)}, nil
+	}
+	if r.cfg.Checks != nil {
+		if err := r.cfg.Checks.BeforeSeal(ctx, d); err != nil {
+			return upgradestate.Abort{ID: a.ID, Reason: err.Error()}, nil
+		}
+	}
+	return a, nil
+}
+
+// refence looks once more, right before the flip, that the fences of fixed-name kinds
+// are in force: these classes cannot bind a fence to one attempt, so that a driver that
+// slept may have lifted them.
+func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
+	source, _ := d.Namespace(d.CurrentVersion)
+	for _, k := range source.Kinds {
+		if !k.Fixed || k.Fenced == "" || k.Fence == string(record.FenceUUID) {
+			continue
+		}
+		f, err := r.fencer(source.Version)
+		if err != nil {
+			return err
+		}
+		tok := record.Token{Kind: k.Kind, Name: k.Kind, ID: k.ID, Fixed: true}
+		if err := f.Fence(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tok, To: k.Fenced, Restore: k.Restore}); err != nil {
+			return fmt.Errorf("confirm the fence of %s/%s again: %w", source.Version, k.Kind, err)
+		}
+	}
+	return nil
+}
+
+func (r *Driver) perform(ctx context.Context, a upgradestate.Perform) error {
+	f, err := r.fencer(a.Version)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	err = f.Fence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To, Restore: a.Restore})
+	if err != nil {
+		return fmt.Errorf("%s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)
+	}
+	r.log.Info("act is confirmed", zap.String("version", a.Version), zap.String("kind", a.Place.Kind),
+		zap.String("reason", string(a.Pending.Reason)), zap.String("to", a.Pending.To), zap.Duration("took", time.Since(begun)))
+	return nil
+}
+
+func (r *Driver) lift(ctx context.Context, a upgradestate.Lift) error {
+	f, err := r.fencer(a.Version)
+	if err != nil {
+		return err
+	}
+	tok := token(a.Place)
+	tok.Name = a.To
+	if err := f.Lift(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.From, Restore: a.Restore}); err != nil {
+		return fmt.Errorf("lift the fence of %s/%s: %w", a.Version, a.Place.Kind, err)
+	}
+	return nil
+}
+
+func (r *Driver) fencer(version string) (record.Fencer, error) {
+	f := r.fencers[version]
+	if f == nil {
+		return nil, fmt.Errorf("version %s is not configured here", version)
+	}
+	return f, nil
+}
+
+func token(p upgradestate.Place) record.Token {
+	return record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
+}

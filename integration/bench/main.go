@@ -40,7 +40,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var o settings
-	flag.IntVar(&o.records, "records", 500_000, "records to copy")
+	flag.IntVar(&o.records, "records", 1_000_000, "records to copy")
 	flag.IntVar(&o.size, "size", 500, "bytes of a record, about")
 	flag.IntVar(&o.runs, "runs", 3, "interleaved runs; the median counts")
 	flag.IntVar(&o.workers, "workers", 4, "copy workers")

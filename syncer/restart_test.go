@@ -2,6 +2,7 @@ package syncer_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,9 +25,12 @@ type comparer struct {
 }
 
 func (c *comparer) Groups(ctx context.Context, src, dst record.Tokens, ids []transform.GroupID, notBefore record.Version) ([]transform.GroupID, error) {
-	if c.held.Load() {
-		<-ctx.Done()
-		return nil, ctx.Err()
+	for c.held.Load() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	return c.Comparer.Groups(ctx, src, dst, ids, notBefore)
 }
@@ -71,6 +75,42 @@ func TestMarkersOutliveTheirOwner(t *testing.T) {
 		second := w.engine(o, nil)
 		w.eventually("drain", w.allReady)
 		second.stop(t)
+	})
+}
+
+// While a late change was not compared again, the shard is not drained; what differs then is
+// repaired at once, for writes are held.
+func TestDrainComparesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		key := keyIn(1, 0)
+		c := &comparer{}
+		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) { c.Comparer, p.Comparer = p.Comparer, c })
+		w.begin()
+		w.eventually("ready", w.allReady)
+		c.held.Store(true)
+		w.put("a1", key, 7)
+		w.eventually("the change", func() bool { return w.target("a2", key) == 7 })
+		w.check(w.dst.Write(t.Context(), w.tokens("v2"), []record.Mutation{mutation("a2", key, 1000)}))
+		w.apply(upgradestate.StartSwitch{ID: "u"})
+		w.apply(upgradestate.Held{ID: "u"})
+		for _, k := range []string{"a1", "b1", "c1"} {
+			w.apply(w.fence(k))
+		}
+		<-time.After(2 * time.Second)
+		if ready := w.ready(); slices.Contains(ready, 1) {
+			t.Errorf("%v are drained, shard 1 was not compared again", ready)
+		}
+		c.held.Store(false)
+		begun := time.Now()
+		w.eventually("drain", w.allReady)
+		if got := w.target("a2", key); got != 7 {
+			t.Errorf("drained with %d in the target, want 7", got)
+		}
+		if took := time.Since(begun); took > 600*time.Millisecond {
+			t.Errorf("the repair took %s", took)
+		}
+		e.stop(t)
 	})
 }
 

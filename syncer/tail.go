@@ -98,6 +98,14 @@ const backlog = 1000
 // for a new stream.
 func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
 	arrived := time.Now()
+	marked := slices.ContainsFunc(b.Changes, func(c record.Change) bool { return c.Marker != "" })
+	if marked {
+		// A fence is announced before it is set, but the stream may be faster than the watch,
+		// and what comes after the marker is to be told apart.
+		if err := e.refresh(ctx); err != nil {
+			return false, err
+		}
+	}
 	d := e.dirtyGroups(b)
 	if err := e.parkKeys(ctx, d.ungrouped, b.Pos.At); err != nil {
 		return false, err
@@ -141,7 +149,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		} else if s.behind = (time.Time{}); s.level.IsZero() {
 			s.level = time.Now()
 		}
-		s.dirty = s.dirty || len(d.hits[s]) > 0 || slices.ContainsFunc(b.Changes, func(c record.Change) bool { return c.Marker != "" })
+		s.dirty = s.dirty || len(d.hits[s]) > 0 || marked
 		if len(s.late) == 0 {
 			s.compared = s.applied
 		}

@@ -54,8 +54,10 @@ func itemOf(r record.Record) (item oldItem) {
 	return item
 }
 
-// errPoison is what the transformer says of items with a negative n.
+// errPoison is what the transformer says of items with a negative n. At panicN it panics.
 var errPoison = errors.New("n is negative")
+
+const panicN = -13
 
 func registry() *transform.Registry {
 	r := transform.NewRegistry("items")
@@ -82,6 +84,9 @@ func registry() *transform.Registry {
 				return nil, nil
 			}
 			it := itemOf(src.Records[0])
+			if it.N == panicN {
+				panic("thirteen")
+			}
 			if it.N < 0 {
 				return nil, errPoison
 			}

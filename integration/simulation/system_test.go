@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,9 @@ type system struct {
 	db       map[string]*memstore.Store
 	registry *transform.Registry
 	admin    *deployment.Store
+	maxRate  int          // records that a controller copies a second; 0 is no limit
+	loads    atomic.Int64 // groups that were copied, by all controllers
+	begun    int          // upgrades
 }
 
 func newSystem(ctx context.Context, t *testing.T) *system {
@@ -64,6 +68,9 @@ func newSystem(ctx context.Context, t *testing.T) *system {
 	s.check(err)
 	return s
 }
+
+// quiet is for tests whose faults fill the log.
+func (s *system) quiet() { s.log = zap.NewNop() }
 
 func (s *system) check(err error) {
 	s.t.Helper()
@@ -92,13 +99,21 @@ func (p *process) kill() {
 // controller starts a controller. wrap, if not nil, stands between it and a version's
 // database.
 func (s *system) controller(ctx context.Context, id string, wrap func(version string, ns record.Namespace) record.Namespace) *process {
+	return s.controllerProcess(ctx, id, func(_ *process, version string, ns record.Namespace) record.Namespace {
+		if wrap == nil {
+			return ns
+		}
+		return wrap(version, ns)
+	})
+}
+
+// controllerProcess is controller for a wrap that does something to the process.
+func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *process, version string, ns record.Namespace) record.Namespace) *process {
 	ctx, stop := context.WithCancel(ctx)
 	p := &process{stop: stop, done: make(chan struct{}), conn: s.coord.Client()}
-	db := map[string]record.Namespace{"v1": s.db["v1"], "v2": s.db["v2"]}
-	if wrap != nil {
-		for v, ns := range db {
-			db[v] = wrap(v, ns)
-		}
+	db := map[string]record.Namespace{}
+	for v, own := range s.db {
+		db[v] = wrap(p, v, countLoads{own, &s.loads})
 	}
 	log := s.log.With(zap.String("controller", id))
 	go func() {
@@ -112,7 +127,7 @@ func (s *system) controller(ctx context.Context, id string, wrap func(version st
 			return syncer.New(syncer.Parts{
 				Source: db["v1"], Target: db["v2"], Direction: s.direction(), Deployments: store, Journal: store,
 				Ownership: pool, Comparer: verify.New(db["v1"], db["v2"], s.direction()), Lease: pool.Lease, Log: log,
-			}, syncer.Config{Owner: id, Epoch: 1, Ring: ring, Workers: 2, Page: 7, Copy: true}).Run(ctx)
+			}, syncer.Config{Owner: id, Epoch: 1, Ring: ring, Workers: 2, Page: 7, MaxRate: s.maxRate, Copy: true}).Run(ctx)
 		})
 		g.Go(func() error {
 			return shards.Lead(ctx, p.conn, store.DriverKey(), id, log, func(ctx context.Context) error {
@@ -169,11 +184,23 @@ func (s *system) awaitReady(ctx context.Context, r *vrunner.Runner) {
 	}
 }
 
-// begin starts the upgrade to v2.
+// begin starts the upgrade to v2: "upgrade-1", and the next ones when it is called again.
 func (s *system) begin(ctx context.Context) {
 	s.t.Helper()
-	_, err := s.admin.Apply(ctx, upgradestate.Begin{ID: "upgrade-1", TargetVersion: "v2"})
+	s.begun++
+	_, err := s.admin.Apply(ctx, upgradestate.Begin{ID: fmt.Sprintf("upgrade-%d", s.begun), TargetVersion: "v2"})
 	s.check(err)
+}
+
+// countLoads counts what is copied.
+type countLoads struct {
+	record.Namespace
+	n *atomic.Int64
+}
+
+func (c countLoads) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	c.n.Add(int64(len(b.Groups)))
+	return c.Namespace.Load(ctx, b)
 }
 
 // await blocks until the record satisfies ok.

@@ -1,0 +1,107 @@
+package vrunner_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/deployment"
+	"dbcontroller/upgradestate"
+	"dbcontroller/vrunner"
+)
+
+// mute is a registration that fails while it is broken.
+type mute struct {
+	*announced
+	broken atomic.Bool
+}
+
+func (m *mute) Announce(ctx context.Context, s upgradestate.ServerState) error {
+	if m.broken.Load() {
+		return errors.New("no lease")
+	}
+	return m.announced.Announce(ctx, s)
+}
+
+// TestAnnouncedInTheEnd: what could not be said is said as soon as that is possible, as it
+// is then, however long it took.
+func TestAnnouncedInTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer func() { cancel(); synctest.Wait() }()
+		w, m := newWorld(ctx, t, plain), &mute{announced: &announced{}}
+		m.broken.Store(true)
+		run(ctx, struct {
+			*deployment.Store
+			*mute
+		}{w.store, m}, w.clients(), &service{}, vrunner.Config{})
+		<-time.After(time.Minute)
+		m.broken.Store(false)
+		<-time.After(1500 * time.Millisecond)
+		if said := m.last(); said.Active != "v1" {
+			t.Errorf("said %+v", said)
+		}
+		m.broken.Store(true)
+		w.begin(ctx)
+		w.until(ctx, at(upgradestate.StepHold))
+		<-time.After(100 * time.Millisecond)
+		m.broken.Store(false)
+		<-time.After(1500 * time.Millisecond)
+		if said, u := m.last(), w.get(ctx).Upgrade; said.AckID != u.ID || said.AckAttempt != u.Attempt {
+			t.Errorf("said %+v, want an acknowledgement", said)
+		}
+	})
+}
+
+// TestTrailers: a response comes as its handler made it, with headers before and trailers
+// after the body, and without what came too late.
+func TestTrailers(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := newWorld(ctx, t, plain)
+	handler := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "Checksum")
+		w.Header().Set("Before", "1")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, "body")
+		w.(http.Flusher).Flush()
+		w.Header().Set("Checksum", "sum")
+		w.Header().Set(http.TrailerPrefix+"Undeclared", "too")
+		w.Header().Set("Late", "1")
+	}
+	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), func(string, map[string]*vrunner.View) vrunner.Stack {
+		return vrunner.Stack{Handler: http.HandlerFunc(handler), Write: func(*http.Request) bool { return false }}
+	}, vrunner.Config{ID: "server"}, zap.NewNop())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }() // ends with ctx
+	defer func() { cancel(); <-done }()
+	eventually(t, "ready", func() bool { return r.Ready() == nil })
+	server := httptest.NewServer(r)
+	defer server.Close()
+	res, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || string(body) != "body" || res.StatusCode != http.StatusAccepted {
+		t.Errorf("%d %q, %v", res.StatusCode, body, err)
+	}
+	if res.Header.Get("Before") != "1" || res.Header.Get("Late") != "" || res.Header.Get("Checksum") != "" {
+		t.Errorf("headers %v", res.Header)
+	}
+	if res.Trailer.Get("Checksum") != "sum" || res.Trailer.Get("Undeclared") != "too" {
+		t.Errorf("trailers %v", res.Trailer)
+	}
+}

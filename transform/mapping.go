@@ -1,0 +1,80 @@
+package transform
+
+import "fmt"
+
+// Mapping says how the names, fields and values of one version's kind appear in the
+// other, in one direction and without reading any record, so that a request in terms of
+// the one version can be turned into a request in terms of the other. A lens has one for
+// each direction; so has a typed transformer. Its methods may be called concurrently.
+//
+// What cannot be expressed is a *MappingError that names the field: a mapping never
+// answers with something that only nearly means the same.
+type Mapping interface {
+	// Name maps the name of a record.
+	Name(name string) (string, error)
+	// Parent maps the beginning of names, up to a slash that is not part of it: the
+	// collection that a list request asks for. Empty stays empty.
+	Parent(parent string) (string, error)
+	// Field maps the dotted path of a field to the paths that hold the same on the other
+	// side, at least one: more where a field was split. Masks are mapped with it. A part
+	// "*" stands for any item of a list or entry of a map.
+	Field(path string) ([]string, error)
+	// Compare maps one comparison to a conjunction of comparisons.
+	Compare(c Condition) ([]Condition, error)
+	// Order maps a field to the field that sorts the same.
+	Order(path string) (string, error)
+}
+
+// Condition compares the field at a dotted path with values: one value, for OpIn any
+// number, for OpHas none. Values are of type string, int64, uint64, float64, bool,
+// []byte, time.Time or nil.
+type Condition struct {
+	Path   string
+	Op     Operator
+	Values []any
+}
+
+// Operator is how a Condition compares. There is no "not equal": it is the negation of
+// OpEqual, which differs from it where a comparison maps to several.
+type Operator string
+
+// The operators.
+const (
+	OpEqual        Operator = "=="
+	OpLess         Operator = "<"
+	OpLessEqual    Operator = "<="
+	OpGreater      Operator = ">"
+	OpGreaterEqual Operator = ">="
+	OpIn           Operator = "in"         // equal to one of Values
+	OpContains     Operator = "contains"   // a string holds Values[0], a list has it as an item
+	OpPrefix       Operator = "startsWith" // a string begins with Values[0]
+	OpHas          Operator = "has"        // the field is there
+)
+
+// MappingError tells why a request cannot be expressed in the other version.
+type MappingError struct {
+	Field  string // as the request names it; a name or parent for Name and Parent
+	Reason string
+}
+
+func (e *MappingError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Reason) }
+
+// Identity maps everything to itself.
+type Identity struct{}
+
+var _ Mapping = Identity{}
+
+// Name returns name.
+func (Identity) Name(name string) (string, error) { return name, nil }
+
+// Parent returns parent.
+func (Identity) Parent(parent string) (string, error) { return parent, nil }
+
+// Field returns path alone.
+func (Identity) Field(path string) ([]string, error) { return []string{path}, nil }
+
+// Compare returns c alone.
+func (Identity) Compare(c Condition) ([]Condition, error) { return []Condition{c}, nil }
+
+// Order returns path.
+func (Identity) Order(path string) (string, error) { return path, nil }

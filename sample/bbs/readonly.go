@@ -20,7 +20,7 @@ var _ bbsv2connect.LRPDeploymentServiceHandler = readOnlyV2{}
 // ReadOnlyV2 returns the v2 API over v2 data that follows active v1 data, and the path to
 // mount it at.
 func ReadOnlyV2(store Store, opts ...connect.HandlerOption) (string, http.Handler) {
-	return bbsv2connect.NewLRPDeploymentServiceHandler(readOnlyV2{nativeV2{store}}, opts...)
+	return bbsv2connect.NewLRPDeploymentServiceHandler(readOnlyV2{nativeV2{store: store}}, opts...)
 }
 
 var errV1Active = errors.New("v1 is the active version: write through bbs.v1.DesiredLRPService until the upgrade to v2 has completed")

@@ -13,13 +13,16 @@ import (
 )
 
 // nativeV1 serves v1 over v1 data.
-type nativeV1 struct{ store Store }
+type nativeV1 struct {
+	bbsv1connect.UnimplementedDesiredLRPServiceHandler
+	store Store
+}
 
 var _ bbsv1connect.DesiredLRPServiceHandler = nativeV1{}
 
 // NativeV1 returns the v1 API over v1 data, and the path to mount it at.
 func NativeV1(store Store, opts ...connect.HandlerOption) (string, http.Handler) {
-	return bbsv1connect.NewDesiredLRPServiceHandler(nativeV1{store}, opts...)
+	return bbsv1connect.NewDesiredLRPServiceHandler(nativeV1{store: store}, opts...)
 }
 
 // desiredLRPDoc checks a request and makes the record of a new process.

@@ -16,14 +16,17 @@ import (
 )
 
 // v1OverV2 serves v1 over v2 data through the transformers.
-type v1OverV2 struct{ store Store }
+type v1OverV2 struct {
+	bbsv1connect.UnimplementedDesiredLRPServiceHandler
+	store Store
+}
 
 var _ bbsv1connect.DesiredLRPServiceHandler = v1OverV2{}
 
 // V1OverV2 returns the v1 API over v2 data, and the path to mount it at. A change keeps
 // what v1 does not know of: other definitions, and which one is healthy.
 func V1OverV2(store Store, opts ...connect.HandlerOption) (string, http.Handler) {
-	return bbsv1connect.NewDesiredLRPServiceHandler(v1OverV2{store}, opts...)
+	return bbsv1connect.NewDesiredLRPServiceHandler(v1OverV2{store: store}, opts...)
 }
 
 // projected is the v1 message of a v2 process.

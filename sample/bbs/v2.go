@@ -17,13 +17,16 @@ import (
 )
 
 // nativeV2 serves v2 over v2 data.
-type nativeV2 struct{ store Store }
+type nativeV2 struct {
+	bbsv2connect.UnimplementedLRPDeploymentServiceHandler
+	store Store
+}
 
 var _ bbsv2connect.LRPDeploymentServiceHandler = nativeV2{}
 
 // NativeV2 returns the v2 API over v2 data, and the path to mount it at.
 func NativeV2(store Store, opts ...connect.HandlerOption) (string, http.Handler) {
-	return bbsv2connect.NewLRPDeploymentServiceHandler(nativeV2{store}, opts...)
+	return bbsv2connect.NewLRPDeploymentServiceHandler(nativeV2{store: store}, opts...)
 }
 
 // lrpDeployment is the message of a process.

@@ -11,6 +11,7 @@ package bbsv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -22,6 +23,61 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+type WatchDesiredLRPsResponse_Event int32
+
+const (
+	WatchDesiredLRPsResponse_EVENT_UNSPECIFIED WatchDesiredLRPsResponse_Event = 0
+	// The process is there, as desired_lrp says.
+	WatchDesiredLRPsResponse_EVENT_PUT WatchDesiredLRPsResponse_Event = 1
+	// The process is no longer there; only process_guid is set.
+	WatchDesiredLRPsResponse_EVENT_DELETE WatchDesiredLRPsResponse_Event = 2
+	// All that was there when the watch began has been sent.
+	WatchDesiredLRPsResponse_EVENT_LEVEL WatchDesiredLRPsResponse_Event = 3
+)
+
+// Enum value maps for WatchDesiredLRPsResponse_Event.
+var (
+	WatchDesiredLRPsResponse_Event_name = map[int32]string{
+		0: "EVENT_UNSPECIFIED",
+		1: "EVENT_PUT",
+		2: "EVENT_DELETE",
+		3: "EVENT_LEVEL",
+	}
+	WatchDesiredLRPsResponse_Event_value = map[string]int32{
+		"EVENT_UNSPECIFIED": 0,
+		"EVENT_PUT":         1,
+		"EVENT_DELETE":      2,
+		"EVENT_LEVEL":       3,
+	}
+)
+
+func (x WatchDesiredLRPsResponse_Event) Enum() *WatchDesiredLRPsResponse_Event {
+	p := new(WatchDesiredLRPsResponse_Event)
+	*p = x
+	return p
+}
+
+func (x WatchDesiredLRPsResponse_Event) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatchDesiredLRPsResponse_Event) Descriptor() protoreflect.EnumDescriptor {
+	return file_bbs_v1_bbs_proto_enumTypes[0].Descriptor()
+}
+
+func (WatchDesiredLRPsResponse_Event) Type() protoreflect.EnumType {
+	return &file_bbs_v1_bbs_proto_enumTypes[0]
+}
+
+func (x WatchDesiredLRPsResponse_Event) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatchDesiredLRPsResponse_Event.Descriptor instead.
+func (WatchDesiredLRPsResponse_Event) EnumDescriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{17, 0}
+}
 
 // DesiredLRP is a process, how often it shall run, and what it is.
 type DesiredLRP struct {
@@ -548,8 +604,10 @@ func (x *CreateDesiredLRPResponse) GetDesiredLrp() *DesiredLRP {
 }
 
 type GetDesiredLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ProcessGuid   string                 `protobuf:"bytes,1,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ProcessGuid string                 `protobuf:"bytes,1,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
+	// Only these fields; empty for all.
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -589,6 +647,13 @@ func (x *GetDesiredLRPRequest) GetProcessGuid() string {
 		return x.ProcessGuid
 	}
 	return ""
+}
+
+func (x *GetDesiredLRPRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
 }
 
 type GetDesiredLRPResponse struct {
@@ -643,8 +708,16 @@ type ListDesiredLRPsRequest struct {
 	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// At most so many; 0 means 100, and 1000 is the most.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before.
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// The next_page_token of the page before, which was asked for with the same filter and
+	// order.
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// A condition in CEL on the fields of a process, for example
+	// domain == "cf-apps" && instances >= 2 && !annotation.startsWith("old"). Empty for all.
+	Filter string `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Fields, "desc" after those that descend. Empty: by process guid.
+	OrderBy string `protobuf:"bytes,6,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	// Only these fields; empty for all.
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,7,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -707,9 +780,30 @@ func (x *ListDesiredLRPsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListDesiredLRPsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *ListDesiredLRPsRequest) GetOrderBy() string {
+	if x != nil {
+		return x.OrderBy
+	}
+	return ""
+}
+
+func (x *ListDesiredLRPsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
 type ListDesiredLRPsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By process guid.
+	// In the order asked for.
 	DesiredLrps []*DesiredLRP `protobuf:"bytes,1,rep,name=desired_lrps,json=desiredLrps,proto3" json:"desired_lrps,omitempty"`
 	// Empty after the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -963,11 +1057,125 @@ func (*DeleteDesiredLRPResponse) Descriptor() ([]byte, []int) {
 	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{15}
 }
 
+type WatchDesiredLRPsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only processes that meet it, as in ListDesiredLRPsRequest. One that no longer does is
+	// sent as deleted.
+	Filter        string                 `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchDesiredLRPsRequest) Reset() {
+	*x = WatchDesiredLRPsRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchDesiredLRPsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchDesiredLRPsRequest) ProtoMessage() {}
+
+func (x *WatchDesiredLRPsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchDesiredLRPsRequest.ProtoReflect.Descriptor instead.
+func (*WatchDesiredLRPsRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *WatchDesiredLRPsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *WatchDesiredLRPsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type WatchDesiredLRPsResponse struct {
+	state         protoimpl.MessageState         `protogen:"open.v1"`
+	Event         WatchDesiredLRPsResponse_Event `protobuf:"varint,1,opt,name=event,proto3,enum=bbs.v1.WatchDesiredLRPsResponse_Event" json:"event,omitempty"`
+	ProcessGuid   string                         `protobuf:"bytes,2,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
+	DesiredLrp    *DesiredLRP                    `protobuf:"bytes,3,opt,name=desired_lrp,json=desiredLrp,proto3" json:"desired_lrp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchDesiredLRPsResponse) Reset() {
+	*x = WatchDesiredLRPsResponse{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchDesiredLRPsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchDesiredLRPsResponse) ProtoMessage() {}
+
+func (x *WatchDesiredLRPsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchDesiredLRPsResponse.ProtoReflect.Descriptor instead.
+func (*WatchDesiredLRPsResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *WatchDesiredLRPsResponse) GetEvent() WatchDesiredLRPsResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return WatchDesiredLRPsResponse_EVENT_UNSPECIFIED
+}
+
+func (x *WatchDesiredLRPsResponse) GetProcessGuid() string {
+	if x != nil {
+		return x.ProcessGuid
+	}
+	return ""
+}
+
+func (x *WatchDesiredLRPsResponse) GetDesiredLrp() *DesiredLRP {
+	if x != nil {
+		return x.DesiredLrp
+	}
+	return nil
+}
+
 var File_bbs_v1_bbs_proto protoreflect.FileDescriptor
 
 const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\n" +
-	"\x10bbs/v1/bbs.proto\x12\x06bbs.v1\"\xf0\x02\n" +
+	"\x10bbs/v1/bbs.proto\x12\x06bbs.v1\x1a google/protobuf/field_mask.proto\"\xf0\x02\n" +
 	"\n" +
 	"DesiredLRP\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12\x16\n" +
@@ -1021,18 +1229,22 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"desiredLrp\"O\n" +
 	"\x18CreateDesiredLRPResponse\x123\n" +
 	"\vdesired_lrp\x18\x01 \x01(\v2\x12.bbs.v1.DesiredLRPR\n" +
-	"desiredLrp\"9\n" +
+	"desiredLrp\"r\n" +
 	"\x14GetDesiredLRPRequest\x12!\n" +
-	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\"L\n" +
+	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x127\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"L\n" +
 	"\x15GetDesiredLRPResponse\x123\n" +
 	"\vdesired_lrp\x18\x01 \x01(\v2\x12.bbs.v1.DesiredLRPR\n" +
-	"desiredLrp\"\x84\x01\n" +
+	"desiredLrp\"\xf0\x01\n" +
 	"\x16ListDesiredLRPsRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1b\n" +
 	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tR\tpageToken\"x\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06filter\x18\x05 \x01(\tR\x06filter\x12\x19\n" +
+	"\border_by\x18\x06 \x01(\tR\aorderBy\x127\n" +
+	"\tread_mask\x18\a \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"x\n" +
 	"\x17ListDesiredLRPsResponse\x125\n" +
 	"\fdesired_lrps\x18\x01 \x03(\v2\x12.bbs.v1.DesiredLRPR\vdesiredLrps\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9e\x02\n" +
@@ -1052,13 +1264,27 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"desiredLrp\"<\n" +
 	"\x17DeleteDesiredLRPRequest\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\"\x1a\n" +
-	"\x18DeleteDesiredLRPResponse2\xc4\x03\n" +
+	"\x18DeleteDesiredLRPResponse\"j\n" +
+	"\x17WatchDesiredLRPsRequest\x12\x16\n" +
+	"\x06filter\x18\x01 \x01(\tR\x06filter\x127\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x82\x02\n" +
+	"\x18WatchDesiredLRPsResponse\x12<\n" +
+	"\x05event\x18\x01 \x01(\x0e2&.bbs.v1.WatchDesiredLRPsResponse.EventR\x05event\x12!\n" +
+	"\fprocess_guid\x18\x02 \x01(\tR\vprocessGuid\x123\n" +
+	"\vdesired_lrp\x18\x03 \x01(\v2\x12.bbs.v1.DesiredLRPR\n" +
+	"desiredLrp\"P\n" +
+	"\x05Event\x12\x15\n" +
+	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tEVENT_PUT\x10\x01\x12\x10\n" +
+	"\fEVENT_DELETE\x10\x02\x12\x0f\n" +
+	"\vEVENT_LEVEL\x10\x032\xa2\x04\n" +
 	"\x11DesiredLRPService\x12U\n" +
 	"\x10CreateDesiredLRP\x12\x1f.bbs.v1.CreateDesiredLRPRequest\x1a .bbs.v1.CreateDesiredLRPResponse\x12Q\n" +
 	"\rGetDesiredLRP\x12\x1c.bbs.v1.GetDesiredLRPRequest\x1a\x1d.bbs.v1.GetDesiredLRPResponse\"\x03\x90\x02\x01\x12W\n" +
 	"\x0fListDesiredLRPs\x12\x1e.bbs.v1.ListDesiredLRPsRequest\x1a\x1f.bbs.v1.ListDesiredLRPsResponse\"\x03\x90\x02\x01\x12U\n" +
 	"\x10UpdateDesiredLRP\x12\x1f.bbs.v1.UpdateDesiredLRPRequest\x1a .bbs.v1.UpdateDesiredLRPResponse\x12U\n" +
-	"\x10DeleteDesiredLRP\x12\x1f.bbs.v1.DeleteDesiredLRPRequest\x1a .bbs.v1.DeleteDesiredLRPResponseB\x1fZ\x1ddbcontroller/gen/bbs/v1;bbsv1b\x06proto3"
+	"\x10DeleteDesiredLRP\x12\x1f.bbs.v1.DeleteDesiredLRPRequest\x1a .bbs.v1.DeleteDesiredLRPResponse\x12\\\n" +
+	"\x10WatchDesiredLRPs\x12\x1f.bbs.v1.WatchDesiredLRPsRequest\x1a .bbs.v1.WatchDesiredLRPsResponse\"\x03\x90\x02\x010\x01B\x1fZ\x1ddbcontroller/gen/bbs/v1;bbsv1b\x06proto3"
 
 var (
 	file_bbs_v1_bbs_proto_rawDescOnce sync.Once
@@ -1072,56 +1298,68 @@ func file_bbs_v1_bbs_proto_rawDescGZIP() []byte {
 	return file_bbs_v1_bbs_proto_rawDescData
 }
 
-var file_bbs_v1_bbs_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_bbs_v1_bbs_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_bbs_v1_bbs_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_bbs_v1_bbs_proto_goTypes = []any{
-	(*DesiredLRP)(nil),               // 0: bbs.v1.DesiredLRP
-	(*Definition)(nil),               // 1: bbs.v1.Definition
-	(*EnvVar)(nil),                   // 2: bbs.v1.EnvVar
-	(*Action)(nil),                   // 3: bbs.v1.Action
-	(*ModificationTag)(nil),          // 4: bbs.v1.ModificationTag
-	(*Routes)(nil),                   // 5: bbs.v1.Routes
-	(*CreateDesiredLRPRequest)(nil),  // 6: bbs.v1.CreateDesiredLRPRequest
-	(*CreateDesiredLRPResponse)(nil), // 7: bbs.v1.CreateDesiredLRPResponse
-	(*GetDesiredLRPRequest)(nil),     // 8: bbs.v1.GetDesiredLRPRequest
-	(*GetDesiredLRPResponse)(nil),    // 9: bbs.v1.GetDesiredLRPResponse
-	(*ListDesiredLRPsRequest)(nil),   // 10: bbs.v1.ListDesiredLRPsRequest
-	(*ListDesiredLRPsResponse)(nil),  // 11: bbs.v1.ListDesiredLRPsResponse
-	(*UpdateDesiredLRPRequest)(nil),  // 12: bbs.v1.UpdateDesiredLRPRequest
-	(*UpdateDesiredLRPResponse)(nil), // 13: bbs.v1.UpdateDesiredLRPResponse
-	(*DeleteDesiredLRPRequest)(nil),  // 14: bbs.v1.DeleteDesiredLRPRequest
-	(*DeleteDesiredLRPResponse)(nil), // 15: bbs.v1.DeleteDesiredLRPResponse
-	nil,                              // 16: bbs.v1.DesiredLRP.RoutesEntry
-	nil,                              // 17: bbs.v1.Routes.EntriesEntry
+	(WatchDesiredLRPsResponse_Event)(0), // 0: bbs.v1.WatchDesiredLRPsResponse.Event
+	(*DesiredLRP)(nil),                  // 1: bbs.v1.DesiredLRP
+	(*Definition)(nil),                  // 2: bbs.v1.Definition
+	(*EnvVar)(nil),                      // 3: bbs.v1.EnvVar
+	(*Action)(nil),                      // 4: bbs.v1.Action
+	(*ModificationTag)(nil),             // 5: bbs.v1.ModificationTag
+	(*Routes)(nil),                      // 6: bbs.v1.Routes
+	(*CreateDesiredLRPRequest)(nil),     // 7: bbs.v1.CreateDesiredLRPRequest
+	(*CreateDesiredLRPResponse)(nil),    // 8: bbs.v1.CreateDesiredLRPResponse
+	(*GetDesiredLRPRequest)(nil),        // 9: bbs.v1.GetDesiredLRPRequest
+	(*GetDesiredLRPResponse)(nil),       // 10: bbs.v1.GetDesiredLRPResponse
+	(*ListDesiredLRPsRequest)(nil),      // 11: bbs.v1.ListDesiredLRPsRequest
+	(*ListDesiredLRPsResponse)(nil),     // 12: bbs.v1.ListDesiredLRPsResponse
+	(*UpdateDesiredLRPRequest)(nil),     // 13: bbs.v1.UpdateDesiredLRPRequest
+	(*UpdateDesiredLRPResponse)(nil),    // 14: bbs.v1.UpdateDesiredLRPResponse
+	(*DeleteDesiredLRPRequest)(nil),     // 15: bbs.v1.DeleteDesiredLRPRequest
+	(*DeleteDesiredLRPResponse)(nil),    // 16: bbs.v1.DeleteDesiredLRPResponse
+	(*WatchDesiredLRPsRequest)(nil),     // 17: bbs.v1.WatchDesiredLRPsRequest
+	(*WatchDesiredLRPsResponse)(nil),    // 18: bbs.v1.WatchDesiredLRPsResponse
+	nil,                                 // 19: bbs.v1.DesiredLRP.RoutesEntry
+	nil,                                 // 20: bbs.v1.Routes.EntriesEntry
+	(*fieldmaskpb.FieldMask)(nil),       // 21: google.protobuf.FieldMask
 }
 var file_bbs_v1_bbs_proto_depIdxs = []int32{
-	16, // 0: bbs.v1.DesiredLRP.routes:type_name -> bbs.v1.DesiredLRP.RoutesEntry
-	1,  // 1: bbs.v1.DesiredLRP.definition:type_name -> bbs.v1.Definition
-	4,  // 2: bbs.v1.DesiredLRP.modification_tag:type_name -> bbs.v1.ModificationTag
-	2,  // 3: bbs.v1.Definition.env:type_name -> bbs.v1.EnvVar
-	3,  // 4: bbs.v1.Definition.action:type_name -> bbs.v1.Action
-	17, // 5: bbs.v1.Routes.entries:type_name -> bbs.v1.Routes.EntriesEntry
-	0,  // 6: bbs.v1.CreateDesiredLRPRequest.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	0,  // 7: bbs.v1.CreateDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	0,  // 8: bbs.v1.GetDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	0,  // 9: bbs.v1.ListDesiredLRPsResponse.desired_lrps:type_name -> bbs.v1.DesiredLRP
-	5,  // 10: bbs.v1.UpdateDesiredLRPRequest.routes:type_name -> bbs.v1.Routes
-	4,  // 11: bbs.v1.UpdateDesiredLRPRequest.expected_modification_tag:type_name -> bbs.v1.ModificationTag
-	0,  // 12: bbs.v1.UpdateDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	6,  // 13: bbs.v1.DesiredLRPService.CreateDesiredLRP:input_type -> bbs.v1.CreateDesiredLRPRequest
-	8,  // 14: bbs.v1.DesiredLRPService.GetDesiredLRP:input_type -> bbs.v1.GetDesiredLRPRequest
-	10, // 15: bbs.v1.DesiredLRPService.ListDesiredLRPs:input_type -> bbs.v1.ListDesiredLRPsRequest
-	12, // 16: bbs.v1.DesiredLRPService.UpdateDesiredLRP:input_type -> bbs.v1.UpdateDesiredLRPRequest
-	14, // 17: bbs.v1.DesiredLRPService.DeleteDesiredLRP:input_type -> bbs.v1.DeleteDesiredLRPRequest
-	7,  // 18: bbs.v1.DesiredLRPService.CreateDesiredLRP:output_type -> bbs.v1.CreateDesiredLRPResponse
-	9,  // 19: bbs.v1.DesiredLRPService.GetDesiredLRP:output_type -> bbs.v1.GetDesiredLRPResponse
-	11, // 20: bbs.v1.DesiredLRPService.ListDesiredLRPs:output_type -> bbs.v1.ListDesiredLRPsResponse
-	13, // 21: bbs.v1.DesiredLRPService.UpdateDesiredLRP:output_type -> bbs.v1.UpdateDesiredLRPResponse
-	15, // 22: bbs.v1.DesiredLRPService.DeleteDesiredLRP:output_type -> bbs.v1.DeleteDesiredLRPResponse
-	18, // [18:23] is the sub-list for method output_type
-	13, // [13:18] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	19, // 0: bbs.v1.DesiredLRP.routes:type_name -> bbs.v1.DesiredLRP.RoutesEntry
+	2,  // 1: bbs.v1.DesiredLRP.definition:type_name -> bbs.v1.Definition
+	5,  // 2: bbs.v1.DesiredLRP.modification_tag:type_name -> bbs.v1.ModificationTag
+	3,  // 3: bbs.v1.Definition.env:type_name -> bbs.v1.EnvVar
+	4,  // 4: bbs.v1.Definition.action:type_name -> bbs.v1.Action
+	20, // 5: bbs.v1.Routes.entries:type_name -> bbs.v1.Routes.EntriesEntry
+	1,  // 6: bbs.v1.CreateDesiredLRPRequest.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	1,  // 7: bbs.v1.CreateDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	21, // 8: bbs.v1.GetDesiredLRPRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 9: bbs.v1.GetDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	21, // 10: bbs.v1.ListDesiredLRPsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 11: bbs.v1.ListDesiredLRPsResponse.desired_lrps:type_name -> bbs.v1.DesiredLRP
+	6,  // 12: bbs.v1.UpdateDesiredLRPRequest.routes:type_name -> bbs.v1.Routes
+	5,  // 13: bbs.v1.UpdateDesiredLRPRequest.expected_modification_tag:type_name -> bbs.v1.ModificationTag
+	1,  // 14: bbs.v1.UpdateDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	21, // 15: bbs.v1.WatchDesiredLRPsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 16: bbs.v1.WatchDesiredLRPsResponse.event:type_name -> bbs.v1.WatchDesiredLRPsResponse.Event
+	1,  // 17: bbs.v1.WatchDesiredLRPsResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	7,  // 18: bbs.v1.DesiredLRPService.CreateDesiredLRP:input_type -> bbs.v1.CreateDesiredLRPRequest
+	9,  // 19: bbs.v1.DesiredLRPService.GetDesiredLRP:input_type -> bbs.v1.GetDesiredLRPRequest
+	11, // 20: bbs.v1.DesiredLRPService.ListDesiredLRPs:input_type -> bbs.v1.ListDesiredLRPsRequest
+	13, // 21: bbs.v1.DesiredLRPService.UpdateDesiredLRP:input_type -> bbs.v1.UpdateDesiredLRPRequest
+	15, // 22: bbs.v1.DesiredLRPService.DeleteDesiredLRP:input_type -> bbs.v1.DeleteDesiredLRPRequest
+	17, // 23: bbs.v1.DesiredLRPService.WatchDesiredLRPs:input_type -> bbs.v1.WatchDesiredLRPsRequest
+	8,  // 24: bbs.v1.DesiredLRPService.CreateDesiredLRP:output_type -> bbs.v1.CreateDesiredLRPResponse
+	10, // 25: bbs.v1.DesiredLRPService.GetDesiredLRP:output_type -> bbs.v1.GetDesiredLRPResponse
+	12, // 26: bbs.v1.DesiredLRPService.ListDesiredLRPs:output_type -> bbs.v1.ListDesiredLRPsResponse
+	14, // 27: bbs.v1.DesiredLRPService.UpdateDesiredLRP:output_type -> bbs.v1.UpdateDesiredLRPResponse
+	16, // 28: bbs.v1.DesiredLRPService.DeleteDesiredLRP:output_type -> bbs.v1.DeleteDesiredLRPResponse
+	18, // 29: bbs.v1.DesiredLRPService.WatchDesiredLRPs:output_type -> bbs.v1.WatchDesiredLRPsResponse
+	24, // [24:30] is the sub-list for method output_type
+	18, // [18:24] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_bbs_v1_bbs_proto_init() }
@@ -1135,13 +1373,14 @@ func file_bbs_v1_bbs_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bbs_v1_bbs_proto_rawDesc), len(file_bbs_v1_bbs_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   18,
+			NumEnums:      1,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_bbs_v1_bbs_proto_goTypes,
 		DependencyIndexes: file_bbs_v1_bbs_proto_depIdxs,
+		EnumInfos:         file_bbs_v1_bbs_proto_enumTypes,
 		MessageInfos:      file_bbs_v1_bbs_proto_msgTypes,
 	}.Build()
 	File_bbs_v1_bbs_proto = out.File

@@ -12,6 +12,7 @@ package bbsv2
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -23,6 +24,61 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+type WatchLRPDeploymentsResponse_Event int32
+
+const (
+	WatchLRPDeploymentsResponse_EVENT_UNSPECIFIED WatchLRPDeploymentsResponse_Event = 0
+	// The process is there, as lrp_deployment says.
+	WatchLRPDeploymentsResponse_EVENT_PUT WatchLRPDeploymentsResponse_Event = 1
+	// The process is no longer there; only process_guid is set.
+	WatchLRPDeploymentsResponse_EVENT_DELETE WatchLRPDeploymentsResponse_Event = 2
+	// All that was there when the watch began has been sent.
+	WatchLRPDeploymentsResponse_EVENT_LEVEL WatchLRPDeploymentsResponse_Event = 3
+)
+
+// Enum value maps for WatchLRPDeploymentsResponse_Event.
+var (
+	WatchLRPDeploymentsResponse_Event_name = map[int32]string{
+		0: "EVENT_UNSPECIFIED",
+		1: "EVENT_PUT",
+		2: "EVENT_DELETE",
+		3: "EVENT_LEVEL",
+	}
+	WatchLRPDeploymentsResponse_Event_value = map[string]int32{
+		"EVENT_UNSPECIFIED": 0,
+		"EVENT_PUT":         1,
+		"EVENT_DELETE":      2,
+		"EVENT_LEVEL":       3,
+	}
+)
+
+func (x WatchLRPDeploymentsResponse_Event) Enum() *WatchLRPDeploymentsResponse_Event {
+	p := new(WatchLRPDeploymentsResponse_Event)
+	*p = x
+	return p
+}
+
+func (x WatchLRPDeploymentsResponse_Event) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatchLRPDeploymentsResponse_Event) Descriptor() protoreflect.EnumDescriptor {
+	return file_bbs_v2_bbs_proto_enumTypes[0].Descriptor()
+}
+
+func (WatchLRPDeploymentsResponse_Event) Type() protoreflect.EnumType {
+	return &file_bbs_v2_bbs_proto_enumTypes[0]
+}
+
+func (x WatchLRPDeploymentsResponse_Event) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatchLRPDeploymentsResponse_Event.Descriptor instead.
+func (WatchLRPDeploymentsResponse_Event) EnumDescriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{21, 0}
+}
 
 // LRPDeployment is a process, how often it shall run, and what it can be.
 type LRPDeployment struct {
@@ -568,8 +624,10 @@ func (x *CreateLRPDeploymentResponse) GetLrpDeployment() *LRPDeployment {
 }
 
 type GetLRPDeploymentRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ProcessGuid   string                 `protobuf:"bytes,1,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ProcessGuid string                 `protobuf:"bytes,1,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
+	// Only these fields; empty for all.
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -609,6 +667,13 @@ func (x *GetLRPDeploymentRequest) GetProcessGuid() string {
 		return x.ProcessGuid
 	}
 	return ""
+}
+
+func (x *GetLRPDeploymentRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
 }
 
 type GetLRPDeploymentResponse struct {
@@ -663,8 +728,16 @@ type ListLRPDeploymentsRequest struct {
 	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// At most so many; 0 means 100, and 1000 is the most.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before.
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// The next_page_token of the page before, which was asked for with the same filter and
+	// order.
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// A condition in CEL on the fields of a process, for example
+	// domain == "cf-apps" && instances >= 2 && !annotation.startsWith("old"). Empty for all.
+	Filter string `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Fields, "desc" after those that descend. Empty: by process guid.
+	OrderBy string `protobuf:"bytes,6,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	// Only these fields; empty for all.
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,7,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -727,9 +800,30 @@ func (x *ListLRPDeploymentsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListLRPDeploymentsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *ListLRPDeploymentsRequest) GetOrderBy() string {
+	if x != nil {
+		return x.OrderBy
+	}
+	return ""
+}
+
+func (x *ListLRPDeploymentsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
 type ListLRPDeploymentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By process guid.
+	// In the order asked for.
 	LrpDeployments []*LRPDeployment `protobuf:"bytes,1,rep,name=lrp_deployments,json=lrpDeployments,proto3" json:"lrp_deployments,omitempty"`
 	// Empty after the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -1207,11 +1301,125 @@ func (*DeleteLRPDeploymentResponse) Descriptor() ([]byte, []int) {
 	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{19}
 }
 
+type WatchLRPDeploymentsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only processes that meet it, as in ListLRPDeploymentsRequest. One that no longer does is
+	// sent as deleted.
+	Filter        string                 `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchLRPDeploymentsRequest) Reset() {
+	*x = WatchLRPDeploymentsRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchLRPDeploymentsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchLRPDeploymentsRequest) ProtoMessage() {}
+
+func (x *WatchLRPDeploymentsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchLRPDeploymentsRequest.ProtoReflect.Descriptor instead.
+func (*WatchLRPDeploymentsRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *WatchLRPDeploymentsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *WatchLRPDeploymentsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type WatchLRPDeploymentsResponse struct {
+	state         protoimpl.MessageState            `protogen:"open.v1"`
+	Event         WatchLRPDeploymentsResponse_Event `protobuf:"varint,1,opt,name=event,proto3,enum=bbs.v2.WatchLRPDeploymentsResponse_Event" json:"event,omitempty"`
+	ProcessGuid   string                            `protobuf:"bytes,2,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
+	LrpDeployment *LRPDeployment                    `protobuf:"bytes,3,opt,name=lrp_deployment,json=lrpDeployment,proto3" json:"lrp_deployment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchLRPDeploymentsResponse) Reset() {
+	*x = WatchLRPDeploymentsResponse{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchLRPDeploymentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchLRPDeploymentsResponse) ProtoMessage() {}
+
+func (x *WatchLRPDeploymentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchLRPDeploymentsResponse.ProtoReflect.Descriptor instead.
+func (*WatchLRPDeploymentsResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *WatchLRPDeploymentsResponse) GetEvent() WatchLRPDeploymentsResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return WatchLRPDeploymentsResponse_EVENT_UNSPECIFIED
+}
+
+func (x *WatchLRPDeploymentsResponse) GetProcessGuid() string {
+	if x != nil {
+		return x.ProcessGuid
+	}
+	return ""
+}
+
+func (x *WatchLRPDeploymentsResponse) GetLrpDeployment() *LRPDeployment {
+	if x != nil {
+		return x.LrpDeployment
+	}
+	return nil
+}
+
 var File_bbs_v2_bbs_proto protoreflect.FileDescriptor
 
 const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\n" +
-	"\x10bbs/v2/bbs.proto\x12\x06bbs.v2\"\xc6\x04\n" +
+	"\x10bbs/v2/bbs.proto\x12\x06bbs.v2\x1a google/protobuf/field_mask.proto\"\xc6\x04\n" +
 	"\rLRPDeployment\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x1c\n" +
@@ -1265,17 +1473,21 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\x1aCreateLRPDeploymentRequest\x12<\n" +
 	"\x0elrp_deployment\x18\x01 \x01(\v2\x15.bbs.v2.LRPDeploymentR\rlrpDeployment\"[\n" +
 	"\x1bCreateLRPDeploymentResponse\x12<\n" +
-	"\x0elrp_deployment\x18\x01 \x01(\v2\x15.bbs.v2.LRPDeploymentR\rlrpDeployment\"<\n" +
+	"\x0elrp_deployment\x18\x01 \x01(\v2\x15.bbs.v2.LRPDeploymentR\rlrpDeployment\"u\n" +
 	"\x17GetLRPDeploymentRequest\x12!\n" +
-	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\"X\n" +
+	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x127\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"X\n" +
 	"\x18GetLRPDeploymentResponse\x12<\n" +
-	"\x0elrp_deployment\x18\x01 \x01(\v2\x15.bbs.v2.LRPDeploymentR\rlrpDeployment\"\x87\x01\n" +
+	"\x0elrp_deployment\x18\x01 \x01(\v2\x15.bbs.v2.LRPDeploymentR\rlrpDeployment\"\xf3\x01\n" +
 	"\x19ListLRPDeploymentsRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1b\n" +
 	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tR\tpageToken\"\x84\x01\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06filter\x18\x05 \x01(\tR\x06filter\x12\x19\n" +
+	"\border_by\x18\x06 \x01(\tR\aorderBy\x127\n" +
+	"\tread_mask\x18\a \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x84\x01\n" +
 	"\x1aListLRPDeploymentsResponse\x12>\n" +
 	"\x0flrp_deployments\x18\x01 \x03(\v2\x15.bbs.v2.LRPDeploymentR\x0elrpDeployments\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf4\x02\n" +
@@ -1311,7 +1523,19 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\x0elrp_deployment\x18\x01 \x01(\v2\x15.bbs.v2.LRPDeploymentR\rlrpDeployment\"?\n" +
 	"\x1aDeleteLRPDeploymentRequest\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\"\x1d\n" +
-	"\x1bDeleteLRPDeploymentResponse2\x9f\x05\n" +
+	"\x1bDeleteLRPDeploymentResponse\"m\n" +
+	"\x1aWatchLRPDeploymentsRequest\x12\x16\n" +
+	"\x06filter\x18\x01 \x01(\tR\x06filter\x127\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x91\x02\n" +
+	"\x1bWatchLRPDeploymentsResponse\x12?\n" +
+	"\x05event\x18\x01 \x01(\x0e2).bbs.v2.WatchLRPDeploymentsResponse.EventR\x05event\x12!\n" +
+	"\fprocess_guid\x18\x02 \x01(\tR\vprocessGuid\x12<\n" +
+	"\x0elrp_deployment\x18\x03 \x01(\v2\x15.bbs.v2.LRPDeploymentR\rlrpDeployment\"P\n" +
+	"\x05Event\x12\x15\n" +
+	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tEVENT_PUT\x10\x01\x12\x10\n" +
+	"\fEVENT_DELETE\x10\x02\x12\x0f\n" +
+	"\vEVENT_LEVEL\x10\x032\x86\x06\n" +
 	"\x14LRPDeploymentService\x12^\n" +
 	"\x13CreateLRPDeployment\x12\".bbs.v2.CreateLRPDeploymentRequest\x1a#.bbs.v2.CreateLRPDeploymentResponse\x12Z\n" +
 	"\x10GetLRPDeployment\x12\x1f.bbs.v2.GetLRPDeploymentRequest\x1a .bbs.v2.GetLRPDeploymentResponse\"\x03\x90\x02\x01\x12`\n" +
@@ -1319,7 +1543,8 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\x13UpdateLRPDeployment\x12\".bbs.v2.UpdateLRPDeploymentRequest\x1a#.bbs.v2.UpdateLRPDeploymentResponse\x12L\n" +
 	"\rAddDefinition\x12\x1c.bbs.v2.AddDefinitionRequest\x1a\x1d.bbs.v2.AddDefinitionResponse\x12[\n" +
 	"\x12ActivateDefinition\x12!.bbs.v2.ActivateDefinitionRequest\x1a\".bbs.v2.ActivateDefinitionResponse\x12^\n" +
-	"\x13DeleteLRPDeployment\x12\".bbs.v2.DeleteLRPDeploymentRequest\x1a#.bbs.v2.DeleteLRPDeploymentResponseB\x1fZ\x1ddbcontroller/gen/bbs/v2;bbsv2b\x06proto3"
+	"\x13DeleteLRPDeployment\x12\".bbs.v2.DeleteLRPDeploymentRequest\x1a#.bbs.v2.DeleteLRPDeploymentResponse\x12e\n" +
+	"\x13WatchLRPDeployments\x12\".bbs.v2.WatchLRPDeploymentsRequest\x1a#.bbs.v2.WatchLRPDeploymentsResponse\"\x03\x90\x02\x010\x01B\x1fZ\x1ddbcontroller/gen/bbs/v2;bbsv2b\x06proto3"
 
 var (
 	file_bbs_v2_bbs_proto_rawDescOnce sync.Once
@@ -1333,71 +1558,83 @@ func file_bbs_v2_bbs_proto_rawDescGZIP() []byte {
 	return file_bbs_v2_bbs_proto_rawDescData
 }
 
-var file_bbs_v2_bbs_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_bbs_v2_bbs_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_bbs_v2_bbs_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_bbs_v2_bbs_proto_goTypes = []any{
-	(*LRPDeployment)(nil),               // 0: bbs.v2.LRPDeployment
-	(*Definition)(nil),                  // 1: bbs.v2.Definition
-	(*EnvVar)(nil),                      // 2: bbs.v2.EnvVar
-	(*Action)(nil),                      // 3: bbs.v2.Action
-	(*ModificationTag)(nil),             // 4: bbs.v2.ModificationTag
-	(*Routes)(nil),                      // 5: bbs.v2.Routes
-	(*CreateLRPDeploymentRequest)(nil),  // 6: bbs.v2.CreateLRPDeploymentRequest
-	(*CreateLRPDeploymentResponse)(nil), // 7: bbs.v2.CreateLRPDeploymentResponse
-	(*GetLRPDeploymentRequest)(nil),     // 8: bbs.v2.GetLRPDeploymentRequest
-	(*GetLRPDeploymentResponse)(nil),    // 9: bbs.v2.GetLRPDeploymentResponse
-	(*ListLRPDeploymentsRequest)(nil),   // 10: bbs.v2.ListLRPDeploymentsRequest
-	(*ListLRPDeploymentsResponse)(nil),  // 11: bbs.v2.ListLRPDeploymentsResponse
-	(*UpdateLRPDeploymentRequest)(nil),  // 12: bbs.v2.UpdateLRPDeploymentRequest
-	(*UpdateLRPDeploymentResponse)(nil), // 13: bbs.v2.UpdateLRPDeploymentResponse
-	(*AddDefinitionRequest)(nil),        // 14: bbs.v2.AddDefinitionRequest
-	(*AddDefinitionResponse)(nil),       // 15: bbs.v2.AddDefinitionResponse
-	(*ActivateDefinitionRequest)(nil),   // 16: bbs.v2.ActivateDefinitionRequest
-	(*ActivateDefinitionResponse)(nil),  // 17: bbs.v2.ActivateDefinitionResponse
-	(*DeleteLRPDeploymentRequest)(nil),  // 18: bbs.v2.DeleteLRPDeploymentRequest
-	(*DeleteLRPDeploymentResponse)(nil), // 19: bbs.v2.DeleteLRPDeploymentResponse
-	nil,                                 // 20: bbs.v2.LRPDeployment.RoutesEntry
-	nil,                                 // 21: bbs.v2.LRPDeployment.DefinitionsEntry
-	nil,                                 // 22: bbs.v2.Routes.EntriesEntry
+	(WatchLRPDeploymentsResponse_Event)(0), // 0: bbs.v2.WatchLRPDeploymentsResponse.Event
+	(*LRPDeployment)(nil),                  // 1: bbs.v2.LRPDeployment
+	(*Definition)(nil),                     // 2: bbs.v2.Definition
+	(*EnvVar)(nil),                         // 3: bbs.v2.EnvVar
+	(*Action)(nil),                         // 4: bbs.v2.Action
+	(*ModificationTag)(nil),                // 5: bbs.v2.ModificationTag
+	(*Routes)(nil),                         // 6: bbs.v2.Routes
+	(*CreateLRPDeploymentRequest)(nil),     // 7: bbs.v2.CreateLRPDeploymentRequest
+	(*CreateLRPDeploymentResponse)(nil),    // 8: bbs.v2.CreateLRPDeploymentResponse
+	(*GetLRPDeploymentRequest)(nil),        // 9: bbs.v2.GetLRPDeploymentRequest
+	(*GetLRPDeploymentResponse)(nil),       // 10: bbs.v2.GetLRPDeploymentResponse
+	(*ListLRPDeploymentsRequest)(nil),      // 11: bbs.v2.ListLRPDeploymentsRequest
+	(*ListLRPDeploymentsResponse)(nil),     // 12: bbs.v2.ListLRPDeploymentsResponse
+	(*UpdateLRPDeploymentRequest)(nil),     // 13: bbs.v2.UpdateLRPDeploymentRequest
+	(*UpdateLRPDeploymentResponse)(nil),    // 14: bbs.v2.UpdateLRPDeploymentResponse
+	(*AddDefinitionRequest)(nil),           // 15: bbs.v2.AddDefinitionRequest
+	(*AddDefinitionResponse)(nil),          // 16: bbs.v2.AddDefinitionResponse
+	(*ActivateDefinitionRequest)(nil),      // 17: bbs.v2.ActivateDefinitionRequest
+	(*ActivateDefinitionResponse)(nil),     // 18: bbs.v2.ActivateDefinitionResponse
+	(*DeleteLRPDeploymentRequest)(nil),     // 19: bbs.v2.DeleteLRPDeploymentRequest
+	(*DeleteLRPDeploymentResponse)(nil),    // 20: bbs.v2.DeleteLRPDeploymentResponse
+	(*WatchLRPDeploymentsRequest)(nil),     // 21: bbs.v2.WatchLRPDeploymentsRequest
+	(*WatchLRPDeploymentsResponse)(nil),    // 22: bbs.v2.WatchLRPDeploymentsResponse
+	nil,                                    // 23: bbs.v2.LRPDeployment.RoutesEntry
+	nil,                                    // 24: bbs.v2.LRPDeployment.DefinitionsEntry
+	nil,                                    // 25: bbs.v2.Routes.EntriesEntry
+	(*fieldmaskpb.FieldMask)(nil),          // 26: google.protobuf.FieldMask
 }
 var file_bbs_v2_bbs_proto_depIdxs = []int32{
-	20, // 0: bbs.v2.LRPDeployment.routes:type_name -> bbs.v2.LRPDeployment.RoutesEntry
-	21, // 1: bbs.v2.LRPDeployment.definitions:type_name -> bbs.v2.LRPDeployment.DefinitionsEntry
-	4,  // 2: bbs.v2.LRPDeployment.modification_tag:type_name -> bbs.v2.ModificationTag
-	2,  // 3: bbs.v2.Definition.env:type_name -> bbs.v2.EnvVar
-	3,  // 4: bbs.v2.Definition.action:type_name -> bbs.v2.Action
-	22, // 5: bbs.v2.Routes.entries:type_name -> bbs.v2.Routes.EntriesEntry
-	0,  // 6: bbs.v2.CreateLRPDeploymentRequest.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	0,  // 7: bbs.v2.CreateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	0,  // 8: bbs.v2.GetLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	0,  // 9: bbs.v2.ListLRPDeploymentsResponse.lrp_deployments:type_name -> bbs.v2.LRPDeployment
-	5,  // 10: bbs.v2.UpdateLRPDeploymentRequest.routes:type_name -> bbs.v2.Routes
-	4,  // 11: bbs.v2.UpdateLRPDeploymentRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
-	0,  // 12: bbs.v2.UpdateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	1,  // 13: bbs.v2.AddDefinitionRequest.definition:type_name -> bbs.v2.Definition
-	4,  // 14: bbs.v2.AddDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
-	0,  // 15: bbs.v2.AddDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	4,  // 16: bbs.v2.ActivateDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
-	0,  // 17: bbs.v2.ActivateDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	1,  // 18: bbs.v2.LRPDeployment.DefinitionsEntry.value:type_name -> bbs.v2.Definition
-	6,  // 19: bbs.v2.LRPDeploymentService.CreateLRPDeployment:input_type -> bbs.v2.CreateLRPDeploymentRequest
-	8,  // 20: bbs.v2.LRPDeploymentService.GetLRPDeployment:input_type -> bbs.v2.GetLRPDeploymentRequest
-	10, // 21: bbs.v2.LRPDeploymentService.ListLRPDeployments:input_type -> bbs.v2.ListLRPDeploymentsRequest
-	12, // 22: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:input_type -> bbs.v2.UpdateLRPDeploymentRequest
-	14, // 23: bbs.v2.LRPDeploymentService.AddDefinition:input_type -> bbs.v2.AddDefinitionRequest
-	16, // 24: bbs.v2.LRPDeploymentService.ActivateDefinition:input_type -> bbs.v2.ActivateDefinitionRequest
-	18, // 25: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:input_type -> bbs.v2.DeleteLRPDeploymentRequest
-	7,  // 26: bbs.v2.LRPDeploymentService.CreateLRPDeployment:output_type -> bbs.v2.CreateLRPDeploymentResponse
-	9,  // 27: bbs.v2.LRPDeploymentService.GetLRPDeployment:output_type -> bbs.v2.GetLRPDeploymentResponse
-	11, // 28: bbs.v2.LRPDeploymentService.ListLRPDeployments:output_type -> bbs.v2.ListLRPDeploymentsResponse
-	13, // 29: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:output_type -> bbs.v2.UpdateLRPDeploymentResponse
-	15, // 30: bbs.v2.LRPDeploymentService.AddDefinition:output_type -> bbs.v2.AddDefinitionResponse
-	17, // 31: bbs.v2.LRPDeploymentService.ActivateDefinition:output_type -> bbs.v2.ActivateDefinitionResponse
-	19, // 32: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:output_type -> bbs.v2.DeleteLRPDeploymentResponse
-	26, // [26:33] is the sub-list for method output_type
-	19, // [19:26] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	23, // 0: bbs.v2.LRPDeployment.routes:type_name -> bbs.v2.LRPDeployment.RoutesEntry
+	24, // 1: bbs.v2.LRPDeployment.definitions:type_name -> bbs.v2.LRPDeployment.DefinitionsEntry
+	5,  // 2: bbs.v2.LRPDeployment.modification_tag:type_name -> bbs.v2.ModificationTag
+	3,  // 3: bbs.v2.Definition.env:type_name -> bbs.v2.EnvVar
+	4,  // 4: bbs.v2.Definition.action:type_name -> bbs.v2.Action
+	25, // 5: bbs.v2.Routes.entries:type_name -> bbs.v2.Routes.EntriesEntry
+	1,  // 6: bbs.v2.CreateLRPDeploymentRequest.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	1,  // 7: bbs.v2.CreateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	26, // 8: bbs.v2.GetLRPDeploymentRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 9: bbs.v2.GetLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	26, // 10: bbs.v2.ListLRPDeploymentsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 11: bbs.v2.ListLRPDeploymentsResponse.lrp_deployments:type_name -> bbs.v2.LRPDeployment
+	6,  // 12: bbs.v2.UpdateLRPDeploymentRequest.routes:type_name -> bbs.v2.Routes
+	5,  // 13: bbs.v2.UpdateLRPDeploymentRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
+	1,  // 14: bbs.v2.UpdateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	2,  // 15: bbs.v2.AddDefinitionRequest.definition:type_name -> bbs.v2.Definition
+	5,  // 16: bbs.v2.AddDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
+	1,  // 17: bbs.v2.AddDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	5,  // 18: bbs.v2.ActivateDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
+	1,  // 19: bbs.v2.ActivateDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	26, // 20: bbs.v2.WatchLRPDeploymentsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 21: bbs.v2.WatchLRPDeploymentsResponse.event:type_name -> bbs.v2.WatchLRPDeploymentsResponse.Event
+	1,  // 22: bbs.v2.WatchLRPDeploymentsResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	2,  // 23: bbs.v2.LRPDeployment.DefinitionsEntry.value:type_name -> bbs.v2.Definition
+	7,  // 24: bbs.v2.LRPDeploymentService.CreateLRPDeployment:input_type -> bbs.v2.CreateLRPDeploymentRequest
+	9,  // 25: bbs.v2.LRPDeploymentService.GetLRPDeployment:input_type -> bbs.v2.GetLRPDeploymentRequest
+	11, // 26: bbs.v2.LRPDeploymentService.ListLRPDeployments:input_type -> bbs.v2.ListLRPDeploymentsRequest
+	13, // 27: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:input_type -> bbs.v2.UpdateLRPDeploymentRequest
+	15, // 28: bbs.v2.LRPDeploymentService.AddDefinition:input_type -> bbs.v2.AddDefinitionRequest
+	17, // 29: bbs.v2.LRPDeploymentService.ActivateDefinition:input_type -> bbs.v2.ActivateDefinitionRequest
+	19, // 30: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:input_type -> bbs.v2.DeleteLRPDeploymentRequest
+	21, // 31: bbs.v2.LRPDeploymentService.WatchLRPDeployments:input_type -> bbs.v2.WatchLRPDeploymentsRequest
+	8,  // 32: bbs.v2.LRPDeploymentService.CreateLRPDeployment:output_type -> bbs.v2.CreateLRPDeploymentResponse
+	10, // 33: bbs.v2.LRPDeploymentService.GetLRPDeployment:output_type -> bbs.v2.GetLRPDeploymentResponse
+	12, // 34: bbs.v2.LRPDeploymentService.ListLRPDeployments:output_type -> bbs.v2.ListLRPDeploymentsResponse
+	14, // 35: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:output_type -> bbs.v2.UpdateLRPDeploymentResponse
+	16, // 36: bbs.v2.LRPDeploymentService.AddDefinition:output_type -> bbs.v2.AddDefinitionResponse
+	18, // 37: bbs.v2.LRPDeploymentService.ActivateDefinition:output_type -> bbs.v2.ActivateDefinitionResponse
+	20, // 38: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:output_type -> bbs.v2.DeleteLRPDeploymentResponse
+	22, // 39: bbs.v2.LRPDeploymentService.WatchLRPDeployments:output_type -> bbs.v2.WatchLRPDeploymentsResponse
+	32, // [32:40] is the sub-list for method output_type
+	24, // [24:32] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_bbs_v2_bbs_proto_init() }
@@ -1411,13 +1648,14 @@ func file_bbs_v2_bbs_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bbs_v2_bbs_proto_rawDesc), len(file_bbs_v2_bbs_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   23,
+			NumEnums:      1,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_bbs_v2_bbs_proto_goTypes,
 		DependencyIndexes: file_bbs_v2_bbs_proto_depIdxs,
+		EnumInfos:         file_bbs_v2_bbs_proto_enumTypes,
 		MessageInfos:      file_bbs_v2_bbs_proto_msgTypes,
 	}.Build()
 	File_bbs_v2_bbs_proto = out.File

@@ -50,6 +50,9 @@ const (
 	// DesiredLRPServiceDeleteDesiredLRPProcedure is the fully-qualified name of the DesiredLRPService's
 	// DeleteDesiredLRP RPC.
 	DesiredLRPServiceDeleteDesiredLRPProcedure = "/bbs.v1.DesiredLRPService/DeleteDesiredLRP"
+	// DesiredLRPServiceWatchDesiredLRPsProcedure is the fully-qualified name of the DesiredLRPService's
+	// WatchDesiredLRPs RPC.
+	DesiredLRPServiceWatchDesiredLRPsProcedure = "/bbs.v1.DesiredLRPService/WatchDesiredLRPs"
 )
 
 // DesiredLRPServiceClient is a client for the bbs.v1.DesiredLRPService service.
@@ -60,6 +63,10 @@ type DesiredLRPServiceClient interface {
 	// UpdateDesiredLRP changes what the request sets: instances, routes, annotation.
 	UpdateDesiredLRP(context.Context, *connect.Request[v1.UpdateDesiredLRPRequest]) (*connect.Response[v1.UpdateDesiredLRPResponse], error)
 	DeleteDesiredLRP(context.Context, *connect.Request[v1.DeleteDesiredLRPRequest]) (*connect.Response[v1.DeleteDesiredLRPResponse], error)
+	// WatchDesiredLRPs sends all processes asked for, then LEVEL, then what changes, until the
+	// client ends it. A process may be sent again as it was; intermediate states may be
+	// left out, the latest never.
+	WatchDesiredLRPs(context.Context, *connect.Request[v1.WatchDesiredLRPsRequest]) (*connect.ServerStreamForClient[v1.WatchDesiredLRPsResponse], error)
 }
 
 // NewDesiredLRPServiceClient constructs a client for the bbs.v1.DesiredLRPService service. By
@@ -105,6 +112,13 @@ func NewDesiredLRPServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(desiredLRPServiceMethods.ByName("DeleteDesiredLRP")),
 			connect.WithClientOptions(opts...),
 		),
+		watchDesiredLRPs: connect.NewClient[v1.WatchDesiredLRPsRequest, v1.WatchDesiredLRPsResponse](
+			httpClient,
+			baseURL+DesiredLRPServiceWatchDesiredLRPsProcedure,
+			connect.WithSchema(desiredLRPServiceMethods.ByName("WatchDesiredLRPs")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -115,6 +129,7 @@ type desiredLRPServiceClient struct {
 	listDesiredLRPs  *connect.Client[v1.ListDesiredLRPsRequest, v1.ListDesiredLRPsResponse]
 	updateDesiredLRP *connect.Client[v1.UpdateDesiredLRPRequest, v1.UpdateDesiredLRPResponse]
 	deleteDesiredLRP *connect.Client[v1.DeleteDesiredLRPRequest, v1.DeleteDesiredLRPResponse]
+	watchDesiredLRPs *connect.Client[v1.WatchDesiredLRPsRequest, v1.WatchDesiredLRPsResponse]
 }
 
 // CreateDesiredLRP calls bbs.v1.DesiredLRPService.CreateDesiredLRP.
@@ -142,6 +157,11 @@ func (c *desiredLRPServiceClient) DeleteDesiredLRP(ctx context.Context, req *con
 	return c.deleteDesiredLRP.CallUnary(ctx, req)
 }
 
+// WatchDesiredLRPs calls bbs.v1.DesiredLRPService.WatchDesiredLRPs.
+func (c *desiredLRPServiceClient) WatchDesiredLRPs(ctx context.Context, req *connect.Request[v1.WatchDesiredLRPsRequest]) (*connect.ServerStreamForClient[v1.WatchDesiredLRPsResponse], error) {
+	return c.watchDesiredLRPs.CallServerStream(ctx, req)
+}
+
 // DesiredLRPServiceHandler is an implementation of the bbs.v1.DesiredLRPService service.
 type DesiredLRPServiceHandler interface {
 	CreateDesiredLRP(context.Context, *connect.Request[v1.CreateDesiredLRPRequest]) (*connect.Response[v1.CreateDesiredLRPResponse], error)
@@ -150,6 +170,10 @@ type DesiredLRPServiceHandler interface {
 	// UpdateDesiredLRP changes what the request sets: instances, routes, annotation.
 	UpdateDesiredLRP(context.Context, *connect.Request[v1.UpdateDesiredLRPRequest]) (*connect.Response[v1.UpdateDesiredLRPResponse], error)
 	DeleteDesiredLRP(context.Context, *connect.Request[v1.DeleteDesiredLRPRequest]) (*connect.Response[v1.DeleteDesiredLRPResponse], error)
+	// WatchDesiredLRPs sends all processes asked for, then LEVEL, then what changes, until the
+	// client ends it. A process may be sent again as it was; intermediate states may be
+	// left out, the latest never.
+	WatchDesiredLRPs(context.Context, *connect.Request[v1.WatchDesiredLRPsRequest], *connect.ServerStream[v1.WatchDesiredLRPsResponse]) error
 }
 
 // NewDesiredLRPServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -191,6 +215,13 @@ func NewDesiredLRPServiceHandler(svc DesiredLRPServiceHandler, opts ...connect.H
 		connect.WithSchema(desiredLRPServiceMethods.ByName("DeleteDesiredLRP")),
 		connect.WithHandlerOptions(opts...),
 	)
+	desiredLRPServiceWatchDesiredLRPsHandler := connect.NewServerStreamHandler(
+		DesiredLRPServiceWatchDesiredLRPsProcedure,
+		svc.WatchDesiredLRPs,
+		connect.WithSchema(desiredLRPServiceMethods.ByName("WatchDesiredLRPs")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/bbs.v1.DesiredLRPService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case DesiredLRPServiceCreateDesiredLRPProcedure:
@@ -203,6 +234,8 @@ func NewDesiredLRPServiceHandler(svc DesiredLRPServiceHandler, opts ...connect.H
 			desiredLRPServiceUpdateDesiredLRPHandler.ServeHTTP(w, r)
 		case DesiredLRPServiceDeleteDesiredLRPProcedure:
 			desiredLRPServiceDeleteDesiredLRPHandler.ServeHTTP(w, r)
+		case DesiredLRPServiceWatchDesiredLRPsProcedure:
+			desiredLRPServiceWatchDesiredLRPsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -230,4 +263,8 @@ func (UnimplementedDesiredLRPServiceHandler) UpdateDesiredLRP(context.Context, *
 
 func (UnimplementedDesiredLRPServiceHandler) DeleteDesiredLRP(context.Context, *connect.Request[v1.DeleteDesiredLRPRequest]) (*connect.Response[v1.DeleteDesiredLRPResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.DesiredLRPService.DeleteDesiredLRP is not implemented"))
+}
+
+func (UnimplementedDesiredLRPServiceHandler) WatchDesiredLRPs(context.Context, *connect.Request[v1.WatchDesiredLRPsRequest], *connect.ServerStream[v1.WatchDesiredLRPsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.DesiredLRPService.WatchDesiredLRPs is not implemented"))
 }

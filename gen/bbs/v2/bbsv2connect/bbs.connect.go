@@ -57,6 +57,9 @@ const (
 	// LRPDeploymentServiceDeleteLRPDeploymentProcedure is the fully-qualified name of the
 	// LRPDeploymentService's DeleteLRPDeployment RPC.
 	LRPDeploymentServiceDeleteLRPDeploymentProcedure = "/bbs.v2.LRPDeploymentService/DeleteLRPDeployment"
+	// LRPDeploymentServiceWatchLRPDeploymentsProcedure is the fully-qualified name of the
+	// LRPDeploymentService's WatchLRPDeployments RPC.
+	LRPDeploymentServiceWatchLRPDeploymentsProcedure = "/bbs.v2.LRPDeploymentService/WatchLRPDeployments"
 )
 
 // LRPDeploymentServiceClient is a client for the bbs.v2.LRPDeploymentService service.
@@ -72,6 +75,10 @@ type LRPDeploymentServiceClient interface {
 	ActivateDefinition(context.Context, *connect.Request[v2.ActivateDefinitionRequest]) (*connect.Response[v2.ActivateDefinitionResponse], error)
 	// DeleteLRPDeployment removes the process with all its definitions.
 	DeleteLRPDeployment(context.Context, *connect.Request[v2.DeleteLRPDeploymentRequest]) (*connect.Response[v2.DeleteLRPDeploymentResponse], error)
+	// WatchLRPDeployments sends all processes asked for, then LEVEL, then what changes, until the
+	// client ends it. A process may be sent again as it was; intermediate states may be
+	// left out, the latest never.
+	WatchLRPDeployments(context.Context, *connect.Request[v2.WatchLRPDeploymentsRequest]) (*connect.ServerStreamForClient[v2.WatchLRPDeploymentsResponse], error)
 }
 
 // NewLRPDeploymentServiceClient constructs a client for the bbs.v2.LRPDeploymentService service. By
@@ -129,6 +136,13 @@ func NewLRPDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string
 			connect.WithSchema(lRPDeploymentServiceMethods.ByName("DeleteLRPDeployment")),
 			connect.WithClientOptions(opts...),
 		),
+		watchLRPDeployments: connect.NewClient[v2.WatchLRPDeploymentsRequest, v2.WatchLRPDeploymentsResponse](
+			httpClient,
+			baseURL+LRPDeploymentServiceWatchLRPDeploymentsProcedure,
+			connect.WithSchema(lRPDeploymentServiceMethods.ByName("WatchLRPDeployments")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -141,6 +155,7 @@ type lRPDeploymentServiceClient struct {
 	addDefinition       *connect.Client[v2.AddDefinitionRequest, v2.AddDefinitionResponse]
 	activateDefinition  *connect.Client[v2.ActivateDefinitionRequest, v2.ActivateDefinitionResponse]
 	deleteLRPDeployment *connect.Client[v2.DeleteLRPDeploymentRequest, v2.DeleteLRPDeploymentResponse]
+	watchLRPDeployments *connect.Client[v2.WatchLRPDeploymentsRequest, v2.WatchLRPDeploymentsResponse]
 }
 
 // CreateLRPDeployment calls bbs.v2.LRPDeploymentService.CreateLRPDeployment.
@@ -178,6 +193,11 @@ func (c *lRPDeploymentServiceClient) DeleteLRPDeployment(ctx context.Context, re
 	return c.deleteLRPDeployment.CallUnary(ctx, req)
 }
 
+// WatchLRPDeployments calls bbs.v2.LRPDeploymentService.WatchLRPDeployments.
+func (c *lRPDeploymentServiceClient) WatchLRPDeployments(ctx context.Context, req *connect.Request[v2.WatchLRPDeploymentsRequest]) (*connect.ServerStreamForClient[v2.WatchLRPDeploymentsResponse], error) {
+	return c.watchLRPDeployments.CallServerStream(ctx, req)
+}
+
 // LRPDeploymentServiceHandler is an implementation of the bbs.v2.LRPDeploymentService service.
 type LRPDeploymentServiceHandler interface {
 	CreateLRPDeployment(context.Context, *connect.Request[v2.CreateLRPDeploymentRequest]) (*connect.Response[v2.CreateLRPDeploymentResponse], error)
@@ -191,6 +211,10 @@ type LRPDeploymentServiceHandler interface {
 	ActivateDefinition(context.Context, *connect.Request[v2.ActivateDefinitionRequest]) (*connect.Response[v2.ActivateDefinitionResponse], error)
 	// DeleteLRPDeployment removes the process with all its definitions.
 	DeleteLRPDeployment(context.Context, *connect.Request[v2.DeleteLRPDeploymentRequest]) (*connect.Response[v2.DeleteLRPDeploymentResponse], error)
+	// WatchLRPDeployments sends all processes asked for, then LEVEL, then what changes, until the
+	// client ends it. A process may be sent again as it was; intermediate states may be
+	// left out, the latest never.
+	WatchLRPDeployments(context.Context, *connect.Request[v2.WatchLRPDeploymentsRequest], *connect.ServerStream[v2.WatchLRPDeploymentsResponse]) error
 }
 
 // NewLRPDeploymentServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -244,6 +268,13 @@ func NewLRPDeploymentServiceHandler(svc LRPDeploymentServiceHandler, opts ...con
 		connect.WithSchema(lRPDeploymentServiceMethods.ByName("DeleteLRPDeployment")),
 		connect.WithHandlerOptions(opts...),
 	)
+	lRPDeploymentServiceWatchLRPDeploymentsHandler := connect.NewServerStreamHandler(
+		LRPDeploymentServiceWatchLRPDeploymentsProcedure,
+		svc.WatchLRPDeployments,
+		connect.WithSchema(lRPDeploymentServiceMethods.ByName("WatchLRPDeployments")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/bbs.v2.LRPDeploymentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case LRPDeploymentServiceCreateLRPDeploymentProcedure:
@@ -260,6 +291,8 @@ func NewLRPDeploymentServiceHandler(svc LRPDeploymentServiceHandler, opts ...con
 			lRPDeploymentServiceActivateDefinitionHandler.ServeHTTP(w, r)
 		case LRPDeploymentServiceDeleteLRPDeploymentProcedure:
 			lRPDeploymentServiceDeleteLRPDeploymentHandler.ServeHTTP(w, r)
+		case LRPDeploymentServiceWatchLRPDeploymentsProcedure:
+			lRPDeploymentServiceWatchLRPDeploymentsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -295,4 +328,8 @@ func (UnimplementedLRPDeploymentServiceHandler) ActivateDefinition(context.Conte
 
 func (UnimplementedLRPDeploymentServiceHandler) DeleteLRPDeployment(context.Context, *connect.Request[v2.DeleteLRPDeploymentRequest]) (*connect.Response[v2.DeleteLRPDeploymentResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.LRPDeploymentService.DeleteLRPDeployment is not implemented"))
+}
+
+func (UnimplementedLRPDeploymentServiceHandler) WatchLRPDeployments(context.Context, *connect.Request[v2.WatchLRPDeploymentsRequest], *connect.ServerStream[v2.WatchLRPDeploymentsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.LRPDeploymentService.WatchLRPDeployments is not implemented"))
 }

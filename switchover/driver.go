@@ -173,12 +173,23 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 	if ctx.Err() != nil {
 		return d, ctx.Err()
 	}
-	// What was confirmed counts even if another act failed.
-	next := d
+	// What was confirmed counts even if another act failed, and with one write, however
+	// many kinds there are. It is never outdated, so nothing else may stand beside it.
+	var confirmed, others []upgradestate.Event
 	for _, ev := range events {
-		if ev == nil {
-			continue
+		switch ev.(type) {
+		case nil:
+		case upgradestate.Confirmed, upgradestate.Lifted:
+			confirmed = append(confirmed, ev)
+		default:
+			others = append(others, ev)
 		}
+	}
+	if len(confirmed) > 1 {
+		confirmed = []upgradestate.Event{upgradestate.Together{Events: confirmed}}
+	}
+	next := d
+	for _, ev := range append(confirmed, others...) {
 		applied, applyErr := r.apply(ctx, next, ev)
 		if applyErr != nil {
 			return next, errors.Join(err, applyErr)

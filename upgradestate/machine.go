@@ -73,6 +73,10 @@ type (
 		From    string
 	}
 
+	// Together makes several transitions, in order, as one: a switch of many kinds confirms
+	// their acts with one write of the record. If one is refused or outdated, none is made.
+	Together struct{ Events []Event }
+
 	// Drained ends StepDrain when every shard has reported: announces the target's
 	// renames, enters StepSealTarget.
 	Drained struct{ ID string }
@@ -109,6 +113,7 @@ func (StartSwitch) event()       {}
 func (Held) event()              {}
 func (Confirmed) event()         {}
 func (Lifted) event()            {}
+func (Together) event()          {}
 func (Drained) event()           {}
 func (Flip) event()              {}
 func (Abort) event()             {}
@@ -148,6 +153,13 @@ func (d *Deployment) apply(e Event) error {
 		return d.confirmed(e)
 	case Lifted:
 		return d.lifted(e)
+	case Together:
+		for _, part := range e.Events {
+			if err := d.apply(part); err != nil {
+				return err
+			}
+		}
+		return nil
 	case Drained:
 		return d.drained(e)
 	case Flip:

@@ -55,11 +55,18 @@ type DB struct {
 	Disabled  bool // once another version is active, this one is not kept level with it
 }
 
-// Kind is one fixed-name kind and the lens that transforms it.
+// Kind is one fixed-name kind and the lens that transforms it. The lens may name further
+// kinds, whose records it makes of this one's or puts into them.
 type Kind struct {
 	From, To string // collection names in the older and the newer version
 	Lens     string // path of the lens file
 	Fence    string // view, validator or writeBlock; empty: the strongest the cluster allows
+	// Indexes are those of collections of the newer version, by name, each as extended JSON.
+	// A collection that is in here gets these and none of the older version's; one of the
+	// lens's further kinds that is not gets none.
+	Indexes map[string][]string
+	// Discontinued: the newer version has no counterpart. To and Lens are empty.
+	Discontinued bool
 }
 
 // DB returns the entry of a version.
@@ -107,7 +114,7 @@ func Parse(path string, text []byte, env func(string) (string, bool)) (Config, e
 		return Config{}, r.err
 	}
 	for i, k := range c.Kinds {
-		if !filepath.IsAbs(k.Lens) {
+		if k.Lens != "" && !filepath.IsAbs(k.Lens) {
 			c.Kinds[i].Lens = filepath.Join(filepath.Dir(path), k.Lens)
 		}
 	}

@@ -101,7 +101,18 @@ dbs:
   apiVersion: v7
   disabled: true
 kinds:
-- {from: a, to: b, lens: /abs/l.yaml, fence: writeBlock}
+- from: a
+  to: b
+  lens: /abs/l.yaml
+  fence: writeBlock
+  indexes:
+    b: []
+    parts:
+    - {key: {z: 1, a: -1}, unique: true, name: "$(ENV)"}
+    - key: {t: text}
+      partialFilterExpression: {x: {$in: [1.5, null, "y"]}}
+- {from: c, discontinued: true}
+- {from: d, discontinued: true, fence: view}
 `), env)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +127,9 @@ kinds:
 			Version: "v7", Namespace: "bbs/v7", Backend: "mongo", Database: "bbs", Disabled: true,
 			Endpoint: config.NewSecret("mongodb+srv://cluster.example.com/"), PoolSize: 100,
 		}},
-		Kinds: []config.Kind{{From: "a", To: "b", Lens: "/abs/l.yaml", Fence: "writeBlock"}},
+		Kinds: []config.Kind{{From: "a", To: "b", Lens: "/abs/l.yaml", Fence: "writeBlock", Indexes: map[string][]string{
+			"b": {}, "parts": {`{"key":{"z":1,"a":-1},"unique":true,"name":"prod"}`, `{"key":{"t":"text"},"partialFilterExpression":{"x":{"$in":[1.5,null,"y"]}}}`},
+		}}, {From: "c", Discontinued: true}, {From: "d", Discontinued: true, Fence: "view"}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config.Secret{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -186,6 +199,13 @@ func TestRefusals(t *testing.T) {
 		{"missing lens", ", lens: lenses/packages.yaml", "", `bbs.yaml:17: kinds[0].lens: missing, want the path of a lens file`},
 		{"bad fence", "packages.yaml}", "packages.yaml, fence: uuid}", `bbs.yaml:17: kinds[0].fence: "uuid": want one of view, validator, writeBlock`},
 		{"system collection", "from: packages", "from: system.views", `bbs.yaml:17: kinds[0].from: "system.views": want a collection name without $ that does not begin with system.`},
+		{"discontinued with a lens", "lens: lenses/packages.yaml}", "discontinued: true}", `bbs.yaml:17: kinds[0].to: want no such key: the kind is discontinued`},
+		{"discontinued is a flag", "packages.yaml}", "packages.yaml, discontinued: 1}", `bbs.yaml:17: kinds[0].discontinued: "1": want true or false`},
+		{"indexes of a discontinued kind", "from: packages, to: packages, lens: lenses/packages.yaml}", "from: a, discontinued: true, indexes: {}}", `bbs.yaml:17: kinds[0].indexes: want no such key: the kind is discontinued`},
+		{"indexes are no mapping", "packages.yaml}", "packages.yaml, indexes: [a]}", `bbs.yaml:17: kinds[0].indexes: "[a]": want collections with their indexes, such as {lines: [{key: {order: 1}, unique: true}]}`},
+		{"index without key", "packages.yaml}", "packages.yaml, indexes: {a: [{b: 1}]}}", `bbs.yaml:17: kinds[0].indexes.a[0]: want collections with their indexes, such as {lines: [{key: {order: 1}, unique: true}]}`},
+		{"indexes twice", "packages.yaml}", "packages.yaml, indexes: {a: [], a: []}}", `bbs.yaml:17: kinds[0].indexes.a: given twice`},
+		{"variable in an index", "packages.yaml}", "packages.yaml, indexes: {a: [{key: {x: 1}, name: $(NONE)}]}}", `bbs.yaml:17: kinds[0].indexes.a[0].name: "$(NONE)": variable NONE is not set: set it in the environment`},
 		{"kind twice", "packages.yaml}", "packages.yaml}\n- {from: other, to: packages, lens: l.yaml}", `bbs.yaml:18: kinds[1].to: "packages": kinds[0] in line 17 has it already, want each collection once`},
 		{"not YAML", "{ringSize: 16}", "{ringSize: 16", `bbs.yaml:3: not YAML: ',' or '}' must be specified`},
 		{"not YAML near a password", endpoint1, "  mongo: {endpoint: \"mongodb://me:hunter2@db\n  disabled", `bbs.yaml:15: not YAML: ',' or '}' must be specified`},

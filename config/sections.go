@@ -168,18 +168,28 @@ func (r *reader) kinds(n node) []Kind {
 	var kinds []Kind
 	items := r.list(n)
 	for _, item := range items {
-		m := r.mapping(item, "from", "to", "lens", "fence")
+		m := r.mapping(item, "from", "to", "lens", "indexes", "fence", "discontinued")
 		k := Kind{
-			From:  r.collection(m["from"]),
-			To:    r.collection(m["to"]),
-			Lens:  filepath.FromSlash(r.required(m["lens"], "the path of a lens file")),
-			Fence: r.choice(m["fence"], "view", "validator", "writeBlock"),
+			From:         r.collection(m["from"]),
+			Fence:        r.choice(m["fence"], "view", "validator", "writeBlock"),
+			Discontinued: r.flag(m["discontinued"], false),
+		}
+		if k.Discontinued {
+			for _, key := range []string{"to", "lens", "indexes"} {
+				if m[key].value != nil {
+					r.fail(m[key], "", "want no such key: the kind is discontinued")
+				}
+			}
+		} else {
+			k.To = r.collection(m["to"])
+			k.Indexes = r.indexes(m["indexes"])
+			k.Lens = filepath.FromSlash(r.required(m["lens"], "the path of a lens file"))
 		}
 		for i, other := range kinds {
 			if other.From == k.From {
 				r.fail(m["from"], k.From, fmt.Sprintf("%s in line %d has it already, want each collection once", items[i].key, items[i].line))
 			}
-			if other.To == k.To {
+			if other.To == k.To && !k.Discontinued {
 				r.fail(m["to"], k.To, fmt.Sprintf("%s in line %d has it already, want each collection once", items[i].key, items[i].line))
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"dbcontroller/coord"
 	"dbcontroller/syncer"
@@ -197,26 +199,26 @@ func decodeProgress(kvs []coord.KV) ([]syncer.Progress, error) {
 	return ps, nil
 }
 
-// Forget removes what is kept for a direction that is over: plan, checkpoints, parked
-// groups. It may be called again after an error.
-func (s *Store) Forget(ctx context.Context, dir syncer.DirectionKey) error {
-	keys := []string{s.planKey(dir)}
-	for _, prefix := range []string{s.checkpointKey(dir, 0)[:len(s.checkpointKey(dir, 0))-len(shardKey(0))], s.parkedPrefix(dir)} {
+// ForgetBefore removes what is kept for the directions of earlier epochs: plans,
+// checkpoints, parked groups. It may be called again after an error.
+func (s *Store) ForgetBefore(ctx context.Context, epoch uint64) error {
+	var ops []coord.Op
+	for _, what := range []string{"plans", "checkpoints", "parked"} {
+		prefix := s.key(what, "")
 		kvs, _, err := s.coord.List(ctx, prefix)
 		if err != nil {
-			return fmt.Errorf("forget %s: %w", dir, err)
+			return fmt.Errorf("forget directions before epoch %d: %w", epoch, err)
 		}
 		for _, kv := range kvs {
-			keys = append(keys, kv.Key)
+			of, _, _ := strings.Cut(strings.TrimPrefix(kv.Key, prefix), "-")
+			if n, err := strconv.ParseUint(of, 10, 64); err == nil && n < epoch {
+				ops = append(ops, coord.Op{Key: kv.Key, Delete: true})
+			}
 		}
 	}
-	for chunk := range slices.Chunk(keys, coord.MaxOps) {
-		ops := make([]coord.Op, 0, len(chunk))
-		for _, key := range chunk {
-			ops = append(ops, coord.Op{Key: key, Delete: true})
-		}
-		if err := s.commitOwned(ctx, nil, ops); err != nil {
-			return fmt.Errorf("forget %s: %w", dir, err)
+	for chunk := range slices.Chunk(ops, coord.MaxOps) {
+		if err := s.commitOwned(ctx, nil, chunk); err != nil {
+			return fmt.Errorf("forget directions before epoch %d: %w", epoch, err)
 		}
 	}
 	return nil

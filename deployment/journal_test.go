@@ -152,10 +152,10 @@ func TestProgressIsThatOfTheLatestOwner(t *testing.T) {
 	}
 }
 
-func TestForget(t *testing.T) {
+func TestForgetBefore(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	other := dir + "2"
+	const dir, other = "9-v1-v2-h", "10-v2-v1-h"
 	for _, d := range []syncer.DirectionKey{dir, other} {
 		if _, err := w.store.CreatePlan(t.Context(), d, syncer.Plan{}); err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ func TestForget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.store.Forget(t.Context(), dir); err != nil {
+	if err := w.store.ForgetBefore(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
 	kvs, _, err := w.coord.List(t.Context(), key(""))
@@ -179,7 +179,7 @@ func TestForget(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kv := range kvs {
-		if strings.Contains(kv.Key, string(dir)) && !strings.Contains(kv.Key, string(other)) {
+		if strings.Contains(kv.Key, "/"+dir) {
 			t.Errorf("%s is still there", kv.Key)
 		}
 	}

@@ -53,7 +53,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 				"fenceGuarantee": "late writes of any client are refused by the database", "nextName": ""}]}
 		],
 		"availableUpgrades": [{"targetVersion": "v2", "transformHash": "h1"}],
-		"reverseSync": {"enabled": false, "reason": "reverse sync is not part of this version"},
+		"reverseSync": {"enabled": false, "reason": "nothing was switched yet"},
 		"progress": {
 			"copied": "15", "total": "30", "rate": 2.5, "maxLagMillis": "40", "applied": "0", "parked": "0", "retries": "0",
 			"verified": "0", "mismatched": "0", "lateDeletes": "0", "lastError": "",
@@ -178,13 +178,13 @@ func TestAfterTheSwitch(t *testing.T) {
 	if got.CurrentVersion != "v2" || got.Epoch != "2" || got.UpgradeState != nil || len(got.AvailableUpgrades) != 0 {
 		t.Errorf("got %+v", got)
 	}
-	want := map[string]any{"id": "u1", "fromVersion": "v1", "toVersion": "v2", "at": "2026-01-02T03:04:05Z",
+	want := map[string]any{"id": "u1", "fromVersion": "v1", "toVersion": "v2", "at": "2026-01-02T03:04:05Z", "back": false,
 		"millis": map[string]any{"hold": 3.0, "flip": 2.0}}
 	if diff := cmp.Diff(want, got.LastSwitch); diff != "" {
 		t.Errorf("last switch (-want +got):\n%s", diff)
 	}
 	a.fails(t, "AbortUpgrade", `{}`, `failed_precondition: abort: no upgrade is running; u1 switched to v2 already, which abort does not undo`)
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no way back from v2 to v1: reverse sync is not part of this version`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no way back from v2 to v1: v1 is as the switch left it: its entry in dbs is disabled or missing, or no controller runs`)
 }
 
 func TestParkedThroughTheAPI(t *testing.T) {

@@ -20,8 +20,27 @@ type State struct {
 	Controllers []string
 }
 
-// noReverseSync is what Deployment.reverse_sync says.
-const noReverseSync = "reverse sync is not part of this version"
+// reverseSync says whether the version that the latest switch came from is kept level.
+func reverseSync(d upgradestate.Deployment) *pb.ReverseSync {
+	switch last := d.LastSwitch; {
+	case last == nil:
+		return &pb.ReverseSync{Reason: "nothing was switched yet"}
+	case wayBack(d):
+		return &pb.ReverseSync{Enabled: true, Reason: fmt.Sprintf("%s follows %s; begin-upgrade --target-version %s goes back", last.From, last.To, last.From)}
+	default:
+		return &pb.ReverseSync{Reason: noWayBack(d)}
+	}
+}
+
+// wayBack reports whether controllers keep the version that the latest switch came from
+// level with the current one.
+func wayBack(d upgradestate.Deployment) bool {
+	return slices.ContainsFunc(d.Available, func(a upgradestate.Available) bool { return a.TargetVersion == d.LastSwitch.From })
+}
+
+func noWayBack(d upgradestate.Deployment) string {
+	return fmt.Sprintf("%s is as the switch left it: its entry in dbs is disabled or missing, or no controller runs", d.LastSwitch.From)
+}
 
 // Status is a State as the API shows it.
 func Status(s State) *pb.Deployment {
@@ -48,7 +67,7 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 	d := &pb.Deployment{
 		Name: r.Name, CurrentVersion: r.CurrentVersion, Epoch: int64(r.Epoch),
 		RingSize: int32(r.RingSize), Revision: r.Revision,
-		ReverseSync: &pb.ReverseSync{Enabled: false, Reason: noReverseSync},
+		ReverseSync: reverseSync(r),
 	}
 	for _, ns := range r.Namespaces {
 		out := &pb.Namespace{Version: ns.Version, Location: ns.Location}
@@ -77,7 +96,7 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 		}
 	}
 	if l := r.LastSwitch; l != nil {
-		d.LastSwitch = &pb.LastSwitch{Id: l.ID, FromVersion: l.From, ToVersion: l.To, At: l.At, Millis: map[string]int32{}}
+		d.LastSwitch = &pb.LastSwitch{Id: l.ID, FromVersion: l.From, ToVersion: l.To, At: l.At, Back: l.Back, Millis: map[string]int32{}}
 		for step, ms := range l.Millis {
 			d.LastSwitch.Millis[step] = clamp(ms)
 		}

@@ -64,8 +64,8 @@ func (v *Service) transformHash(s *Store, d upgradestate.Deployment, target stri
 	if _, known := d.Namespace(target); !known || target == d.CurrentVersion {
 		return "", nil
 	}
-	if l := d.LastSwitch; l != nil && l.From == target && d.Upgrade == nil {
-		return "", refuse(fmt.Sprintf("begin-upgrade: there is no way back from %s to %s: %s", d.CurrentVersion, target, noReverseSync))
+	if l := d.LastSwitch; l != nil && l.From == target && d.Upgrade == nil && !wayBack(d) {
+		return "", refuse(fmt.Sprintf("begin-upgrade: there is no way back from %s to %s: %s", d.CurrentVersion, target, noWayBack(d)))
 	}
 	if v.cfg.Upgrades == nil || s != v.own {
 		return "", refuse(fmt.Sprintf("begin-upgrade: this controller is not configured for %s: ask one that is", s.name))

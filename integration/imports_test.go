@@ -20,9 +20,9 @@ const module = "dbcontroller"
 // layers are the top-level folders from the bottom up. A package imports only
 // folders of lower layers, and its own.
 var layers = [][]string{
-	{"gen", "record", "coord", "upgradestate", "config"},
+	{"gen", "record", "coord", "upgradestate", "config", "inprocess"},
 	{"shards", "transform"},
-	{"syncer", "switchover", "verify", "vrunner"},
+	{"syncer", "switchover", "verify", "vrunner", "apiversion"},
 	{"web", "deployment", "sample"},
 	{"cmd"},
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"dbcontroller/upgradestate"
 )
 
 // TestOperatorPort looks at a running system from outside: operator ports, get and watch.
@@ -61,8 +63,9 @@ func TestOperatorPort(t *testing.T) {
 	if got["name"] != s.name || got["currentVersion"] != "v2" || got["upgradeState"] != nil || got["epoch"] != fmt.Sprint(d.Epoch) {
 		t.Errorf("get deployment: %v", got)
 	}
+	s.await(ctx, "the way back", func(d upgradestate.Deployment) bool { return len(d.Available) > 0 })
 	if text := execute(ctx, t, nil, "get", "deployment", "--server", api); text.code != 0 ||
-		!strings.Contains(text.stdout, s.name) || !regexp.MustCompile(`reverse sync\s+off`).MatchString(text.stdout) {
+		!strings.Contains(text.stdout, s.name) || !regexp.MustCompile(`reverse sync\s+on`).MatchString(text.stdout) {
 		t.Errorf("get deployment prints %+v", text)
 	}
 }

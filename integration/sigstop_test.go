@@ -15,7 +15,7 @@ func TestStoppedServer(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
+	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}", oneWay: true})
 	tr := newTraffic(ctx, s, 2*appClients*ownDocuments)
 	s.controller("controller", breakPoint{}).ready(ctx)
 	stopped := s.server("stopped", 3)

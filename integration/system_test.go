@@ -41,6 +41,7 @@ type settings struct {
 	lens    string            // text; empty: that of the packages
 	kinds   string            // the kinds section; empty: packages
 	service string            // empty: the BBS service
+	oneWay  bool              // v1 is not kept level after the flip
 }
 
 // system is a deployment with databases of its own, and the processes that a test starts.
@@ -104,13 +105,14 @@ dbs:
 - namespace: it/%[5]s/v1
   backend: mongo
   apiVersion: v1
+  disabled: %[9]t
   mongo: {endpoint: "$(MONGO_V1)", database: %[6]s}
 - namespace: it/%[5]s/v2
   backend: mongo
   apiVersion: v2
   mongo: {endpoint: "$(MONGO_V2)", database: %[7]s}
 kinds: %[8]s
-`, s.name, ring, strings.Join(endpoints, `", "`), set.copy, run, s.db["v1"].Name(), s.db["v2"].Name(), set.kinds))
+`, s.name, ring, strings.Join(endpoints, `", "`), set.copy, run, s.db["v1"].Name(), s.db["v2"].Name(), set.kinds, set.oneWay))
 	s.write("packages.yaml", set.lens)
 
 	var err error
@@ -192,13 +194,18 @@ func (s *system) apis() []dbcontrollerv1connect.DeploymentServiceClient {
 	return out
 }
 
-// begin begins the upgrade, at whichever controller answers.
+// begin begins the upgrade to v2, at whichever controller answers.
 func (s *system) begin(ctx context.Context) {
 	s.t.Helper()
-	eventually(ctx, s.t, "the upgrade begins", func() error {
+	s.beginTo(ctx, "v2")
+}
+
+func (s *system) beginTo(ctx context.Context, version string) {
+	s.t.Helper()
+	eventually(ctx, s.t, "the upgrade to "+version+" begins", func() error {
 		err := errors.New("no controller listens")
 		for _, api := range s.apis() {
-			if _, err = api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{TargetVersion: "v2", TotalShardsCount: ring})); err == nil {
+			if _, err = api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{TargetVersion: version, TotalShardsCount: ring})); err == nil {
 				return nil
 			}
 		}

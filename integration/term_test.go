@@ -23,7 +23,8 @@ func TestTerm(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	// A page a second and controller: the copy takes some seconds.
+	// A page a second and controller, after a first one at once: the copy takes some seconds.
+	const documents = 4 * documents
 	s := newSystem(ctx, t, settings{copy: "{auto: false, workers: 2, maxRate: 2000}"})
 	copies := s.watchCopy(ctx)
 	tr := newTraffic(ctx, s, documents)

@@ -137,6 +137,10 @@ func KindOfPhysical(name string) (kind string, seq uint64, ok bool) {
 // Absent (create), Match (the record is there and the field has the value), Exists
 // (it is there), or none (whatever is there is replaced; a delete of an absent
 // record is fine).
+//
+// A Mutation whose Doc is the very document that its Match compares is a check: readers
+// see no difference, and of two writes at a time that check or change the record one
+// comes after the other, so that what was decided by the record holds.
 type Mutation struct {
 	Kind   string
 	Key    Key
@@ -144,12 +148,6 @@ type Mutation struct {
 	Absent bool
 	Exists bool
 	Match  *Match
-}
-
-// Match compares one field, by dotted path, with a value, as database equality does.
-type Match struct {
-	Path  string
-	Value bson.RawValue
 }
 
 // ListRequest asks for live records of one kind with string names, in name order.

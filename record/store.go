@@ -93,19 +93,19 @@ type Write struct {
 	Kind string
 	Key  Key
 	Doc  bson.Raw // nil writes a tombstone
+	// Expect, if not nil, is the exact guard that the record must still have (zero: it is
+	// absent or has none). What the write was made of was read at that guard.
+	Expect *Guard
 }
 
 // GroupWrite is applied whole or not at all. Every group has an anchor: one record
 // that each write of that group includes, live or as a tombstone, so that the guards
-// of two writes of one group always meet.
+// of two writes of one group always meet. A record stands in Writes at most once.
 type GroupWrite struct {
 	Group   string  // for messages
-	Version Version // of the source snapshot
+	Version Version // of the source snapshot, or a Next of it
 	Anchor  int     // index into Writes
 	Writes  []Write
-	// Expect, if not nil, is the exact guard that the anchor must still have (zero:
-	// the anchor is absent or has none): the complement was read at that guard.
-	Expect *Guard
 }
 
 // Batch is what one call applies. A group stands in it at most once.
@@ -123,7 +123,7 @@ const (
 	Applied Outcome = iota + 1
 	// Stale: the target holds an equal or newer state of the group. A no-op.
 	Stale
-	// Changed: Expect no longer holds. Read source and target again.
+	// Changed: an Expect no longer holds. Read source and target again.
 	Changed
 	// Refused: this group cannot be stored as it is (unique index, size, validator);
 	// Result.Err says why. Nothing of the group was written. Park it.

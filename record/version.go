@@ -12,6 +12,22 @@ import (
 // versions mean equal content. The zero Version is older than any.
 type Version [16]byte
 
+// The last eight bytes of a version that a backend makes are zero: they are Next's.
+
+// Next is the version of one more state that was made of the same snapshot, when more
+// became known of what belongs together: later than v and earlier than all later
+// snapshots. As NotBefore it means what v means.
+func (v Version) Next() Version {
+	binary.BigEndian.PutUint64(v[8:], binary.BigEndian.Uint64(v[8:])+1)
+	return v
+}
+
+// Snapshot is the version of the snapshot that v is, or is a Next of.
+func (v Version) Snapshot() Version {
+	clear(v[8:])
+	return v
+}
+
 // Compare is bytes.Compare of the two versions.
 func (v Version) Compare(w Version) int { return bytes.Compare(v[:], w[:]) }
 

@@ -28,6 +28,7 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 	case upgradestate.Drained:
 		return r.drained(ctx, d, a)
 	case upgradestate.Flip:
+		r.locate(ctx, d.Upgrade.TargetVersion)
 		a.Switch = r.measured(d)
 		return a, r.refence(ctx, d)
 	case upgradestate.FinishAbort:
@@ -125,6 +126,25 @@ func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 		}
 	}
 	return nil
+}
+
+// locateTimeout bounds what asking for the position may add to the pause.
+const locateTimeout = 500 * time.Millisecond
+
+// locate notes where the target's changes are, now that nobody writes there. Without it
+// the way back is compared as a whole instead.
+func (r *Driver) locate(ctx context.Context, target string) {
+	if r.cfg.Position == nil || r.position != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
+	defer cancel()
+	at, err := r.cfg.Position(ctx, target)
+	if err != nil {
+		r.log.Warn("position for the way back is not known", zap.Error(err))
+		return
+	}
+	r.position = at
 }
 
 func (r *Driver) perform(ctx context.Context, a upgradestate.Perform) error {

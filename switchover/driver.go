@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -35,6 +36,9 @@ type Config struct {
 	Deadline time.Duration
 	// Checks are asked before what cannot be taken back easily; nil asks nobody.
 	Checks Checks
+	// Position tells where the changes of a version's database are now, for the sync of the
+	// way back (upgradestate.Switch.Position); nil tells nothing.
+	Position func(ctx context.Context, version string) (string, error)
 }
 
 // Checks are conditions of a switch that the record does not hold.
@@ -61,6 +65,7 @@ type Driver struct {
 	stepSince time.Time
 	step      upgradestate.Step
 	millis    map[string]int64
+	position  string // of the target, since its seal in this attempt; empty: not known yet
 }
 
 // attempt identifies one entry into SWITCHING.
@@ -169,6 +174,10 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 			return err
 		})
 	}
+	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealSource && !isFlip(actions) {
+		// Beside the last renames it costs no time of its own.
+		g.Go(func() error { r.locate(bounded, u.TargetVersion); return nil })
+	}
 	err := g.Wait()
 	if ctx.Err() != nil {
 		return d, ctx.Err()
@@ -197,6 +206,10 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 		next = applied
 	}
 	return next, err
+}
+
+func isFlip(actions []upgradestate.Action) bool {
+	return slices.ContainsFunc(actions, func(a upgradestate.Action) bool { _, ok := a.(upgradestate.Flip); return ok })
 }
 
 // apply makes a transition. That it is outdated is no error: the watch brings the record

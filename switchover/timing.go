@@ -21,6 +21,7 @@ func (r *Driver) observe(d upgradestate.Deployment) {
 	if seen != r.attempt {
 		r.attempt, r.begun, r.millis = seen, now, map[string]int64{}
 		r.step, r.stepSince = "", now
+		r.position = ""
 	}
 	if step == r.step {
 		return
@@ -58,7 +59,7 @@ func (r *Driver) measured(d upgradestate.Deployment) upgradestate.Switch {
 	}
 	return upgradestate.Switch{
 		ID: d.Upgrade.ID, From: d.CurrentVersion, To: d.Upgrade.TargetVersion,
-		Millis: millis, At: time.Now().UTC().Format(time.RFC3339Nano),
+		Millis: millis, At: time.Now().UTC().Format(time.RFC3339Nano), Position: r.position,
 	}
 }
 

@@ -22,9 +22,18 @@ const changedTries = 20
 // syncGroups brings groups to the target as the source holds them now, no older than
 // notBefore. When it returns nil each of them is applied, was newer already, or is parked.
 func (e *Engine) syncGroups(ctx context.Context, ids []transform.GroupID, notBefore record.Version) error {
+	return e.bring(ctx, ids, notBefore, false)
+}
+
+// bring is syncGroups; copying says that the groups are met by a copy.
+func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore record.Version, copying bool) error {
+	groups, units := e.split(ids)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(e.cfg.Workers)
-	for chunk := range slices.Chunk(ids, groupsAtOnce) {
+	for chunk := range slices.Chunk(units, groupsAtOnce) {
+		g.Go(func() error { return e.syncUnits(ctx, chunk, notBefore, copying) })
+	}
+	for chunk := range slices.Chunk(groups, groupsAtOnce) {
 		g.Go(func() error {
 			return e.persist(ctx, "apply changes", func() error {
 				// Another writer of the same group, a copy beside a change, is no failure:
@@ -126,7 +135,7 @@ func (e *Engine) groupWrite(id transform.GroupID, version record.Version, src tr
 	w := record.GroupWrite{Group: id.Name, Version: version, Anchor: -1}
 	complement := transform.Group{Name: id.Name}
 	if have != nil {
-		complement, w.Expect = have.Group, &have.Anchor
+		complement = have.Group
 	}
 	var out []record.Record
 	if len(src.Records) > 0 {
@@ -152,6 +161,9 @@ func (e *Engine) groupWrite(id transform.GroupID, version record.Version, src tr
 	}
 	if w.Anchor < 0 {
 		add(record.Write{Kind: anchorKind, Key: anchorKey})
+	}
+	if have != nil {
+		w.Writes[w.Anchor].Expect = &have.Anchor
 	}
 	return w, nil
 }

@@ -37,6 +37,9 @@ func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 	}
 	plan = Plan{Ranges: map[string][]record.Range{}}
 	for _, k := range e.Direction.TargetKinds() {
+		if !transform.SyncsTo(e.Direction, k.Name) {
+			continue
+		}
 		if plan.Ranges[k.Name], err = e.Target.Split(ctx, dst[k.Name], e.cfg.Ring); err != nil {
 			return Plan{}, fmt.Errorf("split %s: %w", k.Name, err)
 		}
@@ -56,6 +59,11 @@ func (e *Engine) planVerify(ctx context.Context) error {
 	e.mu.Unlock()
 	if !any {
 		return nil
+	}
+	if e.lineage {
+		if copied, err := e.copiedEverywhere(ctx); err != nil || !copied {
+			return err
+		}
 	}
 	plan, err := e.verifyPlan(ctx)
 	if err != nil {

@@ -196,5 +196,5 @@ func (e *Engine) syncKeys(ctx context.Context, page record.Page) error {
 	if err := e.parkKeys(ctx, ungrouped, page.Version); err != nil {
 		return err
 	}
-	return e.syncGroups(ctx, ids, page.Version)
+	return e.bring(ctx, ids, page.Version, true)
 }

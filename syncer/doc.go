@@ -12,8 +12,23 @@
 // Guarantees. The start position is stored before the copy starts. A checkpoint says
 // only what is done: changes before its position are applied and compared once more
 // with the source. A group that cannot be transformed or stored is parked before the
-// work that met it counts as done. After a kill, any controller goes on from the
+// work that met it counts as done (in a copy of groups by content: before its shard
+// counts as compared). After a kill, any controller goes on from the
 // checkpoints, at most a few seconds of work earlier.
+//
+// Groups by content. A change, and a page of a copy, tell of a record and not of its
+// group. Such a record is a unit: it is what is sharded, compared late and parked.
+// transform.Resolver finds the groups that it belongs to, by lineage and by content, and
+// these are written together, each entry and record expected to be as it was read. No
+// pass over the source builds lineage before the copy. A group grows as the copy meets
+// its members: each one joins it in the lineage, and the group is made again of all that
+// have, at one snapshot; of two controllers that join at once one is told to read again,
+// so whoever joins last writes the whole group. A group that cannot be transformed while
+// it is incomplete is not parked: its members wait, noted in the lineage, where the next
+// one finds them. When all ranges of all shards are copied each record is compared, and
+// only what fails then is parked; earlier no target record is taken for nobody's. A group
+// of n members is read n times by this, unless they share pages, so groups should be
+// small; the Resolver bounds them.
 //
 // Shards. A change belongs to the shard of its group (shards.Of). The ranges of the
 // initial copy are dealt out to shards by their number, so that sixteen shards do not

@@ -40,6 +40,9 @@ type Config struct {
 	Every time.Duration
 	// Copy starts the copy; without it the engine waits for a running upgrade.
 	Copy bool
+	// LateDeletes, if not nil, tells what the engine of the direction before has counted in
+	// a shard: what passes the fence of that switch is part of this engine's progress.
+	LateDeletes func(shard int) int64
 }
 
 func (c Config) withDefaults() Config {
@@ -82,6 +85,7 @@ type Engine struct {
 	key     DirectionKey
 	limiter *rate.Limiter
 	plan    Plan
+	lineage bool // some groups go by content
 
 	mu       sync.Mutex
 	shards   map[int]*shard
@@ -93,6 +97,7 @@ type Engine struct {
 	lastErr  string
 
 	published []Progress
+	relieved  bool // another engine publishes the progress by now
 	// wake gets a token when the step of the upgrade changed, so that housekeeping does
 	// not sleep through the beginning of a switch.
 	wake chan struct{}
@@ -130,6 +135,7 @@ func New(p Parts, cfg Config) *Engine {
 	return &Engine{
 		Parts: p, cfg: cfg, key: Key(cfg.Epoch, p.Direction),
 		limiter: rate.NewLimiter(limit, max(cfg.Page, cfg.MaxRate)),
+		lineage: hasContent(p.Direction),
 		shards:  map[int]*shard{},
 		parked:  map[transform.GroupID]Parked{}, unlisted: map[transform.GroupID]bool{},
 		news:    make(chan struct{}),
@@ -137,6 +143,26 @@ func New(p Parts, cfg Config) *Engine {
 		readopt: make(chan struct{}, 1),
 		saving:  semaphore.NewWeighted(1), listing: semaphore.NewWeighted(1),
 	}
+}
+
+// Relieve has the engine publish no progress any more: its direction is over, and the
+// engine of the next one does, with LateDeletes of this one.
+func (e *Engine) Relieve() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.relieved = true
+	e.cfg.LateDeletes = nil // the one before this is of no interest any more
+}
+
+// LateDeletes counts what has passed a fence of a class that lets deletes through, in an
+// owned shard.
+func (e *Engine) LateDeletes(shard int) int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.shards[shard]; s != nil {
+		return s.applied.lateDeletes
+	}
+	return 0
 }
 
 // Run works until ctx ends or the direction's epoch has passed, which is no error: the

@@ -51,6 +51,7 @@ type world struct {
 	store    *deployment.Store
 	src, dst *memstore.Store
 	dir      transform.Direction
+	back     transform.Direction // from v2 to v1
 }
 
 func newWorld(t *testing.T) *world {
@@ -98,6 +99,8 @@ func newWorld(t *testing.T) *world {
 	}))
 	var err error
 	w.dir, err = r.Direction("v1", "v2")
+	w.check(err)
+	w.back, err = r.Direction("v2", "v1")
 	w.check(err)
 	w.store = deployment.New(w.coord, name, deployment.Config{})
 	d, err := w.store.Create(t.Context(), "v1", ring)

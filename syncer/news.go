@@ -15,6 +15,9 @@ func (e *Engine) watchRecord(ctx context.Context) error {
 		if d.Epoch > e.cfg.Epoch && !e.keepsLateWatch(d) {
 			return errOver
 		}
+		if u := d.Upgrade; u != nil && d.Epoch == e.cfg.Epoch && u.TargetVersion != e.Direction.To() {
+			return errOver // another version is wanted now
+		}
 		if u := d.Upgrade; u != nil && d.Epoch == e.cfg.Epoch && u.TransformHash != e.Direction.Hash() {
 			return fmt.Errorf("%w: upgrade %s to %s runs with transform %s, this process has %s",
 				ErrOtherTransform, u.ID, u.TargetVersion, u.TransformHash, e.Direction.Hash())

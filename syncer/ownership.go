@@ -101,7 +101,7 @@ func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 	at := place{at: c.Position, markers: c.Markers, lateDeletes: c.LateDeletes}
 	s := &shard{
 		lock: lock, todo: map[string]*rangeTask{}, done: c.Done, copied: c.Count,
-		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified,
+		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified || e.plan.Level,
 	}
 	for kind, ranges := range e.plan.Ranges {
 		for i, r := range ranges {

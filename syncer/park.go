@@ -40,9 +40,13 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	return nil
 }
 
-// parkedName is a name that people can find the group by: its first source selector.
+// parkedName is a name that people can find the group by: its first source selector, or
+// that of a target record that the source knows nothing of.
 func (e *Engine) parkedName(id transform.GroupID) (kind, key string) {
 	sel := e.Direction.SourceSelect(id)
+	if len(sel) == 0 {
+		sel = e.Direction.TargetSelect(id)
+	}
 	if len(sel) == 0 {
 		return "", id.Name
 	}

@@ -2,9 +2,13 @@ package syncer
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
+	"go.uber.org/zap"
+
 	"dbcontroller/record"
+	"dbcontroller/transform"
 )
 
 // prepare makes or loads the plan. The start position is stored with it, before any
@@ -57,7 +61,27 @@ func (e *Engine) idle(ctx context.Context) error {
 	}
 }
 
+// switched is the plan of the way back: the switch has left the namespace that was
+// current level with the one that is, at a position that it noted. What has been waived
+// is in the old namespace alone, and must not be taken for deleted.
+func (e *Engine) switched() (Plan, bool) {
+	d := e.current()
+	last := d.LastSwitch
+	if last == nil || d.Epoch != e.cfg.Epoch || last.Position == "" || last.To != e.Direction.From() || last.From != e.Direction.To() {
+		return Plan{}, false
+	}
+	plan := Plan{Level: true}
+	if err := json.Unmarshal([]byte(last.Position), &plan.Start); err != nil || plan.Start.IsZero() {
+		e.Log.Warn("position of the latest switch is not readable: everything is compared", zap.String("switch", last.ID))
+		return Plan{}, false
+	}
+	return plan, true
+}
+
 func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
+	if plan, ok := e.switched(); ok {
+		return plan, nil
+	}
 	plan := Plan{Ranges: map[string][]record.Range{}, Totals: map[string]int64{}}
 	var err error
 	if plan.Start, err = e.Source.Position(ctx); err != nil {
@@ -68,6 +92,9 @@ func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
 		return Plan{}, err
 	}
 	for _, k := range e.Direction.SourceKinds() {
+		if !transform.SyncsFrom(e.Direction, k.Name) {
+			continue
+		}
 		if plan.Ranges[k.Name], err = e.Source.Split(ctx, src[k.Name], e.cfg.Ring); err != nil {
 			return Plan{}, fmt.Errorf("split %s: %w", k.Name, err)
 		}

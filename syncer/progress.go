@@ -34,6 +34,9 @@ func (e *Engine) Progress() []Progress {
 		if len(s.todo) == 0 {
 			p.Total = s.copied
 		}
+		if e.cfg.LateDeletes != nil {
+			p.LateDeletes += e.cfg.LateDeletes(n)
+		}
 		p.State = e.stateOf(s, p.WaitsFor)
 		ps = append(ps, p)
 	}
@@ -70,8 +73,9 @@ func (e *Engine) publish(ctx context.Context) error {
 	ps := e.Progress()
 	e.mu.Lock()
 	same := reflect.DeepEqual(ps, e.published)
+	relieved := e.relieved
 	e.mu.Unlock()
-	if same {
+	if same || relieved {
 		return nil
 	}
 	err := e.Journal.PublishProgress(ctx, e.cfg.Owner, ps, lease)

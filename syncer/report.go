@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller/coord"
+	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
 
@@ -230,14 +231,16 @@ func (e *Engine) waitsFor(n int, s *shard) string {
 	}
 }
 
-// seenFences reports that the shard has applied everything up to the fences in force.
+// seenFences reports that the shard has applied everything up to the fences in force, of
+// the kinds that it follows: lineage that an earlier direction left in the source is
+// fenced with the rest, and nobody's changes.
 func (e *Engine) seenFences(s *shard) bool {
 	for _, ns := range e.record.Namespaces {
 		if ns.Version != e.Direction.From() {
 			continue
 		}
 		for _, k := range ns.Kinds {
-			if k.Fenced != "" && s.applied.markers[k.Kind] != k.Fenced {
+			if k.Fenced != "" && s.applied.markers[k.Kind] != k.Fenced && !transform.IsLineage(k.Kind) {
 				return false
 			}
 		}

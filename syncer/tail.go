@@ -107,6 +107,10 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		}
 	}
 	d := e.dirtyGroups(b)
+	late, err := e.foreignDeletes(ctx, d.lateDeletes, b.Pos.At)
+	if err != nil {
+		return false, err
+	}
 	if err := e.parkKeys(ctx, d.ungrouped, b.Pos.At); err != nil {
 		return false, err
 	}
@@ -127,7 +131,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		if !s.follows(b) {
 			continue
 		}
-		s.applied = s.applied.after(b, d.lateDeletes[s])
+		s.applied = s.applied.after(b, late[s])
 		if !e.over() {
 			for _, id := range d.hits[s] {
 				s.addLate(id)
@@ -178,16 +182,16 @@ func (e *Engine) fences(kind, marker string) bool {
 }
 
 // dirt is what a batch asks for: the groups that belong to owned shards which have not
-// seen it yet, each once, also by shard, and how many deletes passed a fence.
+// seen it yet, each once, also by shard, and the deletes behind a fence.
 type dirt struct {
 	ids         []transform.GroupID
 	hits        map[*shard][]transform.GroupID
-	lateDeletes map[*shard]int64
+	lateDeletes []lateDelete
 	ungrouped   []ungroupedKey
 }
 
 func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
-	d := dirt{hits: map[*shard][]transform.GroupID{}, lateDeletes: map[*shard]int64{}}
+	d := dirt{hits: map[*shard][]transform.GroupID{}}
 	seen := map[transform.GroupID]bool{}
 	markers := map[string]string{} // of this batch so far
 	e.mu.Lock()
@@ -210,8 +214,7 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
 			continue
 		}
 		if c.Delete && (e.fences(c.Kind, markers[c.Kind]) || e.fences(c.Kind, s.applied.markers[c.Kind])) {
-			d.lateDeletes[s]++
-			e.Log.Warn("delete passed the fence", zap.String("kind", c.Kind), zap.Stringer("key", c.Key))
+			d.lateDeletes = append(d.lateDeletes, lateDelete{s, c.Kind, c.Key})
 		}
 		if !seen[id] {
 			seen[id] = true

@@ -22,6 +22,9 @@ type Plan struct {
 	Ranges map[string][]record.Range `json:"ranges"`
 	// Totals is the estimated number of records of each kind.
 	Totals map[string]int64 `json:"totals"`
+	// Level says that the target was level with the source at Start, as a switch leaves it:
+	// nothing is copied, and nothing compared but what changes.
+	Level bool `json:"level,omitempty"`
 }
 
 // Checkpoint is the resumable place of one shard. It is written after what it says was

@@ -17,6 +17,7 @@ type direction struct {
 	source, target map[string]kindAt
 	sourceKinds    []record.KindSpec
 	targetKinds    []record.KindSpec
+	stranded       map[string]error // source kinds whose records cannot be brought over, and why
 }
 
 var _ Direction = (*direction)(nil)
@@ -28,7 +29,8 @@ type compiled struct {
 	apply          Func
 	needsHave      bool
 	whole          bool
-	single         bool // a target group is never more than one record
+	single         bool   // a target group is never more than one record
+	lineage        string // the kind that holds it; empty for groups by name
 }
 
 // kindAt says where a kind is declared.
@@ -44,9 +46,20 @@ func compile(from, to, hash string, specs []Spec, up bool) *direction {
 		if !up {
 			c.source, c.target, c.apply, c.needsHave = sp.New, sp.Old, sp.Down, sp.DownNeedsHave
 		}
-		c.whole, c.single = one(c.source), one(c.target)
-		// What is no longer part of a group must be found to be removed.
-		c.needsHave = c.needsHave || !c.single
+		if sp.oneSided() {
+			d.specs = append(d.specs, c)
+			d.addOneSided(c, sp.introduced)
+			continue
+		}
+		if sp.byContent() {
+			// What is no longer part of a group is found through lineage.
+			c.lineage = LineageKind(sp.Name)
+			d.targetKinds = append(d.targetKinds, record.KindSpec{Name: c.lineage})
+		} else {
+			c.whole, c.single = one(c.source), one(c.target)
+			// What is no longer part of a group must be found to be removed.
+			c.needsHave = c.needsHave || !c.single
+		}
 		d.specs = append(d.specs, c)
 		for _, k := range c.source.Kinds {
 			d.source[k.Name] = kindAt{i, k}
@@ -61,7 +74,7 @@ func compile(from, to, hash string, specs []Spec, up bool) *direction {
 }
 
 // one reports whether a group of a side is never more than one record.
-func one(s Side) bool { return len(s.Kinds) == 1 && s.Kinds[0].GroupOf == nil }
+func one(s Side) bool { return len(s.Kinds) == 1 && s.Kinds[0].single() }
 
 func (d *direction) From() string { return d.from }
 func (d *direction) To() string   { return d.to }
@@ -71,20 +84,26 @@ func (d *direction) SourceKinds() []record.KindSpec { return slices.Clone(d.sour
 func (d *direction) TargetKinds() []record.KindSpec { return slices.Clone(d.targetKinds) }
 
 func (d *direction) GroupOf(kind string, key record.Key) (GroupID, bool, error) {
-	return groupOf(d.source, kind, key)
+	if err, ok := d.stranded[kind]; ok {
+		return GroupID{}, true, err
+	}
+	return d.groupOf(d.source, false, kind, key)
 }
 
 func (d *direction) GroupOfTarget(kind string, key record.Key) (GroupID, bool, error) {
-	return groupOf(d.target, kind, key)
+	return d.groupOf(d.target, true, kind, key)
 }
 
-func groupOf(kinds map[string]kindAt, kind string, key record.Key) (id GroupID, ok bool, err error) {
+func (d *direction) groupOf(kinds map[string]kindAt, target bool, kind string, key record.Key) (id GroupID, ok bool, err error) {
 	at, ok := kinds[kind]
 	if !ok {
 		return GroupID{}, false, nil
 	}
 	if key == "" {
 		return GroupID{}, true, fmt.Errorf("group of %s: no key", kind)
+	}
+	if d.specs[at.spec].lineage != "" {
+		return unit{ref{kind, key}, target}.id(at.spec), true, nil
 	}
 	if at.kind.GroupOf == nil {
 		return GroupID{at.spec, string(key)}, true, nil
@@ -102,10 +121,16 @@ func groupOf(kinds map[string]kindAt, kind string, key record.Key) (id GroupID, 
 }
 
 func (d *direction) SourceSelect(id GroupID) []record.Selector {
+	if d.specs[id.Spec].lineage != "" {
+		return unitSelector(id.Name, false)
+	}
 	return selectors(d.specs[id.Spec].source, id.Name)
 }
 
 func (d *direction) TargetSelect(id GroupID) []record.Selector {
+	if d.specs[id.Spec].lineage != "" {
+		return unitSelector(id.Name, true)
+	}
 	return selectors(d.specs[id.Spec].target, id.Name)
 }
 
@@ -123,7 +148,11 @@ func selectors(s Side, group string) []record.Selector {
 }
 
 func (d *direction) Anchor(id GroupID) (string, record.Key) {
-	s := d.specs[id.Spec].target
+	c := &d.specs[id.Spec]
+	if u, ok := unitOf(id.Name); ok && c.lineage != "" {
+		return c.lineage, memberKey(u.ref)
+	}
+	s := c.target
 	if s.Anchor != nil {
 		return s.Anchor(id.Name)
 	}
@@ -136,6 +165,17 @@ func (d *direction) Whole(kind string) bool {
 }
 
 func (d *direction) NeedsHave(id GroupID) bool { return d.specs[id.Spec].needsHave }
+
+func (d *direction) LineageKind(spec int) string {
+	if spec < 0 || spec >= len(d.specs) {
+		return ""
+	}
+	return d.specs[spec].lineage
+}
+
+func (d *direction) ContentOf(r record.Record) (string, error) {
+	return contentOf(d.source[r.Kind].kind, r)
+}
 
 func (d *direction) Transform(id GroupID, src, have Group) (out []record.Record, err error) {
 	if id.Spec < 0 || id.Spec >= len(d.specs) {
@@ -172,11 +212,21 @@ func (d *direction) check(id GroupID, c *compiled, out []record.Record) error {
 		if r.Key == "" {
 			return fmt.Errorf("a record of %s has no key", r.Kind)
 		}
-		if at.kind.GroupOf == nil {
+		switch {
+		case c.lineage != "":
+			// The way back must find the same groups.
+			group, err := contentOf(at.kind, *r)
+			if err != nil {
+				return err
+			}
+			if group != id.Name {
+				return fmt.Errorf("%s %s names group %s, but was made of group %s", r.Kind, r.Key, ShowGroup(group), ShowGroup(id.Name))
+			}
+		case at.kind.GroupOf == nil:
 			if string(r.Key) != id.Name {
 				return fmt.Errorf("%s %s is in another group", r.Kind, r.Key)
 			}
-		} else {
+		default:
 			group, err := at.kind.GroupOf(r.Key)
 			if err != nil {
 				return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)

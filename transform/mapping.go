@@ -25,9 +25,39 @@ type Mapping interface {
 	Order(path string) (string, error)
 }
 
+// ConjunctionMapping is a Mapping that can map some comparisons only together: those of
+// all fields that were joined into one.
+type ConjunctionMapping interface {
+	Mapping
+	// CompareAll maps a conjunction of comparisons to another.
+	CompareAll(cs []Condition) ([]Condition, error)
+}
+
+// CompareAll maps a conjunction: as a whole where m can, else one by one.
+func CompareAll(m Mapping, cs []Condition) ([]Condition, error) {
+	if c, ok := m.(ConjunctionMapping); ok {
+		return c.CompareAll(cs)
+	}
+	var out []Condition
+	for _, c := range cs {
+		mapped, err := m.Compare(c)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, mapped...)
+	}
+	return out, nil
+}
+
 // Condition compares the field at a dotted path with values: one value, for OpIn any
 // number, for OpHas none. Values are of type string, int64, uint64, float64, bool,
 // []byte, time.Time or nil.
+//
+// Numbers are compared by what they are worth, whatever their types; nil is equal to
+// null and to a field that is not there; an objectId is compared as its 24 hexadecimal
+// digits. Values of other types are never equal, nor less or greater. OpIn without
+// values matches nothing. Where a path has a part "*", one item that meets the condition
+// is enough.
 type Condition struct {
 	Path   string
 	Op     Operator

@@ -96,10 +96,10 @@ func (r *Registry) Add(oldVersion, newVersion string, specs ...Spec) error {
 	if at >= 0 {
 		next.specs = slices.Clone(r.steps[at].specs)
 	} else {
+		if r.path(newVersion, oldVersion) != nil {
+			return wrap(errors.New("they are registered the other way round already"))
+		}
 		for _, s := range r.steps {
-			if s.oldVersion == newVersion && s.newVersion == oldVersion {
-				return wrap(errors.New("they are registered the other way round already"))
-			}
 			if s.oldVersion == oldVersion || s.newVersion == newVersion {
 				return wrap(fmt.Errorf("versions form one line, and %s to %s is registered", s.oldVersion, s.newVersion))
 			}
@@ -126,6 +126,8 @@ func checkSpec(sp Spec) error {
 	switch {
 	case sp.Name == "":
 		return errors.New("a spec has no name")
+	case sp.Discontinued:
+		return checkDiscontinued(sp)
 	case sp.Up == nil:
 		return fmt.Errorf("spec %s: Up is nil", sp.Name)
 	case sp.Down == nil:
@@ -146,9 +148,12 @@ func checkSpec(sp Spec) error {
 				return fmt.Errorf("spec %s: kind %s must have both GroupOf and Select or neither", sp.Name, k.Name)
 			}
 		}
-		if part.side.Anchor == nil && part.side.Kinds[0].GroupOf != nil {
+		if part.side.Anchor == nil && part.side.Kinds[0].GroupOf != nil && !sp.byContent() {
 			return fmt.Errorf("spec %s: %s needs an Anchor, since kind %s has a GroupOf", sp.Name, part.name, part.side.Kinds[0].Name)
 		}
+	}
+	if sp.byContent() {
+		return checkByContent(sp)
 	}
 	return nil
 }
@@ -181,15 +186,15 @@ func (r *Registry) checkStep(s step) error {
 	return nil
 }
 
-// Direction compiles the way between two adjacent versions, up or down.
+// Direction compiles the way between two versions, up or down. Between versions that are
+// not adjacent it runs the steps in memory, one after the other. ErrNoDirection: nothing
+// connects them; ErrNoChain: the steps cannot be run as one.
 func (r *Registry) Direction(from, to string) (Direction, error) {
-	for _, s := range r.steps {
-		if s.oldVersion == from && s.newVersion == to {
-			return compile(from, to, r.hash(s, from, to), s.specs, true), nil
-		}
-		if s.oldVersion == to && s.newVersion == from {
-			return compile(from, to, r.hash(s, from, to), s.specs, false), nil
-		}
+	if path := r.path(from, to); path != nil {
+		return r.compile(from, to, path, true)
+	}
+	if path := r.path(to, from); path != nil {
+		return r.compile(from, to, path, false)
 	}
 	known := make([]string, len(r.steps))
 	for i, s := range r.steps {
@@ -202,6 +207,36 @@ func (r *Registry) Direction(from, to string) (Direction, error) {
 	return nil, fmt.Errorf("%w: from %q to %q; service %s has transformers between: %s", ErrNoDirection, from, to, r.service, list)
 }
 
+// path returns the steps that lead up from one version to another, nil if none do.
+func (r *Registry) path(from, to string) []step {
+	var path []step
+	for at := from; len(path) < len(r.steps); {
+		i := slices.IndexFunc(r.steps, func(s step) bool { return s.oldVersion == at })
+		if i < 0 {
+			return nil
+		}
+		path = append(path, r.steps[i])
+		if at = r.steps[i].newVersion; at == to {
+			return path
+		}
+	}
+	return nil
+}
+
+func (r *Registry) compile(from, to string, path []step, up bool) (Direction, error) {
+	whole, hash := path[0], r.hash(path[0], from, to)
+	for _, next := range path[1:] {
+		var err error
+		if whole, err = join(whole, next); err != nil {
+			return nil, fmt.Errorf("from %s to %s: %w", from, to, err)
+		}
+		h := sha256.New()
+		put(h, "dbcontroller transform chain 1", hash, r.hash(next, from, to))
+		hash = hex.EncodeToString(h.Sum(nil)[:8])
+	}
+	return compile(from, to, hash, whole.specs, up), nil
+}
+
 // hash covers all that is declared. The code of a transformer cannot be hashed, so
 // Revision stands for it (a lens puts a digest of its text there).
 func (r *Registry) hash(s step, from, to string) string {
@@ -209,10 +244,19 @@ func (r *Registry) hash(s step, from, to string) string {
 	put(h, "dbcontroller transform 1", r.service, from, to, s.oldVersion, s.newVersion)
 	for _, sp := range s.specs {
 		put(h, "spec", sp.Name, sp.Revision, fmt.Sprint(sp.UpNeedsHave, sp.DownNeedsHave))
+		if sp.Discontinued {
+			put(h, "discontinued")
+		}
 		for _, side := range []Side{sp.Old, sp.New} {
 			put(h, "side", fmt.Sprint(side.Anchor != nil))
 			for _, k := range side.Kinds {
 				put(h, "kind", k.Name, fmt.Sprint(k.Fixed, k.GroupOf != nil), string(k.Shape.Options))
+				if k.Content != nil {
+					put(h, "by content")
+				}
+				if k.Single {
+					put(h, "single")
+				}
 				for _, ix := range k.Shape.Indexes {
 					put(h, "index", string(ix))
 				}

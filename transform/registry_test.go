@@ -3,6 +3,7 @@ package transform
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -103,6 +104,19 @@ func TestAddRefuses(t *testing.T) {
 		{"other way round", "other way round", func(r *Registry) error {
 			return errors.Join(r.Add("v1", "v2", spec("a", "x", "y")), r.Add("v2", "v1", spec("b", "p", "q")))
 		}},
+		{"ring", "other way round", func(r *Registry) error {
+			return errors.Join(r.Add("v1", "v2", spec("a", "x", "y")), r.Add("v2", "v3", spec("b", "y", "z")), r.Add("v3", "v1", spec("c", "z", "x")))
+		}},
+		{"discontinued with New", "have no New", func(r *Registry) error {
+			return r.Add("v1", "v2", Spec{Name: "d", Discontinued: true, Old: single("x"), New: single("y")})
+		}},
+		{"discontinued with Down", "neither Up nor Down", func(r *Registry) error {
+			return r.Add("v1", "v2", Spec{Name: "d", Discontinued: true, Old: single("x"), Down: same("x")})
+		}},
+		{"discontinued without kinds", "Old has no kinds", func(r *Registry) error { return r.Add("v1", "v2", Spec{Name: "d", Discontinued: true}) }},
+		{"discontinued and not", "kind x of v1", func(r *Registry) error {
+			return r.Add("v1", "v2", spec("a", "x", "y"), Spec{Name: "d", Discontinued: true, Old: single("x")})
+		}},
 		{"branch", "one line", func(r *Registry) error {
 			return errors.Join(r.Add("v1", "v2", spec("a", "x", "y")), r.Add("v1", "v3", spec("b", "p", "q")))
 		}},
@@ -145,7 +159,7 @@ func TestDirectionNamesWhatIsThere(t *testing.T) {
 	if err := errors.Join(r.Add("v1", "v2", spec("a", "x", "y")), r.Add("v2", "v3", spec("b", "y", "z"))); err != nil {
 		t.Fatal(err)
 	}
-	_, err := r.Direction("v1", "v3")
+	_, err := r.Direction("v1", "v4")
 	if !errors.Is(err, ErrNoDirection) || !strings.Contains(err.Error(), "v1 and v2, v2 and v3") {
 		t.Errorf("error is %v", err)
 	}
@@ -174,11 +188,15 @@ func TestHashFollowsEveryDeclaredPart(t *testing.T) {
 	revision.Revision = "2"
 	have.UpNeedsHave = true
 	fixed.New.Kinds[0].Fixed = true
+	one := split()
+	one.New.Kinds[1].Single = true
+	less := Spec{Name: "a", Revision: "1", Discontinued: true, Old: single("x")}
 	shape.New.Kinds[0].Shape.Indexes = []bson.Raw{doc(t, bson.D{{Key: "name", Value: "i"}})}
 	seen := map[string]string{}
 	for label, h := range map[string]string{
 		"base": hash("svc", spec("a", "x", "y")), "service": hash("svc2", spec("a", "x", "y")), "revision": hash("svc", revision),
 		"name": hash("svc", name), "kind": hash("svc", kind), "have": hash("svc", have), "fixed": hash("svc", fixed), "shape": hash("svc", shape),
+		"discontinued": hash("svc", less), "several in a group": hash("svc", split()), "single": hash("svc", one),
 	} {
 		if other, dup := seen[h]; dup {
 			t.Errorf("%s and %s have the same hash", label, other)
@@ -293,6 +311,26 @@ func TestNumericIDsMayChangeType(t *testing.T) {
 	}
 }
 
+func TestDiscontinuedKindsAreKindsWithoutGroups(t *testing.T) {
+	t.Parallel()
+	specs := []Spec{spec("a", "x", "y"), {Name: "d", Discontinued: true, Old: single("gone")}}
+	up, down := mustDirection(t, "v1", "v2", specs...), mustDirection(t, "v2", "v1", specs...)
+	if got := fmt.Sprint(len(up.SourceKinds()), len(up.TargetKinds()), len(down.SourceKinds()), len(down.TargetKinds())); got != "2 1 1 2" {
+		t.Errorf("kinds: %s", got)
+	}
+	for _, key := range []record.Key{"", record.StringKey("k")} {
+		if id, ok, err := up.GroupOf("gone", key); ok || err != nil {
+			t.Errorf("%s is in group %v, %v", key, id, err)
+		}
+		if id, ok, err := down.GroupOfTarget("gone", key); ok || err != nil {
+			t.Errorf("on the way back %s is in group %v, %v", key, id, err)
+		}
+	}
+	if up.Whole("gone") || SyncsFrom(up, "gone") || SyncsTo(down, "gone") || !SyncsFrom(up, "x") || !SyncsTo(down, "x") {
+		t.Error("a discontinued kind is synced, or another is not")
+	}
+}
+
 func explode() { panic("no such action") }
 
 func TestPanicBecomesError(t *testing.T) {
@@ -321,6 +359,24 @@ func BenchmarkTransformWhole(b *testing.B) {
 	for b.Loop() {
 		if _, err := d.Transform(id, src, Group{}); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func TestIsolatedEndsNobodyElse(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		f    func() (int, error)
+		want string
+	}{
+		"value":  {func() (int, error) { return 5, nil }, "<nil>"},
+		"error":  {func() (int, error) { return 0, errors.New("no") }, "no"},
+		"panic":  {func() (int, error) { explode(); return 0, nil }, "transform.explode"},
+		"goexit": {func() (int, error) { runtime.Goexit(); return 0, nil }, "runtime.Goexit was called"},
+	} {
+		n, err := Isolated(tc.f)
+		if !strings.Contains(fmt.Sprint(err), tc.want) || (n == 5) != (name == "value") {
+			t.Errorf("%s: %d, %v", name, n, err)
 		}
 	}
 }

@@ -2,9 +2,19 @@
 // version, and back: transformers, the registry of a service's versions, and lenses.
 //
 // Records that transform together share a group. A Spec declares, for each side, which
-// kinds take part and how the group follows from a key alone, so that a delete, which
-// arrives with nothing but the key, finds its group. (Groups by content, with lineage,
-// will be a second kind of Side; the engine only sees Direction.)
+// kinds take part and how their groups follow: from a key alone, so that a delete, which
+// arrives with nothing but the key, finds its group; or from what a record holds.
+//
+// # Groups by content
+//
+// Content alone cannot tell the group that a record has left, nor its siblings, nor what
+// was made of them. Lineage does: a hidden kind in the target, written in the same
+// transactions as the records, says for each source record its group, for each group its
+// members and what the target holds of it, and for each target record its group. The
+// engine deals in units, which are single records; Resolver turns units into components:
+// the groups that their lineage and their content name, linked where a record moves from
+// one to the other. A component is written whole or not at all, and every entry that it
+// was made of must still be as it was read.
 //
 // Guarantees: a transformer is pure and deterministic; it neither keeps nor modifies
 // the bytes it is given. A panic of a transformer is returned as an error with its
@@ -38,13 +48,22 @@ type GroupedKind struct {
 	GroupOf func(record.Key) (string, error)
 	// Select finds this kind's records of a group. Nil goes with a nil GroupOf.
 	Select func(group string) record.Selector
+	// Single says that a group has one record of this kind at most, and that Select finds
+	// it by its key, which GroupOf leads back from. Kinds without a GroupOf are single.
+	Single bool
+	// Content names the group of a live record by what it holds; it excludes GroupOf and
+	// Select. Where any kind of a Spec has it, all groups of the Spec go by content, both
+	// ways: that of a kind without it is what GroupOf says of the key, or the key itself.
+	// Records of both sides that belong together must name the same group.
+	Content func(record.Record) (group string, err error)
 }
 
 // Side is one version's part of a Spec.
 type Side struct {
 	Kinds []GroupedKind
 	// Anchor is the record of a group whose guard stands for the whole group: each group
-	// has exactly one, whether it is live or not. Nil: Kinds[0] with the group as key.
+	// has exactly one, whether it is live or not. Nil: Kinds[0] with the group as key. Not
+	// for groups by content, whose anchor is their lineage.
 	Anchor func(group string) (kind string, key record.Key)
 }
 
@@ -57,6 +76,15 @@ type Spec struct {
 	// UpNeedsHave and DownNeedsHave ask for the complement. A side with several records
 	// in a group gets it always.
 	UpNeedsHave, DownNeedsHave bool
+	// Discontinued declares that the kinds of Old have no counterpart in the new version.
+	// There is no New, Up and Down then. Their records are not copied; the kinds take part
+	// in the switch, so that nobody writes them after it, and stand as they were left if it
+	// is rolled back.
+	Discontinued bool
+
+	// introduced says why kinds of New have no counterpart in the old version: in a chain,
+	// a step in the middle makes them of kinds that only the middle has. Empty for all others.
+	introduced string
 }
 
 // GroupID names a group across the specs of a Direction. Comparable.
@@ -74,8 +102,9 @@ type Direction interface {
 	Hash() string
 	SourceKinds() []record.KindSpec
 	TargetKinds() []record.KindSpec
-	// GroupOf names the group of a source record. ok is false for a kind that is not part
-	// of the direction. An error means that the key cannot be grouped: park it.
+	// GroupOf names the group of a source record; for groups by content the unit that the
+	// record is, which Resolver takes. ok is false for a kind that is not part of the
+	// direction. An error means that the key cannot be grouped: park it.
 	GroupOf(kind string, key record.Key) (id GroupID, ok bool, err error)
 	// GroupOfTarget is GroupOf for a target record.
 	GroupOfTarget(kind string, key record.Key) (id GroupID, ok bool, err error)
@@ -87,6 +116,11 @@ type Direction interface {
 	// Whole reports whether a source group of this kind is never more than the one
 	// record, so that a scanned record can be transformed without reading its group.
 	Whole(kind string) bool
+	// LineageKind is the kind in the target that holds the lineage of a spec whose groups
+	// go by content; empty for others.
+	LineageKind(spec int) string
+	// ContentOf names the group of a live source record. An error means that it has none.
+	ContentOf(r record.Record) (group string, err error)
 	// NeedsHave reports whether Transform wants what the target holds.
 	NeedsHave(id GroupID) bool
 	// Transform computes the target's records of a group, sorted by kind and key. Any

@@ -156,6 +156,7 @@ func (d *Deployment) flip(e Flip) error {
 	}
 	done := e.Switch.clone()
 	done.ID, done.From, done.To = u.ID, d.CurrentVersion, u.TargetVersion
+	done.Back = d.LastSwitch != nil && d.LastSwitch.From == u.TargetVersion && !d.LastSwitch.Back
 	d.CurrentVersion = u.TargetVersion
 	d.Epoch++
 	d.Upgrade = nil

@@ -71,3 +71,28 @@ namespace v2 a:uuid`)
 		t.Fatalf("half of it was made: %s", show(got))
 	}
 }
+
+// TestBackIsTold: a switch to where the one before it came from is a way back; the one
+// after that goes forward again.
+func TestBackIsTold(t *testing.T) {
+	t.Parallel()
+	var d us.Deployment
+	play(t, &d, `new v1 1
+namespace v1 a:uuid
+namespace v2 a:uuid`)
+	for i, want := range []struct {
+		to   string
+		back bool
+	}{{"v2", false}, {"v1", true}, {"v2", false}, {"v1", true}} {
+		d, _ = us.Apply(d, us.Begin{ID: string(rune('a' + i)), TargetVersion: want.to, TransformHash: "h"})
+		for range 20 {
+			if d.Upgrade == nil {
+				break
+			}
+			drive(t, &d)
+		}
+		if d.CurrentVersion != want.to || d.LastSwitch == nil || d.LastSwitch.Back != want.back {
+			t.Fatalf("switch %d to %s: %+v", i, want.to, d.LastSwitch)
+		}
+	}
+}

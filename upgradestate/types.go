@@ -128,6 +128,12 @@ type Switch struct {
 	To     string           `json:"to"`
 	Millis map[string]int64 `json:"millis,omitempty"` // by lower-case step: hold, fence, drain, seal, flip
 	At     string           `json:"at,omitempty"`     // RFC 3339
+	// Back: it went back to where the switch before it came from. The one after it is no
+	// way back, so that going back twice does not go forward.
+	Back bool `json:"back,omitempty"`
+	// Position is a place in the changes of To's database from between its seal and the
+	// flip: the way back is synced from there. Opaque here; empty if it was not to be had.
+	Position string `json:"position,omitempty"`
 }
 
 // ServerState is what a server process (or an application of fixed-name kinds) says of

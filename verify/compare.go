@@ -23,11 +23,17 @@ func New(source, target record.Reader, dir transform.Direction) *Comparer {
 // Groups returns those of ids whose two sides differ as read now, the source not older
 // than notBefore. A group that cannot be transformed differs.
 func (c *Comparer) Groups(ctx context.Context, src, dst record.Tokens, ids []transform.GroupID, notBefore record.Version) ([]transform.GroupID, error) {
-	want, _, err := transform.ReadSource(ctx, c.source, c.dir, src, ids, notBefore)
+	groups, units := c.split(ids)
+	differ, err := c.units(ctx, src, dst, units, notBefore, false)
+	if err != nil || len(groups) == 0 {
+		return differ, err
+	}
+	want, _, err := transform.ReadSource(ctx, c.source, c.dir, src, groups, notBefore)
 	if err != nil {
 		return nil, err
 	}
-	return c.against(ctx, dst, ids, want)
+	more, err := c.against(ctx, dst, groups, want)
+	return append(differ, more...), err
 }
 
 // against compares the groups read from the source with what the target holds.
@@ -94,7 +100,9 @@ func (c *Comparer) TargetPage(ctx context.Context, src, dst record.Tokens, kind 
 	}
 	ids, _ := c.groups(page, c.dir.GroupOfTarget)
 	out := transform.Comparison{Compared: len(ids), Next: record.Range{From: page.Next, To: r.To}, Done: page.Done}
-	if len(ids) > 0 {
+	if len(ids) > 0 && c.byContent(ids[0]) { // a kind is part of one spec
+		out.Differ, err = c.units(ctx, src, dst, ids, record.Version{}, true)
+	} else if len(ids) > 0 {
 		// The versions of the two sides are not comparable, so that the source is read as
 		// it is now; what was deleted since settles when it is compared again.
 		out.Differ, err = c.Groups(ctx, src, dst, ids, record.Version{})

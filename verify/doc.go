@@ -7,5 +7,10 @@
 // snapshot, until it settles; the engine does so continuously and Run does it on demand.
 // Memory is bounded by a page, whatever the size of the data.
 //
+// Groups by content are resolved as the engine does it: they are level when lineage and
+// content name the same groups, the lineage of a group lists what belongs to it, and its
+// records are those that its members make. A record of the target that no lineage knows
+// differs.
+//
 // It writes nothing, and does not decide what a lasting difference means.
 package verify

@@ -36,8 +36,11 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 	var rep Report
 	var differ []transform.GroupID
 	seen := map[transform.GroupID]bool{} // a group has pages of several kinds, of both sides
-	walk := func(kinds []record.KindSpec, page func(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error)) error {
+	walk := func(kinds []record.KindSpec, syncs func(transform.Direction, string) bool, page func(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error)) error {
 		for _, k := range kinds {
+			if !syncs(c.dir, k.Name) {
+				continue
+			}
 			for rest, done := (record.Range{}), false; !done; {
 				p, err := page(ctx, src, dst, k.Name, rest, pageSize)
 				if err != nil {
@@ -61,10 +64,10 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 		}
 		return nil
 	}
-	if err := walk(c.dir.SourceKinds(), c.SourcePage); err != nil {
+	if err := walk(c.dir.SourceKinds(), transform.SyncsFrom, c.SourcePage); err != nil {
 		return rep, fmt.Errorf("verify: %w", err)
 	}
-	if err := walk(c.dir.TargetKinds(), c.TargetPage); err != nil {
+	if err := walk(c.dir.TargetKinds(), transform.SyncsTo, c.TargetPage); err != nil {
 		return rep, fmt.Errorf("verify: %w", err)
 	}
 	return c.settle(ctx, src, dst, s, rep, differ)
@@ -106,7 +109,7 @@ func (c *Comparer) settle(ctx context.Context, src, dst record.Tokens, s Settle,
 
 // nameOf is what people find a group by: a group's own name need not be readable.
 func (c *Comparer) nameOf(id transform.GroupID) string {
-	for _, s := range c.dir.SourceSelect(id) {
+	for _, s := range append(c.dir.SourceSelect(id), c.dir.TargetSelect(id)...) {
 		return s.Key.String()
 	}
 	return id.Name

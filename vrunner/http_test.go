@@ -24,9 +24,9 @@ import (
 
 // bbsStack is the sample service's.
 func bbsStack(version string, views map[string]*vrunner.View) vrunner.Stack {
-	h := bbs.StackV2(views[bbs.V2])
+	h := bbs.StackV2(bbs.StoreOf(views[bbs.V2]))
 	if version == bbs.V1 {
-		h = bbs.StackV1(views[bbs.V1], views[bbs.V2])
+		h = bbs.StackV1(bbs.StoreOf(views[bbs.V1]), bbs.StoreOf(views[bbs.V2]))
 	}
 	return vrunner.Stack{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -223,4 +223,73 @@ func TestRefusalOverHTTP(t *testing.T) {
 	if names := w.stored(ctx, "v1", bbs.KindDesiredLRPs); names != "" {
 		t.Errorf("stored %q", names)
 	}
+}
+
+// TestOldAPIWatchesOverTheFlip: a client of v1 watches, and its one stream goes from v1's
+// own handler to the one that serves v1 over v2 data, without a word of it.
+func TestOldAPIWatchesOverTheFlip(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	w := newWorld(ctx, t, map[string][]record.KindSpec{"v1": {{Name: bbs.KindDesiredLRPs}}, "v2": {{Name: bbs.KindDeployments}, {Name: bbs.KindDefinitions}}})
+	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), bbsStack, vrunner.Config{ID: "server"}, zap.NewNop())
+	mux := http.NewServeMux()
+	mux.Handle("/", r)
+	bbs.MountWatches(mux, r)
+	clients := listen(t, mux)
+	runs, stop := context.WithCancel(ctx)
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = r.Run(runs) }() // ends with its context
+	defer func() { stop(); <-stopped }()
+	eventually(t, "ready", func() bool { return r.Ready() == nil && r.GateOpen() })
+
+	create := func(guid string) {
+		t.Helper()
+		lrp := &bbsv1.DesiredLRP{
+			ProcessGuid: guid, Domain: "d", Instances: 1, Routes: map[string]string{"r": "1", "q": ""},
+			Definition: &bbsv1.Definition{Rootfs: "r", MemoryMb: 64, Env: []*bbsv1.EnvVar{{Name: "E"}}, Action: &bbsv1.Action{Path: "/a"}, Ports: []uint32{1}},
+		}
+		if _, err := clients["connect"].CreateDesiredLRP(ctx, connect.NewRequest(&bbsv1.CreateDesiredLRPRequest{DesiredLrp: lrp})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("a")
+	create("b")
+	streams := map[string]*connect.ServerStreamForClient[bbsv1.WatchDesiredLRPsResponse]{}
+	expect := func(want ...string) {
+		t.Helper()
+		for name, s := range streams {
+			for _, m := range want {
+				if !s.Receive() {
+					t.Fatalf("%s: the stream ended instead of %s: %v", name, m, s.Err())
+				}
+				if got := fmt.Sprintf("%s %s %d", s.Msg().GetEvent(), s.Msg().GetProcessGuid(), s.Msg().GetDesiredLrp().GetInstances()); got != m {
+					t.Errorf("%s: got %s, want %s: %v", name, got, m, s.Msg())
+				}
+			}
+		}
+	}
+	for name, c := range clients {
+		watching, leave := context.WithCancel(ctx)
+		s, err := c.WatchDesiredLRPs(watching, connect.NewRequest(&bbsv1.WatchDesiredLRPsRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { leave(); _ = s.Close() }()
+		streams[name] = s
+	}
+	expect("EVENT_PUT a 1", "EVENT_PUT b 1", "EVENT_LEVEL  0")
+	w.begin(ctx)
+	w.bring(ctx)
+	w.until(ctx, open("v2"))
+	eventually(t, "swap", func() bool { return r.State().Active == "v2" && r.GateOpen() })
+	// Nothing of a and b, which are as they were.
+	_, err := clients["grpc"].UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "b", Instances: proto.Int32(7)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("EVENT_PUT b 7")
+	if _, err := clients["grpc"].DeleteDesiredLRP(ctx, connect.NewRequest(&bbsv1.DeleteDesiredLRPRequest{ProcessGuid: "a"})); err != nil {
+		t.Fatal(err)
+	}
+	expect("EVENT_DELETE a 0")
 }

@@ -75,7 +75,7 @@ func TestReady(t *testing.T) {
 		defer func() { cancel(); synctest.Wait() }()
 		store := deployment.New(memcoord.New(), "services/s/deployments/d", deployment.Config{})
 		db, s := memstore.New(), &service{}
-		r := run(ctx, consumer{store, &announced{}}, map[string]record.Client{"v1": db}, s, vrunner.Config{})
+		r := run(ctx, consumer{store, &announced{}}, map[string]vrunner.Database{"v1": {Client: db}}, s, vrunner.Config{})
 		missing := func(want string) {
 			t.Helper()
 			synctest.Wait()
@@ -120,7 +120,7 @@ func TestUnknownActiveVersion(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer func() { cancel(); synctest.Wait() }()
 		w, s, a := newWorld(ctx, t, plain), &service{}, &announced{}
-		r := vrunner.New(consumer{w.store, a}, map[string]record.Client{"v1": w.db["v1"]}, s.stack, vrunner.Config{ID: "old server", HoldCap: time.Minute}, zap.NewNop())
+		r := vrunner.New(consumer{w.store, a}, map[string]vrunner.Database{"v1": {Client: w.db["v1"]}}, s.stack, vrunner.Config{ID: "old server", HoldCap: time.Minute}, zap.NewNop())
 		go func() { _ = r.Run(ctx) }() // ends with ctx
 		synctest.Wait()
 		w.begin(ctx)

@@ -33,11 +33,22 @@ type Deployments interface {
 	Announce(ctx context.Context, s upgradestate.ServerState) error
 }
 
+// Database is how a server reaches the database of one version.
+type Database struct {
+	Client record.Client
+	// Watcher is for View.Changes, which fails without it.
+	Watcher record.Watcher
+}
+
 // Stack serves one version. Handler gets requests of every API version; Write tells
 // which of them write.
 type Stack struct {
 	Handler http.Handler
 	Write   func(*http.Request) bool
+	// Stream tells which requests are answered with a stream; nil: none. Their responses
+	// are sent as they are written and their contexts end at a flip, with ErrFlipped. To
+	// let a watch go on over the flip, mount a WatchHandler in front of the Runner.
+	Stream func(*http.Request) bool
 }
 
 // Config says how a Runner works. Zero values mean the defaults named.
@@ -53,7 +64,8 @@ type Config struct {
 type Runner struct {
 	cfg         Config
 	deployments Deployments
-	clients     map[string]record.Client
+	databases   map[string]Database
+	hubs        []*hub
 	stacks      map[string]Stack
 	log         *zap.Logger
 	gate        *gate
@@ -64,11 +76,14 @@ type Runner struct {
 	// flipSeen is when a flip was seen whose writes do not pass yet.
 	flipSeen time.Time
 	restart  int64 // milliseconds of the latest swap
+	// streams are those that run, each with what ends its context.
+	streams map[*request]context.CancelCauseFunc
+	stopped bool // Run has ended
 }
 
-// New makes a runner. clients holds the database of each version; build makes the stack of
-// a version, once, from the views of all versions.
-func New(d Deployments, clients map[string]record.Client, build func(version string, views map[string]*View) Stack, cfg Config, log *zap.Logger) *Runner {
+// New makes a runner. databases holds that of each version; build makes the stack of a
+// version, once, from the views of all versions.
+func New(d Deployments, databases map[string]Database, build func(version string, views map[string]*View) Stack, cfg Config, log *zap.Logger) *Runner {
 	if cfg.HoldCap == 0 {
 		cfg.HoldCap = 15 * time.Second
 	}
@@ -79,22 +94,32 @@ func New(d Deployments, clients map[string]record.Client, build func(version str
 		cfg.MaxBody = 8 << 20
 	}
 	r := &Runner{
-		cfg: cfg, deployments: d, clients: maps.Clone(clients), stacks: map[string]Stack{}, log: log,
-		gate: newGate(cfg.HoldCap, cfg.MaxHeld), news: make(chan struct{}),
+		cfg: cfg, deployments: d, databases: maps.Clone(databases), stacks: map[string]Stack{}, log: log,
+		gate: newGate(cfg.HoldCap, cfg.MaxHeld), news: make(chan struct{}), streams: map[*request]context.CancelCauseFunc{},
 	}
 	views := map[string]*View{}
-	for v, c := range r.clients {
-		views[v] = &View{runner: r, version: v, client: c}
+	for v, db := range r.databases {
+		views[v] = &View{runner: r, version: v, client: db.Client}
+		if db.Watcher != nil {
+			views[v].hub = newHub(v, db.Watcher, log)
+			r.hubs = append(r.hubs, views[v].hub)
+		}
 	}
-	for v := range r.clients {
+	for v := range r.databases {
 		r.stacks[v] = build(v, views)
 	}
 	return r
 }
 
-// Run follows the record until ctx ends: holds, acknowledges, swaps.
+// Run follows the record until ctx ends: holds, acknowledges, swaps. It also reads the
+// changes that handlers follow. It runs once; streams end with it.
 func (r *Runner) Run(ctx context.Context) error {
+	defer r.stopStreams()
 	g, ctx := errgroup.WithContext(ctx)
+	for _, h := range r.hubs {
+		g.Go(func() error { return h.run(ctx) })
+		g.Go(func() error { return h.settle(ctx) })
+	}
 	g.Go(func() error { return r.follow(ctx) })
 	g.Go(func() error { return r.acknowledge(ctx) })
 	return g.Wait()
@@ -125,6 +150,7 @@ func (r *Runner) accept(d upgradestate.Deployment) {
 		r.flipSeen = time.Now()
 	}
 	r.record = d
+	r.flipStreams()
 	// With the record: nobody may acknowledge a hold before the gate holds.
 	if _, known := r.stacks[d.CurrentVersion]; known {
 		r.gate.update(d)
@@ -211,7 +237,7 @@ func (r *Runner) State() upgradestate.ServerState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return upgradestate.ServerState{
-		ID: r.cfg.ID, Protocol: Protocol, Versions: slices.Sorted(maps.Keys(r.clients)),
+		ID: r.cfg.ID, Protocol: Protocol, Versions: slices.Sorted(maps.Keys(r.databases)),
 		Active: r.record.CurrentVersion, Held: held, RestartMillis: r.restart,
 	}
 }
@@ -231,7 +257,7 @@ func (r *Runner) serves(d upgradestate.Deployment) error {
 		return fmt.Errorf("waiting for the Deployment in etcd")
 	}
 	if _, known := r.stacks[d.CurrentVersion]; !known {
-		return fmt.Errorf("version %s is active; this server knows %v", d.CurrentVersion, slices.Sorted(maps.Keys(r.clients)))
+		return fmt.Errorf("version %s is active; this server knows %v", d.CurrentVersion, slices.Sorted(maps.Keys(r.databases)))
 	}
 	if ns, ok := d.Namespace(d.CurrentVersion); !ok || len(ns.Kinds) == 0 {
 		return fmt.Errorf("waiting for a controller to make the namespace of %s", d.CurrentVersion)

@@ -14,8 +14,12 @@ import (
 
 // ServeHTTP runs a request on the stack of the active version. Writes pass the gate. A
 // request that a switch interrupted before it had any effect is run again, so that its
-// client sees nothing but latency.
+// client sees nothing but latency. Streams are sent as they come.
 func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if r.streaming(req) {
+		r.serveStream(w, req)
+		return
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, r.cfg.MaxBody))
 	if err != nil {
 		code := connect.CodeInvalidArgument

@@ -17,6 +17,7 @@ type View struct {
 	runner  *Runner
 	version string
 	client  record.Client
+	hub     *hub // nil where the database was given without a Watcher
 }
 
 // errMoved ends a handler whose version is no longer the active one; its request is run
@@ -26,9 +27,11 @@ var errMoved = fmt.Errorf("version is no longer active: %w", record.ErrFenced)
 // request is what a running request knows of its permission and effects.
 type request struct {
 	version string // of the stack that runs it
+	epoch   uint64 // of the direction, for a stream
 	pass    *pass  // nil for a request that only reads
 	moved   atomic.Bool
 	effect  atomic.Bool
+	lost    atomic.Bool // a stream was told ErrLost
 }
 
 type requestKey struct{}

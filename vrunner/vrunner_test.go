@@ -114,7 +114,7 @@ func TestAcknowledgement(t *testing.T) {
 		w, s, a := newWorld(ctx, t, plain), &service{}, &announced{}
 		slow := faultstore.NewGate(1)
 		clients := w.clients()
-		clients["v1"] = faultstore.WrapClient(w.db["v1"], faultstore.On(slow, faultstore.Write))
+		clients["v1"] = vrunner.Database{Client: faultstore.WrapClient(w.db["v1"], faultstore.On(slow, faultstore.Write))}
 		r := run(ctx, consumer{w.store, a}, clients, s, vrunner.Config{})
 		if said := a.last(); said.ID != "server" || said.Active != "v1" || said.Protocol != vrunner.Protocol || strings.Join(said.Versions, " ") != "v1 v2" {
 			t.Errorf("said %+v", said)
@@ -233,7 +233,7 @@ func TestNeverAgainAfterAnEffect(t *testing.T) {
 					return err
 				}
 				clients := w.clients()
-				clients["v1"] = faultstore.WrapClient(w.db["v1"], faultstore.On(faultstore.Nth(1, tc.fault), faultstore.Write))
+				clients["v1"] = vrunner.Database{Client: faultstore.WrapClient(w.db["v1"], faultstore.On(faultstore.Nth(1, tc.fault), faultstore.Write))}
 				r := run(ctx, consumer{w.store, &announced{}}, clients, s, vrunner.Config{})
 				w.begin(ctx)
 				if done := send(ctx, r, put("x", "1")); tc.again {

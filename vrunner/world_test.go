@@ -3,9 +3,11 @@ package vrunner_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +19,7 @@ import (
 
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
+	"dbcontroller/integration/localmongo/mongotest"
 	"dbcontroller/record"
 	"dbcontroller/record/memstore"
 	"dbcontroller/syncer"
@@ -24,23 +27,38 @@ import (
 	"dbcontroller/vrunner"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	code := mongotest.Run(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // world is a deployment in memory. The test itself is the controller.
 type world struct {
 	t     *testing.T
 	store *deployment.Store
-	db    map[string]*memstore.Store
+	db    map[string]database
+}
+
+// database is the whole face of one.
+type database interface {
+	record.Namespace
+	record.Client
 }
 
 var plain = map[string][]record.KindSpec{"v1": {{Name: "old"}}, "v2": {{Name: "new"}}}
 
 func newWorld(ctx context.Context, t *testing.T, kinds map[string][]record.KindSpec) *world {
 	t.Helper()
-	w := &world{
-		t: t, store: deployment.New(memcoord.New(), "services/s/deployments/d", deployment.Config{}),
-		db: map[string]*memstore.Store{"v1": memstore.New(), "v2": memstore.New()},
-	}
+	return newWorldOn(ctx, t, map[string]database{"v1": memstore.New(), "v2": memstore.New()}, kinds)
+}
+
+func newWorldOn(ctx context.Context, t *testing.T, db map[string]database, kinds map[string][]record.KindSpec) *world {
+	t.Helper()
+	w := &world{t: t, store: deployment.New(memcoord.New(), "services/s/deployments/d", deployment.Config{}), db: db}
 	d, err := w.store.Create(ctx, "v1", 1)
 	w.check(err)
 	for v, specs := range kinds {
@@ -273,12 +291,14 @@ func (s *service) ran(version string) int {
 }
 
 // clients are both databases as a server reaches them.
-func (w *world) clients() map[string]record.Client {
-	return map[string]record.Client{"v1": w.db["v1"], "v2": w.db["v2"]}
+func (w *world) clients() map[string]vrunner.Database {
+	return map[string]vrunner.Database{
+		"v1": {Client: w.db["v1"], Watcher: w.db["v1"]}, "v2": {Client: w.db["v2"], Watcher: w.db["v2"]},
+	}
 }
 
 // run starts a runner.
-func run(ctx context.Context, d vrunner.Deployments, clients map[string]record.Client, s *service, cfg vrunner.Config) *vrunner.Runner {
+func run(ctx context.Context, d vrunner.Deployments, clients map[string]vrunner.Database, s *service, cfg vrunner.Config) *vrunner.Runner {
 	cfg.ID = "server"
 	r := vrunner.New(d, clients, s.stack, cfg, zap.NewNop())
 	go func() { _ = r.Run(ctx) }() // ends with ctx

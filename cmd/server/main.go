@@ -1,5 +1,5 @@
-// Command server is the sample BBS service: both API versions, on whichever version is
-// active.
+// Command server is the sample services, bbs and secrets: both API versions of each, on
+// whichever version is active.
 package main
 
 import (
@@ -29,7 +29,7 @@ func command() *cobra.Command {
 	var opts app.Options
 	cmd := &cobra.Command{
 		Use:           "server --config FILE",
-		Short:         "Serve the sample BBS API, v1 and v2, on the active version of its database",
+		Short:         "Serve the sample APIs, bbs and secrets, v1 and v2, on the active version of their database",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -44,7 +44,7 @@ func command() *cobra.Command {
 		},
 	}
 	common.Register(cmd.Flags())
-	cmd.Flags().StringVar(&opts.Listen, "listen", "127.0.0.1:8080", "address of the BBS API")
+	cmd.Flags().StringVar(&opts.Listen, "listen", "127.0.0.1:8080", "address of the APIs")
 	cmd.Flags().StringVar(&opts.OperatorListen, "operator-listen", "127.0.0.1:7081", "address of /healthz, /readyz, /metrics and pprof")
 	return cmd
 }

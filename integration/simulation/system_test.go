@@ -36,30 +36,48 @@ type system struct {
 	t        *testing.T
 	log      *zap.Logger
 	coord    *memcoord.Store
-	db       map[string]*memstore.Store
+	db       map[string]database
 	registry *transform.Registry
+	stack    func(version string, views map[string]*vrunner.View) vrunner.Stack
 	admin    *deployment.Store
 	maxRate  int          // records that a controller copies a second; 0 is no limit
 	loads    atomic.Int64 // groups that were copied, by all controllers
 	begun    int          // upgrades
 }
 
+// database is one version's, as controllers and as servers reach it.
+type database interface {
+	record.Namespace
+	record.Client
+}
+
 func newSystem(ctx context.Context, t *testing.T) *system {
+	t.Helper()
+	return newSystemOf(ctx, t, memory(), registry(), stack)
+}
+
+// memory is two databases in memory, whose clocks have nothing to do with each other.
+func memory() map[string]database {
+	return map[string]database{
+		"v1": memstore.NewCluster(memstore.Options{Lag: 3}).Open("old"),
+		"v2": memstore.NewCluster(memstore.Options{Start: 1 << 20}).Open("new"),
+	}
+}
+
+// newSystemOf is newSystem for another service, and any databases.
+func newSystemOf(ctx context.Context, t *testing.T, db map[string]database, r *transform.Registry, stack func(string, map[string]*vrunner.View) vrunner.Stack) *system {
 	t.Helper()
 	s := &system{
 		t: t, log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), coord: memcoord.New(),
-		db: map[string]*memstore.Store{
-			"v1": memstore.NewCluster(memstore.Options{Lag: 3}).Open("old"),
-			"v2": memstore.NewCluster(memstore.Options{Start: 1 << 20}).Open("new"),
-		},
-		registry: registry(),
+		db: db, registry: r, stack: stack,
 	}
 	s.admin = deployment.New(s.coord, name, deployment.Config{})
 	d, err := s.admin.Create(ctx, "v1", ring)
 	s.check(err)
 	none := func(string) record.FenceClass { return "" }
+	kinds := map[string][]record.KindSpec{"v1": s.direction().SourceKinds(), "v2": s.direction().TargetKinds()}
 	for _, v := range []string{"v1", "v2"} {
-		ns, err := syncer.Provision(ctx, s.db[v], d, v, "mem:"+v, s.registry.Kinds(v), none)
+		ns, err := syncer.Provision(ctx, s.db[v], d, v, "mem:"+v, kinds[v], none)
 		s.check(err)
 		d, err = s.admin.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns})
 		s.check(err)
@@ -146,18 +164,20 @@ func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *
 func (s *system) server(ctx context.Context, id string, wrap func(version string, c record.Client) record.Client) (*vrunner.Runner, *process) {
 	ctx, stop := context.WithCancel(ctx)
 	p := &process{stop: stop, done: make(chan struct{}), conn: s.coord.Client()}
-	clients := map[string]record.Client{"v1": s.db["v1"], "v2": s.db["v2"]}
-	if wrap != nil {
-		for v, c := range clients {
-			clients[v] = wrap(v, c)
+	databases := map[string]vrunner.Database{}
+	for v, db := range s.db {
+		var client record.Client = db
+		if wrap != nil {
+			client = wrap(v, client)
 		}
+		databases[v] = vrunner.Database{Client: client, Watcher: db}
 	}
 	store := deployment.New(p.conn, name, deployment.Config{})
 	presence := deployment.NewPresence(store)
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{store, presence}, clients, stack, vrunner.Config{ID: id}, s.log)
+	}{store, presence}, databases, s.stack, vrunner.Config{ID: id}, s.log)
 	go func() {
 		defer close(p.done)
 		defer stop()

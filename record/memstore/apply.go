@@ -58,9 +58,10 @@ func (s *Store) applyGroup(t *txn, cols map[string]*collection, g record.GroupWr
 			return record.Result{Outcome: record.Stale}
 		}
 	}
-	anchor := g.Writes[g.Anchor]
-	if g.Expect != nil && t.get(cols[anchor.Kind], anchor.Key).guard != *g.Expect {
-		return record.Result{Outcome: record.Changed}
+	for _, w := range g.Writes {
+		if w.Expect != nil && t.get(cols[w.Kind], w.Key).guard != *w.Expect {
+			return record.Result{Outcome: record.Changed}
+		}
 	}
 	return writeGroup(t, cols, g, guard)
 }

@@ -3,9 +3,6 @@ package memstore
 import (
 	"context"
 	"fmt"
-	"strings"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller/record"
 )
@@ -98,7 +95,7 @@ func mutate(t *txn, col *collection, m record.Mutation) error {
 		return record.ErrExists
 	case (m.Exists || m.Match != nil) && !st.live():
 		return record.ErrNotFound
-	case m.Match != nil && !matches(st.doc, *m.Match):
+	case m.Match != nil && !m.Match.Holds(st.doc):
 		return record.ErrMismatch
 	}
 	if m.Doc == nil && !st.live() {
@@ -107,15 +104,4 @@ func mutate(t *txn, col *collection, m record.Mutation) error {
 	// A client's write carries no guard: the next direction finds it lower than any.
 	t.set(col, m.Key, state{doc: m.Doc})
 	return nil
-}
-
-// matches is equality as a database has it: numbers by value.
-func matches(doc bson.Raw, m record.Match) bool {
-	have, err := doc.LookupErr(strings.Split(m.Path, ".")...)
-	if err != nil {
-		return m.Value.Type == bson.TypeNull
-	}
-	a, errA := record.KeyOf(have)
-	b, errB := record.KeyOf(m.Value)
-	return errA == nil && errB == nil && a == b
 }

@@ -14,7 +14,7 @@ func (s *Store) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 
 func loadGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
 	for _, w := range g.Writes {
-		if !t.get(cols[w.Kind], w.Key).absent() {
+		if !t.get(cols[w.Kind], w.Key).absent() || w.Expect != nil && !w.Expect.IsZero() {
 			return record.Result{Outcome: record.Changed}
 		}
 	}

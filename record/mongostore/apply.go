@@ -212,9 +212,8 @@ func decide(p *plan, have state, how attempt) record.Outcome {
 			return record.Stale
 		}
 	}
-	if p.Expect != nil {
-		anchor := &p.Writes[p.Anchor]
-		if have[anchor.Kind][anchor.Key].guard != *p.Expect {
+	for i := range p.Writes {
+		if w := &p.Writes[i]; w.Expect != nil && have[w.Kind][w.Key].guard != *w.Expect {
 			return record.Changed
 		}
 	}

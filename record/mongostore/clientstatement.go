@@ -1,6 +1,7 @@
 package mongostore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -17,6 +18,7 @@ type statement struct {
 	record.Mutation
 	tok     record.Token
 	doc     bson.Raw // as stored: _id first
+	whole   bson.Raw // what Match compares the whole document with, as stored
 	emptyTS bool     // the server would replace an empty timestamp by the present time
 }
 
@@ -42,33 +44,58 @@ func (c *Client) statement(toks record.Tokens, m record.Mutation) (statement, er
 		return s, errors.New("mutation has more than one condition")
 	case m.Doc == nil && m.Absent:
 		return s, errors.New("mutation deletes what must be absent")
-	case m.Match != nil && m.Match.Path == "":
-		return s, errors.New("mutation matches no field")
-	case m.Doc == nil:
+	}
+	var err error
+	if m.Match != nil && m.Match.Path == "" {
+		if m.Match.Value.Type != bson.TypeEmbeddedDocument {
+			return s, errors.New("mutation matches a whole document with what is none")
+		}
+		if s.whole, _, err = stored(m.Key, m.Match.Value.Value, nil); err != nil {
+			return s, fmt.Errorf("mutation matches a document: %w", err)
+		}
+	}
+	if m.Doc == nil {
 		return s, nil
 	}
-	l, err := checkDoc(m.Doc)
+	var touch []byte
+	if s.whole != nil && bytes.Equal(m.Doc, m.Match.Value.Value) {
+		// A write of what is there already is none to the server, and would not meet a
+		// concurrent one. A guard that is none makes it one.
+		id := bson.NewObjectID()
+		touch = id[:]
+	}
+	s.doc, s.emptyTS, err = stored(m.Key, m.Doc, touch)
+	return s, err
+}
+
+// stored is a document of a key as it is stored, with touch as its guard unless it is nil.
+func stored(key record.Key, doc bson.Raw, touch []byte) (out bson.Raw, emptyTS bool, err error) {
+	l, err := checkDoc(doc)
 	if err != nil {
-		return s, err
+		return nil, false, err
 	}
-	key, err := record.KeyOf(l.id)
+	id, err := record.KeyOf(l.id)
 	if err != nil {
-		return s, err
+		return nil, false, err
 	}
-	if key != m.Key {
-		return s, fmt.Errorf("document has the _id %s", key)
+	if id != key {
+		return nil, false, fmt.Errorf("document has the _id %s", id)
 	}
-	s.doc, s.emptyTS = bson.Raw(m.Doc), l.emptyTS
-	if l.idStart != 4 {
-		s.doc = appendStored(nil, m.Doc, l, nil)
+	if l.idStart != 4 || touch != nil {
+		doc = appendStored(nil, doc, l, touch)
 	}
-	return s, nil
+	return doc, l.emptyTS, nil
 }
 
 // live is the filter of the record as the mutation's condition wants it.
 func (s statement) live() bson.D {
 	q := bson.D{{Key: "_id", Value: s.Key.Value()}, {Key: guardField + ".x", Value: notTrue}}
-	if s.Match != nil {
+	switch {
+	case s.Match == nil:
+	case s.whole != nil:
+		record := bson.D{{Key: "$unsetField", Value: bson.D{{Key: "field", Value: guardField}, {Key: "input", Value: "$$ROOT"}}}}
+		q = append(q, bson.E{Key: "$expr", Value: bson.D{{Key: "$eq", Value: bson.A{record, bson.D{{Key: "$literal", Value: s.whole}}}}}})
+	default:
 		q = append(q, bson.E{Key: s.Match.Path, Value: bson.D{{Key: "$eq", Value: s.Match.Value}}})
 	}
 	return q

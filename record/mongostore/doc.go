@@ -19,7 +19,8 @@
 //
 // Documents of managed kinds end with the element `_dbc: {g: <24 bytes>, x: true}`
 // (x for a tombstone, which has nothing else but its _id); this package adds and
-// strips it without decoding the document. Fixed-name kinds stay byte-clean: their
+// strips it without decoding the document. A g of 12 bytes is no guard: it makes a
+// client's check (record.Mutation) a write that meets concurrent ones. Fixed-name kinds stay byte-clean: their
 // guards are in the side collection GuardsName(kind), documents {_id, g, x}, written
 // in the same transactions.
 //

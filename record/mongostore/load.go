@@ -31,8 +31,8 @@ func (n *Namespace) loadGroups(ctx context.Context, j *job, groups []int, result
 	for _, g := range groups {
 		p := &j.groups[g]
 		switch {
-		case p.Expect != nil && !p.Expect.IsZero():
-			// Something was there when the complement was read.
+		case p.expectsSomething():
+			// It was there when the group was read.
 			results[g] = record.Result{Outcome: record.Changed}
 		case len(p.Writes) == 1 && !j.targets[p.Writes[0].Kind].fixed:
 			single = append(single, g)
@@ -49,6 +49,17 @@ func (n *Namespace) loadGroups(ctx context.Context, j *job, groups []int, result
 		}
 	}
 	return nil
+}
+
+// expectsSomething reports a record that is expected to be there, so that an insert
+// cannot be what is wanted.
+func (p *plan) expectsSomething() bool {
+	for i := range p.Writes {
+		if e := p.Writes[i].Expect; e != nil && !e.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // insertSingle inserts groups of one record each with plain unordered inserts.

@@ -20,6 +20,9 @@ var applyTests = []test{
 	{"stale member", flavours(applyStaleMember)},
 	{"large group", flavours(applyLargeGroup)},
 	{"expect", flavours(applyExpect)},
+	{"several expectations", flavours(applyExpectSeveral)},
+	{"expectations across managed and fixed kinds", withApp(applyExpectMixed)},
+	{"versions between snapshots", flavours(applyNext)},
 	{"over a client's record", withClient(applyOverClient)},
 	{"over an application's document", withApp(applyOverApp)},
 	{"unique index refuses one group", flavours(applyUnique)},
@@ -170,7 +173,7 @@ func applyExpect(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	toks := tokens(k)
 	expecting := func(v int, g record.Guard, ws ...record.Write) record.GroupWrite {
 		gw := group(v, ws...)
-		gw.Expect = &g
+		gw.Writes[gw.Anchor].Expect = &g
 		return gw
 	}
 	none := record.Guard{}
@@ -211,8 +214,7 @@ func applyOverClient(t *testing.T, b *bench) {
 	}
 	k.wantState(t, map[string]record.Record{"a": at("a", 70, record.Guard{}), "b": at("b", 71, record.Guard{}), "c": at("c", 72, record.Guard{})})
 	// A record without a guard is lower than any, and what an Expect of zero means.
-	withExpect := group(1, k.set("c", 1))
-	withExpect.Expect = &record.Guard{}
+	withExpect := group(1, expect(record.Guard{}, k.set("c", 1)))
 	wantOutcomes(t, b.apply(t, toks, 1, group(1, k.set("a", 1)), group(1, k.set("b", -1)), withExpect), record.Applied, record.Applied, record.Applied)
 	k.wantState(t, map[string]record.Record{"a": at("a", 1, guard(1, 1)), "b": at("b", -1, guard(1, 1)), "c": at("c", 1, guard(1, 1))})
 }
@@ -224,8 +226,7 @@ func applyOverApp(t *testing.T, b *bench) {
 			t.Fatal(err)
 		}
 	}
-	withExpect := group(1, k.set("c", 1))
-	withExpect.Expect = &record.Guard{}
+	withExpect := group(1, expect(record.Guard{}, k.set("c", 1)))
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(1, k.set("a", 1)), group(1, k.set("b", -1)), withExpect), record.Applied, record.Applied, record.Applied)
 	k.wantState(t, map[string]record.Record{"a": at("a", 1, guard(1, 1)), "b": at("b", -1, guard(1, 1)), "c": at("c", 1, guard(1, 1))})
 }

@@ -18,6 +18,8 @@ var clientTests = []test{
 	{"create", withClient(clientCreate)},
 	{"exists", withClient(clientExists)},
 	{"match", withClient(clientMatch)},
+	{"match of a whole document", withClient(clientMatchDoc)},
+	{"checks keep decisions true", withClient(clientChecks)},
 	{"put and delete", withClient(clientPut)},
 	{"documents byte for byte", withClient(clientBytes)},
 	{"list", withClient(clientList)},
@@ -118,6 +120,72 @@ func clientMatch(t *testing.T, b *bench) {
 	wantError(t, "delete with another value", k.do(t, swap(nil, "n", int32(3))), record.ErrMismatch)
 	ok(t, "delete with its value", k.do(t, swap(nil, "n", int32(4))))
 	k.wantDoc(t, "a", -1)
+}
+
+func clientMatchDoc(t *testing.T, b *bench) {
+	k := b.managed(t)
+	full := func(n any, extra ...bson.E) bson.Raw {
+		return raw(append(bson.D{{Key: "_id", Value: "a"}, {Key: "n", Value: n}, {Key: "sub", Value: bson.D{{Key: "$x.y", Value: bson.A{n, "$n"}}}}}, extra...))
+	}
+	swap := func(to, from bson.Raw) record.Mutation {
+		return record.Mutation{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: to, Match: record.MatchDoc(from)}
+	}
+	wantError(t, "match of an absent record", k.do(t, swap(full(1), full(0))), record.ErrNotFound)
+	// Written by the engine, with a guard, which is no part of the document.
+	b.apply(t, tokens(k), 1, group(1, record.Write{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: full(int32(1))}))
+	wantError(t, "another value", k.do(t, swap(full(2), full(int32(7)))), record.ErrMismatch)
+	wantError(t, "a field more", k.do(t, swap(full(2), full(int32(1), bson.E{Key: "more", Value: nil}))), record.ErrMismatch)
+	wantError(t, "another order", k.do(t, swap(full(2), raw(bson.D{{Key: "_id", Value: "a"}, {Key: "sub", Value: bson.D{}}, {Key: "n", Value: int32(1)}}))), record.ErrMismatch)
+	wantError(t, "delete of another", k.do(t, swap(nil, full(int32(7)))), record.ErrMismatch)
+	ok(t, "numbers by value", k.do(t, swap(full(int64(2)), full(int64(1)))))
+	ok(t, "a check", k.do(t, swap(full(int64(2)), full(int64(2)))))
+	ok(t, "another check", k.do(t, swap(full(int64(2)), full(int64(2)))))
+	wantError(t, "a check that fails", k.do(t, swap(full(int64(3)), full(int64(3)))), record.ErrMismatch)
+	if d, err := k.get(t, "a"); err != nil || !bytes.Equal(d, full(int64(2))) {
+		t.Errorf("after all: %s, %v", d, err)
+	}
+	ok(t, "delete", k.do(t, swap(nil, full(int64(2)))))
+	k.wantDoc(t, "a", -1)
+}
+
+// clientChecks: two writers each check what the other one takes away. One of them must
+// find that it has gone.
+func clientChecks(t *testing.T, b *bench) {
+	k := b.managed(t)
+	for round := range 10 {
+		names := []string{fmt.Sprint("on", round), fmt.Sprint("off", round)}
+		docs := map[string]bson.Raw{}
+		for _, name := range names {
+			ok(t, "put", k.do(t, k.mutation(name, 1))) // without a guard: a check has nothing to remove
+			d, err := k.get(t, name)
+			ok(t, "get", err)
+			docs[name] = d
+		}
+		var won atomic.Int32
+		g, ctx := errgroup.WithContext(bounded(t))
+		for w := range names {
+			mine, theirs := names[w], names[1-w]
+			g.Go(func() error {
+				err := b.Client.Write(ctx, tokens(k), []record.Mutation{
+					{Kind: k.spec.Name, Key: record.StringKey(theirs), Doc: docs[theirs], Match: record.MatchDoc(docs[theirs])},
+					{Kind: k.spec.Name, Key: record.StringKey(mine), Match: record.MatchDoc(docs[mine])},
+				})
+				switch {
+				case err == nil:
+					won.Add(1)
+				case !errors.Is(err, record.ErrNotFound) && !errors.Is(err, record.ErrMismatch):
+					return err
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if n := won.Load(); n != 1 {
+			t.Errorf("%d of two writers that exclude each other won", n)
+		}
+	}
 }
 
 func clientPut(t *testing.T, b *bench) {

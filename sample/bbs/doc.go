@@ -15,10 +15,24 @@
 // holds keeps other definitions and the healthy one, unless v1 has deleted and made the
 // process anew meanwhile, which the epoch of its modification tag tells.
 //
-// StackV1 and StackV2 serve both API versions over whichever version of the data is
-// active. Every write is one atomic Store.Write; changes compare the modification tag,
-// so that none is lost. Fields of a stored document that this program does not know are
-// kept.
+// Each version's API over its own data is written by hand: v1.go and v2.go over table.go
+// (reads), change.go (writes) and watch.go. v1 over v2 data is the middleware of
+// apiversion: overv2.go pairs the methods and turns the messages, and that is all there is
+// of it. While v1 is active, v2 can be read and not written.
+//
+// Every write is one atomic Store.Write; changes compare the modification tag, so that
+// none is lost. Fields of a stored document that this program does not know are kept. A
+// watch tells of a process once for each change, however many of its records that was.
+//
+// What v1 cannot ask of v2 data: filters and orders on its definition, for they would
+// depend on which of a process's definitions is the active one, and v2's API cannot say
+// that. Such a request is refused with the name of the field. Everything else that v1 can
+// do, masks on the definition included, is the same over either data.
+//
+// To make a service of one's own with a transformer in Go: copy the folder, write the two
+// messages, the transformer and the two functions of overv2.go. sample/secrets is the one
+// to copy for a service whose versions differ by what a lens can say. The tests come
+// along: they run every v1 test over both versions of the data.
 //
 // The package does not know tokens, fences or switches: the Store (vrunner's view) does.
 package bbs
@@ -28,6 +42,7 @@ import (
 
 	"dbcontroller/record"
 	"dbcontroller/transform"
+	"dbcontroller/vrunner"
 )
 
 // Service is the name under which the transformers are registered.
@@ -55,6 +70,32 @@ type Store interface {
 	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
 	// Write makes all mutations or none.
 	Write(ctx context.Context, ms []record.Mutation) error
+	// Changes tells which records changed after it returned.
+	Changes(ctx context.Context, kinds ...string) (Changes, error)
+}
+
+// Changes is a subscription, as vrunner.Changes is one.
+type Changes interface {
+	Next(ctx context.Context) ([]vrunner.Dirty, error)
+	Close()
+}
+
+// StoreOf makes a Store of vrunner's view; nil stays nil.
+func StoreOf(v *vrunner.View) Store {
+	if v == nil {
+		return nil
+	}
+	return view{v}
+}
+
+type view struct{ *vrunner.View }
+
+func (v view) Changes(ctx context.Context, kinds ...string) (Changes, error) {
+	c, err := v.View.Changes(ctx, kinds...)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // Register adds the transformers between v1 and v2.

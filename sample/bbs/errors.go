@@ -6,11 +6,18 @@ import (
 
 	"connectrpc.com/connect"
 
+	"dbcontroller/apiversion/listing"
+	"dbcontroller/apiversion/protodoc"
 	"dbcontroller/record"
 )
 
-// errStale: the caller's modification tag is not that of the record.
-var errStale = errors.New("the process has changed since that modification tag")
+var (
+	// errStale: the caller expected another modification tag. It reads the process and
+	// decides anew.
+	errStale = errors.New("the process has changed since that modification tag")
+	// errStored: what is stored cannot be read; a person must look.
+	errStored = errors.New("stored record is malformed")
+)
 
 // rpcError gives an error its code. The cause stays inside: vrunner must find
 // record.ErrFenced.
@@ -44,4 +51,17 @@ func respond[T any](msg *T, err error) (*connect.Response[T], error) {
 		return nil, rpcError(err)
 	}
 	return connect.NewResponse(msg), nil
+}
+
+// requestError is an error of protodoc about what a client gave.
+func requestError(err error) error {
+	var field *protodoc.Error
+	switch {
+	case !errors.As(err, &field):
+		return err
+	case field.Path == "":
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	default:
+		return listing.Invalid(field.Path, "%s", field.Reason)
+	}
 }

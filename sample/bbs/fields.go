@@ -143,3 +143,29 @@ func (f fields) build(keep func(name []byte) bool, more func(dst []byte) []byte)
 	}
 	return dst
 }
+
+// inOrderOf gives the fields of a document the order that they have in another one, and
+// puts those that are not there at the end: what v2 itself has written and nobody has
+// changed comes out as the same bytes.
+func inOrderOf(order, doc bson.Raw) (bson.Raw, error) {
+	var rest fields
+	if err := each(doc, func(e bsoncore.Element) error { rest = append(rest, e); return nil }); err != nil {
+		return nil, err
+	}
+	at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)))
+	err := each(order, func(e bsoncore.Element) error {
+		i := slices.IndexFunc(rest, func(r bsoncore.Element) bool { return string(r.KeyBytes()) == string(e.KeyBytes()) })
+		if i >= 0 {
+			dst = append(dst, rest[i]...)
+			rest = slices.Delete(rest, i, i+1)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range rest {
+		dst = append(dst, e...)
+	}
+	return bsoncore.AppendDocumentEnd(dst, at)
+}

@@ -28,15 +28,17 @@ const (
 func Specs() []transform.Spec {
 	return []transform.Spec{{
 		Name:     "lrp",
-		Revision: "1",
+		Revision: "2",
 		Old:      transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: KindDesiredLRPs}}}},
 		New: transform.Side{Kinds: []transform.GroupedKind{
 			{KindSpec: record.KindSpec{Name: KindDeployments}},
 			{KindSpec: record.KindSpec{Name: KindDefinitions}, GroupOf: groupOfDefinition, Select: selectDefinitions},
 		}},
-		Up:          promote,
-		Down:        project,
-		UpNeedsHave: true,
+		Up:   promote,
+		Down: project,
+		// Each way also for the order of the fields: what nobody has changed comes back as
+		// the same bytes, which is how the two sides are compared.
+		UpNeedsHave: true, DownNeedsHave: true,
 	}}
 }
 
@@ -71,7 +73,10 @@ func guidOf(k record.Key) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("the key %s is not a string", k)
 	}
-	return guid, checkName("process guid", guid)
+	if err := nameError(guid); err != nil {
+		return "", fmt.Errorf("the process guid %w", err)
+	}
+	return guid, nil
 }
 
 // process is a v2 group, taken apart.
@@ -147,6 +152,11 @@ func promote(src, have transform.Group) ([]record.Record, error) {
 		}
 		return dst
 	})
+	if held.deployment != nil {
+		if doc, err = inOrderOf(held.deployment, doc); err != nil {
+			return nil, err
+		}
+	}
 	out := make([]record.Record, 0, 2+len(held.definitions))
 	out = append(out, record.Record{Kind: KindDeployments, Key: record.StringKey(guid), Doc: doc})
 	activeKey := record.StringKey(definitionKey(guid, active))
@@ -203,9 +213,9 @@ func activeOf(deployment bson.Raw) (string, error) {
 	return active, nil
 }
 
-// project makes the v1 record of a v2 group. It needs no complement: v1 has nothing that
-// v2 cannot hold.
-func project(src, _ transform.Group) ([]record.Record, error) {
+// project makes the v1 record of a v2 group. v1 has nothing that v2 cannot hold, so that
+// what it holds already decides on the order of the fields alone.
+func project(src, have transform.Group) ([]record.Record, error) {
 	p, err := processOf(src)
 	if err != nil || p.deployment == nil {
 		return nil, err
@@ -233,5 +243,10 @@ func project(src, _ transform.Group) ([]record.Record, error) {
 	doc := f.build(func(name []byte) bool { return string(name) != fieldActive && string(name) != fieldHealthy }, func(dst []byte) []byte {
 		return bsoncore.AppendValueElement(dst, fieldDefinition, definition)
 	})
+	if len(have.Records) == 1 {
+		if doc, err = inOrderOf(have.Records[0].Doc, doc); err != nil {
+			return nil, fmt.Errorf("held by v1: %w", err)
+		}
+	}
 	return []record.Record{{Kind: KindDesiredLRPs, Key: record.StringKey(p.guid), Doc: doc}}, nil
 }

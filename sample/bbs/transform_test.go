@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"dbcontroller/apiversion/protodoc"
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	"dbcontroller/record"
 	"dbcontroller/transform"
@@ -182,7 +183,14 @@ func TestMalformedRecordsAreErrors(t *testing.T) {
 	t.Parallel()
 	up, down := directions(t)
 	ok := bson.D{{Key: "rootfs", Value: "a"}}
-	with := func(d bson.D, name string, v any) bson.D { return set(slices.Clone(d), name, v) }
+	with := func(d bson.D, name string, v any) bson.D {
+		d = slices.Clone(d)
+		if i := slices.IndexFunc(d, func(e bson.E) bool { return e.Key == name }); i >= 0 {
+			d[i].Value = v
+			return d
+		}
+		return append(d, bson.E{Key: name, Value: v})
+	}
 	def := rec(t, KindDefinitions, bson.D{{Key: fieldID, Value: "g/d"}, {Key: fieldDefinition, Value: ok}})
 	head := bson.D{{Key: fieldID, Value: "g"}, {Key: fieldActive, Value: "d"}}
 	for _, tc := range []struct {
@@ -274,7 +282,7 @@ func TestClientsSeeTheSameAcrossTheVersions(t *testing.T) {
 
 func BenchmarkPromote(b *testing.B) {
 	up, _ := directions(b)
-	doc, err := desiredLRPDoc(lrpV1("p", "cf"))
+	doc, err := protodoc.MarshalID("p", lrpV1("p", "cf"))
 	if err != nil {
 		b.Fatal(err)
 	}

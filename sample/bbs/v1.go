@@ -6,112 +6,111 @@ import (
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"google.golang.org/protobuf/proto"
 
+	"dbcontroller/apiversion/listing"
+	"dbcontroller/apiversion/protodoc"
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	"dbcontroller/gen/bbs/v1/bbsv1connect"
 	"dbcontroller/record"
 )
 
 // nativeV1 serves v1 over v1 data.
-type nativeV1 struct {
-	bbsv1connect.UnimplementedDesiredLRPServiceHandler
-	store Store
-}
+type nativeV1 struct{ table[*bbsv1.DesiredLRP] }
 
 var _ bbsv1connect.DesiredLRPServiceHandler = nativeV1{}
 
 // NativeV1 returns the v1 API over v1 data, and the path to mount it at.
 func NativeV1(store Store, opts ...connect.HandlerOption) (string, http.Handler) {
-	return bbsv1connect.NewDesiredLRPServiceHandler(nativeV1{store: store}, opts...)
+	return bbsv1connect.NewDesiredLRPServiceHandler(nativeV1{table[*bbsv1.DesiredLRP]{
+		store: store, kind: KindDesiredLRPs,
+		fresh: func() *bbsv1.DesiredLRP { return new(bbsv1.DesiredLRP) },
+		tag:   func(p *bbsv1.DesiredLRP) tag { return p.ModificationTag },
+		bump:  func(p *bbsv1.DesiredLRP) { p.ModificationTag.Index++ },
+	}}, opts...)
 }
 
-// desiredLRPDoc checks a request and makes the record of a new process.
-func desiredLRPDoc(lrp *bbsv1.DesiredLRP) (bson.Raw, error) {
-	if lrp == nil {
-		return nil, invalid("desired_lrp is missing")
+// documentV1 checks what a client gives for a new process and returns its record's document.
+func documentV1(p *bbsv1.DesiredLRP) (bson.Raw, error) {
+	if p == nil {
+		return nil, listing.Invalid("desired_lrp", "is missing")
 	}
-	if err := checkIdentity(lrp.ProcessGuid, lrp.Domain, lrp.Instances, lrp.Routes); err != nil {
+	if err := checkIdentity(p); err != nil {
 		return nil, err
 	}
-	if lrp.Definition == nil {
-		return nil, invalid("definition is missing")
+	if err := checkDefinition(fieldDefinition, p.Definition); err != nil {
+		return nil, err
 	}
-	doc := identity(lrp.ProcessGuid, lrp.Domain, lrp.Instances, lrp.Routes, lrp.Annotation, newTag())
-	return encode(append(doc, bson.E{Key: fieldDefinition, Value: definitionFromV1(lrp.Definition)}))
-}
-
-func desiredLRP(doc bson.Raw) (*bbsv1.DesiredLRP, error) {
-	d, err := readLRP(doc)
+	doc, err := protodoc.MarshalID(p.ProcessGuid, p)
 	if err != nil {
-		return nil, err
+		return nil, requestError(err)
 	}
-	return &bbsv1.DesiredLRP{
-		ProcessGuid: d.ProcessGUID, Domain: d.Domain, Instances: d.Instances, Routes: d.Routes, Annotation: d.Annotation,
-		Definition: definitionV1(d.Definition), ModificationTag: tagV1(d.Tag),
-	}, nil
+	return definitionLast(doc)
 }
 
-func (s nativeV1) CreateDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.CreateDesiredLRPRequest]) (*connect.Response[bbsv1.CreateDesiredLRPResponse], error) {
-	lrp, err := func() (*bbsv1.DesiredLRP, error) {
-		doc, err := desiredLRPDoc(req.Msg.GetDesiredLrp())
-		if err != nil {
-			return nil, err
-		}
-		key := record.StringKey(req.Msg.GetDesiredLrp().GetProcessGuid())
-		if err := s.store.Write(ctx, []record.Mutation{{Kind: KindDesiredLRPs, Key: key, Doc: doc, Absent: true}}); err != nil {
-			return nil, err
-		}
-		return desiredLRP(doc)
-	}()
-	return respond(&bbsv1.CreateDesiredLRPResponse{DesiredLrp: lrp}, err)
-}
-
-func (s nativeV1) GetDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.GetDesiredLRPRequest]) (*connect.Response[bbsv1.GetDesiredLRPResponse], error) {
-	lrp, err := func() (*bbsv1.DesiredLRP, error) {
-		rec, err := s.store.Get(ctx, KindDesiredLRPs, req.Msg.GetProcessGuid())
-		if err != nil {
-			return nil, err
-		}
-		return desiredLRP(rec.Doc)
-	}()
-	return respond(&bbsv1.GetDesiredLRPResponse{DesiredLrp: lrp}, err)
-}
-
-func (s nativeV1) ListDesiredLRPs(ctx context.Context, req *connect.Request[bbsv1.ListDesiredLRPsRequest]) (*connect.Response[bbsv1.ListDesiredLRPsResponse], error) {
-	var out bbsv1.ListDesiredLRPsResponse
-	next, err := page(ctx, s.store, KindDesiredLRPs, req.Msg, func(_ string, doc bson.Raw, _ lrpDoc) error {
-		lrp, err := desiredLRP(doc)
-		out.DesiredLrps = append(out.DesiredLrps, lrp)
-		return err
-	})
-	out.NextPageToken = next
-	return respond(&out, err)
-}
-
-// updateV1 makes the change of an update, in the record that carries the tag.
-func updateV1(ctx context.Context, store Store, kind string, req *bbsv1.UpdateDesiredLRPRequest) (process, error) {
-	if err := checkMutable(req.Instances, req.GetRoutes().GetEntries()); err != nil {
-		return process{}, err
+func (n nativeV1) CreateDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.CreateDesiredLRPRequest]) (*connect.Response[bbsv1.CreateDesiredLRPResponse], error) {
+	p := proto.CloneOf(req.Msg.GetDesiredLrp())
+	if p != nil {
+		p.ModificationTag = &bbsv1.ModificationTag{Epoch: newEpoch()}
 	}
-	tag := req.GetExpectedModificationTag()
-	return change{
-		kind: kind, guid: req.GetProcessGuid(), want: expected(tag, tag != nil), definitions: kind == KindDeployments,
-		apply: func(_ process, doc bson.D) (bson.D, []record.Mutation, error) {
-			return mutable(doc, req.Instances, req.GetRoutes().GetEntries(), req.Routes != nil, req.Annotation), nil, nil
-		},
-	}.run(ctx, store)
-}
-
-func (s nativeV1) UpdateDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.UpdateDesiredLRPRequest]) (*connect.Response[bbsv1.UpdateDesiredLRPResponse], error) {
-	p, err := updateV1(ctx, s.store, KindDesiredLRPs, req.Msg)
+	doc, err := documentV1(p)
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	lrp, err := desiredLRP(p.deployment)
-	return respond(&bbsv1.UpdateDesiredLRPResponse{DesiredLrp: lrp}, err)
+	return respond(&bbsv1.CreateDesiredLRPResponse{DesiredLrp: p}, n.create(ctx, p.ProcessGuid, doc))
 }
 
-func (s nativeV1) DeleteDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.DeleteDesiredLRPRequest]) (*connect.Response[bbsv1.DeleteDesiredLRPResponse], error) {
-	err := s.store.Write(ctx, []record.Mutation{{Kind: KindDesiredLRPs, Key: record.StringKey(req.Msg.GetProcessGuid()), Exists: true}})
-	return respond(&bbsv1.DeleteDesiredLRPResponse{}, err)
+func (n nativeV1) GetDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.GetDesiredLRPRequest]) (*connect.Response[bbsv1.GetDesiredLRPResponse], error) {
+	p, err := n.get(ctx, req.Msg.GetProcessGuid(), req.Msg.GetReadMask())
+	return respond(&bbsv1.GetDesiredLRPResponse{DesiredLrp: p}, err)
+}
+
+func (n nativeV1) ListDesiredLRPs(ctx context.Context, req *connect.Request[bbsv1.ListDesiredLRPsRequest]) (*connect.Response[bbsv1.ListDesiredLRPsResponse], error) {
+	page, err := n.list(ctx, req.Msg)
+	return respond(&bbsv1.ListDesiredLRPsResponse{DesiredLrps: page.Items, NextPageToken: page.NextPageToken}, err)
+}
+
+func (n nativeV1) UpdateDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.UpdateDesiredLRPRequest]) (*connect.Response[bbsv1.UpdateDesiredLRPResponse], error) {
+	m := req.Msg
+	if err := checkMutable(m.GetInstances(), m.GetRoutes().GetEntries(), m.GetAnnotation()); err != nil {
+		return nil, err
+	}
+	p, err := n.change(ctx, m.GetProcessGuid(), given(m.GetExpectedModificationTag()), func(p *bbsv1.DesiredLRP) ([]record.Mutation, error) {
+		if m.Instances != nil {
+			p.Instances = *m.Instances
+		}
+		if m.Routes != nil {
+			p.Routes = m.Routes.GetEntries()
+		}
+		if m.Annotation != nil {
+			p.Annotation = *m.Annotation
+		}
+		return nil, nil
+	})
+	return respond(&bbsv1.UpdateDesiredLRPResponse{DesiredLrp: p}, err)
+}
+
+func (n nativeV1) DeleteDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.DeleteDesiredLRPRequest]) (*connect.Response[bbsv1.DeleteDesiredLRPResponse], error) {
+	return respond(&bbsv1.DeleteDesiredLRPResponse{}, n.remove(ctx, req.Msg.GetProcessGuid()))
+}
+
+func (n nativeV1) WatchDesiredLRPs(ctx context.Context, req *connect.Request[bbsv1.WatchDesiredLRPsRequest], out *connect.ServerStream[bbsv1.WatchDesiredLRPsResponse]) error {
+	return rpcError(n.watch(ctx, req.Msg, watchV1{out}))
+}
+
+// watchV1 sends the messages of a v1 watch.
+type watchV1 struct {
+	out *connect.ServerStream[bbsv1.WatchDesiredLRPsResponse]
+}
+
+func (w watchV1) put(guid string, p *bbsv1.DesiredLRP) error {
+	return w.out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_PUT, ProcessGuid: guid, DesiredLrp: p})
+}
+
+func (w watchV1) deleted(guid string) error {
+	return w.out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_DELETE, ProcessGuid: guid})
+}
+
+func (w watchV1) level() error {
+	return w.out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_LEVEL})
 }

@@ -53,6 +53,13 @@ func TestV1(t *testing.T) {
 	for name, stack := range stacks(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			for name, test := range v1Tests {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					a, s := stack(t)
+					test(t, a, s)
+				})
+			}
 			t.Run("create and get", func(t *testing.T) {
 				t.Parallel()
 				a, _ := stack(t)

@@ -2,7 +2,6 @@ package bbs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -10,196 +9,195 @@ import (
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"google.golang.org/protobuf/proto"
 
+	"dbcontroller/apiversion/listing"
+	"dbcontroller/apiversion/protodoc"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/gen/bbs/v2/bbsv2connect"
 	"dbcontroller/record"
 )
 
 // nativeV2 serves v2 over v2 data.
-type nativeV2 struct {
-	bbsv2connect.UnimplementedLRPDeploymentServiceHandler
-	store Store
-}
+type nativeV2 struct{ table[*bbsv2.LRPDeployment] }
 
 var _ bbsv2connect.LRPDeploymentServiceHandler = nativeV2{}
 
 // NativeV2 returns the v2 API over v2 data, and the path to mount it at.
 func NativeV2(store Store, opts ...connect.HandlerOption) (string, http.Handler) {
-	return bbsv2connect.NewLRPDeploymentServiceHandler(nativeV2{store: store}, opts...)
+	return bbsv2connect.NewLRPDeploymentServiceHandler(nativeV2{table[*bbsv2.LRPDeployment]{
+		store: store, kind: KindDeployments,
+		fresh: func() *bbsv2.LRPDeployment { return new(bbsv2.LRPDeployment) },
+		parts: &parts[*bbsv2.LRPDeployment]{kind: KindDefinitions, field: fieldDefinitions, attach: attachDefinitions, detach: detachDefinitions},
+		tag:   func(p *bbsv2.LRPDeployment) tag { return p.ModificationTag },
+		bump:  func(p *bbsv2.LRPDeployment) { p.ModificationTag.Index++ },
+	}}, opts...)
 }
 
-// lrpDeployment is the message of a process.
-func lrpDeployment(p process) (*bbsv2.LRPDeployment, error) {
-	d, err := readLRP(p.deployment)
-	if err != nil {
-		return nil, err
+// checkV2 checks what a client gives for a new process.
+func checkV2(p *bbsv2.LRPDeployment) error {
+	if p == nil {
+		return listing.Invalid("lrp_deployment", "is missing")
 	}
-	out := &bbsv2.LRPDeployment{
-		ProcessGuid: d.ProcessGUID, Domain: d.Domain, Instances: d.Instances, Routes: d.Routes, Annotation: d.Annotation,
-		Definitions: map[string]*bbsv2.Definition{}, ActiveDefinitionId: d.Active, HealthyDefinitionId: d.Healthy, ModificationTag: tagV2(d.Tag),
+	if err := checkIdentity(p); err != nil {
+		return err
 	}
-	for _, r := range p.definitions {
-		_, id, err := splitDefinitionKey(r.Key)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errStored, err)
+	if n := len(p.Definitions); n == 0 || n > maxDefinitions {
+		return listing.Invalid(fieldDefinitions, "there are %d, must be 1 to %d", n, maxDefinitions)
+	}
+	for id, d := range p.Definitions {
+		if err := nameError(id); err != nil {
+			return listing.Invalid(fieldDefinitions, "an id %s", err)
 		}
-		def, err := readDefinition(r.Doc)
-		if err != nil {
-			return nil, fmt.Errorf("definition %s: %w", id, err)
-		}
-		out.Definitions[id] = definitionV2(def)
-	}
-	return out, nil
-}
-
-// definitionMutation creates a definition.
-func definitionMutation(guid, id string, def *bbsv2.Definition) (record.Mutation, error) {
-	if err := checkName("definition_id", id); err != nil {
-		return record.Mutation{}, invalid("%w", err)
-	}
-	if def == nil {
-		return record.Mutation{}, invalid("definition %s is missing", id)
-	}
-	key := definitionKey(guid, id)
-	doc, err := encode(bson.D{{Key: fieldID, Value: key}, {Key: fieldGUID, Value: guid}, {Key: fieldDefID, Value: id}, {Key: fieldDefinition, Value: definitionFromV2(def)}})
-	return record.Mutation{Kind: KindDefinitions, Key: record.StringKey(key), Doc: doc, Absent: true}, err
-}
-
-func (s nativeV2) create(ctx context.Context, in *bbsv2.LRPDeployment) (process, error) {
-	if in == nil {
-		return process{}, invalid("lrp_deployment is missing")
-	}
-	if err := checkIdentity(in.ProcessGuid, in.Domain, in.Instances, in.Routes); err != nil {
-		return process{}, err
-	}
-	if n := len(in.Definitions); n == 0 || n > maxDefinitions {
-		return process{}, invalid("there are %d definitions, must be 1 to %d", n, maxDefinitions)
-	}
-	if _, ok := in.Definitions[in.ActiveDefinitionId]; !ok {
-		return process{}, invalid("active_definition_id %q is not one of definitions", in.ActiveDefinitionId)
-	}
-	if _, ok := in.Definitions[in.HealthyDefinitionId]; !ok && in.HealthyDefinitionId != "" {
-		return process{}, invalid("healthy_definition_id %q is not one of definitions", in.HealthyDefinitionId)
-	}
-	d := append(identity(in.ProcessGuid, in.Domain, in.Instances, in.Routes, in.Annotation, newTag()), bson.E{Key: fieldActive, Value: in.ActiveDefinitionId})
-	if in.HealthyDefinitionId != "" {
-		d = append(d, bson.E{Key: fieldHealthy, Value: in.HealthyDefinitionId})
-	}
-	doc, err := encode(d)
-	if err != nil {
-		return process{}, err
-	}
-	p := process{guid: in.ProcessGuid, deployment: doc}
-	ms := []record.Mutation{{Kind: KindDeployments, Key: record.StringKey(in.ProcessGuid), Doc: doc, Absent: true}}
-	for _, id := range slices.Sorted(maps.Keys(in.Definitions)) {
-		m, err := definitionMutation(in.ProcessGuid, id, in.Definitions[id])
-		if err != nil {
-			return process{}, err
-		}
-		ms = append(ms, m)
-		p.definitions = append(p.definitions, record.Record{Kind: m.Kind, Key: m.Key, Doc: m.Doc})
-	}
-	return p, s.store.Write(ctx, ms)
-}
-
-func (s nativeV2) CreateLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.CreateLRPDeploymentRequest]) (*connect.Response[bbsv2.CreateLRPDeploymentResponse], error) {
-	p, err := s.create(ctx, req.Msg.GetLrpDeployment())
-	if err != nil {
-		return nil, rpcError(err)
-	}
-	out, err := lrpDeployment(p)
-	return respond(&bbsv2.CreateLRPDeploymentResponse{LrpDeployment: out}, err)
-}
-
-func (s nativeV2) GetLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.GetLRPDeploymentRequest]) (*connect.Response[bbsv2.GetLRPDeploymentResponse], error) {
-	p, err := load(ctx, s.store, req.Msg.GetProcessGuid())
-	if err != nil {
-		return nil, rpcError(err)
-	}
-	out, err := lrpDeployment(p)
-	return respond(&bbsv2.GetLRPDeploymentResponse{LrpDeployment: out}, err)
-}
-
-// ListLRPDeployments is no snapshot: each process is shown as it was at some moment of
-// the request.
-func (s nativeV2) ListLRPDeployments(ctx context.Context, req *connect.Request[bbsv2.ListLRPDeploymentsRequest]) (*connect.Response[bbsv2.ListLRPDeploymentsResponse], error) {
-	var out bbsv2.ListLRPDeploymentsResponse
-	next, err := page(ctx, s.store, KindDeployments, req.Msg, func(guid string, _ bson.Raw, _ lrpDoc) error {
-		p, err := load(ctx, s.store, guid)
-		if errors.Is(err, record.ErrNotFound) {
-			return errGone
-		}
-		if err != nil {
+		if err := checkDefinition(fieldDefinitions+"."+id, d); err != nil {
 			return err
 		}
-		d, err := lrpDeployment(p)
-		if err != nil {
-			return fmt.Errorf("%s: %w", guid, err)
-		}
-		out.LrpDeployments = append(out.LrpDeployments, d)
-		return nil
-	})
-	out.NextPageToken = next
-	return respond(&out, err)
+	}
+	if _, ok := p.Definitions[p.ActiveDefinitionId]; !ok {
+		return listing.Invalid(fieldActive, "%q is not one of definitions", p.ActiveDefinitionId)
+	}
+	if _, ok := p.Definitions[p.HealthyDefinitionId]; !ok && p.HealthyDefinitionId != "" {
+		return listing.Invalid(fieldHealthy, "%q is not one of definitions", p.HealthyDefinitionId)
+	}
+	return nil
 }
 
-// changed runs a change of a deployment and returns its message.
-func (s nativeV2) changed(ctx context.Context, guid string, tag *bbsv2.ModificationTag, apply func(process, bson.D) (bson.D, []record.Mutation, error)) (*bbsv2.LRPDeployment, error) {
-	p, err := change{kind: KindDeployments, guid: guid, want: expected(tag, tag != nil), definitions: true, apply: apply}.run(ctx, s.store)
+// documentsV2 checks likewise and returns the document of the deployment's record, and
+// what makes its definitions.
+func documentsV2(p *bbsv2.LRPDeployment) (bson.Raw, []record.Mutation, error) {
+	if err := checkV2(p); err != nil {
+		return nil, nil, err
+	}
+	doc, err := protodoc.MarshalID(p.ProcessGuid, detachDefinitions(p))
 	if err != nil {
-		return nil, err
+		return nil, nil, requestError(err)
 	}
-	return lrpDeployment(p)
-}
-
-func (s nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.UpdateLRPDeploymentRequest]) (*connect.Response[bbsv2.UpdateLRPDeploymentResponse], error) {
-	m := req.Msg
-	if err := checkMutable(m.Instances, m.GetRoutes().GetEntries()); err != nil {
-		return nil, err
+	if doc, err = noDefinitions(doc); err != nil {
+		return nil, nil, err
 	}
-	out, err := s.changed(ctx, m.GetProcessGuid(), m.GetExpectedModificationTag(), func(p process, doc bson.D) (bson.D, []record.Mutation, error) {
-		doc = mutable(doc, m.Instances, m.GetRoutes().GetEntries(), m.Routes != nil, m.Annotation)
-		if m.HealthyDefinitionId != nil {
-			if _, ok := p.definition(*m.HealthyDefinitionId); !ok && *m.HealthyDefinitionId != "" {
-				return nil, nil, fmt.Errorf("definition %q: %w", *m.HealthyDefinitionId, record.ErrNotFound)
-			}
-			doc = set(doc, fieldHealthy, *m.HealthyDefinitionId)
+	var definitions []record.Mutation
+	for _, id := range slices.Sorted(maps.Keys(p.Definitions)) {
+		m, err := newDefinition(p.ProcessGuid, id, p.Definitions[id])
+		if err != nil {
+			return nil, nil, err
 		}
-		return doc, nil, nil
-	})
-	return respond(&bbsv2.UpdateLRPDeploymentResponse{LrpDeployment: out}, err)
+		definitions = append(definitions, m)
+	}
+	return doc, definitions, nil
 }
 
-func (s nativeV2) AddDefinition(ctx context.Context, req *connect.Request[bbsv2.AddDefinitionRequest]) (*connect.Response[bbsv2.AddDefinitionResponse], error) {
-	m := req.Msg
-	add, err := definitionMutation(m.GetProcessGuid(), m.GetDefinitionId(), m.GetDefinition())
+func (n nativeV2) CreateLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.CreateLRPDeploymentRequest]) (*connect.Response[bbsv2.CreateLRPDeploymentResponse], error) {
+	p := proto.CloneOf(req.Msg.GetLrpDeployment())
+	if p != nil {
+		p.ModificationTag = &bbsv2.ModificationTag{Epoch: newEpoch()}
+	}
+	doc, definitions, err := documentsV2(p)
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	out, err := s.changed(ctx, m.GetProcessGuid(), m.GetExpectedModificationTag(), func(p process, doc bson.D) (bson.D, []record.Mutation, error) {
-		if _, there := p.definition(m.GetDefinitionId()); there {
-			return nil, nil, fmt.Errorf("definition %q: %w", m.GetDefinitionId(), record.ErrExists)
-		}
-		if len(p.definitions) >= maxDefinitions {
-			return nil, nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the process has %d definitions, the most that are allowed", len(p.definitions)))
-		}
-		return doc, []record.Mutation{add}, nil
-	})
-	return respond(&bbsv2.AddDefinitionResponse{LrpDeployment: out}, err)
+	return respond(&bbsv2.CreateLRPDeploymentResponse{LrpDeployment: p}, n.create(ctx, p.ProcessGuid, doc, definitions...))
 }
 
-func (s nativeV2) ActivateDefinition(ctx context.Context, req *connect.Request[bbsv2.ActivateDefinitionRequest]) (*connect.Response[bbsv2.ActivateDefinitionResponse], error) {
+func (n nativeV2) GetLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.GetLRPDeploymentRequest]) (*connect.Response[bbsv2.GetLRPDeploymentResponse], error) {
+	p, err := n.get(ctx, req.Msg.GetProcessGuid(), req.Msg.GetReadMask())
+	return respond(&bbsv2.GetLRPDeploymentResponse{LrpDeployment: p}, err)
+}
+
+func (n nativeV2) ListLRPDeployments(ctx context.Context, req *connect.Request[bbsv2.ListLRPDeploymentsRequest]) (*connect.Response[bbsv2.ListLRPDeploymentsResponse], error) {
+	page, err := n.list(ctx, req.Msg)
+	return respond(&bbsv2.ListLRPDeploymentsResponse{LrpDeployments: page.Items, NextPageToken: page.NextPageToken}, err)
+}
+
+func (n nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.UpdateLRPDeploymentRequest]) (*connect.Response[bbsv2.UpdateLRPDeploymentResponse], error) {
 	m := req.Msg
-	out, err := s.changed(ctx, m.GetProcessGuid(), m.GetExpectedModificationTag(), func(p process, doc bson.D) (bson.D, []record.Mutation, error) {
-		if _, there := p.definition(m.GetDefinitionId()); !there {
-			return nil, nil, fmt.Errorf("definition %q: %w", m.GetDefinitionId(), record.ErrNotFound)
+	if err := checkMutable(m.GetInstances(), m.GetRoutes().GetEntries(), m.GetAnnotation()); err != nil {
+		return nil, err
+	}
+	p, err := n.change(ctx, m.GetProcessGuid(), given(m.GetExpectedModificationTag()), func(p *bbsv2.LRPDeployment) ([]record.Mutation, error) {
+		if m.Instances != nil {
+			p.Instances = *m.Instances
 		}
-		return set(doc, fieldActive, m.GetDefinitionId()), nil, nil
+		if m.Routes != nil {
+			p.Routes = m.Routes.GetEntries()
+		}
+		if m.Annotation != nil {
+			p.Annotation = *m.Annotation
+		}
+		if m.HealthyDefinitionId == nil {
+			return nil, nil
+		}
+		p.HealthyDefinitionId = *m.HealthyDefinitionId
+		if p.HealthyDefinitionId == "" {
+			return nil, nil
+		}
+		return nil, hasDefinition(p, p.HealthyDefinitionId)
 	})
-	return respond(&bbsv2.ActivateDefinitionResponse{LrpDeployment: out}, err)
+	return respond(&bbsv2.UpdateLRPDeploymentResponse{LrpDeployment: p}, err)
 }
 
-func (s nativeV2) DeleteLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.DeleteLRPDeploymentRequest]) (*connect.Response[bbsv2.DeleteLRPDeploymentResponse], error) {
-	return respond(&bbsv2.DeleteLRPDeploymentResponse{}, remove(ctx, s.store, req.Msg.GetProcessGuid()))
+func hasDefinition(p *bbsv2.LRPDeployment, id string) error {
+	if _, there := p.Definitions[id]; !there {
+		return fmt.Errorf("definition %q: %w", id, record.ErrNotFound)
+	}
+	return nil
+}
+
+func (n nativeV2) AddDefinition(ctx context.Context, req *connect.Request[bbsv2.AddDefinitionRequest]) (*connect.Response[bbsv2.AddDefinitionResponse], error) {
+	m := req.Msg
+	id := m.GetDefinitionId()
+	if err := checkName("definition_id", id); err != nil {
+		return nil, err
+	}
+	if err := checkDefinition("definition", m.GetDefinition()); err != nil {
+		return nil, err
+	}
+	add, err := newDefinition(m.GetProcessGuid(), id, m.GetDefinition())
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	p, err := n.change(ctx, m.GetProcessGuid(), given(m.GetExpectedModificationTag()), func(p *bbsv2.LRPDeployment) ([]record.Mutation, error) {
+		if hasDefinition(p, id) == nil {
+			return nil, fmt.Errorf("definition %q: %w", id, record.ErrExists)
+		}
+		if have := len(p.Definitions); have >= maxDefinitions {
+			return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the process has %d definitions, the most that are allowed", have))
+		}
+		p.Definitions[id] = m.GetDefinition()
+		return []record.Mutation{add}, nil
+	})
+	return respond(&bbsv2.AddDefinitionResponse{LrpDeployment: p}, err)
+}
+
+func (n nativeV2) ActivateDefinition(ctx context.Context, req *connect.Request[bbsv2.ActivateDefinitionRequest]) (*connect.Response[bbsv2.ActivateDefinitionResponse], error) {
+	m := req.Msg
+	p, err := n.change(ctx, m.GetProcessGuid(), given(m.GetExpectedModificationTag()), func(p *bbsv2.LRPDeployment) ([]record.Mutation, error) {
+		p.ActiveDefinitionId = m.GetDefinitionId()
+		return nil, hasDefinition(p, p.ActiveDefinitionId)
+	})
+	return respond(&bbsv2.ActivateDefinitionResponse{LrpDeployment: p}, err)
+}
+
+func (n nativeV2) DeleteLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.DeleteLRPDeploymentRequest]) (*connect.Response[bbsv2.DeleteLRPDeploymentResponse], error) {
+	return respond(&bbsv2.DeleteLRPDeploymentResponse{}, n.remove(ctx, req.Msg.GetProcessGuid()))
+}
+
+func (n nativeV2) WatchLRPDeployments(ctx context.Context, req *connect.Request[bbsv2.WatchLRPDeploymentsRequest], out *connect.ServerStream[bbsv2.WatchLRPDeploymentsResponse]) error {
+	return rpcError(n.watch(ctx, req.Msg, watchV2{out}))
+}
+
+// watchV2 sends the messages of a v2 watch.
+type watchV2 struct {
+	out *connect.ServerStream[bbsv2.WatchLRPDeploymentsResponse]
+}
+
+func (w watchV2) put(guid string, p *bbsv2.LRPDeployment) error {
+	return w.out.Send(&bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_PUT, ProcessGuid: guid, LrpDeployment: p})
+}
+
+func (w watchV2) deleted(guid string) error {
+	return w.out.Send(&bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_DELETE, ProcessGuid: guid})
+}
+
+func (w watchV2) level() error {
+	return w.out.Send(&bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_LEVEL})
 }

@@ -193,6 +193,7 @@ func TestV2WhileV1IsActive(t *testing.T) {
 	if _, err := a.v2.ListLRPDeployments(ctx, connect.NewRequest(&bbsv2.ListLRPDeploymentsRequest{})); err != nil {
 		t.Error(err)
 	}
+	expect(followV2(t, a, &bbsv2.WatchLRPDeploymentsRequest{}), putV2(getV2(t, a, "p")), levelV2)
 	before := len(s.writes)
 	for name, call := range map[string]func() error{
 		"create": func() error {
@@ -238,7 +239,8 @@ func TestReadsGoByGet(t *testing.T) {
 func TestIsWrite(t *testing.T) {
 	t.Parallel()
 	for procedure, want := range map[string]bool{
-		"/bbs.v1.DesiredLRPService/GetDesiredLRP": false, "/bbs.v1.DesiredLRPService/ListDesiredLRPs": false, "/bbs.v1.DesiredLRPService/CreateDesiredLRP": true,
+		"/bbs.v1.DesiredLRPService/GetDesiredLRP": false, "/bbs.v1.DesiredLRPService/ListDesiredLRPs": false, "/bbs.v1.DesiredLRPService/WatchDesiredLRPs": false, "/bbs.v2.LRPDeploymentService/WatchLRPDeployments": false,
+		"/bbs.v1.DesiredLRPService/CreateDesiredLRP":    true,
 		"/bbs.v2.LRPDeploymentService/GetLRPDeployment": false, "/bbs.v2.LRPDeploymentService/ListLRPDeployments": false, "/bbs.v2.LRPDeploymentService/ActivateDefinition": true,
 		"/bbs.v1.DesiredLRPService/Nonesuch": true, "": true,
 	} {

@@ -87,6 +87,17 @@ func (t valueType) bson() bson.Type {
 	}
 }
 
+// typeOf is bson the other way: the type that a lens calls a value of t by, empty for
+// those that it has no name for.
+func typeOf(t bson.Type) valueType {
+	for _, v := range valueTypes {
+		if v.bson() == t {
+			return v
+		}
+	}
+	return ""
+}
+
 // convert returns the converted value, in the editor's scratch memory. It refuses every
 // value that would not come back the same, to the bit: that is checked by converting it
 // back, so no rule of any type can be forgotten.
@@ -128,9 +139,9 @@ func appendConverted(dst, val []byte, from, to valueType) ([]byte, bool) {
 		case tInt:
 			return binary.LittleEndian.AppendUint32(dst, uint32(int32(n))), int64(int32(n)) == n
 		case tLong:
-			return binary.LittleEndian.AppendUint64(dst, uint64(n)), true
+			return appendLong(dst, n), true
 		case tDouble:
-			return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(n))), true
+			return appendDouble(dst, float64(n)), true
 		case tBool:
 			return append(dst, byte(n)), n == 0 || n == 1
 		}
@@ -187,10 +198,10 @@ func appendParsed(dst []byte, s string, to valueType) ([]byte, bool) {
 		return binary.LittleEndian.AppendUint32(dst, uint32(int32(n))), err == nil
 	case tLong:
 		n, err := strconv.ParseInt(s, 10, 64)
-		return binary.LittleEndian.AppendUint64(dst, uint64(n)), err == nil
+		return appendLong(dst, n), err == nil
 	case tDouble:
 		f, err := strconv.ParseFloat(s, 64)
-		return binary.LittleEndian.AppendUint64(dst, math.Float64bits(f)), err == nil
+		return appendDouble(dst, f), err == nil
 	case tDecimal:
 		d, err := bson.ParseDecimal128(s)
 		hi, lo := d.GetBytes()
@@ -220,6 +231,14 @@ func appendString(dst []byte, s string) []byte {
 	return append(append(dst, s...), 0)
 }
 
+func appendDouble(dst []byte, f float64) []byte {
+	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
+}
+
+func appendLong(dst []byte, n int64) []byte {
+	return binary.LittleEndian.AppendUint64(dst, uint64(n))
+}
+
 // Times are converted through milliseconds since 1970. The text has milliseconds only
 // where there are some: 2026-11-20T10:00:00Z, 2026-11-20T10:00:00.250Z.
 const (
@@ -243,9 +262,9 @@ func readTime(val []byte, t valueType) (ms int64, ok bool) {
 func appendTime(dst []byte, ms int64, t valueType) ([]byte, bool) {
 	switch t {
 	case tDate:
-		return binary.LittleEndian.AppendUint64(dst, uint64(ms)), true
+		return appendLong(dst, ms), true
 	case tEpoch:
-		return binary.LittleEndian.AppendUint64(dst, uint64(ms/1000)), ms%1000 == 0
+		return appendLong(dst, ms/1000), ms%1000 == 0
 	default:
 		layout := layoutSeconds
 		if ms%1000 != 0 {

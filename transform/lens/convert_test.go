@@ -69,6 +69,11 @@ func TestConvert(t *testing.T) {
 		{tRFC3339, tDate, "2023-11-14T23:13:20+01:00", nil}, // the offset would be lost
 		{tRFC3339, tDate, "2023-11-14T22:13:20.000Z", nil},
 		{tRFC3339, tDate, "yesterday", nil},
+		{tRFC3339, tDate, "2023-11-14T22:13:20.123456789Z", nil}, // finer than a date
+		{tRFC3339, tDate, "2023-11-14T22:13:20.1Z", nil},
+		{tRFC3339, tDate, "2023-11-14t22:13:20z", nil},
+		{tRFC3339, tEpoch, "2023-11-14T22:13:20.250Z", nil},
+		{tEpoch, tRFC3339, int64(1700000000), "2023-11-14T22:13:20Z"},
 		{tRFC3339, tEpoch, "2023-11-14T22:13:20Z", int64(1700000000)},
 		{tEpoch, tDate, int64(-1), bson.DateTime(-1000)},
 		{tEpoch, tDate, int64(math.MaxInt64), nil},

@@ -2,11 +2,14 @@ package lens
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller/transform"
 )
 
 // FuzzParse: no text makes the parser panic, and what it accepts runs both ways.
@@ -19,14 +22,28 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("operations: []"))
 	f.Add([]byte("lens: 1\noperations:\n- add: {field: a, value: {$date: {$numberLong: '5'}}}\n- remove: {field: b, default: [1, .inf, ~, 1.5, yes]}"))
 	f.Add([]byte("operations: [{convert: {field: a.b, from: string, to: int}}, {convert: {field: c, table: {1: a, true: b}}}]"))
-	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: bson.D{{Key: "b", Value: "5"}}}, {Key: "c", Value: 1}})
+	f.Add([]byte("operations:\n- wrap: {field: l}\n- each: {field: l, in: list, match: id, operations: [add: {field: a, default: 1}, convert: {field: b, from: int, to: long}]}"))
+	f.Add([]byte("operations: [{split: {field: s, to: [x, y.z], separator: ':', rest: true}}, {join: {fields: [x, c], to: j, separator: -}}, {copy: {from: a, to: k}}, {unwrap: {field: u}}]"))
+	f.Add([]byte("operations:\n- compute: {from: [c, a.b], to: [r], up: {r: '[c, a.b]'}, down: {c: 'r[0]', a.b: 'r[1]'}}\n- each: {field: m, in: map, operations: [compute: {from: [.], to: [.], up: {.: item + 1}, down: {.: item - 1}}]}"))
+	f.Add([]byte("operations:\n- hook: {name: swap, from: [a, c], to: [c, o.p]}\n- each: {field: ids, operations: [each: {field: ., operations: [wrap: {field: .}]}]}"))
+	f.Add([]byte("operations:\n- compute:\n    from: [c]\n    to: [c]\n    up:\n      c: |\n        c.map(x,\n          x + y)\n    down: {c: c}"))
+	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: bson.D{{Key: "b", Value: "5"}}}, {Key: "c", Value: 1}, {Key: "s", Value: "h:80"},
+		{Key: "l", Value: bson.D{{Key: "id", Value: 1}, {Key: "b", Value: 2}}}, {Key: "u", Value: bson.A{"x"}}, {Key: "m", Value: bson.D{{Key: "k", Value: 1}}}, {Key: "ids", Value: bson.A{bson.A{1}, bson.A{}}}})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		l, err := Parse("fuzz.yaml", text)
+		l, err := Parse("fuzz.yaml", text, WithHooks(drawnHooks))
 		if err != nil {
 			return
+		}
+		// Requests about any field are mapped or refused.
+		for _, m := range []transform.Mapping{l.UpMapping(), l.DownMapping()} {
+			for _, p := range []string{"a.b", "c", "l.*.b", "m.k", "s"} {
+				_, _ = m.Field(p)
+				_, _ = m.Order(p)
+				_, _ = m.Compare(transform.Condition{Path: p, Op: transform.OpEqual, Values: []any{"h:80"}})
+			}
 		}
 		up, err := l.Up(doc, nil)
 		if err != nil {
@@ -45,10 +62,15 @@ func FuzzParse(f *testing.F) {
 // and it comes back.
 func FuzzRaw(f *testing.F) {
 	l := parse(f, "rename: {from: a, to: b}", "move: {from: c, to: o.c}", "convert: {field: n, from: int, to: string}", "convert: {field: o.d, from: date, to: rfc3339}",
-		"convert: {field: t, table: {x: 1}}", "remove: {field: r}")
+		"convert: {field: t, table: {x: 1}}", "remove: {field: r}",
+		"wrap: {field: w}", "unwrap: {field: uw}", "split: {field: s1, to: [s2, o.s3], separator: ':'}", "copy: {from: n, to: copied}",
+		"each: {field: l, match: id, operations: [rename: {from: x, to: y}, remove: {field: z}]}", "each: {field: v, operations: [convert: {field: ., from: int, to: long}]}",
+		"compute: {from: [q1, q2], to: [q], up: {q: '[q1, q2]'}, down: {q1: 'q[0]', q2: 'q[1]'}}")
 	for _, d := range []bson.D{
 		{},
 		{{Key: "_id", Value: 1}, {Key: "a", Value: 1}, {Key: "c", Value: "x"}, {Key: "n", Value: 7}, {Key: "o", Value: bson.D{{Key: "d", Value: bson.DateTime(5)}}}},
+		{{Key: "w", Value: 1}, {Key: "uw", Value: bson.A{1}}, {Key: "s1", Value: "a:b"}, {Key: "l", Value: bson.A{bson.D{{Key: "id", Value: 1}, {Key: "x", Value: 1}, {Key: "z", Value: 1}}, "x"}}, {Key: "v", Value: bson.A{1, nil}}},
+		{{Key: "l", Value: bson.D{{Key: "k", Value: bson.D{{Key: "z", Value: 1}}}}}, {Key: "v", Value: bson.D{{Key: "k", Value: 1}}}, {Key: "q1", Value: bson.D{{Key: "deep", Value: bson.A{bson.Regex{Pattern: "x"}}}}}, {Key: "q2", Value: math.NaN()}},
 		{{Key: "t", Value: "x"}, {Key: "r", Value: bson.Regex{Pattern: "a", Options: "i"}}, {Key: "bin", Value: []byte{1}}, {Key: "js", Value: bson.CodeWithScope{Code: "x", Scope: bson.D{}}}},
 		{{Key: "p", Value: bson.DBPointer{DB: "d"}}, {Key: "s", Value: bson.Symbol("s")}, {Key: "ts", Value: bson.Timestamp{T: 1}}, {Key: "u", Value: bson.Undefined{}}, {Key: "k", Value: bson.MinKey{}}, {Key: "arr", Value: bson.A{1, 2}}},
 	} {
@@ -94,7 +116,8 @@ func repeatsName(doc bsoncore.Document) bool {
 	}
 	seen := map[string]bool{}
 	for _, e := range elems {
-		if sub, ok := e.Value().DocumentOK(); seen[e.Key()] || ok && repeatsName(sub) {
+		v := e.Value()
+		if seen[e.Key()] || hasItems(bson.Type(v.Type)) && repeatsName(v.Data) {
 			return true
 		}
 		seen[e.Key()] = true

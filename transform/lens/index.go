@@ -106,6 +106,9 @@ func (l *Lens) mapPaths(d bson.D, exact bool) (bson.D, error) {
 // mapPath says how a path of the old side is called on the new one.
 func (l *Lens) mapPath(dotted string, exact bool) (string, error) {
 	base, wildcard := strings.CutSuffix(dotted, "$**")
+	if exact && l.keys != nil && (dotted == "_id" || strings.HasPrefix(dotted, "_id.")) {
+		return "", errors.New("the _id has another form on the new side (key)")
+	}
 	if dotted == "_fts" || dotted == "_ftsx" || base == "" && wildcard || strings.HasPrefix(dotted, "_id.") || dotted == "_id" {
 		return dotted, nil // placeholders of a text index; everything; the key
 	}
@@ -120,6 +123,8 @@ func (l *Lens) mapPath(dotted string, exact bool) (string, error) {
 			return "", fmt.Errorf("field %s is not there on the new side (%s)", p, o)
 		case f == clashes:
 			return "", fmt.Errorf("field %s is one that the lens makes (%s)", p, o)
+		case f == spread:
+			return "", fmt.Errorf("field %s is made into others on the new side (%s)", p, o)
 		case f == covers:
 			return "", fmt.Errorf("field %s holds others on the new side (%s)", p, o)
 		case f == converted && exact:
@@ -177,10 +182,9 @@ func (l *Lens) mapQuery(q bson.D) (bson.D, error) {
 // could be the field's, and a schema that refuses additional fields always counts.
 func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool) {
 	names := map[string]string{}
-	for _, o := range l.up.ops {
-		for _, p := range pathsOf(o) {
-			names[string(p[0])], names[string(p.last())] = p.String(), p.String()
-		}
+	namesOf(names, l.up.ops)
+	if l.keys != nil {
+		names[string(fieldID)] = string(fieldID)
 	}
 	if len(names) == 0 {
 		return "", false
@@ -190,6 +194,25 @@ func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool)
 		return "(unreadable validator)", true
 	}
 	return mentions(doc, names)
+}
+
+// namesOf collects the names under which operations touch fields, each with a path.
+func namesOf(names map[string]string, ops []op) {
+	for _, o := range ops {
+		for _, p := range pathsOf(o) {
+			for _, part := range []string{string(p[0]), string(p[len(p)-1])} {
+				if part != itemPart {
+					names[part] = p.String()
+				}
+			}
+			if string(p[0]) == itemPart && len(p) > 1 {
+				names[string(p[1])] = p.String()
+			}
+		}
+		if e, ok := o.(*each); ok {
+			namesOf(names, e.run.ops)
+		}
+	}
 }
 
 func mentions(v any, names map[string]string) (string, bool) {

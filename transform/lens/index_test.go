@@ -8,7 +8,9 @@ import (
 func TestMapIndex(t *testing.T) {
 	t.Parallel()
 	l := parse(t, "rename: {from: section, to: category}", "move: {from: homepage, to: links.homepage}", "convert: {field: size, from: int, to: long}",
-		"remove: {field: legacy}", "add: {field: schema, value: 2}", "rename: {from: o, to: p}", "convert: {field: at, from: epoch, to: date}")
+		"remove: {field: legacy}", "add: {field: schema, value: 2}", "rename: {from: o, to: p}", "convert: {field: at, from: epoch, to: date}",
+		"each: {field: items, in: list, operations: [rename: {from: n, to: m}]}", "each: {field: by, in: map, operations: [rename: {from: n, to: m}]}", "each: {field: some, operations: [rename: {from: n, to: m}]}",
+		"split: {field: addr, to: [host, port], separator: ':'}", "each: {field: tags, operations: [convert: {field: ., from: int, to: string}]}")
 	for _, tc := range []struct{ name, spec, want, err string }{
 		{"untouched", `{"v":2,"key":{"x":1,"y.z":-1},"name":"x_1_y.z_-1"}`, `{"v":2,"key":{"x":1,"y.z":-1},"name":"x_1_y.z_-1"}`, ""},
 		{"renamed with its name", `{"v":2,"key":{"section":1,"x":-1},"name":"section_1_x_-1","unique":true}`, `{"v":2,"key":{"category":1,"x":-1},"name":"category_1_x_-1","unique":true}`, ""},
@@ -19,6 +21,13 @@ func TestMapIndex(t *testing.T) {
 		{"text", `{"key":{"_fts":"text","_ftsx":1},"name":"t","weights":{"section":3}}`, `{"key":{"_fts":"text","_ftsx":1},"name":"t","weights":{"category":3}}`, ""},
 		{"wildcard", `{"key":{"$**":1},"name":"$**_1"}`, `{"key":{"$**":1},"name":"$**_1"}`, ""},
 		{"wildcard below", `{"key":{"o.$**":1},"name":"w"}`, `{"key":{"p.$**":1},"name":"w"}`, ""},
+		{"items of a list", `{"key":{"items.n":1},"name":"items.n_1"}`, `{"key":{"items.m":1},"name":"items.m_1"}`, ""},
+		{"one item of a list", `{"key":{"items.0.n":1},"name":"x"}`, `{"key":{"items.0.m":1},"name":"x"}`, ""},
+		{"entry of a map", `{"key":{"by.k.n":1},"name":"x"}`, `{"key":{"by.k.m":1},"name":"x"}`, ""},
+		{"items that are values", `{"key":{"tags":1},"name":"x"}`, `{"key":{"tags":1},"name":"x"}`, ""},
+		{"all of the items", `{"key":{"items":1},"name":"x"}`, "", "field items holds others"},
+		{"list or map", `{"key":{"some.n":1},"name":"x"}`, "", "field some.n holds others"},
+		{"split", `{"key":{"addr":1},"name":"x"}`, "", "field addr is made into others"},
 		{"partial on converted", `{"key":{"x":1},"name":"x_1","partialFilterExpression":{"size":{"$gt":5}}}`, "", "field size has other values"},
 		{"expiry on converted", `{"key":{"at":1},"name":"at_1","expireAfterSeconds":5}`, "", "field at has other values"},
 		{"removed", `{"key":{"legacy":1},"name":"legacy_1"}`, "", "index legacy_1: field legacy is not there"},
@@ -44,7 +53,7 @@ func TestMapIndex(t *testing.T) {
 
 func TestTouchesValidator(t *testing.T) {
 	t.Parallel()
-	l := parse(t, "rename: {from: section, to: category}", "convert: {field: o.size, from: int, to: long}")
+	l := parse(t, "rename: {from: section, to: category}", "convert: {field: o.size, from: int, to: long}", "each: {field: items, operations: [rename: {from: n.x, to: n.y}]}")
 	for _, tc := range []struct {
 		validator string
 		want      bool
@@ -52,6 +61,8 @@ func TestTouchesValidator(t *testing.T) {
 		{`{"name":{"$type":"string"}}`, false},
 		{`{"section":{"$exists":true}}`, true},
 		{`{"category":{"$exists":false}}`, true},
+		{`{"items.n.q":{"$exists":true}}`, true},
+		{`{"z.y":1}`, true},
 		{`{"$or":[{"x":1},{"o.size":{"$lt":5}}]}`, true},
 		{`{"$expr":{"$gt":["$o.size",1]}}`, true},
 		{`{"$jsonSchema":{"required":["name","section"]}}`, true},

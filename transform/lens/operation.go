@@ -1,37 +1,96 @@
 package lens
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-var operationNames = []string{"rename", "move", "convert", "add", "remove"}
+// operation is one entry of the table of operations.
+type operation struct {
+	name string
+	doc  string // for editors
+	// parse reads what stands behind the name. The op is nil for an operation on whole
+	// records, which has put itself into p.lens.
+	parse func(p *lensParser, body ast.Node) (op, error)
+	body  any // what stands behind the name, for the schema
+}
 
+// operations are all that the format has, in the order in which errors list them. It
+// is a function because an operation may hold others.
+func operations() []operation {
+	return []operation{
+		{"rename", "Gives a field another name in its place.", (*lensParser).rename, renameBody{}},
+		{"move", "Takes a field from one object to another.", (*lensParser).move, moveBody{}},
+		{"convert", "Changes the type of a value, or the value by a table.", (*lensParser).convert, convertBody{}},
+		{"add", "Puts a field into each new record.", (*lensParser).add, addBody{}},
+		{"remove", "Takes a field away from each old record.", (*lensParser).remove, removeBody{}},
+		{"copy", "Gives the new version a field with the value of another.", (*lensParser).copy, copyBody{}},
+		{"wrap", "Makes a list of one of a value.", (*lensParser).wrap, fieldBody{}},
+		{"unwrap", "Takes the value out of a list of one.", (*lensParser).unwrap, fieldBody{}},
+		{"split", "Takes a string apart into several fields.", (*lensParser).split, splitBody{}},
+		{"join", "Puts several strings together into one field.", (*lensParser).join, joinBody{}},
+		{"each", "Does operations in every item of a list or value of a map.", (*lensParser).each, eachBody{}},
+		{"compute", "Makes some fields into others by CEL expressions.", (*lensParser).compute, computeBody{}},
+		{"hook", "Makes some fields into others by Go code.", (*lensParser).hook, hookBody{}},
+		{"reference", "Follows the keys of another kind, of this or of an imported service.", (*lensParser).reference, referenceBody{}},
+		{"fanOut", "Makes the entries of a field records of their own.", (*lensParser).fanOut, fanBody{}},
+		{"gather", "Takes records into a field of the one that they belong to.", (*lensParser).gather, fanBody{}},
+	}
+}
+
+func operationNames() string {
+	var names []string
+	for _, o := range operations() {
+		names = append(names, o.name)
+	}
+	return joinNames(names)
+}
+
+// operation reads one operation; op is nil for one that works on whole records.
 func (p *lensParser) operation(n ast.Node) (op, error) {
 	entries, ok := mapping(n)
 	if !ok || len(entries) != 1 {
-		return nil, p.errorAt(n, "an operation is a mapping with one key, one of: %s", joinNames(operationNames))
+		return nil, p.errorAt(n, "an operation is a mapping with one key, one of: %s", operationNames())
 	}
 	name, err := scalarText(entries[0].Key)
-	body := entries[0].Value
-	switch {
-	case err != nil:
-	case name == "rename":
-		return p.rename(body)
-	case name == "move":
-		return p.move(body)
-	case name == "convert":
-		return p.convert(body)
-	case name == "add":
-		return p.add(body)
-	case name == "remove":
-		return p.remove(body)
+	if err == nil {
+		for _, o := range operations() {
+			if o.name == name {
+				return o.parse(p, entries[0].Value)
+			}
+		}
 	}
-	return nil, p.errorAt(entries[0].Key, "unknown operation %q; allowed: %s", strings.TrimSpace(entries[0].Key.String()), joinNames(operationNames))
+	return nil, p.errorAt(entries[0].Key, "unknown operation %q; allowed: %s", strings.TrimSpace(entries[0].Key.String()), operationNames())
+}
+
+// operationList reads operations and checks that each can follow those before it.
+func (p *lensParser) operationList(n ast.Node, before ...op) ([]op, error) {
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		return nil, p.errorAt(n, "operations must be a list of operations, each one of: %s", operationNames())
+	}
+	ops := append(make([]op, 0, len(before)+len(seq.Values)), before...)
+	for _, n := range seq.Values {
+		o, err := p.operation(n)
+		if err != nil {
+			return nil, err
+		}
+		if o == nil {
+			continue
+		}
+		if err := checkSequence(ops, o); err != nil {
+			return nil, p.errorAt(n, "%s: %v", o, err)
+		}
+		ops = append(ops, o)
+		// What one operation keeps, a later one must be able to find.
+		for _, way := range [][]op{ops, inverses(ops)} {
+			if _, err := compileProgram(way); err != nil {
+				return nil, p.errorAt(n, "%s: %v", o, err)
+			}
+		}
+	}
+	return ops, nil
 }
 
 func (p *lensParser) path(n ast.Node, key string) (path, error) {
@@ -43,9 +102,44 @@ func (p *lensParser) path(n ast.Node, key string) (path, error) {
 		}
 		s = &ast.StringNode{Value: text}
 	}
-	out, err := parsePath(s.Value)
+	parse := parsePath
+	if p.inItem > 0 {
+		parse = parseItemPath
+	}
+	out, err := parse(s.Value)
 	if err != nil {
 		return nil, p.errorAt(n, "%s: %v", key, err)
+	}
+	return out, nil
+}
+
+// fieldPath is path for what an item cannot be itself: a field of an object.
+func (p *lensParser) fieldPath(n ast.Node, key string) (path, error) {
+	out, err := p.path(n, key)
+	if err == nil && out.isItem() {
+		err = p.errorAt(n, `%s: "." is the item itself, which has no name; only convert, wrap, unwrap, compute, hook and each work on it`, key)
+	}
+	return out, err
+}
+
+// paths reads a list of paths, none within another.
+func (p *lensParser) paths(n ast.Node, key string, least int) ([]path, error) {
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok || len(seq.Values) < least {
+		return nil, p.errorAt(n, "%s must be a list of the dotted paths of at least %d fields", key, least)
+	}
+	var out []path
+	for _, v := range seq.Values {
+		at, err := p.path(v, key)
+		if err != nil {
+			return nil, err
+		}
+		for _, other := range out {
+			if at.overlaps(other) {
+				return nil, p.errorAt(v, "%s: %s and %s lie within each other", key, other, at)
+			}
+		}
+		out = append(out, at)
 	}
 	return out, nil
 }
@@ -55,10 +149,10 @@ func (p *lensParser) fromTo(n ast.Node, what string) (from, to path, err error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if from, err = p.path(f["from"], "from"); err != nil {
+	if from, err = p.fieldPath(f["from"], "from"); err != nil {
 		return nil, nil, err
 	}
-	if to, err = p.path(f["to"], "to"); err != nil {
+	if to, err = p.fieldPath(f["to"], "to"); err != nil {
 		return nil, nil, err
 	}
 	if from.overlaps(to) {
@@ -87,134 +181,4 @@ func (p *lensParser) move(n ast.Node) (op, error) {
 		return nil, p.errorAt(n, "move takes a field to another object; use rename for %s to %s", from, to)
 	}
 	return &move{from, to}, nil
-}
-
-func (p *lensParser) convert(n ast.Node) (op, error) {
-	f, err := p.fields(n, "convert", []string{"field"}, []string{"from", "to", "table"})
-	if err != nil {
-		return nil, err
-	}
-	field, err := p.path(f["field"], "field")
-	if err != nil {
-		return nil, err
-	}
-	if t, ok := f["table"]; ok {
-		for _, other := range []string{"from", "to"} {
-			if o, ok := f[other]; ok {
-				return nil, p.errorAt(o, "convert has table or from and to, not %s beside table", other)
-			}
-		}
-		return p.table(field, t)
-	}
-	var types [2]valueType
-	for i, key := range []string{"from", "to"} {
-		v, ok := f[key]
-		if !ok {
-			return nil, p.errorAt(n, "convert needs the key %q (or table)", key)
-		}
-		name, err := scalarText(v)
-		if err != nil || !slices.Contains(valueTypes, valueType(name)) {
-			return nil, p.errorAt(v, "%s: unknown type %q; allowed: %s", key, strings.TrimSpace(v.String()), joinTypes(valueTypes))
-		}
-		types[i] = valueType(name)
-	}
-	if !types[0].convertible(types[1]) {
-		return nil, p.errorAt(f["to"], "%s cannot be converted to %s and back; allowed: %s", types[0], types[1], joinTypes(types[0].targets()))
-	}
-	return &convert{field, types[0], types[1]}, nil
-}
-
-func (p *lensParser) table(field path, n ast.Node) (op, error) {
-	entries, ok := mapping(n)
-	if !ok || len(entries) == 0 {
-		return nil, p.errorAt(n, "table must be a mapping from values to values")
-	}
-	t := &table{field: field, there: map[string]bson.RawValue{}, back: map[string]bson.RawValue{}}
-	var known, knownBack []string
-	for _, e := range entries {
-		a, err := p.value(e.Key, "a key of table")
-		if err != nil {
-			return nil, err
-		}
-		b, err := p.value(e.Value, "a value of table")
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range []bson.RawValue{a, b} {
-			if v.Type == bson.TypeNull || v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray {
-				return nil, p.errorAt(e.Value, "table holds single values; %s is of type %s", v, typeName(v.Type))
-			}
-		}
-		ka, kb := tableKey(a), tableKey(b)
-		if _, twice := t.there[ka]; twice {
-			return nil, p.errorAt(e.Key, "table has %s twice", a)
-		}
-		if was, twice := t.back[kb]; twice {
-			return nil, p.errorAt(e.Value, "table makes %s of %s and of %s, and could not go back", b, was, a)
-		}
-		t.there[ka], t.back[kb] = b, a
-		known, knownBack = append(known, a.String()), append(knownBack, b.String())
-	}
-	t.known, t.knownBack = joinNames(known), joinNames(knownBack)
-	return t, nil
-}
-
-func tableKey(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }
-
-func (p *lensParser) add(n ast.Node) (op, error) {
-	f, err := p.fields(n, "add", []string{"field"}, []string{"default", "value"})
-	if err != nil {
-		return nil, err
-	}
-	field, err := p.path(f["field"], "field")
-	if err != nil {
-		return nil, err
-	}
-	def, hasDefault := f["default"]
-	constant, hasValue := f["value"]
-	if hasDefault == hasValue {
-		return nil, p.errorAt(n, "add needs either default (the new version's application may change it) or value (a constant)")
-	}
-	if hasValue {
-		def = constant
-	}
-	v, err := p.value(def, "the value")
-	if err != nil {
-		return nil, err
-	}
-	return &add{field: field, typ: v.Type, val: v.Value, constant: hasValue, verb: "add"}, nil
-}
-
-func (p *lensParser) remove(n ast.Node) (op, error) {
-	f, err := p.fields(n, "remove", []string{"field"}, []string{"default"})
-	if err != nil {
-		return nil, err
-	}
-	field, err := p.path(f["field"], "field")
-	if err != nil {
-		return nil, err
-	}
-	o := &drop{field: field, verb: "remove"}
-	if def, ok := f["default"]; ok {
-		v, err := p.value(def, "default")
-		if err != nil {
-			return nil, err
-		}
-		o.typ, o.val = v.Type, v.Value
-	}
-	return o, nil
-}
-
-// value reads a YAML value as BSON. Integers are int where they fit, else long; other
-// types are written as in extended JSON, {$numberLong: 5} or {$date: ...}.
-func (p *lensParser) value(n ast.Node, what string) (bson.RawValue, error) {
-	text, err := appendJSON(nil, n, 0)
-	if err != nil {
-		return bson.RawValue{}, p.errorAt(n, "%s: %v", what, err)
-	}
-	var doc bson.Raw
-	if err := bson.UnmarshalExtJSON(fmt.Appendf(nil, `{"v":%s}`, text), false, &doc); err != nil {
-		return bson.RawValue{}, p.errorAt(n, "%s: %v", what, err)
-	}
-	return doc.Lookup("v"), nil
 }

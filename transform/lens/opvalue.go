@@ -1,80 +1,10 @@
 package lens
 
 import (
-	"bytes"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
-
-// add puts a field into each record whose parent object is there; drop, its inverse,
-// takes it out. What drop takes out survives on the other side as the complement, or
-// is the constant.
-type add struct {
-	field    path
-	typ      bson.Type // 0: nothing to put where the complement has nothing
-	val      []byte
-	constant bool
-	verb     string // how the lens calls the operation
-}
-
-func (o *add) String() string { return fmt.Sprintf("%s %s", o.verb, o.field) }
-func (o *add) inverse() op    { return (*drop)(o) }
-func (o *add) takes() path    { return nil }
-func (o *add) makes() path    { return o.field }
-
-func (o *add) trace(p path) (path, fate) {
-	switch {
-	case p.under(o.field):
-		return nil, clashes
-	case o.field.under(p):
-		return p, covers
-	}
-	return p, kept
-}
-
-func (o *add) apply(e *editor, root *node) error {
-	n, err := e.parent(root, o.field)
-	if err != nil || n == nil {
-		return err
-	}
-	if err := absent(n, o.field); err != nil || o.typ == 0 {
-		return err
-	}
-	n.append(elem{typ: o.typ, name: o.field.last(), val: o.val})
-	return nil
-}
-
-type drop add
-
-func (o *drop) String() string { return (*add)(o).String() }
-func (o *drop) inverse() op    { return (*add)(o) }
-func (o *drop) takes() path    { return o.field }
-func (o *drop) makes() path    { return nil }
-
-func (o *drop) trace(p path) (path, fate) {
-	switch {
-	case p.under(o.field):
-		return nil, gone
-	case o.field.under(p):
-		return p, covers
-	}
-	return p, kept
-}
-
-func (o *drop) apply(e *editor, root *node) error {
-	n, i, err := e.lookup(root, o.field)
-	if err != nil || i < 0 {
-		return err
-	}
-	el := &n.elems[i]
-	if o.constant && (el.typ != o.typ || !bytes.Equal(el.value(), o.val)) {
-		return fmt.Errorf("%s is %s (%s), not the constant %s, which the other side could not give back", o.field,
-			show(el.typ, el.value()), typeName(el.typ), show(o.typ, o.val))
-	}
-	n.remove(i)
-	return nil
-}
 
 // convert changes the type of a value. An absent field and a null stay as they are.
 type convert struct {
@@ -86,8 +16,9 @@ func (o *convert) String() string {
 	return fmt.Sprintf("convert %s from %s to %s", o.field, o.from, o.to)
 }
 func (o *convert) inverse() op               { return &convert{o.field, o.to, o.from} }
-func (o *convert) takes() path               { return nil }
-func (o *convert) makes() path               { return nil }
+func (o *convert) takes() []path             { return nil }
+func (o *convert) makes() []path             { return nil }
+func (o *convert) changes() []path           { return []path{o.field} }
 func (o *convert) trace(p path) (path, fate) { return traceConvert(p, o.field) }
 
 func traceConvert(p, field path) (path, fate) {
@@ -104,11 +35,11 @@ func (o *convert) apply(e *editor, root *node) error {
 	}
 	el := &n.elems[i]
 	if el.typ != o.from.bson() {
-		return fmt.Errorf("%s is of type %s", o.field, typeName(el.typ))
+		return refuse(o.field, "is of type %s, not %s", typeName(el.typ), o.from)
 	}
 	val, err := e.convert(el.val, o.from, o.to)
 	if err != nil {
-		return fmt.Errorf("%s is %s (%s): %w", o.field, show(el.typ, el.val), typeName(el.typ), err)
+		return refuse(o.field, "is %s (%s): %w", show(el.typ, el.val), typeName(el.typ), err)
 	}
 	n.set(i, o.to.bson(), val)
 	return nil
@@ -125,8 +56,9 @@ func (o *table) String() string { return fmt.Sprintf("convert %s by table", o.fi
 func (o *table) inverse() op {
 	return &table{o.field, o.back, o.there, o.knownBack, o.known}
 }
-func (o *table) takes() path               { return nil }
-func (o *table) makes() path               { return nil }
+func (o *table) takes() []path             { return nil }
+func (o *table) makes() []path             { return nil }
+func (o *table) changes() []path           { return []path{o.field} }
 func (o *table) trace(p path) (path, fate) { return traceConvert(p, o.field) }
 
 func (o *table) apply(e *editor, root *node) error {
@@ -139,7 +71,7 @@ func (o *table) apply(e *editor, root *node) error {
 	key := append(append(buf[:0], byte(el.typ)), el.value()...)
 	v, ok := o.there[string(key)]
 	if !ok {
-		return fmt.Errorf("%s is %s (%s), which the table does not have; it has %s", o.field,
+		return refuse(o.field, "is %s (%s), which the table does not have; it has %s",
 			show(el.typ, el.value()), typeName(el.typ), o.known)
 	}
 	n.set(i, v.Type, v.Value)

@@ -1,6 +1,8 @@
 package lens
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,33 +12,93 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+	"github.com/invopop/jsonschema"
 )
 
 // Format is the version of the text that Parse reads.
 const Format = 1
 
-// ParseError says where a lens is wrong and what would be right.
-type ParseError struct {
-	File         string
-	Line, Column int // from 1; 0 where the text ends too early
-	Message      string
-}
-
-func (e *ParseError) Error() string {
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
-}
+// Option tells Parse what the text alone cannot.
+type Option func(*lensParser)
 
 // Parse reads a lens. The file's name serves errors only, which are *ParseError.
-func Parse(file string, data []byte) (*Lens, error) {
-	p := &lensParser{file: file}
-	ops, err := p.document(data)
-	if err != nil {
+func Parse(file string, data []byte, options ...Option) (*Lens, error) {
+	p := &lensParser{file: file, lens: &Lens{file: file}}
+	for _, o := range options {
+		o(p)
+	}
+	if err := p.document(data); err != nil {
 		return nil, err
 	}
-	return newLens(ops, data), nil
+	h := sha256.New()
+	h.Write(data)
+	// The code of a hook cannot be hashed, so its revision stands for it.
+	for _, r := range p.revisions {
+		h.Write([]byte{0})
+		h.Write([]byte(r))
+	}
+	p.lens.digest = hex.EncodeToString(h.Sum(nil))
+	return p.lens, nil
 }
 
-type lensParser struct{ file string }
+// lensParser reads one file into lens.
+type lensParser struct {
+	file      string
+	lens      *Lens
+	hooks     Hooks
+	revisions []string // of the hooks that were used
+	inItem    int      // how many each the operation is in
+	header    bool     // operations are not read
+	within    string   // the fanOut or gather whose operations are read
+}
+
+// topKey is a key of the file itself.
+type topKey struct {
+	name     string
+	doc      string // for editors
+	required bool
+	parse    func(p *lensParser, n ast.Node) error
+	schema   func() *jsonschema.Schema
+}
+
+// topKeys are read in this order, in whichever they stand.
+func topKeys() []topKey {
+	return []topKey{
+		{"lens", "The version of the format.", false, (*lensParser).format, formatSchema},
+		{"kinds", "The names of the kind in both versions.", false, (*lensParser).kindsSection, reflectedAs(kindsBody{})},
+		{"imports", "The lenses of other services, by the name under which references speak of them.", false, (*lensParser).importsSection, importsSchema},
+		{"key", "The form of the keys in both versions.", false, (*lensParser).key, reflectedAs(keyBody{})},
+		{"operations", "What makes a record of the new version, in order.", true, (*lensParser).operations, operationsList{}.JSONSchema},
+	}
+}
+
+func (p *lensParser) format(n ast.Node) error {
+	if v, err := scalarText(n); err != nil || v != fmt.Sprint(Format) {
+		return p.errorAt(n, "lens: format %s is not known here; this program reads format %d", strings.TrimSpace(n.String()), Format)
+	}
+	return nil
+}
+
+func (p *lensParser) operations(n ast.Node) error {
+	if p.header {
+		return nil
+	}
+	before, after := p.lens.keys.ops()
+	ops, err := p.operationList(n, before...)
+	if err != nil {
+		return err
+	}
+	for _, o := range after {
+		if err := checkSequence(ops, o); err != nil {
+			return p.errorAt(n, "%s: %v", o, err)
+		}
+		ops = append(ops, o)
+	}
+	if err := p.lens.compile(ops); err != nil {
+		return p.errorAt(n, "%v", err)
+	}
+	return p.complete()
+}
 
 func (p *lensParser) errorAt(n ast.Node, format string, args ...any) error {
 	return p.errorAtToken(first(n), format, args...)
@@ -66,135 +128,39 @@ func first(n ast.Node) *token.Token {
 	return n.GetToken()
 }
 
-func (p *lensParser) document(data []byte) ([]op, error) {
+func (p *lensParser) document(data []byte) error {
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		var bad *yaml.SyntaxError
 		if errors.As(err, &bad) {
-			return nil, p.errorAtToken(bad.GetToken(), "%s", bad.GetMessage())
+			return p.errorAtToken(bad.GetToken(), "%s", bad.GetMessage())
 		}
-		return nil, &ParseError{File: p.file, Message: err.Error()}
+		return &ParseError{File: p.file, Message: err.Error()}
 	}
 	docs := slices.DeleteFunc(f.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	if len(docs) > 1 {
-		return nil, p.errorAt(docs[1].Body, "a lens is one YAML document, and a second begins here")
+		return p.errorAt(docs[1].Body, "a lens is one YAML document, and a second begins here")
 	}
 	if len(docs) == 0 {
-		return nil, &ParseError{File: p.file, Message: `the lens is empty; one that changes nothing is "operations: []"`}
+		return &ParseError{File: p.file, Message: `the lens is empty; one that changes nothing is "operations: []"`}
 	}
-	top, err := p.fields(docs[0].Body, "a lens", []string{"operations"}, []string{"lens"})
+	var required, optional []string
+	for _, k := range topKeys() {
+		if k.required {
+			required = append(required, k.name)
+		} else {
+			optional = append(optional, k.name)
+		}
+	}
+	top, err := p.fields(docs[0].Body, "a lens", required, optional)
 	if err != nil {
-		return nil, err
-	}
-	if n, ok := top["lens"]; ok {
-		if v, err := scalarText(n); err != nil || v != fmt.Sprint(Format) {
-			return nil, p.errorAt(n, "lens: format %s is not known here; this program reads format %d", strings.TrimSpace(n.String()), Format)
-		}
-	}
-	seq, ok := top["operations"].(*ast.SequenceNode)
-	if !ok {
-		return nil, p.errorAt(top["operations"], "operations must be a list of operations, each one of: %s", joinNames(operationNames))
-	}
-	ops := make([]op, 0, len(seq.Values))
-	for _, n := range seq.Values {
-		o, err := p.operation(n)
-		if err != nil {
-			return nil, err
-		}
-		if err := checkSequence(ops, o); err != nil {
-			return nil, p.errorAt(n, "%s: %v", o, err)
-		}
-		ops = append(ops, o)
-	}
-	return ops, nil
-}
-
-// checkSequence refuses an operation that meets a field which an earlier one has taken
-// away or added, or that makes one which is there. The latest operation on a field
-// decides, so the ones before are asked in reverse.
-func checkSequence(before []op, o op) error {
-	for i, earlier := range before {
-		for _, pair := range [][2]op{{earlier, o}, {o, earlier}} {
-			if field := convertedBy(pair[0]); field != nil {
-				for _, p := range pathsOf(pair[1]) {
-					if p.under(field) && !p.equal(field) {
-						return fmt.Errorf("%s cannot be in %s, which is converted, so holds a single value (operation %d: %s)", p, field, i+1, earlier)
-					}
-				}
-			}
-		}
-	}
-	if err := checkReads(before, o); err != nil || o.makes() == nil {
 		return err
 	}
-	for i, earlier := range slices.Backward(before) {
-		if made := earlier.makes(); made != nil && o.makes().overlaps(made) {
-			return fmt.Errorf("operation %d (%s) has made %s", i+1, earlier, made)
-		}
-		if taken := earlier.takes(); taken != nil && o.makes().under(taken) {
-			return nil // the name is free again
-		}
-	}
-	return nil
-}
-
-// pathsOf returns the paths that an operation names.
-func pathsOf(o op) []path {
-	var ps []path
-	for _, p := range []path{o.takes(), o.makes()} {
-		if p != nil {
-			ps = append(ps, p)
-		}
-	}
-	if field := convertedBy(o); field != nil {
-		ps = append(ps, field)
-	}
-	return ps
-}
-
-// convertedBy returns the field that an operation converts, nil for the others.
-func convertedBy(o op) path {
-	switch o := o.(type) {
-	case *convert:
-		return o.field
-	case *table:
-		return o.field
-	default:
-		return nil
-	}
-}
-
-func checkReads(before []op, o op) error {
-	read := o.takes()
-	if read == nil {
-		read = convertedBy(o)
-	}
-	if read == nil {
-		return nil
-	}
-	_, dropped := o.(*drop)
-	for i, earlier := range slices.Backward(before) {
-		for _, p := range pathsOf(earlier) {
-			// The complement of a whole object cannot tell what of it is elsewhere.
-			if dropped && p.under(read) && !p.equal(read) {
-				return fmt.Errorf("operation %d (%s) works within %s; remove only fields that no other operation touches", i+1, earlier, read)
+	for _, k := range topKeys() {
+		if n, ok := top[k.name]; ok {
+			if err := k.parse(p, n); err != nil {
+				return err
 			}
-		}
-		// move makes and removes objects, and what is removed must find its object again.
-		if m, ok := earlier.(*move); ok && dropped && len(read) > 1 && (m.from.under(read.parent()) || m.to.under(read.parent())) {
-			return fmt.Errorf("write it before operation %d (%s), which works on the same object", i+1, earlier)
-		}
-		if made := earlier.makes(); made != nil && read.under(made) {
-			if _, added := earlier.(*add); added {
-				return fmt.Errorf("%s was made by operation %d (%s); write it there as it shall be in the end", made, i+1, earlier)
-			}
-			if dropped {
-				return fmt.Errorf("operation %d (%s) made %s; remove the field where it was before instead", i+1, earlier, made)
-			}
-			return nil
-		}
-		if taken := earlier.takes(); taken != nil && read.under(taken) {
-			return fmt.Errorf("%s is no longer there after operation %d (%s)", read, i+1, earlier)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package lens
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,6 +50,40 @@ func TestParseErrors(t *testing.T) {
 		{"remove around a move", "operations:\n  - move: {from: o.a, to: a}\n  - remove: {field: o}\n", "3:5", []string{"works within o"}},
 		{"remove after a move", "operations:\n  - move: {from: o.a, to: a}\n  - remove: {field: o.b}\n", "3:5", []string{"write it before operation 1"}},
 		{"within a value", "operations:\n  - convert: {field: o, from: int, to: long}\n  - rename: {from: o.a, to: o.b}\n", "3:5", []string{"o.a cannot be in o"}},
+		{"wrap what has an operation inside", "operations:\n  - rename: {from: o.a, to: o.b}\n  - wrap: {field: o}\n", "3:5", []string{"o.a cannot be in o"}},
+		{"split into one", "operations:\n  - split: {field: a, to: [b], separator: x}\n", "2:27", []string{"to must be a list", "at least 2"}},
+		{"split into itself and within", "operations:\n  - split: {field: a, to: [a, a.b], separator: x}\n", "2:31", []string{"a and a.b lie within each other"}},
+		{"split by nothing", "operations:\n  - split: {field: a, to: [b, c], separator: ''}\n", "2:46", []string{"separator must be a string that is not empty"}},
+		{"rest", "operations:\n  - split: {field: a, to: [b, c], separator: x, rest: perhaps}\n", "2:55", []string{"rest must be true or false"}},
+		{"join of one", "operations:\n  - join: {fields: [a], to: b, separator: x}\n", "2:20", []string{"at least 2"}},
+		{"copy within itself", "operations:\n  - copy: {from: a, to: a.b}\n", "2:25", []string{"within each other"}},
+		{"change of what was copied", "operations:\n  - copy: {from: a, to: b}\n  - wrap: {field: b}\n", "3:5", []string{"b was made by operation 1"}},
+		{"path through items", "operations:\n  - rename: {from: l.*.a, to: l.*.b}\n", "2:20", []string{"use each"}},
+		{"operations that are none", "operations:\n  - each: {field: l, operations: {a: b}}\n", "2:34", []string{"list of operations"}},
+		{"operation in each", "operations:\n  - each:\n      field: l\n      operations:\n        - rename: {from: a, to: b}\n        - convert: {field: b, from: int, to: date}\n", "6:46", []string{"int cannot be converted to date"}},
+		{"sequence in each", "operations:\n  - each:\n      field: l\n      operations:\n        - rename: {from: a, to: b}\n        - wrap: {field: a}\n", "6:11", []string{"a is no longer there after operation 1"}},
+		{"each in what", "operations:\n  - each: {field: l, in: set, operations: []}\n", "2:26", []string{`"set"`, "list, map"}},
+		{"each without match", "operations:\n  - each: {field: l, operations: [add: {field: a, default: 1}]}\n", "2:11", []string{"add a needs match", "in: map"}},
+		{"remove in each without match", "operations:\n  - each: {field: l, in: list, operations: [remove: {field: a}]}\n", "2:11", []string{"remove a needs match"}},
+		{"match in a map", "operations:\n  - each: {field: l, in: map, match: id, operations: []}\n", "2:38", []string{"told apart by their names"}},
+		{"match that is removed", "operations:\n  - each: {field: l, match: id, operations: [remove: {field: id}]}\n", "2:29", []string{"match: id does not stay what it is (remove id)"}},
+		{"each holds what is wrapped", "operations:\n  - each: {field: l, match: id, operations: [add: {field: a, default: 1}]}\n  - compute: {from: [l], to: [m], up: {m: l}, down: {l: m}}\n", "3:5", []string{"l.*.id does not stay what it is"}},
+		{"rename of the item", "operations:\n  - each: {field: l, operations: [rename: {from: ., to: b}]}\n", "2:50", []string{`"." is the item itself`}},
+		{"item outside of each", "operations:\n  - wrap: {field: .}\n", "2:19", []string{"empty part"}},
+		{"compute without an expression", "operations:\n  - compute: {from: [a], to: [b], up: {b: a}, down: {}}\n", "2:53", []string{`down needs the key "a"`}},
+		{"compute of another", "operations:\n  - compute: {from: [a], to: [b], up: {c: a}, down: {a: b}}\n", "2:40", []string{`up has no key "c"; allowed: b`}},
+		{"expression", "operations:\n  - compute: {from: [a], to: [b], up: {b: a + c}, down: {a: b}}\n", "2:47", []string{"up.b: undeclared reference to 'c'"}},
+		{"quoted expression", "operations:\n  - compute: {from: [a], to: [b], up: {b: 'a + c'}, down: {a: b}}\n", "2:48", []string{"undeclared reference to 'c'"}},
+		{"expression of lines", "operations:\n  - compute:\n      from: [a]\n      to: [b]\n      up:\n        b: |\n          a +\n            now()\n      down: {a: b}\n", "8:16", []string{"undeclared reference to 'now'"}},
+		{"expression that ends", "operations:\n  - compute: {from: [a], to: [b], up: {b: a +}, down: {a: b}}\n", "2:46", []string{"Syntax error"}},
+		{"time zone", "operations:\n  - compute: {from: [a], to: [b], up: {b: 'a.getHours(\"Europe/Berlin\")'}, down: {a: b}}\n", "2:54", []string{"no matching overload for 'getHours'"}},
+		{"name that CEL cannot read", "operations:\n  - compute: {from: [a-b], to: [b], up: {b: a}, down: {a-b: b}}\n", "2:21", []string{"a-b is no name that CEL can read; rename the field"}},
+		{"within each other", "operations:\n  - compute: {from: [a], to: [a.b], up: {a.b: a}, down: {a: a.b}}\n", "2:30", []string{"lie within each other"}},
+		{"item made another field", "operations:\n  - each: {field: l, operations: [compute: {from: [.], to: [b], up: {b: item}, down: {.: b}}]}\n", "", []string{"within each other"}},
+		{"hook", "operations:\n  - hook: {name: h, from: [a], to: [b]}\n", "2:18", []string{`unknown hook "h"; this program has none`}},
+		{"convert, then remove", "operations:\n  - convert: {field: a, from: int, to: long}\n  - remove: {field: a}\n", "3:5", []string{"operation 1", "remove the field before it instead"}},
+		{"move to an added field", "operations:\n  - add: {field: o.s, default: 1}\n  - move: {from: a, to: o.a}\n", "3:5", []string{"it makes o.a in an object to which operation 1 (add o.s) has added a field; write it before"}},
+		{"make what is worked on", "operations:\n  - convert: {field: a, from: int, to: long}\n  - rename: {from: b, to: a}\n", "3:5", []string{"works on a"}},
 		{"convert what was added", "operations:\n  - add: {field: a, value: 1}\n  - convert: {field: a, from: int, to: long}\n", "3:5", []string{"made by operation 1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -66,8 +101,60 @@ func TestParseErrors(t *testing.T) {
 					t.Errorf("error %q lacks %q", err, w)
 				}
 			}
+			if byForm := validate(t, []byte(tc.text)) != nil; byForm == slices.Contains(beyondForm, tc.name) {
+				t.Errorf("the schema refuses it: %t", byForm)
+			}
 		})
 	}
+}
+
+// beyondForm are the mistakes that a schema cannot see.
+var beyondForm = []string{
+	"two documents",
+	"same field",
+	"rename to elsewhere",
+	"move in place",
+	"_id",
+	"pair",
+	"table not one to one",
+	"table of lists",
+	"value",
+	"alias",
+	"gone",
+	"made twice",
+	"remove what was renamed",
+	"remove around a move",
+	"remove after a move",
+	"within a value",
+	"wrap what has an operation inside",
+	"split into itself and within",
+	"copy within itself",
+	"change of what was copied",
+	"path through items",
+	"operation in each",
+	"sequence in each",
+	"each without match",
+	"remove in each without match",
+	"match in a map",
+	"match that is removed",
+	"each holds what is wrapped",
+	"rename of the item",
+	"item outside of each",
+	"compute without an expression",
+	"compute of another",
+	"expression",
+	"quoted expression",
+	"expression of lines",
+	"expression that ends",
+	"time zone",
+	"name that CEL cannot read",
+	"within each other",
+	"item made another field",
+	"hook",
+	"convert, then remove",
+	"move to an added field",
+	"make what is worked on",
+	"convert what was added",
 }
 
 func TestParseAcceptsBlockStyleAndQuotes(t *testing.T) {

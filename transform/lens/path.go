@@ -9,15 +9,44 @@ import (
 const maxDepth = 32
 
 // path is a dotted path, split. Its parts are bytes because names of fields are.
+//
+// A part itemPart stands for any item of a list or entry of a map. The operations within
+// an each see every item as the only field of a record of its own, named itemPart: their
+// paths begin with that part, and the item itself is the path that has no other.
 type path [][]byte
+
+// itemPart cannot be meant by a path in a lens, whose parts hold no dots.
+const itemPart = "."
 
 // parsePath checks and splits a path as it stands in a lens.
 func parsePath(s string) (path, error) {
+	p, err := splitPath(s)
+	if err == nil && string(p[0]) == "_id" {
+		return nil, fmt.Errorf("path %q: a lens cannot change the _id, which names the record", s)
+	}
+	return p, err
+}
+
+// parseItemPath is parsePath for the operations within an each.
+func parseItemPath(s string) (path, error) {
+	if s == itemPart {
+		return path{[]byte(itemPart)}, nil
+	}
+	p, err := splitPath(s)
+	if err != nil {
+		return nil, err
+	}
+	return append(path{[]byte(itemPart)}, p...), nil
+}
+
+func splitPath(s string) (path, error) {
 	var p path
 	for part := range strings.SplitSeq(s, ".") {
 		switch {
 		case part == "":
 			return nil, fmt.Errorf("path %q has an empty part", s)
+		case part == "*":
+			return nil, fmt.Errorf("path %q: a path names one value; use each to work on all items of a list or map", s)
 		case strings.HasPrefix(part, "$"):
 			return nil, fmt.Errorf("path %q: a part must not begin with $", s)
 		case strings.ContainsRune(part, 0):
@@ -28,19 +57,54 @@ func parsePath(s string) (path, error) {
 	if len(p) > maxDepth {
 		return nil, fmt.Errorf("path %q has more than %d parts", s, maxDepth)
 	}
-	if string(p[0]) == "_id" {
-		return nil, fmt.Errorf("path %q: a lens cannot change the _id, which names the record", s)
-	}
 	return p, nil
 }
 
+// String writes the path as the lens does. Any item is "*" where something leads to it.
 func (p path) String() string {
-	parts := make([]string, len(p))
+	parts := make([]string, 0, len(p))
 	for i := range p {
-		parts[i] = string(p[i])
+		switch {
+		case string(p[i]) != itemPart:
+			parts = append(parts, string(p[i]))
+		case i > 0:
+			parts = append(parts, "*")
+		case len(p) == 1:
+			return itemPart
+		}
 	}
 	return strings.Join(parts, ".")
 }
+
+// isItem reports whether p is the item itself.
+func (p path) isItem() bool { return len(p) == 1 && string(p[0]) == itemPart }
+
+// nested reports whether p lies in an object that can be missing.
+func (p path) nested() bool { return len(p) > 1 && !p.parent().isItem() }
+
+// itemAt returns the place of the first itemPart behind the beginning, or -1.
+func (p path) itemAt() int {
+	for i := 1; i < len(p); i++ {
+		if string(p[i]) == itemPart {
+			return i
+		}
+	}
+	return -1
+}
+
+// items counts the lists and maps that p leads through.
+func (p path) items() int {
+	n := 0
+	for i := 1; i < len(p); i++ {
+		if string(p[i]) == itemPart {
+			n++
+		}
+	}
+	return n
+}
+
+// join appends q to p.
+func (p path) join(q path) path { return append(append(make(path, 0, len(p)+len(q)), p...), q...) }
 
 func (p path) last() []byte { return p[len(p)-1] }
 func (p path) parent() path { return p[:len(p)-1] }
@@ -65,7 +129,7 @@ func (p path) overlaps(q path) bool { return p.under(q) || q.under(p) }
 
 // rebase replaces the prefix from of p, which must be under it, by to.
 func (p path) rebase(from, to path) path {
-	return append(append(path{}, to...), p[len(from):]...)
+	return to.join(p[len(from):])
 }
 
 // parent returns the document that holds the last part of p, nil if it is not there.

@@ -18,6 +18,8 @@ type node struct {
 	src     []byte
 	elems   []elem
 	changed bool // by itself; a changed sub-document is found through its elem
+	// emptying: a field was moved away, and the object would go with its last one.
+	emptying bool
 }
 
 // elem is one element of a node. It is either as it came (src[off:end] of its node),
@@ -35,18 +37,30 @@ type elem struct {
 type editor struct {
 	nodes   []*node
 	used    int
-	scratch []byte // values made by conversions
+	scratch []byte   // values made by conversions
+	vars    []string // values of the variables of the key
+	group   *group   // the records around the one that is worked on; nil where there are none
 }
 
 var editors = sync.Pool{New: func() any { return &editor{} }}
 
+// keptNodes bounds the memory that an editor keeps between records. Only records with
+// long lists need more.
+const keptNodes = 64
+
 // release lets go of the record's bytes and gives the editor back.
 func (e *editor) release() {
+	if len(e.nodes) > keptNodes {
+		clear(e.nodes[keptNodes:])
+		e.nodes, e.used = e.nodes[:keptNodes], min(e.used, keptNodes)
+	}
 	for _, n := range e.nodes[:e.used] {
 		clear(n.elems)
 		*n = node{elems: n.elems[:0]}
 	}
 	e.used = 0
+	clear(e.vars)
+	e.group = nil
 	// Nothing outside refers to scratch: encode has copied all of it.
 	e.scratch = e.scratch[:0]
 	editors.Put(e)
@@ -54,7 +68,12 @@ func (e *editor) release() {
 
 func (e *editor) node() *node {
 	if e.used == len(e.nodes) {
-		e.nodes = append(e.nodes, &node{elems: make([]elem, 0, 32)})
+		// The first is the record itself.
+		size := 32
+		if e.used > 0 {
+			size = 8
+		}
+		e.nodes = append(e.nodes, &node{elems: make([]elem, 0, size)})
 	}
 	n := e.nodes[e.used]
 	e.used++
@@ -157,7 +176,7 @@ func (n *node) find(name []byte) (int, error) {
 	for i := range n.elems {
 		if string(n.elems[i].name) == string(name) {
 			if at >= 0 {
-				return 0, fmt.Errorf("field %s is there twice", name)
+				return 0, refuse(path{name}, "is there twice")
 			}
 			at = i
 		}
@@ -170,12 +189,20 @@ func (n *node) find(name []byte) (int, error) {
 func (e *editor) sub(n *node, i int) (*node, error) {
 	el := &n.elems[i]
 	switch {
+	case el.typ == bson.TypeArray:
+		return nil, refuse(path{el.name}, "is an array, which a path cannot lead through")
 	case el.sub != nil:
 		return el.sub, nil
-	case el.typ == bson.TypeArray:
-		return nil, fmt.Errorf("%s is an array, which a path cannot lead through", el.name)
 	case el.typ != bson.TypeEmbeddedDocument:
 		return nil, nil
+	}
+	return e.openAt(el)
+}
+
+// openAt opens the document or array that an element is.
+func (e *editor) openAt(el *elem) (*node, error) {
+	if el.sub != nil {
+		return el.sub, nil
 	}
 	s, err := e.open(el.val)
 	if err != nil {

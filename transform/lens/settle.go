@@ -2,55 +2,126 @@ package lens
 
 import (
 	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// complement takes the fields that the source cannot hold from what the target has. A
+// complement takes a field that the source cannot hold from what the target has. A
 // field that the target's record does not have stays away: its application took it out.
-func (e *editor) complement(root, have *node, fields []path) error {
-	for _, p := range fields {
-		n, i, err := e.lookup(root, p)
-		if err != nil {
-			return err
+// matches tell which items belong together (holding).
+func (e *editor) complement(root, have *node, p path, matches []path) error {
+	if at := p.itemAt(); at >= 0 {
+		matches := within(matches, at)
+		return e.pairItems(root, have, p[:at], matches[0], func(item, haveItem *node) error {
+			return e.complement(item, haveItem, p[at:], matches[1:])
+		})
+	}
+	n, i, err := e.lookup(root, p)
+	if err != nil {
+		return err
+	}
+	if n == nil {
+		return nil // the object that held it is no longer there
+	}
+	h, at, err := e.lookup(have, p)
+	if err != nil || at < 0 {
+		// What have holds on the way to p may be anything; then it has no p.
+		if i >= 0 {
+			n.remove(i)
+			return e.pruneMoved(root, p.parent())
 		}
-		if n == nil {
-			continue // the object that held it is no longer there
-		}
-		h, at, err := e.lookup(have, p)
-		if err != nil || at < 0 {
-			// What have holds on the way to p may be anything; then it has no p.
-			if i >= 0 {
-				n.remove(i)
-				if err := e.pruneAs(root, have, p.parent()); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		switch held := &h.elems[at]; {
-		case i >= 0:
-			n.set(i, held.typ, held.val)
-		default:
-			n.append(elem{typ: held.typ, name: p.last(), val: held.val})
-		}
+		return nil
+	}
+	switch held := &h.elems[at]; {
+	case i >= 0:
+		n.set(i, held.typ, held.val)
+	default:
+		n.append(elem{typ: held.typ, name: p.last(), val: held.val})
 	}
 	return nil
 }
 
-// pruneAs removes the object at p, and those around it, if it is empty and the target
-// does not have it: a default was all that it was made for.
-func (e *editor) pruneAs(root, have *node, p path) error {
-	for ; len(p) > 0; p = p.parent() {
-		if _, at, err := e.lookup(have, p); err == nil && at >= 0 {
+// settleItems is settle for the items that lead to p, by what tells them apart and not
+// by their places.
+func (e *editor) settleItems(root, have *node, p path, matches []path) error {
+	at := p.itemAt()
+	if at < 0 {
+		return nil
+	}
+	matches = within(matches, at)
+	return e.pairItems(root, have, p[:at], matches[0], func(item, haveItem *node) error {
+		if err := e.settleItems(item, haveItem, p[at:], matches[1:]); err != nil {
+			return err
+		}
+		return e.settle(item, haveItem)
+	})
+}
+
+// within returns paths as an item sees them that p[at] is.
+func within(paths []path, at int) []path {
+	out := make([]path, len(paths))
+	for i, p := range paths {
+		if p != nil {
+			out[i] = p[at:]
+		}
+	}
+	return out
+}
+
+// pairItems calls f with each item in list that the target has too. The others are new,
+// and keep what the operations gave them.
+func (e *editor) pairItems(root, have *node, list, match path, f func(item, haveItem *node) error) error {
+	n, i, err := e.lookup(root, list)
+	if err != nil || i < 0 {
+		return err
+	}
+	h, at, err := e.lookup(have, list)
+	if err != nil || at < 0 || h.elems[at].typ != n.elems[i].typ || !hasItems(n.elems[i].typ) {
+		return nil // all items are new
+	}
+	items, err := e.openAt(&n.elems[i])
+	if err != nil {
+		return err
+	}
+	haveItems, err := e.openAt(&h.elems[at])
+	if err != nil {
+		return err
+	}
+	if n.elems[i].typ != bson.TypeArray {
+		match = nil
+	}
+	places, err := e.itemPlaces(haveItems, match)
+	if err != nil {
+		return refuse(list, "%w", err)
+	}
+	v := e.node()
+	return e.eachItem(items, func(k int, item *node) error {
+		key, ok, err := e.itemKey(items, k, item, match)
+		if err != nil {
+			return refuse(list, "%w", err)
+		}
+		at, known := places[key]
+		if !ok || !known {
 			return nil
 		}
+		return inItem(haveItems, at, v, func(_ int, haveItem *node) error { return f(item, haveItem) })
+	})
+}
+
+// pruneMoved removes the object at p, and those around it, if it is empty: operations
+// moved away all that it had, and a default was all that kept it.
+func (e *editor) pruneMoved(root *node, p path) error {
+	for depth := 0; len(p) > 0 && !p.isItem(); depth++ {
 		n, i, err := e.lookup(root, p)
 		if err != nil || i < 0 {
 			return err
 		}
-		if s, err := e.sub(n, i); err != nil || s == nil || len(s.elems) > 0 {
+		s, err := e.sub(n, i)
+		if err != nil || s == nil || len(s.elems) > 0 || depth == 0 && !s.emptying {
 			return err
 		}
 		n.remove(i)
+		p = p.parent()
 	}
 	return nil
 }
@@ -65,12 +136,12 @@ func (e *editor) settle(n, have *node) error {
 			continue
 		}
 		at, err := have.find(n.elems[i].name)
-		if err != nil || at < 0 {
+		if err != nil || at < 0 || !hasItems(have.elems[at].typ) {
 			continue
 		}
-		h, err := e.sub(have, at)
-		if err != nil || h == nil {
-			continue
+		h, err := e.openAt(&have.elems[at])
+		if err != nil {
+			continue // the target's record is replaced
 		}
 		if err := e.settle(s, h); err != nil {
 			return err
@@ -101,6 +172,7 @@ func (e *editor) settle(n, have *node) error {
 			}
 		}
 		placed = slices.Insert(placed, at, floats[f])
+		placed[at].floating = false
 		floats = slices.Delete(floats, f, f+1)
 	}
 	copy(n.elems, append(placed, floats...))

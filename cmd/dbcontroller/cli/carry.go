@@ -2,35 +2,94 @@ package cli
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller/cmd/dbcontroller/controller"
+	"dbcontroller/config"
 	"dbcontroller/record"
 	"dbcontroller/transform/lens"
 )
 
-// carry gives a fixed-name kind of the new version the options and indexes of the old
-// one. What would mean something else there is an error that names it: an index or a
-// validator is never dropped silently.
-func carry(from string, l *lens.Lens) controller.Carry {
-	return controller.Carry{From: from, Shape: func(old record.Shape) (record.Shape, error) {
-		out := record.Shape{Options: old.Options}
-		if v, err := old.Options.LookupErr("validator"); err == nil {
-			if doc, ok := v.DocumentOK(); ok {
-				if field, touched := l.TouchesValidator(doc); touched {
-					return record.Shape{}, fmt.Errorf("the validator speaks of %s, which the lens changes: remove the validator, or do not change the field", field)
-				}
+// carries gives the fixed-name kinds of the new version that a lens makes their options
+// and indexes, by kind: those that the configuration declares, or those of the old kind.
+// What would mean something else in the new version is an error that names it: an index
+// or a validator is never dropped silently. Kinds that fanOut makes get what is declared.
+func carries(k config.Kind, l *lens.Lens) (map[string]controller.Carry, error) {
+	_, made := l.Kinds(k.From, k.To)
+	out := map[string]controller.Carry{k.To: {From: k.From, Shape: func(old record.Shape) (record.Shape, error) {
+		return carried(old, k.To, l)
+	}}}
+	for name, specs := range k.Indexes {
+		if !slices.Contains(made, name) {
+			return nil, fmt.Errorf("kinds: indexes of %s: the kind with from: %s does not make it; it makes %s", name, k.From, strings.Join(made, ", "))
+		}
+		indexes, err := declared(name, specs)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = controller.Carry{From: k.From, Shape: func(old record.Shape) (record.Shape, error) {
+			shape := record.Shape{Indexes: indexes}
+			if name != k.To {
+				return shape, nil
+			}
+			carried, err := carried(record.Shape{Options: old.Options}, k.To, l)
+			shape.Options = carried.Options
+			return shape, err
+		}}
+	}
+	return out, nil
+}
+
+// carried is the shape of the old kind as the new one has it.
+func carried(old record.Shape, to string, l *lens.Lens) (record.Shape, error) {
+	out := record.Shape{Options: old.Options}
+	if v, err := old.Options.LookupErr("validator"); err == nil {
+		if doc, ok := v.DocumentOK(); ok {
+			if field, touched := l.TouchesValidator(doc); touched {
+				return record.Shape{}, fmt.Errorf("the validator speaks of %s, which the lens changes: remove the validator, or do not change the field", field)
 			}
 		}
-		out.Indexes = make([]bson.Raw, 0, len(old.Indexes))
-		for _, ix := range old.Indexes {
-			mapped, err := l.MapIndex(ix)
-			if err != nil {
-				return record.Shape{}, err
-			}
-			out.Indexes = append(out.Indexes, mapped)
+	}
+	out.Indexes = make([]bson.Raw, 0, len(old.Indexes))
+	for _, ix := range old.Indexes {
+		mapped, err := l.MapIndex(ix)
+		if err != nil {
+			return record.Shape{}, fmt.Errorf("%w: declare the indexes of %s under kinds[].indexes", err, to)
 		}
-		return out, nil
-	}}
+		out.Indexes = append(out.Indexes, mapped)
+	}
+	return out, nil
+}
+
+// declared reads the indexes that the configuration declares for a kind, and names those
+// without a name as the database would.
+func declared(kind string, specs []string) ([]bson.Raw, error) {
+	out := make([]bson.Raw, 0, len(specs))
+	for _, text := range specs {
+		var spec bson.D
+		if err := bson.UnmarshalExtJSON([]byte(text), false, &spec); err != nil {
+			return nil, fmt.Errorf("kinds: indexes of %s: %s: %w", kind, text, err)
+		}
+		at := func(name string) int { return slices.IndexFunc(spec, func(e bson.E) bool { return e.Key == name }) }
+		if at("name") < 0 {
+			key, _ := spec[at("key")].Value.(bson.D)
+			var parts []string
+			for _, e := range key {
+				parts = append(parts, e.Key, fmt.Sprint(e.Value))
+			}
+			spec = append(spec, bson.E{Key: "name", Value: strings.Join(parts, "_")})
+		}
+		if at("v") < 0 {
+			spec = append(spec, bson.E{Key: "v", Value: int32(2)})
+		}
+		raw, err := bson.Marshal(spec)
+		if err != nil {
+			return nil, fmt.Errorf("kinds: indexes of %s: %s: %w", kind, text, err)
+		}
+		out = append(out, raw)
+	}
+	return out, nil
 }

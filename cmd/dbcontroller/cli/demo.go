@@ -48,6 +48,7 @@ func demoCommand() *cobra.Command {
 	f.IntVar(&opts.Records, "records", demo.DefaultRecords, "documents in the application's collection")
 	f.IntVar(&opts.Writers, "writers", demo.DefaultWriters, "concurrent writers on each path: the API, and the plain driver")
 	f.IntVar(&opts.Rate, "rate", demo.DefaultRate, "writes a second over all writers, and as many reads")
+	f.IntVar(&opts.Switches, "switches", 1, "how often to switch: to v2, back to v1, and so on; 2 is a round trip")
 	f.Uint64Var(&opts.Seed, "seed", 1, "seed of what the clients do")
 	f.BoolVar(&opts.Keep, "keep", false, "leave everything running afterwards and print how to look around")
 	f.StringVar(&opts.ServerBinary, "server-binary", "", "the sample server's binary (default: 'server' beside this one)")

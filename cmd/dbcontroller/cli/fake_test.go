@@ -150,7 +150,7 @@ func sample() *dbv1.Deployment {
 				{Kind: "packages", Fixed: true, PhysicalName: "packages.n0", NextName: "packages.n1", FenceClass: "validator", FenceGuarantee: "late deletes pass; they are reported"},
 			}},
 		},
-		ReverseSync: &dbv1.ReverseSync{Reason: "reverse sync is not part of this version"},
+		ReverseSync: &dbv1.ReverseSync{Reason: "nothing was switched yet"},
 		Progress: &dbv1.Progress{
 			Copied: 15000, Total: 20000, Rate: 1234.5, EtaSeconds: &eta, MaxLagMillis: 1520, Verified: 8000, Mismatched: 1, Parked: 2,
 			LateDeletes: 3, WaitsFor: []string{"shard 1: copy of 2 ranges", "shard 3: changes that are not applied"},

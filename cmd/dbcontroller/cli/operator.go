@@ -25,7 +25,7 @@ func operatorCommands() []*cobra.Command {
 		verb("begin-upgrade", "Start moving a deployment to another version", beginCommand()),
 		verb("get", "Show a deployment", getCommand()),
 		verb("watch", "Follow a deployment as it changes", watchCommand()),
-		listCommand(), abortCommand(), parkedCommand(), verifyCommand(),
+		listCommand(), rollbackCommand(), abortCommand(), parkedCommand(), verifyCommand(),
 	}
 }
 
@@ -77,6 +77,40 @@ func beginCommand() *cobra.Command {
 	c.register(cmd)
 	cmd.Flags().StringVar(&target, "target-version", "", "version to move to, e.g. v2")
 	cmd.Flags().Int32Var(&shards, "total-shards-count", 0, "refuse unless the deployment's ring has so many shards; 0: do not compare")
+	return cmd
+}
+
+func rollbackCommand() *cobra.Command {
+	c := &client{}
+	cmd := &cobra.Command{
+		Use:   "rollback",
+		Short: "Go back to the version that the latest switch came from",
+		Long: "Go back to the version that the latest switch came from: begin-upgrade with that version as its\n" +
+			"target. Its data has followed ever since the switch, so only what is still on its way is waited\n" +
+			"for. The same call again changes nothing, also after the switch back.",
+		Args: onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
+				now, err := api.GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{Name: c.name}))
+				if err != nil {
+					return err
+				}
+				switch last := now.Msg.GetLastSwitch(); {
+				case last == nil:
+					return errors.New("rollback: nothing was switched yet")
+				case last.GetBack():
+					return c.print(cmd, now.Msg) // this has been done
+				default:
+					res, err := api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{Name: c.name, TargetVersion: last.GetFromVersion()}))
+					if err != nil {
+						return err
+					}
+					return c.print(cmd, res.Msg)
+				}
+			})
+		},
+	}
+	c.register(cmd)
 	return cmd
 }
 

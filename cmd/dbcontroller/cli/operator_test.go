@@ -27,7 +27,7 @@ func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
 		{"begin-upgrade deployment --name " + name + " --target-version v2 --total-shards-count 16",
 			&dbv1.BeginUpgradeRequest{Name: name, TargetVersion: "v2", TotalShardsCount: 16}, "v1 -> v2, INITIAL_SYNCING"},
 		{"begin-upgrade deployment --target-version v2", &dbv1.BeginUpgradeRequest{TargetVersion: "v2"}, "2 of 4 ready"},
-		{"get deployment --name " + name, &dbv1.GetDeploymentRequest{Name: name}, "off: reverse sync is not part of this version"},
+		{"get deployment --name " + name, &dbv1.GetDeploymentRequest{Name: name}, "off: nothing was switched yet"},
 		{"abort --reason slow --upgrade-id up-1", &dbv1.AbortUpgradeRequest{Reason: "slow", UpgradeId: "up-1"}, name},
 		{"abort deployment", &dbv1.AbortUpgradeRequest{}, name},
 		{"parked waive --kind packages --key p-17", &dbv1.WaiveParkedRequest{Kind: "packages", Key: "p-17"}, "yes"},

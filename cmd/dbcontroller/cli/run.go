@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 
@@ -10,7 +11,9 @@ import (
 	"dbcontroller/cmd/dbcontroller/controller"
 	"dbcontroller/cmd/internal/process"
 	"dbcontroller/config"
+	"dbcontroller/record"
 	"dbcontroller/sample/bbs"
+	"dbcontroller/sample/secrets"
 	"dbcontroller/transform"
 	"dbcontroller/transform/lens"
 )
@@ -53,30 +56,63 @@ func Transformers(cfg config.Config) (*transform.Registry, map[string]controller
 	r := transform.NewRegistry(service)
 	specs := map[[2]string][]transform.Spec{}
 	if service == bbs.Service {
-		specs[[2]string{bbs.V1, bbs.V2}] = bbs.Specs()
+		specs[[2]string{bbs.V1, bbs.V2}] = append(bbs.Specs(), secrets.Specs()...)
 	}
-	carries := map[string]controller.Carry{}
+	shapes := map[string]controller.Carry{}
 	versions := cfg.Versions()
 	if len(cfg.Kinds) > 0 && len(versions) != 2 {
 		return nil, nil, fmt.Errorf("kinds: fixed-name kinds need exactly two versions in dbs, there are %d", len(versions))
 	}
-	for _, k := range cfg.Kinds {
-		text, err := os.ReadFile(k.Lens)
-		if err != nil {
-			return nil, nil, fmt.Errorf("kinds: lens of %s: %w", k.From, err)
+	lenses, err := loadLenses(cfg.Kinds)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, k := range cfg.Kinds {
+		pair := [2]string{versions[0], versions[1]}
+		if k.Discontinued {
+			specs[pair] = append(specs[pair], discontinued(k.From))
+			continue
 		}
-		l, err := lens.Parse(k.Lens, text)
+		made, err := carries(k, lenses[i])
 		if err != nil {
 			return nil, nil, err
 		}
-		carries[k.To] = carry(k.From, l)
-		pair := [2]string{versions[0], versions[1]}
-		specs[pair] = append(specs[pair], l.Spec(k.From, k.To))
+		maps.Copy(shapes, made)
+		specs[pair] = append(specs[pair], lenses[i].Spec(k.From, k.To))
 	}
 	for pair, ss := range specs {
 		if err := r.Add(pair[0], pair[1], ss...); err != nil {
 			return nil, nil, err
 		}
 	}
-	return r, carries, nil
+	return r, shapes, nil
+}
+
+// loadLenses reads the lens of each kind, nil for those that are discontinued, and links
+// them to each other.
+func loadLenses(kinds []config.Kind) ([]*lens.Lens, error) {
+	lenses, set := make([]*lens.Lens, len(kinds)), lens.NewSet()
+	for i, k := range kinds {
+		if k.Discontinued {
+			set.AddDiscontinued(k.From)
+			continue
+		}
+		text, err := os.ReadFile(k.Lens)
+		if err != nil {
+			return nil, fmt.Errorf("kinds: lens of %s: %w", k.From, err)
+		}
+		if lenses[i], err = lens.Parse(k.Lens, text); err != nil {
+			return nil, err
+		}
+		set.Add(k.From, k.To, lenses[i])
+	}
+	return lenses, set.Link()
+}
+
+// discontinued is the spec of a kind that the newer version does not have.
+func discontinued(kind string) transform.Spec {
+	return transform.Spec{
+		Name: kind, Revision: "discontinued", Discontinued: true,
+		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: kind, Fixed: true}}}},
+	}
 }

@@ -8,6 +8,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -157,11 +158,25 @@ func (a *App) lead(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers,
-				switchover.Config{Deadline: a.cfg.Switch.Deadline, Checks: checks{a}}, a.log).Run(ctx)
+				switchover.Config{Deadline: a.cfg.Switch.Deadline, Checks: checks{a}, Position: a.position}, a.log).Run(ctx)
 		})
 		g.Go(func() error { return a.purge(ctx) })
 		return g.Wait()
 	})
+}
+
+// position is where the changes of a version's database are now, as the record keeps it.
+func (a *App) position(ctx context.Context, version string) (string, error) {
+	ns := a.namespaces[version]
+	if ns == nil {
+		return "", fmt.Errorf("version %s is not configured here", version)
+	}
+	at, err := ns.Position(ctx)
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(at)
+	return string(text), err
 }
 
 // TransformHash tells the API how this controller transforms from one version to another.
@@ -173,10 +188,19 @@ func (a *App) TransformHash(from, to string) (string, error) {
 	return dir.Hash(), nil
 }
 
-// target is the version to sync to while d's current version serves: the next one of the
-// configuration. ok is false when there is none, as after a flip: the way back is not kept
-// level by this version.
+// target is the version to sync to while d's current version serves: that of a running
+// upgrade, else the version that the latest switch came from, as long as it is configured
+// and not disabled, else the next one of the configuration. ok is false when there is none.
 func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
+	if u := d.Upgrade; u != nil {
+		_, configured := a.cfg.DB(u.TargetVersion)
+		return u.TargetVersion, configured
+	}
+	if last := d.LastSwitch; last != nil && last.To == d.CurrentVersion {
+		if db, configured := a.cfg.DB(last.From); configured && !db.Disabled {
+			return last.From, true
+		}
+	}
 	versions := a.cfg.Versions()
 	for i, v := range versions {
 		if v == d.CurrentVersion && i+1 < len(versions) {

@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"dbcontroller/record"
 	"dbcontroller/switchover"
@@ -16,9 +18,13 @@ var _ switchover.Checks = checks{}
 
 // BeforeSwitch completes the target's collections once more, for an application may have
 // made indexes on the source since they were carried over, and looks that the names which
-// applications know are free.
+// applications know are free. On the way back the collections are the application's own,
+// as it made them.
 func (c checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) error {
 	a := c.app
+	if versions := a.cfg.Versions(); slices.Index(versions, d.Upgrade.TargetVersion) < slices.Index(versions, d.CurrentVersion) {
+		return c.BeforeSeal(ctx, d)
+	}
 	dir, err := a.registry.Direction(d.CurrentVersion, d.Upgrade.TargetVersion)
 	if err != nil {
 		return err
@@ -47,6 +53,10 @@ func (c checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 			continue
 		}
 		own, err := c.app.namespaces[target.Version].Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: true}, k.Kind)
+		var refused *record.UnsupportedError
+		if errors.As(err, &refused) && k.Fence == string(record.FenceView) && k.Fenced != "" {
+			continue // the view that the fence of an earlier switch left there, and the flip takes away
+		}
 		if err != nil {
 			return fmt.Errorf("the name %s in the database of %s: %w", k.Kind, target.Version, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller/record"
 	"dbcontroller/syncer"
@@ -22,10 +23,43 @@ type engines struct {
 	problem error
 }
 
-func (e *engines) set(now *syncer.Engine, problem error) {
+// follow makes now the engine that runs; the one before, should it still watch for late
+// deletes, is relieved.
+func (e *engines) follow(now *syncer.Engine) {
+	e.mu.Lock()
+	before := e.now
+	e.now, e.problem = now, nil
+	e.mu.Unlock()
+	if before != nil {
+		before.Relieve()
+	}
+}
+
+// late is what the engine that runs counts of late deletes, for the one that follows it;
+// nil if none runs.
+func (e *engines) late() func(shard int) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.now, e.problem = now, problem
+	if e.now == nil {
+		return nil
+	}
+	return e.now.LateDeletes
+}
+
+// end notes that an engine has ended, and why.
+func (e *engines) end(ended *syncer.Engine, problem error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.now == ended {
+		e.now, e.problem = nil, problem
+	}
+}
+
+// fail notes why no engine could be started.
+func (e *engines) fail(problem error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.problem = problem
 }
 
 func (e *engines) ready() error {
@@ -48,18 +82,26 @@ func (e *engines) progress() []syncer.Progress {
 // handled inside it; what ends it needs a person, and is said once each time.
 const retryEngine = 10 * time.Second
 
-// sync runs the engine of the direction that the record asks for, one after another.
+// sync runs the engine of the direction that the record asks for. One whose direction has
+// ended may go on beside the next for a while: it watches for late deletes.
 func (a *App) sync(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	var g errgroup.Group
+	defer func() { stop(); _ = g.Wait() }() // what ends an engine is told by runUntilPassed
+	owned := newOwnership(a.pool)
+	g.Go(func() error { return owned.run(ctx) })
+	idle := owned.subscribe()
+	defer owned.unsubscribe(idle)
 	for {
-		d, to, err := a.awaitDirection(ctx)
+		d, to, err := a.awaitDirection(ctx, idle)
 		if err != nil {
 			return err
 		}
-		err = a.runEngine(ctx, d, to)
+		err = a.runUntilPassed(ctx, &g, owned, d, to)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		a.engines.set(nil, err)
+		a.engines.fail(err)
 		if errors.Is(err, syncer.ErrOtherTransform) {
 			return fmt.Errorf("%w: run the same binary and lenses everywhere", err)
 		}
@@ -76,9 +118,41 @@ func (a *App) sync(ctx context.Context) error {
 	}
 }
 
+// runUntilPassed runs an engine until it ends, or until the record asks for another
+// direction; what the engine still has to do then it does beside the next one.
+func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *ownership, d upgradestate.Deployment, to string) error {
+	d, err := a.ensure(ctx, d, to)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	g.Go(func() error {
+		mine := owned.subscribe()
+		defer owned.unsubscribe(mine)
+		ended <- a.runEngine(ctx, mine, d, to)
+		return nil
+	})
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	watch := a.deployment.Watch(watching)
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case now, open := <-watch:
+			if !open {
+				return <-ended
+			}
+			if wanted, ok := a.target(now); now.Epoch != d.Epoch || ok && wanted != to {
+				return nil
+			}
+		}
+	}
+}
+
 // awaitDirection waits for a record that asks for a sync. Meanwhile, with no engine to do
 // it, it lets go of the shards that other controllers shall have.
-func (a *App) awaitDirection(ctx context.Context) (d upgradestate.Deployment, to string, err error) {
+func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgradestate.Deployment, to string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	watch := a.deployment.Watch(watching)
@@ -95,13 +169,13 @@ func (a *App) awaitDirection(ctx context.Context) (d upgradestate.Deployment, to
 			if to, ok := a.target(d); ok && d.Name != "" {
 				return d, to, nil
 			}
-			a.engines.set(nil, nil)
-		case <-a.pool.Changes():
+			a.engines.fail(nil)
+		case <-owned.Changes():
 		}
 	}
 }
 
-func (a *App) runEngine(ctx context.Context, d upgradestate.Deployment, to string) error {
+func (a *App) runEngine(ctx context.Context, owned *subscription, d upgradestate.Deployment, to string) error {
 	dir, err := a.registry.Direction(d.CurrentVersion, to)
 	if err != nil {
 		return err
@@ -112,13 +186,16 @@ func (a *App) runEngine(ctx context.Context, d upgradestate.Deployment, to strin
 	}
 	e := syncer.New(syncer.Parts{
 		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
-		Ownership: a.pool, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
+		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
 	}, syncer.Config{
 		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, MaxRate: a.cfg.Copy.MaxRate,
-		Copy: a.cfg.Copy.Auto,
+		// The way back is kept whether or not copying forward was asked for.
+		Copy:        a.cfg.Copy.Auto || d.LastSwitch != nil && d.LastSwitch.From == to,
+		LateDeletes: a.engines.late(),
 	})
-	a.engines.set(e, nil)
+	a.engines.follow(e)
 	err = e.Run(ctx)
+	a.engines.end(e, err)
 	if errors.Is(err, record.ErrHistoryLost) {
 		return fmt.Errorf("%w: the oplog of the source no longer reaches back to the checkpoint; enlarge it, then remove and create the new namespace", err)
 	}

@@ -63,9 +63,9 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 		return d, err
 	}
 	to, ok := a.target(d)
-	var dir transform.Direction
 	if ok {
-		if dir, err = a.registry.Direction(d.CurrentVersion, to); err != nil {
+		dir, err := a.registry.Direction(d.CurrentVersion, to)
+		if err != nil {
 			return d, err
 		}
 		if err := a.inspect(ctx, d, dir); err != nil {
@@ -81,6 +81,16 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if !ok {
 		return a.provision(ctx, d, d.CurrentVersion, nil)
 	}
+	return a.ensure(ctx, d, to)
+}
+
+// ensure makes the collections of both sides of a direction that are not there yet, and
+// announces that the upgrade is possible. It changes nothing the second time.
+func (a *App) ensure(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, error) {
+	dir, err := a.registry.Direction(d.CurrentVersion, to)
+	if err != nil {
+		return d, err
+	}
 	if d, err = a.provision(ctx, d, d.CurrentVersion, dir.SourceKinds()); err != nil {
 		return d, err
 	}
@@ -91,7 +101,11 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if d, err = a.provision(ctx, d, to, targetKinds); err != nil {
 		return d, err
 	}
-	return a.deployment.Apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash()}})
+	available := upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash()}
+	if slices.Contains(d.Available, available) {
+		return d, nil
+	}
+	return a.deployment.Apply(ctx, upgradestate.AnnounceAvailable{Available: available})
 }
 
 // fits refuses a Deployment that this binary or its configuration is not for.

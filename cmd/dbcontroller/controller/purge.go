@@ -39,6 +39,12 @@ func (a *App) purge(ctx context.Context) error {
 			retry.Reset(retryEngine)
 			continue
 		}
+		// The direction before this one is still watched for late deletes.
+		if err := a.deployment.ForgetBefore(ctx, d.Epoch-1); err != nil {
+			a.log.Warn("what is kept of earlier directions stays for now", zap.Error(err))
+			retry.Reset(retryEngine)
+			continue
+		}
 		purged = d.Epoch
 	}
 }

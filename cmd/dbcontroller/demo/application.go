@@ -52,7 +52,7 @@ func register(ctx context.Context, apis []dbcontrollerv1connect.DeploymentServic
 func (a *application) follow(ctx context.Context) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(500*time.Millisecond), backoff.WithMaxElapsedTime(0))
-	acked := int64(0)
+	var acked holdID
 	for try := 0; ctx.Err() == nil; try++ {
 		err := a.followOnce(ctx, try, &acked)
 		if err == nil {
@@ -67,10 +67,17 @@ func (a *application) follow(ctx context.Context) error {
 	return nil
 }
 
-func (a *application) followOnce(ctx context.Context, try int, acked *int64) error {
+// holdID names a moment at which writes are to be held: attempts begin anew with each upgrade.
+type holdID struct {
+	upgrade string
+	attempt int64
+}
+
+func (a *application) followOnce(ctx context.Context, try int, acked *holdID) error {
 	api := a.apis[try%len(a.apis)]
 	loc := a.where()
-	if loc.GetState() == dbv1.Location_HOLD && loc.GetUpgradeId() != "" && *acked != loc.GetAttempt() {
+	asked := holdID{loc.GetUpgradeId(), loc.GetAttempt()}
+	if loc.GetState() == dbv1.Location_HOLD && asked.upgrade != "" && *acked != asked {
 		if err := a.drained(ctx); err != nil {
 			return err
 		}
@@ -79,7 +86,7 @@ func (a *application) followOnce(ctx context.Context, try int, acked *int64) err
 		})); err != nil && connect.CodeOf(err) != connect.CodeFailedPrecondition {
 			return err
 		}
-		*acked = loc.GetAttempt()
+		*acked = asked
 	}
 	res, err := api.GetLocation(ctx, connect.NewRequest(&dbv1.GetLocationRequest{WaitRevision: loc.GetRevision(), TimeoutMs: 10_000}))
 	if err != nil {
@@ -204,7 +211,7 @@ var errMoved = errors.New("the data is no longer where it was")
 // write makes a write where the data is. do returns errMoved, or an error of a fence,
 // when it wrote nothing and the data may be elsewhere: the application then asks, and
 // writes again where it is told. It returns the version written to.
-func (a *application) write(ctx context.Context, before func(version string), do func(ctx context.Context, c *mongo.Collection, version string) error) (string, error) {
+func (a *application) write(ctx context.Context, do func(ctx context.Context, c *mongo.Collection, version string) error) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
 	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond),
@@ -215,7 +222,6 @@ func (a *application) write(ctx context.Context, before func(version string), do
 		if err != nil {
 			return "", err
 		}
-		before(loc.GetVersion())
 		c, err := a.collection(loc)
 		if err == nil {
 			err = do(ctx, c, loc.GetVersion())

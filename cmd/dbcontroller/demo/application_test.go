@@ -112,7 +112,7 @@ func TestApplicationHoldsFinishesAcknowledgesAndFollows(t *testing.T) {
 	ctx := t.Context()
 	began, finish, done := make(chan struct{}), make(chan struct{}), make(chan string, 2)
 	go func() {
-		version, err := app.write(ctx, func(string) {}, func(context.Context, *mongo.Collection, string) error {
+		version, err := app.write(ctx, func(context.Context, *mongo.Collection, string) error {
 			close(began)
 			<-finish
 			return nil
@@ -142,7 +142,7 @@ func TestApplicationHoldsFinishesAcknowledgesAndFollows(t *testing.T) {
 		t.Errorf("attempt %d is acknowledged", attempt)
 	}
 	go func() {
-		version, err := app.write(ctx, func(string) {}, func(_ context.Context, c *mongo.Collection, _ string) error {
+		version, err := app.write(ctx, func(_ context.Context, c *mongo.Collection, _ string) error {
 			if c.Database().Name() != "dbc_"+newVersion {
 				t.Errorf("the held write went to %s", c.Database().Name())
 			}
@@ -169,7 +169,7 @@ func TestRefusedWriteIsMadeWhereTheDataIs(t *testing.T) {
 	app, api := startApplication(t)
 	refusal := mongo.WriteException{WriteErrors: mongo.WriteErrors{{Code: 121, Message: "Document failed validation"}}}
 	tries := 0
-	version, err := app.write(t.Context(), func(string) {}, func(_ context.Context, _ *mongo.Collection, version string) error {
+	version, err := app.write(t.Context(), func(_ context.Context, _ *mongo.Collection, version string) error {
 		tries++
 		if version == oldVersion {
 			api.set(at(newVersion, 4))
@@ -186,7 +186,7 @@ func TestAbsentRecordIsNotLookedForForEver(t *testing.T) {
 	t.Parallel()
 	app, _ := startApplication(t)
 	tries := 0
-	_, err := app.write(t.Context(), func(string) {}, func(context.Context, *mongo.Collection, string) error {
+	_, err := app.write(t.Context(), func(context.Context, *mongo.Collection, string) error {
 		tries++
 		return errMoved
 	})

@@ -2,112 +2,53 @@ package demo
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
-	"sync/atomic"
-	"time"
 
 	"connectrpc.com/connect"
-	"github.com/cenkalti/backoff/v4"
 
-	"dbcontroller/cmd/server/app"
+	bbsv1 "dbcontroller/gen/bbs/v1"
 	"dbcontroller/gen/bbs/v1/bbsv1connect"
+	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/gen/bbs/v2/bbsv2connect"
 )
 
-// The versions that a demo moves between.
-const (
-	oldVersion = "v1"
-	newVersion = "v2"
-)
-
-// Paths on which clients write.
-const (
-	pathV1       = "v1 API"
-	pathV2       = "v2 API"
-	pathPackages = "plain driver"
-)
-
-// bbsClient talks to the servers as any client would: to each in turn, and again when one
-// asks for it.
+// bbsClient talks to the BBS service.
 type bbsClient struct {
-	v1   []bbsv1connect.DesiredLRPServiceClient
-	v2   []bbsv2connect.LRPDeploymentServiceClient
-	next atomic.Int64
-	// flipped is set when a response came from the new version's stack: from then on the
-	// v2 API can be written.
-	flipped atomic.Bool
+	*service
+	v1 []bbsv1connect.DesiredLRPServiceClient
+	v2 []bbsv2connect.LRPDeploymentServiceClient
 }
 
-func newBBSClient(h *http.Client, servers []string) *bbsClient {
-	c := &bbsClient{}
-	for _, s := range servers {
-		c.v1 = append(c.v1, bbsv1connect.NewDesiredLRPServiceClient(h, "http://"+s))
-		c.v2 = append(c.v2, bbsv2connect.NewLRPDeploymentServiceClient(h, "http://"+s))
+func newBBSClient(h *http.Client, s *service, servers []string) *bbsClient {
+	c := &bbsClient{service: s}
+	for _, addr := range servers {
+		c.v1 = append(c.v1, bbsv1connect.NewDesiredLRPServiceClient(h, "http://"+addr))
+		c.v2 = append(c.v2, bbsv2connect.NewLRPDeploymentServiceClient(h, "http://"+addr))
 	}
 	return c
 }
 
-func (c *bbsClient) server() int { return int(c.next.Add(1)) % len(c.v1) }
-
-// Outcomes of a call that did not succeed.
-var (
-	// errUnknownOutcome: the write may or may not have been made.
-	errUnknownOutcome = errors.New("outcome is unknown")
-	errNotThere       = errors.New("not there")
-)
-
-// callPatience is how long a call is tried again; the servers hold writes up to 15 s.
-const callPatience = 30 * time.Second
-
-// call makes a call at one server after another until it is answered, and returns the
-// version that answered. A server that asks to come again has done nothing; any other
-// failure leaves the outcome open.
-func (c *bbsClient) call(ctx context.Context, send func(ctx context.Context, server int) (http.Header, error)) (version string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
-	defer cancel()
-	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
-		backoff.WithMaxInterval(500*time.Millisecond), backoff.WithMaxElapsedTime(callPatience))
-	for {
-		header, err := send(ctx, c.server())
-		if err == nil {
-			version = header.Get(app.VersionHeader)
-			if version == newVersion {
-				c.flipped.Store(true)
+// read reads one process through one of the APIs.
+func (c *bbsClient) read(ctx context.Context, m *model, t *tally, guid string, v2 bool) {
+	before, certain := m.known(guid)
+	current := !v2 || c.newAPI.current()
+	version, print := oldVersion, ""
+	if v2 {
+		version = newVersion
+	}
+	_, err := c.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
+		if v2 {
+			res, err := c.v2[s].GetLRPDeployment(ctx, connect.NewRequest(&bbsv2.GetLRPDeploymentRequest{ProcessGuid: guid}))
+			if err == nil {
+				print = printV2(res.Msg.GetLrpDeployment())
 			}
-			return version, nil
+			return header(res), err
 		}
-		if connect.CodeOf(err) == connect.CodeNotFound && connect.IsWireError(err) {
-			return "", errNotThere
+		res, err := c.v1[s].GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: guid}))
+		if err == nil {
+			print = printV1(res.Msg.GetDesiredLrp())
 		}
-		if connect.CodeOf(err) != connect.CodeUnavailable || !connect.IsWireError(err) {
-			return "", fmt.Errorf("%w: %w", errUnknownOutcome, err)
-		}
-		wait := policy.NextBackOff()
-		if wait == backoff.Stop {
-			return "", err
-		}
-		again := time.NewTimer(max(wait, retryAfter(err)))
-		select {
-		case <-ctx.Done():
-			again.Stop()
-			return "", err
-		case <-again.C:
-		}
-	}
-}
-
-// retryAfter is what a server asked for, at most a second: the demo's clients are impatient.
-func retryAfter(err error) time.Duration {
-	var ce *connect.Error
-	if !errors.As(err, &ce) {
-		return 0
-	}
-	seconds, convErr := strconv.Atoi(ce.Meta().Get("Retry-After"))
-	if convErr != nil {
-		return 0
-	}
-	return min(time.Duration(seconds)*time.Second, time.Second)
+		return header(res), err
+	})
+	noteRead(ctx, m, t, guid, version, current, before, certain, print, err)
 }

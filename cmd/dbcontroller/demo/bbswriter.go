@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -56,7 +55,10 @@ func guidPrefix(client int) string { return fmt.Sprintf("lrp-%d-", client) }
 // do makes one write that was due at a time: through the v1 API, and once the new version
 // answers also through the v2 API.
 func (w *bbsWriter) do(ctx context.Context, due time.Time) {
-	v2 := w.client.flipped.Load() && w.rng.IntN(2) == 0
+	v2 := w.rng.IntN(2) == 0 && w.client.newAPI.enter()
+	if v2 {
+		defer w.client.newAPI.leave()
+	}
 	op := w.ops.Add(1)
 	switch dice := w.rng.IntN(100); {
 	case dice < 20 || len(w.live) < 3:
@@ -76,7 +78,6 @@ func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool
 	path := pathV1
 	if v2 {
 		path = pathV2
-		w.model.on(guid, newVersion)
 	}
 	version, err := send()
 	if err != nil {
@@ -85,7 +86,6 @@ func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool
 		}
 		return false
 	}
-	w.model.on(guid, version)
 	w.model.ack(guid, next)
 	w.tally.wrote(write{due: due, acked: time.Now(), path: path, on: version})
 	return true
@@ -204,47 +204,5 @@ func (w *bbsWriter) define(ctx context.Context, due time.Time, op int64) {
 		})
 	}) {
 		w.live = append(w.live, next)
-	}
-}
-
-func header[T any](res *connect.Response[T]) http.Header {
-	if res == nil {
-		return nil
-	}
-	return res.Header()
-}
-
-// read reads one process through one of the APIs. Before the flip, the v2 API shows the
-// new namespace as far as it has been brought over; everything else must be current.
-func (c *bbsClient) read(ctx context.Context, m *model, t *tally, guid string, v2 bool) {
-	before, certain := m.known(guid)
-	current := !v2 || c.flipped.Load()
-	version, print := oldVersion, ""
-	if v2 {
-		version = newVersion
-	}
-	_, err := c.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
-		if v2 {
-			res, err := c.v2[s].GetLRPDeployment(ctx, connect.NewRequest(&bbsv2.GetLRPDeploymentRequest{ProcessGuid: guid}))
-			if err == nil {
-				print = printV2(res.Msg.GetLrpDeployment())
-			}
-			return header(res), err
-		}
-		res, err := c.v1[s].GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: guid}))
-		if err == nil {
-			print = printV1(res.Msg.GetDesiredLrp())
-		}
-		return header(res), err
-	})
-	after, still := m.known(guid)
-	switch {
-	case ctx.Err() != nil:
-	case err != nil && !errors.Is(err, errNotThere):
-		t.readFailed(fmt.Sprintf("%s of %s: %v", version, guid, err))
-	case current && certain && still && before == after && before.as(version) != print:
-		t.readFailed(fmt.Sprintf("%s of %s is stale: want %.120q, has %.120q", version, guid, before.as(version), print))
-	default:
-		t.read()
 	}
 }

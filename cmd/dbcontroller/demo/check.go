@@ -15,8 +15,10 @@ import (
 
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	bbsv2 "dbcontroller/gen/bbs/v2"
+	secretsv1 "dbcontroller/gen/secrets/v1"
 	"dbcontroller/record"
 	"dbcontroller/sample/bbs"
+	"dbcontroller/sample/secrets"
 	"dbcontroller/upgradestate"
 )
 
@@ -65,19 +67,22 @@ func (v *view) see(guid, print string) {
 	v.seen[guid] = sighting{print: print, copies: v.seen[guid].copies + 1}
 }
 
-// checkBBS looks the service's data up through both APIs, each at every server, and in
-// MongoDB. A list takes a server long, so that those of all clients are asked for together.
-func checkBBS(ctx context.Context, c *bbsClient, writers int, db *mongo.Database, ns upgradestate.Namespace, m *model, f *findings) error {
+// lookup lists what one client wrote through an API of a server.
+type lookup func(ctx context.Context, server, writer int, see func(key, print string)) error
+
+// checkAPIs looks data up through both APIs, each at every server. A list takes a server
+// long, so that those of all clients are asked for together.
+func checkAPIs(ctx context.Context, servers, writers int, v1, v2 lookup, m *model, f *findings) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	var views []*view
-	for server := range c.v1 {
-		v1 := &view{place: fmt.Sprintf("the v1 API of server %d", server+1), as: formOf(oldVersion), seen: map[string]sighting{}}
-		v2 := &view{place: fmt.Sprintf("the v2 API of server %d", server+1), as: formOf(newVersion), seen: map[string]sighting{}}
-		views = append(views, v1, v2)
-		for w := range writers {
-			g.Go(func() error { return c.listV1(gctx, server, guidPrefix(w), v1.see) })
-			g.Go(func() error { return c.listV2(gctx, server, guidPrefix(w), v2.see) })
+	for server := range servers {
+		for version, list := range map[string]lookup{oldVersion: v1, newVersion: v2} {
+			v := &view{place: fmt.Sprintf("the %s API of server %d", version, server+1), as: formOf(version), seen: map[string]sighting{}}
+			views = append(views, v)
+			for w := range writers {
+				g.Go(func() error { return list(gctx, server, w, v.see) })
+			}
 		}
 	}
 	if err := g.Wait(); err != nil {
@@ -86,15 +91,84 @@ func checkBBS(ctx context.Context, c *bbsClient, writers int, db *mongo.Database
 	for _, v := range views {
 		m.check(v.seen, v.as, v.place, f)
 	}
+	return nil
+}
+
+// checkServices looks the services' data up through their APIs, and in MongoDB: ns is the
+// namespace of the active version.
+func checkServices(ctx context.Context, t *traffic, writers int, db *mongo.Database, ns upgradestate.Namespace, f *findings) error {
+	err := checkAPIs(ctx, t.service.servers, writers,
+		func(ctx context.Context, server, w int, see func(string, string)) error {
+			return t.bbs.listV1(ctx, server, guidPrefix(w), see)
+		},
+		func(ctx context.Context, server, w int, see func(string, string)) error {
+			return t.bbs.listV2(ctx, server, guidPrefix(w), see)
+		}, t.lrps, f)
+	if err != nil {
+		return err
+	}
+	err = checkAPIs(ctx, t.service.servers, writers,
+		func(ctx context.Context, server, w int, see func(string, string)) error {
+			return t.secretAPI.listV1(ctx, server, projectOf(w), see)
+		},
+		func(ctx context.Context, server, w int, see func(string, string)) error {
+			return t.secretAPI.listV2(ctx, server, projectOf(w), see)
+		}, t.secrets, f)
+	if err != nil {
+		return err
+	}
 	seen, strays, err := rawProcesses(ctx, db, ns)
 	if err != nil {
 		return err
 	}
-	m.check(seen, outline, "MongoDB", f)
+	t.lrps.check(seen, outlineIn(ns.Version), "MongoDB", f)
 	for _, s := range strays {
-		f.add(f.duplicated, "duplicated", m.name, s, "a definition without its process is in MongoDB")
+		f.add(f.duplicated, "duplicated", t.lrps.name, s, "a definition without its process is in MongoDB")
 	}
+	if seen, err = rawSecrets(ctx, db, ns); err != nil {
+		return err
+	}
+	t.secrets.check(seen, secretOutline, "MongoDB", f)
 	return nil
+}
+
+// secretOutline is a secret as its raw record shows it: who wrote it last.
+func secretOutline(s state) string {
+	if s.v1 == "" {
+		return ""
+	}
+	m := &secretsv1.Secret{}
+	if err := proto.Unmarshal([]byte(s.v1), m); err != nil {
+		return err.Error()
+	}
+	return "operation " + m.GetLabels()["operation"]
+}
+
+func rawSecrets(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (map[string]sighting, error) {
+	seen := map[string]sighting{}
+	err := eachRaw(ctx, db, ns, secrets.Kind, func(id string, doc bson.Raw) {
+		op, _ := doc.Lookup("labels", "operation").StringValueOK()
+		name := oldName(id)
+		seen[name] = sighting{print: "operation " + op, copies: seen[name].copies + 1}
+	})
+	return seen, err
+}
+
+// outlineIn is a process as the raw records of a version show it.
+func outlineIn(version string) form {
+	if version == newVersion {
+		return outline
+	}
+	return func(s state) string {
+		if s.v1 == "" {
+			return ""
+		}
+		d := &bbsv1.DesiredLRP{}
+		if err := proto.Unmarshal([]byte(s.v1), d); err != nil {
+			return err.Error()
+		}
+		return d.GetAnnotation()
+	}
 }
 
 // outline is a process as its raw records show it: who wrote it last, and the names of
@@ -122,6 +196,14 @@ func outlineOf(annotation, active string, definitions []string) string {
 // rawProcesses reads the service's collections past everything that is ours. strays are
 // definitions that belong to no process.
 func rawProcesses(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (seen map[string]sighting, strays []string, err error) {
+	if ns.Version == oldVersion {
+		seen = map[string]sighting{}
+		err = eachRaw(ctx, db, ns, bbs.KindDesiredLRPs, func(guid string, doc bson.Raw) {
+			annotation, _ := doc.Lookup("annotation").StringValueOK()
+			seen[guid] = sighting{print: annotation, copies: seen[guid].copies + 1}
+		})
+		return seen, nil, err
+	}
 	definitions := map[string][]string{}
 	err = eachRaw(ctx, db, ns, bbs.KindDefinitions, func(id string, _ bson.Raw) {
 		guid, definition, _ := strings.Cut(id, "/")
@@ -167,7 +249,7 @@ func eachRaw(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace,
 
 // checkPackages looks the application's data up where the application would. No two
 // documents may have one name, with or without a unique index.
-func checkPackages(ctx context.Context, db *mongo.Database, m *model, f *findings) error {
+func checkPackages(ctx context.Context, db *mongo.Database, version string, m *model, f *findings) error {
 	cursor, err := db.Collection(packagesKind).Find(ctx, bson.D{})
 	if err != nil {
 		return fmt.Errorf("read %s: %w", packagesKind, err)
@@ -194,6 +276,6 @@ func checkPackages(ctx context.Context, db *mongo.Database, m *model, f *finding
 	if err := cursor.Err(); err != nil {
 		return fmt.Errorf("read %s: %w", packagesKind, err)
 	}
-	m.check(seen, formOf(newVersion), "MongoDB", f)
+	m.check(seen, formOf(version), "MongoDB", f)
 	return nil
 }

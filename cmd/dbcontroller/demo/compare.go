@@ -3,31 +3,29 @@ package demo
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"dbcontroller/config"
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
-	"dbcontroller/sample/bbs"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 	"dbcontroller/verify"
 )
 
-// comparison is what comparing the frozen old namespace with the new one found.
+// comparison is what comparing the two namespaces found.
 type comparison struct {
 	records    int // of the old namespace
 	compared   int
 	mismatched int
 }
 
-// compare brings every record of the old namespace through the transform and compares it
-// with the new one, and looks for what the old one does not have. Groups that clients
-// wrote after the flip are not counted: the old namespace knows nothing of those writes.
-func compare(ctx context.Context, cfg config.Config, registry *transform.Registry, d upgradestate.Deployment, late map[string][]string, note func(string)) (out comparison, err error) {
-	dir, err := registry.Direction(oldVersion, newVersion)
-	if err != nil {
-		return out, err
-	}
+// compare brings every record of each namespace through the transform and compares it
+// with the other: clients have stopped, and the namespace that is not active follows the
+// one that is, so that both ways everything must be equal within a moment.
+func compare(ctx context.Context, cfg config.Config, registry *transform.Registry, d upgradestate.Deployment, note func(string)) (out comparison, err error) {
 	spaces := map[string]*mongostore.Namespace{}
 	for _, v := range []string{oldVersion, newVersion} {
 		db, ok := cfg.DB(v)
@@ -41,61 +39,88 @@ func compare(ctx context.Context, cfg config.Config, registry *transform.Registr
 		defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // only read
 		spaces[v] = ns
 	}
-	skip, err := groupsOf(dir, late)
-	if err != nil {
-		return out, err
-	}
-	c := verify.New(spaces[oldVersion], spaces[newVersion], dir)
-	src, dst := tokensOf(d, oldVersion), tokensOf(d, newVersion)
-	different := map[transform.GroupID]bool{}
-	type page func(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error)
-	walk := func(kinds []record.KindSpec, next page) (groups int, err error) {
-		for _, k := range kinds {
-			for rest, done := (record.Range{}), false; !done; {
-				const size = 1000
-				p, err := next(ctx, src, dst, k.Name, rest, size)
-				if err != nil {
-					return groups, fmt.Errorf("compare %s: %w", k.Name, err)
-				}
-				groups += p.Compared
-				for _, id := range p.Differ {
-					if !skip[id] && !different[id] {
-						different[id] = true
-						if len(different) <= mostProblems {
-							note(fmt.Sprintf("different: %s %s", k.Name, record.Key(id.Name)))
-						}
-					}
-				}
-				rest, done = p.Next, p.Done
+	for _, way := range [][2]string{{oldVersion, newVersion}, {newVersion, oldVersion}} {
+		dir, err := registry.Direction(way[0], way[1])
+		if err != nil {
+			return out, err
+		}
+		w := walk{
+			Comparer: verify.New(spaces[way[0]], spaces[way[1]], dir), src: tokensOf(d, way[0]), dst: tokensOf(d, way[1]),
+			differ: map[transform.GroupID]string{},
+		}
+		sources, err := w.pages(ctx, dir.SourceKinds(), func(kind string) bool { return transform.SyncsFrom(dir, kind) }, w.SourcePage)
+		if err != nil {
+			return out, err
+		}
+		targets, err := w.pages(ctx, dir.TargetKinds(), func(kind string) bool { return transform.SyncsTo(dir, kind) }, w.TargetPage)
+		if err != nil {
+			return out, err
+		}
+		if err := w.settle(ctx); err != nil {
+			return out, err
+		}
+		for i, id := range slices.SortedFunc(maps.Keys(w.differ), func(a, b transform.GroupID) int { return a.Spec - b.Spec }) {
+			if i < mostProblems {
+				note(fmt.Sprintf("different from %s to %s: %s %s", way[0], way[1], w.differ[id], record.Key(id.Name)))
 			}
 		}
-		return groups, nil
+		if way[0] == oldVersion {
+			out.records = sources
+		}
+		out.compared += sources + targets
+		out.mismatched += len(w.differ)
 	}
-	if out.records, err = walk(dir.SourceKinds(), c.SourcePage); err != nil {
-		return out, err
-	}
-	targets, err := walk(dir.TargetKinds(), c.TargetPage)
-	out.compared, out.mismatched = out.records+targets, len(different)
-	return out, err
+	return out, nil
 }
 
-// groupsOf finds the groups of the keys that were written late, by kind of the old version.
-func groupsOf(dir transform.Direction, late map[string][]string) (map[transform.GroupID]bool, error) {
-	groups := map[transform.GroupID]bool{}
-	for kind, keys := range late {
-		for _, key := range keys {
-			k := record.Key(key)
-			if kind == bbs.KindDesiredLRPs {
-				k = record.StringKey(key)
+// walk compares everything in one direction.
+type walk struct {
+	*verify.Comparer
+	src, dst record.Tokens
+	differ   map[transform.GroupID]string // with a kind, for people
+}
+
+type page func(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error)
+
+func (w *walk) pages(ctx context.Context, kinds []record.KindSpec, synced func(string) bool, next page) (groups int, err error) {
+	for _, k := range kinds {
+		if !synced(k.Name) {
+			continue
+		}
+		for rest, done := (record.Range{}), false; !done; {
+			const size = 1000
+			p, err := next(ctx, w.src, w.dst, k.Name, rest, size)
+			if err != nil {
+				return groups, fmt.Errorf("compare %s: %w", k.Name, err)
 			}
-			id, ok, err := dir.GroupOf(kind, k)
-			if err != nil || !ok {
-				return nil, fmt.Errorf("group of %s %s (known %t): %w", kind, k, ok, err)
+			groups += p.Compared
+			for _, id := range p.Differ {
+				w.differ[id] = k.Name
 			}
-			groups[id] = true
+			rest, done = p.Next, p.Done
 		}
 	}
 	return groups, nil
+}
+
+// settle compares what differs again until it is equal, or has had its time: what clients
+// wrote last is still on its way.
+func (w *walk) settle(ctx context.Context) error {
+	for try := 0; len(w.differ) > 0 && try < 40; try++ {
+		if err := sleep(ctx, 250*time.Millisecond); err != nil {
+			return err
+		}
+		left, err := w.Groups(ctx, w.src, w.dst, slices.Collect(maps.Keys(w.differ)), record.Version{})
+		if err != nil {
+			return fmt.Errorf("compare again: %w", err)
+		}
+		still := map[transform.GroupID]string{}
+		for _, id := range left {
+			still[id] = w.differ[id]
+		}
+		w.differ = still
+	}
+	return nil
 }
 
 // tokensOf is where the kinds of a version are, as the record says after the switch.

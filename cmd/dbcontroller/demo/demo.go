@@ -17,7 +17,6 @@ import (
 	"dbcontroller/coord/etcdcoord"
 	"dbcontroller/deployment"
 	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
-	"dbcontroller/sample/bbs"
 	"dbcontroller/transform/lens"
 )
 
@@ -128,7 +127,7 @@ func (r *run) demo(ctx context.Context) (Result, error) {
 	if err := t.prepare(ctx); err != nil {
 		return Result{}, err
 	}
-	r.say("%d processes are in the service's database", t.processes())
+	r.say("%d processes and as many secrets are in the services' database", t.stored())
 	u, err := r.upgrade(ctx, t)
 	if err != nil {
 		return Result{}, err
@@ -158,32 +157,41 @@ func (r *run) children() []*child {
 func (r *run) judge(ctx context.Context, t *traffic, u upgraded) (Result, error) {
 	r.say("looking every acknowledged write up")
 	f := newFindings(r.note)
+	active := u.record.CurrentVersion
 	db := r.mongo.Database(r.layout.newDB)
-	ns, _ := u.record.Namespace(newVersion)
-	if err := checkBBS(ctx, t.bbs, r.Writers, db, ns, t.lrps, f); err != nil {
+	if active == oldVersion {
+		db = r.mongo.Database(r.layout.oldDB)
+	}
+	ns, _ := u.record.Namespace(active)
+	if err := checkServices(ctx, t, r.Writers, db, ns, f); err != nil {
 		return Result{}, err
 	}
-	if err := checkPackages(ctx, db, t.packages, f); err != nil {
+	if err := checkPackages(ctx, db, active, t.packages, f); err != nil {
 		return Result{}, err
 	}
-	r.say("comparing all data through the transform")
+	r.say("comparing all data through the transform, both ways")
 	registry, err := r.Transformers(r.config)
 	if err != nil {
 		return Result{}, err
 	}
-	c, err := compare(ctx, r.config, registry, u.record, map[string][]string{
-		packagesKind: t.packages.lateKeys(), bbs.KindDesiredLRPs: t.lrps.lateKeys(),
-	}, r.note)
+	c, err := compare(ctx, r.config, registry, u.record, r.note)
 	if err != nil {
 		return Result{}, err
 	}
 	res := Result{
-		Backend: "mongodb " + r.backends.Version, Active: u.record.CurrentVersion, Shards: u.record.RingSize,
+		Backend: "mongodb " + r.backends.Version, Active: active, Shards: u.record.RingSize,
 		Controllers: len(r.controllers), Servers: len(r.servers), Records: c.records,
 		CopyDocsPerSecond: u.copyRate, Lost: len(f.lost), Duplicated: len(f.duplicated), Resurrected: len(f.resurrected),
-		WritePause: pause(t.tally.writes, u.start), Fence: fences(u.record), Phases: u.phases,
+		Fence:       fences(u.record),
 		WritesAcked: len(t.tally.writes), WritesFailed: t.tally.failed, Reads: t.tally.reads, ReadsFailed: t.tally.readsFailed,
 		Verified: Verified{Compared: c.compared, Mismatched: c.mismatched, Parked: u.parked},
+	}
+	for _, s := range u.switches {
+		p := pause(t.tally.writes, s.start, s.to)
+		res.Switches = append(res.Switches, Switch{From: s.from, To: s.to, WritePause: p, Phases: s.phases})
+		if len(res.Switches) == 1 || p.Max > res.WritePause.Max {
+			res.WritePause, res.Phases = p, s.phases
+		}
 	}
 	return res, nil
 }

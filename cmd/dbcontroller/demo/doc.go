@@ -3,11 +3,14 @@
 //
 // It finds or starts MongoDB, starts etcd, loads real records as an existing
 // application's collection, and runs two controllers and two servers of the sample
-// service as processes of their own. Clients then create, update, delete and read through
+// services as processes of their own. Clients then create, update, delete and read through
 // both API versions, and an application does so with the plain driver, following the
-// Deployment API as any application would. The upgrade begins, switches, and traffic goes
-// on. At the end every key's last acknowledged state is looked up through both API
-// versions and in MongoDB itself, and all data is compared through the transform.
+// Deployment API as any application would: processes, of which one record becomes several;
+// secrets, whose key changes; and the application's documents, which a lens changes in a
+// collection of a fixed name. The upgrade begins, switches, and traffic goes on; then it
+// goes back and forth, as often as is asked for. At the end every key's last acknowledged
+// state is looked up through both API versions and in MongoDB itself, and all data is
+// compared through the transform, both ways.
 //
 // Each key is written by one client alone, one operation after another, and each
 // operation has a number of its own, so that what a key must hold is known exactly. A

@@ -135,6 +135,8 @@ func (r *run) lookAround() {
 	line("curl -s -H 'Content-Type: application/json' -d '{}' http://%s/dbcontroller.v1.DeploymentService/GetDeployment", api)
 	line("curl -s -H 'Content-Type: application/json' -d '{\"pageSize\": 2}' http://%s/bbs.v1.DesiredLRPService/ListDesiredLRPs", r.servers[0].api)
 	line("curl -s -H 'Content-Type: application/json' -d '{\"pageSize\": 2}' http://%s/bbs.v2.LRPDeploymentService/ListLRPDeployments", r.servers[1].api)
+	line("curl -s -H 'Content-Type: application/json' -d '{\"pageSize\": 2}' http://%s/secrets.v1.SecretService/ListSecrets", r.servers[0].api)
+	line("curl -s -H 'Content-Type: application/json' -d '{\"pageSize\": 2}' http://%s/secrets.v2.SecretService/ListSecrets", r.servers[1].api)
 	for _, c := range r.children() {
 		if c.operator != "" {
 			line("curl -s http://%s/metrics   # %s, process %d", c.operator, c.name, c.cmd.Process.Pid)

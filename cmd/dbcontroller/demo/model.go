@@ -26,8 +26,6 @@ type entry struct {
 	acked state
 	// maybe are the states of writes that are under way, or whose outcome is unknown.
 	maybe []state
-	// late says that a write was sent after which the old namespace need not match.
-	late bool
 	// plain says that nobody has written the key since it was loaded: what it holds is
 	// for the comparison through the transform.
 	plain bool
@@ -66,16 +64,6 @@ func (m *model) begin(key string, next state) {
 	e.maybe = append(e.maybe, next)
 }
 
-// on notes that a write is about to be sent to, or was answered by, a version.
-func (m *model) on(key, version string) {
-	if version != newVersion {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.entries[key].late = true
-}
-
 // ack notes that a write was acknowledged: nothing else is possible any more.
 func (m *model) ack(key string, now state) {
 	m.mu.Lock()
@@ -93,19 +81,6 @@ func (m *model) known(key string) (state, bool) {
 		return state{}, true
 	}
 	return e.acked, len(e.maybe) == 0 && !e.plain
-}
-
-// lateKeys are the keys that were written after the flip, or may have been.
-func (m *model) lateKeys() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var keys []string
-	for k, e := range m.entries {
-		if e.late || len(e.maybe) > 0 {
-			keys = append(keys, k)
-		}
-	}
-	return keys
 }
 
 // findings are the keys at which what is there is not what clients were told.

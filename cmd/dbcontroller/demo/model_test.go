@@ -106,19 +106,3 @@ func TestKnownIsCertainOnly(t *testing.T) {
 		t.Errorf("updated holds %q", s.v1)
 	}
 }
-
-func TestLateKeys(t *testing.T) {
-	t.Parallel()
-	m := newModel("thing")
-	for key, on := range map[string]string{"before": oldVersion, "after": newVersion} {
-		m.begin(key, state{v1: "1", v2: "2"})
-		m.on(key, on)
-		m.ack(key, state{v1: "1", v2: "2"})
-	}
-	m.begin("unknown", state{v1: "1", v2: "2"})
-	got := m.lateKeys()
-	slices.Sort(got)
-	if diff := cmp.Diff([]string{"after", "unknown"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}

@@ -26,7 +26,9 @@ type Options struct {
 	Writers int    // on each path: the API, and the plain driver; 24
 	Rate    int    // writes a second over all writers, and as many reads; 300
 	Seed    uint64 // of what clients do
-	Keep    bool   // leave everything running
+	// Switches is how often the deployment is switched: to v2, back to v1, and so on; 1.
+	Switches int
+	Keep     bool // leave everything running
 
 	ControllerBinary string // runs "run" and "demo host"
 	ServerBinary     string // the sample server
@@ -50,6 +52,7 @@ func (o Options) withDefaults() Options {
 	set(&o.Records, DefaultRecords)
 	set(&o.Writers, DefaultWriters)
 	set(&o.Rate, DefaultRate)
+	set(&o.Switches, 1)
 	span := func(p *time.Duration, v time.Duration) {
 		if *p == 0 {
 			*p = v
@@ -75,6 +78,7 @@ func (o Options) validate() error {
 		{"--records", o.Records, 100, 5_000_000},
 		{"--writers", o.Writers, 1, 256},
 		{"--rate", o.Rate, 10, 100_000},
+		{"--switches", o.Switches, 1, 100},
 	} {
 		if n.value < n.low || n.value > n.high {
 			return fmt.Errorf("%s %d: give a number from %d to %d", n.flag, n.value, n.low, n.high)

@@ -50,7 +50,7 @@ func (w *packageWriter) do(ctx context.Context, due time.Time) {
 // not touched again.
 func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next state, do func(context.Context, *mongo.Collection, string) error) bool {
 	w.model.begin(key, next)
-	version, err := w.app.write(ctx, func(version string) { w.model.on(key, version) }, do)
+	version, err := w.app.write(ctx, do)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.tally.writeFailed(fmt.Sprintf("%s %s: %v", pathPackages, record.Key(key), err))

@@ -22,8 +22,8 @@ type tally struct {
 	failed      int
 	reads       int
 	readsFailed int
-	newPaths    map[string]bool // paths with a write on the new version
-	told        int             // writes that latency has described
+	written     map[[2]string]time.Time // by path and version, when it was written last
+	told        int                     // writes that latency has described
 	problems    []string
 	note        func(string)
 }
@@ -31,15 +31,15 @@ type tally struct {
 // mostProblems bounds what is told of failures; the first ones say most.
 const mostProblems = 10
 
-func newTally(note func(string)) *tally { return &tally{newPaths: map[string]bool{}, note: note} }
+func newTally(note func(string)) *tally {
+	return &tally{written: map[[2]string]time.Time{}, note: note}
+}
 
 func (t *tally) wrote(w write) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.writes = append(t.writes, w)
-	if w.on == newVersion {
-		t.newPaths[w.path] = true
-	}
+	t.written[[2]string{w.path, w.on}] = w.acked
 }
 
 func (t *tally) writeFailed(problem string) {
@@ -71,11 +71,11 @@ func (t *tally) problem(p string) {
 	}
 }
 
-// onNew reports whether every path given has written on the new version.
-func (t *tally) onNew(paths []string) bool {
+// wroteOn reports whether every path given has written on a version since a moment.
+func (t *tally) wroteOn(version string, since time.Time, paths []string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !slices.ContainsFunc(paths, func(p string) bool { return !t.newPaths[p] })
+	return !slices.ContainsFunc(paths, func(p string) bool { return !t.written[[2]string{p, version}].After(since) })
 }
 
 // progress is how many writes were acknowledged, and how many failed, so far.
@@ -102,12 +102,12 @@ func (t *tally) latency() string {
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // pause measures the writes that were under way at any moment from the start of the
-// switch to the first acknowledgement by the new version: due before its end, and
-// acknowledged after its start.
-func pause(writes []write, start time.Time) Pause {
+// switch to the first acknowledgement by the version that it led to: due before its end,
+// and acknowledged after its start.
+func pause(writes []write, start time.Time, to string) Pause {
 	var end time.Time
 	for _, w := range writes {
-		if w.on == newVersion && w.acked.After(start) && (end.IsZero() || w.acked.Before(end)) {
+		if w.on == to && w.acked.After(start) && (end.IsZero() || w.acked.Before(end)) {
 			end = w.acked
 		}
 	}

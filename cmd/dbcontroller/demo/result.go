@@ -21,17 +21,26 @@ type Result struct {
 	WritesFailed      int               `json:"writes_failed"`
 	Reads             int               `json:"reads"`
 	ReadsFailed       int               `json:"reads_failed"`
-	Lost              int               `json:"lost"`        // keys that lack their last acknowledged state
-	Duplicated        int               `json:"duplicated"`  // keys that are there more than once, or never were
-	Resurrected       int               `json:"resurrected"` // keys that are there after an acknowledged delete
-	WritePause        Pause             `json:"write_pause_ms"`
+	Lost              int               `json:"lost"`           // keys that lack their last acknowledged state
+	Duplicated        int               `json:"duplicated"`     // keys that are there more than once, or never were
+	Resurrected       int               `json:"resurrected"`    // keys that are there after an acknowledged delete
+	WritePause        Pause             `json:"write_pause_ms"` // of the switch with the longest
 	Fence             map[string]string `json:"fence"`
-	Phases            Phases            `json:"phases_ms"`
+	Phases            Phases            `json:"phases_ms"` // of the same switch
 	Verified          Verified          `json:"verified"`
+	Switches          []Switch          `json:"switches"` // in order
+}
+
+// Switch is one of the switches of a demo.
+type Switch struct {
+	From       string `json:"from"`
+	To         string `json:"to"`
+	WritePause Pause  `json:"write_pause_ms"`
+	Phases     Phases `json:"phases_ms"`
 }
 
 // Pause is the latency, from the moment it was due, of the writes that were under way
-// between the start of SWITCHING and the first write on the new version.
+// between the start of SWITCHING and the first write on the version that it led to.
 type Pause struct {
 	N   int   `json:"n"`
 	P50 int64 `json:"p50"`
@@ -48,8 +57,11 @@ type Phases struct {
 	Restart int64 `json:"restart"` // of the slowest server, from seeing the flip
 }
 
-// Verified is the comparison of the frozen old namespace with the new one. Groups that
-// were written after the flip are compared with what clients were told instead.
+func (p Phases) String() string {
+	return fmt.Sprintf("hold %d ms, fence %d ms, drain %d ms, flip %d ms, restart %d ms", p.Hold, p.Fence, p.Drain, p.Flip, p.Restart)
+}
+
+// Verified is the comparison of the two namespaces, both ways, after clients have stopped.
 type Verified struct {
 	Compared   int `json:"compared"`
 	Mismatched int `json:"mismatched"`
@@ -106,8 +118,13 @@ func (r Result) report(w io.Writer) error {
 	line("checked", "%d lost, %d duplicated, %d resurrected", r.Lost, r.Duplicated, r.Resurrected)
 	line("compared", "%d groups through the transform: %d different, %d parked", r.Verified.Compared, r.Verified.Mismatched, r.Verified.Parked)
 	line("write pause", "p50 %d ms, p99 %d ms, max %d ms over the %d writes under way", r.WritePause.P50, r.WritePause.P99, r.WritePause.Max, r.WritePause.N)
-	line("of which", "hold %d ms, fence %d ms, drain %d ms, flip %d ms, restart %d ms", r.Phases.Hold, r.Phases.Fence, r.Phases.Drain, r.Phases.Flip, r.Phases.Restart)
-	line("fences", "bbs by %s, packages by %s", r.Fence["bbs"], r.Fence["packages"])
+	line("of which", "%s", r.Phases)
+	if len(r.Switches) > 1 {
+		for i, s := range r.Switches {
+			line(fmt.Sprintf("switch %d", i+1), "%s -> %s: max %d ms over %d writes; %s", s.From, s.To, s.WritePause.Max, s.WritePause.N, s.Phases)
+		}
+	}
+	line("fences", "bbs by %s, secrets by %s, packages by %s", r.Fence["bbs"], r.Fence["secrets"], r.Fence["packages"])
 	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("print result: %w", err)
 	}

@@ -55,9 +55,9 @@ func (t *timeline) observe(d upgradestate.Deployment, now time.Time) {
 		t.switches++
 		t.start = now
 	}
-	if d.CurrentVersion == newVersion && before.CurrentVersion != newVersion {
+	if before.CurrentVersion != "" && d.CurrentVersion != before.CurrentVersion {
 		t.flipped = now
-		t.note("flip: " + newVersion + " is active")
+		t.note("flip: " + d.CurrentVersion + " is active")
 	}
 }
 
@@ -79,7 +79,7 @@ var errAborted = errors.New("the upgrade was aborted")
 // awaitFlip waits for the switch to be done: nothing of it is left to be completed. It
 // gives up when nothing has changed, neither the record nor the progress, for long. begun
 // is the revision with which the upgrade began: what the watch brought before says nothing.
-func (t *timeline) awaitFlip(ctx context.Context, begun int64, patience time.Duration, moved func() bool) error {
+func (t *timeline) awaitFlip(ctx context.Context, to string, begun int64, patience time.Duration, moved func() bool) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	last, reason := time.Now(), ""
@@ -90,7 +90,7 @@ func (t *timeline) awaitFlip(ctx context.Context, begun int64, patience time.Dur
 		if d.Upgrade != nil {
 			reason = d.Upgrade.AbortReason
 		}
-		if d.CurrentVersion == newVersion {
+		if d.CurrentVersion == to {
 			if _, places := upgradestate.WritePlaces(d); len(places) > 0 {
 				return nil
 			}

@@ -1,5 +1,5 @@
-// Package app is the sample API server process: the BBS service, in both its versions,
-// on the stack of the active version.
+// Package app is the sample API server process: the BBS service and the secrets, in both
+// their versions, on the stack of the active version.
 //
 // It shows how a service embeds dbcontroller: a vrunner.Runner in front of the handlers,
 // a view of each version's namespace behind them, a registration in etcd beside. The
@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller/apiversion"
 	"dbcontroller/cmd/internal/operator"
 	"dbcontroller/config"
 	"dbcontroller/coord"
@@ -26,6 +27,7 @@ import (
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
 	"dbcontroller/sample/bbs"
+	"dbcontroller/sample/secrets"
 	"dbcontroller/vrunner"
 )
 
@@ -35,7 +37,7 @@ const VersionHeader = "Dbcontroller-Version"
 // Options are what the command line says beyond the configuration.
 type Options struct {
 	ID             string // of this server; unique among those alive
-	Listen         string // address of the BBS API
+	Listen         string // address of the APIs
 	OperatorListen string
 	// Wrap, if not nil, stands between the server and a version's database. Tests stop a
 	// server with it at a chosen place.
@@ -62,7 +64,7 @@ func (a *App) Run(ctx context.Context) error {
 		return fmt.Errorf("API port: %w; give another address with --listen", err)
 	}
 	defer listener.Close() //nolint:errcheck // closed by the server as well
-	clients := map[string]record.Client{}
+	databases := map[string]vrunner.Database{}
 	for _, db := range a.cfg.DBs {
 		ns, err := mongostore.Open(ctx, mongostore.Config{
 			URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: "bbs-server", Log: a.log,
@@ -71,18 +73,20 @@ func (a *App) Run(ctx context.Context) error {
 			return fmt.Errorf("database of %s: %w", db.Version, err)
 		}
 		defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends
-		clients[db.Version] = ns.Client()
+		var client record.Client = ns.Client()
 		if a.opts.Wrap != nil {
-			clients[db.Version] = a.opts.Wrap(db.Version, clients[db.Version])
+			client = a.opts.Wrap(db.Version, client)
 		}
+		databases[db.Version] = vrunner.Database{Client: client, Watcher: ns}
 	}
 	deployments := deployment.New(a.store, a.cfg.Deployment, deployment.Config{Log: a.log})
 	presence := deployment.NewPresence(deployments)
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{deployments, presence}, clients, stack, vrunner.Config{ID: a.opts.ID}, a.log)
-	port, err := operator.Listen(a.opts.OperatorListen, runner.Ready, &metrics{runner: runner})
+	}{deployments, presence}, databases, stack, vrunner.Config{ID: a.opts.ID}, a.log)
+	usage := bbs.Usage(apiversion.UsageConfig{Services: secrets.Services()})
+	port, err := operator.Listen(a.opts.OperatorListen, runner.Ready, &metrics{runner: runner}, usage)
 	if err != nil {
 		return err
 	}
@@ -93,7 +97,7 @@ func (a *App) Run(ctx context.Context) error {
 	g.Go(func() error { return presence.Run(ctx) })
 	g.Go(func() error { return port.Run(ctx) })
 	g.Go(func() error {
-		return operator.Serve(ctx, &http.Server{Handler: runner, ReadHeaderTimeout: 10 * time.Second, Protocols: protocols()}, listener)
+		return operator.Serve(ctx, &http.Server{Handler: handler(runner, usage), ReadHeaderTimeout: 10 * time.Second, Protocols: protocols()}, listener)
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -109,22 +113,28 @@ func protocols() *http.Protocols {
 	return p
 }
 
-// stack builds the handlers of a version.
+// stack builds the handlers of a version: both sample services side by side.
 func stack(version string, views map[string]*vrunner.View) vrunner.Stack {
-	var h http.Handler
+	process, secret := http.NotFoundHandler(), http.NotFoundHandler()
 	switch version {
 	case bbs.V1:
-		h = bbs.StackV1(views[bbs.V1], views[bbs.V2])
+		process = bbs.StackV1(bbs.StoreOf(views[bbs.V1]), bbs.StoreOf(views[bbs.V2]))
+		secret = secrets.StackV1(secrets.StoreOf(views[secrets.V1]), secrets.StoreOf(views[secrets.V2]))
 	case bbs.V2:
-		h = bbs.StackV2(views[bbs.V2])
-	default:
-		h = http.NotFoundHandler()
+		process = bbs.StackV2(bbs.StoreOf(views[bbs.V2]))
+		secret = secrets.StackV2(secrets.StoreOf(views[secrets.V2]))
+	}
+	both := http.NewServeMux()
+	both.Handle("/", process)
+	for _, s := range secrets.Services() {
+		both.Handle("/"+string(s.FullName())+"/", secret)
 	}
 	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(VersionHeader, version)
-		h.ServeHTTP(w, r)
+		both.ServeHTTP(w, r)
 	})
-	return vrunner.Stack{Handler: named, Write: func(r *http.Request) bool { return bbs.IsWrite(r.URL.Path) }}
+	// What is a read of neither service may write.
+	return vrunner.Stack{Handler: named, Write: func(r *http.Request) bool { return bbs.IsWrite(r.URL.Path) && secrets.IsWrite(r.URL.Path) }}
 }
 
 // metrics shows the runner's state.

@@ -593,6 +593,7 @@ type LastSwitch struct {
 	ToVersion     string                 `protobuf:"bytes,3,opt,name=to_version,json=toVersion,proto3" json:"to_version,omitempty"`
 	Millis        map[string]int32       `protobuf:"bytes,4,rep,name=millis,proto3" json:"millis,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by step: hold, fence, drain, seal, flip
 	At            string                 `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`                                                                                    // RFC 3339
+	Back          bool                   `protobuf:"varint,6,opt,name=back,proto3" json:"back,omitempty"`                                                                               // it undid the one before it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -660,6 +661,13 @@ func (x *LastSwitch) GetAt() string {
 		return x.At
 	}
 	return ""
+}
+
+func (x *LastSwitch) GetBack() bool {
+	if x != nil {
+		return x.Back
+	}
+	return false
 }
 
 // ReverseSync says whether the old namespace is kept up to date after a switch.
@@ -2533,7 +2541,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\tnext_name\x18\a \x01(\tR\bnextName\"`\n" +
 	"\x10AvailableUpgrade\x12%\n" +
 	"\x0etarget_version\x18\x01 \x01(\tR\rtargetVersion\x12%\n" +
-	"\x0etransform_hash\x18\x02 \x01(\tR\rtransformHash\"\xea\x01\n" +
+	"\x0etransform_hash\x18\x02 \x01(\tR\rtransformHash\"\xfe\x01\n" +
 	"\n" +
 	"LastSwitch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
@@ -2541,7 +2549,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"to_version\x18\x03 \x01(\tR\ttoVersion\x12?\n" +
 	"\x06millis\x18\x04 \x03(\v2'.dbcontroller.v1.LastSwitch.MillisEntryR\x06millis\x12\x0e\n" +
-	"\x02at\x18\x05 \x01(\tR\x02at\x1a9\n" +
+	"\x02at\x18\x05 \x01(\tR\x02at\x12\x12\n" +
+	"\x04back\x18\x06 \x01(\bR\x04back\x1a9\n" +
 	"\vMillisEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"?\n" +

@@ -1,0 +1,31 @@
+// Package apiversion serves one version of an API by another one, so that both versions
+// work fully on either side of a flip: the old version over the new data after it, and,
+// with the same declarations the other way round, the new version over the old data.
+//
+// A Resource says how one resource type looks in both versions: conversion of messages
+// and a transform.Mapping of names, fields and values in each direction, from a lens, from
+// typed Go functions, or from a list of Differences. A Table pairs the methods of two
+// services: renamed, replaced, or discontinued. NewHandler then serves the old service's
+// procedures, unary and server streaming, over Connect, gRPC and gRPC-Web, by calling the
+// handler of the new service in process.
+//
+// What is translated: names and parents, resources, filters, orders, page tokens, update
+// and read masks, responses, streamed messages, errors. Fields that both requests have
+// under one name with one type are copied.
+//
+// Guarantees. What cannot be expressed is an InvalidArgument error that names the field in
+// the terms of the version that the client speaks; nothing is left out or approximated. A
+// page token goes on at the same place, whichever version made it. The context of a
+// request reaches the inner handler with its values: what a write gate put there holds for
+// the inner request. Tables are checked when they are made.
+//
+// An update reads what exists first, where the new service has a method for it, so that
+// the old version's edit of a resource is made on the whole of it; the mask then names
+// what the edit covers and nothing else.
+//
+// Around it: ReadOnly refuses the writes of a version that cannot be written yet, an
+// Observer sees everything that is translated, Usage counts who still calls the old
+// version.
+//
+// The package does not know databases or switches, nor which version is active.
+package apiversion

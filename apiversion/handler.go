@@ -1,0 +1,251 @@
+package apiversion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"dbcontroller/inprocess"
+)
+
+// Options are those of NewHandler.
+type Options struct {
+	Observers []Observer
+	// ObserverFailed gets errors and panics of observers. Nil: they are dropped.
+	ObserverFailed func(error)
+	// Caller names who makes a request, for observers. Nil: ProductOf.
+	Caller func(*http.Request) string
+	// Handler are options of every procedure that is served, such as interceptors and
+	// limits.
+	Handler []connect.HandlerOption
+}
+
+// served is what the procedures of a handler share.
+type served struct {
+	opts Options
+	next *http.Client
+}
+
+// NewHandler serves the procedures of the table's old service by next, the handler of
+// the new one, of Connect or of grpc-go. Other paths are not found.
+func NewHandler(t *Table, next http.Handler, opts Options) http.Handler {
+	if opts.Caller == nil {
+		opts.Caller = ProductOf
+	}
+	s := &served{opts: opts, next: inprocess.Client(next)}
+	mux := http.NewServeMux()
+	for _, r := range t.routes {
+		mux.Handle(Procedure(r.old), r.handler(s))
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		ctx := context.WithValue(req.Context(), callerKey{}, opts.Caller(req))
+		mux.ServeHTTP(w, req.WithContext(ctx))
+	})
+}
+
+type callerKey struct{}
+
+// handler serves one procedure.
+func (r *route) handler(s *served) http.Handler {
+	options := append([]connect.HandlerOption{
+		connect.WithSchema(r.old),
+		connect.WithIdempotency(idempotency(r.old)),
+		connect.WithRequestInitializer(initialize(r.old.Input())),
+	}, s.opts.Handler...)
+	procedure := Procedure(r.old)
+	switch {
+	case r.now == nil:
+		return r.discontinued(s, options)
+	case r.old.IsStreamingServer():
+		client := newClient(s.next, r.now)
+		return connect.NewServerStreamHandler(procedure, func(ctx context.Context, req *connect.Request[dynamicpb.Message], out *connect.ServerStream[dynamicpb.Message]) error {
+			return r.call(ctx, s, req.Msg).stream(ctx, client, req.Header(), out)
+		}, options...)
+	default:
+		client := newClient(s.next, r.now)
+		return connect.NewUnaryHandler(procedure, func(ctx context.Context, req *connect.Request[dynamicpb.Message]) (*connect.Response[dynamicpb.Message], error) {
+			return r.call(ctx, s, req.Msg).unary(ctx, client, req.Header())
+		}, options...)
+	}
+}
+
+// discontinued refuses every call with what to do instead.
+func (r *route) discontinued(s *served, options []connect.HandlerOption) http.Handler {
+	refuse := func(ctx context.Context, old *dynamicpb.Message) error {
+		err := connect.NewError(connect.CodeUnimplemented, fmt.Errorf("%s is discontinued: %s", r.old.FullName(), r.Discontinued))
+		e := Event{What: Request, Err: err}
+		if old != nil {
+			e.Old = old
+		}
+		r.call(ctx, s, old).notify(ctx, e)
+		return err
+	}
+	procedure := Procedure(r.old)
+	type message = dynamicpb.Message
+	switch {
+	case r.old.IsStreamingClient() && r.old.IsStreamingServer():
+		return connect.NewBidiStreamHandler(procedure, func(ctx context.Context, _ *connect.BidiStream[message, message]) error { return refuse(ctx, nil) }, options...)
+	case r.old.IsStreamingClient():
+		return connect.NewClientStreamHandler(procedure, func(ctx context.Context, _ *connect.ClientStream[message]) (*connect.Response[message], error) {
+			return nil, refuse(ctx, nil)
+		}, options...)
+	case r.old.IsStreamingServer():
+		return connect.NewServerStreamHandler(procedure, func(ctx context.Context, req *connect.Request[message], _ *connect.ServerStream[message]) error {
+			return refuse(ctx, req.Msg)
+		}, options...)
+	default:
+		return connect.NewUnaryHandler(procedure, func(ctx context.Context, req *connect.Request[message]) (*connect.Response[message], error) {
+			return nil, refuse(ctx, req.Msg)
+		}, options...)
+	}
+}
+
+type client = connect.Client[dynamicpb.Message, dynamicpb.Message]
+
+// newClient calls a procedure in process. It speaks gRPC, which handlers of Connect and
+// of grpc-go both understand, and does not compress what stays in memory.
+func newClient(next *http.Client, m protoreflect.MethodDescriptor) *client {
+	return connect.NewClient[dynamicpb.Message, dynamicpb.Message](next, "http://inprocess"+Procedure(m),
+		connect.WithGRPC(), connect.WithSchema(m), connect.WithAcceptCompression("gzip", nil, nil),
+		connect.WithIdempotency(idempotency(m)), connect.WithResponseInitializer(initialize(m.Output())))
+}
+
+// initialize gives messages that connect makes their type.
+func initialize(d protoreflect.MessageDescriptor) func(connect.Spec, any) error {
+	return func(_ connect.Spec, msg any) error {
+		m, ok := msg.(*dynamicpb.Message)
+		if !ok {
+			return fmt.Errorf("a %T cannot be a %s", msg, d.FullName())
+		}
+		*m = *dynamicpb.NewMessage(d)
+		return nil
+	}
+}
+
+func (r *route) call(ctx context.Context, s *served, old *dynamicpb.Message) *call {
+	caller, _ := ctx.Value(callerKey{}).(string)
+	return &call{route: r, served: s, caller: caller, old: old}
+}
+
+// notify completes an event and shows it to the observers.
+func (c *call) notify(ctx context.Context, e Event) {
+	if len(c.opts.Observers) == 0 {
+		return
+	}
+	e.Procedure, e.Caller = Procedure(c.route.old), c.caller
+	if c.route.now != nil {
+		e.Served = Procedure(c.route.now)
+	}
+	notify(ctx, c.opts.Observers, c.opts.ObserverFailed, e)
+}
+
+func (c *call) record(ctx context.Context, old, now proto.Message, err error) {
+	c.notify(ctx, Event{What: Record, Old: old, New: now, Err: err})
+}
+
+// begin translates the request.
+func (c *call) begin(ctx context.Context, header http.Header) (*connect.Request[dynamicpb.Message], error) {
+	err := c.translate(ctx)
+	e := Event{What: Request, Old: c.old, New: c.now, Err: err}
+	if err != nil {
+		e.New = nil
+	}
+	c.notify(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	req := connect.NewRequest(c.now)
+	copyHeader(req.Header(), header)
+	return req, nil
+}
+
+// end translates a response, or a message of a stream; err is what came instead.
+func (c *call) end(ctx context.Context, now *dynamicpb.Message, err error) (*dynamicpb.Message, error) {
+	e := Event{What: Response}
+	var old *dynamicpb.Message
+	if err != nil {
+		err = c.clientError(err)
+	} else {
+		e.New = now
+		if old, err = c.respond(ctx, now); err == nil {
+			e.Old = old
+		}
+	}
+	e.Err = err
+	c.notify(ctx, e)
+	return old, err
+}
+
+func (c *call) unary(ctx context.Context, cl *client, header http.Header) (*connect.Response[dynamicpb.Message], error) {
+	req, err := c.begin(ctx, header)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := cl.CallUnary(ctx, req)
+	if err != nil {
+		_, err = c.end(ctx, nil, err)
+		return nil, err
+	}
+	old, err := c.end(ctx, resp.Msg, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := connect.NewResponse(old)
+	copyHeader(out.Header(), resp.Header())
+	copyHeader(out.Trailer(), resp.Trailer())
+	return out, nil
+}
+
+func (c *call) stream(ctx context.Context, cl *client, header http.Header, out *connect.ServerStream[dynamicpb.Message]) error {
+	req, err := c.begin(ctx, header)
+	if err != nil {
+		return err
+	}
+	inner, cancel := context.WithCancel(ctx)
+	in, err := cl.CallServerStream(inner, req)
+	if err != nil {
+		cancel()
+		_, err = c.end(ctx, nil, err)
+		return err
+	}
+	defer func() {
+		cancel() // first: Close would wait for the rest of the stream
+		_ = in.Close()
+	}()
+	for first := true; in.Receive(); first = false {
+		if first {
+			copyHeader(out.ResponseHeader(), in.ResponseHeader())
+		}
+		old, err := c.end(ctx, in.Msg(), nil)
+		if err != nil {
+			return err
+		}
+		if err := out.Send(old); err != nil {
+			return err
+		}
+	}
+	if err := in.Err(); err != nil {
+		_, err = c.end(ctx, nil, err)
+		return err
+	}
+	copyHeader(out.ResponseTrailer(), in.ResponseTrailer())
+	return nil
+}
+
+// read calls the method that reads what an update changes.
+func (c *call) read(ctx context.Context, req *dynamicpb.Message) (*dynamicpb.Message, error) {
+	resp, err := newClient(c.next, c.complement.now).CallUnary(ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, err
+	}
+	if resp.Msg.Descriptor() != c.complement.now.Output() {
+		return nil, errors.New("the read answered with another message")
+	}
+	return resp.Msg, nil
+}

@@ -1,0 +1,248 @@
+package listing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+)
+
+// Bounds of a page. A request that asks for more than MaxPage gets MaxPage.
+const (
+	DefaultPage = 100
+	MaxPage     = 1000
+)
+
+const (
+	// maxScan bounds the records that one request looks through in name order: with a
+	// filter that few match, a page may be short, or empty, and still have a next one.
+	maxScan = 10_000
+	// maxSorted bounds what is sorted in memory for another order.
+	maxSorted = 10_000
+	batch     = 1000
+)
+
+// ErrGone is returned by Source.Message for a record that shall not be listed, such as
+// one that was deleted while the page is made.
+var ErrGone = errors.New("record is gone")
+
+// Source is where List gets records of type R, which it shows as messages of type M.
+type Source[R any, M proto.Message] struct {
+	// Fetch returns, in the order of their names, bytewise, the first records whose name
+	// comes after after; fewer than limit only if there are no more.
+	Fetch func(ctx context.Context, after string, limit int) ([]R, error)
+	Name  func(R) (string, error)
+	// Message makes the message of a record, a new one that List may change.
+	Message func(ctx context.Context, r R) (M, error)
+	// Where must be met besides the filter of the request. It is not part of the token's
+	// digest by itself: what it follows from must be a field of the request.
+	Where Filter
+	// NameField is the field of M that is the name, if one is: an order by it alone needs
+	// no sorting.
+	NameField string
+	// Descriptor is that of M. Nil goes with a generated type.
+	Descriptor protoreflect.MessageDescriptor
+}
+
+// Page is one page of a list.
+type Page[M proto.Message] struct {
+	Items []M
+	// NextPageToken is empty after the last page.
+	NextPageToken string
+}
+
+// List makes the page that a request asks for with the fields that FieldsOf finds in it.
+// In name order it reads no more than it needs; for another order it reads everything
+// and sorts what matches, at most 10,000 records.
+//
+// A list is no snapshot: a record that is there all the time is on exactly one page, one
+// that is made, changed in what is sorted by, or deleted meanwhile on one or none.
+func List[R any, M proto.Message](ctx context.Context, req proto.Message, src Source[R, M]) (Page[M], error) {
+	d := src.Descriptor
+	if d == nil {
+		var none M // of a generated type, whose nil pointer knows its descriptor
+		d = none.ProtoReflect().Descriptor()
+	}
+	q, err := newQuery(req, d, src.Where, src.NameField)
+	if err != nil {
+		return Page[M]{}, err
+	}
+	if q.byName {
+		return streamed(ctx, q, src)
+	}
+	return sorted(ctx, q, src)
+}
+
+// query is a list request, read.
+type query struct {
+	filter Filter
+	order  Order
+	mask   *fieldmaskpb.FieldMask
+	size   int
+	digest string
+	after  *Token // nil at the beginning
+	byName bool
+}
+
+func newQuery(req proto.Message, d protoreflect.MessageDescriptor, where Filter, nameField string) (query, error) {
+	m := req.ProtoReflect()
+	names := FieldsOf(m.Descriptor())
+	q := query{mask: Mask(m, names.ReadMask)}
+	var err error
+	if q.filter, err = ParseFilter(Text(m, names.Filter), d); err != nil {
+		return query{}, err
+	}
+	if where, err = where.Check(d); err != nil {
+		return query{}, fmt.Errorf("list: %w", err)
+	}
+	q.filter = All(q.filter, where)
+	if q.order, err = ParseOrder(Text(m, names.OrderBy), d); err != nil {
+		return query{}, err
+	}
+	q.byName = len(q.order) == 0 || len(q.order) == 1 && q.order[0].Path == nameField && !q.order[0].Desc
+	if err := CheckMask(q.mask, d); err != nil {
+		return query{}, err
+	}
+	switch n := size(m, names.PageSize); {
+	case n < 0:
+		return query{}, Invalid("page_size", "is %d, must be 0 to %d", n, MaxPage)
+	case n == 0:
+		q.size = DefaultPage
+	default:
+		q.size = int(min(n, MaxPage))
+	}
+	if q.digest, err = Digest(req, names); err != nil {
+		return query{}, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	q.after, err = resume(Text(m, names.PageToken), q.digest, q.order)
+	return q, err
+}
+
+func (q query) token(name string, values []any) string {
+	return Token{Name: name, Values: values, Digest: q.digest}.String()
+}
+
+// streamed makes a page in name order.
+func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R, M]) (Page[M], error) {
+	var page Page[M]
+	last, scanned := "", 0
+	if q.after != nil {
+		last = q.after.Name
+	}
+	var values []any
+	limit := q.size + 1 // one more tells whether there is a next page
+	if !q.filter.IsZero() {
+		limit = batch
+	}
+	for {
+		recs, err := src.Fetch(ctx, last, limit)
+		if err != nil {
+			return Page[M]{}, err
+		}
+		for _, r := range recs {
+			if len(page.Items) == q.size {
+				page.NextPageToken = q.token(last, values)
+				return page, nil
+			}
+			name, m, err := show(ctx, src, r, last)
+			if err != nil && !errors.Is(err, ErrGone) {
+				return Page[M]{}, err
+			}
+			last = name
+			if len(q.order) == 1 {
+				values = []any{name} // the order is by the field that is the name
+			}
+			if err != nil || !q.filter.Eval(m) {
+				continue
+			}
+			if err := ApplyMask(m, q.mask); err != nil {
+				return Page[M]{}, err
+			}
+			page.Items = append(page.Items, m)
+		}
+		if len(recs) < limit {
+			return page, nil
+		}
+		if scanned += len(recs); scanned >= maxScan && len(page.Items) < q.size {
+			page.NextPageToken = q.token(last, values)
+			return page, nil
+		}
+	}
+}
+
+// show makes the message of a record, and checks the order that tokens rest on.
+func show[R any, M proto.Message](ctx context.Context, src Source[R, M], r R, last string) (name string, m M, err error) {
+	if name, err = src.Name(r); err != nil {
+		return "", m, err
+	}
+	if name <= last && last != "" {
+		return "", m, fmt.Errorf("list: %q was fetched after %q", name, last)
+	}
+	m, err = src.Message(ctx, r)
+	return name, m, err
+}
+
+// entry is a message with its place.
+type entry[M proto.Message] struct {
+	name   string
+	values []any
+	msg    M
+}
+
+// sorted makes a page of another order.
+func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, M]) (Page[M], error) {
+	compare := func(a, b entry[M]) int {
+		if c := q.order.compare(a.values, b.values); c != 0 {
+			return c
+		}
+		return strings.Compare(a.name, b.name)
+	}
+	var all []entry[M]
+	matching, last := 0, ""
+	for {
+		recs, err := src.Fetch(ctx, last, batch)
+		if err != nil {
+			return Page[M]{}, err
+		}
+		for _, r := range recs {
+			name, m, err := show(ctx, src, r, last)
+			if err != nil && !errors.Is(err, ErrGone) {
+				return Page[M]{}, err
+			}
+			last = name
+			if err != nil || !q.filter.Eval(m) {
+				continue
+			}
+			if matching++; matching > maxSorted {
+				return Page[M]{}, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf(
+					"order_by: more than %d records match, too many to sort by %s: narrow the filter, or list without order_by", maxSorted, q.order))
+			}
+			e := entry[M]{name, q.order.Values(m), m}
+			if q.after == nil || compare(e, entry[M]{name: q.after.Name, values: q.after.Values}) > 0 {
+				all = append(all, e)
+			}
+		}
+		if len(recs) < batch {
+			break
+		}
+	}
+	slices.SortFunc(all, compare)
+	var page Page[M]
+	for i, e := range all {
+		if i == q.size {
+			page.NextPageToken = q.token(all[i-1].name, all[i-1].values)
+			break
+		}
+		if err := ApplyMask(e.msg, q.mask); err != nil {
+			return Page[M]{}, err
+		}
+		page.Items = append(page.Items, e.msg)
+	}
+	return page, nil
+}

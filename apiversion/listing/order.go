@@ -1,0 +1,110 @@
+package listing
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Order is how a list is sorted; the empty one is by name. Ties are in name order.
+type Order []OrderField
+
+// OrderField is one field of an Order.
+type OrderField struct {
+	Path string
+	Desc bool
+
+	field *field
+}
+
+// ParseOrder reads an order_by such as "created desc, labels.tier" for messages of a
+// type. Errors are InvalidArgument and name the field.
+func ParseOrder(text string, d protoreflect.MessageDescriptor) (Order, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	if len(text) > maxFilter {
+		return nil, Invalid("order_by", "has %d bytes, at most %d are allowed", len(text), maxFilter)
+	}
+	var o Order
+	for part := range strings.SplitSeq(text, ",") {
+		words := strings.Fields(part)
+		f := OrderField{}
+		switch {
+		case len(words) == 2 && words[1] == "desc":
+			f.Desc = true
+		case len(words) == 1 || len(words) == 2 && words[1] == "asc":
+		default:
+			return nil, Invalid("order_by", "%q must be a field, or a field and desc", strings.TrimSpace(part))
+		}
+		f.Path = words[0]
+		o = append(o, f)
+	}
+	return o.Check(d)
+}
+
+// Check returns the order with its fields found in the messages that it shall sort.
+func (o Order) Check(d protoreflect.MessageDescriptor) (Order, error) {
+	out := make(Order, len(o))
+	seen := map[string]bool{}
+	for i, of := range o {
+		parts, err := SplitPath(of.Path)
+		if err != nil {
+			return nil, Invalid("order_by", "%s", err)
+		}
+		f, err := resolve(d, parts)
+		switch {
+		case err != nil:
+			return nil, Invalid("order_by", "%s", err)
+		case f.shape != single || f.many || typeOf(f.fd) == otherType:
+			return nil, Invalid("order_by", "%s has no single value to sort by", of.Path)
+		case seen[of.Path]:
+			return nil, Invalid("order_by", "%s is there twice", of.Path)
+		}
+		seen[of.Path] = true
+		out[i] = OrderField{Path: of.Path, Desc: of.Desc, field: &f}
+	}
+	return out, nil
+}
+
+// String returns the order as ParseOrder reads it.
+func (o Order) String() string {
+	parts := make([]string, len(o))
+	for i, f := range o {
+		parts[i] = f.Path
+		if f.Desc {
+			parts[i] += " desc"
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Values returns what a message is sorted by, nil for what is not there. o must have
+// been checked.
+func (o Order) Values(msg proto.Message) []any {
+	out := make([]any, len(o))
+	for i, of := range o {
+		of.field.values(msg.ProtoReflect(), func(v protoreflect.Value) bool {
+			out[i] = ValueOf(of.field.fd, v)
+			return false
+		})
+	}
+	return out
+}
+
+// Compare orders two messages, without their names. What is not there comes first.
+func (o Order) Compare(a, b proto.Message) int { return o.compare(o.Values(a), o.Values(b)) }
+
+func (o Order) compare(a, b []any) int {
+	for i := range o {
+		c, _ := CompareValues(a[i], b[i])
+		if o[i].Desc {
+			c = -c
+		}
+		if c != 0 {
+			return c
+		}
+	}
+	return 0
+}

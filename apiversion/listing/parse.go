@@ -1,0 +1,288 @@
+package listing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/cel-go/common"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/parser"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"dbcontroller/transform"
+)
+
+// maxFilter bounds the text of a filter.
+const maxFilter = 10_000
+
+var celParser = sync.OnceValue(func() *parser.Parser {
+	p, err := parser.NewParser(parser.EnableIdentEscapeSyntax(true), parser.MaxRecursionDepth(100), parser.ErrorRecoveryLimit(4))
+	if err != nil {
+		panic(err) // the options are ours
+	}
+	return p
+})
+
+// ParseFilter reads a filter for messages of a type. Errors are InvalidArgument and name
+// the field that is wrong.
+func ParseFilter(text string, d protoreflect.MessageDescriptor) (Filter, error) {
+	if strings.TrimSpace(text) == "" {
+		return Filter{}, nil
+	}
+	if len(text) > maxFilter {
+		return Filter{}, Invalid("filter", "has %d bytes, at most %d are allowed", len(text), maxFilter)
+	}
+	tree, errs := celParser().Parse(common.NewTextSource(text))
+	if list := errs.GetErrors(); len(list) > 0 {
+		e := list[0]
+		message, _, _ := strings.Cut(e.Message, "\n")
+		if name, ok := strings.CutPrefix(message, "reserved identifier: "); ok {
+			message += ": write " + this + "." + name
+		}
+		return Filter{}, Invalid("filter", "column %d: %s", e.Location.Column()+1, message)
+	}
+	f, err := reader{d}.filter(tree.Expr())
+	if err != nil {
+		return Filter{}, Invalid("filter", "%s", err)
+	}
+	return f, nil
+}
+
+// reader makes filters of CEL's trees.
+type reader struct {
+	d protoreflect.MessageDescriptor
+}
+
+var comparisons = map[string]transform.Operator{
+	operators.Equals: transform.OpEqual, operators.NotEquals: transform.OpEqual,
+	operators.Less: transform.OpLess, operators.LessEquals: transform.OpLessEqual,
+	operators.Greater: transform.OpGreater, operators.GreaterEquals: transform.OpGreaterEqual,
+}
+
+// mirrored is the operator for exchanged sides.
+var mirrored = map[transform.Operator]transform.Operator{
+	transform.OpEqual: transform.OpEqual,
+	transform.OpLess:  transform.OpGreater, transform.OpLessEqual: transform.OpGreaterEqual,
+	transform.OpGreater: transform.OpLess, transform.OpGreaterEqual: transform.OpLessEqual,
+}
+
+func (r reader) filter(e ast.Expr) (Filter, error) {
+	switch e.Kind() {
+	case ast.LiteralKind:
+		if b, ok := e.AsLiteral().(types.Bool); ok {
+			if b {
+				return Filter{}, nil
+			}
+			return Negate(Filter{}), nil
+		}
+		return Filter{}, fmt.Errorf("%s alone is no condition", celValue(e.AsLiteral().Value()))
+	case ast.IdentKind, ast.SelectKind:
+		return r.flag(e)
+	case ast.CallKind:
+		return r.call(e)
+	default:
+		return Filter{}, fmt.Errorf("a list, map or message alone is no condition")
+	}
+}
+
+// flag is a bool field that stands alone.
+func (r reader) flag(e ast.Expr) (Filter, error) {
+	path, err := r.path(e)
+	if err != nil {
+		return Filter{}, err
+	}
+	return r.where(path, transform.OpEqual, true)
+}
+
+func (r reader) where(path string, op transform.Operator, values ...any) (Filter, error) {
+	return checked(transform.Condition{Path: path, Op: op, Values: values}, r.d)
+}
+
+func (r reader) call(e ast.Expr) (Filter, error) {
+	call := e.AsCall()
+	name, args := call.FunctionName(), call.Args()
+	if op, ok := comparisons[name]; ok {
+		f, err := r.comparison(args[0], op, args[1])
+		if name == operators.NotEquals {
+			f = Negate(f)
+		}
+		return f, err
+	}
+	switch {
+	case name == operators.LogicalAnd || name == operators.LogicalOr:
+		return r.junction(name, args)
+	case name == operators.LogicalNot:
+		f, err := r.filter(args[0])
+		return Negate(f), err
+	case name == operators.In:
+		return r.in(args[0], args[1])
+	case name == operators.Index:
+		return r.flag(e)
+	case name == "has" && len(args) == 1 && !call.IsMemberFunction():
+		path, err := r.path(args[0])
+		if err != nil {
+			return Filter{}, err
+		}
+		return r.where(path, transform.OpHas)
+	case (name == string(transform.OpContains) || name == string(transform.OpPrefix)) && call.IsMemberFunction() && len(args) == 1:
+		path, err := r.path(call.Target())
+		if err != nil {
+			return Filter{}, err
+		}
+		value, err := r.literal(args[0])
+		if err != nil {
+			return Filter{}, fmt.Errorf("%s: %w", path, err)
+		}
+		return r.where(path, transform.Operator(name), value)
+	}
+	return Filter{}, fmt.Errorf("%s is not supported: use == != < <= > >= in contains() startsWith() has() && || !", strings.Trim(name, "_@"))
+}
+
+func (r reader) junction(name string, args []ast.Expr) (Filter, error) {
+	parts := make([]Filter, len(args))
+	for i, a := range args {
+		var err error
+		if parts[i], err = r.filter(a); err != nil {
+			return Filter{}, err
+		}
+	}
+	if name == operators.LogicalOr {
+		return Any(parts...), nil
+	}
+	return All(parts...), nil
+}
+
+func (r reader) comparison(left ast.Expr, op transform.Operator, right ast.Expr) (Filter, error) {
+	if isLiteral(left) && !isLiteral(right) {
+		left, right, op = right, left, mirrored[op]
+	}
+	path, err := r.path(left)
+	if err != nil {
+		return Filter{}, err
+	}
+	value, err := r.literal(right)
+	if err != nil {
+		return Filter{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return r.where(path, op, value)
+}
+
+// in is a field in a list of values, or a value in a field that is a list or map.
+func (r reader) in(left, right ast.Expr) (Filter, error) {
+	if right.Kind() == ast.ListKind {
+		path, err := r.path(left)
+		if err != nil {
+			return Filter{}, err
+		}
+		var values []any
+		for _, e := range right.AsList().Elements() {
+			v, err := r.literal(e)
+			if err != nil {
+				return Filter{}, fmt.Errorf("%s: %w", path, err)
+			}
+			values = append(values, v)
+		}
+		return r.where(path, transform.OpIn, values...)
+	}
+	path, err := r.path(right)
+	if err != nil {
+		return Filter{}, err
+	}
+	value, err := r.literal(left)
+	if err != nil {
+		return Filter{}, fmt.Errorf("%s: %w", path, err)
+	}
+	parts, err := SplitPath(path)
+	if err != nil {
+		return Filter{}, err
+	}
+	if f, err := resolve(r.d, parts); err == nil && f.shape == entries {
+		return r.where(JoinPath(append(parts, fmt.Sprint(value))), transform.OpHas)
+	}
+	return r.where(path, transform.OpContains, value)
+}
+
+// path returns the dotted path of a field.
+func (r reader) path(e ast.Expr) (string, error) {
+	parts, err := pathParts(e)
+	if err != nil {
+		return "", err
+	}
+	if len(parts) > 1 && parts[0] == this && r.d.Fields().ByName(this) == nil {
+		parts = parts[1:]
+	}
+	if slices.ContainsFunc(parts, func(p string) bool { return p == "" || strings.ContainsRune(p, '`') }) {
+		return "", fmt.Errorf("a key in a path must not be empty or hold a backquote")
+	}
+	return JoinPath(parts), nil
+}
+
+func pathParts(e ast.Expr) ([]string, error) {
+	switch e.Kind() {
+	case ast.IdentKind:
+		return []string{e.AsIdent()}, nil
+	case ast.SelectKind:
+		parts, err := pathParts(e.AsSelect().Operand())
+		return append(parts, e.AsSelect().FieldName()), err
+	case ast.CallKind:
+		call := e.AsCall()
+		if call.FunctionName() != operators.Index {
+			break
+		}
+		parts, err := pathParts(call.Args()[0])
+		if err != nil {
+			return nil, err
+		}
+		if call.Args()[1].Kind() != ast.LiteralKind {
+			break
+		}
+		switch k := call.Args()[1].AsLiteral().(type) {
+		case types.String, types.Int, types.Uint, types.Bool:
+			return append(parts, fmt.Sprint(k.Value())), nil
+		}
+	case ast.LiteralKind:
+		return nil, fmt.Errorf("%s stands where a field is wanted", celValue(e.AsLiteral().Value()))
+	}
+	return nil, fmt.Errorf("a field is wanted, not an expression")
+}
+
+func isLiteral(e ast.Expr) bool {
+	if e.Kind() == ast.CallKind {
+		name := e.AsCall().FunctionName()
+		return name == "timestamp" || name == operators.Negate
+	}
+	return e.Kind() == ast.LiteralKind
+}
+
+func (r reader) literal(e ast.Expr) (any, error) {
+	switch e.Kind() {
+	case ast.LiteralKind:
+		switch v := e.AsLiteral().(type) {
+		case types.String, types.Int, types.Uint, types.Double, types.Bool, types.Bytes:
+			return v.Value(), nil
+		case types.Null:
+			return nil, nil
+		}
+	case ast.CallKind:
+		call := e.AsCall()
+		if call.FunctionName() != "timestamp" || len(call.Args()) != 1 || call.Args()[0].Kind() != ast.LiteralKind {
+			break
+		}
+		text, _ := call.Args()[0].AsLiteral().Value().(string)
+		t, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			return nil, fmt.Errorf("timestamp(%q) is not a time of RFC 3339", text)
+		}
+		return t.UTC(), nil
+	case ast.IdentKind, ast.SelectKind:
+		if parts, err := pathParts(e); err == nil {
+			return nil, fmt.Errorf("%s stands where a value is wanted: put text in quotes", JoinPath(parts))
+		}
+	}
+	return nil, fmt.Errorf("a value is wanted, not an expression")
+}

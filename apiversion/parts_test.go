@@ -1,0 +1,130 @@
+package apiversion_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"dbcontroller/apiversion"
+	"dbcontroller/apiversion/prototest"
+)
+
+// weight is in grams in v1 and in milligrams in v2.
+var weight = apiversion.Converted("weight_g", "weight_mg",
+	func(x any) (any, error) { return x.(int64) * 1000, nil },
+	func(x any) (any, error) {
+		if x.(int64)%1000 != 0 {
+			return nil, errors.New("is no whole number of grams")
+		}
+		return x.(int64) / 1000, nil
+	}).Ordered()
+
+func parts(t *testing.T) apiversion.Config {
+	file := prototest.File(t, "parts.proto")
+	find := func(name string) protoreflect.MessageDescriptor {
+		return file.Messages().ByName(protoreflect.Name(name))
+	}
+	part, err := apiversion.Declare(find("PartV1"), find("PartV2"), apiversion.Renamed("guid", "id"), weight, apiversion.OnlyNew("maker", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	part.OldName, part.NewName = "guid", "id"
+	bin := &apiversion.Resource{
+		Old: find("BinV1"), New: find("BinV2"), OldName: "guid", NewName: "id", SameNames: true, UpMapping: part.UpMapping, DownMapping: part.DownMapping,
+		Up: func(msg, _ proto.Message) (proto.Message, error) { return nil, errors.New("not needed") },
+		Down: func(msg, _ proto.Message) (proto.Message, error) {
+			out := dynamicpb.NewMessage(find("BinV1"))
+			put(out, "guid", get(msg.ProtoReflect(), "id").String())
+			return out, nil
+		},
+	}
+	return apiversion.Config{
+		Old: file.Services().ByName("PartsV1"), New: file.Services().ByName("PartsV2"), Resources: []*apiversion.Resource{part, bin},
+		Methods: []apiversion.Method{
+			{Old: "AddPart", New: "CreatePart", Unset: []string{"note"}},
+			{Old: "FetchPart", New: "GetPart", ResponseFields: map[string]string{"note": "remark"}},
+			{Old: "ReplacePart", New: "ReplacePart", Unset: []string{"note"}},
+			{Old: "ListParts", New: "ListParts", RequestFields: map[string]string{"starting": "prefix"}, OpaqueTokens: true, Unset: []string{"total"}},
+			{Old: "ListBins", New: "ListBins", RequestFields: map[string]string{"starting": "prefix"}},
+		},
+	}
+}
+
+// partsV2 answers each procedure with what the test gives, and keeps the last request.
+func partsV2(s protoreflect.ServiceDescriptor, answers map[string]*message, requests map[string]*message) http.Handler {
+	mux := http.NewServeMux()
+	for i := range s.Methods().Len() {
+		m := s.Methods().Get(i)
+		p := apiversion.Procedure(m)
+		mux.Handle(p, connect.NewUnaryHandler(p, func(_ context.Context, req *connect.Request[message]) (*connect.Response[message], error) {
+			requests[string(m.Name())] = req.Msg
+			return connect.NewResponse(answers[string(m.Name())]), nil
+		}, connect.WithRequestInitializer(func(_ connect.Spec, v any) error {
+			*v.(*message) = *dynamicpb.NewMessage(m.Input())
+			return nil
+		})))
+	}
+	return mux
+}
+
+func TestOlderStyle(t *testing.T) {
+	t.Parallel()
+	cfg := parts(t)
+	table, err := apiversion.NewTable(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := func(method string) protoreflect.MessageDescriptor {
+		return cfg.New.Methods().ByName(protoreflect.Name(method)).Output()
+	}
+	answers := map[string]*message{
+		"CreatePart":  text(t, out("CreatePart"), `id: "p" weight_mg: 5000 maker: "acme"`),
+		"ReplacePart": text(t, out("ReplacePart"), `id: "p"`),
+		"GetPart":     text(t, out("GetPart"), `found { id: "p" weight_mg: 5000 maker: "acme" } remark: "r"`),
+		"ListParts":   text(t, out("ListParts"), `parts { id: "p" weight_mg: 5000 } parts { id: "a" } next_page_token: "17"`),
+		"ListBins":    text(t, out("ListBins"), `bins { id: "b" }`),
+	}
+	requests := map[string]*message{}
+	c := serve(t, cfg.Old, apiversion.NewHandler(table, partsV2(cfg.New, answers, requests), apiversion.Options{}))
+	for _, tc := range []struct{ method, req, served, translated, want string }{
+		{"AddPart", `part { guid: "p" weight_g: 5 }`, "CreatePart", `part { id: "p" weight_mg: 5000 }`, `part { guid: "p" weight_g: 5 }`},
+		{"FetchPart", `guid: "p"`, "GetPart", `id: "p"`, `part { guid: "p" weight_g: 5 } note: "r"`},
+		// There is no mask: what v1 does not know is taken from what exists.
+		{"ReplacePart", `part { guid: "p" weight_g: 6 }`, "ReplacePart", `part { id: "p" weight_mg: 6000 maker: "acme" }`, `part { guid: "p" }`},
+		{"ListParts", `starting: "x" page_size: 3 page_token: "16"`, "ListParts", `prefix: "x" page_size: 3 page_token: "16"`, `parts { guid: "p" weight_g: 5 } parts { guid: "a" } next_page_token: "17"`},
+		{"ListBins", `starting: "x"`, "ListBins", `prefix: "x"`, `bins { guid: "b" }`},
+	} {
+		got := c.do(tc.method, tc.req)
+		if want := text(t, got.Descriptor(), tc.want); !proto.Equal(got, want) {
+			t.Errorf("%s: got %v", tc.method, got)
+		}
+		req := requests[tc.served]
+		if want := text(t, req.Descriptor(), tc.translated); !proto.Equal(req, want) {
+			t.Errorf("%s was served by %v", tc.method, req)
+		}
+	}
+	// What v1 cannot show is an error that says what and why.
+	answers["GetPart"] = text(t, out("GetPart"), `found { id: "p" weight_mg: 5001 }`)
+	_, err = c.try(t.Context(), "FetchPart", `guid: "p"`)
+	wantError(t, err, connect.CodeDataLoss, "p: weight_mg: is no whole number of grams")
+}
+
+func TestTableWithTwoResources(t *testing.T) {
+	t.Parallel()
+	cfg := parts(t)
+	cfg.Methods[4].Resource, cfg.Methods[4].Unset = "BinV1", nil
+	if _, err := apiversion.NewTable(cfg); err != nil {
+		t.Error(err)
+	}
+	cfg.Methods[2].Unset = nil
+	if _, err := apiversion.NewTable(cfg); err == nil || !strings.Contains(err.Error(), "method ReplacePart: note of its response has no counterpart") {
+		t.Errorf("error is %v", err)
+	}
+}

@@ -1,0 +1,325 @@
+package protodoc
+
+import (
+	"strconv"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Unmarshal sets msg to what a document says. Fields of the document that msg does not
+// know are left aside: Unknown lists them, and Merge keeps them. It copies what it needs
+// of doc.
+func Unmarshal(doc bson.Raw, msg proto.Message) error {
+	if err := bsoncore.Document(doc).Validate(); err != nil {
+		return failf("the document is malformed: %v", err)
+	}
+	if size, _, _ := bsoncore.ReadLength(doc); int(size) != len(doc) {
+		return failf("the document is malformed: %d bytes follow it", len(doc)-int(size))
+	}
+	proto.Reset(msg)
+	m := msg.ProtoReflect()
+	if k := wellKnownOf(m.Descriptor()); k != none && k != structKind {
+		return failf("a %s alone is no document", m.Descriptor().FullName())
+	}
+	return decodeFields(bsoncore.Document(doc), m, 1)
+}
+
+// each calls f for the elements of a document that was validated.
+func each(doc bsoncore.Document, f func(key string, v bsoncore.Value) error) error {
+	if len(doc) < 5 {
+		return failf("the document is malformed")
+	}
+	rest := doc[4 : len(doc)-1]
+	for len(rest) > 0 {
+		el, after, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			return failf("the document is malformed")
+		}
+		rest = after
+		key := el.Key()
+		if err := f(key, el.Value()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeFields(doc bsoncore.Document, m protoreflect.Message, depth int) error {
+	if depth > maxDepth {
+		return errDepth
+	}
+	fields := m.Descriptor().Fields()
+	if wellKnownOf(m.Descriptor()) == structKind {
+		return decodeMap(doc, fields.ByNumber(onlyField), m.Mutable(fields.ByNumber(onlyField)).Map(), depth)
+	}
+	seen := make([]bool, fields.Len())
+	return each(doc, func(key string, v bsoncore.Value) error {
+		fd := fields.ByName(protoreflect.Name(key))
+		if fd == nil {
+			return nil
+		}
+		if seen[fd.Index()] {
+			return at(key, failf("is there twice"))
+		}
+		seen[fd.Index()] = true
+		if err := decodeField(v, m, fd, depth); err != nil {
+			return at(key, err)
+		}
+		return nil
+	})
+}
+
+// isUnset reports null, where it does not stand for a value of its own.
+func isUnset(v bsoncore.Value, fd protoreflect.FieldDescriptor) bool {
+	return v.Type == bsoncore.TypeNull && (fd.IsList() || fd.IsMap() || fd.Message() == nil || wellKnownOf(fd.Message()) != valueKind)
+}
+
+func decodeField(v bsoncore.Value, m protoreflect.Message, fd protoreflect.FieldDescriptor, depth int) error {
+	if isUnset(v, fd) {
+		return nil
+	}
+	if o := fd.ContainingOneof(); o != nil && m.WhichOneof(o) != nil {
+		return failf("another field of oneof %s is set as well", o.Name())
+	}
+	switch {
+	case fd.IsList():
+		if v.Type != bsoncore.TypeArray {
+			return wrongType(v, "an array")
+		}
+		return decodeList(v.Array(), fd, m.Mutable(fd).List(), depth+1)
+	case fd.IsMap():
+		if v.Type != bsoncore.TypeEmbeddedDocument {
+			return wrongType(v, "a document")
+		}
+		return decodeMap(v.Document(), fd, m.Mutable(fd).Map(), depth+1)
+	case fd.Message() != nil:
+		return decodeMessage(v, m.Mutable(fd).Message(), depth+1)
+	}
+	value, err := decodeScalar(v, fd)
+	if err != nil {
+		return err
+	}
+	m.Set(fd, value)
+	return nil
+}
+
+func decodeList(arr bsoncore.Array, fd protoreflect.FieldDescriptor, l protoreflect.List, depth int) error {
+	if depth > maxDepth {
+		return errDepth
+	}
+	return each(bsoncore.Document(arr), func(key string, v bsoncore.Value) error {
+		item := l.NewElement()
+		if fd.Message() != nil {
+			if err := decodeMessage(v, item.Message(), depth+1); err != nil {
+				return at(key, err)
+			}
+		} else {
+			var err error
+			if item, err = decodeScalar(v, fd); err != nil {
+				return at(key, err)
+			}
+		}
+		l.Append(item)
+		return nil
+	})
+}
+
+func decodeMap(doc bsoncore.Document, fd protoreflect.FieldDescriptor, m protoreflect.Map, depth int) error {
+	if depth > maxDepth {
+		return errDepth
+	}
+	return each(doc, func(key string, v bsoncore.Value) error {
+		k, err := parseKey(key, fd.MapKey())
+		if err != nil {
+			return at(key, err)
+		}
+		if m.Has(k) {
+			return at(key, failf("is there twice"))
+		}
+		value := m.NewValue()
+		if fd.MapValue().Message() != nil {
+			err = decodeMessage(v, value.Message(), depth+1)
+		} else {
+			value, err = decodeScalar(v, fd.MapValue())
+		}
+		if err != nil {
+			return at(key, err)
+		}
+		m.Set(k, value)
+		return nil
+	})
+}
+
+// parseKey reads the key of a map entry, in canonical form only, so that no two keys of
+// a document are one of the map.
+func parseKey(s string, fd protoreflect.FieldDescriptor) (protoreflect.MapKey, error) {
+	var v protoreflect.Value
+	switch fd.Kind() {
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(s).MapKey(), nil
+	case protoreflect.BoolKind:
+		v = protoreflect.ValueOfBool(s == "true")
+	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
+		n, _ := strconv.ParseInt(s, 10, 32)
+		v = protoreflect.ValueOfInt32(int32(n))
+	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
+		n, _ := strconv.ParseInt(s, 10, 64)
+		v = protoreflect.ValueOfInt64(n)
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
+		n, _ := strconv.ParseUint(s, 10, 32)
+		v = protoreflect.ValueOfUint32(uint32(n))
+	default:
+		n, _ := strconv.ParseUint(s, 10, 64)
+		v = protoreflect.ValueOfUint64(n)
+	}
+	if k := v.MapKey(); k.String() == s {
+		return k, nil
+	}
+	return protoreflect.MapKey{}, failf("the key is not a %s", fd.Kind())
+}
+
+func decodeMessage(v bsoncore.Value, m protoreflect.Message, depth int) error {
+	if depth > maxDepth {
+		return errDepth
+	}
+	fields := m.Descriptor().Fields()
+	only := fields.ByNumber(onlyField)
+	switch wellKnownOf(m.Descriptor()) {
+	case timestampKind:
+		t, err := decodeTime(v)
+		if err != nil {
+			return err
+		}
+		return setTime(m, t)
+	case durationKind:
+		text, ok := v.StringValueOK()
+		if !ok {
+			return wrongType(v, "a string such as \"1.5s\"")
+		}
+		seconds, nanos, err := parseDuration(text)
+		if err != nil {
+			return err
+		}
+		setPair(m, seconds, nanos)
+		return nil
+	case wrapperKind:
+		value, err := decodeScalar(v, only)
+		if err != nil {
+			return err
+		}
+		m.Set(only, value)
+		return nil
+	case listValueKind:
+		if v.Type != bsoncore.TypeArray {
+			return wrongType(v, "an array")
+		}
+		return decodeList(v.Array(), only, m.Mutable(only).List(), depth)
+	case valueKind:
+		return decodeAny(v, m, depth)
+	case none, structKind:
+	}
+	if v.Type != bsoncore.TypeEmbeddedDocument {
+		return wrongType(v, "a document")
+	}
+	return decodeFields(v.Document(), m, depth)
+}
+
+func decodeTime(v bsoncore.Value) (time.Time, error) {
+	if ms, ok := v.DateTimeOK(); ok {
+		return time.UnixMilli(ms).UTC(), nil
+	}
+	text, ok := v.StringValueOK()
+	if !ok {
+		return time.Time{}, wrongType(v, "a date or an RFC 3339 string")
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, failf("%d characters that are not a time of RFC 3339", len(text))
+	}
+	return t.UTC(), nil
+}
+
+// The fields of google.protobuf.Value.
+const (
+	nullValue = iota + 1
+	numberValue
+	stringValue
+	boolValue
+	structValue
+	listValue
+)
+
+// decodeAny reads a google.protobuf.Value.
+func decodeAny(v bsoncore.Value, m protoreflect.Message, depth int) error {
+	fields := m.Descriptor().Fields()
+	var number protoreflect.FieldNumber
+	switch v.Type {
+	case bsoncore.TypeNull:
+		m.Set(fields.ByNumber(nullValue), protoreflect.ValueOfEnum(0))
+		return nil
+	case bsoncore.TypeDouble, bsoncore.TypeInt32, bsoncore.TypeInt64:
+		number = numberValue
+	case bsoncore.TypeString:
+		number = stringValue
+	case bsoncore.TypeBoolean:
+		number = boolValue
+	case bsoncore.TypeEmbeddedDocument:
+		return decodeMessage(v, m.Mutable(fields.ByNumber(structValue)).Message(), depth)
+	case bsoncore.TypeArray:
+		return decodeMessage(v, m.Mutable(fields.ByNumber(listValue)).Message(), depth)
+	default:
+		return wrongType(v, "what JSON has")
+	}
+	value, err := decodeScalar(v, fields.ByNumber(number))
+	if err != nil {
+		return err
+	}
+	m.Set(fields.ByNumber(number), value)
+	return nil
+}
+
+// Unknown returns the dotted paths of the elements of a document that messages of a type
+// do not know, in order. Well-known types know all that they hold.
+func Unknown(doc bson.Raw, d protoreflect.MessageDescriptor) []string {
+	return unknownBelow(nil, "", bsoncore.Document(doc), d)
+}
+
+func unknownBelow(out []string, prefix string, doc bsoncore.Document, d protoreflect.MessageDescriptor) []string {
+	_ = each(doc, func(key string, v bsoncore.Value) error {
+		fd := d.Fields().ByName(protoreflect.Name(key))
+		if fd == nil {
+			out = append(out, prefix+key)
+			return nil
+		}
+		message := fd.Message()
+		if fd.IsMap() {
+			message = fd.MapValue().Message()
+		}
+		if message == nil || wellKnownOf(message) != none {
+			return nil
+		}
+		if !fd.IsMap() && !fd.IsList() {
+			out = unknownIn(out, prefix+key+".", v, message)
+			return nil
+		}
+		if v.Type == bsoncore.TypeEmbeddedDocument || v.Type == bsoncore.TypeArray {
+			return each(bsoncore.Document(v.Data), func(item string, v bsoncore.Value) error {
+				out = unknownIn(out, prefix+key+"."+item+".", v, message)
+				return nil
+			})
+		}
+		return nil
+	})
+	return out
+}
+
+func unknownIn(out []string, prefix string, v bsoncore.Value, d protoreflect.MessageDescriptor) []string {
+	if sub, ok := v.DocumentOK(); ok {
+		return unknownBelow(out, prefix, sub, d)
+	}
+	return out
+}

@@ -1,0 +1,126 @@
+package prototest
+
+import (
+	"math"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"pgregory.net/rapid"
+)
+
+// maxNesting bounds generated messages.
+const maxNesting = 3
+
+// Draw sets msg, which is empty, to random values.
+func Draw(t *rapid.T, msg proto.Message) { draw(t, msg.ProtoReflect(), 0) }
+
+func draw(t *rapid.T, m protoreflect.Message, depth int) {
+	switch m.Descriptor().FullName() {
+	case "google.protobuf.Timestamp":
+		set(m, "seconds", protoreflect.ValueOfInt64(rapid.Int64Range(-62135596800, 253402300799).Draw(t, "seconds")))
+		nanos := rapid.OneOf(rapid.Just(int32(0)), rapid.Just(int32(5_000_000)), rapid.Int32Range(0, 999_999_999)).Draw(t, "nanos")
+		set(m, "nanos", protoreflect.ValueOfInt32(nanos))
+		return
+	case "google.protobuf.Duration":
+		seconds := rapid.Int64Range(-315576000000, 315576000000).Draw(t, "seconds")
+		nanos := rapid.OneOf(rapid.Just(int32(0)), rapid.Just(int32(5_000_000)), rapid.Int32Range(0, 999_999_999)).Draw(t, "nanos")
+		if seconds < 0 {
+			nanos = -nanos
+		}
+		set(m, "seconds", protoreflect.ValueOfInt64(seconds))
+		set(m, "nanos", protoreflect.ValueOfInt32(nanos))
+		return
+	case "google.protobuf.Value":
+		fields := m.Descriptor().Fields()
+		highest := 6
+		if depth >= maxNesting {
+			highest = 4
+		}
+		fd := fields.ByNumber(protoreflect.FieldNumber(rapid.IntRange(1, highest).Draw(t, "kind")))
+		drawField(t, m, fd, depth)
+		return
+	}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		if rapid.IntRange(0, 2).Draw(t, string(fd.Name())+" set") == 0 {
+			drawField(t, m, fd, depth)
+		}
+	}
+}
+
+func set(m protoreflect.Message, name protoreflect.Name, v protoreflect.Value) {
+	m.Set(m.Descriptor().Fields().ByName(name), v)
+}
+
+func drawField(t *rapid.T, m protoreflect.Message, fd protoreflect.FieldDescriptor, depth int) {
+	single := func(fd protoreflect.FieldDescriptor, fresh func() protoreflect.Value) protoreflect.Value {
+		if fd.Message() == nil {
+			return Scalar(t, fd)
+		}
+		v := fresh()
+		draw(t, v.Message(), depth+1)
+		return v
+	}
+	if depth >= maxNesting && fd.Message() != nil {
+		return
+	}
+	switch {
+	case fd.IsList():
+		l := m.Mutable(fd).List()
+		for range rapid.IntRange(0, 3).Draw(t, "length") {
+			l.Append(single(fd, l.NewElement))
+		}
+	case fd.IsMap():
+		entries := m.Mutable(fd).Map()
+		for range rapid.IntRange(0, 3).Draw(t, "size") {
+			k := Scalar(t, fd.MapKey()).MapKey()
+			entries.Set(k, single(fd.MapValue(), entries.NewValue))
+		}
+	default:
+		m.Set(fd, single(fd, func() protoreflect.Value { return m.NewField(fd) }))
+	}
+}
+
+// text has few values, so that comparisons hit, and some odd ones.
+var text = rapid.OneOf(rapid.SampledFrom([]string{"", "a", "b", "ab", "abc", "a.b", "b/c", "ü", "\"q\"\\", "10", "9"}), rapid.StringN(0, 5, 20).Filter(noNUL))
+
+func noNUL(s string) bool {
+	for i := range len(s) {
+		if s[i] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Scalar draws a value of a field that is no message.
+func Scalar(t *rapid.T, fd protoreflect.FieldDescriptor) protoreflect.Value {
+	switch fd.Kind() {
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(rapid.Bool().Draw(t, "bool"))
+	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
+		return protoreflect.ValueOfInt32(rapid.OneOf(rapid.Int32Range(-2, 3), rapid.Int32()).Draw(t, "int32"))
+	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
+		return protoreflect.ValueOfInt64(rapid.OneOf(rapid.Int64Range(-2, 3), rapid.Int64()).Draw(t, "int64"))
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
+		return protoreflect.ValueOfUint32(rapid.OneOf(rapid.Uint32Range(0, 3), rapid.Uint32()).Draw(t, "uint32"))
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return protoreflect.ValueOfUint64(rapid.OneOf(rapid.Uint64Range(0, 3), rapid.Uint64(), rapid.Just(uint64(math.MaxUint64))).Draw(t, "uint64"))
+	case protoreflect.FloatKind:
+		return protoreflect.ValueOfFloat32(rapid.OneOf(rapid.SampledFrom([]float32{0, 1, -1.5}), rapid.Float32()).Draw(t, "float"))
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(rapid.OneOf(rapid.SampledFrom([]float64{0, 1, -1.5}), rapid.Float64()).Draw(t, "double"))
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(text.Draw(t, "text"))
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes(rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(t, "bytes"))
+	case protoreflect.EnumKind:
+		if fd.Enum().FullName() == "google.protobuf.NullValue" {
+			return protoreflect.ValueOfEnum(0)
+		}
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(rapid.Int32Range(0, 4).Draw(t, "enum")))
+	default:
+		panic("no scalar: " + fd.FullName())
+	}
+}

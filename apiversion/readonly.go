@@ -1,0 +1,68 @@
+package apiversion
+
+import (
+	"errors"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+)
+
+// Procedure is the path under which a method is called.
+func Procedure(m protoreflect.MethodDescriptor) string {
+	return "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
+}
+
+// IsRead reports whether a method promises to have no side effects.
+func IsRead(m protoreflect.MethodDescriptor) bool {
+	return idempotency(m) == connect.IdempotencyNoSideEffects
+}
+
+func idempotency(m protoreflect.MethodDescriptor) connect.IdempotencyLevel {
+	options, ok := m.Options().(*descriptorpb.MethodOptions)
+	if !ok {
+		return connect.IdempotencyUnknown
+	}
+	switch options.GetIdempotencyLevel() {
+	case descriptorpb.MethodOptions_NO_SIDE_EFFECTS:
+		return connect.IdempotencyNoSideEffects
+	case descriptorpb.MethodOptions_IDEMPOTENT:
+		return connect.IdempotencyIdempotent
+	default:
+		return connect.IdempotencyUnknown
+	}
+}
+
+// Readers returns the procedures of services that promise to have no side effects, as a
+// test for paths. Unknown procedures may write.
+func Readers(services ...protoreflect.ServiceDescriptor) func(procedure string) bool {
+	readers := map[string]bool{}
+	for _, s := range services {
+		for i := range s.Methods().Len() {
+			if m := s.Methods().Get(i); IsRead(m) {
+				readers[Procedure(m)] = true
+			}
+		}
+	}
+	return func(procedure string) bool { return readers[procedure] }
+}
+
+// ReadOnly serves the reading procedures of next and refuses all others with
+// FailedPrecondition and the message, which says what to do instead.
+func ReadOnly(next http.Handler, reads func(procedure string) bool, message string, options ...connect.HandlerOption) http.Handler {
+	writer := connect.NewErrorWriter(options...)
+	refusal := errors.New(message)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if reads(req.URL.Path) {
+			next.ServeHTTP(w, req)
+			return
+		}
+		if writer.IsSupported(req) {
+			if writer.Write(w, req, connect.NewError(connect.CodeFailedPrecondition, refusal)) == nil {
+				return
+			}
+		}
+		http.Error(w, message, http.StatusBadRequest) // as Connect maps FailedPrecondition
+	})
+}

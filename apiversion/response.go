@@ -1,0 +1,255 @@
+package apiversion
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"dbcontroller/apiversion/listing"
+)
+
+// responseField is how a field of the old response is made.
+type responseField struct {
+	old, now protoreflect.FieldDescriptor
+	resource *Resource // of a field, or a list, of resources
+	kind     responseKind
+}
+
+type responseKind int
+
+const (
+	copied responseKind = iota
+	oneResource
+	manyResources
+	nextToken
+	recordName
+)
+
+// checkResponse finds a source for every field of the old response.
+func (r *route) checkResponse() error {
+	out, in := r.old.Output(), r.now.Output()
+	for _, res := range r.resources {
+		if out != res.Old {
+			continue
+		}
+		if in != res.New && singular(in, res.New) == nil {
+			if r.Response != nil {
+				return nil
+			}
+			return fmt.Errorf("its response is a %s, and %s has none", out.FullName(), in.FullName())
+		}
+		r.whole = res
+		return nil
+	}
+	for i := range out.Fields().Len() {
+		fd := out.Fields().Get(i)
+		if slices.Contains(r.Unset, string(fd.Name())) {
+			continue
+		}
+		f, err := r.responseField(fd, in)
+		if err != nil && r.Response != nil {
+			continue // its own function makes it
+		}
+		if err != nil {
+			return err
+		}
+		r.response = append(r.response, f)
+	}
+	return nil
+}
+
+func (r *route) responseField(fd protoreflect.FieldDescriptor, in protoreflect.MessageDescriptor) (responseField, error) {
+	name := string(fd.Name())
+	if paired, ok := r.ResponseFields[name]; ok {
+		name = paired
+	}
+	same := in.Fields().ByName(protoreflect.Name(name))
+	f := responseField{old: fd, now: same}
+	for _, res := range r.resources {
+		if fd.Message() != res.Old || fd.IsMap() {
+			continue
+		}
+		f.resource, f.kind = res, oneResource
+		if fd.IsList() {
+			f.kind = manyResources
+		}
+		if same == nil || same.Message() != res.New {
+			f.now = only(in, res.New, fd.IsList())
+		}
+		if f.now == nil && !fd.IsList() && in == res.New {
+			return f, nil // the new response is the resource itself
+		}
+		if f.now == nil {
+			return f, fmt.Errorf("%s of its response has no counterpart in %s: pair them in ResponseFields, or list it in Unset", fd.Name(), in.FullName())
+		}
+		return f, nil
+	}
+	if same == nil {
+		return f, fmt.Errorf("%s of its response has no counterpart in %s: pair them in ResponseFields, or list it in Unset", fd.Name(), in.FullName())
+	}
+	if err := new(rules).compatible(fd, same, name, nil); err != nil {
+		return f, err
+	}
+	switch {
+	case fd.Kind() != protoreflect.StringKind || fd.IsList():
+	case fd.Name() == "next_page_token" && !r.OpaqueTokens && r.from.PageToken != "":
+		f.kind = nextToken
+	case r.resource != nil && (fd.Name() == "name" || fd.Name() == r.resource.OldName):
+		f.kind, f.resource = recordName, r.resource
+	}
+	return f, nil
+}
+
+// only is the one field of a message type in d; nil if there is none or more than one.
+func only(d, of protoreflect.MessageDescriptor, list bool) protoreflect.FieldDescriptor {
+	var found protoreflect.FieldDescriptor
+	for i := range d.Fields().Len() {
+		fd := d.Fields().Get(i)
+		if fd.Message() != of || fd.IsMap() || fd.IsList() != list {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = fd
+	}
+	return found
+}
+
+// respond makes the old response, or message of a stream. Its errors are those that the
+// client gets: the service has data that the client's version cannot show.
+func (c *call) respond(ctx context.Context, now *dynamicpb.Message) (*dynamicpb.Message, error) {
+	old := dynamicpb.NewMessage(c.route.old.Output())
+	derive := func(handled ...string) error { return c.deriveResponse(ctx, now, old, handled) }
+	var err error
+	if c.Response != nil {
+		err = c.Response(ctx, c.old, now, old, derive)
+	} else {
+		err = derive()
+	}
+	if err != nil {
+		if coded, ok := err.(*connect.Error); ok {
+			return nil, coded
+		}
+		return nil, connect.NewError(connect.CodeDataLoss, fmt.Errorf("%s cannot be shown in this version: %w", c.route.now.Output().Name(), err))
+	}
+	return old, nil
+}
+
+func (c *call) deriveResponse(ctx context.Context, now, old *dynamicpb.Message, handled []string) error {
+	if c.whole != nil {
+		from := protoreflect.Message(now)
+		if now.Descriptor() != c.whole.New {
+			from = now.Get(singular(now.Descriptor(), c.whole.New)).Message()
+		}
+		shown, err := c.show(ctx, c.whole, from.Interface())
+		if err != nil {
+			return err
+		}
+		return recast(old, shown)
+	}
+	for _, f := range c.response {
+		if f.now != nil && !now.Has(f.now) || slices.Contains(handled, string(f.old.Name())) {
+			continue
+		}
+		if err := c.respondField(ctx, f, now, old); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *call) respondField(ctx context.Context, f responseField, now, old *dynamicpb.Message) error {
+	switch f.kind {
+	case oneResource:
+		from := protoreflect.Message(now)
+		if f.now != nil {
+			from = now.Get(f.now).Message()
+		}
+		shown, err := c.show(ctx, f.resource, from.Interface())
+		if err != nil {
+			return err
+		}
+		return set(old, f.old, shown)
+	case manyResources:
+		return c.respondList(ctx, f, now.Get(f.now).List(), old.Mutable(f.old).List())
+	case nextToken:
+		token, err := c.nextToken(now.Get(f.now).String())
+		if err == nil && token != "" {
+			old.Set(f.old, protoreflect.ValueOfString(token))
+		}
+		return err
+	case recordName:
+		name, err := f.resource.Reverse().Name(now.Get(f.now).String())
+		if err == nil {
+			old.Set(f.old, protoreflect.ValueOfString(name))
+		}
+		return err
+	default:
+		return copyField(old, f.old, f.now, now.Get(f.now), string(f.now.Name()))
+	}
+}
+
+// respondList shows a page. Where it is in name order, the names must sort the same in
+// both versions: else a page token would skip or repeat records after a flip.
+func (c *call) respondList(ctx context.Context, f responseField, from, to protoreflect.List) error {
+	lastOld, lastNew := "", ""
+	for i := range from.Len() {
+		item := from.Get(i).Message()
+		shown, err := c.show(ctx, f.resource, item.Interface())
+		if err != nil {
+			return err
+		}
+		m, err := dynamic(shown, f.resource.Old)
+		if err != nil {
+			return err
+		}
+		oldName, newName := nameOf(m, f.resource.OldName), nameOf(item, f.resource.NewName)
+		if c.from.PageToken != "" && !c.OpaqueTokens && len(c.order) == 0 && newName > lastNew && oldName <= lastOld && lastOld != "" && oldName != "" {
+			return connect.NewError(connect.CodeInternal, fmt.Errorf("%q comes after %q here but not in the version that serves it: names must sort the same, or the method have opaque tokens", lastOld, oldName))
+		}
+		lastOld, lastNew = oldName, newName
+		to.Append(protoreflect.ValueOfMessage(m))
+	}
+	return nil
+}
+
+// show turns a resource into the client's version, as far as its mask asks for it.
+func (c *call) show(ctx context.Context, res *Resource, now proto.Message) (proto.Message, error) {
+	old, err := res.Down(now, nil)
+	c.record(ctx, old, now, err)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", nameOf(now.ProtoReflect(), res.NewName), err)
+	}
+	if len(c.mask.GetPaths()) == 0 || res != c.resource {
+		return old, nil
+	}
+	masked := proto.Clone(old)
+	return masked, listing.ApplyMask(masked, c.mask)
+}
+
+// nextToken translates the token of the next page into the client's version.
+func (c *call) nextToken(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	t, err := listing.ParseToken(text)
+	if err != nil {
+		return "", connect.NewError(connect.CodeInternal, fmt.Errorf("next_page_token is not one of package listing: %s must have opaque tokens", c.route.Method.Old))
+	}
+	digest, err := listing.Digest(c.old, c.from.listing())
+	if err != nil {
+		return "", err
+	}
+	order, err := c.resource.Order(c.order)
+	if err != nil {
+		return "", err
+	}
+	t, err = c.resource.Reverse().Token(t, order, digest)
+	return t.String(), err
+}

@@ -1,0 +1,186 @@
+package apiversion
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"dbcontroller/apiversion/listing"
+)
+
+// Roles names the fields of a request that mean something to translation. Those left
+// empty are found by their usual names and types: name (or the field that is the
+// resource's name), parent, filter, order_by, page_size, page_token, read_mask,
+// update_mask, field_mask (which masks an update where there is a resource, a read
+// elsewhere), and the field that holds the resource. "-" says that there is none.
+type Roles struct {
+	Name, Parent, Resource               string
+	Filter, OrderBy, PageSize, PageToken string
+	ReadMask, UpdateMask                 string
+}
+
+func isText(fd protoreflect.FieldDescriptor) bool {
+	return fd.Kind() == protoreflect.StringKind && !fd.IsList()
+}
+
+// noField is a role that no field has, whatever its name.
+const noField = "-"
+
+// rolesOf finds the roles in a request.
+func rolesOf(d protoreflect.MessageDescriptor, res *Resource, old bool, given Roles) (Roles, error) {
+	if res == nil {
+		return Roles{}, nil // nothing is known of what the fields are about
+	}
+	usual := listing.FieldsOf(d)
+	out := Roles{
+		Filter: string(usual.Filter), OrderBy: string(usual.OrderBy), PageSize: string(usual.PageSize), PageToken: string(usual.PageToken), ReadMask: string(usual.ReadMask),
+	}
+	text := func(name string) string {
+		if fd := d.Fields().ByName(protoreflect.Name(name)); fd != nil && isText(fd) {
+			return name
+		}
+		return ""
+	}
+	out.Parent = text("parent")
+	message, nameField := res.New, res.NewName
+	if old {
+		message, nameField = res.Old, res.OldName
+	}
+	if out.Name = text("name"); out.Name == "" && nameField != "" {
+		out.Name = text(string(nameField))
+	}
+	if fd := singular(d, message); fd != nil {
+		out.Resource = string(fd.Name())
+	}
+	if fd := d.Fields().ByName("update_mask"); fd != nil && listing.IsMask(fd) {
+		out.UpdateMask = "update_mask"
+	}
+	if out.ReadMask == "field_mask" && out.Resource != "" {
+		out.ReadMask = ""
+		if out.UpdateMask == "" {
+			out.UpdateMask = "field_mask"
+		}
+	}
+	for _, r := range []struct {
+		role, given *string
+		fits        func(protoreflect.FieldDescriptor) bool
+	}{
+		{&out.Name, &given.Name, isText}, {&out.Parent, &given.Parent, isText}, {&out.Filter, &given.Filter, isText}, {&out.OrderBy, &given.OrderBy, isText},
+		{&out.PageToken, &given.PageToken, isText}, {&out.PageSize, &given.PageSize, func(fd protoreflect.FieldDescriptor) bool { return fd.Message() == nil }},
+		{&out.Resource, &given.Resource, func(fd protoreflect.FieldDescriptor) bool { return fd.Message() == message && !fd.IsList() }},
+		{&out.ReadMask, &given.ReadMask, listing.IsMask}, {&out.UpdateMask, &given.UpdateMask, listing.IsMask},
+	} {
+		switch *r.given {
+		case "":
+		case noField:
+			*r.role = ""
+		default:
+			fd := d.Fields().ByName(protoreflect.Name(*r.given))
+			if fd == nil || !r.fits(fd) {
+				return Roles{}, fmt.Errorf("%s has no field %s that fits its role", d.FullName(), *r.given)
+			}
+			*r.role = *r.given
+		}
+	}
+	return out, nil
+}
+
+// listing are the fields that listing.Digest leaves out.
+func (r Roles) listing() listing.Fields {
+	return listing.Fields{
+		Filter: protoreflect.Name(r.Filter), OrderBy: protoreflect.Name(r.OrderBy), PageSize: protoreflect.Name(r.PageSize),
+		PageToken: protoreflect.Name(r.PageToken), ReadMask: protoreflect.Name(r.ReadMask),
+	}
+}
+
+// counterpart returns the role in to that corresponds to a field's role in r.
+func (r Roles) counterpart(to Roles, field string) (name string, isRole bool) {
+	for _, pair := range [][2]string{
+		{r.Name, to.Name}, {r.Parent, to.Parent}, {r.Resource, to.Resource}, {r.Filter, to.Filter}, {r.OrderBy, to.OrderBy},
+		{r.PageSize, to.PageSize}, {r.PageToken, to.PageToken}, {r.ReadMask, to.ReadMask}, {r.UpdateMask, to.UpdateMask},
+	} {
+		if pair[0] != "" && pair[0] == field {
+			return pair[1], true
+		}
+	}
+	return "", false
+}
+
+// singular finds the one field of a message type that is no list; nil if there is none,
+// or more than one.
+func singular(d, of protoreflect.MessageDescriptor) protoreflect.FieldDescriptor {
+	var found protoreflect.FieldDescriptor
+	for i := range d.Fields().Len() {
+		fd := d.Fields().Get(i)
+		if fd.Message() != of || fd.IsList() || fd.IsMap() {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = fd
+	}
+	return found
+}
+
+// updates reports whether the request changes parts of a resource that exists.
+func (r *route) updates() bool {
+	if r.from.Resource == "" || r.to.Resource == "" {
+		return false
+	}
+	if r.from.UpdateMask != "" || r.to.UpdateMask != "" {
+		return true
+	}
+	for _, verb := range []string{"Update", "Patch", "Replace", "Set"} {
+		if strings.HasPrefix(r.New, verb) {
+			return true
+		}
+	}
+	return false
+}
+
+// field is the new field that an old one without a role is copied to.
+func (r *route) field(old string) protoreflect.FieldDescriptor {
+	name := old
+	if paired, ok := r.RequestFields[old]; ok {
+		name = paired
+	}
+	return r.now.Input().Fields().ByName(protoreflect.Name(name))
+}
+
+// checkRequest checks what is certain to fail. A field without counterpart may stay
+// unset, and is an error of the request that sets it.
+func (r *route) checkRequest() error {
+	in, out := r.old.Input(), r.now.Input()
+	for old, now := range r.RequestFields {
+		a, b := in.Fields().ByName(protoreflect.Name(old)), out.Fields().ByName(protoreflect.Name(now))
+		switch {
+		case a == nil:
+			return fmt.Errorf("RequestFields: %s has no field %s", in.FullName(), old)
+		case b == nil:
+			return fmt.Errorf("RequestFields: %s has no field %s", out.FullName(), now)
+		}
+		if err := new(rules).compatible(a, b, old, nil); err != nil {
+			return err
+		}
+	}
+	if r.Request != nil {
+		return nil
+	}
+	if r.from.Resource != "" && r.to.Resource == "" {
+		return fmt.Errorf("%s has no field of type %s for %s", out.FullName(), r.resource.New.FullName(), r.from.Resource)
+	}
+	for i := range in.Fields().Len() {
+		fd := in.Fields().Get(i)
+		if _, isRole := r.from.counterpart(r.to, string(fd.Name())); isRole {
+			continue
+		}
+		if to := r.field(string(fd.Name())); to != nil {
+			if err := new(rules).compatible(fd, to, string(fd.Name()), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package apiversion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"dbcontroller/apiversion/listing"
+	"dbcontroller/transform"
+)
+
+// setResource translates the resource of a request.
+func (c *call) setResource(ctx context.Context) error {
+	from := protoreflect.Name(c.from.Resource)
+	old := c.old.Get(c.old.Descriptor().Fields().ByName(from)).Message()
+	fd := c.now.Descriptor().Fields().ByName(protoreflect.Name(c.to.Resource))
+	if c.resource.OldName != "" {
+		if _, err := c.name(nameOf(old, c.resource.OldName)); err != nil {
+			return &fieldError{c.from.Resource + "." + string(c.resource.OldName), err.Error()}
+		}
+	}
+	var now proto.Message
+	var err error
+	if c.updates() {
+		now, err = c.update(ctx, old.Interface())
+	} else {
+		now, err = c.resource.put(old.Interface(), nil)
+	}
+	c.record(ctx, old.Interface(), now, err)
+	if err != nil {
+		return within(c.from.Resource, err)
+	}
+	return set(c.now, fd, now)
+}
+
+// within puts the field of the request before the path of an error.
+func within(field string, err error) error {
+	inMessage, mapping := new(fieldError), new(transform.MappingError)
+	switch {
+	case errors.As(err, &inMessage):
+		return &fieldError{field + "." + inMessage.path, inMessage.reason}
+	case errors.As(err, &mapping):
+		return &fieldError{field + "." + mapping.Field, mapping.Reason}
+	}
+	return err
+}
+
+// update makes the resource of an update: the edit is made on the whole of what exists,
+// as the old version shows it, so that what is converted together is there together.
+func (c *call) update(ctx context.Context, edit proto.Message) (proto.Message, error) {
+	mask := c.updateMask(edit.ProtoReflect())
+	have, err := c.existing(ctx, edit.ProtoReflect())
+	if err != nil {
+		return nil, err
+	}
+	whole := edit
+	if have != nil {
+		shown, err := c.resource.Down(have, nil)
+		if err != nil {
+			return nil, fmt.Errorf("what exists: %w", err)
+		}
+		current, err := dynamic(shown, c.resource.Old)
+		if err != nil {
+			return nil, err
+		}
+		if err := listing.Update(current, edit, mask); err != nil {
+			return nil, err
+		}
+		// The condition of the client, not of what was read, is what the server shall check.
+		if etag := c.resource.Old.Fields().ByName("etag"); etag != nil && c.to.UpdateMask != "" {
+			current.Clear(etag)
+			if m := edit.ProtoReflect(); m.Has(etag) {
+				current.Set(etag, m.Get(etag))
+			}
+		}
+		whole = current
+	} else if err := checkMask(mask, edit); err != nil {
+		return nil, err
+	}
+	if c.to.UpdateMask != "" {
+		translated, err := c.resource.UpdateMask(mask)
+		if err != nil {
+			return nil, refusal(c.maskField(), err)
+		}
+		listing.SetMask(c.now, protoreflect.Name(c.to.UpdateMask), translated)
+	}
+	return c.resource.put(whole, have)
+}
+
+// checkMask checks an update mask where nothing is there to apply it to.
+func checkMask(mask *fieldmaskpb.FieldMask, edit proto.Message) error {
+	return listing.Update(edit.ProtoReflect().New().Interface(), edit, mask)
+}
+
+func (c *call) maskField() string {
+	if c.from.UpdateMask != "" {
+		return c.from.UpdateMask
+	}
+	return c.from.Resource
+}
+
+// updateMask is what the client asks to change: what it names, else what it sets; all of
+// it where the request has no mask.
+func (c *call) updateMask(edit protoreflect.Message) *fieldmaskpb.FieldMask {
+	if c.from.UpdateMask == "" {
+		return &fieldmaskpb.FieldMask{Paths: []string{"*"}}
+	}
+	mask := listing.Mask(c.old, protoreflect.Name(c.from.UpdateMask))
+	if len(mask.GetPaths()) == 0 {
+		return populated(edit, c.resource.OldName)
+	}
+	return mask
+}
+
+// existing reads the present state of the resource, nil if there is none.
+func (c *call) existing(ctx context.Context, edit protoreflect.Message) (proto.Message, error) {
+	if c.complement == nil {
+		return nil, nil
+	}
+	name := nameOf(edit, c.resource.OldName)
+	if name == "" && c.from.Name != "" {
+		name = nameOf(c.old, protoreflect.Name(c.from.Name))
+	}
+	name, err := c.resource.Name(name)
+	if err != nil {
+		return nil, err
+	}
+	req := dynamicpb.NewMessage(c.complement.now.Input())
+	req.Set(req.Descriptor().Fields().ByName(protoreflect.Name(c.complement.to.Name)), protoreflect.ValueOfString(name))
+	resp, err := c.read(ctx, req)
+	if connect.CodeOf(err) == connect.CodeNotFound {
+		return nil, nil // the update itself says so, or makes it
+	}
+	if err != nil {
+		return nil, c.clientError(err)
+	}
+	if resp.Descriptor() == c.resource.New {
+		return resp, nil
+	}
+	return resp.Get(singular(resp.Descriptor(), c.resource.New)).Message().Interface(), nil
+}

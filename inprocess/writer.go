@@ -1,0 +1,104 @@
+package inprocess
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+)
+
+// responseWriter is the handler's end of a response. It belongs to the handler's
+// goroutine; the client sees response once ready is closed.
+type responseWriter struct {
+	header   http.Header
+	pipe     *io.PipeWriter
+	response *http.Response
+	bodyless bool          // the request or the status allows no body
+	declared []string      // trailers that the handler announced
+	ready    chan struct{} // closed when response or failed is set
+	failed   error
+}
+
+var _ http.Flusher = (*responseWriter)(nil)
+
+func newResponseWriter(req *http.Request, pipe *io.PipeWriter) *responseWriter {
+	return &responseWriter{
+		header: http.Header{}, pipe: pipe, bodyless: req.Method == http.MethodHead, ready: make(chan struct{}),
+		response: &http.Response{Proto: "HTTP/2.0", ProtoMajor: 2, Request: req, ContentLength: -1},
+	}
+}
+
+func (w *responseWriter) Header() http.Header { return w.header }
+
+// sent reports whether the headers are on their way.
+func (w *responseWriter) sent() bool { return w.response.StatusCode != 0 }
+
+// WriteHeader delivers the headers. Informational statuses are not passed on.
+func (w *responseWriter) WriteHeader(status int) {
+	if w.sent() || status < http.StatusOK {
+		return
+	}
+	w.response.StatusCode, w.response.Status = status, strconv.Itoa(status)+" "+http.StatusText(status)
+	w.bodyless = w.bodyless || status == http.StatusNoContent || status == http.StatusNotModified
+	w.response.Header, w.response.Trailer = w.header.Clone(), http.Header{}
+	for _, list := range w.header.Values("Trailer") {
+		for name := range strings.SplitSeq(list, ",") {
+			name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name))
+			w.declared = append(w.declared, name)
+			w.response.Trailer[name] = nil
+			delete(w.response.Header, name)
+		}
+	}
+	maps.DeleteFunc(w.response.Header, func(name string, _ []string) bool {
+		return name == "Trailer" || strings.HasPrefix(name, http.TrailerPrefix)
+	})
+	if n, err := strconv.ParseInt(w.response.Header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+		w.response.ContentLength = n
+	}
+	close(w.ready)
+}
+
+// Write blocks until the client has read b, or is gone.
+func (w *responseWriter) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.bodyless {
+		if w.response.Request.Method == http.MethodHead {
+			return len(b), nil
+		}
+		return 0, http.ErrBodyNotAllowed
+	}
+	if len(b) == 0 {
+		return 0, nil
+	}
+	return w.pipe.Write(b)
+}
+
+// Flush delivers the headers; what was written is delivered already.
+func (w *responseWriter) Flush() { w.WriteHeader(http.StatusOK) }
+
+// finish ends the response, after the handler did. The client finds the trailers when it
+// has read the end of the body.
+func (w *responseWriter) finish(err error) {
+	if err != nil {
+		if !w.sent() {
+			w.failed = err
+			close(w.ready)
+		}
+		_ = w.pipe.CloseWithError(err)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+	for _, name := range w.declared {
+		if values := w.header.Values(name); len(values) > 0 {
+			w.response.Trailer[name] = values
+		}
+	}
+	for name, values := range w.header {
+		if trailer, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
+			w.response.Trailer[textproto.CanonicalMIMEHeaderKey(trailer)] = values
+		}
+	}
+	_ = w.pipe.Close()
+}

@@ -1,0 +1,332 @@
+package simulation_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+	"dbcontroller/verify"
+	"dbcontroller/vrunner"
+)
+
+// crowd is writers of things. Records, and the names that may be taken once, belong to
+// one writer each; groups are everybody's.
+type crowd struct {
+	t       *testing.T
+	servers []*vrunner.Runner
+
+	mu     sync.Mutex
+	things map[string]oldThing // by "<kind>/<id>", as last acknowledged
+	acked  int
+	over   bool // v2 is active
+	// poison makes every so many records ones that cannot be transformed; 0: none.
+	poison int
+	// lenient: a write that was refused was not done, and is no failure.
+	lenient bool
+}
+
+func newCrowd(t *testing.T, servers ...*vrunner.Runner) *crowd {
+	return &crowd{t: t, servers: servers, things: map[string]oldThing{}}
+}
+
+var contentKinds = []string{"notes1", "docs1", "users1", "people1", "desks1"}
+
+// mine are the things of a kind that belong to a writer.
+func (c *crowd) mine(w int, kind string) (ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	prefix := fmt.Sprintf("%s/w%d-", kind, w)
+	for key := range c.things {
+		if len(key) > len(prefix) && key[:len(prefix)] == prefix {
+			ids = append(ids, key[len(kind)+1:])
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (c *crowd) get(kind, id string) oldThing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.things[kind+"/"+id]
+}
+
+// run makes changes as writer w until ctx ends or v2 is active.
+func (c *crowd) run(ctx context.Context, w int, seed uint64, keys int, interval time.Duration) {
+	rng := rand.New(rand.NewPCG(seed, uint64(w)))
+	for n := int64(1); ctx.Err() == nil; n++ {
+		if cs := c.draw(rng, w, keys, n); len(cs) > 0 && !c.send(rng, cs) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(interval):
+		}
+	}
+}
+
+// draw thinks of changes: create or rewrite, move, swap, delete, delete a whole group.
+func (c *crowd) draw(rng *rand.Rand, w, keys int, n int64) []change {
+	kind := contentKinds[rng.IntN(len(contentKinds))]
+	ids := c.mine(w, kind)
+	pick := func() oldThing { return c.get(kind, ids[rng.IntN(len(ids))]) }
+	group := func() string {
+		if kind == "users1" { // a name that one user has at most: this writer's
+			return fmt.Sprintf("w%d-mail%d", w, n)
+		}
+		return fmt.Sprintf("team%d", rng.IntN(6))
+	}
+	switch op := rng.IntN(10); {
+	case len(ids) == 0 || op < 4:
+		id := fmt.Sprintf("w%d-%03d", w, rng.IntN(keys))
+		v := oldThing{ID: id, In: c.get(kind, id).In, N: n}
+		if v.In == "" || rng.IntN(2) == 0 {
+			v.In = group()
+		}
+		if c.poison > 0 && rng.IntN(c.poison) == 0 {
+			v.N = -n
+		}
+		if kind != "docs1" && kind != "people1" && kind != "desks1" {
+			return []change{{Kind: kind, Thing: v}}
+		}
+		for i := range rng.IntN(3) {
+			v.Out = append(v.Out, fmt.Sprintf("%s-w%d-out%d-%d", kind, w, n, i))
+		}
+		return []change{{Kind: kind, Thing: v}}
+	case op < 6: // move, with everything it has
+		v := pick()
+		v.In, v.N = group(), n
+		return []change{{Kind: kind, Thing: v}}
+	case op < 8: // swap what one can have alone, or groups
+		a, b := pick(), pick()
+		if a.ID == b.ID {
+			return nil
+		}
+		if a.Out, b.Out = b.Out, a.Out; rng.IntN(2) == 0 || kind == "users1" {
+			a.In, b.In = b.In, a.In
+		}
+		return []change{{Kind: kind, Thing: a}, {Kind: kind, Thing: b}}
+	case op < 9:
+		return []change{{Kind: kind, Delete: true, Thing: oldThing{ID: pick().ID}}}
+	default: // all of a group that is this writer's
+		in := pick().In
+		var cs []change
+		for _, id := range ids {
+			if c.get(kind, id).In == in {
+				cs = append(cs, change{Kind: kind, Delete: true, Thing: oldThing{ID: id}})
+			}
+		}
+		return cs
+	}
+}
+
+// send writes changes at once. It returns false when v1 is over.
+func (c *crowd) send(rng *rand.Rand, cs []change) bool {
+	w := httptest.NewRecorder()
+	body := bytes.NewReader(must(json.Marshal(cs)))
+	c.servers[rng.IntN(len(c.servers))].ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", body))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch w.Code {
+	case http.StatusOK:
+		c.acked++
+		for _, ch := range cs {
+			if key := ch.Kind + "/" + ch.Thing.ID; ch.Delete {
+				delete(c.things, key)
+			} else {
+				c.things[key] = ch.Thing
+			}
+		}
+	case http.StatusGone:
+		c.over = true
+		return false
+	default:
+		if !c.lenient || w.Code != http.StatusServiceUnavailable {
+			c.t.Errorf("write: %d %s", w.Code, w.Body)
+		}
+	}
+	return true
+}
+
+func (c *crowd) drive(ctx context.Context, seed uint64, writers, keys int, interval time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() { c.run(ctx, w, seed, keys, interval) })
+	}
+	return func() { cancel(); wg.Wait() }
+}
+
+// settle compares the new namespace with the transformation of everything that was
+// acknowledged, record by record and byte by byte, and its lineage with the content.
+func (c *crowd) settle(ctx context.Context, s *system) {
+	c.t.Helper()
+	want := map[string]string{}
+	groups := map[string]map[string][]record.Record{}
+	specs := map[string]transform.Func{
+		"notes1": gather("digests2", ""), "docs1": gather("docs2", "parts2"), "users1": gather("users2", ""), "teams": gather("teams2", "seats2"),
+	}
+	for key, v := range c.things {
+		kind := key[:len(key)-len(v.ID)-1]
+		spec, in := kind, v.In
+		switch kind {
+		case "docs1":
+			in = v.ID
+		case "people1", "desks1":
+			spec = "teams"
+		}
+		if groups[spec] == nil {
+			groups[spec] = map[string][]record.Record{}
+		}
+		r := newThingAt(kind, v.ID, "", nil)
+		r.Doc = must(bsonOf(v))
+		groups[spec][in] = append(groups[spec][in], r)
+	}
+	for spec, byName := range groups {
+		for in, rs := range byName {
+			transform.SortRecords(rs)
+			for _, r := range must(specs[spec](transform.Group{Name: string(record.StringKey(in)), Records: rs}, transform.Group{})) {
+				want[r.Kind+"/"+r.Key.String()] = string(r.Doc)
+			}
+		}
+	}
+	d, err := s.admin.Get(ctx)
+	s.check(err)
+	toks := map[string]record.Tokens{}
+	found := 0
+	for _, version := range []string{"v1", "v2"} {
+		toks[version] = record.Tokens{}
+		ns, _ := d.Namespace(version)
+		for _, k := range ns.Kinds {
+			tok := record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID}
+			toks[version][k.Kind] = tok
+			if version != "v2" || transform.IsLineage(k.Kind) {
+				continue
+			}
+			page, err := s.db["v2"].Scan(ctx, record.ScanRequest{Token: tok, Limit: 1 << 20})
+			s.check(err)
+			for _, r := range page.Records {
+				found++
+				if key := k.Kind + "/" + r.Key.String(); want[key] != string(r.Doc) {
+					c.t.Errorf("%s is %s, want %q", key, r.Doc, want[key])
+				}
+			}
+		}
+	}
+	if found != len(want) {
+		c.t.Errorf("%d records in the new namespace, want %d", found, len(want))
+	}
+	rep, err := verify.New(s.db["v1"], s.db["v2"], s.direction()).Run(ctx, toks["v1"], toks["v2"], verify.Settle{Tries: 1}, nil)
+	if err != nil || rep.Mismatched != 0 || rep.Compared == 0 {
+		c.t.Errorf("verify: %+v, %v", rep, err)
+	}
+}
+
+func contentSystem(ctx context.Context, t *testing.T) *system {
+	return newSystemOf(ctx, t, memory(), contentRegistry(), contentStack)
+}
+
+// TestContentUnderTraffic: groups by content of every shape, whose writers move, swap and
+// delete their members while they are copied, followed and switched.
+func TestContentUnderTraffic(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s := contentSystem(ctx, t)
+				a, pa := s.server(ctx, "server-a", nil)
+				b, pb := s.server(ctx, "server-b", nil)
+				c := newCrowd(t, a, b)
+				stop := c.drive(ctx, seed, 4, 12, 10*time.Millisecond)
+				pass(3 * time.Second)
+				c1 := s.controller(ctx, "controller-1", nil)
+				pass(100 * time.Millisecond)
+				c2 := s.controller(ctx, "controller-2", nil)
+				pass(time.Second)
+				s.begin(ctx)
+				s.await(ctx, "the flip", active("v2"))
+				pass(time.Second)
+				stop()
+				if !c.over || c.acked < 200 {
+					t.Errorf("%d changes were acknowledged, v2 was met: %t", c.acked, c.over)
+				}
+				c.settle(ctx, s)
+				cancel()
+				for _, p := range []*process{pa, pb, c1, c2} {
+					p.kill()
+				}
+			})
+		})
+	}
+}
+
+// TestContentKillController is TestKillController for groups by content.
+func TestContentKillController(t *testing.T) {
+	for i, m := range []moment{
+		{"apply", 0}, {"applied", 0}, {"apply", 7}, {"applied", 8}, {"applied", 30}, {"apply", 60}, {"applied", 90},
+		{"to HOLD", 0}, {"fenced v1", 1}, {"to DRAIN", 0}, {"fence v2", 3}, {"fenced v2", 5}, {"flip", 0}, {"flipped", 0},
+	} {
+		for _, controllers := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s/%d controllers", m, controllers), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { killContent(t, uint64(i), m, controllers) })
+			})
+		}
+	}
+}
+
+func killContent(t *testing.T, seed uint64, m moment, controllers int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := contentSystem(ctx, t)
+	s.maxRate = 60
+	a, pa := s.server(ctx, "server-a", nil)
+	c := newCrowd(t, a)
+	stop := c.drive(ctx, seed, 3, 12, 20*time.Millisecond)
+	pass(3 * time.Second)
+	died := make(chan *process, 1)
+	tp := &trap{moment: m, spring: func(p *process) {
+		p.die()
+		died <- p
+	}}
+	running := map[string]*process{}
+	for i := range controllers {
+		id := fmt.Sprintf("controller-%d", i)
+		running[id] = s.controllerProcess(ctx, id, tp.wrap)
+	}
+	s.begin(ctx)
+	p := <-died
+	<-p.done
+	for id, r := range running {
+		if r == p {
+			pass(2 * time.Second)
+			running[id] = s.controllerProcess(ctx, id, tp.wrap)
+		}
+	}
+	d := s.await(ctx, "the flip", func(d upgradestate.Deployment) bool { return d.CurrentVersion == "v2" || d.Upgrade == nil })
+	if d.CurrentVersion != "v2" {
+		t.Errorf("the upgrade was aborted")
+	}
+	pass(time.Second)
+	stop()
+	c.settle(ctx, s)
+	cancel()
+	for _, p := range append(slices.Collect(maps.Values(running)), pa) {
+		p.kill()
+	}
+}

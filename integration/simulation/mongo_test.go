@@ -1,0 +1,72 @@
+package simulation_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller/record/mongostore"
+)
+
+func TestMain(m *testing.M) { mongotest.Main(m) }
+
+// real is a database of MongoDB.
+type real struct {
+	*mongostore.Namespace
+	*mongostore.Client
+}
+
+// TestContentOnMongoDB is TestContentUnderTraffic on a real server, where time is real
+// too: a merge, a fan-out, a re-key and an N to M, while writers change all parts of them.
+func TestContentOnMongoDB(t *testing.T) {
+	mongotest.Server(t) // its process is everybody's
+	ignore := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	db := map[string]database{}
+	for _, v := range []string{"v1", "v2"} {
+		uri, name := mongotest.Database(t)
+		ns, err := mongostore.Open(ctx, mongostore.Config{URI: uri, Database: name, AppName: "simulation"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := ns.Close(context.WithoutCancel(ctx)); err != nil {
+				t.Error(err)
+			}
+		})
+		db[v] = real{ns, ns.Client()}
+	}
+	s := newSystemOf(ctx, t, db, contentRegistry(), contentStack)
+	s.quiet()
+	a, pa := s.server(ctx, "server-a", nil)
+	c := newCrowd(t, a)
+	// Some thousand changes before the copy; then slower, so that a calm moment comes.
+	before := c.drive(ctx, 1, 6, 60, 0)
+	pass(2 * time.Second)
+	before()
+	filled := c.acked
+	stop := c.drive(ctx, 2, 4, 60, 20*time.Millisecond)
+	var running []*process
+	for i := range 2 {
+		running = append(running, s.controller(ctx, fmt.Sprintf("controller-%d", i), nil))
+	}
+	s.begin(ctx)
+	s.await(ctx, "the flip", active("v2"))
+	pass(time.Second)
+	stop()
+	if !c.over || c.acked-filled < 50 {
+		t.Errorf("%d changes were acknowledged during the upgrade, v2 was met: %t", c.acked-filled, c.over)
+	}
+	t.Logf("%d changes before, %d during the upgrade, %d records", filled, c.acked-filled, len(c.things))
+	c.settle(context.WithoutCancel(ctx), s)
+	cancel()
+	for _, p := range append(running, pa) {
+		p.kill()
+	}
+}

@@ -1,0 +1,126 @@
+package recordtest
+
+import (
+	"testing"
+
+	"dbcontroller/record"
+)
+
+// expect is a write that is made of what was there at a guard.
+func expect(g record.Guard, w record.Write) record.Write {
+	w.Expect = &g
+	return w
+}
+
+// Each expectation of a group must hold, wherever it stands in it, and on whatever: live,
+// absent and tombstoned records. One that does not hold leaves everything as it was.
+func applyExpectSeveral(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k, l := mk(t), mk(t)
+	expectSeveral(t, b, k, l)
+}
+
+// A group's records may be of managed and of fixed-name kinds at once.
+func applyExpectMixed(t *testing.T, b *bench) {
+	expectSeveral(t, b, b.managed(t), b.fixed(t))
+	expectSeveral(t, b, b.fixed(t), b.managed(t))
+}
+
+func expectSeveral(t *testing.T, b *bench, k, l *kind) {
+	t.Helper()
+	toks := tokens(k, l)
+	none := record.Guard{}
+	wantOutcomes(t, b.apply(t, toks, 1, group(2, k.set("live", 2), l.set("live", 2)), group(3, k.set("dead", -1), l.set("dead", -1))),
+		record.Applied, record.Applied)
+	// What is as it was read, and what each write would make of it.
+	holds := []struct {
+		guard record.Guard
+		write func(v int) record.Write
+	}{
+		{guard(1, 2), func(v int) record.Write { return k.set("live", v) }},
+		{guard(1, 3), func(v int) record.Write { return l.set("dead", v) }},
+		{none, func(int) record.Write { return k.set("absent", -1) }},
+		{guard(1, 3), func(v int) record.Write { return k.set("dead", v) }},
+		{none, func(v int) record.Write { return l.set("absent", v) }},
+		{guard(1, 2), func(int) record.Write { return l.set("live", -1) }},
+	}
+	before, beforeL := k.all(t), l.all(t)
+	for wrong := range holds {
+		for _, g := range []record.Guard{none, guard(1, 1), guard(1, 2), guard(1, 3), guard(1, 4), guard(0, 2)} {
+			if g == holds[wrong].guard {
+				continue
+			}
+			var ws []record.Write
+			for i, h := range holds {
+				at := h.guard
+				if i == wrong {
+					at = g
+				}
+				ws = append(ws, expect(at, h.write(9)))
+			}
+			gw := group(9, ws...)
+			gw.Anchor = (wrong + 1) % len(ws) // never where it is wrong
+			if r := b.apply(t, toks, 1, gw)[0]; r.Outcome != record.Changed {
+				t.Errorf("record %d expected at %v instead of %v: %s (%v)", wrong, g, holds[wrong].guard, r.Outcome, r.Err)
+			}
+		}
+	}
+	wantSame(t, before, k.all(t))
+	wantSame(t, beforeL, l.all(t))
+	// One group's expectation says nothing about another of the batch.
+	wantOutcomes(t, b.apply(t, toks, 1, group(4, expect(guard(1, 1), k.set("dead", 4))), group(4, expect(none, k.set("new", 4)), l.set("new", 4))),
+		record.Changed, record.Applied)
+	// All of them hold; a write without an expectation goes along.
+	var ws []record.Write
+	for _, h := range holds {
+		ws = append(ws, expect(h.guard, h.write(9)))
+	}
+	wantOutcomes(t, b.apply(t, toks, 1, group(9, append(ws, k.set("new", 9))...)), record.Applied)
+	now := guard(1, 9)
+	k.wantState(t, map[string]record.Record{"live": at("live", 9, now), "absent": at("absent", -1, now), "dead": at("dead", 9, now), "new": at("new", 9, now)})
+	l.wantState(t, map[string]record.Record{"live": at("live", -1, now), "absent": at("absent", 9, now), "dead": at("dead", 9, now), "new": at("new", 4, guard(1, 4))})
+	// Load only ever finds nothing: what expects something has been overtaken.
+	wantOutcomes(t, b.load(t, toks, 1, group(9, expect(guard(1, 8), k.set("load", 9))), group(9, expect(none, k.set("load", 9)), expect(none, l.set("load", 9)))),
+		record.Changed, record.Applied)
+}
+
+// Versions of snapshots leave room for those that are made of them, each of which is
+// later than the one before and earlier than the next snapshot.
+func applyNext(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	toks := tokens(k)
+	snapshot := func(notBefore record.Version) record.Version {
+		t.Helper()
+		s, err := b.Namespace.Read(t.Context(), record.ReadRequest{
+			Tokens: toks, Select: []record.Selector{{Kind: k.spec.Name, Key: record.StringKey("a")}}, NotBefore: notBefore,
+		})
+		if err != nil {
+			t.Fatalf("read: %v", err)
+		}
+		return s.Version
+	}
+	first := snapshot(record.Version{})
+	last := first
+	for i := range 3 {
+		v := last.Next()
+		if v.Compare(last) <= 0 || v.Snapshot() != first {
+			t.Errorf("%s comes after %s, of snapshot %s", v, last, v.Snapshot())
+		}
+		gw := group(0, k.set("a", i))
+		gw.Version = v
+		stale := group(0, k.set("a", 77))
+		stale.Version = last
+		wantOutcomes(t, b.apply(t, toks, 1, gw), record.Applied)
+		wantOutcomes(t, b.apply(t, toks, 1, stale), record.Stale)
+		k.wantState(t, map[string]record.Record{"a": at("a", i, record.Guard{Epoch: 1, Version: v})})
+		last = v
+	}
+	// What is read no earlier than one of them is of its snapshot or a later one.
+	if v := snapshot(last); v.Compare(first) < 0 || v != v.Snapshot() {
+		t.Errorf("a snapshot not before %s is %s", last, v)
+	}
+	wantOutcomes(t, b.apply(t, toks, 1, group(1, k.set("later", 1))), record.Applied)
+	pos := b.now(t)
+	if v := snapshot(pos.At); v.Compare(last) <= 0 {
+		t.Errorf("a snapshot after a later change is %s, want later than %s", v, last)
+	}
+}

@@ -1,0 +1,101 @@
+package bbs
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"testing"
+
+	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"google.golang.org/protobuf/proto"
+
+	bbsv1 "dbcontroller/gen/bbs/v1"
+	"dbcontroller/transform"
+	"dbcontroller/transform/adapt"
+	"dbcontroller/vrunner"
+)
+
+// adapted is a store of v1 that shows one of v2: v1's own handlers run over v2 data.
+type adapted struct {
+	*adapt.Adapter
+	stored Store
+}
+
+func adaptedStack(t *testing.T) (api, *tokenStore) {
+	t.Helper()
+	reg := transform.NewRegistry(Service)
+	if err := Register(reg); err != nil {
+		t.Fatal(err)
+	}
+	show, err := reg.Direction(V2, V1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep, err := reg.Direction(V1, V2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t, KindDeployments, KindDefinitions)
+	a, err := adapt.New(s, show, keep, adapt.Config{Leads: map[string]string{KindDesiredLRPs: KindDeployments}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(NativeV1(adapted{a, s}))
+	mux.Handle(NativeV2(s))
+	return serve(t, mux), s
+}
+
+// Changes follows the stored records that show those of the kinds.
+func (a adapted) Changes(ctx context.Context, kinds ...string) (Changes, error) {
+	c, err := a.stored.Changes(ctx, KindDeployments, KindDefinitions)
+	return adaptedChanges{c, a, kinds}, err
+}
+
+type adaptedChanges struct {
+	Changes
+	adapted adapted
+	kinds   []string
+}
+
+func (c adaptedChanges) Next(ctx context.Context) ([]vrunner.Dirty, error) {
+	stored, err := c.Changes.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []vrunner.Dirty
+	for _, d := range stored {
+		affected, err := c.adapted.Affected(d.Kind, d.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, sel := range affected {
+			if name, ok := sel.Key.Name(); ok && slices.Contains(c.kinds, sel.Kind) {
+				out = append(out, vrunner.Dirty{Kind: sel.Kind, Name: name})
+			}
+		}
+	}
+	return out, nil
+}
+
+var _ Store = adapted{}
+
+// TestAdaptedKeepsTheRest: what v1 does not know of survives a write of v1's own handlers
+// over v2 data.
+func TestAdaptedKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	a, s := adaptedStack(t)
+	createV1(t, a, lrpV1("p", "cf"))
+	s.put(t, KindDefinitions, bson.D{{Key: "_id", Value: "p/next"}, {Key: "process_guid", Value: "p"}, {Key: "definition_id", Value: "next"}, {Key: "definition", Value: bson.D{}}})
+	_, err := a.v1.UpdateDesiredLRP(t.Context(), connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "p", Instances: proto.Int32(9)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := s.Get(t.Context(), KindDefinitions, "p/next"); err != nil {
+		t.Errorf("%s, %v", rec.Doc, err)
+	}
+	if got := getV1(t, a, "p"); got.GetInstances() != 9 {
+		t.Errorf("v1 sees %v", got)
+	}
+}

@@ -1,0 +1,103 @@
+package bbs
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"dbcontroller/apiversion/listing"
+)
+
+// What clients give is bounded alike in both versions: what one accepts, the other shows.
+// A process is written in one transaction, with all its definitions.
+const (
+	maxName        = 256       // bytes of guids and definition ids
+	maxDefinitions = 100       // of a process
+	maxDefinition  = 128 << 10 // bytes of a definition, encoded
+	maxRoutes      = 128 << 10 // bytes of all routes
+	maxAnnotation  = 128 << 10 // bytes
+)
+
+// checkName checks a part of a key.
+func checkName(field, name string) error {
+	if err := nameError(name); err != nil {
+		return listing.Invalid(field, "%s", err)
+	}
+	return nil
+}
+
+func nameError(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("is missing")
+	case len(name) > maxName:
+		return fmt.Errorf("has %d bytes, at most %d are allowed", len(name), maxName)
+	case strings.ContainsAny(name, "/\x00"):
+		return fmt.Errorf("%q must not contain '/' or NUL", name)
+	}
+	return nil
+}
+
+// identity is what both versions of a process have in common.
+type identity interface {
+	GetProcessGuid() string
+	GetDomain() string
+	GetInstances() int32
+	GetRoutes() map[string]string
+	GetAnnotation() string
+}
+
+// checkIdentity checks what a client gives for a new process.
+func checkIdentity(p identity) error {
+	if err := checkName("process_guid", p.GetProcessGuid()); err != nil {
+		return err
+	}
+	if p.GetDomain() == "" {
+		return listing.Invalid("domain", "is missing")
+	}
+	return checkMutable(p.GetInstances(), p.GetRoutes(), p.GetAnnotation())
+}
+
+// checkMutable checks what an update can set, too.
+func checkMutable(instances int32, routes map[string]string, annotation string) error {
+	if instances < 0 {
+		return listing.Invalid("instances", "is %d, must be 0 or more", instances)
+	}
+	size := 0
+	for name, route := range routes {
+		if strings.ContainsRune(name, 0) {
+			return listing.Invalid("routes", "the name of a route holds a NUL byte")
+		}
+		size += len(name) + len(route)
+	}
+	if size > maxRoutes {
+		return listing.Invalid("routes", "have %d bytes, at most %d are allowed", size, maxRoutes)
+	}
+	if n := len(annotation); n > maxAnnotation {
+		return listing.Invalid("annotation", "has %d bytes, at most %d are allowed", n, maxAnnotation)
+	}
+	return nil
+}
+
+// checkDefinition checks a definition of either version.
+func checkDefinition(field string, definition proto.Message) error {
+	if !definition.ProtoReflect().IsValid() {
+		return listing.Invalid(field, "is missing")
+	}
+	if n := proto.Size(definition); n > maxDefinition {
+		return listing.Invalid(field, "has %d bytes, at most %d are allowed", n, maxDefinition)
+	}
+	return nil
+}
+
+// newEpoch is the epoch of a new process.
+func newEpoch() string {
+	var b [16]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic(err) // crypto/rand never fails
+	}
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,154 @@
+package bbs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"dbcontroller/apiversion"
+	bbsv1 "dbcontroller/gen/bbs/v1"
+	bbsv2 "dbcontroller/gen/bbs/v2"
+	"dbcontroller/transform"
+)
+
+// The services of both versions.
+var (
+	serviceV1 = bbsv1.File_bbs_v1_bbs_proto.Services().ByName("DesiredLRPService")
+	serviceV2 = bbsv2.File_bbs_v2_bbs_proto.Services().ByName("LRPDeploymentService")
+)
+
+// Table pairs the methods of both versions.
+var Table = sync.OnceValue(func() *apiversion.Table {
+	process, err := newResource()
+	var t *apiversion.Table
+	if err == nil {
+		t, err = apiversion.NewTable(apiversion.Config{
+			Old: serviceV1, New: serviceV2, Resources: []*apiversion.Resource{process},
+			Methods: []apiversion.Method{
+				{Old: "CreateDesiredLRP", New: "CreateLRPDeployment", Request: checkCreate},
+				{Old: "GetDesiredLRP", New: "GetLRPDeployment"},
+				{Old: "ListDesiredLRPs", New: "ListLRPDeployments"},
+				{Old: "UpdateDesiredLRP", New: "UpdateLRPDeployment"},
+				{Old: "DeleteDesiredLRP", New: "DeleteLRPDeployment"},
+				{Old: "WatchDesiredLRPs", New: "WatchLRPDeployments"},
+			},
+		})
+	}
+	if err != nil {
+		panic(fmt.Sprintf("table of the processes' methods: %v", err)) // every test would meet it
+	}
+	return t
+})
+
+// checkCreate refuses what v1 refuses over its own data, in the same words.
+func checkCreate(_ context.Context, old proto.Message, _ *dynamicpb.Message, derive func(handled ...string) error) error {
+	raw, err := proto.Marshal(old)
+	if err != nil {
+		return err
+	}
+	req := new(bbsv1.CreateDesiredLRPRequest)
+	if err := proto.Unmarshal(raw, req); err != nil {
+		return err
+	}
+	if _, err := documentV1(req.DesiredLrp); err != nil {
+		return err
+	}
+	return derive()
+}
+
+// newResource is a process as both APIs show it: the same promotion and projection as the
+// transformer's, on messages.
+func newResource() (*apiversion.Resource, error) {
+	r, err := apiversion.Typed(promoted, projected,
+		apiversion.OnlyOld(fieldDefinition, nil),
+		apiversion.OnlyNew(fieldDefinitions, nil), apiversion.OnlyNew(fieldActive, nil), apiversion.OnlyNew(fieldHealthy, nil))
+	if err != nil {
+		return nil, err
+	}
+	r.OldName, r.NewName = fieldGUID, fieldGUID
+	r.UpMapping = activeMapping{r.UpMapping}
+	return r, nil
+}
+
+// activeMapping maps requests of v1. Its definition is whichever of v2's is the active
+// one, and no filter or order of v2 can say that.
+type activeMapping struct{ transform.Mapping }
+
+func (m activeMapping) Compare(c transform.Condition) ([]transform.Condition, error) {
+	if ofDefinition(c.Path) {
+		return nil, &transform.MappingError{Field: c.Path, Reason: "a process has several definitions since v2: filter by other fields, and look at the definitions of the processes that are listed"}
+	}
+	return m.Mapping.Compare(c)
+}
+
+func (m activeMapping) Order(path string) (string, error) {
+	if ofDefinition(path) {
+		return "", &transform.MappingError{Field: path, Reason: "a process has several definitions since v2: order by other fields"}
+	}
+	return m.Mapping.Order(path)
+}
+
+func ofDefinition(path string) bool {
+	return path == fieldDefinition || strings.HasPrefix(path, fieldDefinition+".")
+}
+
+// promoted is the v2 process of a new v1 process.
+func promoted(p *bbsv1.DesiredLRP, _ *bbsv2.LRPDeployment) (*bbsv2.LRPDeployment, error) {
+	out := &bbsv2.LRPDeployment{
+		ProcessGuid: p.ProcessGuid, Domain: p.Domain, Instances: p.Instances, Routes: p.Routes, Annotation: p.Annotation,
+		Definitions:        map[string]*bbsv2.Definition{p.ProcessGuid: definitionV2(p.Definition)},
+		ActiveDefinitionId: p.ProcessGuid, HealthyDefinitionId: p.ProcessGuid,
+	}
+	if t := p.ModificationTag; t != nil {
+		out.ModificationTag = &bbsv2.ModificationTag{Epoch: t.Epoch, Index: t.Index}
+	}
+	return out, nil
+}
+
+// projected is a v2 process as v1 shows it: with its active definition.
+func projected(p *bbsv2.LRPDeployment, _ *bbsv1.DesiredLRP) (*bbsv1.DesiredLRP, error) {
+	active, ok := p.Definitions[p.ActiveDefinitionId]
+	if !ok {
+		return nil, fmt.Errorf("%s: the active definition %q is not there", p.ProcessGuid, p.ActiveDefinitionId)
+	}
+	out := &bbsv1.DesiredLRP{
+		ProcessGuid: p.ProcessGuid, Domain: p.Domain, Instances: p.Instances, Routes: p.Routes, Annotation: p.Annotation,
+		Definition: definitionV1(active),
+	}
+	if t := p.ModificationTag; t != nil {
+		out.ModificationTag = &bbsv1.ModificationTag{Epoch: t.Epoch, Index: t.Index}
+	}
+	return out, nil
+}
+
+func definitionV2(d *bbsv1.Definition) *bbsv2.Definition {
+	out := &bbsv2.Definition{
+		Rootfs: d.Rootfs, MemoryMb: d.MemoryMb, DiskMb: d.DiskMb, Ports: d.Ports, CpuWeight: d.CpuWeight, Privileged: d.Privileged,
+		LogGuid: d.LogGuid, StartTimeoutMs: d.StartTimeoutMs,
+	}
+	for _, e := range d.Env {
+		out.Env = append(out.Env, &bbsv2.EnvVar{Name: e.Name, Value: e.Value})
+	}
+	if a := d.Action; a != nil {
+		out.Action = &bbsv2.Action{Path: a.Path, Args: a.Args, User: a.User, Dir: a.Dir}
+	}
+	return out
+}
+
+func definitionV1(d *bbsv2.Definition) *bbsv1.Definition {
+	out := &bbsv1.Definition{
+		Rootfs: d.Rootfs, MemoryMb: d.MemoryMb, DiskMb: d.DiskMb, Ports: d.Ports, CpuWeight: d.CpuWeight, Privileged: d.Privileged,
+		LogGuid: d.LogGuid, StartTimeoutMs: d.StartTimeoutMs,
+	}
+	for _, e := range d.Env {
+		out.Env = append(out.Env, &bbsv1.EnvVar{Name: e.Name, Value: e.Value})
+	}
+	if a := d.Action; a != nil {
+		out.Action = &bbsv1.Action{Path: a.Path, Args: a.Args, User: a.User, Dir: a.Dir}
+	}
+	return out
+}

@@ -1,0 +1,83 @@
+package secrets
+
+import (
+	"regexp"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"dbcontroller/apiversion/listing"
+)
+
+// What clients give is bounded alike in both versions: what one accepts, the other shows.
+const (
+	maxPayload  = 64 << 10
+	maxLabels   = 64
+	maxLabel    = 256          // bytes of a label's value
+	maxOwner    = 256          // bytes of a part of the owner
+	maxExpiry   = 253402300799 // Unix seconds; the end of the year 9999, as in Timestamp
+	maxRotation = 3650         // days
+)
+
+// labelKey keeps the keys of labels apart from the paths of masks and filters, where a
+// dot or a dollar means something.
+var labelKey = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+
+// checkCommon checks the fields that are alike in both versions.
+func checkCommon(p pattern, payload []byte, labels map[string]string, replaces string) error {
+	if len(payload) > maxPayload {
+		return listing.Invalid("payload", "has %d bytes, at most %d are allowed", len(payload), maxPayload)
+	}
+	if len(labels) > maxLabels {
+		return listing.Invalid("labels", "has %d entries, at most %d are allowed", len(labels), maxLabels)
+	}
+	for key, value := range labels {
+		if !labelKey.MatchString(key) {
+			return listing.Invalid("labels", "the key %q must match %s", key, labelKey)
+		}
+		if len(value) > maxLabel {
+			return listing.Invalid("labels."+key, "has %d bytes, at most %d are allowed", len(value), maxLabel)
+		}
+	}
+	if replaces == "" {
+		return nil
+	}
+	return p.check("replaces", replaces)
+}
+
+// checkOwner checks a part of an owner, which v1 shows with a slash between the two.
+func checkOwner(field, part string) error {
+	switch {
+	case part == "":
+		return listing.Invalid(field, "an owner has both a team and a person, and one is missing")
+	case len(part) > maxOwner:
+		return listing.Invalid(field, "a part has %d bytes, at most %d are allowed", len(part), maxOwner)
+	case strings.ContainsAny(part, "/\x00"):
+		return listing.Invalid(field, "%q must not contain '/' or NUL", part)
+	}
+	return nil
+}
+
+// checkExpiresAt checks a time of v1.
+func checkExpiresAt(seconds int64) error {
+	if seconds < 0 || seconds > maxExpiry {
+		return listing.Invalid("expires_at", "is %d, must be 0 to %d, Unix seconds", seconds, maxExpiry)
+	}
+	return nil
+}
+
+// checkExpiry checks a time of v2. Where v1 shows it, it is whole seconds.
+func checkExpiry(at *timestamppb.Timestamp, region string) error {
+	switch {
+	case at == nil:
+		return nil
+	case at.CheckValid() != nil || at.GetSeconds() <= 0:
+		return listing.Invalid("expire_time", "must be after 1970 and before 10000; leave it out for never")
+	case at.GetNanos()%int32(time.Millisecond) != 0:
+		return listing.Invalid("expire_time", "must be whole milliseconds")
+	case at.GetNanos() != 0 && region == Region:
+		return listing.Invalid("expire_time", "must be whole seconds in %s, where v1 shows it", Region)
+	}
+	return nil
+}

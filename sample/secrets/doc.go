@@ -1,0 +1,90 @@
+// Package secrets is the second sample service, the one to copy: a resource whose key
+// gains a region, whose expiry changes its type, and whose owner splits in two.
+//
+//	v1  secrets  projects/{project}/secrets/{secret}                   expires_at, owner
+//	v2  secrets  projects/{project}/regions/{region}/secrets/{secret}  expire_time, owner_team, owner_person, rotation_days
+//
+// What the versions differ in stands in secrets.yaml, a lens. The engine moves the records
+// with it, and the middleware of apiversion serves v1 over v2 data with it: there is no
+// handler of v1 for v2 data. Written by hand is each version's API over its own data (v1.go
+// and v2.go over table.go and watch.go), and in overv2.go the table of methods, with what a
+// lens on records does not know of messages. While v1 is active, v2 can be read and not
+// written.
+//
+// A record is its message as protodoc writes it, under its name as the _id, without the
+// fields that are empty (document.go). A change compares the revision that it has read
+// and is made in one Store.Write; fields of a record that this program does not know are
+// kept.
+//
+// v1 shows the secrets of the region us-west2, which are all that v1 can make. What v2
+// makes elsewhere, v1 does not list or watch, and has no name for; a way back to v1 parks
+// it, so that an operator decides. Everything within us-west2 is shown by both versions:
+// v2 refuses what v1 could not show, such as a secret that replaces one of another region.
+// rotation_days, which v1 does not know, survives whatever v1 clients do to a secret (also
+// that it is deleted and made anew, if the sync saw no moment between). A parent
+// projects/-/regions/{region} is that region of all projects; v1's lists go there.
+//
+// To make a service of one's own whose versions differ by what a lens can say: copy the
+// folder, and write the messages, the lens, the checks (check.go, name.go) and v1.go and
+// v2.go, which are one line for most methods. The tests come along: they run every v1 test
+// over both versions of the data, and send whatever they draw to both. sample/bbs is the
+// one to copy for a transformer in Go.
+//
+// The package does not know tokens, fences or switches: the Store (vrunner's view) does.
+package secrets
+
+import (
+	"context"
+
+	"dbcontroller/record"
+	"dbcontroller/vrunner"
+)
+
+// Versions of the data and of the API.
+const (
+	V1 = "v1"
+	V2 = "v2"
+)
+
+// Kind is the kind of the records, in both versions.
+const Kind = "secrets"
+
+// Region is the one whose secrets v1 has.
+const Region = "us-west2"
+
+// Store is one version's namespace as the handlers need it. record.ErrNotFound and its
+// siblings say what happened.
+type Store interface {
+	Get(ctx context.Context, kind, key string) (record.Record, error)
+	// List returns records in name order whose name begins with prefix and comes after
+	// after. limit 0 means 1000.
+	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
+	// Write makes all mutations or none.
+	Write(ctx context.Context, ms []record.Mutation) error
+	// Changes tells which records changed after it returned.
+	Changes(ctx context.Context, kinds ...string) (Changes, error)
+}
+
+// Changes is a subscription, as vrunner.Changes is one.
+type Changes interface {
+	Next(ctx context.Context) ([]vrunner.Dirty, error)
+	Close()
+}
+
+// StoreOf makes a Store of vrunner's view; nil stays nil.
+func StoreOf(v *vrunner.View) Store {
+	if v == nil {
+		return nil
+	}
+	return view{v}
+}
+
+type view struct{ *vrunner.View }
+
+func (v view) Changes(ctx context.Context, kinds ...string) (Changes, error) {
+	c, err := v.View.Changes(ctx, kinds...)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}

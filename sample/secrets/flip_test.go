@@ -1,0 +1,177 @@
+package secrets_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	secretsv1 "dbcontroller/gen/secrets/v1"
+	"dbcontroller/gen/secrets/v1/secretsv1connect"
+	secretsv2 "dbcontroller/gen/secrets/v2"
+	"dbcontroller/gen/secrets/v2/secretsv2connect"
+	"dbcontroller/record"
+	"dbcontroller/record/memstore"
+	"dbcontroller/sample/secrets"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+	"dbcontroller/vrunner"
+)
+
+// flippable is a Deployment that a test flips: what controllers do before, it does at once.
+type flippable struct {
+	dbs  map[string]*memstore.Store
+	seen chan struct{} // closed when the server has said that it serves
+
+	mu   sync.Mutex
+	d    upgradestate.Deployment
+	news chan struct{}
+	once sync.Once
+}
+
+func newFlippable(t *testing.T) *flippable {
+	t.Helper()
+	f := &flippable{news: make(chan struct{}), seen: make(chan struct{}), dbs: map[string]*memstore.Store{}}
+	f.d = upgradestate.Deployment{Name: "services/s/deployments/d", CurrentVersion: secrets.V1, Epoch: 1, Revision: 1}
+	for _, version := range []string{secrets.V1, secrets.V2} {
+		f.dbs[version] = memstore.New()
+		tok, err := f.dbs[version].Provision(context.Background(), record.KindSpec{Name: secrets.Kind}, record.PhysicalName(secrets.Kind, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.d.Namespaces = append(f.d.Namespaces, upgradestate.Namespace{Version: version, Kinds: []upgradestate.Kind{{Kind: secrets.Kind, Physical: tok.Name, ID: tok.ID}}})
+	}
+	return f
+}
+
+func (f *flippable) Get(context.Context) (upgradestate.Deployment, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.d, nil
+}
+
+func (f *flippable) Watch(ctx context.Context) <-chan upgradestate.Deployment {
+	out := make(chan upgradestate.Deployment)
+	go func() {
+		defer close(out)
+		for {
+			f.mu.Lock()
+			d, news := f.d, f.news
+			f.mu.Unlock()
+			select {
+			case out <- d:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-news:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+func (f *flippable) Announce(context.Context, upgradestate.ServerState) error {
+	f.once.Do(func() { close(f.seen) })
+	return nil
+}
+
+// flip fences the source, brings all records over and makes the other version the active
+// one. A server that has not seen it yet is refused by the database.
+func (f *flippable) flip(t *testing.T, d transform.Direction) {
+	t.Helper()
+	token := func(version string) record.Token {
+		p := upgradestate.EnginePlaces(f.d, version)[secrets.Kind][0]
+		return record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID}
+	}
+	ctx := context.Background()
+	source := token(d.From())
+	fence := record.Fence{Class: record.FenceUUID, Token: source, To: record.PhysicalName(secrets.Kind, 2)}
+	if err := f.dbs[d.From()].Fence(ctx, fence); err != nil {
+		t.Fatal(err)
+	}
+	source.Name = fence.To
+	recs, err := f.dbs[d.From()].List(ctx, record.ListRequest{Token: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range recs {
+		out, err := transformed(t, d, r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.dbs[d.To()].Write(ctx, record.Tokens{secrets.Kind: token(d.To())}, []record.Mutation{{Kind: secrets.Kind, Key: out[0].Key, Doc: out[0].Doc}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.d.CurrentVersion, f.d.Epoch, f.d.Revision = d.To(), f.d.Epoch+1, f.d.Revision+1
+	close(f.news)
+	f.news = make(chan struct{})
+}
+
+// TestWatchGoesOnOverTheFlip: a client of each version keeps one stream over the flip. It
+// is sent what has changed, and nothing that it has.
+func TestWatchGoesOnOverTheFlip(t *testing.T) {
+	t.Parallel()
+	up, _ := directions(t)
+	f := newFlippable(t)
+	ctx, stop := context.WithCancel(context.Background())
+	databases := map[string]vrunner.Database{}
+	for version, db := range f.dbs {
+		databases[version] = vrunner.Database{Client: db, Watcher: db}
+	}
+	runner := vrunner.New(f, databases, func(version string, views map[string]*vrunner.View) vrunner.Stack {
+		h := secrets.StackV2(secrets.StoreOf(views[secrets.V2]))
+		if version == secrets.V1 {
+			h = secrets.StackV1(secrets.StoreOf(views[secrets.V1]), secrets.StoreOf(views[secrets.V2]))
+		}
+		return vrunner.Stack{Handler: h, Write: func(r *http.Request) bool { return secrets.IsWrite(r.URL.Path) }}
+	}, vrunner.Config{ID: "server"}, zap.NewNop())
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = runner.Run(ctx) }() // ends with its context
+	t.Cleanup(func() { stop(); <-stopped })
+	mux := http.NewServeMux()
+	mux.Handle("/", runner)
+	secrets.MountWatches(mux, runner)
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	a := api{secretsv1connect.NewSecretServiceClient(srv.Client(), srv.URL), secretsv2connect.NewSecretServiceClient(srv.Client(), srv.URL)}
+	<-f.seen
+
+	first := createV1(t, a, "a", secretV1())
+	next := watchV1(t, a, &secretsv1.WatchSecretsRequest{})
+	expect(t, next(), put(first))
+	expect(t, next(), level())
+	page, err := a.v1.ListSecrets(ctx, connect.NewRequest(&secretsv1.ListSecretsRequest{}))
+	if err != nil || len(page.Msg.GetSecrets()) != 1 {
+		t.Fatal(page, err)
+	}
+
+	f.flip(t, up)
+	// The write goes to v2, and comes back on the stream that began over v1.
+	second := createV1(t, a, "b", &secretsv1.Secret{Owner: "search/bob"})
+	expect(t, next(), put(second))
+	if got := getV2(t, a, v2Name("b")); got.GetOwnerPerson() != "bob" {
+		t.Errorf("v2 reads %v", got)
+	}
+	if _, err := a.v2.DeleteSecret(ctx, connect.NewRequest(&secretsv2.DeleteSecretRequest{Name: v2Name("a")})); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, next(), deleted(first.GetName()))
+	rotated, err := a.v2.RotateSecret(ctx, connect.NewRequest(&secretsv2.RotateSecretRequest{Name: v2Name("b"), Payload: []byte("new")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := proto.CloneOf(second)
+	want.Payload, want.Revision = rotated.Msg.GetSecret().GetPayload(), rotated.Msg.GetSecret().GetRevision()
+	expect(t, next(), put(want))
+}

@@ -1,0 +1,30 @@
+package secrets
+
+import (
+	_ "embed"
+	"fmt"
+	"sync"
+
+	"dbcontroller/transform"
+	"dbcontroller/transform/lens"
+)
+
+//go:embed secrets.yaml
+var lensText []byte
+
+// Lens is the lens between the two versions.
+var Lens = sync.OnceValue(func() *lens.Lens {
+	l, err := lens.Parse("secrets.yaml", lensText)
+	if err == nil {
+		set := lens.NewSet()
+		set.Add(Kind, Kind, l)
+		err = set.Link()
+	}
+	if err != nil {
+		panic(fmt.Sprintf("embedded lens: %v", err)) // every test would meet it
+	}
+	return l
+})
+
+// Specs returns the transformer between v1 and v2.
+func Specs() []transform.Spec { return []transform.Spec{Lens().Spec(Kind, Kind, lens.Managed())} }

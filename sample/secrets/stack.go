@@ -1,0 +1,43 @@
+package secrets
+
+import (
+	"net/http"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"dbcontroller/apiversion"
+)
+
+// StackV1 serves both API versions while v1 is active: v1 over v1 data, reads of v2 over
+// the v2 data that follow, a moment late. v2 may be nil where there are none.
+func StackV1(v1, v2 Store, opts ...connect.HandlerOption) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(NativeV1(v1, opts...))
+	if v2 != nil {
+		path, native := NativeV2(v2, opts...)
+		mux.Handle(path, apiversion.ReadOnly(native, reads, v1Active, opts...))
+	}
+	return mux
+}
+
+const v1Active = "v1 is the active version: write through secrets.v1.SecretService until the upgrade to v2 has completed"
+
+// StackV2 serves both API versions over v2 data, while v2 is active: v1 by way of v2.
+func StackV2(v2 Store, opts ...connect.HandlerOption) http.Handler {
+	mux := http.NewServeMux()
+	path, native := NativeV2(v2, opts...)
+	mux.Handle(path, native)
+	mux.Handle(Table().Path(), apiversion.NewHandler(Table(), native, apiversion.Options{Handler: opts}))
+	return mux
+}
+
+var reads = apiversion.Readers(Services()...)
+
+// IsWrite reports whether a procedure, the path of its URL, may write. Unknown ones may.
+func IsWrite(procedure string) bool { return !reads(procedure) }
+
+// Services are those of both versions, which a stack serves.
+func Services() []protoreflect.ServiceDescriptor {
+	return []protoreflect.ServiceDescriptor{serviceV1, serviceV2}
+}

@@ -1,0 +1,147 @@
+package syncer_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"dbcontroller/coord"
+	"dbcontroller/record"
+	"dbcontroller/record/memstore"
+	"dbcontroller/syncer"
+	"dbcontroller/upgradestate"
+	"dbcontroller/verify"
+)
+
+// TestWayBackStartsLevel: after a switch the way back follows from the position that the
+// switch noted. What is in the old namespace alone, because it was waived, stays there;
+// what changed in the new one comes over, deletes too.
+func TestWayBackStartsLevel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for key, n := range map[string]int{"kept": 1, "gone": 2} {
+			w.write(w.src, "v1", mutation("a1", key, n))
+			w.write(w.dst, "v2", mutation("a2", key, n))
+		}
+		w.write(w.src, "v1", mutation("a1", "waived", -1))
+		at, err := w.dst.Position(t.Context())
+		w.check(err)
+		text, err := json.Marshal(at)
+		w.check(err)
+		w.flip(string(text))
+		w.write(w.dst, "v2", mutation("a2", "kept", 5), mutation("a2", "made", 6),
+			record.Mutation{Kind: "a2", Key: record.StringKey("gone")})
+		back := w.wayBack()
+		w.eventually("the old namespace to follow", func() bool { return w.holds(w.src, "v1", "a1") == "kept=5 made=6 waived=-1" })
+		back.stop(t)
+		if got := w.holds(w.dst, "v2", "a2"); got != "kept=5 made=6" {
+			t.Errorf("v2 holds %q: something came back", got)
+		}
+		plan, found, err := w.store.LoadPlan(t.Context(), syncer.Key(2, w.back))
+		w.check(err)
+		if !found || !plan.Level || len(plan.Ranges) != 0 {
+			t.Errorf("plan %+v", plan)
+		}
+	})
+}
+
+// TestWayBackWithoutPosition compares everything instead.
+func TestWayBackWithoutPosition(t *testing.T) {
+	for name, position := range map[string]string{"none": "", "unreadable": "{"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.write(w.src, "v1", mutation("a1", "old", 1))
+				w.write(w.dst, "v2", mutation("a2", "new", 2))
+				w.flip(position)
+				back := w.wayBack()
+				w.eventually("the old namespace to equal the new one", func() bool { return w.holds(w.src, "v1", "a1") == "new=2" })
+				back.stop(t)
+			})
+		})
+	}
+}
+
+func (w *world) write(db *memstore.Store, version string, ms ...record.Mutation) {
+	w.t.Helper()
+	w.check(db.Write(w.t.Context(), w.tokens(version), ms))
+}
+
+// holds is what a kind holds, in name order.
+func (w *world) holds(db *memstore.Store, version, kind string) string {
+	w.t.Helper()
+	recs, err := db.List(w.t.Context(), record.ListRequest{Token: w.tokens(version)[kind]})
+	w.check(err)
+	var out []string
+	for _, r := range recs {
+		out = append(out, fmt.Sprintf("%s=%d", r.Key, itemOf(r).N))
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// wayBack starts the engine that follows v2.
+func (w *world) wayBack() *running {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	r := &running{
+		engine: syncer.New(syncer.Parts{
+			Source: w.dst, Target: w.src, Direction: w.back, Deployments: w.store, Journal: w.store, Ownership: w.owner(0, 1, 2, 3),
+			Comparer: verify.New(w.dst, w.src, w.back), Lease: func() coord.LeaseID { return 0 },
+			Log: zaptest.NewLogger(w.t, zaptest.Level(zap.ErrorLevel)),
+		}, syncer.Config{Owner: "c", Epoch: 2, Ring: ring, Workers: 2, Page: 5, Copy: true}),
+		cancel: cancel, done: make(chan error, 1),
+	}
+	go func() { r.done <- r.engine.Run(ctx) }()
+	return r
+}
+
+// flip takes the record through a switch to v2, in which nobody does anything.
+func (w *world) flip(position string) upgradestate.Deployment {
+	w.t.Helper()
+	w.begin()
+	d, err := w.store.Get(w.t.Context())
+	w.check(err)
+	for range 100 {
+		if d.CurrentVersion == "v2" {
+			return d
+		}
+		for _, a := range upgradestate.Actions(d) {
+			switch a := a.(type) {
+			case upgradestate.Perform:
+				w.check(w.fencer(a.Version).Fence(w.t.Context(), record.Fence{
+					Class: record.FenceClass(a.Class), Token: record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID}, To: a.Pending.To,
+				}))
+				d = w.apply(upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
+			case upgradestate.Hold:
+				d = w.apply(upgradestate.Held{ID: a.ID})
+			case upgradestate.AwaitReports:
+				d = w.apply(upgradestate.Report{ID: a.ID, State: a.State, Attempt: a.Attempt, Fences: a.Fences, Shards: a.Shards})
+			case upgradestate.StartSwitch:
+				d = w.apply(a)
+			case upgradestate.Drained:
+				d = w.apply(a)
+			case upgradestate.Flip:
+				a.Switch.Position = position
+				d = w.apply(a)
+			default:
+				w.t.Fatalf("what is %T?", a)
+			}
+		}
+	}
+	w.t.Fatalf("no flip: %+v", d.Upgrade)
+	return d
+}
+
+func (w *world) fencer(version string) record.Fencer {
+	if version == "v1" {
+		return w.src
+	}
+	return w.dst
+}

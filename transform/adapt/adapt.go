@@ -1,0 +1,159 @@
+// Package adapt shows the store of one version as that of another, read and write, so
+// that handlers of the one API run over the data of the other, unchanged.
+//
+// A record shown is what the transformer makes of its group as stored. A write reads the
+// stored groups of what it touches, checks its conditions against what they show, changes
+// that, transforms it back into what is stored, so that fields which the version shown
+// does not know survive, and writes the difference in one Store.Write whose conditions say
+// that everything that was read is still so. Where it is not, the whole is done again.
+//
+// # Guarantees
+//
+//   - A write happens at one moment, or not at all, for any number of groups. It changes or
+//     checks every record that it has read, so that of concurrent changes none is lost. A
+//     record that joins a group meanwhile is noticed by what its writer changes beside it:
+//     a handler of the stored version that adds a record to a group of several has to
+//     change one that was there, as the bbs sample does with its modification tag.
+//   - Errors are those of record: ErrNotFound, ErrExists and ErrMismatch speak of the record
+//     shown and the caller's own conditions. ErrMismatch also says that a group changed too
+//     often to be read or written. What the stored version cannot hold is a *LossError.
+//   - Get shows one state of the group. List is no snapshot: each group is shown as it was
+//     at some moment of the call.
+//
+// # Lists
+//
+// List returns names of the version shown in their order. How depends on the kind:
+//
+//   - A prefix that lies within one group ("<guid>/" for the parts of a guid) reads that group.
+//   - Where one stored kind alone makes up the group and has the same names, or Config.Leads
+//     says which one leads, the list follows that kind page by page.
+//   - All others, re-keyed kinds among them, are read whole, within the prefix as far as
+//     Config.Names can map it, and sorted, for each page. Past Config.MaxSorted groups that
+//     is refused.
+//
+// Groups by content are refused: what their records show follows from lineage, which no
+// Store has. The package does not know tokens, switches or which version is active.
+package adapt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// Store is one version's namespace, as handlers use it and as an Adapter shows it.
+// record.ErrNotFound and its siblings say what happened.
+type Store interface {
+	Get(ctx context.Context, kind, key string) (record.Record, error)
+	// List returns records in name order whose name begins with prefix and comes after
+	// after. limit 0 means 1000.
+	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
+	// Write makes all mutations or none.
+	Write(ctx context.Context, ms []record.Mutation) error
+}
+
+// Config says how an Adapter works. The zero value is enough for most kinds.
+type Config struct {
+	// Leads names, for a kind shown, the stored kind whose records lead its lists: there is
+	// one, under the same name (or that of Names), for each record shown. Records shown
+	// without one are not listed.
+	Leads map[string]string
+	// Names maps, for a kind shown, its names to those of the stored kind that leads it.
+	Names map[string]transform.Mapping
+	// MaxSorted is how many groups a list reads at most where it has to sort them; 10,000.
+	MaxSorted int
+	// AllowLoss lets writes pass whose result does not show what was written, because the
+	// stored version has no place for some of it. Otherwise they fail with *LossError.
+	AllowLoss bool
+}
+
+// Adapter is a Store. Its methods may be called concurrently.
+type Adapter struct {
+	stored     Store
+	show, keep transform.Direction
+	cfg        Config
+}
+
+var _ Store = (*Adapter)(nil)
+
+// New shows stored, which is of version show.From(), as version show.To(). keep is the
+// direction back.
+func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, error) {
+	if show.From() != keep.To() || show.To() != keep.From() {
+		return nil, fmt.Errorf("adapt: %s to %s and %s to %s are no way there and back", show.From(), show.To(), keep.From(), keep.To())
+	}
+	if cfg.MaxSorted <= 0 {
+		cfg.MaxSorted = 10_000
+	}
+	cfg.Leads, cfg.Names = maps.Clone(cfg.Leads), maps.Clone(cfg.Names)
+	for kind := range cfg.Names {
+		if cfg.Leads[kind] == "" {
+			return nil, fmt.Errorf("adapt: kind %s has Names but no Leads: say which stored kind they are names of", kind)
+		}
+	}
+	return &Adapter{stored: stored, show: show, keep: keep, cfg: cfg}, nil
+}
+
+// ErrTransform: a group cannot be shown, or what was written cannot be brought into the
+// stored version. The error says which and why.
+var ErrTransform = errors.New("records cannot be transformed")
+
+// LossError refuses a write that the stored version has no place for.
+type LossError struct {
+	Kind    string
+	Key     record.Key
+	Field   string // the dotted path; empty: the whole record
+	Version string // that has no place for it
+}
+
+func (e *LossError) Error() string {
+	what := e.Field
+	if what == "" {
+		what = "the record"
+	}
+	return fmt.Sprintf("%s %s: %s would be lost: version %s has no place for it", e.Kind, e.Key, what, e.Version)
+}
+
+// unsupported refuses a kind.
+func (a *Adapter) unsupported(kind, reason string) error {
+	return &record.UnsupportedError{What: fmt.Sprintf("kind %s of %s over %s", kind, a.show.To(), a.show.From()), Reason: reason}
+}
+
+// groupOf names the stored group that shows a record.
+func (a *Adapter) groupOf(kind string, key record.Key) (transform.GroupID, error) {
+	id, ok, err := a.show.GroupOfTarget(kind, key)
+	switch {
+	case !ok:
+		return id, a.noSource(kind)
+	case err != nil:
+		return id, fmt.Errorf("%w: %s %s: %w", ErrTransform, kind, key, err)
+	case a.show.LineageKind(id.Spec) != "":
+		return id, a.byContent(kind)
+	}
+	return id, nil
+}
+
+func (a *Adapter) noSource(kind string) error {
+	return a.unsupported(kind, "it has no counterpart there")
+}
+
+func (a *Adapter) byContent(kind string) error {
+	return a.unsupported(kind, "its groups go by content, which only the copied data can show: read the version itself")
+}
+
+// Affected returns what a change of a stored record may change in the version shown: what
+// a follower of the stored changes has to read again.
+func (a *Adapter) Affected(kind, name string) ([]record.Selector, error) {
+	id, ok, err := a.show.GroupOf(kind, record.StringKey(name))
+	if !ok || err != nil {
+		return nil, nil //nolint:nilerr // what is in no group is not shown
+	}
+	if a.show.LineageKind(id.Spec) != "" {
+		return nil, a.byContent(kind)
+	}
+	return a.show.TargetSelect(id), nil
+}

@@ -1,0 +1,85 @@
+package adapt_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+	"dbcontroller/record/memstore"
+	"dbcontroller/transform"
+	"dbcontroller/transform/adapt"
+	"dbcontroller/transform/lens"
+)
+
+const secretsLens = `
+lens: 1
+key:
+  from: projects/{project}/secrets/{secret}
+  to: projects/{project}/regions/{region}/secrets/{secret}
+  with: {region: us-west2}
+operations:
+  - rename: {from: expires_at, to: expire_time}
+  - convert: {field: expire_time, from: epoch, to: date}
+  - split: {field: owner, to: [owner_team, owner_person], separator: /}
+  - add: {field: rotation_days, default: 0}
+`
+
+// TestLens: a lens with a key of its own is adapted with nothing but its mapping.
+func TestLens(t *testing.T) {
+	t.Parallel()
+	l, err := lens.Parse("secrets.yaml", []byte(secretsLens))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := transform.NewRegistry("secrets")
+	if err := reg.Add("v1", "v2", l.Spec("secrets", "secrets", lens.Managed())); err != nil {
+		t.Fatal(err)
+	}
+	f := newFace(t, memstore.New(), reg, "v2", "v1", adapt.Config{
+		Leads: map[string]string{"secrets": "secrets"}, Names: map[string]transform.Mapping{"secrets": l.UpMapping()}, MaxSorted: 2,
+	})
+	secret := func(name, owner string) bson.D {
+		return bson.D{{Key: "_id", Value: name}, {Key: "expires_at", Value: int64(1_700_000_000)}, {Key: "owner", Value: owner}}
+	}
+	for _, name := range []string{"projects/p/secrets/b", "projects/p/secrets/a", "projects/q/secrets/c"} {
+		put(t, f.adapter, "secrets", secret(name, "team/person"))
+	}
+	stored, err := f.stored.Get(t.Context(), "secrets", "projects/p/regions/us-west2/secrets/a")
+	if err != nil || stored.Doc.Lookup("owner_person").StringValue() != "person" || !stored.Doc.Lookup("expire_time").Time().Equal(time.Unix(1_700_000_000, 0)) {
+		t.Errorf("stored %s, %v", stored.Doc, err)
+	}
+	// A v2 client sets what v1 does not know, and another region.
+	var d bson.D
+	if err := bson.Unmarshal(stored.Doc, &d); err != nil {
+		t.Fatal(err)
+	}
+	for i := range d {
+		if d[i].Key == "rotation_days" {
+			d[i].Value = int32(30)
+		}
+	}
+	put(t, f.stored, "secrets", d)
+	d[0].Value = "projects/p/regions/elsewhere/secrets/z"
+	put(t, f.stored, "secrets", d)
+
+	put(t, f.adapter, "secrets", secret("projects/p/secrets/a", "team/other"))
+	if stored, err = f.stored.Get(t.Context(), "secrets", "projects/p/regions/us-west2/secrets/a"); err != nil ||
+		stored.Doc.Lookup("rotation_days").AsInt64() != 30 || stored.Doc.Lookup("owner_person").StringValue() != "other" {
+		t.Errorf("stored %s, %v", stored.Doc, err)
+	}
+	if got := pages(t, f.adapter, "secrets", "projects/p/secrets/", 1); got != "projects/p/secrets/a projects/p/secrets/b" {
+		t.Errorf("listed %s", got)
+	}
+	if _, err := f.adapter.Get(t.Context(), "secrets", "projects/p/secrets/z"); !errors.Is(err, record.ErrNotFound) {
+		t.Errorf("a secret of another region: %v", err)
+	}
+	if _, err := f.adapter.Get(t.Context(), "secrets", "no name of a secret"); !errors.Is(err, record.ErrNotFound) {
+		t.Errorf("get of a name that v2 cannot have: %v", err)
+	}
+	if err := f.adapter.Write(t.Context(), []record.Mutation{{Kind: "secrets", Key: record.StringKey("no name of a secret"), Exists: true}}); !errors.Is(err, adapt.ErrTransform) {
+		t.Errorf("write to a name that v2 cannot have: %v", err)
+	}
+}

@@ -1,0 +1,182 @@
+package transform
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A chain leads over versions in between without storing them: the steps v1 to v2 and v2
+// to v3 are joined to one step v1 to v3, whose specs run a spec of each in memory, so
+// that a record is read once and written once. What is joined may be joined again.
+//
+// Specs are joined along the kinds of the middle version that one makes and the other
+// takes; specs that share none stay apart. Each joined spec needs names for its groups
+// that follow from the keys of both outer versions. One of its specs, the root, gives
+// them, and every other spec, a leaf, is tied to the root in one of two ways:
+//
+//   - by key: the leaf has one record of the middle version in each of its groups, found
+//     by its key. The leaf's group follows from that key, and so does the root's.
+//   - by name: leaf and root call their groups the same. This cannot be seen from the
+//     declarations; every record in between is checked, and a group with a record that
+//     belongs elsewhere is an error, which parks it.
+//
+// Steps that fit in neither way cannot be joined: the deployment has to stop over at the
+// version in between.
+
+// ErrNoChain is returned by Direction for versions that are connected by several steps
+// which cannot be run as one: upgrade to the version in between first.
+var ErrNoChain = errors.New("the transformations between the versions cannot be run as one")
+
+// joint is what is known of two adjacent steps while they are joined.
+type joint struct {
+	a, b                   step
+	aUp, aDown, bUp, bDown *direction
+	makers, takers         map[string]int  // by middle kind: the spec of a that makes it, of b that takes it
+	dropped                map[string]bool // middle kinds that b discontinues
+}
+
+// join makes one step of two.
+func join(a, b step) (step, error) {
+	j := &joint{
+		a: a, b: b, makers: map[string]int{}, takers: map[string]int{}, dropped: map[string]bool{},
+		aUp: compile(a.oldVersion, a.newVersion, "", a.specs, true), aDown: compile(a.newVersion, a.oldVersion, "", a.specs, false),
+		bUp: compile(b.oldVersion, b.newVersion, "", b.specs, true), bDown: compile(b.newVersion, b.oldVersion, "", b.specs, false),
+	}
+	if err := j.match(); err != nil {
+		return step{}, fmt.Errorf("%w: %w: upgrade from %s to %s first", ErrNoChain, err, a.oldVersion, a.newVersion)
+	}
+	out := step{oldVersion: a.oldVersion, newVersion: b.newVersion}
+	for _, p := range j.parts() {
+		sp, err := j.spec(p)
+		if err != nil {
+			return step{}, fmt.Errorf("%w: %w: upgrade from %s to %s first", ErrNoChain, err, a.oldVersion, a.newVersion)
+		}
+		out.specs = append(out.specs, sp)
+	}
+	return out, nil
+}
+
+// match finds which spec makes and which one takes each kind of the middle version.
+func (j *joint) match() error {
+	for i, sp := range j.b.specs {
+		for _, k := range sp.Old.Kinds {
+			if sp.Discontinued {
+				j.dropped[k.Name] = true
+			} else {
+				j.takers[k.Name] = i
+			}
+		}
+	}
+	for i, sp := range j.a.specs {
+		if sp.oneSided() {
+			continue
+		}
+		for _, k := range sp.New.Kinds {
+			if _, taken := j.takers[k.Name]; !taken && !j.dropped[k.Name] {
+				return fmt.Errorf("transformer %s makes %s of %s, which no transformer from %s to %s takes or declares as discontinued",
+					sp.Name, k.Name, j.a.newVersion, j.b.oldVersion, j.b.newVersion)
+			}
+			j.makers[k.Name] = i
+		}
+	}
+	return nil
+}
+
+// part is a set of specs that share middle kinds, directly or through each other.
+type part struct{ a, b []int }
+
+// parts cuts the specs of both steps into parts, in the order of the specs.
+func (j *joint) parts() []part {
+	aSeen, bSeen := make([]bool, len(j.a.specs)), make([]bool, len(j.b.specs))
+	var grow func(p *part, a, b int)
+	grow = func(p *part, a, b int) {
+		if a >= 0 && !aSeen[a] {
+			aSeen[a] = true
+			p.a = append(p.a, a)
+			for _, k := range j.a.specs[a].New.Kinds {
+				if i, ok := j.takers[k.Name]; ok && !j.a.specs[a].oneSided() {
+					grow(p, -1, i)
+				}
+			}
+		}
+		if b >= 0 && !bSeen[b] {
+			bSeen[b] = true
+			p.b = append(p.b, b)
+			for _, k := range j.b.specs[b].Old.Kinds {
+				if i, ok := j.makers[k.Name]; ok && !j.b.specs[b].oneSided() {
+					grow(p, i, -1)
+				}
+			}
+		}
+	}
+	var parts []part
+	for i, sp := range j.a.specs {
+		if !aSeen[i] && sp.introduced == "" { // what was introduced before the middle is found from its taker
+			parts = append(parts, part{})
+			grow(&parts[len(parts)-1], i, -1)
+		}
+	}
+	for i, sp := range j.b.specs {
+		if !bSeen[i] && !sp.Discontinued { // the middle's discontinued kinds are nobody's outside
+			parts = append(parts, part{})
+			grow(&parts[len(parts)-1], -1, i)
+		}
+	}
+	return parts
+}
+
+// spec joins the specs of one part.
+func (j *joint) spec(p part) (Spec, error) {
+	var names []string
+	for _, i := range p.a {
+		names = append(names, j.a.specs[i].Name)
+	}
+	for _, i := range p.b {
+		if name := j.b.specs[i].Name; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	out := Spec{Name: strings.Join(names, "+")}
+	switch {
+	case len(p.b) == 0: // discontinued, in this step or in the next one
+		out.Discontinued = true
+		for _, i := range p.a {
+			for _, k := range j.a.specs[i].Old.Kinds {
+				out.Old.Kinds = append(out.Old.Kinds, GroupedKind{KindSpec: k.KindSpec})
+			}
+		}
+		return out, nil
+	case len(p.a) == 0: // introduced, in this step or by it
+		sp := j.b.specs[p.b[0]]
+		out.New = sp.New
+		if out.introduced = sp.introduced; out.introduced == "" {
+			out.introduced = fmt.Sprintf("transformer %s makes it of %s of %s", sp.Name, sp.Old.Kinds[0].Name, j.b.oldVersion)
+		}
+		return out, nil
+	}
+	run := &run{j: j, middle: j.a.newVersion}
+	var err error
+	if out.Old, out.New, run.sameNames, err = j.tie(p); err != nil {
+		return Spec{}, err
+	}
+	for _, i := range p.a {
+		out.UpNeedsHave = out.UpNeedsHave || j.aUp.specs[i].needsHave
+		out.DownNeedsHave = out.DownNeedsHave || j.aDown.specs[i].needsHave
+		run.upHeld = run.upHeld || j.aUp.specs[i].needsHave
+		for _, k := range j.a.specs[i].New.Kinds {
+			// Its records stay as they were in the middle version, which only what the old
+			// version holds tells.
+			out.DownNeedsHave = out.DownNeedsHave || j.dropped[k.Name]
+			run.downHeld = run.downHeld || j.dropped[k.Name]
+		}
+	}
+	for _, i := range p.b {
+		out.UpNeedsHave = out.UpNeedsHave || j.bUp.specs[i].needsHave
+		out.DownNeedsHave = out.DownNeedsHave || j.bDown.specs[i].needsHave
+		run.downHeld = run.downHeld || j.bDown.specs[i].needsHave
+	}
+	out.Up, out.Down = run.up, run.down
+	return out, nil
+}

@@ -1,0 +1,59 @@
+package transform
+
+import (
+	"fmt"
+)
+
+// SyncsFrom reports whether records of a source kind are brought over. Other kinds of
+// the source take part in the switch alone: to scan them is not wrong, but of no use.
+func SyncsFrom(d Direction, kind string) bool {
+	_, ok, _ := d.GroupOf(kind, "") // answers for the kind before it looks at the key
+	return ok
+}
+
+// SyncsTo reports whether records of a target kind are written.
+func SyncsTo(d Direction, kind string) bool {
+	_, ok, _ := d.GroupOfTarget(kind, "")
+	return ok
+}
+
+// oneSided reports whether a spec has kinds of one version only.
+func (sp Spec) oneSided() bool { return sp.Discontinued || sp.introduced != "" }
+
+// addOneSided makes the kinds of a spec without a counterpart part of the direction's
+// kinds and of none of its groups. why tells why records of the new version cannot go
+// back; those that were declared discontinued are not missed.
+func (d *direction) addOneSided(c compiled, why string) {
+	for _, k := range c.source.Kinds {
+		d.sourceKinds = append(d.sourceKinds, k.KindSpec)
+		if why != "" {
+			if d.stranded == nil {
+				d.stranded = map[string]error{}
+			}
+			d.stranded[k.Name] = fmt.Errorf("kind %s of %s has no counterpart in %s: %s", k.Name, d.from, d.to, why)
+		}
+	}
+	for _, k := range c.target.Kinds {
+		d.targetKinds = append(d.targetKinds, k.KindSpec)
+	}
+}
+
+func checkDiscontinued(sp Spec) error {
+	switch {
+	case len(sp.Old.Kinds) == 0:
+		return fmt.Errorf("spec %s: Old has no kinds", sp.Name)
+	case len(sp.New.Kinds) > 0 || sp.New.Anchor != nil:
+		return fmt.Errorf("spec %s: discontinued kinds have no New", sp.Name)
+	case sp.Up != nil || sp.Down != nil:
+		return fmt.Errorf("spec %s: discontinued kinds have neither Up nor Down", sp.Name)
+	}
+	for _, k := range sp.Old.Kinds {
+		switch {
+		case k.Name == "":
+			return fmt.Errorf("spec %s: a kind of Old has no name", sp.Name)
+		case k.GroupOf != nil || k.Select != nil:
+			return fmt.Errorf("spec %s: discontinued kind %s has no groups", sp.Name, k.Name)
+		}
+	}
+	return nil
+}

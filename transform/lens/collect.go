@@ -1,0 +1,295 @@
+package lens
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// collect puts the children of a record into a field of it: gather on the way up, fanOut
+// on the way down.
+type collect struct {
+	*fan
+	far path // where the other side has the field; nil: it cannot be told
+}
+
+func (o *collect) String() string  { return fmt.Sprintf("%s %s", o.verb(), o.field) }
+func (o *collect) inverse() op     { return &scatter{fan: o.fan} }
+func (o *collect) takes() []path   { return nil }
+func (o *collect) makes() []path   { return []path{o.field} }
+func (o *collect) changes() []path { return nil }
+
+func (o *collect) trace(p path) (path, fate) {
+	switch {
+	case p.under(o.field):
+		return nil, clashes
+	case o.field.under(p):
+		return p, covers
+	}
+	return p, kept
+}
+
+func (o *collect) apply(e *editor, root *node) error {
+	if e.group == nil {
+		return errNoGroup
+	}
+	records := of(e.group.children, o.kind)
+	n, i, err := e.lookup(root, o.field)
+	if err != nil {
+		return err
+	}
+	if i >= 0 && !o.stays(n.elems[i].typ, n.elems[i].value()) {
+		return absent(n, o.field)
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	if n == nil {
+		return refuse(o.field, "has no object to be in, and the record has %d of %s", len(records), o.kind)
+	}
+	r, err := o.begin(e)
+	if err != nil {
+		return refuse(o.field, "cannot be made of records of %s: %v", o.kind, err)
+	}
+	typ, val, err := r.collect(records, o.far)
+	if err != nil {
+		return refuse(o.field, "cannot be made of records of %s: %v", o.kind, err)
+	}
+	if i >= 0 {
+		n.set(i, typ, val)
+	} else {
+		n.append(elem{typ: typ, name: o.field.last(), val: val})
+	}
+	return nil
+}
+
+// collect makes the value of the field.
+func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, error) {
+	if r.as == asObject && len(records) > 1 {
+		return 0, nil, fmt.Errorf("%d records of %s are one object: %s and %s", len(records), r.kind, records[0].Key, records[1].Key)
+	}
+	held, err := r.entriesOf(far)
+	if err != nil {
+		return 0, nil, err
+	}
+	children := make([]child, len(records))
+	size := 5
+	for i, rec := range records {
+		c := &children[i]
+		c.key = rec.Key
+		if err := r.open(c, rec.Doc); err != nil {
+			return 0, nil, fmt.Errorf("record %s of %s: %w", rec.Key, r.kind, err)
+		}
+		size += len(rec.Doc) + 16
+	}
+	if err := r.sort(children, held); err != nil {
+		return 0, nil, err
+	}
+	val := append(make([]byte, 0, size), 0, 0, 0, 0)
+	for i := range children {
+		c := &children[i]
+		c.index = i
+		if val, err = r.appendEntry(val, c, held); err != nil {
+			return 0, nil, fmt.Errorf("record %s of %s: %w", c.key, r.kind, err)
+		}
+	}
+	if r.as == asObject {
+		return bson.TypeEmbeddedDocument, children[0].val, nil
+	}
+	val = append(val, 0)
+	putLength(val, len(val))
+	return r.as.bson(), val, nil
+}
+
+// open takes the fields away that tie a child to its parent, and its operations back.
+func (r *fanRun) open(c *child, doc bson.Raw) error {
+	e := r.e
+	var err error
+	if c.item, err = e.open(doc); err != nil {
+		return err
+	}
+	if !r.ownID() {
+		if _, err = c.item.take(fieldID); err != nil {
+			return err
+		}
+	}
+	if r.parent != nil {
+		el, err := c.item.take(r.parent)
+		if err != nil {
+			return err
+		}
+		if key, err := record.KeyOf(bson.RawValue{Type: el.typ, Value: el.val}); err != nil || key != r.g.ids[r.side()].key {
+			return fmt.Errorf("its %s is %s, not %s of the record that it belongs to", r.parent, show(el.typ, el.val), r.g.ids[r.side()].key)
+		}
+	}
+	if r.entry != nil {
+		el, err := c.item.take(r.entry)
+		if err != nil {
+			return err
+		}
+		if el.typ != bson.TypeString || bytes.IndexByte(el.val[4:len(el.val)-1], 0) >= 0 {
+			return fmt.Errorf("its %s is %s (%s), which cannot be the name of an entry", r.entry, show(el.typ, el.val), typeName(el.typ))
+		}
+		c.entry = el.val[4 : len(el.val)-1]
+	}
+	if r.order != nil {
+		el, err := c.item.take(r.order)
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if c.place, ok = placeOf(bson.RawValue{Type: el.typ, Value: el.val}); !ok || c.place < 0 {
+			return fmt.Errorf("its %s is %s (%s), not a place from 0 (int or long)", r.order, show(el.typ, el.val), typeName(el.typ))
+		}
+	}
+	if err := r.fromKey(c); err != nil {
+		return err
+	}
+	for _, o := range r.fan.collect.ops {
+		if err := o.apply(e, c.item); err != nil {
+			return recordError(o, err)
+		}
+	}
+	if r.id != nil {
+		typ, val, err := r.part(c, r.id)
+		if err != nil {
+			return err
+		}
+		c.id = bson.RawValue{Type: typ, Value: val}
+	}
+	return nil
+}
+
+// take removes a field that must be there.
+func (n *node) take(name []byte) (elem, error) {
+	i, err := n.find(name)
+	if err != nil {
+		return elem{}, err
+	}
+	if i < 0 {
+		return elem{}, fmt.Errorf("it has no %s", name)
+	}
+	el := n.elems[i]
+	n.remove(i)
+	return el, nil
+}
+
+// fromKey reads what only the key of a child says: its place and the name of its entry.
+func (r *fanRun) fromKey(c *child) error {
+	if r.typed || !r.indexed() && !(r.as == asMap && r.entry == nil) {
+		return nil
+	}
+	name, ok := c.key.Name()
+	if !ok {
+		return fmt.Errorf("its key is not of the form %s", r.key)
+	}
+	var values [maxVariables]string
+	if err := r.key.match(name, values[:len(r.parts)]); err != nil {
+		return err
+	}
+	for i, part := range r.parts {
+		switch part.source {
+		case partIndex:
+			n, err := strconv.ParseInt(values[i], 10, 32)
+			if err != nil {
+				return fmt.Errorf("its key has %q for {%s}, not a number", shortened(values[i]), r.key.variables[i])
+			}
+			c.place = n
+		case partEntry:
+			if c.entry == nil {
+				c.entry = []byte(values[i])
+			}
+		}
+	}
+	return nil
+}
+
+// sort brings children into the order of the list; those of a map into that which the
+// target has, and others by their names.
+func (r *fanRun) sort(children []child, held entries) error {
+	var bad error
+	slices.SortStableFunc(children, func(a, b child) int {
+		switch {
+		case r.sorted():
+			order, err := compareIDs(a.id, b.id)
+			bad = errors.Join(bad, err)
+			return order
+		case r.as == asMap && r.order == nil:
+			x, y := held.place(r.fan, &a), held.place(r.fan, &b)
+			if x >= 0 && y >= 0 {
+				return cmp.Compare(x, y)
+			}
+			// New entries come last.
+			return cmp.Or(cmp.Compare(y, x), bytes.Compare(a.entry, b.entry))
+		}
+		return cmp.Compare(a.place, b.place)
+	})
+	if bad != nil {
+		return bad
+	}
+	for i := 1; i < len(children); i++ {
+		a, b := &children[i-1], &children[i]
+		switch {
+		case r.order != nil && a.place == b.place:
+			return fmt.Errorf("records %s and %s of %s have the same %s, %d", a.key, b.key, r.kind, r.order, a.place)
+		case r.as == asMap && bytes.Equal(a.entry, b.entry):
+			return fmt.Errorf("records %s and %s of %s are the same entry %q", a.key, b.key, r.kind, a.entry)
+		case r.sorted():
+			if order, _ := compareIDs(a.id, b.id); order == 0 {
+				return fmt.Errorf("records %s and %s of %s have the same %s", a.key, b.key, r.kind, r.id)
+			}
+		}
+	}
+	return nil
+}
+
+// appendEntry completes an entry with what only the target holds, checks that the child
+// would come out of it again, and appends it.
+func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error) {
+	key, err := r.keyOf(c)
+	if err != nil {
+		return nil, err
+	}
+	if key != c.key {
+		return nil, fmt.Errorf("with what it holds, in its place, its key would be %s", key)
+	}
+	if r.value != nil {
+		i, err := c.item.find(r.value)
+		if err != nil {
+			return nil, err
+		}
+		if i < 0 || len(c.item.elems) != 1 {
+			return nil, fmt.Errorf("it must have %s and nothing else that %s could not hold; add fields of its own with operations", r.value, r.field)
+		}
+		c.typ, c.val = c.item.elems[i].typ, c.item.elems[i].value()
+	} else {
+		if h, ok := held.of(r.fan, c); ok && (len(r.fan.collect.held) > 0 || c.item.dirty()) {
+			if err := r.e.over(c.item, h, r.fan.collect.held); err != nil {
+				return nil, err
+			}
+		}
+		c.typ = bson.TypeEmbeddedDocument
+		if r.as == asObject {
+			c.val = c.item.encode(nil)
+			return dst, nil
+		}
+	}
+	dst = append(dst, byte(c.typ))
+	if r.as == asMap {
+		dst = append(dst, c.entry...)
+	} else {
+		dst = strconv.AppendInt(dst, int64(c.index), 10)
+	}
+	dst = append(dst, 0)
+	if r.value != nil {
+		return append(dst, c.val...), nil
+	}
+	return c.item.encode(dst), nil
+}

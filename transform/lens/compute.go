@@ -1,0 +1,229 @@
+package lens
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/env"
+	"github.com/google/cel-go/common/overloads"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/ext"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// costLimit bounds one expression over one record, in CEL's units: about a step each.
+const costLimit = 100_000
+
+// expressions are the programs of one direction, in the order of the results.
+type expressions struct {
+	names    []string // of the variables, in the order of the values
+	results  []path
+	programs []cel.Program
+}
+
+// calculate is a calculation. A field that is absent is null in the expressions, and a
+// null makes one that is absent; they may write absent for it, which CEL takes where it
+// asks for values of one type.
+func (x *expressions) calculate(in []bson.RawValue) ([]bson.RawValue, error) {
+	vars := make(map[string]any, len(in))
+	for i, v := range in {
+		val, err := toCEL(v)
+		if err != nil {
+			return nil, &valueError{i, err}
+		}
+		vars[x.names[i]] = val
+	}
+	out := make([]bson.RawValue, len(x.programs))
+	for i, prg := range x.programs {
+		val, _, err := prg.Eval(vars)
+		if err != nil {
+			return nil, fmt.Errorf("the expression for %s: %w", x.results[i], err)
+		}
+		if out[i], err = fromCEL(val, 0); err != nil {
+			return nil, fmt.Errorf("the expression for %s: %w", x.results[i], err)
+		}
+		if out[i].Type == bson.TypeNull {
+			out[i] = bson.RawValue{}
+		}
+	}
+	return out, nil
+}
+
+// environment has CEL's own functions without those that read the machine's table of
+// time zones, and the extensions that are pure.
+var environment = sync.OnceValues(func() (*cel.Env, error) {
+	zoned := map[string]string{
+		overloads.TimeGetFullYear: overloads.TimestampToYearWithTz, overloads.TimeGetMonth: overloads.TimestampToMonthWithTz,
+		overloads.TimeGetDayOfYear: overloads.TimestampToDayOfYearWithTz, overloads.TimeGetDate: overloads.TimestampToDayOfMonthOneBasedWithTz,
+		overloads.TimeGetDayOfMonth: overloads.TimestampToDayOfMonthZeroBasedWithTz, overloads.TimeGetDayOfWeek: overloads.TimestampToDayOfWeekWithTz,
+		overloads.TimeGetHours: overloads.TimestampToHoursWithTz, overloads.TimeGetMinutes: overloads.TimestampToMinutesWithTz,
+		overloads.TimeGetSeconds: overloads.TimestampToSecondsWithTz, overloads.TimeGetMilliseconds: overloads.TimestampToMillisecondsWithTz,
+	}
+	var without env.LibrarySubset
+	for name, overload := range zoned {
+		without.ExcludeFunctions = append(without.ExcludeFunctions, env.NewFunction(name, env.NewOverload(overload, nil, nil)))
+	}
+	return cel.NewCustomEnv(
+		cel.StdLib(cel.StdLibSubset(&without)), cel.CrossTypeNumericComparisons(true),
+		cel.Constant("absent", cel.DynType, types.NullValue),
+		// lists.range and wide formats would take memory before they take steps.
+		ext.Strings(ext.StringsMaxPrecision(100)), ext.Math(), ext.Lists(ext.ListsVersion(1)), ext.Encoders(),
+		converter("long", "long_of_int", cel.IntType, celLong, tLong),
+		converter("decimal", "decimal_of_string", cel.StringType, celDecimal, tDecimal),
+		converter("decimal", "decimal_of_int", cel.IntType, celDecimal, tDecimal),
+		converter("decimal", "decimal_of_double", cel.DoubleType, celDecimal, tDecimal),
+		converter("objectId", "object_id_of_string", cel.StringType, celObjectID, tObjectID),
+		converter("string", "string_of_decimal", celDecimal, cel.StringType, tString),
+		converter("string", "string_of_object_id", celObjectID, cel.StringType, tString),
+		converter("double", "double_of_decimal", celDecimal, cel.DoubleType, tDouble),
+	)
+})
+
+// converter is a function that converts like the operation of that name does.
+func converter(name, id string, from, result *cel.Type, to valueType) cel.EnvOption {
+	return cel.Function(name, cel.Overload(id, []*cel.Type{from}, result, cel.UnaryBinding(func(arg ref.Val) ref.Val {
+		v, err := fromCEL(arg, 0)
+		if err != nil {
+			return celError(err)
+		}
+		t := typeOf(v.Type)
+		if t == to {
+			return opaque{v}
+		}
+		val, ok := appendConverted(nil, v.Value, t, to)
+		if !ok {
+			return celError(fmt.Errorf("%s cannot be made a %s", showValue(v), to))
+		}
+		made := bson.RawValue{Type: to.bson(), Value: val}
+		if to == tLong {
+			return opaque{made} // CEL's own int would become an int
+		}
+		out, err := toCEL(made)
+		if err != nil {
+			return celError(err)
+		}
+		return out
+	})))
+}
+
+func (p *lensParser) compute(n ast.Node) (op, error) {
+	f, err := p.fields(n, "compute", []string{"from", "to", "up", "down"}, nil)
+	if err != nil {
+		return nil, err
+	}
+	from, to, err := p.calcPaths(f)
+	if err != nil {
+		return nil, err
+	}
+	up, err := p.expressions(f["up"], "up", f["from"], from, to)
+	if err != nil {
+		return nil, err
+	}
+	down, err := p.expressions(f["down"], "down", f["to"], to, from)
+	if err != nil {
+		return nil, err
+	}
+	return &calc{name: fmt.Sprintf("compute %s from %s", pathNames(to), pathNames(from)), from: from, to: to, up: up.calculate, down: down.calculate}, nil
+}
+
+// expressions reads and compiles one expression for each result.
+func (p *lensParser) expressions(n ast.Node, key string, values ast.Node, from, to []path) (*expressions, error) {
+	base, err := environment()
+	if err != nil {
+		return nil, p.errorAt(n, "%s: %v", key, err)
+	}
+	x := &expressions{results: to}
+	var vars []cel.EnvOption
+	for _, v := range from {
+		name, err := variable(v)
+		if err != nil {
+			return nil, p.errorAt(values, "%v", err)
+		}
+		x.names = append(x.names, name)
+		vars = append(vars, cel.Variable(name, cel.DynType))
+	}
+	e, err := base.Extend(vars...)
+	if err != nil {
+		return nil, p.errorAt(values, "%s: %v", key, err)
+	}
+	names := make([]string, len(to))
+	for i, r := range to {
+		names[i] = r.String()
+	}
+	texts, err := p.fields(n, key, names, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		prg, err := p.expression(e, texts[name], key+"."+name)
+		if err != nil {
+			return nil, err
+		}
+		x.programs = append(x.programs, prg)
+	}
+	return x, nil
+}
+
+func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (cel.Program, error) {
+	text, err := scalarText(n)
+	if err != nil {
+		return nil, p.errorAt(n, "%s must be a CEL expression", what)
+	}
+	tree, issues := e.Compile(text)
+	if errs := issues.Errors(); len(errs) > 0 {
+		bad := p.errorAt(n, "%s: %s", what, errs[0].Message)
+		if at, ok := bad.(*ParseError); ok {
+			at.Line, at.Column = placeIn(n, errs[0].Location.Line(), errs[0].Location.Column())
+		}
+		return nil, bad
+	}
+	prg, err := e.Program(tree, cel.CostLimit(costLimit), cel.CustomDecoratorV2(orderMaps))
+	if err != nil {
+		return nil, p.errorAt(n, "%s: %v", what, err)
+	}
+	return prg, nil
+}
+
+// placeIn finds a place in a text (line from 1, column from 0) in the file. In a text
+// that the file has folded or escaped it is only about right.
+func placeIn(n ast.Node, line, column int) (int, int) {
+	t := first(n)
+	if l, ok := n.(*ast.LiteralNode); ok {
+		origin := strings.TrimLeft(l.Value.GetToken().Origin, "\n")
+		indent := len(origin) - len(strings.TrimLeft(origin, " "))
+		return t.Position.Line + line, indent + column + 1
+	}
+	if line > 1 {
+		return t.Position.Line + line - 1, t.Position.Column
+	}
+	if t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType {
+		column++
+	}
+	return t.Position.Line, t.Position.Column + column
+}
+
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// reserved are the words that CEL does not take as names.
+var reserved = strings.Fields("absent true false null in as break const continue else for function if import let loop package namespace return var void while")
+
+// variable is how expressions call a field: by its path, and an item by "item".
+func variable(p path) (string, error) {
+	if p.isItem() {
+		return "item", nil
+	}
+	name := p.String()
+	for part := range strings.SplitSeq(name, ".") {
+		if !identifier.MatchString(part) || slices.Contains(reserved, part) {
+			return "", fmt.Errorf("%s is no name that CEL can read; rename the field before it is computed with", name)
+		}
+	}
+	return name, nil
+}

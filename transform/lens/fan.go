@@ -1,0 +1,271 @@
+package lens
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// fan ties a field of one side's record to records of another kind, the children, that
+// the other side has in its place. fanOut has its children on the new side, gather on
+// the old one.
+//
+// Every child can be checked against its parent: its key follows from the parent's name
+// and from what it holds. A child that says something else is an error.
+type fan struct {
+	gather bool
+	field  path
+	as     fanShape
+	kind   string
+	key    *Pattern
+	parts  []keyPart // where the variables of key come from
+	typed  bool      // the key is {id} alone and keeps the type of the id
+	id     path      // of a list: the field of an item that tells it from the others
+	// Fields of the child; nil where it has none. entry is the name of a map's entry.
+	parent, order, entry, value []byte
+
+	parentPattern    *Pattern // of the parent's names on the children's side; nil: any name
+	constants        []string // of the variables of parentPattern; empty for those that vary
+	at               position // of the operations
+	scatter, collect program  // from an item to its child, and back
+	prefix           int      // segments of key that follow from the parent alone
+}
+
+type fanShape string
+
+const (
+	asList   fanShape = "list"
+	asMap    fanShape = "map"
+	asObject fanShape = "object"
+)
+
+// keyPart says what a variable of a child's key is.
+type keyPart struct {
+	source partSource
+	index  int  // of the variable in the parent's pattern
+	item   path // field of the item
+}
+
+type partSource int
+
+const (
+	partKey      partSource = iota // the parent's name
+	partVariable                   // a variable of the parent's name
+	partIndex                      // the place in the list
+	partEntry                      // the name of the map's entry
+	partItem                       // a field of the item
+)
+
+// itemPrefix begins variables that are fields of the item.
+const itemPrefix = "item."
+
+// simpleVariable reports whether a variable may stand in the pattern of a kind's own key.
+func simpleVariable(name string) bool { return !strings.Contains(name, ".") }
+
+func (f *fan) verb() string {
+	if f.gather {
+		return "gather"
+	}
+	return "fanOut"
+}
+
+// group is what operations on several kinds work on: the records around the one that
+// the program runs on. It belongs to one run.
+type group struct {
+	ids      [2]mainID       // of the record on the old and on the new side
+	children []record.Record // of the source's group
+	have     []record.Record // of the target's group, without the record itself
+	main     bson.Raw        // what the target has of the record itself; nil for nothing
+	out      []record.Record // children made
+}
+
+// mainID is the _id of the record that has the children, on one side.
+type mainID struct {
+	value bson.RawValue
+	key   record.Key
+}
+
+// side is the index into group.ids of the side that has the children.
+func (f *fan) side() int {
+	if f.gather {
+		return 0
+	}
+	return 1
+}
+
+// of returns the records of one kind, which stand together.
+func of(rs []record.Record, kind string) []record.Record {
+	from := slices.IndexFunc(rs, func(r record.Record) bool { return r.Kind == kind })
+	if from < 0 {
+		return nil
+	}
+	to := from
+	for to < len(rs) && rs[to].Kind == kind {
+		to++
+	}
+	return rs[from:to:to]
+}
+
+// withKey finds a record among those of one kind, sorted by key as those of a group are.
+func withKey(rs []record.Record, key record.Key) (record.Record, bool) {
+	i, ok := slices.BinarySearchFunc(rs, key, func(r record.Record, k record.Key) int { return strings.Compare(string(r.Key), string(k)) })
+	if !ok {
+		return record.Record{}, false
+	}
+	return rs[i], true
+}
+
+// errNoGroup: Up and Down take one document.
+var errNoGroup = errors.New("the lens works on groups of several records, which only the transformer of Spec has")
+
+// child is one entry of the field, between its two forms.
+type child struct {
+	index int           // place in the list
+	entry []byte        // name in the map
+	place int64         // what orders the list, by its index or by the field for it
+	id    bson.RawValue // of an item of a list; it orders one that has no place
+	item  *node         // nil for an entry that is no object
+	typ   bson.Type
+	val   []byte
+	key   record.Key
+}
+
+// fanRun is a fan at work on one group.
+type fanRun struct {
+	*fan
+	e      *editor
+	g      *group
+	have   []record.Record      // what the target has of the children
+	values [maxVariables]string // of the parent's part of the key
+}
+
+// begin takes the parent's name apart. Where it cannot be part of a key, no child can be.
+func (f *fan) begin(e *editor) (*fanRun, error) {
+	g := e.group
+	r := &fanRun{fan: f, e: e, g: g, have: of(g.have, f.kind)}
+	if !f.namesParent() {
+		return r, nil
+	}
+	id := g.ids[f.side()]
+	name, ok := id.key.Name()
+	if !ok {
+		return nil, fmt.Errorf("the _id of the record is %s (%s), not a string that keys of %s could hold", show(id.value.Type, id.value.Value), typeName(id.value.Type), f.kind)
+	}
+	return r, f.parentValues(name, r.values[:])
+}
+
+// namesParent reports whether any part of a child's key is of its parent's name.
+func (f *fan) namesParent() bool {
+	return slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partKey || p.source == partVariable })
+}
+
+// parentValues fills in what a parent's name says of its children's keys.
+func (f *fan) parentValues(name string, values []string) error {
+	var own [maxVariables]string
+	if f.parentPattern != nil {
+		if err := f.parentPattern.match(name, own[:len(f.parentPattern.variables)]); err != nil {
+			return err
+		}
+	}
+	for i, part := range f.parts {
+		switch part.source {
+		case partKey:
+			values[i] = name
+		case partVariable:
+			values[i] = own[part.index]
+		}
+	}
+	return nil
+}
+
+// keyOf computes the key of a child.
+func (r *fanRun) keyOf(c *child) (record.Key, error) {
+	if r.typed {
+		typ, val, err := r.part(c, r.id)
+		if err != nil {
+			return "", err
+		}
+		return record.KeyOf(bson.RawValue{Type: typ, Value: val})
+	}
+	for i, part := range r.parts {
+		var v string
+		var err error
+		switch part.source {
+		case partIndex:
+			v = strconv.Itoa(c.index)
+		case partEntry:
+			v = string(c.entry)
+		case partItem:
+			v, err = r.text(c, part.item)
+		default:
+			continue
+		}
+		if err == nil {
+			err = checkValue(r.key.variables[i], v)
+		}
+		if err != nil {
+			return "", fmt.Errorf("key of a record of %s: %w", r.kind, err)
+		}
+		r.values[i] = v
+	}
+	return stringKey(func(dst []byte) []byte {
+		return r.key.appendName(dst, r.values[:len(r.parts)], len(r.key.segments))
+	}), nil
+}
+
+// text is a field of an item as part of a key.
+func (r *fanRun) text(c *child, field path) (string, error) {
+	typ, val, err := r.part(c, field)
+	if err != nil {
+		return "", err
+	}
+	switch typ {
+	case bson.TypeString:
+		return stringOf(val), nil
+	case bson.TypeInt32:
+		return strconv.FormatInt(int64(int32(binary.LittleEndian.Uint32(val))), 10), nil
+	case bson.TypeInt64:
+		return strconv.FormatInt(int64(binary.LittleEndian.Uint64(val)), 10), nil
+	case bson.TypeObjectID:
+		return bson.ObjectID(val).Hex(), nil
+	}
+	return "", fmt.Errorf("%s is %s (%s), which cannot be part of a key: want a string, int, long or objectId", field, show(typ, val), typeName(typ))
+}
+
+// part reads a field of an item.
+func (r *fanRun) part(c *child, field path) (bson.Type, []byte, error) {
+	if c.item == nil {
+		return 0, nil, fmt.Errorf("an entry of %s is of type %s, not an object with %s", r.field, typeName(c.typ), field)
+	}
+	n, i, err := r.e.lookup(c.item, field)
+	if err != nil {
+		return 0, nil, err
+	}
+	if i < 0 {
+		return 0, nil, fmt.Errorf("an entry of %s has no %s", r.field, field)
+	}
+	return n.elems[i].typ, n.elems[i].value(), nil
+}
+
+// compareIDs orders ids of one type.
+func compareIDs(a, b bson.RawValue) (int, error) {
+	whole := func(t bson.Type) bool { return t == bson.TypeInt32 || t == bson.TypeInt64 }
+	switch {
+	case whole(a.Type) && whole(b.Type):
+		return cmp.Compare(a.AsInt64(), b.AsInt64()), nil
+	case a.Type == bson.TypeString && b.Type == bson.TypeString:
+		return strings.Compare(stringOf(a.Value), stringOf(b.Value)), nil
+	case a.Type == bson.TypeObjectID && b.Type == bson.TypeObjectID:
+		return bytes.Compare(a.Value, b.Value), nil
+	}
+	return 0, fmt.Errorf("ids of type %s and %s have no order: want strings, integers or objectIds, all alike", typeName(a.Type), typeName(b.Type))
+}

@@ -1,0 +1,455 @@
+package lens_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"dbcontroller/record"
+	"dbcontroller/transform/lens"
+)
+
+// Orders with lines, in every form that a list can take, maps and objects.
+const (
+	linesByOrder   = `fanOut: {field: lines, as: list, kind: lines, key: "{_key}/{id}", id: sku, order: position, parent: order}`
+	linesByIndex   = `fanOut: {field: lines, as: list, kind: lines, key: "{_key}/lines/{index}", value: line}`
+	linesByID      = `fanOut: {field: lines, as: list, kind: lines, key: "{_key}/{id}", id: sku}`
+	linesByContent = `fanOut: {field: lines, as: list, kind: lines, key: "{id}", id: sku, parent: order, order: position}`
+	notesAsMap     = `fanOut: {field: notes, as: map, kind: notes, key: "{_key}/{id}"}`
+	planAsObject   = `fanOut: {field: plan, as: object, kind: plans, key: "{_key}", operations: [{rename: {from: tier, to: level}}, {add: {field: seats, default: 1}}]}`
+)
+
+func orders(operations ...string) string {
+	return "operations:\n  - " + strings.Join(operations, "\n  - ")
+}
+
+func TestFanOut(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, lens string
+		old        string
+		now        []string
+	}{
+		{"ordered", orders(linesByOrder), `old {"_id":"o","lines":[{"sku":"b","n":1},{"sku":"a","n":2}],"x":1}`, []string{
+			`new {"_id":"o","x":1}`, `lines {"_id":"o/b","order":"o","position":0,"sku":"b","n":1}`, `lines {"_id":"o/a","order":"o","position":1,"sku":"a","n":2}`,
+		}},
+		{"values by index", orders(linesByIndex), `old {"_id":"o","lines":["x",[1,2],null,{"a":1},"x","x","x","x","x","x","y"]}`, []string{
+			`new {"_id":"o"}`, `lines {"_id":"o/lines/0","line":"x"}`, `lines {"_id":"o/lines/1","line":[1,2]}`, `lines {"_id":"o/lines/2","line":null}`, `lines {"_id":"o/lines/3","line":{"a":1}}`,
+			`lines {"_id":"o/lines/4","line":"x"}`, `lines {"_id":"o/lines/5","line":"x"}`, `lines {"_id":"o/lines/6","line":"x"}`, `lines {"_id":"o/lines/7","line":"x"}`, `lines {"_id":"o/lines/8","line":"x"}`,
+			`lines {"_id":"o/lines/9","line":"x"}`, `lines {"_id":"o/lines/10","line":"y"}`,
+		}},
+		{"sorted", orders(linesByID), `old {"_id":"o/p","lines":[{"sku":2},{"sku":10,"x":{}}]}`, []string{
+			`new {"_id":"o/p"}`, `lines {"_id":"o/p/2","sku":2}`, `lines {"_id":"o/p/10","sku":10,"x":{}}`,
+		}},
+		{"by content", orders(linesByContent), `old {"_id":7,"lines":[{"sku":5,"n":1},{"sku":"a"}]}`, []string{
+			`new {"_id":7}`, `lines {"_id":5,"order":7,"position":0,"sku":5,"n":1}`, `lines {"_id":"a","order":7,"position":1,"sku":"a"}`,
+		}},
+		{"own _id", orders(`fanOut: {field: lines, as: list, kind: lines, key: "{id}", id: _id, parent: order, order: at}`), `old {"_id":7,"lines":[{"n":1,"_id":{"$oid":"655f1e5e5e5e5e5e5e5e5e5e"}}]}`, []string{
+			`new {"_id":7}`, `lines {"order":7,"at":0,"n":1,"_id":{"$oid":"655f1e5e5e5e5e5e5e5e5e5e"}}`,
+		}},
+		{"map", orders(notesAsMap), `old {"_id":"o","notes":{"b":{"t":1},"a":{}}}`, []string{`new {"_id":"o"}`, `notes {"_id":"o/b","t":1}`, `notes {"_id":"o/a"}`}},
+		{"map of values", orders(`fanOut: {field: notes, as: map, kind: notes, key: "{_key}/{item.v}", id: name, operations: []}`), `old {"_id":"o","notes":{"a/b":{"v":1}}}`, []string{`new {"_id":"o"}`, `notes {"_id":"o/1","name":"a/b","v":1}`}},
+		{"object", orders(planAsObject), `old {"_id":"o","plan":{"tier":"gold"}}`, []string{`new {"_id":"o"}`, `plans {"_id":"o","level":"gold","seats":1}`}},
+		{"empty object", orders(planAsObject), `old {"_id":"o","plan":{}}`, []string{`new {"_id":"o"}`, `plans {"_id":"o","seats":1}`}},
+		{"ids of all types", orders(linesByOrder), `old {"_id":"o","lines":[{"sku":{"$oid":"655f1e5e5e5e5e5e5e5e5e5e"}},{"sku":{"$numberLong":"-7"}},{"sku":0}]}`, []string{
+			`new {"_id":"o"}`, `lines {"_id":"o/655f1e5e5e5e5e5e5e5e5e5e","order":"o","position":0,"sku":{"$oid":"655f1e5e5e5e5e5e5e5e5e5e"}}`,
+			`lines {"_id":"o/-7","order":"o","position":1,"sku":{"$numberLong":"-7"}}`, `lines {"_id":"o/0","order":"o","position":2,"sku":0}`,
+		}},
+		{"sorted objectIds", orders(linesByID), `old {"_id":"o","lines":[{"sku":{"$oid":"655f1e5e5e5e5e5e5e5e5e5e"}},{"sku":{"$oid":"755f1e5e5e5e5e5e5e5e5e5e"}}]}`, []string{
+			`new {"_id":"o"}`, `lines {"_id":"o/655f1e5e5e5e5e5e5e5e5e5e","sku":{"$oid":"655f1e5e5e5e5e5e5e5e5e5e"}}`, `lines {"_id":"o/755f1e5e5e5e5e5e5e5e5e5e","sku":{"$oid":"755f1e5e5e5e5e5e5e5e5e5e"}}`,
+		}},
+		{"absent", orders(linesByOrder), `old {"_id":"o"}`, []string{`new {"_id":"o"}`}},
+		{"null", orders(linesByOrder), `old {"_id":"o","lines":null,"x":1}`, []string{`new {"_id":"o","lines":null,"x":1}`}},
+		{"empty", orders(linesByOrder), `old {"_id":"o","lines":[],"x":1}`, []string{`new {"_id":"o","lines":[],"x":1}`}},
+		{"empty map", orders(notesAsMap), `old {"_id":"o","notes":{}}`, []string{`new {"_id":"o","notes":{}}`}},
+		{"no entries, a name that is no string", orders(linesByOrder), `old {"_id":7,"lines":[]}`, []string{`new {"_id":7,"lines":[]}`}},
+		{"nested field", orders(`fanOut: {field: o.lines, as: list, kind: lines, key: "{_key}/{index}"}`, "rename: {from: o, to: p}"), `old {"_id":"o","o":{"lines":[{"a":1}]}}`, []string{`new {"_id":"o","p":{}}`, `lines {"_id":"o/0","a":1}`}},
+		{"1 to N to M", orders(linesByOrder, notesAsMap, planAsObject), `old {"_id":"o","lines":[{"sku":"a"}],"notes":{"n":{}},"plan":{"tier":1}}`, []string{
+			`new {"_id":"o"}`, `lines {"_id":"o/a","order":"o","position":0,"sku":"a"}`, `notes {"_id":"o/n"}`, `plans {"_id":"o","level":1,"seats":1}`,
+		}},
+		{"special characters", orders(linesByOrder), `old {"_id":"ü/{x}/","lines":[{"sku":"é { } %"}]}`, []string{`new {"_id":"ü/{x}/"}`, `lines {"_id":"ü/{x}//é { } %","order":"ü/{x}/","position":0,"sku":"é { } %"}`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			l := parsed(t, tc.lens)
+			s := l.Spec("old", "new")
+			old, want := fromJSON(t, tc.old), fromJSON(t, tc.now...)
+			now := mustTake(t, s.Up, old, nil)
+			if got := shown(t, now); got != shown(t, want) {
+				t.Errorf("got\n%s\nwant\n%s", got, shown(t, want))
+			}
+			if back := mustTake(t, s.Down, now, old); shown(t, back) != shown(t, old) {
+				t.Errorf("came back as\n%s", shown(t, back))
+			}
+			// A lens in the other direction has gather where this one has fanOut.
+			if again := mustTake(t, s.Up, old, now); shown(t, again) != shown(t, now) {
+				t.Errorf("over itself it became\n%s", shown(t, again))
+			}
+		})
+	}
+}
+
+func TestFanOutRefuses(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, lens string
+		up         bool
+		records    []string
+		err        string
+	}{
+		{"a string", orders(linesByOrder), true, []string{`old {"_id":"o","lines":"x"}`}, "lines is of type string, not list"},
+		{"a map", orders(linesByOrder), true, []string{`old {"_id":"o","lines":{"a":{}}}`}, "lines is of type object, not list"},
+		{"items without fields", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"a"},5]}`}, "entry 1: it is of type int, not an object"},
+		{"no id", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"n":5}]}`}, "an entry of lines has no sku"},
+		{"duplicated id", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"a"},{"sku":"a"}]}`}, "two entries that would become the record o/a of lines"},
+		{"ids alike in the key", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":1},{"sku":"1"}]}`}, "two entries that would become the record o/1"},
+		{"id with a slash", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"a/b"}]}`}, `{id} would be "a/b", which holds a slash`},
+		{"empty id", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":""}]}`}, "{id} would be empty"},
+		{"id of no text", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":1.5}]}`}, "cannot be part of a key"},
+		{"not sorted", orders(linesByID), true, []string{`old {"_id":"o","lines":[{"sku":"b"},{"sku":"a"}]}`}, "does not come after"},
+		{"ids of two types", orders(linesByID), true, []string{`old {"_id":"o","lines":[{"sku":"b"},{"sku":1}]}`}, "have no order"},
+		{"a field of the child's", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"b","order":1}]}`}, "order is there already (int)"},
+		{"an _id within", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"b","_id":1}]}`}, "_id is there already (int)"},
+		{"a name that is no string", orders(linesByOrder), true, []string{`old {"_id":7,"lines":[{"sku":"b"}]}`}, "the _id of the record is"},
+		{"empty map entry", orders(notesAsMap), true, []string{`old {"_id":"o","notes":{"":{}}}`}, "{id} would be empty"},
+		{"orphan", orders(linesByOrder), false, []string{`lines {"_id":"o/b","order":"o","position":0,"sku":"b"}`}, "record o/b of lines belongs to a record of new that is not there"},
+		{"other parent", orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/b","order":"p","position":0,"sku":"b"}`}, `its order is "p", not o`},
+		{"no place", orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/b","order":"o","sku":"b"}`}, "it has no position"},
+		{"place of another type", orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/b","order":"o","sku":"b","position":0.5}`}, "not a place"},
+		{"same place", orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/a","order":"o","position":3,"sku":"a"}`, `lines {"_id":"o/b","order":"o","position":3,"sku":"b"}`}, "have the same position, 3"},
+		{"a key of its own", orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/b","order":"o","position":0,"sku":"a"}`}, "its key would be o/a"},
+		{"a gap", orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/1","line":1}`}, "its key would be o/lines/0"},
+		{"a leading zero", orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/00","line":1}`}, "its key would be o/lines/0"},
+		{"no number", orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/x","line":1}`}, "not a number"},
+		{"more than the value", orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/0","line":1,"more":1}`}, "must have line and nothing else"},
+		{"both", orders(linesByOrder), false, []string{`new {"_id":"o","lines":[1]}`}, "lines is there already (array)"},
+		{"no object to be in", orders(`fanOut: {field: o.lines, as: list, kind: lines, key: "{_key}/{index}"}`), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/0"}`}, "o.lines has no object to be in"},
+		{"two objects", orders(`fanOut: {field: plan, as: object, kind: plans, key: "{_key}/{item.n}"}`), false, []string{`new {"_id":"o"}`, `plans {"_id":"o/1","n":1}`, `plans {"_id":"o/2","n":2}`}, "2 records of plans are one object"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s := parsed(t, tc.lens).Spec("old", "new")
+			f := s.Up
+			if !tc.up {
+				f = s.Down
+			}
+			out, err := taken(f, fromJSON(t, tc.records...), nil)
+			if err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("error is %v, want %q\n%s", err, tc.err, shown(t, out))
+			}
+		})
+	}
+}
+
+// TestEntryTakenOut: where a child is deleted out of the middle, the others are as they
+// were, and a new one goes between them.
+func TestEntryTakenOut(t *testing.T) {
+	t.Parallel()
+	s := parsed(t, orders(linesByOrder)).Spec("old", "new")
+	now := fromJSON(t, `new {"_id":"o"}`, `lines {"_id":"o/a","order":"o","position":0,"sku":"a"}`, `lines {"_id":"o/c","order":"o","position":{"$numberLong":"7"},"sku":"c"}`)
+	old := mustTake(t, s.Down, now, nil)
+	if got := shown(t, old); got != `old {"_id":"o","lines":[{"sku":"a"},{"sku":"c"}]}` {
+		t.Fatal(got)
+	}
+	if again := mustTake(t, s.Up, old, now); shown(t, again) != shown(t, now) {
+		t.Errorf("became\n%s", shown(t, again))
+	}
+	longer := fromJSON(t, `old {"_id":"o","lines":[{"sku":"a"},{"sku":"b"},{"sku":"c"},{"sku":"d"}]}`)
+	want := fromJSON(t, `new {"_id":"o"}`, `lines {"_id":"o/a","order":"o","position":0,"sku":"a"}`, `lines {"_id":"o/b","order":"o","position":1,"sku":"b"}`,
+		`lines {"_id":"o/c","order":"o","position":{"$numberLong":"7"},"sku":"c"}`, `lines {"_id":"o/d","order":"o","position":8,"sku":"d"}`)
+	if got := mustTake(t, s.Up, longer, now); shown(t, got) != shown(t, want) {
+		t.Errorf("became\n%s", shown(t, got))
+	}
+}
+
+// TestEmptyListThatGotEntries: what stood for an empty list goes away with the first
+// child, whichever side makes it, so that a record never depends on what it once was.
+func TestEmptyListThatGotEntries(t *testing.T) {
+	t.Parallel()
+	s := parsed(t, orders(linesByOrder)).Spec("old", "new")
+	now := fromJSON(t, `new {"_id":"o","lines":[],"x":1}`, `lines {"_id":"o/a","order":"o","position":0,"sku":"a"}`)
+	old := mustTake(t, s.Down, now, nil)
+	if got := shown(t, old); got != `old {"_id":"o","lines":[{"sku":"a"}],"x":1}` {
+		t.Fatal(got)
+	}
+	want := fromJSON(t, `new {"_id":"o","x":1}`, `lines {"_id":"o/a","order":"o","position":0,"sku":"a"}`)
+	if got := mustTake(t, s.Up, old, now); shown(t, got) != shown(t, want) {
+		t.Errorf("became\n%s", shown(t, got))
+	}
+}
+
+// TestChildrenKeepTheirOwn: fields that only the new version has survive an edit by the
+// old one; those of an entry that was replaced do not go to another.
+func TestChildrenKeepTheirOwn(t *testing.T) {
+	t.Parallel()
+	s := parsed(t, orders(`fanOut: {field: lines, as: list, kind: lines, key: "{_key}/{id}", id: sku, order: at, operations: [{add: {field: note, default: none}}, {remove: {field: legacy}}]}`)).Spec("old", "new")
+	now := fromJSON(t, `new {"_id":"o"}`, `lines {"_id":"o/a","at":0,"sku":"a","n":1,"note":"kept"}`, `lines {"_id":"o/b","at":1,"sku":"b","note":"gone"}`)
+	old := fromJSON(t, `old {"_id":"o","lines":[{"sku":"c"},{"sku":"a","n":2,"legacy":true}]}`)
+	want := fromJSON(t, `new {"_id":"o"}`, `lines {"_id":"o/c","at":0,"sku":"c","note":"none"}`, `lines {"_id":"o/a","at":1,"sku":"a","n":2,"note":"kept"}`)
+	up := mustTake(t, s.Up, old, now)
+	if shown(t, up) != shown(t, want) {
+		t.Errorf("became\n%s", shown(t, up))
+	}
+	if down := mustTake(t, s.Down, up, old); shown(t, down) != shown(t, old) {
+		t.Errorf("came back as\n%s", shown(t, down))
+	}
+}
+
+// TestGather: records of several kinds of the old version become one of the new.
+func TestGather(t *testing.T) {
+	t.Parallel()
+	s := parsed(t, orders(
+		`gather: {kind: settings, field: settings, as: object, key: "{_key}", operations: [{rename: {from: lang, to: language}}]}`,
+		`gather: {kind: emails, field: emails, as: list, key: "{_key}/{id}", id: address, order: rank}`,
+		`rename: {from: emails, to: mail}`)).Spec("old", "new")
+	old := fromJSON(t, `old {"_id":"ann","name":"Ann"}`, `settings {"_id":"ann","lang":"en"}`, `emails {"_id":"ann/b","rank":2,"address":"b"}`, `emails {"_id":"ann/a","rank":5,"address":"a"}`)
+	now := mustTake(t, s.Up, old, nil)
+	if got, want := shown(t, now), `new {"_id":"ann","name":"Ann","settings":{"language":"en"},"mail":[{"address":"b"},{"address":"a"}]}`; got != want {
+		t.Fatalf("got  %s\nwant %s", got, want)
+	}
+	if back := mustTake(t, s.Down, now, old); shown(t, back) != shown(t, old) {
+		t.Errorf("came back as\n%s", shown(t, back))
+	}
+	if _, err := taken(s.Up, old[:2], nil); err == nil || !strings.Contains(err.Error(), "belongs to a record of old that is not there") {
+		t.Errorf("orphans: %v", err)
+	}
+	// Without their children the record alone.
+	if got := shown(t, mustTake(t, s.Up, fromJSON(t, `old {"_id":"ann"}`), now)); got != `new {"_id":"ann"}` {
+		t.Error(got)
+	}
+}
+
+// TestLongLists: what is looked up by key or name is found among many.
+func TestLongLists(t *testing.T) {
+	t.Parallel()
+	s := parsed(t, orders(linesByOrder, notesAsMap)).Spec("old", "new")
+	var items, notes []string
+	for i := range 500 {
+		items = append(items, fmt.Sprintf(`{"sku":"s%d"}`, i*7919%500))
+		notes = append(notes, fmt.Sprintf(`"n%d":{"i":%d}`, i*7919%500, i))
+	}
+	old := fromJSON(t, fmt.Sprintf(`old {"_id":"o","lines":[%s],"notes":{%s}}`, strings.Join(items, ","), strings.Join(notes, ",")))
+	now := mustTake(t, s.Up, old, nil)
+	if len(now) != 1001 {
+		t.Fatalf("%d records", len(now))
+	}
+	if again := mustTake(t, s.Up, old, now); shown(t, again) != shown(t, now) {
+		t.Error("it changed over itself")
+	}
+	if back := mustTake(t, s.Down, now, old); shown(t, back) != shown(t, old) {
+		t.Error("it did not come back")
+	}
+	items = append(items, items[0])
+	if _, err := taken(s.Up, fromJSON(t, fmt.Sprintf(`old {"_id":"o","lines":[%s]}`, strings.Join(items, ","))), nil); err == nil || !strings.Contains(err.Error(), "two entries that would become the record o/s0") {
+		t.Errorf("an entry twice: %v", err)
+	}
+}
+
+func TestKindsOfASpec(t *testing.T) {
+	t.Parallel()
+	l := parsed(t, "kinds: {from: orders, to: sales}\n"+orders(linesByOrder, "gather: {kind: payments, field: payment, as: object, key: '{_key}'}"))
+	if old, now := l.Kinds("a", "b"); fmt.Sprint(old, now) != "[a payments] [b lines]" {
+		t.Errorf("kinds %v and %v", old, now)
+	}
+	for _, options := range [][]lens.SpecOption{nil, {lens.Managed()}} {
+		s := l.Spec("", "", options...)
+		var got []string
+		for _, k := range slices.Concat(s.Old.Kinds, s.New.Kinds) {
+			got = append(got, k.Name)
+			if k.Fixed != (options == nil) {
+				t.Errorf("%s is fixed: %t", k.Name, k.Fixed)
+			}
+		}
+		if s.Name != "orders" || fmt.Sprint(got) != "[orders payments sales lines]" {
+			t.Errorf("spec %s of %v", s.Name, got)
+		}
+	}
+}
+
+// TestFanGroups: a delete of a child finds its group by its key alone.
+func TestFanGroups(t *testing.T) {
+	t.Parallel()
+	l := parsed(t, `
+key: {from: "p/{p}", to: "r/{r}/p/{p}", with: {r: eu}}
+operations:
+  - fanOut: {field: lines, as: list, kind: lines, key: "r/eu/p/{p}/lines/{id}", id: sku}
+  - fanOut: {field: notes, as: map, kind: notes, key: "{_key}/notes-{id}"}
+  - gather: {kind: plans, field: plan, as: object, key: "plans/{p}"}
+`)
+	up, down := ways(t, l)
+	id, _, err := up.GroupOf("old", record.StringKey("p/1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, key := range map[string]string{"new": "r/eu/p/1", "lines": "r/eu/p/1/lines/x", "notes": "r/eu/p/1/notes-x"} {
+		got, _, err := down.GroupOf(kind, record.StringKey(key))
+		if err != nil || got != id {
+			t.Errorf("%s %s: group %v, %v", kind, key, got, err)
+		}
+	}
+	if got, _, err := up.GroupOf("plans", record.StringKey("plans/1")); err != nil || got != id {
+		t.Errorf("plans: group %v, %v", got, err)
+	}
+	var selected []string
+	for _, s := range slices.Concat(up.SourceSelect(id), up.TargetSelect(id)) {
+		selected = append(selected, fmt.Sprintf("%s %s %t", s.Kind, s.Key, s.Prefix))
+	}
+	want := []string{"old p/1 false", "plans plans/1 false", "new r/eu/p/1 false", "lines r/eu/p/1/lines/ true", "notes r/eu/p/1/notes- true"}
+	if !slices.Equal(selected, want) {
+		t.Errorf("selected %q", selected)
+	}
+	for kind, key := range map[string]string{"lines": "r/us/p/1/lines/x", "notes": "r/us/p/1/notes-x"} {
+		if _, _, err := down.GroupOf(kind, record.StringKey(key)); err == nil {
+			t.Errorf("%s %s has a group", kind, key)
+		}
+	}
+}
+
+// line draws an item of an order.
+func line(t *rapid.T, sku any) bson.D {
+	return maybe(t, maybe(t, bson.D{{Key: "sku", Value: sku}}, "n", 1, "x", bson.D{}), "o", bson.D{{Key: "a", Value: 1}})
+}
+
+func someSKUs(t *rapid.T) []string {
+	return rapid.Permutation([]string{"a", "b", "c", "ü"}).Draw(t, "skus")[:rapid.IntRange(0, 4).Draw(t, "lines")]
+}
+
+func orderID(t *rapid.T) string { return rapid.SampledFrom([]string{"o", "o/p", "o/a"}).Draw(t, "id") }
+
+// oldOrder draws a record of the old version.
+func oldOrder(t *rapid.T, sorted bool) []record.Record {
+	d := maybe(t, bson.D{{Key: "_id", Value: orderID(t)}}, "x", 1, nil)
+	switch rapid.IntRange(0, 4).Draw(t, "lines are") {
+	case 0:
+	case 1:
+		d = append(d, bson.E{Key: "lines"})
+	default:
+		lines := bson.A{}
+		skus := someSKUs(t)
+		if sorted {
+			slices.Sort(skus)
+		}
+		for _, sku := range skus {
+			lines = append(lines, line(t, sku))
+		}
+		d = append(d, bson.E{Key: "lines", Value: lines})
+	}
+	return []record.Record{rec(t, "old", maybe(t, d, "y", "z"))}
+}
+
+// newOrder draws a group of the new version; controls are the fields that tie a line to
+// its order.
+func newOrder(t *rapid.T, controls func(order, sku string, at int) bson.D) []record.Record {
+	id := orderID(t)
+	d := maybe(t, bson.D{{Key: "_id", Value: id}}, "x", 1)
+	skus := someSKUs(t)
+	if len(skus) == 0 {
+		d = maybe(t, d, "lines", nil, bson.A{})
+	}
+	out := []record.Record{rec(t, "new", d)}
+	at := 0
+	for _, sku := range skus {
+		at += rapid.IntRange(1, 3).Draw(t, "gap")
+		out = append(out, rec(t, "lines", append(controls(id, sku, at), line(t, sku)...)))
+	}
+	return out
+}
+
+func TestFanOutLaws(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, operation string
+		sorted          bool
+		controls        func(order, sku string, at int) bson.D
+	}{
+		{"ordered", linesByOrder, false, func(order, sku string, at int) bson.D {
+			return bson.D{{Key: "_id", Value: order + "/" + sku}, {Key: "position", Value: at}, {Key: "order", Value: order}}
+		}},
+		{"sorted", linesByID, true, func(order, sku string, at int) bson.D {
+			return bson.D{{Key: "_id", Value: order + "/" + sku}}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			laws(t, parsed(t, orders(tc.operation)), false, true, func(t *rapid.T) []record.Record { return oldOrder(t, tc.sorted) },
+				func(t *rapid.T) []record.Record { return newOrder(t, tc.controls) })
+		})
+		t.Run("gather "+tc.name, func(t *testing.T) {
+			t.Parallel()
+			// The same with the versions exchanged.
+			text := strings.Replace(orders(tc.operation), "fanOut", "gather", 1)
+			rename := func(rs []record.Record, from, to string) []record.Record {
+				for i := range rs {
+					if rs[i].Kind == from {
+						rs[i].Kind = to
+					}
+				}
+				return rs
+			}
+			laws(t, parsed(t, text), true, false,
+				func(t *rapid.T) []record.Record { return rename(newOrder(t, tc.controls), "new", "old") },
+				func(t *rapid.T) []record.Record { return rename(oldOrder(t, tc.sorted), "old", "new") })
+		})
+	}
+}
+
+// TestManyKindsLaws: two kinds become three, under other names.
+func TestManyKindsLaws(t *testing.T) {
+	t.Parallel()
+	l := parsed(t, `
+key: {from: "orders/{order}", to: "regions/{region}/orders/{order}", with: {region: eu}}
+operations:
+  - fanOut: {field: lines, as: list, kind: lines, key: "{_key}/lines/{index}", operations: [{add: {field: weight, default: 0}}]}
+  - rename: {from: note, to: comment}
+  - fanOut: {field: tags, as: map, kind: tags, key: "regions/eu/orders/{order}/tags/{id}", value: tag}
+  - gather: {kind: payments, field: payment, as: object, key: "{_key}/payment", operations: [{rename: {from: sum, to: total}}]}
+`)
+	id := rapid.SampledFrom([]string{"1", "2", "ü"})
+	laws(t, l, false, true, func(t *rapid.T) []record.Record {
+		key := "orders/" + id.Draw(t, "id")
+		d := bson.D{{Key: "_id", Value: key}}
+		if rapid.Bool().Draw(t, "lines") {
+			lines := bson.A{}
+			for range rapid.IntRange(0, 3).Draw(t, "count") {
+				lines = append(lines, line(t, 1))
+			}
+			d = append(d, bson.E{Key: "lines", Value: lines})
+		}
+		d = maybe(t, maybe(t, d, "tags", nil, bson.D{}, bson.D{{Key: "b", Value: 1}}, bson.D{{Key: "b", Value: "x"}, {Key: "a", Value: nil}}), "note", "n")
+		out := []record.Record{rec(t, "old", d)}
+		if rapid.Bool().Draw(t, "paid") {
+			out = append(out, rec(t, "payments", maybe(t, bson.D{{Key: "_id", Value: key + "/payment"}}, "sum", 5, nil)))
+		}
+		return out
+	}, func(t *rapid.T) []record.Record {
+		key := "regions/eu/orders/" + id.Draw(t, "id")
+		d := maybe(t, maybe(t, bson.D{{Key: "_id", Value: key}}, "comment", "n"), "payment", bson.D{}, bson.D{{Key: "total", Value: 5}}, nil)
+		out := []record.Record{rec(t, "new", d)}
+		for i := range rapid.IntRange(0, 3).Draw(t, "lines") {
+			out = append(out, rec(t, "lines", append(maybe(t, bson.D{{Key: "_id", Value: fmt.Sprintf("%s/lines/%d", key, i)}}, "weight", 0, 7), line(t, 2)...)))
+		}
+		for _, tag := range []string{"a", "b"} {
+			if rapid.Bool().Draw(t, tag) {
+				out = append(out, rec(t, "tags", bson.D{{Key: "_id", Value: key + "/tags/" + tag}, {Key: "tag", Value: 1}}))
+			}
+		}
+		return out
+	})
+}
+
+func TestContentLaws(t *testing.T) {
+	t.Parallel()
+	l := parsed(t, orders(linesByContent))
+	if s := l.Spec("old", "new"); s.New.Kinds[1].Content == nil || s.New.Kinds[1].GroupOf != nil {
+		t.Fatal("a line does not name its order")
+	}
+	controls := func(order, sku string, at int) bson.D {
+		return bson.D{{Key: "_id", Value: sku}, {Key: "order", Value: order}, {Key: "position", Value: at}}
+	}
+	laws(t, l, false, true, func(t *rapid.T) []record.Record { return oldOrder(t, false) },
+		func(t *rapid.T) []record.Record { return newOrder(t, controls) })
+}

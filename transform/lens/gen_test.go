@@ -1,0 +1,179 @@
+package lens
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+)
+
+// The generators of the property tests: lenses of all operations, and documents of all
+// types. Few names, so that operations and fields often meet.
+var names = []string{"a", "b", "o", "p", "l"}
+
+// untouched are names that no drawn operation has.
+var untouched = []string{"u", "v"}
+
+// drawPath draws a path; in an item it may be the item itself.
+func drawPath(t *rapid.T, label string, item bool) string {
+	if item && rapid.IntRange(0, 5).Draw(t, label+" is the item") == 0 {
+		return "."
+	}
+	parts := rapid.SliceOfN(rapid.SampledFrom(names), 1, 3).Draw(t, label)
+	return strings.Join(parts, ".")
+}
+
+var drawnHooks = Hooks{"swap": {Up: swapped, Down: swapped}}
+
+func swapped(in []bson.RawValue) ([]bson.RawValue, error) { return []bson.RawValue{in[1], in[0]}, nil }
+
+func drawOperation(t *rapid.T, depth int, item bool) string {
+	path := func(label string) string { return drawPath(t, label, item) }
+	a, b := path("path"), path("other path")
+	items := a
+	if rapid.Bool().Draw(t, "of the list") {
+		items = "l"
+	}
+	switch rapid.IntRange(0, 15).Draw(t, "operation") {
+	case 0:
+		at := strings.LastIndexByte(a, '.')
+		return fmt.Sprintf("rename: {from: %s, to: %s}", a, a[:at+1]+rapid.SampledFrom(names).Draw(t, "new name"))
+	case 1, 2:
+		return fmt.Sprintf("move: {from: %s, to: %s}", a, b)
+	case 3:
+		from := rapid.SampledFrom([]valueType{tInt, tLong, tDouble, tString}).Draw(t, "from")
+		return fmt.Sprintf("convert: {field: %s, from: %s, to: %s}", a, from, rapid.SampledFrom(from.targets()).Draw(t, "to"))
+	case 4:
+		return fmt.Sprintf("add: {field: %s, value: 2}", a)
+	case 5:
+		return fmt.Sprintf("add: {field: %s, default: 3}", a)
+	case 6:
+		return fmt.Sprintf("remove: {field: %s}", a)
+	case 7:
+		return fmt.Sprintf("remove: {field: %s, default: [x]}", a)
+	case 8:
+		return fmt.Sprintf("%s: {field: %s}", rapid.SampledFrom([]string{"wrap", "unwrap"}).Draw(t, "list"), items)
+	case 9:
+		return fmt.Sprintf("copy: {from: %s, to: %s}", a, b)
+	case 10:
+		return fmt.Sprintf("split: {field: %s, to: [%s, %s], separator: ':', rest: %t}", a, b, path("third path"), rapid.Bool().Draw(t, "rest"))
+	case 11:
+		return fmt.Sprintf("join: {fields: [%s, %s], to: %s, separator: ':'}", a, b, path("third path"))
+	case 12:
+		return fmt.Sprintf("hook: {name: swap, from: [%s, %s], to: [%s, %s]}", a, b, path("third path"), path("fourth path"))
+	case 13:
+		v, w := celName(a), celName(b)
+		return fmt.Sprintf(`compute: {from: [%s], to: [%s], up: {%s: "[%s, 1]"}, down: {%s: "size(%s) == 2 ? %s[0] : absent"}}`, a, b, b, v, a, w, w)
+	case 14:
+		return fmt.Sprintf("convert: {field: %s, table: {x: y, 1: x, z: 2}}", a)
+	default:
+		if depth > 1 {
+			return fmt.Sprintf("wrap: {field: %s}", a)
+		}
+		how := rapid.SampledFrom([]string{"", "in: list, ", "in: map, ", "match: b, ", "match: o.a, ", "in: list, match: b, "}).Draw(t, "how")
+		var inner []string
+		for range rapid.IntRange(1, 3).Draw(t, "inner operations") {
+			inner = append(inner, drawOperation(t, depth+1, true))
+		}
+		return fmt.Sprintf("each: {field: %s, %soperations: [%s]}", items, how, strings.Join(inner, ", "))
+	}
+}
+
+func celName(path string) string {
+	if path == "." {
+		return "item"
+	}
+	return path
+}
+
+// drawLens adds operations one at a time, leaving out those that cannot follow.
+func drawLens(t *rapid.T) (*Lens, string) {
+	l, kept := &Lens{}, "operations:"
+	for range rapid.IntRange(1, 7).Draw(t, "operations") {
+		longer := kept + "\n  - " + drawOperation(t, 0, false)
+		if next, err := Parse("drawn.yaml", []byte(longer), WithHooks(drawnHooks)); err == nil {
+			l, kept = next, longer
+		}
+	}
+	return l, kept
+}
+
+// everyType has values of all types, among them some that a decoder would change.
+var everyType = []any{
+	int32(1), int64(1), 1.5, "1", "x", "x:y", "", nil, true, false, bson.ObjectID{1}, bson.DateTime(5), bson.Timestamp{T: 1, I: 2},
+	bson.Binary{Subtype: 4, Data: []byte{1}}, bson.Binary{Subtype: 2, Data: []byte{1}}, bson.Regex{Pattern: "a", Options: "im"}, bson.JavaScript("x"),
+	bson.CodeWithScope{Code: "x", Scope: bson.D{{Key: "a", Value: 1}}}, bson.Symbol("s"), bson.DBPointer{DB: "d"}, bson.Undefined{}, bson.MinKey{}, bson.MaxKey{},
+	math.Float64frombits(0x7ff8000000000123), math.Copysign(0, -1), bson.NewDecimal128(0x3040000000000000, 100), bson.A{}, bson.D{},
+	bson.D{{Key: "z", Value: 1}, {Key: "a", Value: bson.A{1, "x"}}},
+}
+
+func drawDoc(t *rapid.T, depth int) bson.D {
+	d := bson.D{}
+	for _, name := range rapid.Permutation(names).Draw(t, "order") {
+		k := rapid.IntRange(0, 9).Draw(t, name)
+		if name == "l" && k > 3 {
+			k = 8
+		}
+		switch {
+		case k == 0:
+			d = append(d, bson.E{Key: name, Value: int32(rapid.IntRange(1, 3).Draw(t, "int"))})
+		case k == 1:
+			d = append(d, bson.E{Key: name, Value: rapid.SampledFrom([]any{int64(1), 1.5, "1", "x", "x:y", "x:y:z", nil}).Draw(t, "other")})
+		case k == 2:
+			d = append(d, bson.E{Key: name, Value: rapid.SampledFrom(everyType).Draw(t, "any")})
+		case k < 5 && depth < 2:
+			d = append(d, bson.E{Key: name, Value: drawDoc(t, depth+1)})
+		case k == 8 && depth < 2:
+			d = append(d, bson.E{Key: name, Value: drawItems(t, depth)})
+		}
+	}
+	return d
+}
+
+// drawItems draws a list or a map, of objects mostly.
+func drawItems(t *rapid.T, depth int) any {
+	list := rapid.Bool().Draw(t, "list")
+	a, m := bson.A{}, bson.D{}
+	for i := range rapid.IntRange(0, 3).Draw(t, "items") {
+		var item any
+		if rapid.IntRange(0, 3).Draw(t, "item is a value") == 0 {
+			item = rapid.SampledFrom(everyType).Draw(t, "value")
+		} else {
+			doc := drawDoc(t, depth+1)
+			if rapid.Bool().Draw(t, "with an id") {
+				doc = append(bson.D{{Key: "b", Value: int32(i)}}, omit(doc, "b")...)
+			}
+			item = doc
+		}
+		a, m = append(a, item), append(m, bson.E{Key: fmt.Sprintf("k%d", i), Value: item})
+	}
+	if list {
+		return a
+	}
+	return m
+}
+
+func omit(d bson.D, name string) bson.D {
+	out := bson.D{}
+	for _, e := range d {
+		if e.Key != name {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// drawRecord is a document with an _id, and with fields among the others that no lens
+// touches.
+func drawRecord(t *rapid.T) bson.Raw {
+	d := bson.D{{Key: "_id", Value: 1}}
+	for i, e := range drawDoc(t, 0) {
+		if i < len(untouched) {
+			d = append(d, bson.E{Key: untouched[i], Value: rapid.SampledFrom(everyType).Draw(t, untouched[i])})
+		}
+		d = append(d, e)
+	}
+	return marshal(t, d)
+}

@@ -1,0 +1,244 @@
+package lens
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"dbcontroller/transform"
+)
+
+// Parent maps the beginning of names: exactly the names under it here appear under the
+// result there.
+func (k keyWay) Parent(parent string) (string, error) {
+	if parent == "" {
+		return "", nil
+	}
+	values, bound, n, err := k.bind(parent)
+	if err != nil {
+		return "", &transform.MappingError{Field: parent, Reason: err.Error()}
+	}
+	if n < 0 { // the parent ends within {_key}
+		return values[0], nil
+	}
+	src, _ := k.source()
+	p, at := k.target()
+	end, err := k.boundPrefix(bound)
+	if err != nil {
+		return "", &transform.MappingError{Field: parent, Reason: err.Error()}
+	}
+	if end == len(p.segments) {
+		if end--; p.segments[end].variable >= 0 {
+			return "", &transform.MappingError{Field: parent, Reason: "it is a single name in the other version, and nothing is under that"}
+		}
+	}
+	// A parent that ends at a variable has a counterpart that does.
+	if src.segments[n-1].variable >= 0 {
+		for end > 0 && p.segments[end-1].variable < 0 {
+			end--
+		}
+	}
+	if end == 0 {
+		return "", &transform.MappingError{Field: parent, Reason: fmt.Sprintf("the names under it have no common beginning in the other version, where they are %s", p)}
+	}
+	ordered := make([]string, len(at))
+	for i, slot := range at {
+		ordered[i] = values[slot]
+	}
+	return string(p.appendName(nil, ordered, end)), nil
+}
+
+// boundPrefix returns how many segments of the target have their values bound, and
+// refuses where a later one would single out names among those that begin so.
+func (k keyWay) boundPrefix(bound []bool) (int, error) {
+	p, at := k.target()
+	end := 0
+	for i, s := range p.segments {
+		if s.variable < 0 {
+			if end == i {
+				end = i + 1
+			}
+			continue
+		}
+		switch v := k.variables[at[s.variable]]; {
+		case !bound[at[s.variable]]:
+		case end == i:
+			end = i + 1
+		case v.oneSided:
+			// Names with another value than the constant have no counterpart here.
+		default:
+			return 0, fmt.Errorf("it has no single counterpart in the other version, where names are %s and {%s} comes after what it leaves open", p, v.name)
+		}
+	}
+	return end, nil
+}
+
+// bind matches the beginning of a name, n segments long. Where it ends within a {_key}
+// that ends both patterns, n is negative and values[0] is the counterpart.
+func (k keyWay) bind(parent string) (values []string, bound []bool, n int, err error) {
+	src, at := k.source()
+	if src.whole >= 0 {
+		return k.bindWhole(parent)
+	}
+	parts := strings.Split(parent, "/")
+	if len(parts) >= len(src.segments) {
+		return nil, nil, 0, fmt.Errorf("names are %s: nothing is under it", src)
+	}
+	own := make([]string, len(src.variables))
+	values, bound = make([]string, len(k.variables)), make([]bool, len(k.variables))
+	for i := range k.variables {
+		// Constants of the target are bound whatever the parent says.
+		if v := &k.variables[i]; v.oneSided && v.field == nil {
+			values[i], bound[i] = v.constant, true
+		}
+	}
+	for i, part := range parts {
+		s := src.segments[i]
+		if !s.match(part, own, false) {
+			return nil, nil, 0, fmt.Errorf("it is not the beginning of a name of the form %s", src)
+		}
+		if s.variable < 0 {
+			continue
+		}
+		slot := at[s.variable]
+		if bound[slot] && values[slot] != own[s.variable] {
+			v := k.variables[slot]
+			return nil, nil, 0, fmt.Errorf("the other version has records of %s %q only", v.name, v.constant)
+		}
+		if v := k.variables[slot]; v.field != nil {
+			return nil, nil, 0, fmt.Errorf("it has no single counterpart in the other version, whose names have no {%s}", v.name)
+		}
+		values[slot], bound[slot] = own[s.variable], true
+	}
+	return values, bound, len(parts), nil
+}
+
+// bindWhole maps a parent where {_key} ends both patterns, which are alike but for what
+// comes before it.
+func (k keyWay) bindWhole(parent string) ([]string, []bool, int, error) {
+	src, _ := k.source()
+	dst, _ := k.target()
+	for _, p := range []*Pattern{src, dst} {
+		last := p.segments[len(p.segments)-1]
+		if p.whole != len(p.segments)-1 || last.after != "" || len(p.variables) > 1 {
+			return nil, nil, 0, fmt.Errorf("with names of the form %s, only whole names have a counterpart", p)
+		}
+	}
+	begin := strings.TrimSuffix(src.text, "{"+WholeKey+"}")
+	rest, ok := strings.CutPrefix(parent+"/", begin)
+	if !ok {
+		return nil, nil, 0, fmt.Errorf("it is not the beginning of a name of the form %s", src)
+	}
+	return []string{strings.TrimSuffix(strings.TrimSuffix(dst.text, "{"+WholeKey+"}")+rest, "/")}, nil, -1, nil
+}
+
+// prefix maps any beginning of names, where the names that begin so here are exactly
+// those that begin with the result there.
+func (k keyWay) prefix(s string) (string, error) {
+	if s == "" {
+		return "", nil
+	}
+	at := strings.LastIndexByte(s, '/')
+	parent, part := "", s
+	if at >= 0 {
+		parent, part = s[:at], s[at+1:]
+	}
+	src, slots := k.source()
+	dst, dstAt := k.target()
+	refused := func(err error) (string, error) {
+		return "", &transform.MappingError{Field: s, Reason: err.Error()}
+	}
+	if src.whole >= 0 {
+		if part != "" || parent == "" {
+			return refused(errors.New("end the prefix with a slash behind a segment"))
+		}
+		out, err := k.Parent(parent)
+		return out + "/", err
+	}
+	values, bound := make([]string, len(k.variables)), make([]bool, len(k.variables))
+	n := 0
+	if at >= 0 {
+		var err error
+		if values, bound, n, err = k.bind(parent); err != nil {
+			return refused(err)
+		}
+	} else {
+		for i := range k.variables {
+			if v := &k.variables[i]; v.oneSided && v.field == nil {
+				values[i], bound[i] = v.constant, true
+			}
+		}
+	}
+	open := src.segments[n]
+	end, err := k.boundPrefix(bound)
+	if err != nil {
+		return refused(err)
+	}
+	ordered := make([]string, len(dstAt))
+	for i, slot := range dstAt {
+		ordered[i] = values[slot]
+	}
+	head := string(dst.appendName(nil, ordered, end))
+	if end == len(dst.segments) {
+		return refused(errors.New("it is a single name in the other version; compare with == instead"))
+	}
+	if end > 0 {
+		head += "/"
+	}
+	switch {
+	case part == "":
+		// All names under the parent: what follows it here and there is open or constant.
+		return head, nil
+	case open.variable < 0 || bound[slots[open.variable]] || !strings.HasPrefix(part, open.before):
+		return refused(fmt.Errorf("the prefix ends within a fixed part of %s; end it with a slash", src))
+	case dst.segments[end].variable < 0 || dstAt[dst.segments[end].variable] != slots[open.variable]:
+		return refused(fmt.Errorf("the names that begin so do not begin alike in the other version, where they are %s", dst))
+	}
+	v := part[len(open.before):]
+	if tail := open.after; tail != "" && strings.Contains(v+"/", tail[:1]) || dst.segments[end].after != open.after {
+		return refused(fmt.Errorf("the prefix may reach into what follows {%s}; end it with a slash", k.variables[slots[open.variable]].name))
+	}
+	return head + dst.segments[end].before + v, nil
+}
+
+// keepsOrder reports whether the names under a parent sort alike on both sides, so that
+// pages of a list can be taken in name order from either.
+func (k keyWay) keepsOrder(parent string) bool {
+	src, srcAt := k.source()
+	dst, dstAt := k.target()
+	if src.whole >= 0 {
+		return src.whole == len(src.segments)-1 && dst.whole == len(dst.segments)-1 && len(src.variables) == 1 &&
+			src.segments[src.whole].after == "" && dst.segments[dst.whole].after == ""
+	}
+	bound := make([]bool, len(k.variables))
+	if parent != "" {
+		var err error
+		if _, bound, _, err = k.bind(parent); err != nil {
+			return false
+		}
+	}
+	open := func(p *Pattern, at []int) (out []openVariable) {
+		for i, s := range p.segments {
+			if s.variable < 0 {
+				continue
+			}
+			slot := at[s.variable]
+			if v := k.variables[slot]; bound[slot] || v.oneSided && v.field == nil {
+				continue
+			}
+			out = append(out, openVariable{slot, s.after, i == len(p.segments)-1})
+		}
+		return out
+	}
+	return slices.Equal(open(src, srcAt), open(dst, dstAt))
+}
+
+// openVariable is a variable whose values differ among names. Two names compare by the
+// first one in which they differ, and where a value begins with the other, by what
+// follows it: the rest of the segment, and then a slash or the end.
+type openVariable struct {
+	slot  int
+	after string
+	last  bool
+}

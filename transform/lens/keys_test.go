@@ -1,0 +1,174 @@
+package lens_test
+
+import (
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"dbcontroller/record"
+)
+
+const secrets = `
+lens: 1
+kinds: {from: old, to: new}
+key:
+  from: projects/{project}/secrets/{secret}
+  to: projects/{project}/regions/{region}/secrets/{secret}
+  with: {region: us-west2}
+operations:
+  - rename: {from: value, to: payload}
+`
+
+const secretsByLocation = `
+key:
+  from: projects/{project}/secrets/{secret}
+  to: projects/{project}/regions/{region}/secrets/{secret}
+  with: {region: {field: location.region}}
+operations:
+  - rename: {from: value, to: payload}
+`
+
+func TestKeyLaws(t *testing.T) {
+	t.Parallel()
+	project := rapid.SampledFrom([]string{"p", "p-1", "ü", "..", "a b", "%2F", strings.Repeat("x", 300)})
+	name := rapid.SampledFrom([]string{"s", "s\u0301", "{secret}", "\U0001F511", "secrets"})
+	laws(t, parsed(t, secrets), false, false,
+		func(t *rapid.T) []record.Record {
+			d := bson.D{{Key: "_id", Value: "projects/" + project.Draw(t, "project") + "/secrets/" + name.Draw(t, "secret")}}
+			return []record.Record{rec(t, "old", maybe(t, maybe(t, d, "value", "x", 1), "other", 5))}
+		},
+		func(t *rapid.T) []record.Record {
+			d := bson.D{{Key: "_id", Value: "projects/" + project.Draw(t, "project") + "/regions/us-west2/secrets/" + name.Draw(t, "secret")}}
+			return []record.Record{rec(t, "new", maybe(t, maybe(t, d, "payload", "x", 1), "other", 5))}
+		})
+}
+
+// TestKeyByNameAlone: a delete arrives with nothing but the key.
+func TestKeyByNameAlone(t *testing.T) {
+	t.Parallel()
+	up, down := ways(t, parsed(t, secrets))
+	old, now := record.StringKey("projects/p/secrets/s"), record.StringKey("projects/p/regions/us-west2/secrets/s")
+	a, _, err := up.GroupOf("old", old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _, err := down.GroupOf("new", now)
+	if err != nil || a != b {
+		t.Errorf("groups %v and %v, error %v", a, b, err)
+	}
+	if kind, key := up.Anchor(a); kind != "new" || key != now {
+		t.Errorf("anchor up is %s %s", kind, key)
+	}
+	if kind, key := down.Anchor(a); kind != "old" || key != old {
+		t.Errorf("anchor down is %s %s", kind, key)
+	}
+	if s := up.TargetSelect(a); len(s) != 1 || s[0].Key != now || s[0].Prefix {
+		t.Errorf("selected %v", s)
+	}
+	if !up.Whole("old") || !down.Whole("new") || up.NeedsHave(a) || down.NeedsHave(a) {
+		t.Error("a record is its whole group, and nothing else needs to be read for it")
+	}
+	for _, bad := range []string{"projects/p/regions/us-east1/secrets/s", "projects/p/regions/us-west2/secrets/", "projects/p/secrets/s", "projects//regions/us-west2/secrets/s", "projects/p/regions/us-west2/secrets/s/x", ""} {
+		if _, ok, err := down.GroupOf("new", record.StringKey(bad)); !ok || err == nil {
+			t.Errorf("%q has a group", bad)
+		}
+	}
+	five, err := record.KeyOf(bson.RawValue{Type: bson.TypeInt32, Value: []byte{5, 0, 0, 0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := up.GroupOf("old", five); err == nil || !strings.Contains(err.Error(), "not a string of the form projects/{project}/secrets/{secret}") {
+		t.Errorf("an integer: %v", err)
+	}
+}
+
+func TestKeyInRecords(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, lens string
+		old, now   string // records, or of old alone an error
+		err        string
+	}{
+		{"constant", secrets, `old {"_id":"projects/p/secrets/s","value":"v"}`, `new {"_id":"projects/p/regions/us-west2/secrets/s","payload":"v"}`, ""},
+		{"the _id keeps its place", secrets, `old {"value":"v","_id":"projects/p/secrets/s","x":1}`, `new {"payload":"v","_id":"projects/p/regions/us-west2/secrets/s","x":1}`, ""},
+		{"other form", secrets, `old {"_id":"secrets/s"}`, "", `"secrets/s" is not of the form projects/{project}/secrets/{secret}`},
+		{"no name", secrets, `old {"_id":7}`, "", "not a string of the form"},
+		{"field", secretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":"eu","zone":"a"},"x":1}`, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"zone":"a"},"x":1}`, ""},
+		{"field alone in its object", secretsByLocation, `old {"_id":"projects/p/secrets/s","x":1,"location":{"region":"eu"}}`, `new {"_id":"projects/p/regions/eu/secrets/s","x":1}`, ""},
+		{"no field", secretsByLocation, `old {"_id":"projects/p/secrets/s"}`, "", "no string location.region"},
+		{"field with a slash", secretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":"e/u"}}`, "", "holds a slash"},
+		{"empty field", secretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":""}}`, "", "would be empty"},
+		{"field kept", strings.Replace(secretsByLocation, "location.region}", "location.region, keep: true}", 1), `old {"_id":"projects/p/secrets/s","location":{"region":"eu"}}`, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"region":"eu"}}`, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s := parsed(t, tc.lens).Spec("old", "new")
+			old := fromJSON(t, tc.old)
+			now, err := taken(s.Up, old, nil)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("error is %v, want %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := shown(t, now), shown(t, fromJSON(t, tc.now)); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			if back := mustTake(t, s.Down, now, old); shown(t, back) != shown(t, old) {
+				t.Errorf("came back as %s", shown(t, back))
+			}
+		})
+	}
+}
+
+// TestKeyWithout: going from names with a region to names without, the region moves
+// into the record.
+func TestKeyWithout(t *testing.T) {
+	t.Parallel()
+	s := parsed(t, `
+key:
+  from: projects/{project}/regions/{region}/secrets/{secret}
+  to: projects/{project}/secrets/{secret}
+  without: {region: {field: location.region}}
+operations: []
+`).Spec("old", "new")
+	old := fromJSON(t, `old {"_id":"projects/p/regions/eu/secrets/s","x":1}`)
+	now := mustTake(t, s.Up, old, nil)
+	if got := shown(t, now); got != `new {"_id":"projects/p/secrets/s","x":1,"location":{"region":"eu"}}` {
+		t.Errorf("got %s", got)
+	}
+	if back := mustTake(t, s.Down, now, nil); shown(t, back) != shown(t, old) {
+		t.Errorf("came back as %s", shown(t, back))
+	}
+	if s.New.Kinds[0].Content == nil {
+		t.Fatal("the group of a new record does not follow from its name")
+	}
+	group, err := s.New.Kinds[0].Content(now[0])
+	if err != nil || group != string(old[0].Key) {
+		t.Errorf("group %q, %v", group, err)
+	}
+	// Two regions have the same name there, and stay two groups: nothing is merged, and
+	// only one of them can be brought over.
+	other := mustTake(t, s.Up, fromJSON(t, `old {"_id":"projects/p/regions/us/secrets/s"}`), nil)
+	if other[0].Key != now[0].Key {
+		t.Errorf("%s", other[0].Key)
+	}
+	if group, err := s.New.Kinds[0].Content(other[0]); err != nil || group == string(old[0].Key) {
+		t.Errorf("the two are in one group: %v", err)
+	}
+}
+
+// TestKeyThatDisagrees: a kept field says something else than the name.
+func TestKeyThatDisagrees(t *testing.T) {
+	t.Parallel()
+	s := parsed(t, strings.Replace(secretsByLocation, "location.region}", "location.region, keep: true}", 1)).Spec("old", "new")
+	_, err := taken(s.Down, fromJSON(t, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"region":"us"}}`), nil)
+	if err == nil || !strings.Contains(err.Error(), `location.region is "us", and the record's name has "eu"`) {
+		t.Errorf("error is %v", err)
+	}
+}

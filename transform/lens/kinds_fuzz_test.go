@@ -1,0 +1,54 @@
+package lens_test
+
+import (
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+	"dbcontroller/transform/lens"
+)
+
+// FuzzKinds: no text and no document make a lens over several kinds panic, what it makes
+// is well-formed, and it comes back as the same bytes.
+func FuzzKinds(f *testing.F) {
+	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: "k/1"}, {Key: "lines", Value: bson.A{bson.D{{Key: "sku", Value: "a"}}, bson.D{{Key: "sku", Value: 5}}}}, {Key: "notes", Value: bson.D{{Key: "a", Value: 1}}}, {Key: "plan", Value: bson.D{}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, text := range []string{
+		orders(linesByOrder), orders(linesByIndex), orders(linesByID), orders(linesByContent), orders(notesAsMap, planAsObject),
+		orders(strings.Replace(notesAsMap, "{_key}/{id}\"", "{_key}/{id}\", value: v", 1)), secrets,
+		"key: {from: 'k/{k}', to: 'n/{r}/{k}', with: {r: x}}\noperations: [{reference: {field: plan, kind: self, optional: true}}]",
+	} {
+		f.Add([]byte(text), []byte(doc))
+	}
+	f.Fuzz(func(t *testing.T, text, doc []byte) {
+		l, err := lens.Parse("fuzz.yaml", text)
+		if err != nil {
+			return
+		}
+		key, err := record.KeyOfDoc(doc)
+		if err != nil || bson.Raw(doc).Validate() != nil {
+			return
+		}
+		s := l.Spec("old", "new")
+		old := []record.Record{{Kind: "old", Key: key, Doc: doc}}
+		now, err := taken(s.Up, old, nil)
+		if err != nil {
+			return
+		}
+		for _, r := range now {
+			if err := r.Doc.Validate(); err != nil {
+				t.Fatalf("%s\nmade %x: %v", text, []byte(r.Doc), err)
+			}
+			if got, err := record.KeyOfDoc(r.Doc); err != nil || got != r.Key {
+				t.Fatalf("%s\nmade %s under the key %s (%v)", text, r.Doc, r.Key, err)
+			}
+		}
+		if _, err := taken(s.Down, now, old); err != nil {
+			t.Fatalf("%s\nmade of %s\n%s\nwhich cannot go back: %v", text, bson.Raw(doc), lines(now), err)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package lens
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Set is the lenses of one service between two versions. References are found among
+// them, and among the lenses that they import.
+type Set struct {
+	kinds []setKind
+	load  func(file string) ([]byte, error)
+}
+
+// setKind is one kind of a Set.
+type setKind struct {
+	from, to string
+	lens     *Lens // nil for a discontinued kind
+}
+
+// NewSet returns an empty set.
+func NewSet() *Set { return &Set{load: os.ReadFile} }
+
+// Add puts the lens of a kind into the set. Empty names are those of the lens itself.
+func (s *Set) Add(from, to string, l *Lens) {
+	if from == "" {
+		from = l.kinds.from
+	}
+	if to == "" {
+		to = l.kinds.to
+	}
+	s.kinds = append(s.kinds, setKind{from, to, l})
+}
+
+// AddDiscontinued says that a kind of the old version has no counterpart, so that
+// nothing can refer to it.
+func (s *Set) AddDiscontinued(kind string) { s.kinds = append(s.kinds, setKind{from: kind}) }
+
+// Link finds what the references of all lenses in the set point at. Errors are
+// *ParseError with the place of the reference or import. A lens must be linked before
+// its Spec is used, by one set only.
+func (s *Set) Link() error {
+	for _, k := range s.kinds {
+		if k.lens == nil {
+			continue
+		}
+		imported, err := s.importsOf(k.lens, []string{k.lens.file})
+		if err != nil {
+			return err
+		}
+		h := sha256.New()
+		for _, o := range k.lens.references {
+			among := s.kinds
+			if o.to.service != "" {
+				among = imported[o.to.service]
+			}
+			if err := o.to.link(k, among); err != nil {
+				return err
+			}
+			if o.to.keys != nil {
+				fmt.Fprintf(h, "%s %s %s %v\n", o.field, o.to.keys.from, o.to.keys.to, o.to.keys.variables)
+			}
+		}
+		k.lens.linked = hex.EncodeToString(h.Sum(nil)[:8])
+	}
+	return nil
+}
+
+// link finds the kind among those of its service.
+func (t *target) link(own setKind, among []setKind) error {
+	bad := t.at.errorf
+	if t.kind == selfKind {
+		among = []setKind{{selfKind, selfKind, own.lens}}
+	}
+	where := "this service"
+	if t.service != "" {
+		where = "service " + t.service
+	}
+	var found *setKind
+	var known []string
+	for i, k := range among {
+		known = append(known, k.from)
+		if k.from == t.kind || k.to == t.kind && found == nil {
+			found = &among[i]
+		}
+		if k.lens == nil {
+			continue
+		}
+		for _, f := range k.lens.fans {
+			if f.kind == t.kind {
+				return bad("%s of %s is a kind of one version only, made by %s %s of %s: nothing in the other version has its keys", t.kind, where, f.verb(), f.field, k.from)
+			}
+		}
+	}
+	switch {
+	case found == nil:
+		slices.Sort(known)
+		return bad("%s has no kind %q; it has: %s", where, t.kind, strings.Join(known, ", "))
+	case found.lens == nil:
+		return bad("%s of %s is discontinued, so that nothing of the new version can refer to it", t.kind, where)
+	}
+	k := found.lens.keys
+	if k != nil && (k.byContent || k.byContentDown) {
+		return bad("the keys of %s do not follow from each other alone (its lens takes a variable from a field), so that a reference cannot follow them", t.kind)
+	}
+	t.keys, t.linked = k, true
+	return nil
+}
+
+// importsOf reads the lenses that a lens imports, those of each service by its name.
+// path are the files on the way to it.
+func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
+	out := map[string][]setKind{}
+	for service, imported := range l.imports {
+		bad := imported.at.errorf
+		for _, file := range imported.files {
+			if !filepath.IsAbs(file) {
+				file = filepath.Join(filepath.Dir(l.file), file)
+			}
+			if slices.ContainsFunc(path, func(p string) bool { return filepath.Clean(p) == filepath.Clean(file) }) {
+				return nil, bad("imports go in a circle: %s", strings.Join(append(path, file), " imports "))
+			}
+			text, err := s.load(file)
+			if err != nil {
+				return nil, bad("imports: lens of %s: %v", service, err)
+			}
+			// Its operations, and the hooks that they may need, do not matter here.
+			other, err := Parse(file, text, func(p *lensParser) { p.header = true })
+			if err != nil {
+				return nil, err
+			}
+			if other.kinds.from == "" {
+				return nil, bad("imports: %s does not say what kind it is for; add kinds: {from: ..., to: ...} there", file)
+			}
+			if _, err := s.importsOf(other, append(slices.Clone(path), file)); err != nil {
+				return nil, err
+			}
+			out[service] = append(out[service], setKind{other.kinds.from, other.kinds.to, other})
+		}
+	}
+	return out, nil
+}
+
+// position is a place in a lens, for errors that are found when it was read.
+type position struct {
+	file         string
+	line, column int
+}
+
+func (p *lensParser) position(n ast.Node) position {
+	at := position{file: p.file}
+	if t := first(n); t != nil && t.Position != nil {
+		at.line, at.column = t.Position.Line, t.Position.Column
+	}
+	return at
+}
+
+func (p position) errorf(format string, args ...any) error {
+	return &ParseError{File: p.file, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...)}
+}

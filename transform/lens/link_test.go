@@ -1,0 +1,200 @@
+package lens_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"dbcontroller/record"
+	"dbcontroller/transform/lens"
+)
+
+const users = `
+kinds: {from: users, to: users}
+key: {from: "users/{user}", to: "orgs/{org}/users/{user}", with: {org: acme}}
+operations: []
+`
+
+// linked parses lenses, each for the kind that it is named by, and links them.
+func linked(t testing.TB, texts map[string]string) (map[string]*lens.Lens, error) {
+	t.Helper()
+	set, out := lens.NewSet(), map[string]*lens.Lens{}
+	for name, text := range texts {
+		l, err := lens.Parse(name+".yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Add(name, name, l)
+		out[name] = l
+	}
+	return out, set.Link()
+}
+
+func TestReference(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, operation, old, now, err string }{
+		{"key", "reference: {field: owner, kind: users}", `{"_id":1,"owner":"users/ann","x":1}`, `{"_id":1,"owner":"orgs/acme/users/ann","x":1}`, ""},
+		{"absent and null", "reference: {field: owner, kind: users}", `{"_id":1,"x":{"owner":null}}`, `{"_id":1,"x":{"owner":null}}`, ""},
+		{"list", "reference: {field: o.owners, kind: users, list: true}", `{"_id":1,"o":{"owners":["users/ann","users/bob"]}}`, `{"_id":1,"o":{"owners":["orgs/acme/users/ann","orgs/acme/users/bob"]}}`, ""},
+		{"within items", "each: {field: rows, operations: [{reference: {field: owner, kind: users}}]}", `{"_id":1,"rows":[{"owner":"users/ann"},{}]}`, `{"_id":1,"rows":[{"owner":"orgs/acme/users/ann"},{}]}`, ""},
+		{"items", "each: {field: owners, operations: [{reference: {field: ., kind: users}}]}", `{"_id":1,"owners":["users/ann"]}`, `{"_id":1,"owners":["orgs/acme/users/ann"]}`, ""},
+		{"kind without key change", "reference: {field: other, kind: others}", `{"_id":1,"other":7}`, `{"_id":1,"other":7}`, ""},
+		{"optional", "reference: {field: owner, kind: users, optional: true}", `{"_id":1,"owner":"system"}`, `{"_id":1,"owner":"system"}`, ""},
+		{"optional, another type", "reference: {field: owner, kind: users, optional: true}", `{"_id":1,"owner":5}`, `{"_id":1,"owner":5}`, ""},
+		{"in a record of fanOut", `fanOut: {field: rows, as: list, kind: rows, key: "{_key}/{index}", operations: [{reference: {field: owner, kind: users}}]}`, `{"_id":"1","rows":[{"owner":"users/ann"}]}`, "", ""},
+		{"no key of the kind", "reference: {field: owner, kind: users}", `{"_id":1,"owner":"ann"}`, "", `owner is no key of users: "ann" is not of the form users/{user}`},
+		{"of the other version", "reference: {field: owner, kind: users, optional: true}", `{"_id":1,"owner":"orgs/acme/users/ann"}`, "", "the way back would change it"},
+		{"number", "reference: {field: owner, kind: users}", `{"_id":1,"owner":5}`, "", "(int), not a key of users"},
+		{"list without list", "reference: {field: owners, kind: users}", `{"_id":1,"owners":["users/ann"]}`, "", "(array), not a key of users"},
+		{"no list", "reference: {field: owners, kind: users, list: true}", `{"_id":1,"owners":"users/ann"}`, "", "not a list of keys"},
+		{"in the list", "reference: {field: owners, kind: users, list: true}", `{"_id":1,"owners":["users/ann","x"]}`, "", "owners.1 is no key of users"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			ls, err := linked(t, map[string]string{"users": users, "others": "operations: []", "k": "operations:\n  - " + tc.operation})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := ls["k"].Spec("k", "k")
+			old := fromJSON(t, "k "+tc.old)
+			now, err := taken(s.Up, old, nil)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("error is %v, want %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.now != "" && shown(t, now) != shown(t, fromJSON(t, "k "+tc.now)) {
+				t.Errorf("became %s", shown(t, now))
+			}
+			if back := mustTake(t, s.Down, now, nil); shown(t, back) != shown(t, old) {
+				t.Errorf("came back as %s", shown(t, back))
+			}
+		})
+	}
+}
+
+// TestReferenceLaws: a field that also holds the record's own name.
+func TestReferenceLaws(t *testing.T) {
+	t.Parallel()
+	l := parsed(t, strings.Replace(secrets, "operations:", "operations:\n  - reference: {field: name, kind: self}\n  - reference: {field: also, kind: old, optional: true}", 1))
+	name := rapid.SampledFrom([]string{"s", "t", "ü"})
+	group := func(kind, prefix string) func(t *rapid.T) []record.Record {
+		return func(t *rapid.T) []record.Record {
+			id := prefix + name.Draw(t, "name")
+			d := bson.D{{Key: "_id", Value: id}}
+			return []record.Record{rec(t, kind, maybe(t, maybe(t, d, "name", id, nil), "also", prefix+"x", "foreign", 5))}
+		}
+	}
+	laws(t, l, false, false, group("old", "projects/p/secrets/"), group("new", "projects/p/regions/us-west2/secrets/"))
+}
+
+func TestLinkErrors(t *testing.T) {
+	t.Parallel()
+	ref := func(kind string) string { return "operations:\n  - reference: {field: f, kind: " + kind + "}\n" }
+	for _, tc := range []struct {
+		name  string
+		texts map[string]string
+		want  string
+	}{
+		{"no such kind", map[string]string{"k": ref("nobody"), "users": users}, `k.yaml:2:33: this service has no kind "nobody"; it has: gone, k, users`},
+		{"content", map[string]string{"k": ref("secrets"), "secrets": secretsByLocation}, "k.yaml:2:33: the keys of secrets do not follow from each other alone"},
+		{"child", map[string]string{"k": ref("lines"), "o": orders(linesByOrder)}, "k.yaml:2:33: lines of this service is a kind of one version only"},
+		{"discontinued", map[string]string{"k": ref("gone")}, "k.yaml:2:33: gone of this service is discontinued"},
+		{"no file", map[string]string{"k": "operations: []\nimports: {billing: nowhere/lens.yaml}\n"}, "k.yaml:2:11: imports: lens of billing: open nowhere/lens.yaml"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			set := lens.NewSet()
+			for name, text := range tc.texts {
+				l, err := lens.Parse(name+".yaml", []byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				set.Add(name, name, l)
+			}
+			set.AddDiscontinued("gone")
+			err := set.Link()
+			var bad *lens.ParseError
+			if !errors.As(err, &bad) || !strings.HasPrefix(err.Error(), tc.want) {
+				t.Errorf("error is %v, want %q", err, tc.want)
+			}
+		})
+	}
+	l, err := lens.Parse("k.yaml", []byte(ref("users")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := taken(l.Spec("k", "k").Up, fromJSON(t, `k {"_id":1,"f":"x"}`), nil); err == nil || !strings.Contains(err.Error(), "not linked") {
+		t.Errorf("not linked: %v", err)
+	}
+}
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	link := func(file string) (*lens.Lens, error) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := lens.Parse(file, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := lens.NewSet()
+		set.Add("bills", "bills", l)
+		return l, set.Link()
+	}
+	write("accounts/users.yaml", users)
+	write("accounts/groups.yaml", "kinds: {from: groups, to: groups}\noperations: [{hook: {name: unknown, field: x}}]\n")
+	bills := write("billing/bills.yaml", "imports: {accounts: [../accounts/users.yaml, ../accounts/groups.yaml]}\noperations:\n  - reference: {field: payer, kind: users, service: accounts}\n")
+	l, err := link(bills)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := l.Spec("bills", "bills")
+	if got := shown(t, mustTake(t, s.Up, fromJSON(t, `bills {"_id":1,"payer":"users/ann"}`), nil)); got != `bills {"_id":1,"payer":"orgs/acme/users/ann"}` {
+		t.Errorf("became %s", got)
+	}
+	// The keys of the other service are part of what this lens does.
+	write("accounts/users.yaml", strings.Replace(users, "acme", "other", 1))
+	other, err := link(bills)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other.Spec("bills", "bills").Revision == s.Revision {
+		t.Error("the revision does not follow the imported lens")
+	}
+
+	circle := write("circle/a.yaml", "kinds: {from: a, to: a}\noperations: []\nimports: {b: b.yaml}\n")
+	write("circle/b.yaml", "kinds: {from: b, to: b}\nimports: {a: a.yaml}\noperations: []\n")
+	if _, err := link(circle); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, "circle/b.yaml")+":2:11: imports go in a circle: ") {
+		t.Errorf("circle: %v", err)
+	}
+	write("billing/nameless.yaml", "operations: []\n")
+	if _, err := link(write("billing/x.yaml", "imports: {n: nameless.yaml}\noperations: []\n")); err == nil || !strings.Contains(err.Error(), "does not say what kind it is for") {
+		t.Errorf("no kinds: %v", err)
+	}
+	if _, err := link(write("billing/y.yaml", "imports: {n: ../accounts/users.yaml}\noperations:\n  - reference: {field: f, kind: bills, service: n}\n")); err == nil || !strings.Contains(err.Error(), `service n has no kind "bills"; it has: users`) {
+		t.Errorf("kind of another service: %v", err)
+	}
+}

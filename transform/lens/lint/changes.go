@@ -1,0 +1,283 @@
+package lint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// Changes is what lenses change on a sample. Its JSON form is stable.
+type Changes struct {
+	Sample  []Read   `json:"sample"`
+	Groups  int64    `json:"groups"`
+	Failed  int64    `json:"failed"` // groups that do not come up; Run says why
+	Made    []Read   `json:"made"`   // records of the new version, by kind
+	Changes []Change `json:"changes"`
+	// Pairs are the first groups before and after.
+	Pairs []Pair `json:"-"`
+}
+
+// Pair is one group in both versions.
+type Pair struct{ Old, New []record.Record }
+
+// Change is something that a lens does to one path of a kind's main records.
+type Change struct {
+	Change string `json:"change"`         // added, removed, moved, split, type or value
+	Kind   string `json:"kind"`           // of the old version; for added, of the new one
+	From   string `json:"from,omitempty"` // path; "*" is any item of a list
+	To     string `json:"to,omitempty"`
+	Types  string `json:"types,omitempty"` // "int to long"
+	// Reason is why a removed field has no counterpart.
+	Reason  string        `json:"reason,omitempty"`
+	Records int64         `json:"records"`
+	Example ChangeExample `json:"example"`
+}
+
+// ChangeExample is the first record with a change: a value before and after.
+type ChangeExample struct {
+	Name string `json:"name"`
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+}
+
+// mostChanges bounds how many changes are told apart.
+const mostChanges = 5000
+
+// Compare says what subjects change on samples, and keeps the first pairs.
+func Compare(ctx context.Context, subjects []Subject, samples []Sample, pairs int, o Options) (*Changes, error) {
+	up, _, err := directions(subjects)
+	if err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	c := comparison{out: &Changes{Changes: []Change{}}, found: map[changeKey]*Change{}, paths: map[changeKey]counterpart{}, made: map[string]int64{}}
+	all := sampled{up: up, limit: o.Limit, memory: o.Memory, bad: func(record.Record, error) { c.out.Failed++ }}
+	err = all.each(ctx, samples, func(id transform.GroupID, x []record.Record) error {
+		c.out.Groups++
+		y, err := run(up, id, x, nil)
+		if err != nil {
+			c.out.Failed++
+			return nil
+		}
+		if len(c.out.Pairs) < pairs {
+			c.out.Pairs = append(c.out.Pairs, Pair{x, y})
+		}
+		c.group(subjects[id.Spec], x, y)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.finish(all.read)
+	return c.out, nil
+}
+
+type comparison struct {
+	out   *Changes
+	found map[changeKey]*Change
+	paths map[changeKey]counterpart // by kind and path
+	made  map[string]int64
+}
+
+type changeKey struct{ change, kind, from, to, types string }
+
+// counterpart is where a field of the old version is in the new one.
+type counterpart struct {
+	paths  []string
+	reason string // why it is nowhere
+}
+
+func (c *comparison) group(s Subject, x, y []record.Record) {
+	for _, r := range y {
+		c.made[r.Kind]++
+	}
+	old, now := ofKind(x, s.Spec.Old.Kinds[0].Name), ofKind(y, s.Spec.New.Kinds[0].Name)
+	if old == nil || now == nil || s.Mapping == nil {
+		return
+	}
+	name := old.Key.String()
+	was, is := leavesOf(old.Doc), leavesOf(now.Doc)
+	come := map[string]bool{}
+	for _, l := range was.all {
+		far := c.counterpart(s, old.Kind, l.path)
+		there := slices.DeleteFunc(slices.Clone(far.paths), func(p string) bool { return is.at[p] == nil })
+		for _, p := range there {
+			come[p] = true
+		}
+		switch {
+		case len(far.paths) == 0:
+			c.note(Change{Change: "removed", Kind: old.Kind, From: l.path, Reason: far.reason}, name, l, nil)
+		case len(there) == 0:
+			c.note(Change{Change: "removed", Kind: old.Kind, From: l.path, Reason: "this record does not have it in the new version"}, name, l, nil)
+		case len(there) > 1:
+			c.note(Change{Change: "split", Kind: old.Kind, From: l.path, To: strings.Join(there, ", ")}, name, l, is.at[there[0]])
+		default:
+			c.single(old.Kind, name, l, is.at[there[0]])
+		}
+	}
+	for _, l := range is.all {
+		if !come[l.path] {
+			c.note(Change{Change: "added", Kind: now.Kind, To: l.path}, name, nil, l)
+		}
+	}
+}
+
+// single notes what became of a field that is one field again.
+func (c *comparison) single(kind, name string, was, is *leaf) {
+	if was.path != is.path {
+		c.note(Change{Change: "moved", Kind: kind, From: was.path, To: is.path}, name, was, is)
+	}
+	switch {
+	case was.typ != is.typ:
+		c.note(Change{Change: "type", Kind: kind, From: was.path, To: is.path, Types: typeName(was.typ) + " to " + typeName(is.typ)}, name, was, is)
+	case was.sum != is.sum:
+		c.note(Change{Change: "value", Kind: kind, From: was.path, To: is.path}, name, was, is)
+	}
+}
+
+func (c *comparison) note(ch Change, name string, was, is *leaf) {
+	key := changeKey{ch.Change, ch.Kind, ch.From, ch.To, ch.Types}
+	f, ok := c.found[key]
+	if !ok {
+		if len(c.found) >= mostChanges {
+			return
+		}
+		ch.Example.Name = name
+		if was != nil {
+			ch.Example.From = show(was.first)
+		}
+		if is != nil {
+			ch.Example.To = show(is.first)
+		}
+		f = &ch
+		c.found[key] = f
+	}
+	f.Records++
+}
+
+// counterpart asks the lens, once for each path.
+func (c *comparison) counterpart(s Subject, kind, path string) counterpart {
+	key := changeKey{kind: kind, from: path}
+	far, ok := c.paths[key]
+	if ok {
+		return far
+	}
+	if path == "_id" {
+		far = counterpart{paths: []string{"_id"}} // a key that changes is one that goes on
+	} else if fields, err := s.Mapping.Field(path); err == nil {
+		far.paths = fields
+	} else {
+		var at *transform.MappingError
+		far.reason = err.Error()
+		if errors.As(err, &at) {
+			far.reason = at.Reason
+		}
+	}
+	if len(c.paths) < mostChanges {
+		c.paths[key] = far
+	}
+	return far
+}
+
+func (c *comparison) finish(read []Read) {
+	c.out.Sample, c.out.Made = read, []Read{}
+	for kind, n := range c.made {
+		c.out.Made = append(c.out.Made, Read{kind, n})
+	}
+	slices.SortFunc(c.out.Made, func(a, b Read) int { return strings.Compare(a.Kind, b.Kind) })
+	for _, ch := range c.found {
+		c.out.Changes = append(c.out.Changes, *ch)
+	}
+	order := []string{"moved", "split", "type", "value", "added", "removed"}
+	slices.SortFunc(c.out.Changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Change), slices.Index(order, b.Change)), -cmp.Compare(a.Records, b.Records),
+			strings.Compare(a.Kind, b.Kind), strings.Compare(a.From, b.From), strings.Compare(a.To, b.To), strings.Compare(a.Types, b.Types))
+	})
+}
+
+func ofKind(rs []record.Record, kind string) *record.Record {
+	for i := range rs {
+		if rs[i].Kind == kind {
+			return &rs[i]
+		}
+	}
+	return nil
+}
+
+// leaf is all values of a document at one path: one, or those of all items of a list.
+type leaf struct {
+	path  string
+	typ   bson.Type
+	sum   uint64 // of all values, in order
+	first bson.RawValue
+}
+
+type leaves struct {
+	all []*leaf
+	at  map[string]*leaf
+}
+
+func leavesOf(doc bson.Raw) leaves {
+	l := leaves{at: map[string]*leaf{}}
+	l.add("", document(doc))
+	return l
+}
+
+// add notes a value. Empty objects and lists are values; others are what they hold.
+func (l *leaves) add(path string, v bson.RawValue) {
+	if v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray {
+		elems, err := bson.Raw(v.Value).Elements()
+		if err == nil && (len(elems) > 0 || path == "") {
+			for _, e := range elems {
+				name := e.Key()
+				if v.Type == bson.TypeArray {
+					name = "*"
+				}
+				if path != "" {
+					name = path + "." + name
+				}
+				l.add(name, e.Value())
+			}
+			return
+		}
+	}
+	at, ok := l.at[path]
+	if !ok {
+		at = &leaf{path: path, typ: v.Type, first: v}
+		l.at[path] = at
+		l.all = append(l.all, at)
+	}
+	at.sum = at.sum*1099511628211 ^ xxhash.Sum64(v.Value) ^ uint64(v.Type)
+}
+
+// typeName calls a type as lenses do.
+func typeName(t bson.Type) string {
+	switch t {
+	case bson.TypeInt32:
+		return "int"
+	case bson.TypeInt64:
+		return "long"
+	case bson.TypeEmbeddedDocument:
+		return "object"
+	case bson.TypeArray:
+		return "list"
+	case bson.TypeBoolean:
+		return "bool"
+	case bson.TypeDecimal128:
+		return "decimal"
+	case bson.TypeDateTime:
+		return "date"
+	case bson.TypeObjectID:
+		return "objectId"
+	default:
+		return t.String()
+	}
+}

@@ -1,0 +1,182 @@
+package lint
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// Difference is one path at which two documents differ. A document that is only in one
+// of two groups differs at the empty path.
+type Difference struct {
+	Kind string
+	Key  record.Key
+	Path []string // field names, and the numbers of items in lists
+	// Was and Is are the two values; a zero one is not there.
+	Was, Is bson.RawValue
+}
+
+// pattern is the path with "*" for the items of lists.
+func pattern(path []string, doc bson.Raw) string {
+	parts := slices.Clone(path)
+	at := bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}
+	for i, p := range path {
+		if at.Type == bson.TypeArray {
+			parts[i] = "*"
+		}
+		next, err := bson.Raw(at.Value).LookupErr(p)
+		if err != nil || next.Type != bson.TypeEmbeddedDocument && next.Type != bson.TypeArray {
+			break
+		}
+		at = next
+	}
+	return strings.Join(parts, ".")
+}
+
+// String is the difference as people read it; of a value not more than shows which.
+func (d Difference) String() string {
+	what := strings.Join(d.Path, ".")
+	if len(d.Path) == 0 {
+		what = "record " + d.Key.String() + " of " + d.Kind
+	}
+	switch {
+	case len(d.Path) == 0 && d.Is.Type == 0:
+		return what + " is not there"
+	case len(d.Path) == 0:
+		return what + " is there as well"
+	case d.Is.Type == 0:
+		return what + " " + show(d.Was) + " is not there"
+	case d.Was.Type == 0:
+		return what + " " + show(d.Is) + " is there as well"
+	default:
+		return what + " " + show(d.Was) + " is " + show(d.Is)
+	}
+}
+
+// show writes a value with its type where the JSON does not tell it, shortened.
+func show(v bson.RawValue) string {
+	const most = 60
+	s := v.String()
+	switch v.Type {
+	case bson.TypeInt32:
+		s = "int " + trimNumber(s)
+	case bson.TypeInt64:
+		s = "long " + trimNumber(s)
+	case bson.TypeDouble:
+		s = "double " + trimNumber(s)
+	}
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+// trimNumber takes a number out of {"$numberInt":"5"}.
+func trimNumber(s string) string {
+	if parts := strings.Split(s, `"`); len(parts) == 5 {
+		return parts[3]
+	}
+	return s
+}
+
+// differences compares two groups, fields in any order.
+func differences(was, is []record.Record) []Difference {
+	var out []Difference
+	was, is = slices.Clone(was), slices.Clone(is)
+	transform.SortRecords(was)
+	transform.SortRecords(is)
+	for len(was) > 0 || len(is) > 0 {
+		switch c := compareHeads(was, is); {
+		case c < 0:
+			out = append(out, Difference{Kind: was[0].Kind, Key: was[0].Key, Was: document(was[0].Doc)})
+			was = was[1:]
+		case c > 0:
+			out = append(out, Difference{Kind: is[0].Kind, Key: is[0].Key, Is: document(is[0].Doc)})
+			is = is[1:]
+		default:
+			if !bytes.Equal(was[0].Doc, is[0].Doc) {
+				d := Difference{Kind: was[0].Kind, Key: was[0].Key}
+				out = d.within(out, document(was[0].Doc), document(is[0].Doc))
+			}
+			was, is = was[1:], is[1:]
+		}
+	}
+	return out
+}
+
+func document(doc bson.Raw) bson.RawValue {
+	return bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}
+}
+
+func compareHeads(a, b []record.Record) int {
+	switch {
+	case len(a) == 0:
+		return 1
+	case len(b) == 0:
+		return -1
+	}
+	if c := strings.Compare(a[0].Kind, b[0].Kind); c != 0 {
+		return c
+	}
+	return strings.Compare(string(a[0].Key), string(b[0].Key))
+}
+
+// within adds the differences between two values at d's path.
+func (d Difference) within(out []Difference, was, is bson.RawValue) []Difference {
+	if was.Type == is.Type && bytes.Equal(was.Value, is.Value) {
+		return out
+	}
+	if was.Type != is.Type || was.Type != bson.TypeEmbeddedDocument && was.Type != bson.TypeArray {
+		d.Was, d.Is = was, is
+		return append(out, d)
+	}
+	a, errA := bson.Raw(was.Value).Elements()
+	b, errB := bson.Raw(is.Value).Elements()
+	if errA != nil || errB != nil {
+		d.Was, d.Is = was, is
+		return append(out, d)
+	}
+	there := make(map[string]bson.RawValue, len(b))
+	for _, e := range b {
+		there[e.Key()] = e.Value()
+	}
+	for i, e := range a {
+		name := e.Key()
+		if was.Type == bson.TypeArray {
+			name = strconv.Itoa(i)
+		}
+		at := d
+		at.Path = append(slices.Clone(d.Path), name)
+		if v, ok := there[e.Key()]; ok {
+			out = at.within(out, e.Value(), v)
+			delete(there, e.Key())
+			continue
+		}
+		at.Was = e.Value()
+		out = append(out, at)
+	}
+	for _, e := range b {
+		if _, left := there[e.Key()]; left {
+			at := d
+			at.Path, at.Is = append(slices.Clone(d.Path), e.Key()), e.Value()
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+// exact reports whether two groups are the same to the byte.
+func exact(a, b []record.Record) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	transform.SortRecords(a)
+	transform.SortRecords(b)
+	return slices.EqualFunc(a, b, func(x, y record.Record) bool {
+		return x.Kind == y.Kind && x.Key == y.Key && bytes.Equal(x.Doc, y.Doc)
+	})
+}

@@ -1,0 +1,126 @@
+package lint
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller/record"
+)
+
+// edited gives the fields that only one version has other values of the same type, as
+// that version's application would. Records without any come back as they are.
+func edited(rs []record.Record, main string, losses []declared) []record.Record {
+	out := slices.Clone(rs)
+	for i := range out {
+		for _, l := range losses {
+			if l.kind == out[i].Kind || l.kind == "" && out[i].Kind == main {
+				out[i].Doc = editAt(out[i].Doc, l.path)
+			}
+		}
+	}
+	return out
+}
+
+// editAt changes the values at a path, in which "*" is any item or entry.
+func editAt(doc bson.Raw, path []string) bson.Raw {
+	elems, err := doc.Elements()
+	if err != nil {
+		return doc
+	}
+	at, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)+8))
+	changed := false
+	for _, e := range elems {
+		v := e.Value()
+		switch {
+		case path[0] != "*" && path[0] != e.Key():
+		case len(path) == 1:
+			v = otherValue(v)
+			changed = true
+		case v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray:
+			v.Value = editAt(v.Value, path[1:])
+			changed = true
+		}
+		out = bsoncore.AppendHeader(out, bsoncore.Type(v.Type), e.Key())
+		out = append(out, v.Value...)
+	}
+	if !changed {
+		return doc
+	}
+	out, err = bsoncore.AppendDocumentEnd(out, at)
+	if err != nil {
+		return doc
+	}
+	return out
+}
+
+// otherValue is another value of the same type; types without an obvious one stay.
+func otherValue(v bson.RawValue) bson.RawValue {
+	b := slices.Clone(v.Value)
+	switch v.Type {
+	case bson.TypeInt32:
+		binary.LittleEndian.PutUint32(b, binary.LittleEndian.Uint32(b)^1)
+	case bson.TypeInt64, bson.TypeDateTime:
+		binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)^1)
+	case bson.TypeDouble:
+		f := math.Float64frombits(binary.LittleEndian.Uint64(b))
+		binary.LittleEndian.PutUint64(b, math.Float64bits(f+1))
+	case bson.TypeBoolean:
+		b[0] ^= 1
+	case bson.TypeString:
+		b = bsoncore.AppendString(nil, v.StringValue()+"~")
+	case bson.TypeNull:
+		v.Type, b = bson.TypeString, bsoncore.AppendString(nil, "~")
+	}
+	return bson.RawValue{Type: v.Type, Value: b}
+}
+
+// renamed is a record under another _id.
+func renamed(doc bson.Raw, id bson.RawValue) bson.Raw {
+	elems, err := doc.Elements()
+	if err != nil {
+		return nil
+	}
+	at, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)+len(id.Value)))
+	for _, e := range elems {
+		v := e.Value()
+		if e.Key() == "_id" {
+			v = id
+		}
+		out = bsoncore.AppendHeader(out, bsoncore.Type(v.Type), e.Key())
+		out = append(out, v.Value...)
+	}
+	if out, err = bsoncore.AppendDocumentEnd(out, at); err != nil {
+		return nil
+	}
+	return out
+}
+
+// declared is a loss that a lens knows of.
+type declared struct {
+	kind  string
+	path  []string
+	index int // into Report.Losses
+}
+
+// covers reports whether a difference at path, of a value that one side does not have or
+// has otherwise, is this loss.
+func (l declared) covers(d Difference, main string) bool {
+	if l.kind != d.Kind && (l.kind != "" || d.Kind != main) {
+		return false
+	}
+	n := min(len(l.path), len(d.Path))
+	for i := range n {
+		if l.path[i] != "*" && l.path[i] != d.Path[i] {
+			return false
+		}
+	}
+	// An object that held nothing else is gone as a whole.
+	return len(d.Path) >= len(l.path) || len(d.Path) > 0 && (d.Was.Type == 0 || d.Is.Type == 0)
+}
+
+func splitPath(dotted string) []string { return strings.Split(dotted, ".") }

@@ -1,0 +1,88 @@
+package lint
+
+import (
+	"cmp"
+	"errors"
+	"regexp"
+	"strings"
+
+	"dbcontroller/record"
+	"dbcontroller/transform/lens"
+)
+
+// failureKey is what records that fail alike have in common.
+type failureKey struct{ direction, operation, field, reason string }
+
+// mostReasons bounds how many reasons are told apart; what comes after it is one.
+const mostReasons = 500
+
+func (c *checker) fail(direction string, rs []record.Record, err error) {
+	key := failureKey{direction: direction, reason: reasonOf(err, rs)}
+	var at *lens.RecordError
+	if errors.As(err, &at) {
+		key.operation, key.field = mask(at.Operation, rs), items.ReplaceAllString(at.Field, ".*$1")
+		key.reason = mask(at.Reason, rs)
+	}
+	f, ok := c.failures[key]
+	if !ok && len(c.failures) >= mostReasons {
+		key = failureKey{direction: direction, reason: "other reasons"}
+		f, ok = c.failures[key]
+	}
+	if !ok {
+		f = &Failure{Direction: direction, Operation: key.operation, Field: key.field, Reason: key.reason}
+		c.failures[key] = f
+	}
+	f.Groups++
+	if len(f.Examples) < c.Examples {
+		name := rs[0].Key.String()
+		if len(rs) > 1 {
+			name += " of " + rs[0].Kind
+		}
+		f.Examples = append(f.Examples, Example{name, oneLine(plain(err))})
+	}
+}
+
+func compareFailures(a, b Failure) int {
+	return cmp.Or(-cmp.Compare(a.Groups, b.Groups), strings.Compare(a.Direction, b.Direction),
+		strings.Compare(a.Operation, b.Operation), strings.Compare(a.Field, b.Field), strings.Compare(a.Reason, b.Reason))
+}
+
+// plain is an error without the names of the packages that it came through.
+func plain(err error) string {
+	var at *lens.RecordError
+	if errors.As(err, &at) {
+		return at.Error()
+	}
+	text := err.Error()
+	if rest, ok := strings.CutPrefix(text, "transform "); ok {
+		if _, after, found := strings.Cut(rest, ": "); found {
+			return after
+		}
+	}
+	return text
+}
+
+func reasonOf(err error, rs []record.Record) string { return mask(oneLine(plain(err)), rs) }
+
+var (
+	items  = regexp.MustCompile(`\.[0-9]+(\.|$)`)
+	quoted = regexp.MustCompile(`\{"\$[^{}]*\}|"(?:[^"\\]|\\.)*"`)
+	number = regexp.MustCompile(`(^|[^\w.])-?[0-9]+(?:\.[0-9]+)?\b`)
+)
+
+// mask leaves out of a reason what differs from record to record, so that those which
+// fail alike are counted together.
+func mask(text string, rs []record.Record) string {
+	for _, r := range rs {
+		if name := r.Key.String(); len(name) > 1 {
+			text = strings.ReplaceAll(text, name, "…")
+		}
+	}
+	return number.ReplaceAllString(quoted.ReplaceAllString(text, "…"), "$1…")
+}
+
+// oneLine keeps the first line, which of a panic is what was said.
+func oneLine(text string) string {
+	first, _, _ := strings.Cut(text, "\n")
+	return first
+}

@@ -1,0 +1,136 @@
+package lint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// Sample is the records of one kind of the old version.
+type Sample struct {
+	Kind   string
+	Source Source
+}
+
+// defaultMemory bounds what is remembered in memory.
+const defaultMemory = 256 << 20
+
+// sampled goes over a sample, group by group.
+type sampled struct {
+	up     transform.Direction
+	limit  int // records of each kind; 0: all
+	memory int
+	read   []Read
+	// bad is told of records that have no group.
+	bad func(r record.Record, err error)
+}
+
+// each calls f for every group, its records in the order that a transformer gets. A
+// record that is a group by itself is not kept.
+func (s *sampled) each(ctx context.Context, samples []Sample, f func(id transform.GroupID, rs []record.Record) error) (err error) {
+	kept := spill{limit: s.memory}
+	defer func() { err = errors.Join(err, kept.close()) }()
+	for _, sample := range samples {
+		if err := s.readKind(ctx, sample, &kept, f); err != nil {
+			return err
+		}
+	}
+	groups := map[transform.GroupID][]record.Record{}
+	return kept.each(func(key string, e [][]byte) error {
+		id := transform.GroupID{Spec: int(e[0][0]), Name: key}
+		groups[id] = append(groups[id], record.Record{Kind: string(e[1]), Key: record.Key(e[2]), Doc: bson.Raw(e[3])})
+		return nil
+	}, func() error {
+		for _, id := range sortedIDs(groups) {
+			rs := groups[id]
+			transform.SortRecords(rs)
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := f(id, rs); err != nil {
+				return err
+			}
+		}
+		clear(groups)
+		return nil
+	})
+}
+
+func (s *sampled) readKind(ctx context.Context, sample Sample, kept *spill, f func(transform.GroupID, []record.Record) error) error {
+	s.read = append(s.read, Read{Kind: sample.Kind})
+	read := &s.read[len(s.read)-1]
+	for s.limit == 0 || read.Records < int64(s.limit) {
+		doc, err := sample.Source.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		read.Records++
+		key, err := record.KeyOfDoc(doc)
+		if err != nil {
+			return fmt.Errorf("record %d of %s has no _id: a sample has the documents as they are stored", read.Records, sample.Kind)
+		}
+		r := record.Record{Kind: sample.Kind, Key: key, Doc: doc}
+		id, ok, err := groupOf(s.up, r)
+		switch {
+		case !ok:
+			return fmt.Errorf("no lens has the kind %s", sample.Kind)
+		case err != nil:
+			s.bad(r, err)
+			continue
+		case s.up.Whole(r.Kind) && s.up.LineageKind(id.Spec) == "":
+			if err := f(id, []record.Record{r}); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := kept.add(id.Name, []byte{byte(id.Spec)}, []byte(r.Kind), []byte(r.Key), r.Doc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// groupOf is the group of a source record, by name or by content.
+func groupOf(d transform.Direction, r record.Record) (transform.GroupID, bool, error) {
+	id, ok, err := d.GroupOf(r.Kind, r.Key)
+	if ok && err == nil && d.LineageKind(id.Spec) != "" {
+		id.Name, err = d.ContentOf(r)
+	}
+	return id, ok, err
+}
+
+// run transforms a group as the engine does: what the target holds goes along only where
+// it is asked for, and nothing is made of nothing.
+func run(d transform.Direction, id transform.GroupID, src, have []record.Record) ([]record.Record, error) {
+	if len(src) == 0 {
+		return nil, nil
+	}
+	if !d.NeedsHave(id) {
+		have = nil
+	}
+	out, err := d.Transform(id, transform.Group{Name: id.Name, Records: src}, transform.Group{Name: id.Name, Records: have})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// sortedIDs are groups in a stable order, so that reports are.
+func sortedIDs(groups map[transform.GroupID][]record.Record) []transform.GroupID {
+	return slices.SortedFunc(maps.Keys(groups), func(a, b transform.GroupID) int {
+		return cmp.Or(cmp.Compare(a.Spec, b.Spec), strings.Compare(a.Name, b.Name))
+	})
+}

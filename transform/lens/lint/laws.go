@@ -1,0 +1,207 @@
+package lint
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// law is a place in laws.
+type law int
+
+const (
+	roundTrip law = iota
+	getPut
+	putGet
+	settled
+	deleted
+)
+
+// laws are what is checked, in the order of the constants.
+var laws = []struct{ name, says string }{
+	{"round trip", "the way back gives the old record again; over what the old version held, to the byte"},
+	{"get-put", "a change of fields that only the new version has survives the way down and up again"},
+	{"put-get", "a change made in the new version is seen through what the old one holds, and nothing of that gets into it"},
+	{"settled", "a result transformed again over itself stays the same, to the byte"},
+	{"deleted", "a deleted record leaves nothing in the other version"},
+}
+
+// errNotTried is for a state that was made up and does not fit; no law speaks of it.
+var errNotTried = errors.New("not tried")
+
+// check tries all laws on a group: x of the sample, y made of it, back made of that.
+func (c *checker) check(t *tried, id transform.GroupID, x, y, back []record.Record) {
+	for l, f := range []func() error{
+		roundTrip: func() error { return c.roundTrip(t, id, x, y, back) },
+		getPut:    func() error { return c.getPut(t, id, x, y) },
+		putGet:    func() error { return c.putGet(t, id, x, y) },
+		settled:   func() error { return c.settled(id, x, y, back) },
+		deleted:   func() error { return c.deleted(id, x, y) },
+	} {
+		err := f()
+		if errors.Is(err, errNotTried) {
+			continue
+		}
+		r := &c.report.Laws[l]
+		r.Tried++
+		if err == nil {
+			continue
+		}
+		r.Broken++
+		if len(r.Examples) < c.Examples {
+			r.Examples = append(r.Examples, Example{nameOf(x, t.old), oneLine(err.Error())})
+		}
+	}
+}
+
+func (c *checker) roundTrip(t *tried, id transform.GroupID, x, y, back []record.Record) error {
+	if err := c.lost("up", t.old, t.lostUp, x, back, nameOf(x, t.old)); err != nil {
+		return err
+	}
+	if !c.down.NeedsHave(id) {
+		return nil
+	}
+	over, err := run(c.down, id, y, x)
+	return same(over, x, true, err)
+}
+
+func (c *checker) getPut(t *tried, id transform.GroupID, x, y []record.Record) error {
+	e := edited(y, t.now, t.lostDown)
+	down, err := run(c.down, id, e, nil)
+	if err != nil {
+		return errNotTried // the made-up values do not fit
+	}
+	again, err := run(c.up, id, down, nil)
+	if err != nil {
+		return fmt.Errorf("up again: %w", err)
+	}
+	if err := c.lost("down", t.now, t.lostDown, e, again, nameOf(x, t.old)); err != nil {
+		return err
+	}
+	if !c.up.NeedsHave(id) {
+		return nil
+	}
+	over, err := run(c.up, id, down, e)
+	return same(over, e, true, err)
+}
+
+// putGet brings another state of the record down over x. The record before is one that
+// the application could have written; the edited y is the only one where that does not
+// fit under this name.
+func (c *checker) putGet(t *tried, id transform.GroupID, x, y []record.Record) error {
+	other := edited(y, t.now, t.lostDown)
+	if len(x) == 1 && t.before != nil {
+		if doc := renamed(t.before, x[0].Doc.Lookup("_id")); doc != nil {
+			moved := []record.Record{{Kind: x[0].Kind, Key: x[0].Key, Doc: doc}}
+			if at, ok, err := groupOf(c.up, moved[0]); ok && err == nil && at == id {
+				if made, err := run(c.up, id, moved, nil); err == nil {
+					other = made
+				}
+			}
+		}
+	}
+	down, err := run(c.down, id, other, x)
+	if err != nil {
+		return errNotTried // two states that do not fit together are refused, not guessed at
+	}
+	again, err := run(c.up, id, down, other)
+	return same(again, other, false, err)
+}
+
+func (c *checker) settled(id transform.GroupID, x, y, back []record.Record) error {
+	again, err := run(c.up, id, x, y)
+	if err := same(again, y, true, err); err != nil {
+		return fmt.Errorf("up: %w", err)
+	}
+	again, err = run(c.down, id, y, back)
+	if err := same(again, back, true, err); err != nil {
+		return fmt.Errorf("down: %w", err)
+	}
+	return nil
+}
+
+func (c *checker) deleted(id transform.GroupID, x, y []record.Record) error {
+	for _, way := range []struct {
+		d    transform.Direction
+		have []record.Record
+	}{{c.up, y}, {c.down, x}} {
+		out, err := way.d.Transform(id, transform.Group{Name: id.Name}, transform.Group{Name: id.Name, Records: way.have})
+		if err != nil {
+			return err
+		}
+		if len(out) > 0 {
+			return fmt.Errorf("%s record %s of %s is made of nothing", way.d.To(), out[0].Key, out[0].Kind)
+		}
+	}
+	return nil
+}
+
+// same is nil where a result is what a law wants.
+func same(got, want []record.Record, toTheByte bool, err error) error {
+	if err != nil {
+		return err
+	}
+	if exact(got, want) {
+		return nil
+	}
+	if ds := differences(want, got); len(ds) > 0 {
+		return errors.New(ds[0].String())
+	}
+	if toTheByte {
+		return errors.New("the fields stand in another order")
+	}
+	return nil
+}
+
+// lost counts what a direction has lost of a group. What no operation declares breaks
+// the law.
+func (c *checker) lost(direction, main string, known []declared, was, is []record.Record, name string) error {
+	if exact(was, is) {
+		return nil
+	}
+	var broken error
+	seen := map[int]bool{}
+	for _, d := range differences(was, is) {
+		at := slices.IndexFunc(known, func(l declared) bool { return l.covers(d, main) })
+		var i int
+		if at >= 0 {
+			i = known[at].index
+		} else {
+			i = c.undeclared(direction, d, was)
+			if broken == nil {
+				broken = errors.New(d.String())
+			}
+		}
+		if seen[i] {
+			continue
+		}
+		seen[i] = true
+		l := &c.report.Losses[i]
+		l.Records++
+		if len(l.Names) < c.Examples {
+			l.Names = append(l.Names, name)
+		}
+	}
+	return broken
+}
+
+// undeclared is the place in the report of a loss that no lens declares.
+func (c *checker) undeclared(direction string, d Difference, was []record.Record) int {
+	field := "(record)"
+	for _, r := range was {
+		if r.Kind == d.Kind && r.Key == d.Key && len(d.Path) > 0 {
+			field = pattern(d.Path, r.Doc)
+		}
+	}
+	same := func(l Loss) bool {
+		return l.Direction == direction && l.Kind == d.Kind && l.Field == field && l.Operation == ""
+	}
+	if i := slices.IndexFunc(c.report.Losses, same); i >= 0 {
+		return i
+	}
+	c.report.Losses = append(c.report.Losses, Loss{Direction: direction, Kind: d.Kind, Field: field})
+	return len(c.report.Losses) - 1
+}

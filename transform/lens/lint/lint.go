@@ -1,0 +1,266 @@
+package lint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+	"dbcontroller/transform/lens"
+)
+
+// Subject is a transformer to be tried, and what it is known to lose.
+type Subject struct {
+	Spec transform.Spec
+	// LostUp and LostDown are those of lens.Lost.
+	LostUp, LostDown []lens.Loss
+	// Mapping follows the fields of the main record up, for Compare; nil where nothing
+	// can be said.
+	Mapping transform.Mapping
+}
+
+// Options bound a run. The zero Options are the defaults.
+type Options struct {
+	Limit       int // records of each kind; 0: all
+	MaxDocument int // bytes that a document may have; 0: 16 MiB
+	Examples    int // names for each finding; 0: 3
+	Memory      int // bytes that may be remembered before files are used; 0: 256 MiB
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxDocument == 0 {
+		o.MaxDocument = 16 << 20
+	}
+	if o.Examples == 0 {
+		o.Examples = 3
+	}
+	if o.Memory == 0 {
+		o.Memory = defaultMemory
+	}
+	return o
+}
+
+// directions compiles subjects as the engine does.
+func directions(subjects []Subject) (up, down transform.Direction, err error) {
+	r := transform.NewRegistry("lens")
+	var specs []transform.Spec
+	for _, s := range subjects {
+		specs = append(specs, s.Spec)
+	}
+	if err := r.Add("old", "new", specs...); err != nil {
+		return nil, nil, err
+	}
+	if up, err = r.Direction("old", "new"); err != nil {
+		return nil, nil, err
+	}
+	down, err = r.Direction("new", "old")
+	return up, down, err
+}
+
+// Run tries subjects on samples.
+func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (rep *Report, err error) {
+	began := time.Now()
+	o = o.withDefaults()
+	c := checker{Options: o, report: newReport(subjects, o), keys: spill{limit: o.Memory}, failures: map[failureKey]*Failure{}}
+	defer func() { err = errors.Join(err, c.keys.close()) }()
+	if c.up, c.down, err = directions(subjects); err != nil {
+		return nil, err
+	}
+	for i, s := range subjects {
+		c.specs = append(c.specs, c.declared(i, s))
+	}
+	all := sampled{up: c.up, limit: o.Limit, memory: o.Memory, bad: func(r record.Record, err error) {
+		c.fail("up", []record.Record{r}, err)
+	}}
+	if err := all.each(ctx, samples, c.group); err != nil {
+		return nil, err
+	}
+	if err := c.collisions(); err != nil {
+		return nil, err
+	}
+	c.report.Sample = all.read
+	c.finish(time.Since(began))
+	return c.report, nil
+}
+
+// checker is one run.
+type checker struct {
+	Options
+	up, down         transform.Direction
+	specs            []tried
+	report           *Report
+	failures         map[failureKey]*Failure
+	keys             spill // target records with the source that they were made of
+	upTime, downTime time.Duration
+	upDone, downDone int64
+}
+
+// tried is what a run knows of one subject.
+type tried struct {
+	old, now         string // main kinds
+	lostUp, lostDown []declared
+	before           bson.Raw // the record before, for a law that needs another state
+}
+
+func newReport(subjects []Subject, o Options) *Report {
+	r := &Report{Losses: []Loss{}, Failures: []Failure{}, Size: Size{Limit: o.MaxDocument}}
+	for _, l := range laws {
+		r.Laws = append(r.Laws, Law{Name: l.name, Says: l.says})
+	}
+	r.Losses = Losses(subjects)
+	return r
+}
+
+// Losses are the fields that subjects are known to lose, without any sample.
+func Losses(subjects []Subject) []Loss {
+	out := []Loss{}
+	for _, s := range subjects {
+		for _, way := range []struct {
+			direction, main string
+			losses          []lens.Loss
+		}{{"up", s.Spec.Old.Kinds[0].Name, s.LostUp}, {"down", s.Spec.New.Kinds[0].Name, s.LostDown}} {
+			for _, l := range way.losses {
+				kind := l.Kind
+				if kind == "" {
+					kind = way.main
+				}
+				out = append(out, Loss{Direction: way.direction, Kind: kind, Field: l.Field, Operation: l.Operation})
+			}
+		}
+	}
+	return out
+}
+
+// declared finds the losses of the i-th subject in the report, where they stand in order.
+func (c *checker) declared(i int, s Subject) tried {
+	t := tried{old: s.Spec.Old.Kinds[0].Name, now: s.Spec.New.Kinds[0].Name}
+	at := 0
+	for _, before := range c.specs[:i] {
+		at += len(before.lostUp) + len(before.lostDown)
+	}
+	for _, l := range s.LostUp {
+		t.lostUp = append(t.lostUp, declared{l.Kind, splitPath(l.Field), at})
+		at++
+	}
+	for _, l := range s.LostDown {
+		t.lostDown = append(t.lostDown, declared{l.Kind, splitPath(l.Field), at})
+		at++
+	}
+	return t
+}
+
+// group tries one group.
+func (c *checker) group(id transform.GroupID, x []record.Record) error {
+	c.report.Groups++
+	began := time.Now()
+	y, err := run(c.up, id, x, nil)
+	c.upTime += time.Since(began)
+	if err != nil {
+		c.fail("up", x, err)
+		return nil
+	}
+	c.upDone += int64(len(x))
+	c.size("up", y)
+	for _, r := range y {
+		if err := c.keys.add(r.Kind+"\x00"+string(r.Key), []byte(nameOf(x, c.specs[id.Spec].old))); err != nil {
+			return err
+		}
+	}
+	began = time.Now()
+	back, err := run(c.down, id, y, nil)
+	c.downTime += time.Since(began)
+	if err != nil {
+		c.fail("down", x, err)
+		return nil
+	}
+	c.downDone += int64(len(y))
+	c.size("down", back)
+	t := &c.specs[id.Spec]
+	c.check(t, id, x, y, back)
+	if len(x) == 1 {
+		t.before = x[0].Doc
+	}
+	return nil
+}
+
+// nameOf is how a group is called in reports: by its main record.
+func nameOf(rs []record.Record, main string) string {
+	for _, r := range rs {
+		if r.Kind == main {
+			return r.Key.String()
+		}
+	}
+	return rs[0].Kind + " " + rs[0].Key.String()
+}
+
+func (c *checker) size(direction string, rs []record.Record) {
+	s := &c.report.Size
+	for _, r := range rs {
+		if len(r.Doc) > s.Limit {
+			s.Over++
+			if len(s.Names) < c.Examples {
+				s.Names = append(s.Names, fmt.Sprintf("%s of %s", r.Key, r.Kind))
+			}
+		}
+		if s.Largest == nil || len(r.Doc) > s.Largest.Bytes {
+			s.Largest = &Document{direction, r.Kind, r.Key.String(), len(r.Doc)}
+		}
+	}
+}
+
+// collisions finds the target keys that several groups have.
+func (c *checker) collisions() error {
+	type made struct {
+		by    string
+		again bool
+	}
+	seen := map[string]made{}
+	out := &c.report.Collisions
+	return c.keys.each(func(key string, e [][]byte) error {
+		first, there := seen[key]
+		if !there {
+			seen[key] = made{by: string(e[0])}
+			return nil
+		}
+		if first.again {
+			return nil
+		}
+		seen[key] = made{first.by, true}
+		out.Keys++
+		if len(out.Examples) < c.Examples {
+			kind, k, _ := cutKey(key)
+			out.Examples = append(out.Examples, Collision{kind, k.String(), []string{first.by, string(e[0])}})
+		}
+		return nil
+	}, func() error { clear(seen); return nil })
+}
+
+func cutKey(s string) (kind string, key record.Key, ok bool) {
+	for i := range len(s) {
+		if s[i] == 0 {
+			return s[:i], record.Key(s[i+1:]), true
+		}
+	}
+	return s, "", false
+}
+
+// finish brings what was found into order, the most frequent first.
+func (c *checker) finish(took time.Duration) {
+	for _, f := range c.failures {
+		c.report.Failures = append(c.report.Failures, *f)
+	}
+	slices.SortFunc(c.report.Failures, compareFailures)
+	c.report.Rate = Rate{Up: rate(c.upDone, c.upTime), Down: rate(c.downDone, c.downTime), Seconds: took.Seconds()}
+}
+
+func rate(n int64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}

@@ -1,0 +1,201 @@
+package lint
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"dbcontroller/transform"
+	"dbcontroller/transform/lens"
+)
+
+// File is a lens file that was read.
+type File struct {
+	Path     string
+	From, To string // kinds
+	Lens     *lens.Lens
+}
+
+// Subject is the file's lens as the engine uses it.
+func (f File) Subject() Subject {
+	s := Subject{Spec: f.Lens.Spec(f.From, f.To), Mapping: f.Lens.UpMapping()}
+	s.LostUp, s.LostDown = f.Lens.Lost()
+	return s
+}
+
+// Input names a file to read. Empty kinds are those of the lens; a lens that names none
+// is for one called as the file is.
+type Input struct{ Path, From, To string }
+
+// Load reads lenses and links the references among them. All that is wrong with them is
+// returned, in the order of the files; everything in a text is a *lens.ParseError.
+func Load(inputs []Input, discontinued []string, options ...lens.Option) ([]File, []error) {
+	var files []File
+	var errs []error
+	for _, in := range inputs {
+		text, err := os.ReadFile(in.Path)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		l, wrong := parse(in.Path, text, options)
+		if len(wrong) > 0 {
+			errs = append(errs, wrong...)
+			continue
+		}
+		f := File{Path: in.Path, From: in.From, To: in.To, Lens: l}
+		f.kinds()
+		files = append(files, f)
+	}
+	if len(errs) > 0 {
+		return nil, errs // a reference to a file that cannot be read would be an error too many
+	}
+	set := lens.NewSet()
+	for _, f := range files {
+		set.Add(f.From, f.To, f.Lens)
+	}
+	for _, kind := range discontinued {
+		set.AddDiscontinued(kind)
+	}
+	if err := set.Link(); err != nil {
+		return nil, []error{err}
+	}
+	// What single files cannot know: two of them for one kind.
+	var subjects []Subject
+	for _, f := range files {
+		subjects = append(subjects, f.Subject())
+	}
+	if _, _, err := directions(subjects); err != nil {
+		return nil, []error{fmt.Errorf("the lenses do not go together: %w", err)}
+	}
+	return files, nil
+}
+
+// kinds fills in those that were not given.
+func (f *File) kinds() {
+	own := f.Lens.Spec("", "")
+	stem, _, _ := strings.Cut(filepath.Base(f.Path), ".")
+	for _, k := range []struct {
+		name *string
+		side transform.Side
+	}{{&f.From, own.Old}, {&f.To, own.New}} {
+		if *k.name == "" {
+			*k.name = k.side.Kinds[0].Name
+		}
+		if *k.name == "" {
+			*k.name = stem
+		}
+	}
+}
+
+// mostErrors bounds what is said of one file.
+const mostErrors = 20
+
+// parse reads a lens. Where an operation is wrong the rest is read without it, so that
+// all errors come at once.
+func parse(path string, text []byte, options []lens.Option) (*lens.Lens, []error) {
+	var errs []error
+	for len(errs) < mostErrors {
+		l, err := lens.Parse(path, text, options...)
+		if err == nil {
+			return l, errs
+		}
+		var at *lens.ParseError
+		if len(errs) > 0 && (!errors.As(err, &at) || isKnown(errs, at)) {
+			break
+		}
+		errs = append(errs, err)
+		if !errors.As(err, &at) {
+			break
+		}
+		rest, ok := without(text, at.Line)
+		if !ok {
+			break
+		}
+		text = rest
+	}
+	return nil, errs
+}
+
+// isKnown reports an error that is already there, or before one that is: taking
+// something out has made it.
+func isKnown(errs []error, at *lens.ParseError) bool {
+	return slices.ContainsFunc(errs, func(err error) bool {
+		var known *lens.ParseError
+		return errors.As(err, &known) && known.Line >= at.Line
+	})
+}
+
+// without blanks the lines of the operation that a line is in. All others keep theirs.
+func without(text []byte, line int) ([]byte, bool) {
+	f, err := parser.ParseBytes(text, 0)
+	if err != nil || len(f.Docs) == 0 {
+		return nil, false
+	}
+	top, ok := f.Docs[0].Body.(*ast.MappingNode)
+	if !ok {
+		return nil, false
+	}
+	for _, e := range top.Values {
+		list, ok := e.Value.(*ast.SequenceNode)
+		if e.Key.String() != "operations" || !ok || list.IsFlowStyle || len(list.Values) < 2 {
+			continue
+		}
+		lines := bytes.SplitAfter(text, []byte("\n"))
+		var starts []int
+		for _, v := range list.Values {
+			starts = append(starts, startOf(v))
+		}
+		i := len(starts) - 1
+		for i >= 0 && starts[i] > line {
+			i--
+		}
+		if i < 0 || i == len(starts)-1 && after(top, e, line) {
+			return nil, false
+		}
+		end := len(lines)
+		if i+1 < len(starts) {
+			end = starts[i+1] - 1
+		} else if next := nextKey(top, starts[i]); next > 0 {
+			end = next - 1
+		}
+		for k := starts[i] - 1; k < end; k++ {
+			lines[k] = []byte("\n")
+		}
+		return bytes.Join(lines, nil), true
+	}
+	return nil, false
+}
+
+// startOf is the line at which a node begins.
+func startOf(n ast.Node) int {
+	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 {
+		n = m.Values[0].Key
+	} else if v, ok := n.(*ast.MappingValueNode); ok {
+		n = v.Key
+	}
+	return n.GetToken().Position.Line
+}
+
+// after reports whether a line is behind the operations.
+func after(top *ast.MappingNode, operations *ast.MappingValueNode, line int) bool {
+	next := nextKey(top, startOf(operations))
+	return next > 0 && line >= next
+}
+
+// nextKey is the line of the first key of the file behind a line, 0 for none.
+func nextKey(top *ast.MappingNode, line int) int {
+	for _, e := range top.Values {
+		if at := startOf(e); at > line {
+			return at
+		}
+	}
+	return 0
+}

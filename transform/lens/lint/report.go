@@ -1,0 +1,133 @@
+package lint
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Report is what Run found. Its JSON form is stable: fields may be added, none is renamed
+// or removed. Directions are "up", from the old version to the new one, and "down".
+type Report struct {
+	Sample     []Read    `json:"sample"`
+	Groups     int64     `json:"groups"` // of records that are transformed together
+	Laws       []Law     `json:"laws"`
+	Losses     []Loss    `json:"losses"`
+	Failures   []Failure `json:"failures"`
+	Collisions Collided  `json:"collisions"`
+	Size       Size      `json:"size"`
+	Rate       Rate      `json:"rate"`
+}
+
+// Read counts the records of a kind in the sample.
+type Read struct {
+	Kind    string `json:"kind"`
+	Records int64  `json:"records"`
+}
+
+// Law is one law of transformers and how often it was tried.
+type Law struct {
+	Name     string    `json:"name"`
+	Says     string    `json:"says"`
+	Tried    int64     `json:"tried"` // groups
+	Broken   int64     `json:"broken"`
+	Examples []Example `json:"examples,omitempty"` // the first that break it
+}
+
+// Example is one record and what is the matter with it.
+type Example struct {
+	Name   string `json:"name"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Loss is a field that does not survive a direction without what the other side held.
+type Loss struct {
+	Direction string `json:"direction"`
+	Kind      string `json:"kind"`
+	Field     string `json:"field"` // "*" is any item of a list or entry of a map
+	// Operation loses it, as the lens has it; empty for one that no operation declares,
+	// which breaks a law.
+	Operation string   `json:"operation,omitempty"`
+	Records   int64    `json:"records"` // of the sample, in which it was seen lost
+	Names     []string `json:"names,omitempty"`
+}
+
+// Failure is a reason for which records cannot be taken to the other side. The engine
+// would park them.
+type Failure struct {
+	Direction string    `json:"direction"`
+	Operation string    `json:"operation,omitempty"`
+	Field     string    `json:"field,omitempty"`
+	Reason    string    `json:"reason"` // values in it are left out: …
+	Groups    int64     `json:"groups"`
+	Examples  []Example `json:"examples"`
+}
+
+// Collided are keys that several groups of the sample would have in the new version.
+type Collided struct {
+	Keys     int64       `json:"keys"`
+	Examples []Collision `json:"examples,omitempty"`
+}
+
+// Collision is one such key.
+type Collision struct {
+	Kind    string   `json:"kind"`
+	Key     string   `json:"key"`
+	Sources []string `json:"sources"` // the first two
+}
+
+// Size tells of documents that MongoDB would not store.
+type Size struct {
+	Limit   int       `json:"limit"` // bytes
+	Over    int64     `json:"over"`
+	Names   []string  `json:"names,omitempty"`
+	Largest *Document `json:"largest,omitempty"` // of those made
+}
+
+// Document is the size of one.
+type Document struct {
+	Direction string `json:"direction"`
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	Bytes     int    `json:"bytes"`
+}
+
+// Rate is what the transforms alone took, on one processor.
+type Rate struct {
+	Up      float64 `json:"upRecordsPerSecond"`
+	Down    float64 `json:"downRecordsPerSecond"`
+	Seconds float64 `json:"seconds"` // of the whole run
+}
+
+// Problems says in short what is wrong, nil where nothing is.
+func (r *Report) Problems() []string {
+	var out []string
+	var broken []string
+	for _, l := range r.Laws {
+		if l.Broken > 0 {
+			broken = append(broken, l.Name)
+		}
+	}
+	if len(broken) > 0 {
+		out = append(out, "broken: "+strings.Join(broken, ", "))
+	}
+	var failed int64
+	for _, f := range r.Failures {
+		failed += f.Groups
+	}
+	for _, p := range []struct {
+		n         int64
+		one, many string
+	}{
+		{failed, "record fails", "records fail"},
+		{r.Collisions.Keys, "key collides", "keys collide"},
+		{r.Size.Over, "document is too large", "documents are too large"},
+	} {
+		switch {
+		case p.n == 1:
+			out = append(out, "1 "+p.one)
+		case p.n > 1:
+			out = append(out, fmt.Sprintf("%d %s", p.n, p.many))
+		}
+	}
+	return out
+}

@@ -1,0 +1,149 @@
+package lint
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// partitions is into how many parts a spill is read back; one at a time is in memory.
+const partitions = 128
+
+// spill keeps entries by a key until all have come, and gives those with equal keys back
+// together. It holds limit bytes in memory and the rest in temporary files.
+type spill struct {
+	limit, size int
+	parts       [partitions]part
+	dir         string // of the files; empty while all is in memory
+}
+
+type part struct {
+	buf  []byte
+	file *os.File
+}
+
+// flushSize is how much a part collects before it is written.
+const flushSize = 64 << 10
+
+func (s *spill) add(key string, entry ...[]byte) error {
+	p := &s.parts[xxhash.Sum64String(key)%partitions]
+	before := len(p.buf)
+	p.buf = appendSized(p.buf, []byte(key))
+	n := 0
+	for _, e := range entry {
+		n += binary.PutUvarint(make([]byte, binary.MaxVarintLen64), uint64(len(e))) + len(e)
+	}
+	p.buf = binary.AppendUvarint(p.buf, uint64(n))
+	for _, e := range entry {
+		p.buf = appendSized(p.buf, e)
+	}
+	s.size += len(p.buf) - before
+	switch {
+	case s.dir == "" && s.size > s.limit:
+		return s.toFiles()
+	case s.dir != "" && len(p.buf) > flushSize:
+		return p.flush()
+	}
+	return nil
+}
+
+func (s *spill) toFiles() (err error) {
+	if s.dir, err = os.MkdirTemp("", "dbcontroller-lens-"); err != nil {
+		return fmt.Errorf("keep the sample: %w", err)
+	}
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.file, err = os.CreateTemp(s.dir, "part"); err != nil {
+			return fmt.Errorf("keep the sample: %w", err)
+		}
+		if err := p.flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *part) flush() error {
+	if _, err := p.file.Write(p.buf); err != nil {
+		return fmt.Errorf("keep the sample: %w", err)
+	}
+	p.buf = nil
+	return nil
+}
+
+// each calls f for all entries of one part after another, and done at the end of each.
+func (s *spill) each(f func(key string, entry [][]byte) error, done func() error) error {
+	for i := range s.parts {
+		p := &s.parts[i]
+		rest := p.buf
+		if p.file != nil {
+			if _, err := p.file.Seek(0, io.SeekStart); err != nil {
+				return fmt.Errorf("read the kept sample: %w", err)
+			}
+			kept, err := io.ReadAll(bufio.NewReader(p.file))
+			if err != nil {
+				return fmt.Errorf("read the kept sample: %w", err)
+			}
+			rest = append(kept, rest...)
+		}
+		p.buf = nil
+		for len(rest) > 0 {
+			var key, entry []byte
+			if key, rest = sized(rest); rest == nil {
+				return errTorn
+			}
+			if entry, rest = sized(rest); entry == nil {
+				return errTorn
+			}
+			var fields [][]byte
+			for len(entry) > 0 {
+				var field []byte
+				field, entry = sized(entry)
+				fields = append(fields, field)
+			}
+			if err := f(string(key), fields); err != nil {
+				return err
+			}
+		}
+		if err := done(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errTorn = errors.New("read the kept sample: a temporary file was changed meanwhile")
+
+// close removes the files.
+func (s *spill) close() error {
+	if s.dir == "" {
+		return nil
+	}
+	for i := range s.parts {
+		if f := s.parts[i].file; f != nil {
+			_ = f.Close() // it is removed
+		}
+	}
+	if err := os.RemoveAll(s.dir); err != nil {
+		return fmt.Errorf("remove the kept sample: %w", err)
+	}
+	return nil
+}
+
+func appendSized(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
+// sized reads what appendSized wrote; nil where there is too little.
+func sized(b []byte) (field, rest []byte) {
+	n, k := binary.Uvarint(b)
+	if k <= 0 || n > uint64(len(b)-k) {
+		return nil, nil
+	}
+	return b[k : k+int(n) : k+int(n)], b[k+int(n):]
+}

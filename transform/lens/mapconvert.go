@@ -1,0 +1,145 @@
+package lens
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"dbcontroller/transform"
+)
+
+// equalityOf makes a comparison of the literals that others are mapped to.
+func equalityOf(p path, lits []any) []condition {
+	if len(lits) == 1 {
+		return []condition{{p, transform.OpEqual, lits}}
+	}
+	return []condition{{p, transform.OpIn, lits}}
+}
+
+func (o *convert) compare(c condition) ([]condition, error) {
+	switch {
+	case !c.path.overlaps(o.field) || c.path.equal(o.field) && c.op == transform.OpHas:
+		return c.at(c.path), nil
+	case !c.path.under(o.field):
+		return nil, covers.reason(o)
+	case !c.path.equal(o.field):
+		return nil, fmt.Errorf("it lies in %s, which is a single value (%s)", o.field, o)
+	}
+	switch c.op {
+	case transform.OpEqual, transform.OpIn:
+		var out []any
+		for _, v := range c.values {
+			lits, err := literalsOf(v, o.from, o.to)
+			if err != nil {
+				return nil, fmt.Errorf("%w (%s)", err, o)
+			}
+			out = append(out, lits...)
+		}
+		return equalityOf(c.path, out), nil
+	case transform.OpContains, transform.OpPrefix:
+		return nil, fmt.Errorf("%w, < and the like where the types sort the same (%s)", errEqualOnly, o)
+	}
+	if !o.keepsOrder() {
+		return nil, fmt.Errorf("the types do not sort the same, so that %w (%s)", errEqualOnly, o)
+	}
+	v, err := o.bound(c)
+	if err != nil || v == nil {
+		return nothing(c.path), err
+	}
+	c.values = []any{v}
+	return c.at(c.path), nil
+}
+
+// keepsOrder: numbers of all types sort together, and dates like their seconds.
+func (o *convert) keepsOrder() bool {
+	if slices.Contains(numbers, o.from) {
+		return slices.Contains(numbers, o.to)
+	}
+	return o.from == tDate && o.to == tEpoch || o.from == tEpoch && o.to == tDate
+}
+
+// bound maps the literal of < and the like; nil where the field never compares with it.
+func (o *convert) bound(c condition) (any, error) {
+	v := c.values[0]
+	if v == nil {
+		return nil, fmt.Errorf("null sorts nowhere (%s)", o)
+	}
+	var at *big.Rat // in seconds
+	if t, ok := v.(time.Time); ok && o.from == tDate {
+		at = new(big.Rat).SetFrac(new(big.Int).Add(new(big.Int).Mul(big.NewInt(t.Unix()), big.NewInt(1e9)), big.NewInt(int64(t.Nanosecond()))), big.NewInt(1e9))
+	} else if n, ok := rational(v); ok && o.from != tDate {
+		if o.from != tEpoch {
+			lits, err := literalsOfNumber(v, o.from, o.to)
+			if err != nil || len(lits) == 0 {
+				return nil, err
+			}
+			return lits[0], nil
+		}
+		at = n
+	} else if o.from != tDate && isFloat(v) {
+		return nil, fmt.Errorf("NaN and the infinities cannot be mapped (%s)", o)
+	} else {
+		return nil, nil
+	}
+	// Both sides have whole seconds only, so the bound goes to the next one.
+	s, rest := new(big.Int).DivMod(at.Num(), at.Denom(), new(big.Int))
+	if rest.Sign() != 0 && (c.op == transform.OpLess || c.op == transform.OpGreaterEqual) {
+		s.Add(s, big.NewInt(1))
+	}
+	if !s.IsInt64() || s.CmpAbs(big.NewInt(math.MaxInt64/1000)) > 0 {
+		return nil, fmt.Errorf("the time is out of range (%s)", o)
+	}
+	if o.to == tEpoch {
+		return s.Int64(), nil
+	}
+	return time.Unix(s.Int64(), 0).UTC(), nil
+}
+
+func (o *table) compare(c condition) ([]condition, error) {
+	switch {
+	case !c.path.overlaps(o.field) || c.path.equal(o.field) && c.op == transform.OpHas:
+		return c.at(c.path), nil
+	case !c.path.under(o.field):
+		return nil, covers.reason(o)
+	case !c.path.equal(o.field):
+		return nil, fmt.Errorf("it lies in %s, which is a single value (%s)", o.field, o)
+	case c.op != transform.OpEqual && c.op != transform.OpIn:
+		return nil, fmt.Errorf("%w (%s)", errEqualOnly, o)
+	}
+	var out []any
+	if c.onNull() {
+		out = append(out, nil)
+	}
+	meant := map[string]bool{} // the keys of the new values
+	for _, was := range o.back {
+		lit, ok := literal(was)
+		if !ok || !slices.ContainsFunc(c.values, func(v any) bool { return sameLiteral(v, lit) }) {
+			continue
+		}
+		now := o.there[tableKey(was)]
+		lit, ok = literal(now)
+		if !ok {
+			return nil, fmt.Errorf("%s becomes %s, which requests cannot write (%s)", was, now, o)
+		}
+		meant[tableKey(now)] = true
+		out = append(out, lit)
+	}
+	// Values that differ only in their types cannot be asked for one by one.
+	for _, now := range o.there {
+		lit, ok := literal(now)
+		if ok && !meant[tableKey(now)] && slices.ContainsFunc(out, func(v any) bool { return sameLiteral(v, lit) }) {
+			return nil, fmt.Errorf("the table has values that only differ in their types (%s)", o)
+		}
+	}
+	slices.SortFunc(out, func(a, b any) int { return strings.Compare(fmt.Sprintf("%T%v", a, a), fmt.Sprintf("%T%v", b, b)) })
+	return equalityOf(c.path, out), nil
+}
+
+var (
+	_ comparer = (*convert)(nil)
+	_ comparer = (*table)(nil)
+	_ sorter   = (*convert)(nil)
+)

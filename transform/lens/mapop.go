@@ -1,0 +1,230 @@
+package lens
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"dbcontroller/transform"
+)
+
+// nothing is the comparison that no record meets.
+func nothing(p path) []condition { return []condition{{path: p, op: transform.OpIn}} }
+
+func (c condition) onNull() bool { return slices.Contains(c.values, nil) }
+
+// at is the same comparison of another field.
+func (c condition) at(p path) []condition {
+	c.path = p
+	return []condition{c}
+}
+
+var (
+	errNullAmongItems = errors.New("a comparison with null does not mean the same in the other version, which has a list there")
+	errEqualOnly      = errors.New("only == and in can be mapped")
+)
+
+func (o *move) fieldsOf(p path) ([]path, error) {
+	next, f := o.trace(p)
+	switch {
+	case f == clashes:
+		return nil, f.reason(o)
+	case f == covers && o.from.under(p) && !o.to.under(p):
+		return []path{p, o.to}, nil
+	}
+	return []path{next}, nil
+}
+
+// compare of a value that becomes the only item of a list: the comparison is that of
+// the item. Null stays outside.
+func (o *wrap) compare(c condition) ([]condition, error) {
+	switch {
+	case !c.path.overlaps(o.field) || c.path.equal(o.field) && c.op == transform.OpHas:
+		return c.at(c.path), nil
+	case !c.path.under(o.field):
+		return nil, covers.reason(o)
+	}
+	if c.onNull() {
+		if c.path.equal(o.field) && (c.op == transform.OpEqual || len(c.values) == 1 && c.op == transform.OpIn) {
+			return c.at(c.path), nil
+		}
+		return nil, errNullAmongItems
+	}
+	return c.at(o.item(c.path)), nil
+}
+
+// item is the path of p once there is an item between.
+func (o *wrap) item(p path) path {
+	return o.field.join(path{itemName}).join(p[len(o.field):])
+}
+
+func (o *wrap) fieldsOf(p path) ([]path, error) {
+	if p.under(o.field) && !p.equal(o.field) {
+		p = o.item(p)
+	}
+	return []path{p}, nil
+}
+
+func (o *unwrap) compare(c condition) ([]condition, error) {
+	rest := path(nil)
+	if c.path.under(o.field) {
+		rest = c.path[len(o.field):]
+	}
+	switch {
+	case !c.path.overlaps(o.field):
+		return c.at(c.path), nil
+	case rest == nil:
+		return nil, covers.reason(o)
+	case len(rest) == 0:
+		return o.compareList(c)
+	case string(rest[0]) != itemPart:
+		return nil, fmt.Errorf("%s is a list: ask for %s.*", o.field, o.field)
+	case c.onNull() || c.op == transform.OpHas && len(rest) == 1:
+		return nil, errNullAmongItems
+	}
+	return c.at(o.field.join(rest[1:])), nil
+}
+
+// compareList maps a comparison of the list itself, which is never equal to a value.
+func (o *unwrap) compareList(c condition) ([]condition, error) {
+	switch {
+	case c.op == transform.OpHas:
+		return c.at(c.path), nil
+	case c.op == transform.OpContains && !c.onNull():
+		c.op = transform.OpEqual
+		return c.at(c.path), nil
+	case c.op == transform.OpContains:
+		return nothing(c.path), nil // a list of a null is refused
+	case c.onNull() && (c.op == transform.OpEqual || c.op == transform.OpIn):
+		return []condition{{c.path, transform.OpEqual, []any{nil}}}, nil
+	}
+	return nothing(c.path), nil
+}
+
+func (o *unwrap) fieldsOf(p path) ([]path, error) {
+	if p.under(o.field) && !p.equal(o.field) {
+		rest := p[len(o.field):]
+		if string(rest[0]) != itemPart {
+			return nil, fmt.Errorf("%s is a list: ask for %s.*", o.field, o.field)
+		}
+		p = o.field.join(rest[1:])
+	}
+	return []path{p}, nil
+}
+
+// inItems splits a path into an each's items. entry is the name of the one that it leads
+// to, nil for any.
+func (o *each) inItems(p path) (rest path, entry []byte, err error) {
+	rest = p[len(o.field):]
+	switch {
+	case string(rest[0]) == itemPart:
+		return rest, nil, nil
+	case o.in == inMap || isNumber(rest[0]):
+		return path{itemName}.join(rest[1:]), rest[0], nil
+	}
+	return nil, nil, fmt.Errorf("%s has items: ask for %s.*", o.field, o.field)
+}
+
+// outOfItems is inItems undone.
+func (o *each) outOfItems(rest path, entry []byte) path {
+	if entry == nil {
+		return o.field.join(rest)
+	}
+	return o.field.join(path{entry}).join(rest[1:])
+}
+
+func (o *each) compare(c condition) ([]condition, error) {
+	switch {
+	case !c.path.under(o.field):
+		return c.at(c.path), nil
+	case c.path.equal(o.field):
+		return o.compareAllItems(c)
+	}
+	rest, entry, err := o.inItems(c.path)
+	if err != nil {
+		return nil, err
+	}
+	c.path = rest
+	cs, err := o.compareItem(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(cs) > 1 && entry == nil {
+		return nil, errors.New("it is several comparisons in the other version, which would have to be met by the same item")
+	}
+	for i := range cs {
+		cs[i].path = o.outOfItems(cs[i].path, entry)
+	}
+	return cs, nil
+}
+
+// compareItem maps a comparison of one item.
+func (o *each) compareItem(c condition) ([]condition, error) {
+	cs := []condition{c}
+	for _, step := range o.run.ops {
+		var err error
+		if cs, err = compareAll(step, cs); err != nil {
+			return nil, err
+		}
+	}
+	return cs, nil
+}
+
+// compareAllItems maps a comparison of the list or map itself. Only contains looks into
+// it.
+func (o *each) compareAllItems(c condition) ([]condition, error) {
+	onItems := slices.ContainsFunc(o.run.ops, func(step op) bool { return slices.ContainsFunc(pathsOf(step), path.isItem) })
+	if c.op != transform.OpContains || !onItems || o.in == inMap {
+		return c.at(c.path), nil
+	}
+	if o.in != inList {
+		return nil, fmt.Errorf("%s may be a list or a map: write in: list into the lens, or ask for %s.*", o.field, o.field)
+	}
+	cs, err := o.compareItem(condition{path{itemName}, transform.OpEqual, c.values})
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(cs) == 1 && cs[0].op == transform.OpIn && len(cs[0].values) == 0:
+		return nothing(c.path), nil
+	case len(cs) == 1 && cs[0].op == transform.OpEqual && cs[0].path.isItem():
+		return []condition{{c.path, transform.OpContains, cs[0].values}}, nil
+	}
+	return nil, fmt.Errorf("its items are not simply others in the other version (%s)", o)
+}
+
+func (o *each) fieldsOf(p path) ([]path, error) {
+	if !p.under(o.field) || p.equal(o.field) {
+		return []path{p}, nil
+	}
+	rest, entry, err := o.inItems(p)
+	if err != nil {
+		return nil, err
+	}
+	ps := []path{rest}
+	for _, step := range o.run.ops {
+		var next []path
+		for _, p := range ps {
+			far, err := fieldsAfter(step, p)
+			if err != nil {
+				return nil, err
+			}
+			next = append(next, far...)
+		}
+		ps = next
+	}
+	for i := range ps {
+		ps[i] = o.outOfItems(ps[i], entry)
+	}
+	return ps, nil
+}
+
+var (
+	_ comparer = (*wrap)(nil)
+	_ comparer = (*unwrap)(nil)
+	_ comparer = (*each)(nil)
+	_ spreader = (*move)(nil)
+	_ spreader = (*each)(nil)
+	_ spreader = (*wrap)(nil)
+	_ spreader = (*unwrap)(nil)
+)

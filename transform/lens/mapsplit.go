@@ -1,0 +1,171 @@
+package lens
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"dbcontroller/transform"
+)
+
+func (o *calc) fieldsOf(p path) ([]path, error) {
+	_, f := o.trace(p)
+	switch f {
+	case spread:
+		return o.to, nil
+	case clashes:
+		return nil, f.reason(o)
+	case covers:
+		if slices.ContainsFunc(o.from, func(q path) bool { return q.under(p) }) {
+			return append([]path{p}, o.to...), nil
+		}
+	}
+	return []path{p}, nil
+}
+
+// compareAll of a string that is split is one comparison for each part; of the parts of
+// one that is joined, one of the whole.
+func (o *calc) compareAll(cs []condition) ([]condition, error) {
+	var out []condition
+	parts := make([]*condition, len(o.from))
+	for i := range cs {
+		c := &cs[i]
+		_, f := o.trace(c.path)
+		at := slices.IndexFunc(o.from, c.path.equal)
+		switch {
+		case f == kept:
+			out = append(out, *c)
+		case f != spread:
+			return nil, f.reason(o)
+		case o.parted == nil:
+			return nil, fmt.Errorf("it is calculated from others in the other version, which cannot be compared with for it (%s)", o)
+		case at < 0:
+			return nil, fmt.Errorf("it lies in %s, which is a string (%s)", o.from[0], o)
+		case c.op == transform.OpHas || c.op == transform.OpEqual && c.onNull():
+			// All of the fields are there, or none; and null, or none.
+			for _, to := range o.to {
+				out = append(out, c.at(to)...)
+			}
+		case c.op == transform.OpPrefix && !o.joined:
+			begun, err := o.comparePrefix(*c)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, begun...)
+		case c.op != transform.OpEqual && c.op != transform.OpIn:
+			return nil, fmt.Errorf("only ==, in and has can be mapped, and startsWith where it is split (%s)", o)
+		case o.joined && (parts[at] != nil || c.op == transform.OpIn):
+			return nil, fmt.Errorf("only one == can be mapped (%s)", o)
+		case o.joined:
+			parts[at] = c
+		default:
+			split, err := o.compareWhole(*c)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, split...)
+		}
+	}
+	joined, err := o.compareParts(parts)
+	return append(out, joined...), err
+}
+
+// compareWhole maps == or in of a string that is split.
+func (o *calc) compareWhole(c condition) ([]condition, error) {
+	var found [][]string
+	for _, v := range c.values {
+		s, ok := v.(string)
+		if v == nil {
+			return nil, fmt.Errorf("null among other values cannot be mapped (%s)", o)
+		}
+		if !ok {
+			continue // a string is not equal to it
+		}
+		if parts, err := o.parted.take(s); err == nil && !slices.ContainsFunc(found, func(f []string) bool { return slices.Equal(f, parts) }) {
+			found = append(found, parts)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nothing(o.to[0]), nil
+	case 1:
+		out := make([]condition, len(o.to))
+		for i, to := range o.to {
+			out[i] = condition{to, transform.OpEqual, []any{found[0][i]}}
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("only one value can be mapped, for it is split (%s)", o)
+}
+
+// comparePrefix maps startsWith of a string that is split: the parts that the prefix has
+// whole, and the beginning of the next.
+func (o *calc) comparePrefix(c condition) ([]condition, error) {
+	prefix, ok := c.values[0].(string)
+	if !ok {
+		return nothing(o.to[0]), nil
+	}
+	s, limit := o.parted, -1
+	if s.rest {
+		limit = s.parts
+	}
+	begun := strings.SplitN(prefix, s.separator, limit)
+	last := len(begun) - 1
+	if last >= s.parts {
+		return nothing(o.to[0]), nil
+	}
+	for n := 1; n < len(s.separator) && last < s.parts-1; n++ {
+		if strings.HasSuffix(begun[last], s.separator[:n]) {
+			return nil, fmt.Errorf("%q may end within a separator (%s)", prefix, o)
+		}
+	}
+	var out []condition
+	for i, part := range begun[:last] {
+		out = append(out, condition{o.to[i], transform.OpEqual, []any{part}})
+	}
+	if begun[last] != "" || last == 0 {
+		out = append(out, condition{o.to[last], transform.OpPrefix, []any{begun[last]}})
+	}
+	return out, nil
+}
+
+// compareParts maps == of parts: of all, or of the first.
+func (o *calc) compareParts(parts []*condition) ([]condition, error) {
+	known := slices.IndexFunc(parts, func(c *condition) bool { return c == nil })
+	if known < 0 {
+		known = len(parts)
+	}
+	if slices.ContainsFunc(parts[known:], func(c *condition) bool { return c != nil }) {
+		return nil, fmt.Errorf("%s is joined into %s: it can be compared only together with %s", pathNames(o.from), o.to[0], o.from[known])
+	}
+	if known == 0 {
+		return nil, nil
+	}
+	texts := make([]string, known)
+	for i, c := range parts[:known] {
+		s, ok := c.values[0].(string)
+		last := i == len(parts)-1
+		if !ok || strings.Contains(s, o.parted.separator) && !(last && o.parted.rest) {
+			return nothing(o.to[0]), nil
+		}
+		texts[i] = s
+	}
+	s := o.parted
+	whole := strings.Join(texts, s.separator)
+	if known == len(parts) {
+		if again, err := s.take(whole); err != nil || !slices.Equal(again, texts) {
+			return nothing(o.to[0]), nil
+		}
+		return []condition{{o.to[0], transform.OpEqual, []any{whole}}}, nil
+	}
+	whole += s.separator
+	if again := strings.SplitN(whole, s.separator, known+1); !slices.Equal(again[:known], texts) || again[known] != "" {
+		return nothing(o.to[0]), nil
+	}
+	return []condition{{o.to[0], transform.OpPrefix, []any{whole}}}, nil
+}
+
+var (
+	_ conjunctionComparer = (*calc)(nil)
+	_ spreader            = (*calc)(nil)
+)

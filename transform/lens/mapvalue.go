@@ -1,0 +1,205 @@
+package lens
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// literalsOf says which literals of the side after a conversion are equal to just what
+// becomes of the values that v is equal to before it. None: there is no such value.
+func literalsOf(v any, from, to valueType) ([]any, error) {
+	if v == nil {
+		return []any{nil}, nil
+	}
+	if slices.Contains(times, from) {
+		return timeLiterals(v, from, to)
+	}
+	switch from {
+	case tString:
+		s, ok := v.(string)
+		if !ok {
+			return nil, nil
+		}
+		return literalsOfText(s, to)
+	case tObjectID: // to a string
+		s, ok := v.(string)
+		if _, err := convertedLiteral(appendString(nil, s), tString, tObjectID); !ok || err != nil {
+			return nil, nil
+		}
+		return []any{s}, nil
+	case tBool:
+		b, ok := v.(bool)
+		switch {
+		case !ok:
+			return nil, nil
+		case to == tString:
+			return []any{fmt.Sprint(b)}, nil
+		case b:
+			return []any{int64(1)}, nil
+		}
+		return []any{int64(0)}, nil
+	}
+	return literalsOfNumber(v, from, to)
+}
+
+// exactFloat is the bound up to which all whole numbers are doubles.
+const exactFloat = 1 << 53
+
+func literalsOfNumber(v any, from, to valueType) ([]any, error) {
+	n, ok := rational(v)
+	if !ok {
+		if isFloat(v) {
+			return nil, errors.New("NaN and the infinities cannot be mapped")
+		}
+		return nil, nil
+	}
+	switch {
+	case to == tBool:
+		if n.IsInt() && n.Num().IsInt64() && (n.Num().Int64() == 0 || n.Num().Int64() == 1) {
+			return []any{n.Num().Int64() == 1}, nil
+		}
+		return nil, nil
+	case to == tString && from == tDecimal:
+		return nil, errors.New("equal decimals are written in many ways")
+	case to == tString && from == tDouble:
+		f, exact := n.Float64()
+		if !exact {
+			return nil, nil
+		}
+		if f == 0 {
+			return []any{"0", "-0"}, nil
+		}
+		s, _ := textOf(appendDouble(nil, f), tDouble)
+		return []any{s}, nil
+	case to == tString:
+		if !n.IsInt() {
+			return nil, nil
+		}
+		return []any{n.Num().String()}, nil
+	case from == tDecimal && to == tDouble || from == tDouble && to == tDecimal:
+		if n.IsInt() && n.Num().CmpAbs(big.NewInt(exactFloat)) <= 0 {
+			return []any{v}, nil
+		}
+		return nil, errors.New("a double and a decimal are worth the same only where they are whole")
+	}
+	return []any{v}, nil
+}
+
+// literalsOfText is literalsOf for a string: converted like one.
+func literalsOfText(s string, to valueType) ([]any, error) {
+	if to == tDecimal {
+		return nil, errors.New("different strings are decimals that are equal")
+	}
+	val, err := convertedLiteral(appendString(nil, s), tString, to)
+	if err != nil {
+		return nil, nil
+	}
+	if to == tObjectID {
+		return []any{s}, nil
+	}
+	lit, _ := literal(bson.RawValue{Type: to.bson(), Value: val})
+	if f, ok := lit.(float64); ok && (f == 0 || math.IsNaN(f)) {
+		return nil, errors.New("different strings are doubles that are equal, or none is")
+	}
+	return []any{lit}, nil
+}
+
+func convertedLiteral(val []byte, from, to valueType) ([]byte, error) {
+	return new(editor).convert(val, from, to)
+}
+
+func timeLiterals(v any, from, to valueType) ([]any, error) {
+	var val []byte
+	switch v := v.(type) {
+	case time.Time:
+		if from != tDate || !time.UnixMilli(v.UnixMilli()).Equal(v) {
+			return nil, nil
+		}
+		val = appendLong(nil, v.UnixMilli())
+	case string:
+		if from != tRFC3339 {
+			return nil, nil
+		}
+		val = appendString(nil, v)
+	default:
+		n, ok := rational(v)
+		if from != tEpoch || !ok || !n.IsInt() || !n.Num().IsInt64() {
+			return nil, nil
+		}
+		val = appendLong(nil, n.Num().Int64())
+	}
+	made, err := convertedLiteral(val, from, to)
+	if err != nil {
+		return nil, nil
+	}
+	lit, _ := literal(bson.RawValue{Type: to.bson(), Value: made})
+	return []any{lit}, nil
+}
+
+// literal is a value as a request writes it; ok is false for those that it cannot.
+func literal(v bson.RawValue) (any, bool) {
+	switch v.Type {
+	case bson.TypeString:
+		return stringOf(v.Value), true
+	case bson.TypeInt32, bson.TypeInt64:
+		n, _ := whole(v.Value, typeOf(v.Type))
+		return n, true
+	case bson.TypeDouble:
+		return v.Double(), true
+	case bson.TypeBoolean:
+		return v.Boolean(), true
+	case bson.TypeDateTime:
+		return time.UnixMilli(v.DateTime()).UTC(), true
+	case bson.TypeObjectID:
+		return v.ObjectID().Hex(), true
+	case bson.TypeNull:
+		return nil, true
+	default:
+		return nil, false
+	}
+}
+
+// sameLiteral is how transform.Condition compares for equality.
+func sameLiteral(a, b any) bool {
+	if x, ok := a.(time.Time); ok {
+		y, ok := b.(time.Time)
+		return ok && x.Equal(y)
+	}
+	x, okX := rational(a)
+	y, okY := rational(b)
+	if okX || okY {
+		return okX && okY && x.Cmp(y) == 0
+	}
+	switch a.(type) {
+	case string, bool, nil:
+		return a == b
+	default:
+		return false
+	}
+}
+
+func isFloat(v any) bool {
+	_, ok := v.(float64)
+	return ok
+}
+
+// rational reads a number, whatever its type, but for NaN and the infinities.
+func rational(v any) (*big.Rat, bool) {
+	switch v := v.(type) {
+	case int64:
+		return new(big.Rat).SetInt64(v), true
+	case uint64:
+		return new(big.Rat).SetUint64(v), true
+	case float64:
+		r := new(big.Rat).SetFloat64(v)
+		return r, r != nil
+	default:
+		return nil, false
+	}
+}

@@ -1,0 +1,152 @@
+package lens
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+func (p *lensParser) copy(n ast.Node) (op, error) {
+	from, to, err := p.fromTo(n, "copy")
+	if err != nil {
+		return nil, err
+	}
+	return &add{field: to, from: from, verb: "copy"}, nil
+}
+
+// field reads an operation that has nothing but a field.
+func (p *lensParser) field(n ast.Node, what string) (path, error) {
+	f, err := p.fields(n, what, []string{"field"}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return p.path(f["field"], "field")
+}
+
+func (p *lensParser) wrap(n ast.Node) (op, error) {
+	field, err := p.field(n, "wrap")
+	if err != nil {
+		return nil, err
+	}
+	return &wrap{field, "wrap"}, nil
+}
+
+func (p *lensParser) unwrap(n ast.Node) (op, error) {
+	field, err := p.field(n, "unwrap")
+	if err != nil {
+		return nil, err
+	}
+	return &unwrap{field, "unwrap"}, nil
+}
+
+func (p *lensParser) split(n ast.Node) (op, error) {
+	f, err := p.fields(n, "split", []string{"field", "to", "separator"}, []string{"rest"})
+	if err != nil {
+		return nil, err
+	}
+	return p.splitting(f, f["field"], "field", f["to"], "to")
+}
+
+func (p *lensParser) join(n ast.Node) (op, error) {
+	f, err := p.fields(n, "join", []string{"fields", "to", "separator"}, []string{"rest"})
+	if err != nil {
+		return nil, err
+	}
+	o, err := p.splitting(f, f["to"], "to", f["fields"], "fields")
+	if err != nil {
+		return nil, err
+	}
+	return o.inverse(), nil
+}
+
+// splitting reads split, and join as the inverse of one.
+func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey string, parts ast.Node, partsKey string) (op, error) {
+	field, err := p.fieldPath(whole, wholeKey)
+	if err != nil {
+		return nil, err
+	}
+	to, err := p.paths(parts, partsKey, 2)
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range to {
+		if part.overlaps(field) && !part.equal(field) {
+			return nil, p.errorAt(parts, "%s: %s and %s lie within each other", partsKey, part, field)
+		}
+	}
+	separator, err := scalarText(f["separator"])
+	if err != nil || separator == "" {
+		return nil, p.errorAt(f["separator"], "separator must be a string that is not empty")
+	}
+	s := &splitter{separator: separator, parts: len(to)}
+	if r, ok := f["rest"]; ok {
+		b, ok := r.(*ast.BoolNode)
+		if !ok {
+			return nil, p.errorAt(r, "rest must be true or false")
+		}
+		s.rest = b.Value
+	}
+	name := fmt.Sprintf("split %s into %s", field, pathNames(to))
+	if wholeKey == "to" {
+		name = fmt.Sprintf("join %s to %s", pathNames(to), field)
+	}
+	return &calc{name: name, from: []path{field}, to: to, up: s.split, down: s.join, parted: s}, nil
+}
+
+func pathNames(ps []path) string {
+	names := make([]string, len(ps))
+	for i, p := range ps {
+		names[i] = p.String()
+	}
+	return joinNames(names)
+}
+
+func (p *lensParser) each(n ast.Node) (op, error) {
+	f, err := p.fields(n, "each", []string{"field", "operations"}, []string{"in", "match"})
+	if err != nil {
+		return nil, err
+	}
+	field, err := p.path(f["field"], "field")
+	if err != nil {
+		return nil, err
+	}
+	in := anyItems
+	if v, ok := f["in"]; ok {
+		text, err := scalarText(v)
+		in = container(text)
+		if err != nil || in != inList && in != inMap {
+			return nil, p.errorAt(v, "in: unknown container %q; allowed: list, map", strings.TrimSpace(v.String()))
+		}
+	}
+	if p.inItem++; p.inItem > maxDepth {
+		return nil, p.errorAt(n, "each: nested more than %d deep", maxDepth)
+	}
+	defer func() { p.inItem-- }()
+	var match path
+	if v, ok := f["match"]; ok {
+		if match, err = p.fieldPath(v, "match"); err != nil {
+			return nil, err
+		}
+		if in == inMap {
+			return nil, p.errorAt(v, "match is for lists; the entries of a map are told apart by their names")
+		}
+	}
+	ops, err := p.operationList(f["operations"])
+	if err != nil {
+		return nil, err
+	}
+	o, err := newEach(field, in, match, ops)
+	if err != nil {
+		at := n
+		if v, ok := f["match"]; ok {
+			at = v
+		}
+		return nil, p.errorAt(at, "each: %v", err)
+	}
+	if o.needsMatch() && match == nil {
+		held := append(o.run.held, o.back.held...)[0]
+		return nil, p.errorAt(n, "each: %s needs match, a field that tells the items of the list apart (or in: map): one side lacks the field, and finds it in the item that the other side holds", held.by)
+	}
+	return o, nil
+}

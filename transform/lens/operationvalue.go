@@ -1,0 +1,140 @@
+package lens
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+func (p *lensParser) convert(n ast.Node) (op, error) {
+	f, err := p.fields(n, "convert", []string{"field"}, []string{"from", "to", "table"})
+	if err != nil {
+		return nil, err
+	}
+	field, err := p.path(f["field"], "field")
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := f["table"]; ok {
+		for _, other := range []string{"from", "to"} {
+			if o, ok := f[other]; ok {
+				return nil, p.errorAt(o, "convert has table or from and to, not %s beside table", other)
+			}
+		}
+		return p.table(field, t)
+	}
+	var types [2]valueType
+	for i, key := range []string{"from", "to"} {
+		v, ok := f[key]
+		if !ok {
+			return nil, p.errorAt(n, "convert needs the key %q (or table)", key)
+		}
+		name, err := scalarText(v)
+		if err != nil || !slices.Contains(valueTypes, valueType(name)) {
+			return nil, p.errorAt(v, "%s: unknown type %q; allowed: %s", key, strings.TrimSpace(v.String()), joinTypes(valueTypes))
+		}
+		types[i] = valueType(name)
+	}
+	if !types[0].convertible(types[1]) {
+		return nil, p.errorAt(f["to"], "%s cannot be converted to %s and back; allowed: %s", types[0], types[1], joinTypes(types[0].targets()))
+	}
+	return &convert{field, types[0], types[1]}, nil
+}
+
+func (p *lensParser) table(field path, n ast.Node) (op, error) {
+	entries, ok := mapping(n)
+	if !ok || len(entries) == 0 {
+		return nil, p.errorAt(n, "table must be a mapping from values to values")
+	}
+	t := &table{field: field, there: map[string]bson.RawValue{}, back: map[string]bson.RawValue{}}
+	var known, knownBack []string
+	for _, e := range entries {
+		a, err := p.value(e.Key, "a key of table")
+		if err != nil {
+			return nil, err
+		}
+		b, err := p.value(e.Value, "a value of table")
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range []bson.RawValue{a, b} {
+			if v.Type == bson.TypeNull || v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray {
+				return nil, p.errorAt(e.Value, "table holds single values; %s is of type %s", v, typeName(v.Type))
+			}
+		}
+		ka, kb := tableKey(a), tableKey(b)
+		if _, twice := t.there[ka]; twice {
+			return nil, p.errorAt(e.Key, "table has %s twice", a)
+		}
+		if was, twice := t.back[kb]; twice {
+			return nil, p.errorAt(e.Value, "table makes %s of %s and of %s, and could not go back", b, was, a)
+		}
+		t.there[ka], t.back[kb] = b, a
+		known, knownBack = append(known, a.String()), append(knownBack, b.String())
+	}
+	t.known, t.knownBack = joinNames(known), joinNames(knownBack)
+	return t, nil
+}
+
+func tableKey(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }
+
+func (p *lensParser) add(n ast.Node) (op, error) {
+	f, err := p.fields(n, "add", []string{"field"}, []string{"default", "value"})
+	if err != nil {
+		return nil, err
+	}
+	field, err := p.fieldPath(f["field"], "field")
+	if err != nil {
+		return nil, err
+	}
+	def, hasDefault := f["default"]
+	constant, hasValue := f["value"]
+	if hasDefault == hasValue {
+		return nil, p.errorAt(n, "add needs either default (the new version's application may change it) or value (a constant)")
+	}
+	if hasValue {
+		def = constant
+	}
+	v, err := p.value(def, "the value")
+	if err != nil {
+		return nil, err
+	}
+	return &add{field: field, typ: v.Type, val: v.Value, constant: hasValue, verb: "add"}, nil
+}
+
+func (p *lensParser) remove(n ast.Node) (op, error) {
+	f, err := p.fields(n, "remove", []string{"field"}, []string{"default"})
+	if err != nil {
+		return nil, err
+	}
+	field, err := p.fieldPath(f["field"], "field")
+	if err != nil {
+		return nil, err
+	}
+	o := &drop{field: field, verb: "remove"}
+	if def, ok := f["default"]; ok {
+		v, err := p.value(def, "default")
+		if err != nil {
+			return nil, err
+		}
+		o.typ, o.val = v.Type, v.Value
+	}
+	return o, nil
+}
+
+// value reads a YAML value as BSON. Integers are int where they fit, else long; other
+// types are written as in extended JSON, {$numberLong: 5} or {$date: ...}.
+func (p *lensParser) value(n ast.Node, what string) (bson.RawValue, error) {
+	text, err := appendJSON(nil, n, 0)
+	if err != nil {
+		return bson.RawValue{}, p.errorAt(n, "%s: %v", what, err)
+	}
+	var doc bson.Raw
+	if err := bson.UnmarshalExtJSON(fmt.Appendf(nil, `{"v":%s}`, text), false, &doc); err != nil {
+		return bson.RawValue{}, p.errorAt(n, "%s: %v", what, err)
+	}
+	return doc.Lookup("v"), nil
+}

@@ -1,0 +1,204 @@
+package lens
+
+import (
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+func (p *lensParser) fanOut(n ast.Node) (op, error) {
+	f, err := p.fan(n, "fanOut")
+	if err != nil {
+		return nil, err
+	}
+	return &scatter{fan: f}, nil
+}
+
+func (p *lensParser) gather(n ast.Node) (op, error) {
+	f, err := p.fan(n, "gather")
+	if err != nil {
+		return nil, err
+	}
+	return &collect{fan: f}, nil
+}
+
+// fan reads the body of fanOut and gather, which are each other's way back.
+func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
+	within := p.within
+	if p.inItem > 0 {
+		within = "each"
+	}
+	if within != "" {
+		return nil, p.errorAt(n, "%s cannot be within %s: only fields of the record itself can be records of their own", verb, within)
+	}
+	m, err := p.fields(n, verb, []string{"field", "as", "kind", "key"}, []string{"id", "value", "parent", "order", "operations"})
+	if err != nil {
+		return nil, err
+	}
+	f := &fan{gather: verb == "gather"}
+	if f.field, err = p.path(m["field"], "field"); err != nil {
+		return nil, err
+	}
+	as, err := scalarText(m["as"])
+	f.as = fanShape(as)
+	if err != nil || !slices.Contains([]fanShape{asList, asMap, asObject}, f.as) {
+		return nil, p.errorAt(m["as"], "as is one of: %s, %s, %s", asList, asMap, asObject)
+	}
+	if f.kind, err = p.kind(m["kind"], "kind"); err != nil {
+		return nil, err
+	}
+	for _, other := range p.lens.fans {
+		if other.kind == f.kind && other.gather == f.gather {
+			return nil, p.errorAt(m["kind"], "the records of %s are those of %s %s already", f.kind, other.verb(), other.field)
+		}
+	}
+	if err := p.fanFields(f, m); err != nil {
+		return nil, err
+	}
+	if err := p.fanKey(f, m["key"], verb); err != nil {
+		return nil, err
+	}
+	if err := p.fanOrder(f, m); err != nil {
+		return nil, err
+	}
+	if err := p.fanOperations(f, m["operations"], verb); err != nil {
+		return nil, err
+	}
+	p.lens.fans = append(p.lens.fans, f)
+	return f, nil
+}
+
+// fanFields reads the names of fields.
+func (p *lensParser) fanFields(f *fan, m map[string]ast.Node) (err error) {
+	if n := m["id"]; n != nil {
+		if f.as == asObject {
+			return p.errorAt(n, "id is for the entries of a list or map; an object is one record")
+		}
+		if f.as == asMap {
+			if f.entry, err = p.childField(n, "id"); err != nil {
+				return err
+			}
+		} else if f.id, err = p.itemField(n, "id"); err != nil {
+			return err
+		}
+	}
+	for _, field := range []struct {
+		key  string
+		into *[]byte
+	}{{"value", &f.value}, {"parent", &f.parent}, {"order", &f.order}} {
+		if n := m[field.key]; n != nil {
+			if *field.into, err = p.childField(n, field.key); err != nil {
+				return err
+			}
+		}
+	}
+	if f.value != nil && (f.id != nil || f.as == asObject) {
+		return p.errorAt(m["value"], "value is for entries that have no fields of their own: not with id, and not for an object")
+	}
+	seen := map[string]bool{}
+	for _, key := range []string{"value", "parent", "order", "id"} {
+		if m[key] == nil || key == "id" && f.as == asList {
+			continue
+		}
+		name, _ := scalarText(m[key])
+		if seen[name] {
+			return p.errorAt(m[key], "two of value, parent, order and id are the field %s", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// childField reads the name of a field at the top of a child.
+func (p *lensParser) childField(n ast.Node, key string) ([]byte, error) {
+	field, err := p.path(n, key)
+	if err != nil {
+		return nil, err
+	}
+	if len(field) > 1 {
+		return nil, p.errorAt(n, "%s is a field at the top of the record, without dots", key)
+	}
+	return field[0], nil
+}
+
+// itemField reads the path of a field of an item, which may be its _id.
+func (p *lensParser) itemField(n ast.Node, key string) (path, error) {
+	if text, err := scalarText(n); err == nil && text == string(fieldID) {
+		return path{fieldID}, nil
+	}
+	return p.path(n, key)
+}
+
+// fanOperations reads the operations on the children. They are written as the lens goes,
+// from the old version to the new one.
+func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
+	if n == nil {
+		return nil
+	}
+	within := p.within
+	p.within = verb
+	ops, err := p.operationList(n)
+	p.within = within
+	if err != nil {
+		return err
+	}
+	up, err := compileProgram(ops)
+	if err != nil {
+		return p.errorAt(n, "%v", err)
+	}
+	down, err := compileProgram(inverses(ops))
+	if err != nil {
+		return p.errorAt(n, "%v", err)
+	}
+	f.scatter, f.collect = up, down
+	if f.gather {
+		f.scatter, f.collect = down, up
+	}
+	f.at = p.position(n)
+	if f.value == nil {
+		return nil
+	}
+	// What an entry without fields becomes may have fields, but not the other way.
+	for _, o := range f.collect.ops {
+		for _, made := range o.makes() {
+			if string(made[0]) != string(f.value) {
+				return p.errorAt(n, "%s makes %s for entries of %s, which have no fields but are what %s holds", o, made, f.field, f.value)
+			}
+		}
+	}
+	return nil
+}
+
+// complete does what needs all operations to be known: it places fans, and links
+// references to the lens itself.
+func (p *lensParser) complete() error {
+	for _, o := range p.lens.references {
+		if o.to.kind == selfKind {
+			if err := o.to.link(setKind{lens: p.lens}, nil); err != nil {
+				return err
+			}
+		}
+	}
+	for _, program := range []*program{&p.lens.up, &p.lens.down} {
+		if f := program.placeFans(); f != nil {
+			return f.at.errorf("the entries of %s have fields that only one version has, and a later operation works on %s: write %s after it", f.field, f.field, f.verb())
+		}
+	}
+	return nil
+}
+
+// placeFans finds where the other side has the field of a fan, so that what it holds
+// there can be looked at. bad needs that and cannot have it.
+func (p *program) placeFans() (bad *fan) {
+	for i, o := range p.ops {
+		c, ok := o.(*collect)
+		if !ok {
+			continue
+		}
+		var err error
+		if c.far, err = traceKept(c.field, p.ops[i+1:]); err != nil && len(c.fan.collect.held) > 0 {
+			return c.fan
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package lens
+
+import (
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// rekey changes the _id by the patterns of the lens. On the way it leaves the values of
+// the variables in the editor, for the fields that hold some of them.
+type rekey struct{ way keyWay }
+
+func (o *rekey) String() string {
+	src, _ := o.way.source()
+	dst, _ := o.way.target()
+	return fmt.Sprintf("key from %s to %s", src, dst)
+}
+func (o *rekey) inverse() op               { return &rekey{keyWay{o.way.keys, !o.way.up}} }
+func (o *rekey) takes() []path             { return nil }
+func (o *rekey) makes() []path             { return nil }
+func (o *rekey) changes() []path           { return nil }
+func (o *rekey) trace(p path) (path, fate) { return p, kept }
+
+var fieldID = []byte("_id")
+
+func (o *rekey) apply(e *editor, root *node) error {
+	i, err := root.find(fieldID)
+	if err != nil {
+		return err
+	}
+	if i < 0 {
+		return fmt.Errorf("the record has no _id")
+	}
+	el := &root.elems[i]
+	if el.typ != bson.TypeString {
+		return fmt.Errorf("the _id is %s (%s), and only a string has the form of a name", show(el.typ, el.val), typeName(el.typ))
+	}
+	if err := o.way.read(stringOf(el.val), e.variables(o.way.keys)); err != nil {
+		return err
+	}
+	root.set(i, bson.TypeString, e.text(func(dst []byte) []byte { return o.way.appendTarget(dst, e.vars) }))
+	return nil
+}
+
+// variables returns the place for the values of a key's variables.
+func (e *editor) variables(k *keys) []string {
+	for len(e.vars) < len(k.variables) {
+		e.vars = append(e.vars, "")
+	}
+	return e.vars
+}
+
+// text makes a string value in the editor's scratch memory.
+func (e *editor) text(appendTo func([]byte) []byte) []byte {
+	at := len(e.scratch)
+	dst := appendTo(append(e.scratch, 0, 0, 0, 0))
+	dst = append(dst, 0)
+	putLength(dst[at:], len(dst)-at-4)
+	e.scratch = dst
+	return dst[at:len(dst):len(dst)]
+}
+
+// keyField takes a variable of the key out of a field, or puts it there.
+type keyField struct {
+	keys  *keys
+	index int // of the variable
+	take  bool
+}
+
+func (o *keyField) variable() *keyVariable { return &o.keys.variables[o.index] }
+
+func (o *keyField) String() string {
+	return fmt.Sprintf("key variable %s in field %s", o.variable().name, o.variable().field)
+}
+func (o *keyField) inverse() op { return &keyField{o.keys, o.index, !o.take} }
+
+func (o *keyField) takes() []path {
+	if v := o.variable(); o.take && !v.keepField {
+		return []path{v.field}
+	}
+	return nil
+}
+
+func (o *keyField) makes() []path {
+	if v := o.variable(); !o.take && !v.keepField {
+		return []path{v.field}
+	}
+	return nil
+}
+
+func (o *keyField) changes() []path { return nil }
+
+func (o *keyField) trace(p path) (path, fate) {
+	v := o.variable()
+	switch {
+	case v.keepField:
+		return p, kept
+	case p.under(v.field) && o.take:
+		return nil, gone
+	case p.under(v.field):
+		return nil, clashes
+	case v.field.under(p):
+		return p, covers
+	}
+	return p, kept
+}
+
+func (o *keyField) apply(e *editor, root *node) error {
+	v, values := o.variable(), e.variables(o.keys)
+	n, i, err := e.lookup(root, v.field)
+	if err != nil {
+		return err
+	}
+	if !o.take && !v.keepField {
+		if i >= 0 {
+			return absent(n, v.field)
+		}
+		val := e.text(func(dst []byte) []byte { return append(dst, values[o.index]...) })
+		return e.insert(root, v.field, elem{typ: bson.TypeString, val: val})
+	}
+	if i < 0 {
+		return fmt.Errorf("the record has no %s, which its name in the other version holds", v.field)
+	}
+	el := &n.elems[i]
+	if el.typ != bson.TypeString {
+		return fmt.Errorf("%s is %s (%s), not a string", v.field, show(el.typ, el.val), typeName(el.typ))
+	}
+	value := stringOf(el.val)
+	if !o.take {
+		if value != values[o.index] {
+			return fmt.Errorf("%s is %q, and the record's name has %q", v.field, shortened(value), shortened(values[o.index]))
+		}
+		return nil
+	}
+	if err := checkValue(v.name, value); err != nil {
+		return err
+	}
+	values[o.index] = value
+	if v.keepField {
+		return nil
+	}
+	n.remove(i)
+	return e.prune(root, v.field.parent())
+}
+
+var (
+	_ op = (*rekey)(nil)
+	_ op = (*keyField)(nil)
+)
+
+// ops are the operations of the key that come before the others and after them.
+func (k *keys) ops() (before, after []op) {
+	if k == nil {
+		return nil, nil
+	}
+	for i, v := range k.variables {
+		if v.field == nil {
+			continue
+		}
+		if slices.Contains(k.to.variables, v.name) {
+			before = append(before, &keyField{k, i, true})
+		} else {
+			after = append(after, &keyField{k, i, false})
+		}
+	}
+	return append(before, &rekey{keyWay{k, true}}), after
+}

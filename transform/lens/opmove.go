@@ -1,0 +1,145 @@
+package lens
+
+import (
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// rename gives a field another name in its place.
+type rename struct {
+	from, to path // of one parent
+}
+
+func (o *rename) String() string  { return fmt.Sprintf("rename %s to %s", o.from, o.to) }
+func (o *rename) inverse() op     { return &rename{o.to, o.from} }
+func (o *rename) takes() []path   { return []path{o.from} }
+func (o *rename) makes() []path   { return []path{o.to} }
+func (o *rename) changes() []path { return nil }
+
+func (o *rename) trace(p path) (path, fate) { return traceMove(p, o.from, o.to) }
+
+func (o *rename) apply(e *editor, root *node) error {
+	n, err := e.parent(root, o.from)
+	if err != nil || n == nil {
+		return err
+	}
+	if err := absent(n, o.to); err != nil {
+		return err
+	}
+	i, err := n.find(o.from.last())
+	if err != nil || i < 0 {
+		return err
+	}
+	n.elems[i].name, n.elems[i].end = o.to.last(), 0
+	n.changed = true
+	return nil
+}
+
+// absent refuses a record that has, on this side, the field that the operation makes:
+// on the way back it would be taken for the one made.
+func absent(n *node, p path) error {
+	i, err := n.find(p.last())
+	if err == nil && i >= 0 {
+		err = refuse(p, "is there already (%s), and the way back would mistake it for the one made here", typeName(n.elems[i].typ))
+	}
+	return err
+}
+
+func traceMove(p, from, to path) (path, fate) {
+	switch {
+	case p.under(from):
+		return p.rebase(from, to), kept
+	case p.under(to):
+		return nil, clashes
+	case from.under(p) || to.under(p):
+		return p, covers
+	}
+	return p, kept
+}
+
+// move takes a field out of one object, or the record itself, into another. Objects on
+// the way are made where they are missing, and removed where nothing is left in them.
+type move struct {
+	from, to path
+}
+
+func (o *move) String() string            { return fmt.Sprintf("move %s to %s", o.from, o.to) }
+func (o *move) inverse() op               { return &move{o.to, o.from} }
+func (o *move) takes() []path             { return []path{o.from} }
+func (o *move) makes() []path             { return []path{o.to} }
+func (o *move) changes() []path           { return nil }
+func (o *move) trace(p path) (path, fate) { return traceMove(p, o.from, o.to) }
+
+func (o *move) apply(e *editor, root *node) error {
+	if n, i, err := e.lookup(root, o.to); err != nil {
+		return err
+	} else if i >= 0 {
+		return absent(n, o.to)
+	}
+	n, i, err := e.lookup(root, o.from)
+	if err != nil || i < 0 {
+		return err
+	}
+	el := n.elems[i]
+	n.remove(i)
+	if err := e.prune(root, o.from.parent()); err != nil {
+		return err
+	}
+	return e.insert(root, o.to, el)
+}
+
+// prune removes the object at p if it is empty, and those around it likewise. An item
+// is never removed.
+func (e *editor) prune(root *node, p path) error {
+	for ; len(p) > 0 && !p.isItem(); p = p.parent() {
+		n, i, err := e.lookup(root, p)
+		if err != nil || i < 0 {
+			return err
+		}
+		s, err := e.sub(n, i)
+		if err != nil || s == nil {
+			return err
+		}
+		if len(s.elems) > 0 {
+			s.emptying = true
+			return nil
+		}
+		n.remove(i)
+	}
+	return nil
+}
+
+// insert puts el at the end of the object that p leads to, making what is missing.
+func (e *editor) insert(root *node, p path, el elem) error {
+	n := root
+	for depth, part := range p.parent() {
+		i, err := n.find(part)
+		if err != nil {
+			return err
+		}
+		if i < 0 {
+			made := e.node()
+			made.changed = true
+			n.append(elem{typ: bson.TypeEmbeddedDocument, name: part, sub: made})
+			n = made
+			continue
+		}
+		here := p[:depth+1]
+		s, err := e.sub(n, i)
+		if err != nil {
+			return err
+		}
+		if s == nil {
+			return refuse(here, "is a value of type %s, not an object that could hold %s", typeName(n.elems[i].typ), p.last())
+		}
+		if len(s.elems) == 0 && !here.isItem() {
+			// The way back removes an object that it leaves empty.
+			return refuse(here, "is an empty object, which the way back would mistake for one made here")
+		}
+		n = s
+	}
+	el.name = p.last()
+	n.append(el)
+	return nil
+}

@@ -1,0 +1,219 @@
+package lens
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// WholeKey is the variable of a Pattern that stands for a whole name, slashes included.
+const WholeKey = "_key"
+
+// Pattern is the form of a kind's names: segments between slashes, each with one
+// variable at most, such as projects/{project}/secrets/{secret}. A variable stands for
+// one or more characters that are not slashes, {_key} for any text. So a name matches in
+// one way or not at all, and two names never have the same values.
+//
+// A Pattern may be used concurrently.
+type Pattern struct {
+	text      string
+	segments  []segment
+	variables []string
+	whole     int // the segment of {_key}, -1 for none
+}
+
+// segment is the part of a pattern between two slashes.
+type segment struct {
+	before, after string
+	variable      int // index of the variable between them; -1: the segment is before alone
+}
+
+// ParsePattern reads a pattern.
+func ParsePattern(text string) (*Pattern, error) {
+	bad := func(format string, args ...any) (*Pattern, error) {
+		return nil, fmt.Errorf("pattern %q: %s", text, fmt.Sprintf(format, args...))
+	}
+	if text == "" {
+		return bad("it is empty")
+	}
+	p := &Pattern{text: text, whole: -1}
+	for i, part := range strings.Split(text, "/") {
+		if part == "" && i > 0 {
+			return bad("it has an empty segment")
+		}
+		if strings.ContainsRune(part, 0) {
+			return bad("it holds a NUL byte")
+		}
+		before, rest, braced := strings.Cut(part, "{")
+		if strings.Contains(before, "}") {
+			return bad("} without { before it in segment %q", part)
+		}
+		if !braced {
+			p.segments = append(p.segments, segment{before: part, variable: -1})
+			continue
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		switch {
+		case !closed:
+			return bad("{ without } in segment %q", part)
+		case strings.ContainsAny(after, "{}"):
+			return bad("segment %q has two variables, so that a name could be read in several ways; put a slash between them", part)
+		case !variableName(name):
+			return bad("%q is not the name of a variable: letters, digits and _, beginning with a letter", name)
+		case slices.Contains(p.variables, name):
+			return bad("the variable {%s} is there twice", name)
+		}
+		if name == WholeKey {
+			p.whole = i
+		}
+		p.segments = append(p.segments, segment{before, after, len(p.variables)})
+		p.variables = append(p.variables, name)
+	}
+	return p, nil
+}
+
+// variableName accepts names, WholeKey, and item.<path> for the patterns of fanOut.
+func variableName(s string) bool {
+	if s == WholeKey {
+		return true
+	}
+	s, item := strings.CutPrefix(s, itemPrefix)
+	if !item && strings.Contains(s, ".") {
+		return false
+	}
+	for part := range strings.SplitSeq(s, ".") {
+		for i, c := range part {
+			letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+			if !letter && (i == 0 || c != '_' && (c < '0' || c > '9')) {
+				return false
+			}
+		}
+		if part == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// String returns the pattern as it was written.
+func (p *Pattern) String() string { return p.text }
+
+// Variables returns the names of the variables in their order.
+func (p *Pattern) Variables() []string { return slices.Clone(p.variables) }
+
+// Match returns the values of the variables in a name, in their order.
+func (p *Pattern) Match(name string) ([]string, error) {
+	values := make([]string, len(p.variables))
+	if err := p.match(name, values); err != nil {
+		return nil, err
+	}
+	return values, nil
+}
+
+var errNoMatch = errors.New("the name does not match")
+
+// match fills values, one for each variable.
+func (p *Pattern) match(name string, values []string) error {
+	n := len(p.segments)
+	if p.whole < 0 && strings.Count(name, "/") != n-1 {
+		return p.mismatch(name)
+	}
+	rest := name
+	for i, s := range p.segments {
+		if i == p.whole {
+			break
+		}
+		part := rest
+		if i < n-1 {
+			var found bool
+			if part, rest, found = strings.Cut(rest, "/"); !found {
+				return p.mismatch(name)
+			}
+		}
+		if !s.match(part, values, false) {
+			return p.mismatch(name)
+		}
+	}
+	if p.whole < 0 {
+		return nil
+	}
+	// What follows {_key} is counted from the end, since {_key} may hold slashes.
+	for i := n - 1; i > p.whole; i-- {
+		at := strings.LastIndexByte(rest, '/')
+		if at < 0 || !p.segments[i].match(rest[at+1:], values, false) {
+			return p.mismatch(name)
+		}
+		rest = rest[:at]
+	}
+	if !p.segments[p.whole].match(rest, values, true) {
+		return p.mismatch(name)
+	}
+	return nil
+}
+
+func (s segment) match(part string, values []string, whole bool) bool {
+	if s.variable < 0 {
+		return part == s.before
+	}
+	if len(part) < len(s.before)+len(s.after) || !strings.HasPrefix(part, s.before) || !strings.HasSuffix(part, s.after) {
+		return false
+	}
+	v := part[len(s.before) : len(part)-len(s.after)]
+	values[s.variable] = v
+	return whole || v != ""
+}
+
+func (p *Pattern) mismatch(name string) error {
+	return fmt.Errorf("%q is not of the form %s: %w", shortened(name), p.text, errNoMatch)
+}
+
+// shortened keeps a name in an error short, for errors are stored.
+func shortened(s string) string {
+	const most = 200
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+// Name returns the name with these values, one for each variable in their order.
+func (p *Pattern) Name(values []string) (string, error) {
+	if len(values) != len(p.variables) {
+		return "", fmt.Errorf("pattern %s has %d variables, not %d", p.text, len(p.variables), len(values))
+	}
+	for i, v := range values {
+		if err := checkValue(p.variables[i], v); err != nil {
+			return "", err
+		}
+	}
+	return string(p.appendName(nil, values, len(p.segments))), nil
+}
+
+// checkValue refuses what would be read differently out of a name.
+func checkValue(variable, value string) error {
+	switch {
+	case variable == WholeKey:
+		return nil
+	case value == "":
+		return fmt.Errorf("{%s} would be empty", variable)
+	case strings.Contains(value, "/"):
+		return fmt.Errorf("{%s} would be %q, which holds a slash", variable, shortened(value))
+	}
+	return nil
+}
+
+// appendName appends the first n segments.
+func (p *Pattern) appendName(dst []byte, values []string, n int) []byte {
+	for i, s := range p.segments[:n] {
+		if i > 0 {
+			dst = append(dst, '/')
+		}
+		dst = append(dst, s.before...)
+		if s.variable >= 0 {
+			dst = append(dst, values[s.variable]...)
+			dst = append(dst, s.after...)
+		}
+	}
+	return dst
+}

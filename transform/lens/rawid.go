@@ -1,0 +1,78 @@
+package lens
+
+import (
+	"encoding/binary"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// findRaw finds an element of a document that is not opened for editing: doc[at:end].
+func findRaw(doc []byte, name []byte) (v bson.RawValue, at, end int, ok bool) {
+	if len(doc) < 5 {
+		return v, 0, 0, false
+	}
+	last := len(doc) - 1
+	for at = 4; at < last; at = end {
+		nameAt := at + 1
+		valueAt := nameAt
+		for valueAt < last && doc[valueAt] != 0 {
+			valueAt++
+		}
+		if valueAt >= last {
+			break
+		}
+		size, fits := valueSize(bson.Type(doc[at]), doc[valueAt+1:last])
+		if !fits {
+			break
+		}
+		end = valueAt + 1 + size
+		if string(doc[nameAt:valueAt]) == string(name) {
+			return bson.RawValue{Type: bson.Type(doc[at]), Value: doc[valueAt+1 : end : end]}, at, end, true
+		}
+	}
+	return v, 0, 0, false
+}
+
+// lookupRaw finds a value in a document that is not opened for editing.
+func lookupRaw(doc bson.Raw, p path) (v bson.RawValue, ok bool) {
+	for depth, part := range p {
+		if depth > 0 {
+			if v.Type != bson.TypeEmbeddedDocument {
+				return bson.RawValue{}, false
+			}
+			doc = v.Value
+		}
+		if v, _, _, ok = findRaw(doc, part); !ok {
+			return bson.RawValue{}, false
+		}
+	}
+	return v, ok
+}
+
+// withID returns a document with the _id of a key, which both are strings. The rest is
+// copied as it is.
+func withID(doc bson.Raw, key record.Key) (bson.Raw, bool) {
+	_, at, end, ok := findRaw(doc, fieldID)
+	if !ok {
+		return nil, false
+	}
+	out := make([]byte, 0, len(doc)+len(key)+8-(end-at))
+	out = append(out, doc[:at]...)
+	out = append(append(out, key[0]), "_id\x00"...)
+	out = append(append(out, key[1:]...), doc[end:]...)
+	putLength(out, len(out))
+	return out, true
+}
+
+// stringKey is the key of the name that appendTo makes.
+func stringKey(appendTo func([]byte) []byte) record.Key {
+	var buf [128]byte
+	b := appendTo(append(buf[:0], byte(bson.TypeString), 0, 0, 0, 0))
+	b = append(b, 0)
+	putLength(b[1:], len(b)-5)
+	return record.Key(b)
+}
+
+func putLength(b []byte, n int) { binary.LittleEndian.PutUint32(b, uint32(n)) }

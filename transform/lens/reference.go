@@ -1,0 +1,265 @@
+package lens
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/transform"
+)
+
+// selfKind stands for the lens's own kind in a reference.
+const selfKind = "self"
+
+// reference is a field that holds the key of a record of another kind. Its values follow
+// that kind's keys up and down; an absent field and a null stay.
+type reference struct {
+	field    path
+	list     bool // of keys, instead of one
+	optional bool // values that are no keys of the kind stay
+	to       *target
+	up       bool
+}
+
+// target is the kind that a reference points at, found when the lens is linked.
+type target struct {
+	kind, service string
+	keys          *keys // nil: its keys are the same on both sides
+	linked        bool
+	at            position
+}
+
+func (o *reference) String() string { return fmt.Sprintf("reference %s to %s", o.field, o.to.kind) }
+func (o *reference) inverse() op {
+	back := *o
+	back.up = !o.up
+	return &back
+}
+func (o *reference) takes() []path   { return nil }
+func (o *reference) makes() []path   { return nil }
+func (o *reference) changes() []path { return []path{o.field} }
+
+func (o *reference) trace(p path) (path, fate) { return traceConvert(p, o.field) }
+
+func (o *reference) apply(e *editor, root *node) error {
+	if !o.to.linked {
+		return errNotLinked
+	}
+	if o.to.keys == nil {
+		return nil
+	}
+	n, i, err := e.lookup(root, o.field)
+	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
+		return err
+	}
+	el := &n.elems[i]
+	if !o.list {
+		val, err := o.value(e, el.typ, el.val)
+		if err != nil {
+			return refuse(o.field, "%v", err)
+		}
+		if val != nil {
+			n.set(i, bson.TypeString, val)
+		}
+		return nil
+	}
+	if el.typ != bson.TypeArray {
+		return refuse(o.field, "is of type %s, not a list of keys", typeName(el.typ))
+	}
+	items, err := e.openAt(el)
+	if err != nil {
+		return err
+	}
+	for k := range items.elems {
+		item := &items.elems[k]
+		val, err := o.value(e, item.typ, item.val)
+		if err != nil {
+			return refuse(o.field.join(path{strconv.AppendInt(nil, int64(k), 10)}), "%v", err)
+		}
+		if val != nil {
+			items.set(k, bson.TypeString, val)
+		}
+	}
+	return nil
+}
+
+// value maps one key; nil: it stays as it is.
+func (o *reference) value(e *editor, typ bson.Type, val []byte) ([]byte, error) {
+	if typ != bson.TypeString {
+		if o.optional {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("is %s (%s), not a key of %s", show(typ, val), typeName(typ), o.to.kind)
+	}
+	way := keyWay{o.to.keys, o.up}
+	name := stringOf(val)
+	var values [maxVariables]string
+	err := way.read(name, values[:])
+	if err == nil {
+		return e.text(func(dst []byte) []byte { return way.appendTarget(dst, values[:]) }), nil
+	}
+	if !o.optional {
+		return nil, fmt.Errorf("is no key of %s: %w", o.to.kind, err)
+	}
+	// It stays, unless the way back would take it for a key that was mapped.
+	if err := (keyWay{o.to.keys, !o.up}).read(name, values[:]); err == nil {
+		return nil, fmt.Errorf("is %q, which is a key of %s in the other version only: the way back would change it", shortened(name), o.to.kind)
+	}
+	return nil, nil
+}
+
+// compare maps a comparison with keys: ==, in, the beginning of keys, and what a list of
+// keys contains.
+func (o *reference) compare(c condition) ([]condition, error) {
+	if !c.path.overlaps(o.field) {
+		return []condition{c}, nil
+	}
+	if !o.to.linked {
+		return nil, errNotLinked
+	}
+	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == itemPart
+	switch {
+	case o.to.keys == nil || c.op == transform.OpHas:
+		return []condition{c}, nil
+	case !item && !c.path.equal(o.field):
+		return nil, fmt.Errorf("it holds keys of %s, which have no fields", o.to.kind)
+	}
+	single := item || !o.list
+	switch {
+	case (c.op == transform.OpEqual || c.op == transform.OpIn) && single, c.op == transform.OpContains && !single:
+		return []condition{o.compareWhole(c)}, nil
+	case c.op == transform.OpEqual || c.op == transform.OpIn:
+		// A list is equal to no literal.
+		c.op, c.values = transform.OpIn, nil
+		return []condition{c}, nil
+	case c.op == transform.OpPrefix && single && !o.optional:
+		begin, ok := c.values[0].(string)
+		if !ok {
+			return nil, fmt.Errorf("it holds keys of %s, which are strings", o.to.kind)
+		}
+		far, err := keyWay{o.to.keys, o.up}.prefix(begin)
+		if err != nil {
+			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, shortened(begin), reasonOf(err))
+		}
+		c.values = []any{far}
+		return []condition{c}, nil
+	}
+	return nil, fmt.Errorf("it holds keys of %s, which have another form in the other version: %s cannot be asked of them", o.to.kind, c.op)
+}
+
+// compareWhole maps whole keys. A literal that is none is held by no record, here or
+// there, and is left out.
+func (o *reference) compareWhole(c condition) condition {
+	there, back := keyWay{o.to.keys, o.up}, keyWay{o.to.keys, !o.up}
+	var values []any
+	for _, v := range c.values {
+		name, ok := v.(string)
+		if !ok {
+			if v == nil || o.optional {
+				values = append(values, v)
+			}
+			continue
+		}
+		if far, err := there.name(name); err == nil {
+			values = append(values, far)
+		} else if _, err := back.name(name); o.optional && err != nil {
+			values = append(values, v)
+		}
+	}
+	if len(values) == 0 && c.op != transform.OpIn {
+		c.op = transform.OpIn
+	}
+	c.values = values
+	return c
+}
+
+// reasonOf is what an error says without the field that it names, for one that names
+// another.
+func reasonOf(err error) string {
+	var m *transform.MappingError
+	if errors.As(err, &m) {
+		return m.Reason
+	}
+	return err.Error()
+}
+
+var (
+	_ op       = (*reference)(nil)
+	_ comparer = (*reference)(nil)
+)
+
+// reference reads the operation of that name.
+func (p *lensParser) reference(n ast.Node) (op, error) {
+	f, err := p.fields(n, "reference", []string{"field", "kind"}, []string{"service", "list", "optional"})
+	if err != nil {
+		return nil, err
+	}
+	o := &reference{up: true, to: &target{at: p.position(f["kind"])}}
+	if o.field, err = p.path(f["field"], "field"); err != nil {
+		return nil, err
+	}
+	if o.to.kind, err = p.kind(f["kind"], "kind"); err != nil {
+		return nil, err
+	}
+	if o.list, err = p.flag(f["list"], "list"); err != nil {
+		return nil, err
+	}
+	if o.optional, err = p.flag(f["optional"], "optional"); err != nil {
+		return nil, err
+	}
+	if s := f["service"]; s != nil {
+		if o.to.service, err = scalarText(s); err != nil {
+			return nil, p.errorAt(s, "service is a name from imports")
+		}
+		if _, known := p.lens.imports[o.to.service]; !known {
+			return nil, p.errorAt(s, "service %q is not in imports", o.to.service)
+		}
+		if o.to.kind == selfKind {
+			return nil, p.errorAt(f["kind"], "kind %s is of this lens, not of another service", selfKind)
+		}
+	}
+	p.lens.references = append(p.lens.references, o)
+	return o, nil
+}
+
+// importedService is where the lenses of another service stand.
+type importedService struct {
+	files []string
+	at    position
+}
+
+// importsSection reads the section of that name.
+func (p *lensParser) importsSection(n ast.Node) error {
+	entries, ok := mapping(n)
+	if !ok {
+		return p.errorAt(n, "imports must be a mapping from services to lens files, relative to this one")
+	}
+	p.lens.imports = map[string]importedService{}
+	for _, e := range entries {
+		name, err := scalarText(e.Key)
+		if err != nil {
+			return p.errorAt(e.Key, "imports must be a mapping from services to lens files")
+		}
+		if _, twice := p.lens.imports[name]; twice {
+			return p.errorAt(e.Key, "imports has %q twice", name)
+		}
+		s := importedService{at: p.position(e.Key)}
+		items := []ast.Node{e.Value}
+		if seq, ok := e.Value.(*ast.SequenceNode); ok {
+			items = seq.Values
+		}
+		for _, item := range items {
+			file, err := scalarText(item)
+			if err != nil || strings.TrimSpace(file) == "" {
+				return p.errorAt(e.Value, "the lenses of %s must be a file or a list of files", name)
+			}
+			s.files = append(s.files, file)
+		}
+		p.lens.imports[name] = s
+	}
+	return nil
+}

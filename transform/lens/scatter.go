@@ -1,0 +1,283 @@
+package lens
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// scatter makes records of the entries of a field: fanOut on the way up, gather on the
+// way down. A field that is null, or a list or map without entries, stays in the record
+// as it is: records that are not there could not tell it from an absent one.
+type scatter struct{ *fan }
+
+func (o *scatter) String() string  { return fmt.Sprintf("%s %s", o.verb(), o.field) }
+func (o *scatter) inverse() op     { return &collect{fan: o.fan} }
+func (o *scatter) takes() []path   { return []path{o.field} }
+func (o *scatter) makes() []path   { return nil }
+func (o *scatter) changes() []path { return []path{o.field} }
+
+func (o *scatter) trace(p path) (path, fate) {
+	switch {
+	case p.under(o.field):
+		return nil, gone
+	case o.field.under(p):
+		return p, covers
+	}
+	return p, kept
+}
+
+func (o *scatter) apply(e *editor, root *node) error {
+	if e.group == nil {
+		return errNoGroup
+	}
+	n, i, err := e.lookup(root, o.field)
+	if err != nil || i < 0 {
+		return err
+	}
+	el := &n.elems[i]
+	if o.stays(el.typ, el.value()) {
+		return nil
+	}
+	if el.typ != o.as.bson() {
+		return refuse(o.field, "is of type %s, not %s", typeName(el.typ), o.as)
+	}
+	r, err := o.begin(e)
+	if err != nil {
+		return refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
+	}
+	first := len(r.g.out)
+	if o.as == asObject {
+		err = r.scatter(&child{typ: el.typ, val: el.value()}, new(scattered))
+	} else {
+		err = r.scatterAll(el.value())
+	}
+	if err != nil {
+		return refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
+	}
+	if twice, ok := repeated(r.g.out[first:]); ok {
+		return refuse(o.field, "has two entries that would become the record %s of %s", twice.Key, o.kind)
+	}
+	n.remove(i)
+	return nil
+}
+
+// stays reports whether a value has no entries that could be records, so that it stays in
+// the field. An empty object is a record without fields.
+func (f *fan) stays(t bson.Type, val []byte) bool {
+	return t == bson.TypeNull || t == f.as.bson() && len(val) == 5 && f.as != asObject
+}
+
+func (s fanShape) bson() bson.Type {
+	if s == asList {
+		return bson.TypeArray
+	}
+	return bson.TypeEmbeddedDocument
+}
+
+// repeated finds two records with one key.
+func repeated(rs []record.Record) (record.Record, bool) {
+	if len(rs) < 16 {
+		for i := range rs {
+			for j := range i {
+				if rs[i].Key == rs[j].Key {
+					return rs[i], true
+				}
+			}
+		}
+		return record.Record{}, false
+	}
+	seen := make(map[record.Key]bool, len(rs))
+	for _, r := range rs {
+		if seen[r.Key] {
+			return r, true
+		}
+		seen[r.Key] = true
+	}
+	return record.Record{}, false
+}
+
+// scattered is what one entry leaves for the next.
+type scattered struct {
+	place int64         // the last one given
+	id    bson.RawValue // of the entry before
+	any   bool
+}
+
+// scatterAll makes records of the entries of a list or map.
+func (r *fanRun) scatterAll(val []byte) error {
+	entries, err := r.e.open(val)
+	if err != nil {
+		return err
+	}
+	r.g.out = slices.Grow(r.g.out, len(entries.elems))
+	var last scattered
+	for i, el := range entries.elems {
+		c := child{index: i, typ: el.typ, val: el.val}
+		if r.as == asMap {
+			c.entry = el.name
+		}
+		if err := r.scatter(&c, &last); err != nil {
+			return fmt.Errorf("entry %s: %w", el.name, err)
+		}
+	}
+	return nil
+}
+
+// scatter makes the record of one entry.
+func (r *fanRun) scatter(c *child, last *scattered) error {
+	e := r.e
+	switch {
+	case r.value != nil:
+		c.item = e.node()
+		c.item.changed = true
+		c.item.elems = append(c.item.elems, elem{typ: c.typ, name: r.value, val: c.val})
+	case c.typ != bson.TypeEmbeddedDocument:
+		return fmt.Errorf("it is of type %s, not an object; with value, the field of the record that holds it, any type is allowed", typeName(c.typ))
+	default:
+		var err error
+		if c.item, err = e.open(c.val); err != nil {
+			return err
+		}
+	}
+	var err error
+	if c.key, err = r.keyOf(c); err != nil {
+		return err
+	}
+	if r.id != nil {
+		typ, val, err := r.part(c, r.id)
+		if err != nil {
+			return err
+		}
+		c.id = bson.RawValue{Type: typ, Value: val}
+	}
+	if r.sorted() {
+		if last.any {
+			order, err := compareIDs(last.id, c.id)
+			if err != nil {
+				return err
+			}
+			if order >= 0 {
+				return fmt.Errorf("its %s %s does not come after %s of the entry before; with order, a field of the record that keeps the place, entries may stand in any order", r.id, c.id, last.id)
+			}
+		}
+		last.id, last.any = c.id, true
+	}
+	for _, o := range r.fan.scatter.ops {
+		if err := o.apply(e, c.item); err != nil {
+			return recordError(o, err)
+		}
+	}
+	have, found := withKey(r.have, c.key)
+	if err := r.control(c, have.Doc, last); err != nil {
+		return err
+	}
+	if found {
+		if err := e.over(c.item, have.Doc, r.fan.scatter.held); err != nil {
+			return err
+		}
+	}
+	doc := c.item.encode(make([]byte, 0, len(c.val)+len(c.key)+64+r.fan.scatter.grow))
+	r.g.out = append(r.g.out, record.Record{Kind: r.kind, Key: c.key, Doc: doc})
+	return nil
+}
+
+// sorted reports whether the order of a list is that of its ids.
+func (f *fan) sorted() bool { return f.as == asList && f.order == nil && !f.indexed() }
+
+// indexed reports whether a child's key holds its place.
+func (f *fan) indexed() bool {
+	return slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partIndex })
+}
+
+// control puts the fields that tie a child to its parent before those of the item.
+func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
+	put := 0
+	add := func(name []byte, v bson.RawValue) error {
+		if i, err := c.item.find(name); err != nil || i >= 0 {
+			return cmp.Or(err, absent(c.item, path{name}))
+		}
+		c.item.elems = slices.Insert(c.item.elems, put, elem{typ: v.Type, name: name, val: v.Value, floating: true})
+		put++
+		return nil
+	}
+	c.item.changed = true
+	if !r.ownID() {
+		if err := add(fieldID, r.idOf(c)); err != nil {
+			return err
+		}
+	}
+	if r.parent != nil {
+		if err := add(r.parent, r.g.ids[r.side()].value); err != nil {
+			return err
+		}
+	}
+	if r.entry != nil {
+		name := r.e.text(func(dst []byte) []byte { return append(dst, c.entry...) })
+		if err := add(r.entry, bson.RawValue{Type: bson.TypeString, Value: name}); err != nil {
+			return err
+		}
+	}
+	if r.order == nil {
+		return nil
+	}
+	return add(r.order, r.place(have, last))
+}
+
+// ownID reports whether an item's _id is the record's.
+func (f *fan) ownID() bool { return f.typed && len(f.id) == 1 && string(f.id[0]) == string(fieldID) }
+
+// idOf is the _id of a child. The key has it in its canonical form, in which an int is a
+// long.
+func (r *fanRun) idOf(c *child) bson.RawValue {
+	if r.typed {
+		return c.id
+	}
+	at := len(r.e.scratch)
+	r.e.scratch = append(r.e.scratch, c.key[1:]...)
+	return bson.RawValue{Type: bson.TypeString, Value: r.e.scratch[at:len(r.e.scratch):len(r.e.scratch)]}
+}
+
+// place gives a child its place in the list. What the target has is kept where it still
+// is in order, so that an entry taken out of the middle leaves the others unchanged.
+func (r *fanRun) place(have bson.Raw, last *scattered) bson.RawValue {
+	next := int64(0)
+	if last.any {
+		next = last.place + 1
+	}
+	last.any = true
+	if v, ok := lookupRaw(have, path{r.order}); ok {
+		if at, ok := placeOf(v); ok && at >= next {
+			last.place = at
+			return v
+		}
+	}
+	last.place = next
+	e, at := r.e, len(r.e.scratch)
+	v := bson.RawValue{Type: bson.TypeInt32}
+	if int64(int32(next)) == next {
+		e.scratch = binary.LittleEndian.AppendUint32(e.scratch, uint32(int32(next)))
+	} else {
+		v.Type = bson.TypeInt64
+		e.scratch = binary.LittleEndian.AppendUint64(e.scratch, uint64(next))
+	}
+	v.Value = e.scratch[at:len(e.scratch):len(e.scratch)]
+	return v
+}
+
+func placeOf(v bson.RawValue) (int64, bool) {
+	if v.Type != bson.TypeInt32 && v.Type != bson.TypeInt64 {
+		return 0, false
+	}
+	return v.AsInt64OK()
+}
+
+var (
+	_ op = (*scatter)(nil)
+	_ op = (*collect)(nil)
+)

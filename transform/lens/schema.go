@@ -1,0 +1,234 @@
+package lens
+
+import (
+	"encoding/json"
+
+	"github.com/invopop/jsonschema"
+)
+
+// Schema returns the JSON Schema of the format, for editors. It knows the forms of all
+// keys and operations; whether operations can follow each other only Parse tells.
+func Schema() []byte {
+	root := object("A lens: how records of one version become records of the next, and back.")
+	for _, k := range topKeys() {
+		s := k.schema()
+		s.Description = k.doc
+		root.Properties.Set(k.name, s)
+		if k.required {
+			root.Required = append(root.Required, k.name)
+		}
+	}
+	one := uint64(1)
+	each := object("An operation: a mapping with its name as the only key.")
+	each.MinProperties, each.MaxProperties = &one, &one
+	for _, o := range operations() {
+		s := reflected(o.body)
+		s.Description = o.doc
+		each.Properties.Set(o.name, s)
+	}
+	root.Version, root.Title = jsonschema.Version, "lens"
+	root.Definitions = jsonschema.Definitions{"operation": each}
+	text, err := json.MarshalIndent(root, "", "  ")
+	if err != nil {
+		panic(err) // the schema is made of constants
+	}
+	return append(text, '\n')
+}
+
+func object(doc string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "object", Description: doc, Properties: jsonschema.NewProperties(), AdditionalProperties: jsonschema.FalseSchema}
+}
+
+// reflected is the schema of one of the types below.
+func reflected(v any) *jsonschema.Schema {
+	r := jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true}
+	s := r.Reflect(v)
+	s.Version = ""
+	return s
+}
+
+func reflectedAs(v any) func() *jsonschema.Schema {
+	return func() *jsonschema.Schema { return reflected(v) }
+}
+
+// What stands behind the keys of the file and behind the operations. The types serve the
+// schema only: the parser reads nodes, for it tells lines and columns.
+type (
+	kindsBody struct {
+		From plainText `json:"from" jsonschema_description:"The kind of the old version."`
+		To   plainText `json:"to" jsonschema_description:"The kind of the new version."`
+	}
+	keyBody struct {
+		From    plainText           `json:"from" jsonschema_description:"The pattern of the old version's keys, such as projects/{project}/secrets/{secret}."`
+		To      plainText           `json:"to" jsonschema_description:"The pattern of the new version's keys."`
+		With    map[string]keyValue `json:"with,omitempty" jsonschema_description:"What the variables are that only the new pattern has."`
+		Without map[string]keyValue `json:"without,omitempty" jsonschema_description:"What the variables are that only the old pattern has."`
+	}
+	keyFieldBody struct {
+		Field fieldPath `json:"field" jsonschema_description:"The field that holds the variable."`
+		Keep  bool      `json:"keep,omitempty" jsonschema_description:"The other side has the field too."`
+	}
+	renameBody struct {
+		From fieldPath `json:"from" jsonschema_description:"The field of the old version."`
+		To   fieldPath `json:"to" jsonschema_description:"Its name in the new version, in the same object."`
+	}
+	moveBody struct {
+		From fieldPath `json:"from" jsonschema_description:"The field of the old version."`
+		To   fieldPath `json:"to" jsonschema_description:"Where it is in the new version."`
+	}
+	convertBody struct {
+		Field fieldPath      `json:"field" jsonschema_description:"The field, as it is called at this point."`
+		From  valueTypeName  `json:"from,omitempty" jsonschema_description:"The type in the old version."`
+		To    valueTypeName  `json:"to,omitempty" jsonschema_description:"The type in the new version."`
+		Table map[string]any `json:"table,omitempty" jsonschema_description:"The values of the old version with those of the new one, one for one."`
+	}
+	addBody struct {
+		Field   fieldPath `json:"field" jsonschema_description:"The field of the new version."`
+		Value   any       `json:"value,omitempty" jsonschema_description:"A constant, which only the lens decides on."`
+		Default any       `json:"default,omitempty" jsonschema_description:"The value of new records; the new version owns the field."`
+	}
+	removeBody struct {
+		Field   fieldPath `json:"field" jsonschema_description:"The field of the old version."`
+		Default any       `json:"default,omitempty" jsonschema_description:"What the way back writes into records that the old version never had."`
+	}
+	copyBody struct {
+		From fieldPath `json:"from" jsonschema_description:"The field whose value is copied."`
+		To   fieldPath `json:"to" jsonschema_description:"The new version's field, which it owns."`
+	}
+	fieldBody struct {
+		Field fieldPath `json:"field" jsonschema_description:"The field, as it is called at this point."`
+	}
+	splitBody struct {
+		Field     fieldPath   `json:"field" jsonschema_description:"The field of the old version, a string."`
+		To        []fieldPath `json:"to" jsonschema:"minItems=2" jsonschema_description:"The fields of the new version, one for each part."`
+		Separator plainText   `json:"separator" jsonschema_description:"What stands between the parts."`
+		Rest      bool        `json:"rest,omitempty" jsonschema_description:"The last part is all that is left, with separators."`
+	}
+	joinBody struct {
+		Fields    []fieldPath `json:"fields" jsonschema:"minItems=2" jsonschema_description:"The fields of the old version, strings."`
+		To        fieldPath   `json:"to" jsonschema_description:"The field of the new version."`
+		Separator plainText   `json:"separator" jsonschema_description:"What stands between the parts."`
+		Rest      bool        `json:"rest,omitempty" jsonschema_description:"The last part may hold separators."`
+	}
+	eachBody struct {
+		Field      fieldPath      `json:"field" jsonschema_description:"A list or a map."`
+		In         containerName  `json:"in,omitempty" jsonschema_description:"Which of the two; without it, as the record has it."`
+		Match      fieldPath      `json:"match,omitempty" jsonschema_description:"The field of an item that tells it from the others in its list."`
+		Operations operationsList `json:"operations" jsonschema_description:"What is done in each item; the item itself is \".\"."`
+	}
+	computeBody struct {
+		From []fieldPath           `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
+		To   []fieldPath           `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
+		Up   map[string]expression `json:"up" jsonschema_description:"A CEL expression for each field of to, of the fields of from."`
+		Down map[string]expression `json:"down" jsonschema_description:"A CEL expression for each field of from, of the fields of to."`
+	}
+	hookBody struct {
+		Name plainText   `json:"name" jsonschema_description:"The name under which the program has the hook."`
+		From []fieldPath `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
+		To   []fieldPath `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
+	}
+	referenceBody struct {
+		Field    fieldPath `json:"field" jsonschema_description:"The field that holds the key of another record."`
+		Kind     plainText `json:"kind" jsonschema_description:"The kind that it is a key of."`
+		Service  plainText `json:"service,omitempty" jsonschema_description:"The service of that kind, a name from imports; without it, this one."`
+		List     bool      `json:"list,omitempty" jsonschema_description:"The field is a list of keys."`
+		Optional bool      `json:"optional,omitempty" jsonschema_description:"Values that are no key of the kind stay as they are."`
+	}
+	fanBody struct {
+		Field      fieldPath      `json:"field" jsonschema_description:"The list, map or object."`
+		As         fanShapeName   `json:"as" jsonschema_description:"What the field is."`
+		Kind       plainText      `json:"kind" jsonschema_description:"The kind of the records that its entries are on the other side."`
+		Key        plainText      `json:"key" jsonschema_description:"The pattern of their keys, such as {_key}/{id}."`
+		ID         plainText      `json:"id,omitempty" jsonschema_description:"The field of an item that tells it from the others; of a map, the record's field with the entry's name."`
+		Value      plainText      `json:"value,omitempty" jsonschema_description:"The record's field for entries that have no fields of their own."`
+		Parent     plainText      `json:"parent,omitempty" jsonschema_description:"The record's field that holds the key of the one it belongs to."`
+		Order      plainText      `json:"order,omitempty" jsonschema_description:"The record's field that holds its place."`
+		Operations operationsList `json:"operations,omitempty" jsonschema_description:"What is done in each entry."`
+	}
+)
+
+// The plain values of the format. YAML reads some of them as other than strings, which
+// the parser takes as they are written.
+type (
+	fieldPath      struct{}
+	plainText      struct{}
+	valueTypeName  struct{}
+	containerName  struct{}
+	fanShapeName   struct{}
+	expression     struct{}
+	keyValue       struct{}
+	operationsList struct{}
+)
+
+func scalar() *jsonschema.Schema {
+	return &jsonschema.Schema{Extras: map[string]any{"type": []string{"string", "number", "boolean", "null"}}}
+}
+
+// JSONSchema of a path: parts between dots that are not empty, and do not begin with $.
+// The item itself, which only some operations within an each take, is a dot.
+func (fieldPath) JSONSchema() *jsonschema.Schema {
+	s := scalar()
+	s.Pattern = `^(\.|[^.$][^.]*(\.[^.$][^.]*)*)$`
+	return s
+}
+
+// JSONSchema of a text.
+func (plainText) JSONSchema() *jsonschema.Schema {
+	s := scalar()
+	one := uint64(1)
+	s.MinLength = &one
+	return s
+}
+
+// JSONSchema of a type.
+func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(valueTypes...) }
+
+// JSONSchema of what an each works on.
+func (containerName) JSONSchema() *jsonschema.Schema { return oneOfNames(inList, inMap) }
+
+// JSONSchema of what fanOut and gather work on.
+func (fanShapeName) JSONSchema() *jsonschema.Schema { return oneOfNames(asList, asMap, asObject) }
+
+func oneOfNames[T ~string](values ...T) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string"}
+	for _, v := range values {
+		s.Enum = append(s.Enum, string(v))
+	}
+	return s
+}
+
+// JSONSchema of a CEL expression.
+func (expression) JSONSchema() *jsonschema.Schema { return scalar() }
+
+// JSONSchema of a variable's value: a constant, or a field.
+func (keyValue) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{scalar(), reflected(keyFieldBody{})}}
+}
+
+// JSONSchema of operations.
+func (operationsList) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Ref: "#/$defs/operation"}}
+}
+
+// JSONSchemaExtend: types, or a table.
+func (convertBody) JSONSchemaExtend(s *jsonschema.Schema) {
+	one := uint64(1)
+	if t, ok := s.Properties.Get("table"); ok {
+		t.MinProperties = &one
+	}
+	s.OneOf = []*jsonschema.Schema{{Required: []string{"from", "to"}}, {Required: []string{"table"}}}
+	s.Not = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Required: []string{"table", "from"}}, {Required: []string{"table", "to"}}}}
+}
+
+// JSONSchemaExtend: a constant, or a default.
+func (addBody) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.OneOf = []*jsonschema.Schema{{Required: []string{"value"}}, {Required: []string{"default"}}}
+}
+
+func formatSchema() *jsonschema.Schema { return &jsonschema.Schema{Const: Format} }
+
+func importsSchema() *jsonschema.Schema {
+	one := uint64(1)
+	file := reflected(plainText{})
+	return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{AnyOf: []*jsonschema.Schema{file, {Type: "array", Items: file, MinItems: &one}}}}
+}

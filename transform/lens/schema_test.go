@@ -1,0 +1,140 @@
+package lens
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/lens.schema.json")
+
+const schemaFile = "../../docs/lens.schema.json"
+
+func TestSchemaIsUpToDate(t *testing.T) {
+	t.Parallel()
+	if *update {
+		if err := os.WriteFile(schemaFile, Schema(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	committed, err := os.ReadFile(schemaFile)
+	if err != nil || !bytes.Equal(committed, Schema()) {
+		t.Errorf("%s is not what the code says (%v); run go test ./transform/lens -run Schema -update", schemaFile, err)
+	}
+}
+
+var compiledSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("lens.schema.json", doc); err != nil {
+		return nil, err
+	}
+	return c.Compile("lens.schema.json")
+})
+
+// validate checks a lens with the schema, as an editor does.
+func validate(t testing.TB, text []byte) error {
+	t.Helper()
+	s, err := compiledSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return err
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
+	if err != nil {
+		return err
+	}
+	return s.Validate(doc)
+}
+
+// TestSchemaOfLensFiles: all lenses of the repository are in the schema's form. Those in
+// the other tests are checked where they are parsed (parse).
+func TestSchemaOfLensFiles(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for _, pattern := range []string{"../../sample/*/*.yaml", "../../sample/*/*/*.yaml", "../../docs/*.yaml", "../../docs/*/*.yaml", "../../cmd/*/*/*.yaml", "../../cmd/*/*/*/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var top map[string]any
+			if yaml.Unmarshal(text, &top) != nil || top["operations"] == nil {
+				continue // another kind of file
+			}
+			checked++
+			if err := validate(t, text); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("there are no lenses")
+	}
+}
+
+// allowedKeys reads them from the parser's complaint about another.
+func allowedKeys(err error) []string {
+	if err == nil {
+		return nil
+	}
+	_, list, _ := strings.Cut(err.Error(), "allowed: ")
+	return strings.Split(list, ", ")
+}
+
+// TestSchemaHasAllThatIsParsed: for each operation, the schema has just the keys that the
+// parser says are allowed.
+func TestSchemaHasAllThatIsParsed(t *testing.T) {
+	t.Parallel()
+	var s struct {
+		Properties  map[string]json.RawMessage
+		Definitions map[string]struct {
+			Properties map[string]struct {
+				Properties map[string]json.RawMessage
+				Required   []string
+			}
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal(Schema(), &s); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range operations() {
+		body, ok := s.Definitions["operation"].Properties[o.name]
+		if !ok {
+			t.Errorf("the schema has no %s", o.name)
+		}
+		_, err := Parse("x.yaml", []byte("kinds: {from: a, to: b}\noperations:\n  - "+o.name+": {no such key: 1}"))
+		said := allowedKeys(err)
+		if len(said) != len(body.Properties) {
+			t.Errorf("%s has the keys %v (%v)", o.name, said, err)
+		}
+		for _, key := range said {
+			if _, ok := body.Properties[key]; !ok {
+				t.Errorf("%s has the key %s, the schema does not know it", o.name, key)
+			}
+		}
+	}
+	for _, k := range topKeys() {
+		if _, ok := s.Properties[k.name]; !ok {
+			t.Errorf("the schema has no %s", k.name)
+		}
+	}
+}

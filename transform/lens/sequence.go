@@ -1,0 +1,141 @@
+package lens
+
+import (
+	"fmt"
+	"slices"
+)
+
+// checkSequence refuses an operation that meets a field which an earlier one has taken
+// away or added, or that makes one which is there. The latest operation on a field
+// decides, so the ones before are asked in reverse.
+func checkSequence(before []op, o op) error {
+	for i, earlier := range before {
+		for _, pair := range [][2]op{{earlier, o}, {o, earlier}} {
+			for _, field := range pair[0].changes() {
+				for _, p := range pathsOf(pair[1]) {
+					if p.under(field) && !p.equal(field) {
+						return fmt.Errorf("%s cannot be in %s, which is worked on as a single value (operation %d: %s)", p, field, i+1, earlier)
+					}
+				}
+			}
+		}
+	}
+	for _, read := range readsOf(o) {
+		if err := checkRead(before, o, read); err != nil {
+			return err
+		}
+	}
+	for _, made := range o.makes() {
+		if err := checkMade(before, made); err != nil {
+			return err
+		}
+	}
+	return checkFilled(before, o)
+}
+
+// checkFilled refuses to move a field into an object after a default was added to it: the
+// default hides whether the object was empty, which the way back would have to know.
+func checkFilled(before []op, o op) error {
+	for i, earlier := range before {
+		a, ok := earlier.(*add)
+		if !ok || a.constant {
+			continue
+		}
+		field, err := traceKept(a.field, before[i+1:])
+		if err != nil || !field.nested() {
+			continue
+		}
+		if object := field.parent(); rebuilds(o, object) {
+			for _, made := range o.makes() {
+				if made.under(object) && !made.equal(object) {
+					return fmt.Errorf("it makes %s in an object to which operation %d (%s) has added a field; write it before that", made, i+1, earlier)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func checkMade(before []op, made path) error {
+	for i, earlier := range slices.Backward(before) {
+		for _, p := range earlier.makes() {
+			if made.overlaps(p) {
+				return fmt.Errorf("operation %d (%s) has made %s", i+1, earlier, p)
+			}
+		}
+		for _, taken := range earlier.takes() {
+			if made.under(taken) {
+				return nil // the name is free again
+			}
+		}
+		for _, p := range readsOf(earlier) {
+			if p.under(made) {
+				return fmt.Errorf("operation %d (%s) works on %s, which so is there", i+1, earlier, p)
+			}
+		}
+	}
+	return nil
+}
+
+// reader is an op that reads fields which it leaves as they are.
+type reader interface{ reads() []path }
+
+// readsOf returns the paths whose values an operation uses.
+func readsOf(o op) []path {
+	ps := slices.Concat(o.takes(), o.changes())
+	if r, ok := o.(reader); ok {
+		ps = append(ps, r.reads()...)
+	}
+	return ps
+}
+
+// pathsOf returns the paths that an operation names.
+func pathsOf(o op) []path { return slices.Concat(readsOf(o), o.makes()) }
+
+// rebuilds reports whether an operation makes or removes objects at or above p.
+func rebuilds(o op, p path) bool {
+	switch o.(type) {
+	case *move, *calc, *keyField:
+		return slices.ContainsFunc(slices.Concat(o.takes(), o.makes()), func(q path) bool { return q.under(p) })
+	default:
+		return false
+	}
+}
+
+func checkRead(before []op, o op, read path) error {
+	_, dropped := o.(*drop)
+	for i, earlier := range slices.Backward(before) {
+		for _, p := range pathsOf(earlier) {
+			// The complement of a whole object cannot tell what of it is elsewhere.
+			if dropped && p.under(read) && !p.equal(read) {
+				return fmt.Errorf("operation %d (%s) works within %s; remove only fields that no other operation touches", i+1, earlier, read)
+			}
+		}
+		// The way back would work on the default, which may not be of its type.
+		if dropped && slices.ContainsFunc(earlier.changes(), read.equal) {
+			return fmt.Errorf("operation %d (%s) changes %s; remove the field before it instead", i+1, earlier, read)
+		}
+		// What is removed must find its object again.
+		if dropped && read.nested() && rebuilds(earlier, read.parent()) {
+			return fmt.Errorf("write it before operation %d (%s), which works on the same object", i+1, earlier)
+		}
+		for _, made := range earlier.makes() {
+			if !read.under(made) {
+				continue
+			}
+			if _, added := earlier.(*add); added {
+				return fmt.Errorf("%s was made by operation %d (%s); write it there as it shall be in the end", made, i+1, earlier)
+			}
+			if dropped {
+				return fmt.Errorf("operation %d (%s) made %s; remove the field where it was before instead", i+1, earlier, made)
+			}
+			return nil
+		}
+		for _, taken := range earlier.takes() {
+			if read.under(taken) {
+				return fmt.Errorf("%s is no longer there after operation %d (%s)", read, i+1, earlier)
+			}
+		}
+	}
+	return nil
+}

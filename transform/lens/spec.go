@@ -1,0 +1,216 @@
+package lens
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// SpecOption changes what Spec makes.
+type SpecOption func(*specConfig)
+
+type specConfig struct{ managed bool }
+
+// Managed makes the kinds managed ones, which a service written in Go reaches through the
+// store alone. Without it they are fixed-name kinds.
+func Managed() SpecOption { return func(c *specConfig) { c.managed = true } }
+
+// Spec makes the transformer of the lens: from one kind to another, and to and from the
+// kinds that fanOut and gather name. Empty names are those of the lens's own kinds. A lens
+// with references must be linked before (Set.Link).
+//
+// Groups follow from keys alone where they can: each record is a group of its own, or a
+// record with its children, whose keys name it. Otherwise they go by content.
+func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
+	var c specConfig
+	for _, o := range options {
+		o(&c)
+	}
+	if from == "" {
+		from = l.kinds.from
+	}
+	if to == "" {
+		to = l.kinds.to
+	}
+	s := transform.Spec{
+		Name:          from,
+		Revision:      "lens " + l.digest,
+		Up:            (&transformer{l, true, from, to}).run,
+		Down:          (&transformer{l, false, to, from}).run,
+		UpNeedsHave:   l.up.needsHave(),
+		DownNeedsHave: l.down.needsHave(),
+	}
+	if len(l.references) > 0 {
+		s.Revision += " references " + l.linked
+	}
+	m := members{Lens: l, from: from, to: to}
+	s.Old.Kinds, s.New.Kinds = m.kinds()
+	for _, side := range [][]transform.GroupedKind{s.Old.Kinds, s.New.Kinds} {
+		for i := range side {
+			side[i].Fixed = !c.managed
+		}
+	}
+	if !l.byContent() {
+		if s.Old.Kinds[0].GroupOf != nil {
+			s.Old.Anchor = func(group string) (string, record.Key) { return from, record.Key(group) }
+		}
+		if s.New.Kinds[0].GroupOf != nil {
+			s.New.Anchor = func(group string) (string, record.Key) { return to, m.newKey(group) }
+		}
+	}
+	return s
+}
+
+// Kinds returns the kinds of both sides, those of fanOut and gather behind the first.
+func (l *Lens) Kinds(from, to string) (old, now []string) {
+	old, now = []string{from}, []string{to}
+	for _, f := range l.fans {
+		if f.gather {
+			old = append(old, f.kind)
+		} else {
+			now = append(now, f.kind)
+		}
+	}
+	return old, now
+}
+
+// needsHave reports whether a program looks at what the target has: for fields that only
+// the target knows, the places of entries in a list, and those of fields that come from
+// outside the record, so that one that was not changed comes out as the same bytes.
+func (p *program) needsHave() bool {
+	return len(p.held) > 0 || slices.ContainsFunc(p.ops, func(o op) bool {
+		switch o := o.(type) {
+		case *scatter:
+			return o.order != nil || len(o.fan.scatter.held) > 0
+		case *keyField:
+			return len(o.makes()) > 0
+		case *collect:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// transformer is a lens in one direction, between named kinds.
+type transformer struct {
+	lens     *Lens
+	up       bool
+	from, to string
+}
+
+// run is a transform.Func.
+func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
+	if len(src.Records) == 0 {
+		return nil, nil
+	}
+	main, others, err := apart(src.Records, t.from)
+	if err != nil {
+		return nil, err
+	}
+	if main == nil {
+		r := src.Records[0]
+		return nil, fmt.Errorf("record %s of %s belongs to a record of %s that is not there: create that one, or delete this one", r.Key, r.Kind, t.from)
+	}
+	held, haveOthers, err := apart(have.Records, t.to)
+	if err != nil {
+		return nil, err
+	}
+	var complement bson.Raw
+	if held != nil {
+		complement = held.Doc
+	}
+	l := t.lens
+	p := &l.up
+	if !t.up {
+		p = &l.down
+	}
+	if l.keys == nil && len(l.fans) == 0 {
+		doc, err := p.run(main.Doc, complement)
+		if err != nil {
+			return nil, err
+		}
+		return []record.Record{{Kind: t.to, Key: main.Key, Doc: doc}}, nil
+	}
+	if t.onlyRekeys(p) {
+		key, err := keyWay{l.keys, t.up}.keyOf(main.Key, main.Doc)
+		if err != nil {
+			return nil, err
+		}
+		if doc, ok := withID(main.Doc, key); ok {
+			return []record.Record{{Kind: t.to, Key: key, Doc: doc}}, nil
+		}
+	}
+	g := group{children: others, have: haveOthers, main: complement, out: make([]record.Record, 1, 4)}
+	key, err := t.identify(&g, main)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := p.runGroup(main.Doc, complement, &g)
+	if err != nil {
+		return nil, err
+	}
+	g.out[0] = record.Record{Kind: t.to, Key: key, Doc: doc}
+	return g.out, nil
+}
+
+var errNotLinked = errors.New("the lens has references and was not linked")
+
+// onlyRekeys reports whether a document changes in nothing but its _id.
+func (t *transformer) onlyRekeys(p *program) bool {
+	if len(p.ops) != 1 {
+		return false
+	}
+	_, ok := p.ops[0].(*rekey)
+	return ok
+}
+
+// identify fills in the ids of the record on both sides and returns the target's key.
+func (t *transformer) identify(g *group, main *record.Record) (record.Key, error) {
+	source, target := 0, 1
+	if !t.up {
+		source, target = 1, 0
+	}
+	id, ok := lookupRaw(main.Doc, path{fieldID})
+	if !ok {
+		return "", errors.New("the record has no _id")
+	}
+	g.ids[source] = mainID{id, main.Key}
+	g.ids[target] = g.ids[source]
+	if t.lens.keys == nil {
+		return main.Key, nil
+	}
+	key, err := keyWay{t.lens.keys, t.up}.keyOf(main.Key, main.Doc)
+	if err != nil {
+		return "", err
+	}
+	g.ids[target] = mainID{bson.RawValue{}, key}
+	if len(t.lens.fans) > 0 {
+		g.ids[target].value = key.Value()
+	}
+	return key, nil
+}
+
+// apart finds the record of a kind among those of a group, and the others.
+func apart(rs []record.Record, kind string) (main *record.Record, others []record.Record, err error) {
+	if len(rs) == 1 {
+		if rs[0].Kind == kind {
+			return &rs[0], nil, nil
+		}
+		return nil, rs, nil
+	}
+	ours := of(rs, kind)
+	switch len(ours) {
+	case 0:
+		return nil, rs, nil
+	case 1:
+		// The kinds are told apart by name, so that the record may stay among the others.
+		return &ours[0], rs, nil
+	}
+	return nil, nil, fmt.Errorf("records %s and %s of %s would be one record of the other version", ours[0].Key, ours[1].Key, kind)
+}

@@ -1,0 +1,67 @@
+package lens
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// splitter takes a string apart and puts it together. A string has as many parts as
+// there are fields, parts may be empty, and none but the last of a rest holds the
+// separator: so what one way accepts the other gives back.
+type splitter struct {
+	separator string
+	parts     int
+	rest      bool // the last part is all that is left
+}
+
+func (s *splitter) split(in []bson.RawValue) ([]bson.RawValue, error) {
+	if in[0].Type != bson.TypeString {
+		return nil, &valueError{0, fmt.Errorf("is of type %s, not string", typeName(in[0].Type))}
+	}
+	parts, err := s.take(stringOf(in[0].Value))
+	if err != nil {
+		return nil, &valueError{0, err}
+	}
+	out := make([]bson.RawValue, len(parts))
+	for i, part := range parts {
+		out[i] = stringValue(part)
+	}
+	return out, nil
+}
+
+// take is split for a string.
+func (s *splitter) take(text string) ([]string, error) {
+	limit := -1
+	if s.rest {
+		limit = s.parts
+	}
+	parts := strings.SplitN(text, s.separator, limit)
+	if len(parts) != s.parts {
+		return nil, fmt.Errorf("is %s, which has %d parts between %q, not %d", show(bson.TypeString, appendString(nil, text)), len(parts), s.separator, s.parts)
+	}
+	return parts, nil
+}
+
+func (s *splitter) join(in []bson.RawValue) ([]bson.RawValue, error) {
+	parts := make([]string, len(in))
+	for i, v := range in {
+		switch {
+		case v.Type == 0:
+			return nil, &valueError{i, errors.New("is not there, but other parts of the string are")}
+		case v.Type != bson.TypeString:
+			return nil, &valueError{i, fmt.Errorf("is of type %s, not string", typeName(v.Type))}
+		}
+		parts[i] = stringOf(v.Value)
+		if strings.Contains(parts[i], s.separator) && !(s.rest && i == len(in)-1) {
+			return nil, &valueError{i, fmt.Errorf("is %s, which holds the separator %q", show(v.Type, v.Value), s.separator)}
+		}
+	}
+	return []bson.RawValue{stringValue(strings.Join(parts, s.separator))}, nil
+}
+
+func stringValue(s string) bson.RawValue {
+	return bson.RawValue{Type: bson.TypeString, Value: appendString(nil, s)}
+}

@@ -1,0 +1,142 @@
+package transform
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"runtime/debug"
+	"strings"
+
+	"dbcontroller/record"
+)
+
+// lineagePrefix begins the names of the hidden kinds that hold lineage.
+const lineagePrefix = "dbc_lineage."
+
+// LineageKind is the name of the kind that holds the lineage of a spec. It is managed,
+// stands beside the target's kinds, and moves with them through a switch.
+func LineageKind(spec string) string { return lineagePrefix + url.QueryEscape(spec) }
+
+// IsLineage reports whether a kind holds lineage and no records of the service.
+func IsLineage(kind string) bool { return strings.HasPrefix(kind, lineagePrefix) }
+
+// byContent reports whether any group of a spec follows from what a record holds. Then
+// all of them go through lineage, in both directions.
+func (sp Spec) byContent() bool {
+	for _, side := range []Side{sp.Old, sp.New} {
+		for _, k := range side.Kinds {
+			if k.Content != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkByContent refuses declarations that a spec with groups by content has no use for.
+func checkByContent(sp Spec) error {
+	for _, part := range []struct {
+		name string
+		side Side
+	}{{"Old", sp.Old}, {"New", sp.New}} {
+		if part.side.Anchor != nil {
+			return fmt.Errorf("spec %s: groups by content have no Anchor, and %s has one: remove it", sp.Name, part.name)
+		}
+		for _, k := range part.side.Kinds {
+			if k.Content != nil && (k.GroupOf != nil || k.Select != nil) {
+				return fmt.Errorf("spec %s: kind %s has both Content and GroupOf or Select: its groups follow from one or the other", sp.Name, k.Name)
+			}
+			if IsLineage(k.Name) {
+				return fmt.Errorf("spec %s: kind %s: names that begin with %s are taken", sp.Name, k.Name, lineagePrefix)
+			}
+		}
+	}
+	return nil
+}
+
+// ref names a record.
+type ref struct {
+	kind string
+	key  record.Key
+}
+
+func (r ref) compare(s ref) int {
+	if c := strings.Compare(r.kind, s.kind); c != 0 {
+		return c
+	}
+	return strings.Compare(string(r.key), string(s.key))
+}
+
+// A unit is what a GroupID of a spec by content names: one record, of the source or of
+// the target, whose groups only the lineage and the record itself can tell. Its name is
+// a byte for the side, the kind, a zero byte and the key.
+type unit struct {
+	ref
+	target bool
+}
+
+const (
+	sourceUnit = 's'
+	targetUnit = 't'
+)
+
+func (u unit) id(spec int) GroupID {
+	side := byte(sourceUnit)
+	if u.target {
+		side = targetUnit
+	}
+	b := make([]byte, 0, 2+len(u.kind)+len(u.key))
+	b = append(append(append(b, side), u.kind...), 0)
+	return GroupID{Spec: spec, Name: string(append(b, u.key...))}
+}
+
+func unitOf(name string) (unit, bool) {
+	if name == "" || name[0] != sourceUnit && name[0] != targetUnit {
+		return unit{}, false
+	}
+	kind, key, ok := strings.Cut(name[1:], "\x00")
+	return unit{ref: ref{kind, record.Key(key)}, target: name[0] == targetUnit}, ok
+}
+
+// selector finds the record of a unit of the given side; any other unit gives none.
+func unitSelector(name string, target bool) []record.Selector {
+	u, ok := unitOf(name)
+	if !ok || u.target != target {
+		return nil
+	}
+	return []record.Selector{{Kind: u.kind, Key: u.key}}
+}
+
+var errNoGroup = errors.New("its content names no group")
+
+// contentOf names the group of a live record of a spec by content.
+func contentOf(k GroupedKind, r record.Record) (group string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			group, err = "", panicked(p, debug.Stack())
+		}
+		if err != nil {
+			err = fmt.Errorf("group of %s %s: %w", r.Kind, r.Key, err)
+		}
+	}()
+	switch {
+	case k.Content != nil:
+		group, err = k.Content(r)
+	case k.GroupOf != nil:
+		group, err = k.GroupOf(r.Key)
+	default:
+		group = string(r.Key)
+	}
+	if err == nil && group == "" {
+		err = errNoGroup
+	}
+	return group, err
+}
+
+// ShowGroup is the name of a group as people read it: a group is often named by a key.
+func ShowGroup(name string) string {
+	if n, ok := record.Key(name).Name(); ok && string(record.StringKey(n)) == name {
+		return n
+	}
+	return fmt.Sprintf("%q", name)
+}

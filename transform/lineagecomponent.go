@@ -1,0 +1,194 @@
+package transform
+
+import (
+	"maps"
+	"slices"
+
+	"dbcontroller/record"
+)
+
+// Component is groups by content that have to be written together, because a record
+// moves between them, or what one made is now made by another.
+type Component struct {
+	// Units are those of the component that were asked for, and those that waited.
+	Units []GroupID
+	// Version is that of the source snapshot that everything was made of.
+	Version record.Version
+	// Write brings the target to what the source holds; every record in it has to be as it
+	// was read. Where Failed is not empty it only notes which group the failed units wait
+	// for, and nothing at all when that is known.
+	Write record.GroupWrite
+	// Level reports that Write would not change anything.
+	Level bool
+	// Failed are the units that keep the component from being written, each with the
+	// reason. The other units are to be resolved again, with these Apart.
+	Failed []Failure
+
+	x       *resolution
+	units   []*memberState
+	targets []*targetState // that were asked for
+	groups  []*groupState
+}
+
+// Failure is a unit that cannot be brought over.
+type Failure struct {
+	Unit GroupID
+	Err  error
+}
+
+// Members lists the source records that the groups of the component consist of.
+func (c *Component) Members() []GroupID {
+	var ids []GroupID
+	for _, g := range c.groups {
+		for _, r := range g.src {
+			ids = append(ids, unit{ref: ref{r.Kind, r.Key}}.id(c.x.spec))
+		}
+	}
+	return ids
+}
+
+// Blame is the source record that stands for a unit of the component where it is not as it
+// should be: one that failed, or any other; for a target record of nobody it is itself.
+func (c *Component) Blame(id GroupID) GroupID {
+	if u, ok := unitOf(id.Name); !ok || !u.target {
+		return id
+	}
+	for _, f := range c.Failed {
+		if u, ok := unitOf(f.Unit.Name); ok && !u.target {
+			return f.Unit
+		}
+	}
+	if len(c.units) > 0 {
+		return unit{ref: c.units[0].ref}.id(c.x.spec)
+	}
+	for _, g := range c.groups {
+		if len(g.family.members) > 0 {
+			return unit{ref: g.family.members[0]}.id(c.x.spec)
+		}
+	}
+	return id
+}
+
+// Rest are the units that can be brought over without those that failed.
+func (c *Component) Rest() []GroupID {
+	return slices.DeleteFunc(slices.Clone(c.Units), func(id GroupID) bool {
+		return slices.ContainsFunc(c.Failed, func(f Failure) bool { return f.Unit == id })
+	})
+}
+
+// Refuse turns a component whose write the database refused into one that failed. Where
+// records move, they are what was refused, as far as anybody can tell.
+func (c *Component) Refuse(err error) {
+	var moving []*memberState
+	for _, m := range c.units {
+		if len(m.named()) > 1 {
+			moving = append(moving, m)
+		}
+	}
+	if len(moving) == 0 || len(moving) == len(c.units) {
+		c.fail(nil, nil, err)
+		return
+	}
+	failed := map[*memberState]error{}
+	for _, m := range moving {
+		failed[m] = err
+	}
+	c.fail(failed, nil, nil)
+}
+
+// components cuts what was resolved into parts that have nothing to do with each other.
+func (x *resolution) components() []Component {
+	parent := map[string]string{} // of a node; groups and units are nodes
+	var find func(string) string
+	find = func(n string) string {
+		if p, ok := parent[n]; ok && p != n {
+			root := find(p)
+			parent[n] = root
+			return root
+		}
+		parent[n] = n
+		return n
+	}
+	link := func(a, b string) { parent[find(a)] = find(b) }
+	groupNode := func(name string) string { return "g" + name }
+	unitNode := func(r ref, target bool) string { return "u" + unit{r, target}.id(0).Name }
+
+	makes := map[ref]string{}
+	dirty := x.dirty()
+	for _, name := range dirty {
+		find(groupNode(name))
+		g := x.groups[name]
+		for _, h := range x.holders(g) {
+			link(groupNode(name), groupNode(h))
+		}
+		for _, r := range g.out {
+			t := ref{r.Kind, r.Key}
+			if other, ok := makes[t]; ok {
+				link(groupNode(name), groupNode(other))
+			}
+			makes[t] = name
+			if x.targets[t].unit {
+				link(unitNode(t, true), groupNode(name))
+			}
+		}
+		for _, t := range g.family.targets {
+			if x.targets[t].unit {
+				link(unitNode(t, true), groupNode(name))
+			}
+		}
+	}
+	parts := map[string]*Component{}
+	part := func(node string) *Component {
+		root := find(node)
+		if parts[root] == nil {
+			parts[root] = &Component{x: x, Version: x.version}
+		}
+		return parts[root]
+	}
+	for _, m := range x.members {
+		if m.unit {
+			for _, n := range m.named() {
+				link(unitNode(m.ref, false), groupNode(n))
+			}
+		}
+	}
+	for _, t := range x.targets {
+		if t.unit && t.group != "" {
+			link(unitNode(t.ref, true), groupNode(t.group))
+		}
+	}
+	for _, name := range dirty {
+		c := part(groupNode(name))
+		c.groups = append(c.groups, x.groups[name])
+	}
+	for _, m := range sortedStates(x.members) {
+		if m.unit {
+			c := part(unitNode(m.ref, false))
+			c.units = append(c.units, m)
+			c.Units = append(c.Units, unit{ref: m.ref}.id(x.spec))
+		}
+	}
+	for _, t := range sortedStates(x.targets) {
+		if t.unit {
+			c := part(unitNode(t.ref, true))
+			c.targets = append(c.targets, t)
+			c.Units = append(c.Units, unit{t.ref, true}.id(x.spec))
+		}
+	}
+	out := make([]Component, 0, len(parts))
+	for _, root := range slices.Sorted(maps.Keys(parts)) {
+		c := parts[root]
+		c.build()
+		out = append(out, *c)
+	}
+	return out
+}
+
+// sortedStates makes what is written, and said, independent of the order of a map.
+func sortedStates[S any](states map[ref]S) []S {
+	out := make([]S, 0, len(states))
+	for _, r := range slices.SortedFunc(maps.Keys(states), ref.compare) {
+		out = append(out, states[r])
+	}
+	return out
+}

@@ -1,0 +1,179 @@
+package transform
+
+import (
+	"context"
+	"fmt"
+
+	"dbcontroller/record"
+)
+
+// question is a record of the target that is to be read.
+type question struct {
+	ref
+	take func(record.Record) error
+	// An entry has a counterpart in the lineage that the direction before has left in what
+	// is the source now; there the sides are the other way round.
+	counterpart record.Key
+	inherit     func(record.Record) error
+	epoch       uint64 // of what was found; 0: nothing
+}
+
+// readTarget reads the entries and target records that were not read yet.
+func (x *resolution) readTarget(ctx context.Context) error {
+	for {
+		if err := x.derive(); err != nil && !x.alone {
+			return err
+		}
+		qs := x.questions()
+		if len(qs) == 0 {
+			return nil
+		}
+		asked := make(map[ref]*question, len(qs))
+		req := record.ReadRequest{Tokens: x.TargetTokens, Guards: true, Select: make([]record.Selector, len(qs))}
+		for i, q := range qs {
+			asked[q.ref] = q
+			req.Select[i] = record.Selector{Kind: q.kind, Key: q.key}
+		}
+		snap, err := x.Target.Read(ctx, req)
+		if err != nil {
+			return fmt.Errorf("read target: %w", err)
+		}
+		for _, r := range snap.Records {
+			q := asked[ref{r.Kind, r.Key}]
+			if q == nil {
+				continue
+			}
+			if err := q.take(r); err != nil {
+				return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
+			}
+			q.epoch = r.Guard.Epoch
+			if v := r.Guard.Version.Snapshot(); r.Guard.Epoch == x.Epoch && v.Compare(x.least) > 0 {
+				x.least = v
+			}
+		}
+		if err := x.readInherited(ctx, qs); err != nil {
+			return err
+		}
+	}
+}
+
+// questions asks for what is not known yet, and takes it for known from here on.
+func (x *resolution) questions() (qs []*question) {
+	for _, m := range x.members {
+		if (m.unit || m.look) && !m.known {
+			m.known = true
+			inherit := func(r record.Record) (err error) { m.descent.group, err = readTarget(r.Doc); return err }
+			qs = append(qs, &question{ref: ref{x.lineage, memberKey(m.ref)}, take: func(r record.Record) (err error) {
+				m.guard = r.Guard
+				m.descent, err = readDescent(r.Doc)
+				return err
+			}, counterpart: targetKey(m.ref), inherit: inherit})
+		}
+	}
+	for _, g := range x.groups {
+		if !g.known {
+			g.known = true
+			inherit := func(r record.Record) error {
+				f, err := readFamily(r.Doc)
+				g.family = family{members: f.targets, targets: f.members}
+				return err
+			}
+			qs = append(qs, &question{ref: ref{x.lineage, groupKey(g.name)}, take: func(r record.Record) (err error) {
+				g.guard = r.Guard
+				g.family, err = readFamily(r.Doc)
+				return err
+			}, counterpart: groupKey(g.name), inherit: inherit})
+		}
+	}
+	for _, t := range x.targets {
+		if !t.known {
+			t.known = true
+			inherit := func(r record.Record) error {
+				d, err := readDescent(r.Doc)
+				t.group = d.group
+				return err
+			}
+			qs = append(qs, &question{ref: ref{x.lineage, targetKey(t.ref)}, take: func(r record.Record) (err error) {
+				t.guard = r.Guard
+				t.group, err = readTarget(r.Doc)
+				return err
+			}, counterpart: memberKey(t.ref), inherit: inherit}, &question{ref: t.ref, take: func(r record.Record) error {
+				t.rec, t.live = r, !r.Tombstone
+				return nil
+			}})
+		}
+	}
+	return qs
+}
+
+// readInherited reads what the lineage of the direction before says of entries that this
+// one has not written yet, so that the way back knows everything from its beginning. It
+// stands as it was at the switch: its kind is the source's now, which nobody syncs to.
+func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
+	if _, ok := x.SourceTokens[x.lineage]; !ok {
+		return nil
+	}
+	asked := map[record.Key]*question{}
+	req := record.ReadRequest{Tokens: x.SourceTokens, NotBefore: x.least, Guards: true}
+	for _, q := range qs {
+		if q.inherit != nil {
+			asked[q.counterpart] = q
+			req.Select = append(req.Select, record.Selector{Kind: x.lineage, Key: q.counterpart})
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	snap, err := x.Source.Read(ctx, req)
+	if err != nil {
+		return fmt.Errorf("read lineage of the source: %w", err)
+	}
+	for _, r := range snap.Records {
+		// The later direction knows better: directions take turns in writing the two.
+		if q := asked[r.Key]; q != nil && r.Guard.Epoch > q.epoch {
+			if err := q.inherit(r); err != nil {
+				return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
+			}
+		}
+	}
+	return nil
+}
+
+// readSource reads all members at one snapshot, unless that has been done already and is
+// not older than what the target is made of.
+func (x *resolution) readSource(ctx context.Context) error {
+	done := !x.version.IsZero() && x.version.Compare(x.least) >= 0
+	for _, m := range x.members {
+		done = done && m.read
+	}
+	if done {
+		return nil
+	}
+	req := record.ReadRequest{Tokens: x.SourceTokens, NotBefore: x.least}
+	for _, m := range x.members {
+		req.Select = append(req.Select, record.Selector{Kind: m.kind, Key: m.key})
+	}
+	snap, err := x.Source.Read(ctx, req)
+	if err != nil {
+		return fmt.Errorf("read source: %w", err)
+	}
+	x.version = snap.Version
+	for _, m := range x.members {
+		m.read, m.there, m.rec, m.content, m.err = true, false, record.Record{}, "", nil
+	}
+	for _, g := range x.groups {
+		g.transformed, g.adopted = false, nil
+	}
+	x.content = map[string][]*memberState{}
+	for _, r := range snap.Records {
+		m := x.members[ref{r.Kind, r.Key}]
+		if m == nil {
+			continue
+		}
+		m.rec, m.there = r, true
+		if m.content, m.err = x.Direction.ContentOf(r); m.err == nil {
+			x.content[m.content] = append(x.content[m.content], m)
+		}
+	}
+	return nil
+}

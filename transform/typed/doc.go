@@ -1,0 +1,42 @@
+// Package typed makes transformers of Go types: both versions' structs with bson tags, or
+// protobuf messages by way of a Codec, with the way there and the way back in one place.
+//
+// A Pair is for records that become one record each. It lists what changed; a changed
+// field costs one pair of functions:
+//
+//	typed.Compile(typed.Pair[v1.Job, v2.Job]{
+//		Name: "job", Revision: "1", OldKind: "jobs", NewKind: "tasks",
+//		Fields: []typed.Field{
+//			typed.Rename("memory_mb", "memory"),
+//			typed.Convert("timeout", "timeout", parseDuration, formatDuration),
+//			typed.Split("image", "repository", "tag", splitImage, joinImage),
+//			typed.OldOnly("legacy", nil),
+//			typed.NewOnly("priority", "normal"),
+//		},
+//	})
+//
+// From it follow a transform.Spec for the engine, and a transform.Mapping for each
+// direction, by which requests are expressed in the other version: names, paths, masks,
+// literals of filters, order. A field that both types have at the same path with the same
+// type needs no mention; one that only one type has must be mentioned, so that nothing is
+// left out by mistake. The types are held against each other when the pair is compiled.
+//
+// A Group is for records of several kinds that become records of several kinds. Its
+// functions take and return structs whose fields are the kinds, see Group.
+//
+// # Guarantees
+//
+// A Pair works on the encoded document: what no field names keeps its bytes and its
+// place, whether the types know it or not. A value is converted there and back, and one
+// that does not come back the same is an error; so is a record that has a field which
+// only the other version has. Such a record is parked, never guessed at. What one version
+// cannot hold survives in the other as the complement.
+//
+// A Group works on decoded records. Fields that its types do not know stay in a record
+// that is there already; a field of type Rest takes them along into the other version.
+//
+// Functions of the user run apart: a panic, or a runtime.Goexit, concerns the group that
+// it met alone. Only a stack overflow or want of memory ends the process.
+//
+// The package does not know how protobuf messages are laid out in documents.
+package typed

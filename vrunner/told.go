@@ -1,0 +1,87 @@
+package vrunner
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// digest stands for a message. Two that differ have the same one by accident only with a
+// probability that does not matter.
+type digest [16]byte
+
+// told is what one client of a watch has been told: of each record that it has, the
+// latest message. Past max names it knows nothing any more.
+type told struct {
+	max      int
+	overflow bool
+	latest   map[string]digest
+	// unseen are the records of latest that the initial state, which is being sent once
+	// more, has not named yet. Nil outside of that.
+	unseen map[string]struct{}
+}
+
+// restart prepares for a further initial state.
+func (t *told) restart() {
+	t.unseen = make(map[string]struct{}, len(t.latest))
+	for name := range t.latest {
+		t.unseen[name] = struct{}{}
+	}
+}
+
+// put reports whether a message is news for the client.
+func (t *told) put(name string, message any) (news bool, err error) {
+	if t.overflow {
+		return true, nil
+	}
+	delete(t.unseen, name)
+	m, ok := message.(proto.Message)
+	if !ok {
+		return false, fmt.Errorf("watch: %T is no protobuf message", message)
+	}
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return false, fmt.Errorf("watch: %w", err)
+	}
+	sum := sha256.Sum256(raw)
+	now := digest(sum[:len(digest{})])
+	before, known := t.latest[name]
+	if known && before == now {
+		return false, nil
+	}
+	if !known && len(t.latest) >= t.max {
+		t.overflow, t.latest, t.unseen = true, nil, nil
+		return true, nil
+	}
+	if t.latest == nil {
+		t.latest = map[string]digest{}
+	}
+	t.latest[name] = now
+	return true, nil
+}
+
+// remove reports whether the client has the record that is gone.
+func (t *told) remove(name string) bool {
+	if t.overflow {
+		return true
+	}
+	_, known := t.latest[name]
+	delete(t.latest, name)
+	delete(t.unseen, name)
+	return known
+}
+
+// gone are, at the end of a further initial state, the records that the client has and
+// that are no longer there, in order. They are forgotten.
+func (t *told) gone() []string {
+	var names []string
+	for name := range t.unseen {
+		names = append(names, name)
+		delete(t.latest, name)
+	}
+	slices.Sort(names)
+	t.unseen = nil
+	return names
+}

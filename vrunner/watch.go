@@ -1,0 +1,213 @@
+package vrunner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"dbcontroller/inprocess"
+)
+
+// WatchProcedure describes a server-streaming procedure whose streams go on over a flip.
+//
+// The procedure's handlers, in the stack of each version, keep this protocol: a stream
+// begins with the initial state, one EventPut for each record; then comes one EventLevel;
+// then an EventPut for each record that was made or changed and an EventDelete for each
+// that was deleted. A handler that gets ErrLost, or any error at a flip, returns it.
+type WatchProcedure[Res any] struct {
+	Procedure string // the path, "/bbs.v2.LRPDeploymentService/Watch"
+	// Event says what a message tells. Without it messages are passed on as they are, and
+	// the stream ends at a flip with UNAVAILABLE.
+	Event func(*Res) (Event, error)
+	// Deleted makes the message which tells that a record is gone: it was sent to the
+	// client before a flip and was not there after it.
+	Deleted func(name string) *Res
+	// MaxNames bounds what a stream remembers: for each record that the client has, its
+	// name and 16 bytes, some 100 bytes beside the name in all. A stream of more records
+	// than that goes on, and ends at the next flip with UNAVAILABLE. 0: 100,000.
+	MaxNames int
+}
+
+// Event is what one message of a watch says.
+type Event struct {
+	Type EventType
+	Name string // of the record, for EventPut and EventDelete
+}
+
+// EventType is the type of an Event.
+type EventType int
+
+// The types of events.
+const (
+	EventOther  EventType = iota // passed on as it is
+	EventPut                     // the record is, now, as the message says
+	EventDelete                  // the record is gone
+	EventLevel                   // the initial state is complete
+)
+
+// NewWatchHandler returns the handler of a procedure, and the path to mount it at, in
+// front of the Runner. For each client it calls the procedure in the stack of the active
+// version, in the same process, and passes the messages on. At a flip it calls the next
+// stack, which sends its initial state again: the client gets only what differs from what
+// it has, and a deletion of what is gone, and sees one stream. A Put that says what the
+// latest one of its name said is never sent twice.
+//
+// Headers of the request reach the handlers, those of the first response the client. The
+// handlers see a request of the Connect protocol, whatever the client speaks.
+func NewWatchHandler[Req, Res any](r *Runner, p WatchProcedure[Res], opts ...connect.HandlerOption) (path string, h http.Handler) {
+	if p.Event != nil && p.Deleted == nil {
+		panic("vrunner: watch of " + p.Procedure + " has Event and no Deleted") // as a mux refuses a pattern
+	}
+	if p.MaxNames <= 0 {
+		p.MaxNames = 100_000
+	}
+	clients := map[string]*connect.Client[Req, Res]{}
+	for version, stack := range r.stacks {
+		clients[version] = connect.NewClient[Req, Res](inprocess.Client(stack.Handler), "http://inprocess"+p.Procedure,
+			connect.WithAcceptCompression("gzip", nil, nil)) // nothing is saved within a process
+	}
+	opts = append([]connect.HandlerOption{connect.WithReadMaxBytes(int(r.cfg.MaxBody))}, opts...)
+	return p.Procedure, connect.NewServerStreamHandler(p.Procedure,
+		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
+			w := &watch[Res]{procedure: p, out: out, told: told{max: p.MaxNames}}
+			err := r.Stream(ctx, func(ctx context.Context, version string) error {
+				if err := w.begin(); err != nil {
+					return err
+				}
+				call := connect.NewRequest(req.Msg)
+				passHeaders(call.Header(), req.Header())
+				err := w.pump(clients[version].CallServerStream(ctx, call))
+				if err == nil && ctx.Err() != nil {
+					return context.Cause(ctx) // a handler that ends without an error when it must
+				}
+				return err
+			})
+			if ended := new(endedError); errors.As(err, &ended) {
+				return ended.error // it is the client's that failed, not a server's
+			}
+			return err
+		}, opts...)
+}
+
+// endedError is an error of the client's side of a watch.
+type endedError struct{ error }
+
+// watch is one client's stream.
+type watch[Res any] struct {
+	procedure WatchProcedure[Res]
+	out       *connect.ServerStream[Res]
+	told      told
+	begun     bool // a stack was called
+	level     bool // the client was told that it has the initial state
+}
+
+// errTooLarge and errNoWatch end streams that cannot be carried over a flip, or a loss.
+var (
+	errTooLarge = errors.New("the stream has too many records to go on, after a switch, with what differs; watch again")
+	errNoWatch  = errors.New("the stream cannot go on after a switch; call again")
+)
+
+// begin prepares for another stack's stream.
+func (w *watch[Res]) begin() error {
+	switch {
+	case !w.begun:
+		w.begun = true
+		return nil
+	case w.procedure.Event == nil:
+		return connect.NewError(connect.CodeUnavailable, errNoWatch)
+	case w.told.overflow:
+		return connect.NewError(connect.CodeUnavailable, errTooLarge)
+	}
+	w.told.restart()
+	return nil
+}
+
+// pump passes a stack's messages on to its end.
+func (w *watch[Res]) pump(in *connect.ServerStreamForClient[Res], err error) (out error) {
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// What Receive has said is the reason; this only ends the handler.
+		_ = in.Close()
+	}()
+	for in.Receive() {
+		passHeaders(w.out.ResponseHeader(), in.ResponseHeader()) // no-op once they are sent
+		if err := w.message(in.Msg()); err != nil {
+			return err
+		}
+	}
+	passHeaders(w.out.ResponseTrailer(), in.ResponseTrailer())
+	return in.Err()
+}
+
+// message sends what the client does not know yet.
+func (w *watch[Res]) message(m *Res) error {
+	if w.procedure.Event == nil {
+		return w.send(m)
+	}
+	ev, err := w.procedure.Event(m)
+	if err != nil {
+		return connect.NewError(connect.CodeInternal, fmt.Errorf("event of %s: %w", w.procedure.Procedure, err))
+	}
+	switch ev.Type {
+	case EventPut:
+		news, err := w.told.put(ev.Name, m)
+		if err != nil {
+			return connect.NewError(connect.CodeInternal, err)
+		}
+		if !news {
+			return nil
+		}
+	case EventDelete:
+		if !w.told.remove(ev.Name) {
+			return nil
+		}
+	case EventLevel:
+		for _, name := range w.told.gone() {
+			if err := w.send(w.procedure.Deleted(name)); err != nil {
+				return err
+			}
+		}
+		if w.level {
+			return nil
+		}
+		w.level = true
+	case EventOther:
+	}
+	return w.send(m)
+}
+
+func (w *watch[Res]) send(m *Res) error {
+	if err := w.out.Send(m); err != nil {
+		return &endedError{err}
+	}
+	return nil
+}
+
+// passHeaders copies what is not part of a protocol.
+func passHeaders(to, from http.Header) {
+	for name, values := range from {
+		if !ofProtocol(name) {
+			to[name] = values
+		}
+	}
+}
+
+func ofProtocol(name string) bool {
+	for _, prefix := range []string{"Connect-", "Grpc-", "X-Grpc-", "Content-", "Accept", "Trailer"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	switch name {
+	case "Connection", "Keep-Alive", "Transfer-Encoding", "Te", "Upgrade", "Host", "Date", "X-User-Agent":
+		return true
+	default:
+		return false
+	}
+}

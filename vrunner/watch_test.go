@@ -1,0 +1,500 @@
+package vrunner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller/record"
+	"dbcontroller/record/memstore"
+	"dbcontroller/record/mongostore"
+	"dbcontroller/upgradestate"
+	"dbcontroller/vrunner"
+)
+
+// text is the message of the watched service: "PUT name value", "DELETE name", "LEVEL".
+type text = wrapperspb.StringValue
+
+const watchPath = "/test.Service/Watch"
+
+func event(m *text) (vrunner.Event, error) {
+	parts := strings.SplitN(m.GetValue(), " ", 3)
+	switch parts[0] {
+	case "PUT":
+		return vrunner.Event{Type: vrunner.EventPut, Name: parts[1]}, nil
+	case "DELETE":
+		return vrunner.Event{Type: vrunner.EventDelete, Name: parts[1]}, nil
+	case "LEVEL":
+		return vrunner.Event{Type: vrunner.EventLevel}, nil
+	case "BAD":
+		return vrunner.Event{}, errors.New("bad event")
+	default:
+		return vrunner.Event{Type: vrunner.EventOther}, nil
+	}
+}
+
+func deleted(name string) *text { return wrapperspb.String("DELETE " + name) }
+
+func valueOf(doc bson.Raw) string {
+	v, _ := doc.Lookup("value").StringValueOK()
+	return v
+}
+
+// watchHandler is a service's: it keeps the protocol over a view. The request is a prefix
+// of names, or what to fail with.
+func watchHandler(version string, v *vrunner.View) func(context.Context, *connect.Request[text], *connect.ServerStream[text]) error {
+	return func(ctx context.Context, req *connect.Request[text], out *connect.ServerStream[text]) error {
+		if req.Msg.GetValue() == "refuse" {
+			return connect.NewError(connect.CodePermissionDenied, errors.New("refused"))
+		}
+		out.ResponseHeader().Set("Version", version)
+		out.ResponseHeader().Set("Caller", req.Header().Get("Caller"))
+		if req.Msg.GetValue() == "bad" {
+			return out.Send(wrapperspb.String("BAD"))
+		}
+		kind := kindOf[version]
+		changes, err := v.Changes(ctx, kind)
+		if err != nil {
+			return err
+		}
+		defer changes.Close()
+		recs, err := v.List(ctx, kind, req.Msg.GetValue(), "", 0)
+		if err != nil {
+			return err
+		}
+		for _, r := range recs {
+			if err := out.Send(wrapperspb.String(fmt.Sprintf("PUT %s %s", r.Key, valueOf(r.Doc)))); err != nil {
+				return err
+			}
+		}
+		if err := out.Send(wrapperspb.String("LEVEL")); err != nil {
+			return err
+		}
+		for {
+			names, err := changes.Next(ctx)
+			if err != nil {
+				return err
+			}
+			for _, d := range names {
+				if !strings.HasPrefix(d.Name, req.Msg.GetValue()) {
+					continue
+				}
+				m := "DELETE " + d.Name
+				switch rec, err := v.Get(ctx, d.Kind, d.Name); {
+				case errors.Is(err, record.ErrNotFound):
+				case err != nil:
+					return err
+				default:
+					m = fmt.Sprintf("PUT %s %s", d.Name, valueOf(rec.Doc))
+				}
+				if err := out.Send(wrapperspb.String(m)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+func watchStack(version string, views map[string]*vrunner.View) vrunner.Stack {
+	return vrunner.Stack{
+		Handler: connect.NewServerStreamHandler(watchPath, watchHandler(version, views[version])),
+		Write:   func(*http.Request) bool { return false },
+	}
+}
+
+// watchServer runs a server with the watched procedure, and returns a client for each
+// protocol.
+func watchServer(t *testing.T, w *world, databases map[string]vrunner.Database, p vrunner.WatchProcedure[text]) (*vrunner.Runner, map[string]*connect.Client[text, text]) {
+	t.Helper()
+	r := vrunner.New(consumer{w.store, &announced{}}, databases, watchStack, vrunner.Config{ID: "server"}, zap.NewNop())
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = r.Run(ctx) }() // ends with its context
+	t.Cleanup(func() { stop(); <-stopped })
+	p.Procedure = watchPath
+	mux := http.NewServeMux()
+	mux.Handle("/", r)
+	mux.Handle(vrunner.NewWatchHandler[text](r, p))
+	var both, only2 http.Protocols
+	both.SetHTTP1(true)
+	both.SetUnencryptedHTTP2(true)
+	only2.SetUnencryptedHTTP2(true)
+	srv := httptest.NewUnstartedServer(mux)
+	srv.Config.Protocols = &both
+	srv.Config.BaseContext = func(net.Listener) context.Context { return context.Background() }
+	srv.Start()
+	h1, h2 := &http.Transport{}, &http.Transport{Protocols: &only2}
+	t.Cleanup(func() {
+		h1.CloseIdleConnections()
+		h2.CloseIdleConnections()
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	clients := map[string]*connect.Client[text, text]{}
+	for name, c := range map[string]struct {
+		transport http.RoundTripper
+		opts      []connect.ClientOption
+	}{
+		"connect": {h1, nil}, "connect json": {h1, []connect.ClientOption{connect.WithProtoJSON()}}, "connect h2c": {h2, nil},
+		"grpc": {h2, []connect.ClientOption{connect.WithGRPC()}}, "grpc-web": {h1, []connect.ClientOption{connect.WithGRPCWeb()}},
+	} {
+		clients[name] = connect.NewClient[text, text](&http.Client{Transport: c.transport}, srv.URL+watchPath, c.opts...)
+	}
+	eventually(t, "ready", func() bool { return r.Ready() == nil })
+	return r, clients
+}
+
+// follower is a client's open watch.
+type follower struct {
+	t      *testing.T
+	stream *connect.ServerStreamForClient[text]
+	cancel context.CancelFunc
+}
+
+func follow(t *testing.T, c *connect.Client[text, text], what string) *follower {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req := connect.NewRequest(wrapperspb.String(what))
+	req.Header().Set("Caller", "test")
+	s, err := c.CallServerStream(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &follower{t, s, cancel}
+	t.Cleanup(f.close)
+	return f
+}
+
+func (f *follower) close() {
+	f.cancel()
+	_ = f.stream.Close()
+}
+
+// expect receives messages.
+func (f *follower) expect(want ...string) {
+	f.t.Helper()
+	for _, m := range want {
+		if !f.stream.Receive() {
+			f.t.Fatalf("instead of %s the stream ended: %v", m, f.stream.Err())
+		}
+		if got := f.stream.Msg().GetValue(); got != m {
+			f.t.Errorf("got %s, want %s", got, m)
+		}
+	}
+}
+
+func (f *follower) ends(code connect.Code, text string) {
+	f.t.Helper()
+	if f.stream.Receive() {
+		f.t.Fatalf("got %s, want the end", f.stream.Msg().GetValue())
+	}
+	if err := f.stream.Err(); connect.CodeOf(err) != code || !strings.Contains(err.Error(), text) {
+		f.t.Errorf("ended with %v, want %s: %s", err, code, text)
+	}
+}
+
+var watchedText = vrunner.WatchProcedure[text]{Event: event, Deleted: deleted}
+
+// backends are worlds on each database.
+var backends = map[string]func(t *testing.T) *world{
+	"memory": func(t *testing.T) *world { return newWorld(t.Context(), t, plain) },
+	"MongoDB": func(t *testing.T) *world {
+		db := map[string]database{}
+		for version := range plain {
+			uri, name := mongotest.Database(t)
+			ns, err := mongostore.Open(t.Context(), mongostore.Config{URI: uri, Database: name, Log: zap.NewNop()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = ns.Close(context.Background()) })
+			db[version] = struct {
+				*mongostore.Namespace
+				*mongostore.Client
+			}{ns, ns.Client()}
+		}
+		return newWorldOn(t.Context(), t, db, plain)
+	},
+}
+
+// TestWatchOverTheFlip: clients of every protocol keep one stream over a switch and see
+// what differs, no more.
+func TestWatchOverTheFlip(t *testing.T) {
+	t.Parallel()
+	for backend, make := range backends {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			ctx, w := t.Context(), make(t)
+			for _, name := range []string{"a", "b", "c"} {
+				w.put(ctx, "v1", "old", name, "1")
+			}
+			w.put(ctx, "v2", "new", "a", "1")
+			w.put(ctx, "v2", "new", "b", "of v2")
+			w.put(ctx, "v2", "new", "d", "of v2")
+			_, clients := watchServer(t, w, w.clients(), watchedText)
+			all := map[string]*follower{}
+			for name, c := range clients {
+				f := follow(t, c, "")
+				all[name] = f
+				f.expect("PUT a 1", "PUT b 1", "PUT c 1", "LEVEL")
+				if h := f.stream.ResponseHeader(); h.Get("Version") != "v1" || h.Get("Caller") != "test" {
+					t.Errorf("%s: headers %v", name, h)
+				}
+			}
+			each := func(want ...string) {
+				t.Helper()
+				for _, f := range all {
+					f.expect(want...)
+				}
+			}
+			w.put(ctx, "v1", "old", "e", "2")
+			each("PUT e 2")
+			w.remove(ctx, "v1", "old", "e")
+			each("DELETE e")
+			w.begin(ctx)
+			w.until(ctx, at(upgradestate.StepHold))
+			w.put(ctx, "v1", "old", "a", "late") // one that was in flight
+			w.put(ctx, "v2", "new", "a", "late")
+			each("PUT a late")
+			w.until(ctx, open("v2"))
+			each("PUT b of v2", "PUT d of v2", "DELETE c")
+			w.put(ctx, "v2", "new", "d", "3")
+			each("PUT d 3")
+			w.remove(ctx, "v2", "new", "a")
+			each("DELETE a")
+		})
+	}
+}
+
+// TestWatchUnderTraffic: whatever a stream has delivered when the flip comes, each client
+// ends with what is there, is told nothing twice and of no deletion of what it never had.
+func TestWatchUnderTraffic(t *testing.T) {
+	t.Parallel()
+	for backend, make := range backends {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			ctx, w, want := t.Context(), make(t), map[string]string{}
+			_, clients := watchServer(t, w, w.clients(), watchedText)
+			write := func(i int, versions ...string) {
+				name, value := fmt.Sprintf("n%d", i*i%31), fmt.Sprint(i)
+				for _, v := range versions {
+					if i%4 == 3 {
+						w.remove(ctx, v, kindOf[v], name)
+					} else {
+						w.put(ctx, v, kindOf[v], name, value)
+					}
+				}
+				delete(want, name)
+				if i%4 != 3 {
+					want[name] = value
+				}
+			}
+			var followers []*follower
+			n := 0
+			for range 40 {
+				write(n, "v1", "v2") // the second is the sync's
+				n++
+			}
+			for _, c := range clients {
+				followers = append(followers, follow(t, c, ""))
+				for range 20 {
+					write(n, "v1", "v2")
+					n++
+				}
+			}
+			w.begin(ctx)
+			for range 20 {
+				write(n, "v1", "v2")
+				n++
+			}
+			w.until(ctx, open("v2"))
+			for range 60 {
+				write(n, "v2")
+				n++
+			}
+			for _, f := range followers {
+				f.becomes(want)
+			}
+		})
+	}
+}
+
+// becomes receives until the client has what is there.
+func (f *follower) becomes(want map[string]string) {
+	f.t.Helper()
+	has, levels := map[string]string{}, 0
+	for levels == 0 || !maps.Equal(has, want) {
+		if !f.stream.Receive() {
+			f.t.Fatalf("the stream ended with %v; has\n%v, want\n%v", f.stream.Err(), has, want)
+		}
+		parts := strings.Fields(f.stream.Msg().GetValue())
+		switch parts[0] {
+		case "PUT":
+			if has[parts[1]] == parts[2] {
+				f.t.Errorf("%v came twice", parts)
+			}
+			has[parts[1]] = parts[2]
+		case "DELETE":
+			if _, there := has[parts[1]]; !there {
+				f.t.Errorf("%v of what the client never had", parts)
+			}
+			delete(has, parts[1])
+		case "LEVEL":
+			levels++
+		}
+	}
+	if levels != 1 {
+		f.t.Errorf("level was told %d times", levels)
+	}
+}
+
+// TestWatchOfAPrefix: a request's own selection is kept over the flip.
+func TestWatchOfAPrefix(t *testing.T) {
+	t.Parallel()
+	ctx, w := t.Context(), newWorld(t.Context(), t, plain)
+	w.put(ctx, "v1", "old", "p1", "1")
+	w.put(ctx, "v1", "old", "q1", "1")
+	w.put(ctx, "v2", "new", "p2", "1")
+	w.put(ctx, "v2", "new", "q2", "1")
+	_, clients := watchServer(t, w, w.clients(), watchedText)
+	f := follow(t, clients["grpc"], "p")
+	f.expect("PUT p1 1", "LEVEL")
+	w.begin(ctx)
+	w.until(ctx, open("v2"))
+	f.expect("PUT p2 1", "DELETE p1")
+}
+
+// TestWatchCannotGoOn: streams that cannot say what differs end at the flip, and say so.
+func TestWatchCannotGoOn(t *testing.T) {
+	t.Parallel()
+	for label, tc := range map[string]struct {
+		p        vrunner.WatchProcedure[text]
+		versions []string
+		want     string
+	}{
+		"too many records": {vrunner.WatchProcedure[text]{Event: event, Deleted: deleted, MaxNames: 2}, []string{"v1", "v2"}, "too many records"},
+		"no events":        {vrunner.WatchProcedure[text]{}, []string{"v1", "v2"}, "cannot go on after a switch"},
+		"unknown version":  {watchedText, []string{"v1"}, "version v2 is active; this server knows [v1]"},
+	} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			ctx, w := t.Context(), newWorld(t.Context(), t, plain)
+			for _, name := range []string{"a", "b", "c"} {
+				w.put(ctx, "v1", "old", name, "1")
+			}
+			databases := map[string]vrunner.Database{}
+			for _, v := range tc.versions {
+				databases[v] = w.clients()[v]
+			}
+			_, clients := watchServer(t, w, databases, tc.p)
+			var all []*follower
+			for _, c := range clients {
+				f := follow(t, c, "")
+				f.expect("PUT a 1", "PUT b 1", "PUT c 1", "LEVEL")
+				all = append(all, f)
+			}
+			w.put(ctx, "v1", "old", "d", "1")
+			for _, f := range all {
+				f.expect("PUT d 1")
+			}
+			w.begin(ctx)
+			w.until(ctx, open("v2"))
+			for _, f := range all {
+				f.ends(connect.CodeUnavailable, tc.want)
+			}
+		})
+	}
+}
+
+// TestWatchErrors: what a handler ends with, the client gets.
+func TestWatchErrors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t.Context(), t, plain)
+	_, clients := watchServer(t, w, w.clients(), watchedText)
+	for name, c := range clients {
+		t.Run(name, func(t *testing.T) {
+			follow(t, c, "refuse").ends(connect.CodePermissionDenied, "refused")
+			follow(t, c, "bad").ends(connect.CodeInternal, "bad event")
+		})
+	}
+}
+
+// TestWatchLeaves: when its client goes, the handler ends and with it the change stream.
+func TestWatchLeaves(t *testing.T) {
+	t.Parallel()
+	ctx, w := t.Context(), newWorld(t.Context(), t, plain)
+	counter := &watched{Watcher: w.db["v1"]}
+	_, clients := watchServer(t, w, map[string]vrunner.Database{"v1": {Client: w.db["v1"], Watcher: counter}, "v2": w.clients()["v2"]}, watchedText)
+	w.put(ctx, "v1", "old", "a", "1")
+	for _, c := range clients {
+		f := follow(t, c, "")
+		f.expect("PUT a 1", "LEVEL")
+		defer f.close()
+	}
+	if n := counter.open.Load(); n != 1 {
+		t.Errorf("%d change streams are open for %d clients", n, len(clients))
+	}
+	for _, c := range clients {
+		f := follow(t, c, "")
+		f.expect("PUT a 1", "LEVEL")
+		f.close()
+	}
+}
+
+// TestWatchAfterALoss: the client of a handler that lost changes sees what differs.
+func TestWatchAfterALoss(t *testing.T) {
+	t.Parallel()
+	ctx, db := t.Context(), memstore.New()
+	w := newWorldOn(ctx, t, map[string]database{"v1": db, "v2": memstore.New()}, plain)
+	for _, name := range []string{"a", "b", "c"} {
+		w.put(ctx, "v1", "old", name, "1")
+	}
+	gated := &gatedWatcher{Watcher: db, pass: make(chan struct{}, 1)}
+	_, clients := watchServer(t, w, map[string]vrunner.Database{"v1": {Client: db, Watcher: gated}}, watchedText)
+	f := follow(t, clients["connect"], "")
+	f.expect("PUT a 1", "PUT b 1", "PUT c 1", "LEVEL")
+	w.put(ctx, "v1", "old", "b", "2")
+	w.remove(ctx, "v1", "old", "a")
+	w.put(ctx, "v1", "old", "d", "1")
+	db.Cluster().LoseHistory()
+	close(gated.pass)
+	f.expect("PUT b 2", "PUT d 1", "DELETE a")
+	w.put(ctx, "v1", "old", "d", "2")
+	f.expect("PUT d 2")
+}
+
+// gatedWatcher has streams that stand still until pass is closed.
+type gatedWatcher struct {
+	record.Watcher
+	pass chan struct{}
+}
+
+func (g *gatedWatcher) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
+	s, err := g.Watcher.Watch(ctx, from, kinds)
+	return gatedStream{s, g}, err
+}
+
+type gatedStream struct {
+	record.Stream
+	g *gatedWatcher
+}
+
+func (s gatedStream) Next(ctx context.Context) (record.ChangeBatch, error) {
+	select {
+	case <-s.g.pass:
+	case <-ctx.Done():
+		return record.ChangeBatch{}, ctx.Err()
+	}
+	return s.Stream.Next(ctx)
+}

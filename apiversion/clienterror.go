@@ -45,14 +45,13 @@ func (c *call) clientError(err error) error {
 				violation.Description = renamed(violation.Description, violation.Field, old)
 				violation.Field = old
 			}
+			violation.Description = c.oldNames(violation.Description)
 		}
 		if translated, err := connect.NewErrorDetail(bad); err == nil {
 			details[len(details)-1] = translated
 		}
 	}
-	for _, pair := range c.names {
-		message = strings.ReplaceAll(message, pair[1], pair[0])
-	}
+	message = c.oldNames(message)
 	out := connect.NewError(coded.Code(), errors.New(message))
 	for _, d := range details {
 		out.AddDetail(d)
@@ -61,7 +60,15 @@ func (c *call) clientError(err error) error {
 	return out
 }
 
-// renamed replaces a field's name where it stands as a word of its own.
+// oldNames replaces the names of the request by those that the client gave.
+func (c *call) oldNames(text string) string {
+	for _, pair := range c.names {
+		text = renamed(text, pair[1], pair[0])
+	}
+	return text
+}
+
+// renamed replaces a name where it stands as a word of its own.
 func renamed(text, from, to string) string {
 	word := regexp.MustCompile(`(^|[^\w.])` + regexp.QuoteMeta(from) + `($|[^\w.])`)
 	return word.ReplaceAllStringFunc(text, func(m string) string { return strings.Replace(m, from, to, 1) })

@@ -37,7 +37,8 @@ func Converted(old, new string, up, down func(any) (any, error)) Difference {
 	return Difference{old: []string{old}, new: []string{new}, up: one(up), down: one(down)}
 }
 
-// Ordered says of a converted field that its values sort the same in both versions.
+// Ordered says of a converted field that its values sort the same in both versions, and
+// that none sorts before one that is not set: a number that becomes a time is not below 0.
 func (d Difference) Ordered() Difference {
 	d.ordered = true
 	return d

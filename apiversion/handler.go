@@ -182,12 +182,22 @@ func (c *call) end(ctx context.Context, now *dynamicpb.Message, err error) (*dyn
 	return old, err
 }
 
+// attempts bounds how often an update is made again when what it has read has changed.
+const attempts = 10
+
 func (c *call) unary(ctx context.Context, cl *client, header http.Header) (*connect.Response[dynamicpb.Message], error) {
-	req, err := c.begin(ctx, header)
-	if err != nil {
-		return nil, err
+	var resp *connect.Response[dynamicpb.Message]
+	var err error
+	for range attempts {
+		var req *connect.Request[dynamicpb.Message]
+		if req, err = c.begin(ctx, header); err != nil {
+			return nil, err
+		}
+		resp, err = cl.CallUnary(ctx, req)
+		if connect.CodeOf(err) != connect.CodeAborted || !c.rereads {
+			break
+		}
 	}
-	resp, err := cl.CallUnary(ctx, req)
 	if err != nil {
 		_, err = c.end(ctx, nil, err)
 		return nil, err

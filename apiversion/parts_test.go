@@ -128,3 +128,53 @@ func TestTableWithTwoResources(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// TestConvertersThatPanic end neither the making of a table, which asks them for what an
+// empty message shows, nor more than the request.
+func TestConvertersThatPanic(t *testing.T) {
+	t.Parallel()
+	cfg := parts(t)
+	cfg.Resources[0].Down = func(msg, _ proto.Message) (proto.Message, error) {
+		panic("no weight in " + string(msg.ProtoReflect().Descriptor().Name()))
+	}
+	table, err := apiversion.NewTable(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string]*message{"CreatePart": text(t, cfg.New.Methods().ByName("CreatePart").Output(), `id: "p"`)}
+	c := serve(t, cfg.Old, apiversion.NewHandler(table, partsV2(cfg.New, answers, map[string]*message{}), apiversion.Options{}))
+	_, err = c.try(t.Context(), "AddPart", `part { guid: "p" }`)
+	wantError(t, err, connect.CodeInternal, "converter to prototest.parts.PartV1 panicked: no weight in PartV2")
+}
+
+// TestRekeyedFieldOfAnotherName: the names in messages follow, whatever their field is called.
+func TestRekeyedFieldOfAnotherName(t *testing.T) {
+	t.Parallel()
+	cfg := parts(t)
+	keep := func(s string) (string, error) { return s, nil }
+	part, err := apiversion.Declare(cfg.Resources[0].Old, cfg.Resources[0].New, apiversion.Renamed("guid", "id"), weight, apiversion.OnlyNew("maker", nil),
+		apiversion.Rekeyed(apiversion.Names{
+			Up:       func(n string) (string, error) { return "x-" + n, nil },
+			Down:     func(n string) (string, error) { return strings.TrimPrefix(n, "x-"), nil },
+			ParentUp: keep, ParentDown: keep,
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	part.OldName, part.NewName = "guid", "id"
+	cfg.Resources[0] = part
+	table, err := apiversion.NewTable(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string]*message{"CreatePart": text(t, cfg.New.Methods().ByName("CreatePart").Output(), `id: "x-p" weight_mg: 5000`)}
+	requests := map[string]*message{}
+	c := serve(t, cfg.Old, apiversion.NewHandler(table, partsV2(cfg.New, answers, requests), apiversion.Options{}))
+	got := c.do("AddPart", `part { guid: "p" weight_g: 5 }`)
+	if want := text(t, got.Descriptor(), `part { guid: "p" weight_g: 5 }`); !proto.Equal(got, want) {
+		t.Errorf("shown as %v", got)
+	}
+	if want := text(t, requests["CreatePart"].Descriptor(), `part { id: "x-p" weight_mg: 5000 }`); !proto.Equal(requests["CreatePart"], want) {
+		t.Errorf("made as %v", requests["CreatePart"])
+	}
+}

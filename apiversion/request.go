@@ -23,7 +23,10 @@ type call struct {
 	now    *dynamicpb.Message
 	order  listing.Order          // in old terms
 	mask   *fieldmaskpb.FieldMask // the read mask, in old terms
-	names  [][2]string            // names that were translated: old, new
+	names  [][2]string            // names and parents that were translated: old, new
+	// rereads says that the update writes what was read, and is made again when that has
+	// changed meanwhile.
+	rereads bool
 }
 
 // translate makes the new request. Its errors are those that the client gets.
@@ -128,7 +131,8 @@ func (c *call) text(name, text string) (string, error) {
 	case c.from.Name:
 		return c.name(text)
 	case c.from.Parent:
-		return c.resource.Parent(text)
+		now, err := c.resource.Parent(text)
+		return c.remember(text, now, err)
 	case c.from.Filter:
 		f, err := listing.ParseFilter(text, c.resource.Old)
 		if err != nil {
@@ -151,6 +155,10 @@ func (c *call) text(name, text string) (string, error) {
 // name translates a name and remembers it for the text of errors.
 func (c *call) name(old string) (string, error) {
 	now, err := c.resource.Name(old)
+	return c.remember(old, now, err)
+}
+
+func (c *call) remember(old, now string, err error) (string, error) {
 	if err == nil && now != old && old != "" {
 		c.names = append(c.names, [2]string{old, now})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -72,10 +73,37 @@ func (r *Resource) checked() (*Resource, error) {
 			return nil, fmt.Errorf("resource %s: it has no string field %s to be its name", side.of.FullName(), *side.name)
 		}
 	}
-	if shown, err := out.Down(dynamicpb.NewMessage(out.New), nil); err == nil {
+	if up, ok := out.UpMapping.(*rules); ok {
+		up.nameIs(out.OldName, out.NewName)
+	}
+	down, declared := out.DownMapping.(*rules)
+	if declared {
+		down.nameIs(out.NewName, out.OldName)
+	}
+	out.Up, out.Down = guarded(out.Up, out.New), guarded(out.Down, out.Old)
+	shown, err := out.Down(dynamicpb.NewMessage(out.New), nil)
+	if err != nil && declared {
+		// A function may well need more than nothing. What it does with fields that are not
+		// set, the differences say as well.
+		shown, err = down.convert(dynamicpb.NewMessage(out.New), nil)
+	}
+	if out.emptyShown = nil; err == nil {
 		out.emptyShown = shown
 	}
 	return &out, nil
+}
+
+// guarded is a converter whose panic is an error of the one request, not the end of its
+// connection, or of the process that makes a table.
+func guarded(f Converter, to protoreflect.MessageDescriptor) Converter {
+	return func(msg, have proto.Message) (out proto.Message, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				out, err = nil, connect.NewError(connect.CodeInternal, fmt.Errorf("the converter to %s panicked: %v", to.FullName(), p))
+			}
+		}()
+		return f(msg, have)
+	}
 }
 
 // Lens turns the documents of records both ways; *lens.Lens is one.

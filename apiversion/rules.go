@@ -20,6 +20,8 @@ type rules struct {
 	byPath   map[string]int
 	targets  map[string]bool
 	names    *Names
+	// nameFrom and nameTo are the fields that hold the name; see Resource.checked.
+	nameFrom, nameTo protoreflect.Name
 }
 
 func newRules(from, to protoreflect.MessageDescriptor, all []Difference) (*rules, error) {
@@ -56,6 +58,13 @@ func newRules(from, to protoreflect.MessageDescriptor, all []Difference) (*rules
 		}
 	}
 	return r, r.complete(from, to, "", nil)
+}
+
+// nameIs says which fields hold the name. Tables may share rules, and say the same.
+func (r *rules) nameIs(from, to protoreflect.Name) {
+	if r.nameFrom != from || r.nameTo != to {
+		r.nameFrom, r.nameTo = from, to
+	}
 }
 
 // complete checks that every field below has a counterpart.
@@ -143,15 +152,11 @@ func (r *rules) convert(msg, have proto.Message) (proto.Message, error) {
 			return nil, err
 		}
 	}
-	if r.names != nil {
-		// The name is a field of both by convention; Resource.checked finds others.
-		if fd := r.to.Fields().ByName("name"); fd != nil && out.Has(fd) {
-			name, err := r.names.Up(out.Get(fd).String())
-			if err != nil {
-				return nil, err
-			}
-			out.Set(fd, protoreflect.ValueOfString(name))
+	if name := nameOf(src, r.nameFrom); r.names != nil && r.nameTo != "" && name != "" {
+		if name, err = r.names.Up(name); err != nil {
+			return nil, err
 		}
+		out.Set(r.to.Fields().ByName(r.nameTo), protoreflect.ValueOfString(name))
 	}
 	return out, nil
 }

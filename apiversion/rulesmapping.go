@@ -205,6 +205,9 @@ func (r *rules) CompareAll(cs []transform.Condition) ([]transform.Condition, err
 		values := make([]any, len(d.old))
 		for at, p := range d.old {
 			j := slices.IndexFunc(cs, func(o transform.Condition) bool { return o.Path == p && o.Op == transform.OpEqual })
+			if p == c.Path {
+				j = i // a field may be compared more than once, and each time counts
+			}
 			if j < 0 {
 				return r.Compare(c) // which says that it cannot be compared alone
 			}

@@ -174,6 +174,8 @@ func TestFiltersOnJoinedFields(t *testing.T) {
 		`page_count == 1 && last_name == "Lee" && first_name == "Ann"`:     `pages == "1" && author == "Ann Lee"`,
 		`first_name == "" && last_name == ""`:                              `author == ""`,
 		`first_name == "A" && last_name == "L e"`:                          `author in []`,
+		`first_name == "A" && last_name == "B" && last_name == "C"`:        `author == "A B" && author == "A C"`,
+		`first_name == "A" && first_name == "X" && last_name == "B"`:       `author == "A B" && author == "X B"`,
 		`first_name == "A" && (last_name == "L" || last_name == "M")`:      "",
 		`first_name == "A" && last_name.startsWith("L") && summary == "x"`: "",
 	} {

@@ -69,16 +69,11 @@ func (c *call) update(ctx context.Context, edit proto.Message) (proto.Message, e
 		if err != nil {
 			return nil, err
 		}
+		read := proto.CloneOf(current)
 		if err := listing.Update(current, edit, mask); err != nil {
 			return nil, err
 		}
-		// The condition of the client, not of what was read, is what the server shall check.
-		if etag := c.resource.Old.Fields().ByName("etag"); etag != nil && c.to.UpdateMask != "" {
-			current.Clear(etag)
-			if m := edit.ProtoReflect(); m.Has(etag) {
-				current.Set(etag, m.Get(etag))
-			}
-		}
+		c.condition(current, edit.ProtoReflect(), read)
 		whole = current
 	} else if err := checkMask(mask, edit); err != nil {
 		return nil, err
@@ -88,9 +83,46 @@ func (c *call) update(ctx context.Context, edit proto.Message) (proto.Message, e
 		if err != nil {
 			return nil, refusal(c.maskField(), err)
 		}
+		if len(translated.GetPaths()) == 0 {
+			// A mask without paths stands for what is set, and of what was read all is set:
+			// written back, it would undo what others have changed meanwhile.
+			return c.nameOnly(edit.ProtoReflect())
+		}
 		listing.SetMask(c.now, protoreflect.Name(c.to.UpdateMask), translated)
 	}
 	return c.resource.put(whole, have)
+}
+
+// etagField is the condition of an update that is part of the resource.
+const etagField = "etag"
+
+// condition sets what an update is conditional on. With a mask in the new version that is
+// the client's own condition or none, for the update writes nothing else than the client
+// asks for. Without one it writes what was read, too, which others may have changed since.
+func (c *call) condition(current *dynamicpb.Message, edit protoreflect.Message, read *dynamicpb.Message) {
+	fd := c.resource.Old.Fields().ByName(etagField)
+	own := fd != nil && edit.Has(fd)
+	c.rereads = c.to.UpdateMask == "" && !own
+	if fd == nil {
+		return // one that the new version alone has comes with what exists
+	}
+	current.Clear(fd)
+	switch {
+	case own:
+		current.Set(fd, edit.Get(fd))
+	case c.rereads && read.Has(fd):
+		current.Set(fd, read.Get(fd))
+	}
+}
+
+// nameOnly is a resource that names a record and sets nothing of it.
+func (c *call) nameOnly(edit protoreflect.Message) (proto.Message, error) {
+	out := dynamicpb.NewMessage(c.resource.New)
+	name, err := c.resource.Name(nameOf(edit, c.resource.OldName))
+	if c.resource.NewName != "" && name != "" {
+		out.Set(c.resource.New.Fields().ByName(c.resource.NewName), protoreflect.ValueOfString(name))
+	}
+	return out, err
 }
 
 // checkMask checks an update mask where nothing is there to apply it to.

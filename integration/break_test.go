@@ -11,8 +11,9 @@ import (
 
 // breakPoint is a place at which a controller stands still, having told its parent.
 type breakPoint struct {
-	At string
-	N  int // how often, or over how many kinds, see the places
+	At   string
+	N    int  // how often, or over how many kinds, see the places
+	Back bool // the source of the fences is v2
 }
 
 // Places of a break point. What a controller does elsewhere goes on, until its parent
@@ -60,7 +61,7 @@ func (b *breaker) arm() {
 
 // wrap is controller.Options.Wrap.
 func (b *breaker) wrap(version string, ns record.Namespace) record.Namespace {
-	return &breaking{Namespace: ns, breaker: b, source: version == "v1"}
+	return &breaking{Namespace: ns, breaker: b, source: (version == "v2") == b.point.Back}
 }
 
 // reached tells the parent, once. b.mu is held.

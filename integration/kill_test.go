@@ -21,11 +21,11 @@ func TestKillController(t *testing.T) {
 		at    breakPoint
 		prove func(k *killing, ctx context.Context) // before the kill
 	}{
-		{breakPoint{atLoad, 2}, (*killing).awaitCheckpoint},
-		{breakPoint{atApply, 3}, nil},
-		{breakPoint{beforeFence, 2}, inStep(upgradestate.StepFence)},
-		{breakPoint{afterFence, 2}, inStep(upgradestate.StepFence)},
-		{breakPoint{beforeFlip, 1}, inStep(upgradestate.StepSealSource)},
+		{breakPoint{At: atLoad, N: 2}, (*killing).awaitCheckpoint},
+		{breakPoint{At: atApply, N: 3}, nil},
+		{breakPoint{At: beforeFence, N: 2}, inStep(upgradestate.StepFence)},
+		{breakPoint{At: afterFence, N: 2}, inStep(upgradestate.StepFence)},
+		{breakPoint{At: beforeFlip, N: 1}, inStep(upgradestate.StepSealSource)},
 	} {
 		for _, controllers := range []int{2, 1} {
 			t.Run(fmt.Sprintf("%s/%d controllers", tc.at.At, controllers), func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 // TestLateDeletes: where the fence lets deletes through, those of an application that does
 // not follow are counted after the switch, and those by which the way back follows the new
-// namespace are not taken for them.
+// namespace are not taken for them. Who goes back finds what was deleted late all the same.
 func TestLateDeletes(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -19,7 +19,7 @@ func TestLateDeletes(t *testing.T) {
 	const documents = 200
 	l := newLedger("package")
 	s.fill(ctx, l, documents)
-	s.controller("controller", breakPoint{}).ready(ctx)
+	first := s.controller("controller", breakPoint{}).ready(ctx)
 	s.begin(ctx)
 	s.await(ctx, "the flip", flipped("v2"))
 	const followed, late = 20, 7
@@ -57,6 +57,25 @@ func TestLateDeletes(t *testing.T) {
 			return fmt.Errorf("%d are, of %d", n, late)
 		}
 		return nil
+	})
+	// Another process goes on with it. One that the way back has written:
+	s.kill(first)
+	s.controller("another", breakPoint{}).ready(ctx)
+	if _, err := s.db["v2"].Collection(packagesKind).UpdateByID(ctx, packageKey(followed), bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: 9}}}}); err != nil {
+		t.Fatal(err)
+	}
+	written := bson.D{{Key: "_id", Value: packageKey(followed)}, {Key: "n", Value: 9}}
+	old := s.db["v1"].Collection(packagesKind)
+	eventually(ctx, t, "the update to be followed", func() error { return old.FindOne(ctx, written).Err() })
+	if res, err := old.DeleteOne(ctx, written); err != nil || res.DeletedCount != 1 {
+		t.Fatalf("late delete: %+v, %v", res, err)
+	}
+	eventually(ctx, t, "what was deleted late to be back", func() error {
+		n, err := old.CountDocuments(ctx, bson.D{})
+		if err == nil && n != documents-followed {
+			err = fmt.Errorf("the old namespace has %d documents", n)
+		}
+		return err
 	})
 	n, err := s.db["v2"].Collection(packagesKind).CountDocuments(ctx, bson.D{})
 	if err != nil || n != documents-followed {

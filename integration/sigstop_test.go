@@ -72,7 +72,7 @@ func TestStoppedController(t *testing.T) {
 	defer cancel()
 	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
 	tr := newTraffic(ctx, s, 2*appClients*ownDocuments)
-	stopped := s.controller("stopped", breakPoint{atApply, 1}).ready(ctx)
+	stopped := s.controller("stopped", breakPoint{At: atApply, N: 1}).ready(ctx)
 	s.controller("running", breakPoint{}).ready(ctx)
 	s.awaitShards(ctx, "stopped", "running")
 	s.awaitLevel(ctx)

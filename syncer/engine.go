@@ -97,7 +97,8 @@ type Engine struct {
 	lastErr  string
 
 	published []Progress
-	relieved  bool // another engine publishes the progress by now
+	next      *Engine      // of the direction after this one; it publishes the progress by now
+	deleted   []lateDelete // what next has to look at
 	// wake gets a token when the step of the upgrade changed, so that housekeeping does
 	// not sleep through the beginning of a switch.
 	wake chan struct{}
@@ -111,6 +112,7 @@ type Engine struct {
 	// Each is held by one at a time, across calls of the coordination store.
 	saving  *semaphore.Weighted // an older checkpoint must not be stored later
 	listing *semaphore.Weighted // unlisted is of one list of parked
+	parking *semaphore.Weighted // the journal stores one entry at a time anyway
 }
 
 // ErrOtherTransform ends an engine whose transformation is not that of the upgrade that
@@ -122,7 +124,11 @@ var errOver = errors.New("direction is over")
 
 // Key names a direction's persisted state.
 func Key(epoch uint64, d transform.Direction) DirectionKey {
-	return DirectionKey(fmt.Sprintf("%d-%s-%s-%s", epoch, d.From(), d.To(), d.Hash()))
+	return directionKey(epoch, d.From(), d.To(), d.Hash())
+}
+
+func directionKey(epoch uint64, from, to, hash string) DirectionKey {
+	return DirectionKey(fmt.Sprintf("%d-%s-%s-%s", epoch, from, to, hash))
 }
 
 // New makes an engine; Run makes it work.
@@ -141,16 +147,17 @@ func New(p Parts, cfg Config) *Engine {
 		news:    make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		readopt: make(chan struct{}, 1),
-		saving:  semaphore.NewWeighted(1), listing: semaphore.NewWeighted(1),
+		saving:  semaphore.NewWeighted(1), listing: semaphore.NewWeighted(1), parking: semaphore.NewWeighted(1),
 	}
 }
 
-// Relieve has the engine publish no progress any more: its direction is over, and the
-// engine of the next one does, with LateDeletes of this one.
-func (e *Engine) Relieve() {
+// Relieve has the engine publish no progress any more: its direction is over, and next
+// does, with LateDeletes of this one. Next brings back what late deletes have removed.
+func (e *Engine) Relieve(next *Engine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.relieved = true
+	e.next = next
+	e.announce()
 	e.cfg.LateDeletes = nil // the one before this is of no interest any more
 }
 
@@ -183,6 +190,7 @@ func (e *Engine) Run(parent context.Context) error {
 		g.Go(func() error { return e.tail(ctx) })
 		g.Go(func() error { return e.housekeep(ctx) })
 		g.Go(func() error { return e.keep(ctx) })
+		g.Go(func() error { return e.restoreDeleted(ctx) })
 		for range e.cfg.Workers {
 			g.Go(func() error { return e.copyWorker(ctx) })
 		}

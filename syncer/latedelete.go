@@ -2,11 +2,15 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"go.uber.org/zap"
 
 	"dbcontroller/record"
+	"dbcontroller/transform"
 )
 
 // lateDelete is a delete behind the fence of a fixed-name kind, whose class lets deletes
@@ -53,5 +57,46 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 			e.Log.Warn("delete passed the fence", zap.String("kind", l.kind), zap.Stringer("key", l.key))
 		}
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	// All of them: that the way back has written a record does not tell who deleted it.
+	e.deleted = append(e.deleted, late[:min(len(late), mostDeleted-len(e.deleted))]...)
+	e.announce()
 	return foreign, nil
+}
+
+// mostDeleted is how many late deletes are kept for the next engine, which may never come;
+// those beyond are counted only.
+const mostDeleted = 100_000
+
+// restoreDeleted has the next engine bring over what was deleted late in its target. The
+// namespace that is active holds it, and whoever goes back must find it.
+func (e *Engine) restoreDeleted(ctx context.Context) error {
+	for {
+		var next *Engine
+		var late []lateDelete
+		err := e.await(ctx, func() bool {
+			next, late = e.next, e.deleted
+			return next != nil && next.Direction.To() == e.Direction.From() && len(late) > 0
+		})
+		if err != nil {
+			return err
+		}
+		if err := next.await(ctx, func() bool { return next.record.Name != "" }); err != nil {
+			return err
+		}
+		ids := map[transform.GroupID]bool{}
+		for _, l := range late {
+			// A key without a group is of no record that the next engine has written.
+			if id, ok, err := next.Direction.GroupOfTarget(l.kind, l.key); ok && err == nil {
+				ids[id] = true
+			}
+		}
+		if err := next.syncGroups(ctx, slices.Collect(maps.Keys(ids)), record.Version{}); err != nil && !errors.Is(err, errOver) {
+			return fmt.Errorf("bring back what was deleted late: %w", err)
+		}
+		e.mu.Lock()
+		e.deleted = e.deleted[len(late):]
+		e.mu.Unlock()
+	}
 }

@@ -235,8 +235,16 @@ func TestParkedMemberAndItsSiblings(t *testing.T) {
 		if got := w.crew("blue"); got != "1/5" {
 			t.Errorf("blue is %q", got)
 		}
-		w.hire(bad, "blue", 3) // it leaves, and all is well
+		w.hire(bad, "red", 7) // it is corrected, and all of them are written
+		corrected := time.Now()
 		w.eventually("the end of it", func() bool { return len(w.parked()) == 0 })
+		if took := time.Since(corrected); took > time.Second {
+			t.Errorf("a sibling stayed parked for %s although its group was written", took)
+		}
+		w.hire(bad, "red", -1)
+		w.eventually("parking again", func() bool { return len(names()) > 0 })
+		w.hire(bad, "blue", 3) // it leaves, and all is well
+		w.eventually("the end of it again", func() bool { return len(w.parked()) == 0 })
 		w.eventually("ready", w.allReady)
 		if red, blue := w.crew("red"), w.crew("blue"); red != "1/2" || blue != "2/8" {
 			t.Errorf("red is %q, blue is %q", red, blue)
@@ -273,6 +281,35 @@ func TestParkedSiblingsOfTwoControllers(t *testing.T) {
 		}
 		a.stop(t)
 		b.stop(t)
+	})
+}
+
+// What cannot move to another group does not hold up those who change with it and stay.
+func TestFailureHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := crews(t, 0)
+		w.hire("mover", "red", 1)
+		w.hire("stayer", "red", 1)
+		e := w.engine(w.owner(0, 1, 2, 3), nil)
+		w.eventually("the copy", func() bool { return w.crew("red") == "2/2" && e.synced() })
+		<-time.After(3 * time.Second)
+		var ms []record.Mutation
+		for _, h := range []hand{{"mover", "blue", -1}, {"stayer", "red", 5}} {
+			doc, err := bson.Marshal(h)
+			w.check(err)
+			ms = append(ms, record.Mutation{Kind: "hands1", Key: record.StringKey(h.ID), Doc: doc})
+		}
+		changed := time.Now()
+		w.check(w.src.Write(t.Context(), w.tokens("v1"), ms))
+		w.eventually("the change of who stays", func() bool { return w.crew("red") == "1/5" })
+		if took := time.Since(changed); took > time.Second {
+			t.Errorf("the change of who stays took %s", took)
+		}
+		w.eventually("parking", func() bool { return len(w.parked()) == 1 })
+		if p := w.parked()[0]; p.Key != "mover" {
+			t.Errorf("%s is parked", p.Key)
+		}
+		e.stop(t)
 	})
 }
 

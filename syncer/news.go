@@ -29,7 +29,7 @@ func (e *Engine) watchRecord(ctx context.Context) error {
 // keepsLateWatch reports whether the old stream must stay open after the flip: a fence
 // of the validator class lets deletes through, and they have to be reported.
 func (e *Engine) keepsLateWatch(d upgradestate.Deployment) bool {
-	if d.Epoch != e.cfg.Epoch+1 || d.Upgrade != nil {
+	if d.Epoch != e.cfg.Epoch+1 {
 		return false
 	}
 	for _, ns := range d.Namespaces {

@@ -63,11 +63,17 @@ func (e *Engine) idle(ctx context.Context) error {
 
 // switched is the plan of the way back: the switch has left the namespace that was
 // current level with the one that is, at a position that it noted. What has been waived
-// is in the old namespace alone, and must not be taken for deleted.
+// is in the old namespace alone, and must not be taken for deleted. Records of the old
+// namespace that another transformation has made are level with nothing: whoever went
+// back to correct one wants them made anew.
 func (e *Engine) switched() (Plan, bool) {
 	d := e.current()
 	last := d.LastSwitch
 	if last == nil || d.Epoch != e.cfg.Epoch || last.Position == "" || last.To != e.Direction.From() || last.From != e.Direction.To() {
+		return Plan{}, false
+	}
+	if last.Before != "" && last.Before != e.Direction.Hash() {
+		e.Log.Info("the transformation is another one than at the latest switch this way: everything is compared", zap.String("version", e.Direction.To()))
 		return Plan{}, false
 	}
 	plan := Plan{Level: true}
@@ -80,7 +86,10 @@ func (e *Engine) switched() (Plan, bool) {
 
 func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
 	if plan, ok := e.switched(); ok {
-		return plan, nil
+		return plan, e.parkAgain(ctx)
+	}
+	if err := e.keepWaived(ctx); err != nil {
+		return Plan{}, err
 	}
 	plan := Plan{Ranges: map[string][]record.Range{}, Totals: map[string]int64{}}
 	var err error
@@ -105,4 +114,55 @@ func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
 		plan.Totals[k.Name] = info.Count
 	}
 	return plan, nil
+}
+
+// parkAgain parks what was parked and waived when this direction was last synced, before
+// the way back: a Level plan does not meet what does not change, and a waiver is for one
+// switch. What can be brought over by now is so when parked groups are tried again.
+func (e *Engine) parkAgain(ctx context.Context) error {
+	if e.cfg.Epoch < 3 {
+		return nil
+	}
+	list, err := e.Journal.Parked(ctx, Key(e.cfg.Epoch-2, e.Direction), -1)
+	if err != nil {
+		return fmt.Errorf("list what was waived: %w", err)
+	}
+	for _, p := range list {
+		if p.Spec < noSpec {
+			continue // stands for others, and never was waived
+		}
+		// Versions are compared within one epoch only.
+		p.Direction, p.Version, p.Waived = e.key, record.Version{}.String(), false
+		if err := e.Journal.Park(ctx, p); err != nil {
+			return fmt.Errorf("park %s/%s again: %w", p.Kind, p.Key, err)
+		}
+	}
+	return nil
+}
+
+// keepWaived keeps what the latest switch left behind by a waiver from being taken for
+// deleted where, for want of a position, everything is compared: parked groups are not. What
+// becomes of such a group in the active namespace still comes over.
+func (e *Engine) keepWaived(ctx context.Context) error {
+	d := e.current()
+	last := d.LastSwitch
+	if last == nil || d.Epoch != e.cfg.Epoch || last.To != e.Direction.From() || last.From != e.Direction.To() {
+		return nil
+	}
+	ended := directionKey(d.Epoch-1, last.From, last.To, last.TransformHash)
+	list, err := e.Journal.Parked(ctx, ended, -1)
+	if err != nil {
+		return fmt.Errorf("list what was waived: %w", err)
+	}
+	for _, p := range list {
+		if p.Spec < 0 {
+			continue // no group of this direction
+		}
+		p.Direction, p.Version, p.Waived = e.key, record.Version{}.String(), true
+		p.Error = fmt.Sprintf("kept as it is: it was waived when %s was left for %s", last.From, last.To)
+		if err := e.Journal.Park(ctx, p); err != nil {
+			return fmt.Errorf("keep %s/%s: %w", p.Kind, p.Key, err)
+		}
+	}
+	return nil
 }

@@ -73,7 +73,7 @@ func (e *Engine) publish(ctx context.Context) error {
 	ps := e.Progress()
 	e.mu.Lock()
 	same := reflect.DeepEqual(ps, e.published)
-	relieved := e.relieved
+	relieved := e.next != nil
 	e.mu.Unlock()
 	if same || relieved {
 		return nil

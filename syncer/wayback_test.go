@@ -2,7 +2,6 @@ package syncer_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"dbcontroller/record"
 	"dbcontroller/record/memstore"
 	"dbcontroller/syncer"
+	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 	"dbcontroller/verify"
 )
@@ -31,11 +31,7 @@ func TestWayBackStartsLevel(t *testing.T) {
 			w.write(w.dst, "v2", mutation("a2", key, n))
 		}
 		w.write(w.src, "v1", mutation("a1", "waived", -1))
-		at, err := w.dst.Position(t.Context())
-		w.check(err)
-		text, err := json.Marshal(at)
-		w.check(err)
-		w.flip(string(text))
+		w.flip(w.position(w.dst))
 		w.write(w.dst, "v2", mutation("a2", "kept", 5), mutation("a2", "made", 6),
 			record.Mutation{Kind: "a2", Key: record.StringKey("gone")})
 		back := w.wayBack()
@@ -88,14 +84,17 @@ func (w *world) holds(db *memstore.Store, version, kind string) string {
 }
 
 // wayBack starts the engine that follows v2.
-func (w *world) wayBack() *running {
+func (w *world) wayBack() *running { return w.follow(2, w.dst, w.src, w.back, w.owner(0, 1, 2, 3)) }
+
+// follow starts the engine of an epoch.
+func (w *world) follow(epoch uint64, from, to *memstore.Store, dir transform.Direction, o *owner) *running {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &running{
 		engine: syncer.New(syncer.Parts{
-			Source: w.dst, Target: w.src, Direction: w.back, Deployments: w.store, Journal: w.store, Ownership: w.owner(0, 1, 2, 3),
-			Comparer: verify.New(w.dst, w.src, w.back), Lease: func() coord.LeaseID { return 0 },
+			Source: from, Target: to, Direction: dir, Deployments: w.store, Journal: w.store, Ownership: o,
+			Comparer: verify.New(from, to, dir), Lease: func() coord.LeaseID { return 0 },
 			Log: zaptest.NewLogger(w.t, zaptest.Level(zap.ErrorLevel)),
-		}, syncer.Config{Owner: "c", Epoch: 2, Ring: ring, Workers: 2, Page: 5, Copy: true}),
+		}, syncer.Config{Owner: "c", Epoch: epoch, Ring: ring, Workers: 2, Page: 5, Copy: true}),
 		cancel: cancel, done: make(chan error, 1),
 	}
 	go func() { r.done <- r.engine.Run(ctx) }()
@@ -105,11 +104,16 @@ func (w *world) wayBack() *running {
 // flip takes the record through a switch to v2, in which nobody does anything.
 func (w *world) flip(position string) upgradestate.Deployment {
 	w.t.Helper()
-	w.begin()
+	return w.flipTo("v2", w.dir.Hash(), position)
+}
+
+func (w *world) flipTo(version, hash, position string) upgradestate.Deployment {
+	w.t.Helper()
 	d, err := w.store.Get(w.t.Context())
 	w.check(err)
+	d = w.apply(upgradestate.Begin{ID: fmt.Sprintf("u%d", d.Epoch), TargetVersion: version, TransformHash: hash})
 	for range 100 {
-		if d.CurrentVersion == "v2" {
+		if d.CurrentVersion == version {
 			return d
 		}
 		for _, a := range upgradestate.Actions(d) {

@@ -155,7 +155,10 @@ func (d *Deployment) flip(e Flip) error {
 		return refused("flip: not everything is confirmed yet: wait")
 	}
 	done := e.Switch.clone()
-	done.ID, done.From, done.To = u.ID, d.CurrentVersion, u.TargetVersion
+	done.ID, done.From, done.To, done.TransformHash, done.Before = u.ID, d.CurrentVersion, u.TargetVersion, u.TransformHash, ""
+	if last := d.LastSwitch; last != nil && last.From == done.To && last.To == done.From {
+		done.Before = last.TransformHash
+	}
 	done.Back = d.LastSwitch != nil && d.LastSwitch.From == u.TargetVersion && !d.LastSwitch.Back
 	d.CurrentVersion = u.TargetVersion
 	d.Epoch++

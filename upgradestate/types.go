@@ -134,6 +134,10 @@ type Switch struct {
 	// Position is a place in the changes of To's database from between its seal and the
 	// flip: the way back is synced from there. Opaque here; empty if it was not to be had.
 	Position string `json:"position,omitempty"`
+	// TransformHash is that of the upgrade. Before is that of the switch before this one,
+	// if it went from To to From: by it the records of From were made. Empty: of none.
+	TransformHash string `json:"transformHash,omitempty"`
+	Before        string `json:"before,omitempty"`
 }
 
 // ServerState is what a server process (or an application of fixed-name kinds) says of

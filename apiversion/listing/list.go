@@ -25,7 +25,10 @@ const (
 	maxScan = 10_000
 	// maxSorted bounds what is sorted in memory for another order.
 	maxSorted = 10_000
-	batch     = 1000
+	// maxBytes bounds a page beyond its first message: a gRPC client takes 4 MiB by default,
+	// and a thousand large records would fill a server's memory.
+	maxBytes = 3 << 20
+	batch    = 1000
 )
 
 // ErrGone is returned by Source.Message for a record that shall not be listed, such as
@@ -55,11 +58,27 @@ type Page[M proto.Message] struct {
 	Items []M
 	// NextPageToken is empty after the last page.
 	NextPageToken string
+
+	bytes int
+}
+
+// add adds a message, unless the page is too large for it.
+func (p *Page[M]) add(m M, mask *fieldmaskpb.FieldMask) (full bool, err error) {
+	if err := ApplyMask(m, mask); err != nil {
+		return false, err
+	}
+	n := proto.Size(m)
+	if len(p.Items) > 0 && p.bytes+n > maxBytes {
+		return true, nil
+	}
+	p.Items, p.bytes = append(p.Items, m), p.bytes+n
+	return false, nil
 }
 
 // List makes the page that a request asks for with the fields that FieldsOf finds in it.
 // In name order it reads no more than it needs; for another order it reads everything
-// and sorts what matches, at most 10,000 records.
+// and sorts what matches, at most 10,000 records. A page ends early where its messages
+// would be more than 3 MiB.
 //
 // A list is no snapshot: a record that is there all the time is on exactly one page, one
 // that is made, changed in what is sorted by, or deleted meanwhile on one or none.
@@ -154,17 +173,20 @@ func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R
 			if err != nil && !errors.Is(err, ErrGone) {
 				return Page[M]{}, err
 			}
+			if err == nil && q.filter.Eval(m) {
+				full, err := page.add(m, q.mask)
+				if err != nil {
+					return Page[M]{}, err
+				}
+				if full {
+					page.NextPageToken = q.token(last, values)
+					return page, nil
+				}
+			}
 			last = name
 			if len(q.order) == 1 {
 				values = []any{name} // the order is by the field that is the name
 			}
-			if err != nil || !q.filter.Eval(m) {
-				continue
-			}
-			if err := ApplyMask(m, q.mask); err != nil {
-				return Page[M]{}, err
-			}
-			page.Items = append(page.Items, m)
 		}
 		if len(recs) < limit {
 			return page, nil
@@ -204,6 +226,7 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 		return strings.Compare(a.name, b.name)
 	}
 	var all []entry[M]
+	var err error
 	matching, last := 0, ""
 	for {
 		recs, err := src.Fetch(ctx, last, batch)
@@ -227,6 +250,12 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 			if q.after == nil || compare(e, entry[M]{name: q.after.Name, values: q.after.Values}) > 0 {
 				all = append(all, e)
 			}
+			if len(all) > 2*q.size+batch {
+				// What cannot be on the page need not be kept; one more tells of a next one.
+				slices.SortFunc(all, compare)
+				clear(all[q.size+1:])
+				all = all[:q.size+1]
+			}
 		}
 		if len(recs) < batch {
 			break
@@ -235,14 +264,16 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 	slices.SortFunc(all, compare)
 	var page Page[M]
 	for i, e := range all {
-		if i == q.size {
+		full := i == q.size
+		if !full {
+			if full, err = page.add(e.msg, q.mask); err != nil {
+				return Page[M]{}, err
+			}
+		}
+		if full {
 			page.NextPageToken = q.token(all[i-1].name, all[i-1].values)
 			break
 		}
-		if err := ApplyMask(e.msg, q.mask); err != nil {
-			return Page[M]{}, err
-		}
-		page.Items = append(page.Items, e.msg)
 	}
 	return page, nil
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"pgregory.net/rapid"
 
 	"dbcontroller/apiversion/listing"
@@ -198,6 +199,52 @@ func TestPageSizes(t *testing.T) {
 	}
 	if _, err := listing.List(t.Context(), request(t, want{size: -1}), s.source(kinds(t))); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("size -1: %v", err)
+	}
+}
+
+// TestLargeMessages: pages are no larger than a gRPC client takes by default, in either
+// kind of order, and all of them together are the whole list.
+func TestLargeMessages(t *testing.T) {
+	t.Parallel()
+	d := kinds(t)
+	s := newShelf(t, d, 9, func(i int, m *dynamicpb.Message) {
+		n := 1 << 20
+		if i == 4 {
+			n = 6 << 20 // too large for any page, so it is one by itself
+		}
+		m.Set(d.Fields().ByName("raw"), protoreflect.ValueOfBytes(make([]byte, n)))
+		m.Set(d.Fields().ByName("i32"), protoreflect.ValueOfInt32(int32(i%2)))
+	})
+	for order, pages := range map[string]string{"": "2 2 1 2 2", "name": "2 2 1 2 2", "i32 desc": "2 2 2 1 2"} {
+		w, sizes, seen := want{order: order}, []string{}, map[string]bool{}
+		for {
+			page, err := listing.List(t.Context(), request(t, w), s.source(d))
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes := 0
+			for _, m := range page.Items {
+				bytes += proto.Size(m)
+				seen[nameOf(m)] = true
+			}
+			if bytes > 4<<20 && len(page.Items) > 1 {
+				t.Errorf("order %q: a page of %d messages has %d bytes", order, len(page.Items), bytes)
+			}
+			sizes = append(sizes, fmt.Sprint(len(page.Items)))
+			if w.token = page.NextPageToken; w.token == "" {
+				break
+			}
+		}
+		if got := strings.Join(sizes, " "); got != pages || len(seen) != len(s) {
+			t.Errorf("order %q: pages of %s messages, %d different ones", order, got, len(seen))
+		}
+	}
+	// What the mask leaves out does not count.
+	req := request(t, want{})
+	listing.SetMask(req.ProtoReflect(), "read_mask", &fieldmaskpb.FieldMask{Paths: []string{"name"}})
+	page, err := listing.List(t.Context(), req, s.source(d))
+	if err != nil || len(page.Items) != len(s) {
+		t.Errorf("names alone: %d, %v", len(page.Items), err)
 	}
 }
 

@@ -202,7 +202,14 @@ func (r reader) in(left, right ast.Expr) (Filter, error) {
 		return Filter{}, err
 	}
 	if f, err := resolve(r.d, parts); err == nil && f.shape == entries {
-		return r.where(JoinPath(append(parts, fmt.Sprint(value))), transform.OpHas)
+		if value == wildcard {
+			return Filter{}, fmt.Errorf("%s: the key %q stands for all entries: use has()", path, wildcard)
+		}
+		entry, err := joined(append(parts, fmt.Sprint(value)))
+		if err != nil {
+			return Filter{}, err
+		}
+		return r.where(entry, transform.OpHas)
 	}
 	return r.where(path, transform.OpContains, value)
 }
@@ -216,6 +223,11 @@ func (r reader) path(e ast.Expr) (string, error) {
 	if len(parts) > 1 && parts[0] == this && r.d.Fields().ByName(this) == nil {
 		parts = parts[1:]
 	}
+	return joined(parts)
+}
+
+// joined is the path of parts that a client gives.
+func joined(parts []string) (string, error) {
 	if slices.ContainsFunc(parts, func(p string) bool { return p == "" || strings.ContainsRune(p, '`') }) {
 		return "", fmt.Errorf("a key in a path must not be empty or hold a backquote")
 	}

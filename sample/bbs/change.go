@@ -15,7 +15,7 @@ import (
 func (t table[M]) create(ctx context.Context, guid string, doc bson.Raw, more ...record.Mutation) error {
 	ms := append([]record.Mutation{{Kind: t.kind, Key: record.StringKey(guid), Doc: doc, Absent: true}}, more...)
 	if err := t.store.Write(ctx, ms); err != nil {
-		return fmt.Errorf("%s: %w", guid, err)
+		return fmt.Errorf("%s: %w", guid, known(err))
 	}
 	return nil
 }
@@ -73,13 +73,13 @@ func (t table[M]) tryChange(ctx context.Context, guid string, expected tag, appl
 	if err != nil {
 		return m, requestError(err)
 	}
-	return m, t.store.Write(ctx, append([]record.Mutation{{Kind: t.kind, Key: rec.Key, Doc: doc, Match: match}}, more...))
+	return m, known(t.store.Write(ctx, append([]record.Mutation{{Kind: t.kind, Key: rec.Key, Doc: doc, Match: match}}, more...)))
 }
 
 // forChange reads the records of a process, and what a change of it compares.
 func (t table[M]) forChange(ctx context.Context, guid string) (head record.Record, recs []record.Record, match *record.Match, err error) {
 	if head, err = t.store.Get(ctx, t.kind, guid); err != nil {
-		return head, nil, nil, err
+		return head, nil, nil, known(err)
 	}
 	value := head.Doc.Lookup(fieldTag)
 	if value.Type != bson.TypeEmbeddedDocument {
@@ -108,7 +108,7 @@ func (t table[M]) remove(ctx context.Context, guid string) error {
 
 func (t table[M]) tryRemove(ctx context.Context, guid string) error {
 	if t.parts == nil {
-		return t.store.Write(ctx, []record.Mutation{{Kind: t.kind, Key: record.StringKey(guid), Exists: true}})
+		return known(t.store.Write(ctx, []record.Mutation{{Kind: t.kind, Key: record.StringKey(guid), Exists: true}}))
 	}
 	head, recs, match, err := t.forChange(ctx, guid)
 	if err != nil {
@@ -118,5 +118,5 @@ func (t table[M]) tryRemove(ctx context.Context, guid string) error {
 	for _, r := range recs {
 		ms = append(ms, record.Mutation{Kind: r.Kind, Key: r.Key})
 	}
-	return t.store.Write(ctx, ms)
+	return known(t.store.Write(ctx, ms))
 }

@@ -19,6 +19,17 @@ var (
 	errStored = errors.New("stored record is malformed")
 )
 
+// known is what clients are told of a store's error. Its text names kinds and places that
+// no API has; callers say which record it is about.
+func known(err error) error {
+	for _, told := range []error{record.ErrNotFound, record.ErrExists, record.ErrMismatch} {
+		if errors.Is(err, told) {
+			return told
+		}
+	}
+	return err
+}
+
 // rpcError gives an error its code. The cause stays inside: vrunner must find
 // record.ErrFenced.
 func rpcError(err error) error {

@@ -2,6 +2,7 @@ package bbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -253,5 +254,14 @@ func wantError(t testing.TB, err error, code connect.Code, texts ...string) {
 		if err != nil && !strings.Contains(err.Error(), text) {
 			t.Errorf("error is %q, which does not say %q", err, text)
 		}
+	}
+}
+
+// wantTold compares all that a client is told: the same over either version's data, and
+// nothing of kinds and places that its API does not have.
+func wantTold(t testing.TB, err error, text string) {
+	t.Helper()
+	if coded := new(connect.Error); !errors.As(err, &coded) || coded.Message() != text {
+		t.Errorf("told %v, want %q", err, text)
 	}
 }

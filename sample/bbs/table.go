@@ -122,7 +122,7 @@ func (t table[M]) get(ctx context.Context, guid string, mask *fieldmaskpb.FieldM
 	}
 	rec, err := t.store.Get(ctx, t.kind, guid)
 	if err != nil {
-		return none, fmt.Errorf("%s: %w", guid, err)
+		return none, fmt.Errorf("%s: %w", guid, known(err))
 	}
 	m, ok, err := t.show(ctx, selected, guid, rec)
 	switch {

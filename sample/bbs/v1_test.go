@@ -74,8 +74,14 @@ func TestV1(t *testing.T) {
 				}
 				_, err := a.v1.CreateDesiredLRP(ctx, connect.NewRequest(&bbsv1.CreateDesiredLRPRequest{DesiredLrp: want}))
 				wantCode(t, err, connect.CodeAlreadyExists)
+				wantTold(t, err, "p: record exists already")
 				_, err = a.v1.GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: "q"}))
 				wantCode(t, err, connect.CodeNotFound)
+				wantTold(t, err, "q: record not found")
+				_, err = a.v1.UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "q"}))
+				wantTold(t, err, "q: record not found")
+				_, err = a.v1.DeleteDesiredLRP(ctx, connect.NewRequest(&bbsv1.DeleteDesiredLRPRequest{ProcessGuid: "q"}))
+				wantTold(t, err, "q: record not found")
 			})
 			t.Run("a bare process", func(t *testing.T) {
 				t.Parallel()

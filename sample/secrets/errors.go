@@ -3,6 +3,7 @@ package secrets
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"connectrpc.com/connect"
 
@@ -17,6 +18,20 @@ var (
 	// errStored: what is stored cannot be read; a person must look.
 	errStored = errors.New("stored record is malformed")
 )
+
+// about is what clients are told of a store's error about a secret. Its own text names
+// kinds and places that no API has.
+func about(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, told := range []error{record.ErrNotFound, record.ErrExists, record.ErrMismatch} {
+		if errors.Is(err, told) {
+			err = told
+		}
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
 
 // rpcError gives an error its code. The cause stays inside: vrunner must find
 // record.ErrFenced.

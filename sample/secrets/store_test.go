@@ -2,6 +2,7 @@ package secrets_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -253,4 +254,13 @@ func fieldsOf(t testing.TB, doc bson.Raw, but ...string) string {
 		t.Fatal(err)
 	}
 	return bson.Raw(raw).String()
+}
+
+// wantTold compares all that a client is told: the same over either version's data, and
+// nothing of kinds, places and names that its API does not have.
+func wantTold(t testing.TB, err error, text string) {
+	t.Helper()
+	if coded := new(connect.Error); !errors.As(err, &coded) || coded.Message() != text {
+		t.Errorf("told %v, want %q", err, text)
+	}
 }

@@ -70,7 +70,7 @@ func (t table[M]) create(ctx context.Context, parent, id string, in M) (M, error
 	if err != nil {
 		return in, err
 	}
-	return m, t.store.Write(ctx, []record.Mutation{{Kind: Kind, Key: record.StringKey(name), Doc: doc, Absent: true}})
+	return m, about(name, t.store.Write(ctx, []record.Mutation{{Kind: Kind, Key: record.StringKey(name), Doc: doc, Absent: true}}))
 }
 
 func (t table[M]) get(ctx context.Context, name string, mask *fieldmaskpb.FieldMask) (M, error) {
@@ -83,7 +83,7 @@ func (t table[M]) get(ctx context.Context, name string, mask *fieldmaskpb.FieldM
 	}
 	rec, err := t.store.Get(ctx, Kind, name)
 	if err != nil {
-		return m, fmt.Errorf("%s: %w", name, err)
+		return m, about(name, err)
 	}
 	if m, err = t.decode(rec.Doc); err != nil {
 		return m, fmt.Errorf("%s: %w", name, err)
@@ -208,7 +208,7 @@ func (t table[M]) change(ctx context.Context, name string, expected *int64, appl
 func (t table[M]) tryChange(ctx context.Context, name string, expected *int64, apply func(M) error) (M, error) {
 	rec, err := t.store.Get(ctx, Kind, name)
 	if err != nil {
-		return t.fresh(), fmt.Errorf("%s: %w", name, err)
+		return t.fresh(), about(name, err)
 	}
 	m, err := t.decode(rec.Doc)
 	if err != nil {
@@ -233,14 +233,14 @@ func (t table[M]) tryChange(ctx context.Context, name string, expected *int64, a
 	if err != nil {
 		return m, err
 	}
-	return m, t.store.Write(ctx, []record.Mutation{{
+	return m, about(name, t.store.Write(ctx, []record.Mutation{{
 		Kind: Kind, Key: record.StringKey(name), Doc: doc, Match: &record.Match{Path: "revision", Value: before},
-	}})
+	}}))
 }
 
 func (t table[M]) remove(ctx context.Context, name string) error {
 	if err := t.pattern.check("name", name); err != nil {
 		return err
 	}
-	return t.store.Write(ctx, []record.Mutation{{Kind: Kind, Key: record.StringKey(name), Exists: true}})
+	return about(name, t.store.Write(ctx, []record.Mutation{{Kind: Kind, Key: record.StringKey(name), Exists: true}}))
 }

@@ -85,8 +85,15 @@ func v1CreateAndGet(t *testing.T, a api, _ *tokenStore) {
 	}
 	_, err := a.v1.CreateSecret(ctx, connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: "projects/p", SecretId: "s", Secret: secretV1()}))
 	wantError(t, err, connect.CodeAlreadyExists)
-	_, err = a.v1.GetSecret(ctx, connect.NewRequest(&secretsv1.GetSecretRequest{Name: "projects/p/secrets/t"}))
+	wantTold(t, err, "projects/p/secrets/s: record exists already")
+	const none = "projects/p/secrets/t"
+	_, err = a.v1.GetSecret(ctx, connect.NewRequest(&secretsv1.GetSecretRequest{Name: none}))
 	wantError(t, err, connect.CodeNotFound)
+	wantTold(t, err, none+": record not found")
+	_, err = a.v1.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: &secretsv1.Secret{Name: none, Payload: []byte("p")}}))
+	wantTold(t, err, none+": record not found")
+	_, err = a.v1.DeleteSecret(ctx, connect.NewRequest(&secretsv1.DeleteSecretRequest{Name: none}))
+	wantTold(t, err, none+": record not found")
 }
 
 func v1BareSecret(t *testing.T, a api, _ *tokenStore) {

@@ -77,7 +77,7 @@ func decodeStruct(doc bson.Raw, into any) error {
 }
 
 func encodeStruct(v any) (bson.Raw, error) {
-	doc, err := bson.Marshal(v)
+	doc, err := marshal(v)
 	if err != nil {
 		return nil, err
 	}

@@ -182,7 +182,7 @@ func encodeValue(v any) (bson.RawValue, error) {
 	if v == nil {
 		return bson.RawValue{Type: bson.TypeNull}, nil
 	}
-	t, data, err := bson.MarshalValue(v)
+	t, data, err := marshalValue(v)
 	if err != nil {
 		return bson.RawValue{}, fmt.Errorf("encode %T: %w", v, err)
 	}

@@ -24,7 +24,7 @@ func Root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(), demoCommand())
+	root.AddCommand(runCommand(), demoCommand(), lensCommand())
 	root.AddCommand(operatorCommands()...)
 	return root
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -196,16 +197,17 @@ func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
 		_, configured := a.cfg.DB(u.TargetVersion)
 		return u.TargetVersion, configured
 	}
+	left := "" // by the latest switch
 	if last := d.LastSwitch; last != nil && last.To == d.CurrentVersion {
-		if db, configured := a.cfg.DB(last.From); configured && !db.Disabled {
-			return last.From, true
+		left = last.From
+		if db, configured := a.cfg.DB(left); configured && !db.Disabled {
+			return left, true
 		}
 	}
 	versions := a.cfg.Versions()
-	for i, v := range versions {
-		if v == d.CurrentVersion && i+1 < len(versions) {
-			return versions[i+1], true
-		}
+	// After a rollback the version that was left is the next one, and off when it is disabled.
+	if i := slices.Index(versions, d.CurrentVersion); i >= 0 && i+1 < len(versions) && versions[i+1] != left {
+		return versions[i+1], true
 	}
 	return "", false
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ func (e *engines) follow(now *syncer.Engine) {
 	e.now, e.problem = now, nil
 	e.mu.Unlock()
 	if before != nil {
-		before.Relieve()
+		before.Relieve(now)
 	}
 }
 
@@ -92,6 +93,9 @@ func (a *App) sync(ctx context.Context) error {
 	g.Go(func() error { return owned.run(ctx) })
 	idle := owned.subscribe()
 	defer owned.unsubscribe(idle)
+	if err := a.watchLate(ctx, &g, owned); err != nil {
+		return err
+	}
 	for {
 		d, to, err := a.awaitDirection(ctx, idle)
 		if err != nil {
@@ -150,6 +154,37 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 	}
 }
 
+// watchLate starts again, in a process that was not there at the latest switch, the engine
+// whose direction ended with it, if the fence there lets deletes through. It ends by itself.
+func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership) error {
+	d, err := a.deployment.Get(ctx)
+	if err != nil || d.LastSwitch == nil {
+		return err
+	}
+	ended, last := d, d.LastSwitch
+	ended.Epoch, ended.CurrentVersion = d.Epoch-1, last.From
+	source, _ := d.Namespace(last.From)
+	passes := func(k upgradestate.Kind) bool { return k.Fixed && k.Fence == string(record.FenceValidator) }
+	if a.namespaces[last.From] == nil || a.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, passes) {
+		return nil
+	}
+	mine := owned.subscribe()
+	e, err := a.newEngine(mine, ended, last.To)
+	if err != nil {
+		owned.unsubscribe(mine)
+		a.log.Warn("late deletes are not watched", zap.Error(err))
+		return nil
+	}
+	g.Go(func() error {
+		defer owned.unsubscribe(mine)
+		if err := a.run(ctx, e); err != nil {
+			a.log.Warn("late deletes are not watched any more", zap.Error(err))
+		}
+		return nil
+	})
+	return nil
+}
+
 // awaitDirection waits for a record that asks for a sync. Meanwhile, with no engine to do
 // it, it lets go of the shards that other controllers shall have.
 func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgradestate.Deployment, to string, err error) {
@@ -176,25 +211,40 @@ func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgrad
 }
 
 func (a *App) runEngine(ctx context.Context, owned *subscription, d upgradestate.Deployment, to string) error {
-	dir, err := a.registry.Direction(d.CurrentVersion, to)
+	e, err := a.newEngine(owned, d, to)
 	if err != nil {
 		return err
 	}
+	return a.run(ctx, e)
+}
+
+// newEngine makes the engine that syncs d's current version to another, and has it follow
+// the one that runs.
+func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to string) (*syncer.Engine, error) {
+	dir, err := a.registry.Direction(d.CurrentVersion, to)
+	if err != nil {
+		return nil, err
+	}
 	source, target := a.namespaces[d.CurrentVersion], a.namespaces[to]
 	if source == nil || target == nil {
-		return fmt.Errorf("versions %s and %s must both be configured", d.CurrentVersion, to)
+		return nil, fmt.Errorf("versions %s and %s must both be configured", d.CurrentVersion, to)
 	}
 	e := syncer.New(syncer.Parts{
 		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
 		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
 	}, syncer.Config{
 		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, MaxRate: a.cfg.Copy.MaxRate,
-		// The way back is kept whether or not copying forward was asked for.
-		Copy:        a.cfg.Copy.Auto || d.LastSwitch != nil && d.LastSwitch.From == to,
+		// The way back is kept, and what a switch ended watched, whether or not copying
+		// forward was asked for.
+		Copy:        a.cfg.Copy.Auto || d.LastSwitch != nil && (d.LastSwitch.From == to || d.LastSwitch.From == d.CurrentVersion),
 		LateDeletes: a.engines.late(),
 	})
 	a.engines.follow(e)
-	err = e.Run(ctx)
+	return e, nil
+}
+
+func (a *App) run(ctx context.Context, e *syncer.Engine) error {
+	err := e.Run(ctx)
 	a.engines.end(e, err)
 	if errors.Is(err, record.ErrHistoryLost) {
 		return fmt.Errorf("%w: the oplog of the source no longer reaches back to the checkpoint; enlarge it, then remove and create the new namespace", err)

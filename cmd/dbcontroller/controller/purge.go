@@ -34,13 +34,14 @@ func (a *App) purge(ctx context.Context) error {
 		if d.LastSwitch == nil || d.Upgrade != nil || d.Epoch == purged || len(places) == 0 {
 			continue
 		}
-		if err := a.purgeKinds(ctx, version, places); err != nil {
+		if err := a.purgeKinds(ctx, d, version, places); err != nil {
 			a.log.Warn("tombstones stay for now", zap.String("version", version), zap.Error(err))
 			retry.Reset(retryEngine)
 			continue
 		}
-		// The direction before this one is still watched for late deletes.
-		if err := a.deployment.ForgetBefore(ctx, d.Epoch-1); err != nil {
+		// The direction before this one is still watched for late deletes, and of the one
+		// before that, which is this one's way, is asked what was waived.
+		if err := a.deployment.ForgetBefore(ctx, d.Epoch-min(d.Epoch, 2)); err != nil {
 			a.log.Warn("what is kept of earlier directions stays for now", zap.Error(err))
 			retry.Reset(retryEngine)
 			continue
@@ -49,8 +50,16 @@ func (a *App) purge(ctx context.Context) error {
 	}
 }
 
-func (a *App) purgeKinds(ctx context.Context, version string, places []upgradestate.Place) error {
+// purgeKinds leaves alone kinds whose fence lets them keep their name: what slept since
+// they were the target still has a token that the database takes, and is stopped by the
+// guards alone. Their tombstones are beside them, in nobody's way.
+func (a *App) purgeKinds(ctx context.Context, d upgradestate.Deployment, version string, places []upgradestate.Place) error {
+	ns, _ := d.Namespace(version)
 	for _, p := range places {
+		k, _ := ns.Kind(p.Kind)
+		if c := record.FenceClass(k.Fence); c == record.FenceValidator || c == record.FenceWriteBlock {
+			continue
+		}
 		tok := record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
 		if err := a.namespaces[version].Purge(ctx, tok); err != nil {
 			return err

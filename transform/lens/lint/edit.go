@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -99,28 +98,3 @@ func renamed(doc bson.Raw, id bson.RawValue) bson.Raw {
 	}
 	return out
 }
-
-// declared is a loss that a lens knows of.
-type declared struct {
-	kind  string
-	path  []string
-	index int // into Report.Losses
-}
-
-// covers reports whether a difference at path, of a value that one side does not have or
-// has otherwise, is this loss.
-func (l declared) covers(d Difference, main string) bool {
-	if l.kind != d.Kind && (l.kind != "" || d.Kind != main) {
-		return false
-	}
-	n := min(len(l.path), len(d.Path))
-	for i := range n {
-		if l.path[i] != "*" && l.path[i] != d.Path[i] {
-			return false
-		}
-	}
-	// An object that held nothing else is gone as a whole.
-	return len(d.Path) >= len(l.path) || len(d.Path) > 0 && (d.Was.Type == 0 || d.Is.Type == 0)
-}
-
-func splitPath(dotted string) []string { return strings.Split(dotted, ".") }

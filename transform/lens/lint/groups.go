@@ -28,17 +28,27 @@ const defaultMemory = 256 << 20
 // sampled goes over a sample, group by group.
 type sampled struct {
 	up     transform.Direction
-	limit  int // records of each kind; 0: all
+	limit  int // records of each main kind; 0: all
 	memory int
+	mains  []string // the main kind of each spec
 	read   []Read
 	// bad is told of records that have no group.
 	bad func(r record.Record, err error)
+	// Where the limit cut a main kind short, only records of its groups are read of the
+	// kinds that go with it: others would look as if they belonged to nothing.
+	cut    map[int]bool // by spec
+	wanted map[transform.GroupID]bool
 }
 
 // each calls f for every group, its records in the order that a transformer gets. A
 // record that is a group by itself is not kept.
 func (s *sampled) each(ctx context.Context, samples []Sample, f func(id transform.GroupID, rs []record.Record) error) (err error) {
 	kept := spill{limit: s.memory}
+	s.cut, s.wanted = map[int]bool{}, map[transform.GroupID]bool{}
+	samples = slices.Clone(samples)
+	slices.SortStableFunc(samples, func(a, b Sample) int {
+		return cmp.Compare(s.place(a.Kind), s.place(b.Kind))
+	})
 	defer func() { err = errors.Join(err, kept.close()) }()
 	for _, sample := range samples {
 		if err := s.readKind(ctx, sample, &kept, f); err != nil {
@@ -66,10 +76,23 @@ func (s *sampled) each(ctx context.Context, samples []Sample, f func(id transfor
 	})
 }
 
+// place is before all others for main kinds.
+func (s *sampled) place(kind string) int {
+	if slices.Contains(s.mains, kind) {
+		return 0
+	}
+	return 1
+}
+
 func (s *sampled) readKind(ctx context.Context, sample Sample, kept *spill, f func(transform.GroupID, []record.Record) error) error {
 	s.read = append(s.read, Read{Kind: sample.Kind})
 	read := &s.read[len(s.read)-1]
-	for s.limit == 0 || read.Records < int64(s.limit) {
+	spec := slices.Index(s.mains, sample.Kind)
+	for {
+		if spec >= 0 && s.limit > 0 && read.Records >= int64(s.limit) {
+			s.cut[spec] = true
+			return nil
+		}
 		doc, err := sample.Source.Next(ctx)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -87,6 +110,9 @@ func (s *sampled) readKind(ctx context.Context, sample Sample, kept *spill, f fu
 		switch {
 		case !ok:
 			return fmt.Errorf("no lens has the kind %s", sample.Kind)
+		case spec < 0 && s.cut[id.Spec] && (err != nil || !s.wanted[id]):
+			read.Records--
+			continue
 		case err != nil:
 			s.bad(r, err)
 			continue
@@ -96,11 +122,13 @@ func (s *sampled) readKind(ctx context.Context, sample Sample, kept *spill, f fu
 			}
 			continue
 		}
+		if spec >= 0 && s.limit > 0 {
+			s.wanted[id] = true
+		}
 		if err := kept.add(id.Name, []byte{byte(id.Spec)}, []byte(r.Kind), []byte(r.Key), r.Doc); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // groupOf is the group of a source record, by name or by content.

@@ -3,7 +3,6 @@ package lint
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"dbcontroller/record"
 	"dbcontroller/transform"
@@ -22,7 +21,7 @@ const (
 
 // laws are what is checked, in the order of the constants.
 var laws = []struct{ name, says string }{
-	{"round trip", "the way back gives the old record again; over what the old version held, to the byte"},
+	{"round trip", "the way back gives the old record again; over what the old version held too"},
 	{"get-put", "a change of fields that only the new version has survives the way down and up again"},
 	{"put-get", "a change made in the new version is seen through what the old one holds, and nothing of that gets into it"},
 	{"settled", "a result transformed again over itself stays the same, to the byte"},
@@ -154,54 +153,4 @@ func same(got, want []record.Record, toTheByte bool, err error) error {
 		return errors.New("the fields stand in another order")
 	}
 	return nil
-}
-
-// lost counts what a direction has lost of a group. What no operation declares breaks
-// the law.
-func (c *checker) lost(direction, main string, known []declared, was, is []record.Record, name string) error {
-	if exact(was, is) {
-		return nil
-	}
-	var broken error
-	seen := map[int]bool{}
-	for _, d := range differences(was, is) {
-		at := slices.IndexFunc(known, func(l declared) bool { return l.covers(d, main) })
-		var i int
-		if at >= 0 {
-			i = known[at].index
-		} else {
-			i = c.undeclared(direction, d, was)
-			if broken == nil {
-				broken = errors.New(d.String())
-			}
-		}
-		if seen[i] {
-			continue
-		}
-		seen[i] = true
-		l := &c.report.Losses[i]
-		l.Records++
-		if len(l.Names) < c.Examples {
-			l.Names = append(l.Names, name)
-		}
-	}
-	return broken
-}
-
-// undeclared is the place in the report of a loss that no lens declares.
-func (c *checker) undeclared(direction string, d Difference, was []record.Record) int {
-	field := "(record)"
-	for _, r := range was {
-		if r.Kind == d.Kind && r.Key == d.Key && len(d.Path) > 0 {
-			field = pattern(d.Path, r.Doc)
-		}
-	}
-	same := func(l Loss) bool {
-		return l.Direction == direction && l.Kind == d.Kind && l.Field == field && l.Operation == ""
-	}
-	if i := slices.IndexFunc(c.report.Losses, same); i >= 0 {
-		return i
-	}
-	c.report.Losses = append(c.report.Losses, Loss{Direction: direction, Kind: d.Kind, Field: field})
-	return len(c.report.Losses) - 1
 }

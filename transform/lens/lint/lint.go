@@ -26,7 +26,7 @@ type Subject struct {
 
 // Options bound a run. The zero Options are the defaults.
 type Options struct {
-	Limit       int // records of each kind; 0: all
+	Limit       int // records of each lens's own kind; 0: all. Those of further kinds come along
 	MaxDocument int // bytes that a document may have; 0: 16 MiB
 	Examples    int // names for each finding; 0: 3
 	Memory      int // bytes that may be remembered before files are used; 0: 256 MiB
@@ -62,6 +62,14 @@ func directions(subjects []Subject) (up, down transform.Direction, err error) {
 	return up, down, err
 }
 
+func mainKinds(subjects []Subject) []string {
+	var out []string
+	for _, s := range subjects {
+		out = append(out, s.Spec.Old.Kinds[0].Name)
+	}
+	return out
+}
+
 // Run tries subjects on samples.
 func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (rep *Report, err error) {
 	began := time.Now()
@@ -74,7 +82,7 @@ func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (
 	for i, s := range subjects {
 		c.specs = append(c.specs, c.declared(i, s))
 	}
-	all := sampled{up: c.up, limit: o.Limit, memory: o.Memory, bad: func(r record.Record, err error) {
+	all := sampled{up: c.up, limit: o.Limit, memory: o.Memory, mains: mainKinds(subjects), bad: func(r record.Record, err error) {
 		c.fail("up", []record.Record{r}, err)
 	}}
 	if err := all.each(ctx, samples, c.group); err != nil {
@@ -108,50 +116,11 @@ type tried struct {
 }
 
 func newReport(subjects []Subject, o Options) *Report {
-	r := &Report{Losses: []Loss{}, Failures: []Failure{}, Size: Size{Limit: o.MaxDocument}}
+	r := &Report{Losses: Losses(subjects), Failures: []Failure{}, Size: Size{Limit: o.MaxDocument}}
 	for _, l := range laws {
 		r.Laws = append(r.Laws, Law{Name: l.name, Says: l.says})
 	}
-	r.Losses = Losses(subjects)
 	return r
-}
-
-// Losses are the fields that subjects are known to lose, without any sample.
-func Losses(subjects []Subject) []Loss {
-	out := []Loss{}
-	for _, s := range subjects {
-		for _, way := range []struct {
-			direction, main string
-			losses          []lens.Loss
-		}{{"up", s.Spec.Old.Kinds[0].Name, s.LostUp}, {"down", s.Spec.New.Kinds[0].Name, s.LostDown}} {
-			for _, l := range way.losses {
-				kind := l.Kind
-				if kind == "" {
-					kind = way.main
-				}
-				out = append(out, Loss{Direction: way.direction, Kind: kind, Field: l.Field, Operation: l.Operation})
-			}
-		}
-	}
-	return out
-}
-
-// declared finds the losses of the i-th subject in the report, where they stand in order.
-func (c *checker) declared(i int, s Subject) tried {
-	t := tried{old: s.Spec.Old.Kinds[0].Name, now: s.Spec.New.Kinds[0].Name}
-	at := 0
-	for _, before := range c.specs[:i] {
-		at += len(before.lostUp) + len(before.lostDown)
-	}
-	for _, l := range s.LostUp {
-		t.lostUp = append(t.lostUp, declared{l.Kind, splitPath(l.Field), at})
-		at++
-	}
-	for _, l := range s.LostDown {
-		t.lostDown = append(t.lostDown, declared{l.Kind, splitPath(l.Field), at})
-		at++
-	}
-	return t
 }
 
 // group tries one group.

@@ -166,7 +166,8 @@ func without(text []byte, line int) ([]byte, bool) {
 		} else if next := nextKey(top, starts[i]); next > 0 {
 			end = next - 1
 		}
-		for k := starts[i] - 1; k < end; k++ {
+		// The parser may count lines otherwise than by line feeds.
+		for k := starts[i] - 1; k < min(end, len(lines)); k++ {
 			lines[k] = []byte("\n")
 		}
 		return bytes.Join(lines, nil), true

@@ -36,7 +36,7 @@ func (s *spill) add(key string, entry ...[]byte) error {
 	p.buf = appendSized(p.buf, []byte(key))
 	n := 0
 	for _, e := range entry {
-		n += binary.PutUvarint(make([]byte, binary.MaxVarintLen64), uint64(len(e))) + len(e)
+		n += sizedLen(e)
 	}
 	p.buf = binary.AppendUvarint(p.buf, uint64(n))
 	for _, e := range entry {
@@ -137,6 +137,15 @@ func (s *spill) close() error {
 
 func appendSized(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
+// sizedLen is how much appendSized adds.
+func sizedLen(b []byte) int {
+	n := len(b) + 1
+	for x := len(b); x >= 1<<7; x >>= 7 {
+		n++
+	}
+	return n
 }
 
 // sized reads what appendSized wrote; nil where there is too little.

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dbcontroller/config"
+	"dbcontroller/transform/lens"
+	"dbcontroller/transform/lens/lint"
+)
+
+// lensCommand are the commands that look at lenses. options are for programs whose lenses
+// need some, such as hooks.
+func lensCommand(options ...lens.Option) *cobra.Command {
+	return verb("lens", "Check lenses and try them on real records",
+		lensLintCommand(options), lensTryCommand(options), lensDiffCommand(options), lensSchemaCommand())
+}
+
+func lensSchemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of the lens format, for editors",
+		Long: "Print the JSON Schema of the lens format, for editors. An editor with a YAML language server uses it\n" +
+			"in files that begin with '# yaml-language-server: $schema=lens.schema.json'.",
+		Example: "  dbcontroller lens schema > lens.schema.json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return write(cmd.OutOrStdout(), lens.Schema())
+		},
+	}
+}
+
+// lensFiles are the lenses that a command works on.
+type lensFiles struct {
+	config  string
+	options []lens.Option
+}
+
+// load reads the lenses named, or those of the configuration. chosen are those to work
+// on; all of them together are linked.
+func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config, errs []error) {
+	if f.config == "" {
+		if len(paths) == 0 {
+			return nil, nil, []error{errors.New("no lens named: give FILE, or --config FILE for the lenses of its kinds")}
+		}
+		var inputs []lint.Input
+		for _, p := range paths {
+			inputs = append(inputs, lint.Input{Path: p})
+		}
+		files, errs := lint.Load(inputs, nil, f.options...)
+		return files, nil, errs
+	}
+	read, err := config.Load(f.config, nil)
+	if err != nil {
+		return nil, nil, []error{err}
+	}
+	var inputs []lint.Input
+	var discontinued []string
+	for _, k := range read.Kinds {
+		if k.Discontinued {
+			discontinued = append(discontinued, k.From)
+			continue
+		}
+		inputs = append(inputs, lint.Input{Path: k.Lens, From: k.From, To: k.To})
+	}
+	if len(inputs) == 0 {
+		return nil, nil, []error{fmt.Errorf("%s: it has no kinds with a lens: name a lens, and give its records with --sample", f.config)}
+	}
+	files, errs := lint.Load(inputs, discontinued, f.options...)
+	if len(errs) > 0 || len(paths) == 0 {
+		return files, &read, errs
+	}
+	for _, p := range paths {
+		i := slices.IndexFunc(files, func(l lint.File) bool { return sameFile(l.Path, p) })
+		if i < 0 {
+			return nil, nil, []error{fmt.Errorf("%s: no entry of its kinds has the lens %s", f.config, p)}
+		}
+		chosen = append(chosen, files[i])
+	}
+	return chosen, &read, nil
+}
+
+func sameFile(a, b string) bool {
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(x, y)
+}
+
+// firstOf is the one error of a command that has no room for a list.
+func firstOf(errs []error) error {
+	if len(errs) > 1 {
+		return fmt.Errorf("%w (and %d more; 'dbcontroller lens lint' lists them)", errs[0], len(errs)-1)
+	}
+	return errs[0]
+}
+
+func subjectsOf(files []lint.File) []lint.Subject {
+	var out []lint.Subject
+	for _, f := range files {
+		out = append(out, f.Subject())
+	}
+	return out
+}
+
+// oldKinds are the kinds that samples are of, those of each file's own record first.
+func oldKinds(files []lint.File) []string {
+	var out []string
+	for _, s := range subjectsOf(files) {
+		for _, k := range s.Spec.Old.Kinds {
+			out = append(out, k.Name)
+		}
+	}
+	return out
+}
+
+// kindAndSource splits KIND=SOURCE. Without a kind it is the only one there is.
+func kindAndSource(flag, value string, kinds []string) (kind, source string, err error) {
+	if before, after, ok := strings.Cut(value, "="); ok && slices.Contains(kinds, before) {
+		return before, after, nil
+	}
+	if len(kinds) == 1 {
+		return kinds[0], value, nil
+	}
+	return "", "", fmt.Errorf("%s %s: say which kind it is, as KIND=%s; the kinds are: %s", flag, value, value, strings.Join(kinds, ", "))
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dbcontroller/record"
+	"dbcontroller/transform/lens"
+	"dbcontroller/transform/lens/lint"
+)
+
+// diffOutput is what lens diff prints. Its names are stable.
+type diffOutput struct {
+	*lint.Changes
+	Records []diffRecord `json:"records"`
+}
+
+// diffRecord is one group before and after, and the difference of the two.
+type diffRecord struct {
+	Old  []shownRecord `json:"old"`
+	New  []shownRecord `json:"new"`
+	Diff string        `json:"diff"` // unified
+}
+
+func lensDiffCommand(options []lens.Option) *cobra.Command {
+	var sample sampleFlags
+	var show int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "diff [FILE]...",
+		Short: "Show what lenses change on a sample",
+		Long: "Show what lenses change on a sample: for each path what is moved, split, of another type or value,\n" +
+			"added or removed, in how many records, with the first one as an example; then the first records as\n" +
+			"a unified diff.",
+		Example: "  dbcontroller lens diff packages.yaml --sample packages.jsonl.gz --limit 1000",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if show < 0 {
+				return fmt.Errorf("--show %d: give the number of records, or 0 for none", show)
+			}
+			f := lensFiles{config: sample.config, options: options}
+			files, cfg, errs := f.load(args)
+			if len(errs) > 0 {
+				return firstOf(errs)
+			}
+			o, err := sample.open(cmd.Context(), files, cfg, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			defer o.close()
+			if len(o.samples) == 0 {
+				return errors.New("no sample: give --sample SOURCE, or --config FILE for the collections of its older version")
+			}
+			changes, err := lint.Compare(cmd.Context(), subjectsOf(files), o.samples, show, lint.Options{Limit: sample.limit})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = writeJSON(cmd.OutOrStdout(), differ(changes))
+			} else {
+				err = printChanges(cmd.OutOrStdout(), changes)
+			}
+			if err == nil && changes.Failed > 0 {
+				err = fmt.Errorf("lens diff: %s: 'dbcontroller lens lint' says why", fails(changes.Failed))
+			}
+			return err
+		},
+	}
+	sample.register(cmd)
+	cmd.Flags().IntVar(&show, "show", 3, "records that are shown as a unified diff")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func fails(n int64) string {
+	if n == 1 {
+		return "1 record fails"
+	}
+	return count(n) + " records fail"
+}
+
+func differ(c *lint.Changes) diffOutput {
+	out := diffOutput{Changes: c, Records: []diffRecord{}}
+	for _, p := range c.Pairs {
+		out.Records = append(out.Records, diffRecord{shown(p.Old), shown(p.New), lint.Unified(lined(p.Old), lined(p.New))})
+	}
+	return out
+}
+
+// lined writes records so that lines can be compared: a field on each.
+func lined(rs []record.Record) string {
+	var b strings.Builder
+	for _, r := range rs {
+		fmt.Fprintf(&b, "%s %s\n", r.Kind, docJSON(r.Doc, 0))
+	}
+	return b.String()
+}
+
+func printChanges(w io.Writer, c *lint.Changes) error {
+	var b bytes.Buffer
+	for _, s := range c.Sample {
+		fmt.Fprintf(&b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
+	}
+	for _, s := range c.Made {
+		fmt.Fprintf(&b, "made: %s of %s\n", plural(s.Records, "record"), s.Kind)
+	}
+	if len(c.Changes) > 0 {
+		t := section(&b, "CHANGE\tFROM\tTO\tRECORDS\tEXAMPLE")
+		for _, ch := range c.Changes {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", ch.Change, or(ch.From, "-"), or(ch.To, "-"), count(ch.Records), exampleOf(ch))
+		}
+		flush(t)
+	} else {
+		fmt.Fprintln(&b, "\nnothing changes")
+	}
+	for _, p := range c.Pairs {
+		name := p.Old[0].Kind + " " + p.Old[0].Key.String()
+		fmt.Fprintf(&b, "\n--- %s (old)\n+++ %s (new)\n%s", name, name, or(lint.Unified(lined(p.Old), lined(p.New)), "(the same)\n"))
+	}
+	return write(w, b.Bytes())
+}
+
+// exampleOf is one value before and after, or why there is none after.
+func exampleOf(ch lint.Change) string {
+	e := ch.Example
+	text := e.Name + ": " + strings.Trim(or(e.From, "")+" -> "+or(e.To, ""), " ")
+	switch {
+	case e.From == "":
+		text = e.Name + ": " + e.To
+	case e.To == "":
+		text = e.Name + ": " + e.From
+	}
+	if ch.Reason != "" {
+		text += " (" + ch.Reason + ")"
+	}
+	return text
+}

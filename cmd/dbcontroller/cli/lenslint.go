@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"dbcontroller/transform/lens"
+	"dbcontroller/transform/lens/lint"
+)
+
+// lintOutput is what lens lint prints. Its names are stable.
+type lintOutput struct {
+	Files    []lintedFile `json:"files"`
+	Clean    bool         `json:"clean"`
+	Problems []string     `json:"problems"`
+	*lint.Report
+}
+
+// lintedFile is one lens file.
+type lintedFile struct {
+	File   string      `json:"file"`
+	From   string      `json:"from,omitempty"`
+	To     string      `json:"to,omitempty"`
+	Errors []fileError `json:"errors,omitempty"`
+}
+
+// fileError is one thing that is wrong in a lens. Line and column count from 1; 0 is a
+// file that cannot be read.
+type fileError struct {
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Message string `json:"message"`
+}
+
+func lensLintCommand(options []lens.Option) *cobra.Command {
+	var sample sampleFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "lint [FILE]...",
+		Short: "Check lenses, and try them on real records",
+		Long: "Check lens files, with line and column in each error, link the references among them, and tell\n" +
+			"which fields do not survive which direction. With a sample (--sample, or --config for the\n" +
+			"collections of its older version) take its records there and back, grouped as a controller groups\n" +
+			"them, and tell which laws hold, what was lost, which records fail and why, which keys collide,\n" +
+			"which documents would pass 16 MiB, and how fast it is. Nothing is ever written. The exit status is\n" +
+			"1 when a lens is wrong, a law breaks, a record fails, keys collide or a document is too large.",
+		Example: "  dbcontroller lens lint packages.yaml --sample packages.jsonl.gz\n" +
+			"  dbcontroller lens lint --config shop.yaml --random --limit 10000 --json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f := lensFiles{config: sample.config, options: options}
+			files, cfg, errs := f.load(args)
+			if len(errs) > 0 {
+				return wrongFiles(cmd.OutOrStdout(), errs, asJSON)
+			}
+			o, err := sample.open(cmd.Context(), files, cfg, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			defer o.close()
+			report, err := lint.Run(cmd.Context(), subjectsOf(files), o.samples, lint.Options{Limit: sample.limit})
+			if err != nil {
+				return err
+			}
+			out := lintOutput{Problems: []string{}, Report: report}
+			out.Problems = append(out.Problems, report.Problems()...)
+			out.Clean = len(out.Problems) == 0
+			for _, l := range files {
+				out.Files = append(out.Files, lintedFile{File: l.Path, From: l.From, To: l.To})
+			}
+			if err := printLint(cmd.OutOrStdout(), out, asJSON); err != nil {
+				return err
+			}
+			if !out.Clean {
+				return errors.New("lens lint: " + strings.Join(out.Problems, "; "))
+			}
+			return nil
+		},
+	}
+	sample.register(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// wrongFiles prints what is wrong with lenses. What is not in a text is an error as any,
+// unless there are such in others.
+func wrongFiles(w io.Writer, errs []error, asJSON bool) error {
+	var at *lens.ParseError
+	if !slices.ContainsFunc(errs, func(err error) bool { return errors.As(err, &at) }) {
+		return firstOf(errs)
+	}
+	out := lintOutput{Problems: []string{}}
+	var text strings.Builder
+	for _, err := range errs {
+		found := fileError{Message: err.Error()}
+		file := ""
+		var unread *fs.PathError
+		switch {
+		case errors.As(err, &at):
+			file, found = at.File, fileError{at.Line, at.Column, at.Message}
+		case errors.As(err, &unread):
+			file = unread.Path
+		}
+		if n := len(out.Files); n == 0 || out.Files[n-1].File != file {
+			out.Files = append(out.Files, lintedFile{File: file})
+		}
+		last := &out.Files[len(out.Files)-1]
+		last.Errors = append(last.Errors, found)
+		fmt.Fprintln(&text, err)
+	}
+	problem := "1 error"
+	if len(errs) > 1 {
+		problem = fmt.Sprintf("%d errors", len(errs))
+	}
+	problem += " in " + out.Files[0].File
+	if len(out.Files) > 1 {
+		problem += fmt.Sprintf(" and %d more", len(out.Files)-1)
+	}
+	out.Problems = append(out.Problems, problem)
+	var err error
+	if asJSON {
+		err = writeJSON(w, out)
+	} else {
+		err = write(w, []byte(text.String()))
+	}
+	if err != nil {
+		return err
+	}
+	return errors.New("lens lint: " + problem)
+}
+
+// writeJSON prints a value as indented JSON, without escapes that only HTML needs.
+func writeJSON(w io.Writer, v any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("encode JSON: %w", err)
+	}
+	return write(w, b.Bytes())
+}
+
+func printLint(w io.Writer, out lintOutput, asJSON bool) error {
+	if asJSON {
+		return writeJSON(w, out)
+	}
+	var b bytes.Buffer
+	for _, f := range out.Files {
+		fmt.Fprintf(&b, "%s: %s to %s, no errors\n", f.File, f.From, f.To)
+	}
+	r := out.Report
+	if len(r.Sample) > 0 {
+		lintSample(&b, r)
+		lintLaws(&b, r)
+	}
+	lintLosses(&b, r)
+	lintFindings(&b, r)
+	if len(r.Sample) > 0 {
+		lintSize(&b, r)
+		fmt.Fprintf(&b, "\nup %s records a second, down %s records a second\n", count(int64(r.Rate.Up)), count(int64(r.Rate.Down)))
+	}
+	return write(w, b.Bytes())
+}
+
+func lintSample(b *bytes.Buffer, r *lint.Report) {
+	for _, s := range r.Sample {
+		fmt.Fprintf(b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
+	}
+	if len(r.Sample) > 1 {
+		fmt.Fprintf(b, "groups: %s\n", count(r.Groups))
+	}
+}
+
+func lintLaws(b *bytes.Buffer, r *lint.Report) {
+	t := section(b, "LAW\tTRIED\tBROKEN\tIT SAYS")
+	for _, l := range r.Laws {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, count(l.Tried), none(l.Broken), l.Says)
+	}
+	flush(t)
+	for _, l := range r.Laws {
+		for _, e := range l.Examples {
+			fmt.Fprintf(b, "%s is broken by %s: %s\n", l.Name, e.Name, e.Detail)
+		}
+	}
+}
+
+func lintLosses(b *bytes.Buffer, r *lint.Report) {
+	if len(r.Losses) == 0 {
+		fmt.Fprintln(b, "\nevery field survives both directions")
+		return
+	}
+	t := section(b, "LOST\tKIND\tFIELD\tBY\tRECORDS")
+	for _, l := range r.Losses {
+		seen := "-"
+		if len(r.Sample) > 0 {
+			seen = count(l.Records)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Direction, l.Kind, l.Field, or(l.Operation, "no operation: a law is broken"), seen)
+	}
+	flush(t)
+	fmt.Fprintln(b, "what an operation loses survives a round trip in what the other side holds, as long as the record is there")
+}
+
+func lintFindings(b *bytes.Buffer, r *lint.Report) {
+	if len(r.Failures) > 0 {
+		t := section(b, "FAIL\tWAY\tOPERATION\tFIELD\tREASON")
+		for _, f := range r.Failures {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", count(f.Groups), f.Direction, or(f.Operation, "-"), or(f.Field, "-"), f.Reason)
+		}
+		flush(t)
+		for _, f := range r.Failures {
+			for _, e := range f.Examples {
+				fmt.Fprintf(b, "%s: %s\n", e.Name, e.Detail)
+			}
+		}
+	}
+	if c := r.Collisions; c.Keys > 0 {
+		fmt.Fprintf(b, "\n%s made of more than one record:\n", plural(c.Keys, "key"))
+		for _, e := range c.Examples {
+			if e.Sources[0] == e.Sources[1] {
+				fmt.Fprintf(b, "%s of %s: %s is in the sample more than once\n", e.Key, e.Kind, e.Sources[0])
+				continue
+			}
+			fmt.Fprintf(b, "%s of %s: %s\n", e.Key, e.Kind, strings.Join(e.Sources, ", "))
+		}
+	}
+}
+
+func lintSize(b *bytes.Buffer, r *lint.Report) {
+	s := r.Size
+	b.WriteByte('\n')
+	if s.Over > 0 {
+		fmt.Fprintf(b, "%s over %s bytes: %s\n", plural(s.Over, "document"), count(int64(s.Limit)), strings.Join(s.Names, ", "))
+	}
+	if l := s.Largest; l != nil {
+		fmt.Fprintf(b, "largest document: %s bytes, %s of %s (%s)\n", count(int64(l.Bytes)), l.Name, l.Kind, l.Direction)
+	}
+}
+
+// section begins a table.
+func section(b *bytes.Buffer, head string) *tabwriter.Writer {
+	b.WriteByte('\n')
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, head)
+	return t
+}
+
+func none(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func plural(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return count(n) + " " + noun + "s"
+}

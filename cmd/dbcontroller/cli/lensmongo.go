@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+
+	"dbcontroller/config"
+	"dbcontroller/transform/lens/lint"
+)
+
+// connectTimeout bounds the wait for a server that can be read.
+const connectTimeout = 10 * time.Second
+
+// openCollections reads the kinds from the older version's database. Nothing but finds
+// and aggregations are sent to it.
+func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg config.Config, files []lint.File) error {
+	db, kinds := cfg.DBs[0], oldKinds(files)
+	opts := options.Client().ApplyURI(db.Endpoint.Reveal())
+	if opts.Validate() != nil {
+		// The driver's text may show parts of the connection string.
+		return fmt.Errorf("%s: dbs[0].mongo.endpoint is no connection string that the driver takes", cfg.Path)
+	}
+	opts.SetAppName("dbcontroller lens").SetReadConcern(readconcern.Majority()).SetServerSelectionTimeout(connectTimeout)
+	client, err := mongo.Connect(opts)
+	if err != nil {
+		return fmt.Errorf("%s: connect to %s: %w", cfg.Path, db.Location(), withoutSecret(opts, err))
+	}
+	out.closers = append(out.closers, disconnect{client})
+	there, err := client.Database(db.Database).ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: kinds}}}})
+	if err != nil {
+		return fmt.Errorf("list collections of %s: %w", db.Location(), withoutSecret(opts, err))
+	}
+	for _, kind := range kinds {
+		if !slices.Contains(there, kind) {
+			return fmt.Errorf("%s has no collection %s: correct kinds or dbs[0] in %s", db.Location(), kind, cfg.Path)
+		}
+		c := client.Database(db.Database).Collection(kind)
+		var cursor *mongo.Cursor
+		limit := f.limit
+		if !slices.ContainsFunc(files, func(l lint.File) bool { return l.From == kind }) {
+			limit = 0 // those that belong to the records that are read are among all of them
+		}
+		if f.random && limit > 0 {
+			cursor, err = c.Aggregate(ctx, mongo.Pipeline{{{Key: "$sample", Value: bson.D{{Key: "size", Value: limit}}}}})
+		} else {
+			cursor, err = c.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
+		}
+		if err != nil {
+			return fmt.Errorf("read %s of %s: %w", kind, db.Location(), withoutSecret(opts, err))
+		}
+		s := &collectionSource{name: kind + " of " + db.Location(), cursor: cursor}
+		out.closers = append(out.closers, s)
+		out.samples = append(out.samples, lint.Sample{Kind: kind, Source: s})
+	}
+	return nil
+}
+
+// collectionSource reads a collection.
+type collectionSource struct {
+	name   string
+	cursor *mongo.Cursor
+}
+
+func (s *collectionSource) Next(ctx context.Context) (bson.Raw, error) {
+	if s.cursor.Next(ctx) {
+		return slices.Clone(s.cursor.Current), nil
+	}
+	if err := s.cursor.Err(); err != nil {
+		return nil, fmt.Errorf("read %s: %w", s.name, err)
+	}
+	return nil, io.EOF
+}
+
+// Close ends the cursor on the server.
+func (s *collectionSource) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	return s.cursor.Close(ctx)
+}
+
+type disconnect struct{ client *mongo.Client }
+
+func (d disconnect) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	return d.client.Disconnect(ctx)
+}
+
+// withoutSecret makes sure that no error of the driver shows a password.
+func withoutSecret(opts *options.ClientOptions, err error) error {
+	if opts.Auth == nil || opts.Auth.Password == "" || !strings.Contains(err.Error(), opts.Auth.Password) {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), opts.Auth.Password, "***"))
+}

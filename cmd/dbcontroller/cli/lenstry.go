@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dbcontroller/record"
+	"dbcontroller/transform/lens"
+	"dbcontroller/transform/lens/lint"
+)
+
+// shownRecord is a record in JSON output.
+type shownRecord struct {
+	Kind string          `json:"kind"`
+	Doc  json.RawMessage `json:"doc"`
+}
+
+// tryOutput is what lens try prints. Its names are stable.
+type tryOutput struct {
+	In          []shownRecord     `json:"in"`
+	Up          []shownRecord     `json:"up"`
+	Down        []shownRecord     `json:"down"`
+	Same        bool              `json:"same"`  // down is in, perhaps with its fields in another order
+	Exact       bool              `json:"exact"` // to the byte
+	Differences []shownDifference `json:"differences"`
+	Error       *tryError         `json:"error,omitempty"`
+}
+
+// shownDifference is one path at which the way back differs; what is not there is left out.
+type shownDifference struct {
+	Kind string          `json:"kind"`
+	Path string          `json:"path"`
+	Was  json.RawMessage `json:"was,omitempty"`
+	Is   json.RawMessage `json:"is,omitempty"`
+}
+
+type tryError struct {
+	Direction string `json:"direction"`
+	Reason    string `json:"reason"`
+}
+
+func lensTryCommand(options []lens.Option) *cobra.Command {
+	var have, with []string
+	var over, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "try FILE [OTHER]... < RECORD",
+		Short: "Show one record's way to the new version and back",
+		Long: "Take the record that standard input has, as Extended JSON or BSON, to the new version and back, and\n" +
+			"show all of it, and how the way back differs. OTHER are the lenses that references of FILE lead to.\n" +
+			"Longs are printed as {\"$numberLong\":\"5\"} where they would be taken for ints. The exit status is 1\n" +
+			"when the record fails; a difference is none, for fields that one version does not have make some.",
+		Example: "  echo '{\"_id\": \"a\", \"section\": \"games\"}' | dbcontroller lens try packages.yaml\n" +
+			"  dbcontroller lens try orders.yaml --with ratings=ratings.json --have held.json < order.json",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no lens named: dbcontroller lens try FILE < RECORD")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f := lensFiles{options: options}
+			files, _, errs := f.load(args)
+			if len(errs) > 0 {
+				return firstOf(errs)
+			}
+			subject := files[0].Subject()
+			var oldNames, newNames []string
+			for _, k := range subject.Spec.Old.Kinds {
+				oldNames = append(oldNames, k.Name)
+			}
+			for _, k := range subject.Spec.New.Kinds {
+				newNames = append(newNames, k.Name)
+			}
+			source, _, err := openSource("-", cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			in, err := recordsOf(cmd, "standard input", oldNames[0], source)
+			switch {
+			case err != nil:
+				return err
+			case len(in) != 1:
+				return fmt.Errorf("standard input has %s: lens try takes the one of %s there, further kinds with --with", plural(int64(len(in)), "record"), oldNames[0])
+			}
+			more, err := recordsFrom(cmd, "--with", with, oldNames, true)
+			if err != nil {
+				return err
+			}
+			held, err := recordsFrom(cmd, "--have", have, newNames, false)
+			if err != nil {
+				return err
+			}
+			t, err := lint.Try(subjectsOf(files), append(in, more...), held, over)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = writeJSON(cmd.OutOrStdout(), tried(t))
+			} else {
+				err = printTrial(cmd.OutOrStdout(), t)
+			}
+			if err == nil && t.Err != nil {
+				err = fmt.Errorf("lens try: %s: %s", t.Direction, lint.Reason(t.Err))
+			}
+			return err
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVar(&have, "have", nil, "what the new version holds of the record, `[KIND=]FILE`; repeatable")
+	fs.StringArrayVar(&with, "with", nil, "further records that belong to it, `KIND=FILE`; repeatable")
+	fs.BoolVar(&over, "over", false, "go back over the record itself, as while the old version still has it")
+	fs.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// recordsOf reads all records of one source.
+func recordsOf(cmd *cobra.Command, name, kind string, s lint.Source) ([]record.Record, error) {
+	var out []record.Record
+	for {
+		doc, err := s.Next(cmd.Context())
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		key, err := record.KeyOfDoc(doc)
+		if err != nil {
+			return nil, fmt.Errorf("%s: record %d has no _id: give it as it is stored", name, len(out)+1)
+		}
+		out = append(out, record.Record{Kind: kind, Key: key, Doc: doc})
+	}
+}
+
+// recordsFrom reads the files of a flag. Without a kind they are of the first one, unless
+// that has another place.
+func recordsFrom(cmd *cobra.Command, flag string, values, kinds []string, named bool) ([]record.Record, error) {
+	var out []record.Record
+	for _, v := range values {
+		kind, name := kinds[0], v
+		if before, after, ok := strings.Cut(v, "="); ok && slices.Contains(kinds, before) {
+			kind, name = before, after
+		} else if named {
+			return nil, fmt.Errorf("%s %s: say which kind it is, as KIND=FILE; the kinds are: %s", flag, v, strings.Join(kinds, ", "))
+		}
+		source, closer, err := openSource(name, cmd.InOrStdin())
+		if err != nil {
+			return nil, err
+		}
+		rs, err := recordsOf(cmd, name, kind, source)
+		_ = closer.Close() // it was only read
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, rs...)
+	}
+	return out, nil
+}
+
+func shown(rs []record.Record) []shownRecord {
+	out := []shownRecord{}
+	for _, r := range rs {
+		out = append(out, shownRecord{r.Kind, json.RawMessage(docJSON(r.Doc, 1<<30))})
+	}
+	return out
+}
+
+func tried(t *lint.Trial) tryOutput {
+	out := tryOutput{In: shown(t.In), Up: shown(t.Up), Down: shown(t.Down), Exact: t.Exact, Differences: []shownDifference{}}
+	out.Same = t.Err == nil && len(t.Differences) == 0
+	for _, d := range t.Differences {
+		s := shownDifference{Kind: d.Kind, Path: strings.Join(d.Path, ".")}
+		if d.Was.Type != 0 {
+			s.Was = json.RawMessage(extJSON(d.Was, 0, 1<<30))
+		}
+		if d.Is.Type != 0 {
+			s.Is = json.RawMessage(extJSON(d.Is, 0, 1<<30))
+		}
+		out.Differences = append(out.Differences, s)
+	}
+	if t.Err != nil {
+		out.Error = &tryError{t.Direction, lint.Reason(t.Err)}
+	}
+	return out
+}
+
+func printTrial(w io.Writer, t *lint.Trial) error {
+	var b bytes.Buffer
+	for _, part := range []struct {
+		name string
+		rs   []record.Record
+	}{{"in", t.In}, {"up", t.Up}, {"down", t.Down}} {
+		for _, r := range part.rs {
+			fmt.Fprintf(&b, "%-5s %s %s\n", part.name, r.Kind, docJSON(r.Doc, lineWidth))
+		}
+	}
+	switch {
+	case t.Err != nil:
+	case t.Exact:
+		fmt.Fprintln(&b, "the way back gives the same, to the byte")
+	case len(t.Differences) == 0:
+		fmt.Fprintln(&b, "the way back gives the same, with its fields in another order")
+	default:
+		fmt.Fprintln(&b, "the way back differs:")
+		for _, d := range t.Differences {
+			fmt.Fprintf(&b, "  %s\n", d)
+		}
+	}
+	return write(w, b.Bytes())
+}

@@ -1,0 +1,194 @@
+// Package docs_test keeps the pages in docs/ right: their Go is the source of compiled
+// code, their lenses and configurations are read as the program reads them, and the
+// records that they show are what the lenses make.
+//
+// In a page, a comment before a block says where it is from:
+//
+//	<!-- from: sample/secrets/stack.go StackV1 IsWrite -->   the source of these declarations
+//	<!-- from: sample/secrets/secrets.yaml -->               the whole file
+//	<!-- up: customers -->                                   JSON: a record, and what the lens of the kind makes of it
+//
+// YAML begins with a comment that names its file, and the files of a page belong together.
+// A block that begins with "$ dbcontroller lens" is what that prints. go test ./docs -update
+// writes anew what is from somewhere, and what is printed.
+package docs_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write anew what the pages have from elsewhere")
+
+var pages = []string{"guide.md", "transformers.md"}
+
+// block is a fenced block of a page, with the marker in the line before it.
+type block struct {
+	language, text, marker string
+	line                   int
+	start, end             int // of the text, in the page
+}
+
+var fenced = regexp.MustCompile("(?ms)^(?:<!-- ([^\n]*) -->\n)?```([a-z]+)\n(.*?)^```$")
+
+func blocks(page string) []block {
+	var out []block
+	for _, m := range fenced.FindAllStringSubmatchIndex(page, -1) {
+		b := block{language: page[m[4]:m[5]], text: page[m[6]:m[7]], line: 1 + strings.Count(page[:m[0]], "\n"), start: m[6], end: m[7]}
+		if m[2] >= 0 {
+			b.marker = page[m[2]:m[3]]
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestCodeIsFromSomewhere: Go in a page is the source of code that is compiled and tested.
+func TestCodeIsFromSomewhere(t *testing.T) {
+	for _, name := range pages {
+		page := read(t, name)
+		all := blocks(page)
+		if len(all) == 0 {
+			t.Errorf("%s: no blocks found", name)
+		}
+		for _, b := range slices.Backward(all) { // from the end, so that places stay right
+			from, ok := strings.CutPrefix(b.marker, "from: ")
+			if !ok {
+				if b.language == "go" {
+					t.Errorf("%s:%d: Go from nowhere: put it into code that is compiled, and name that in <!-- from: FILE NAME... --> before the block", name, b.line)
+				}
+				continue
+			}
+			want, err := source(from)
+			if err != nil {
+				t.Errorf("%s:%d: %v", name, b.line, err)
+				continue
+			}
+			if *update {
+				page = page[:b.start] + want + page[b.end:]
+			} else if diff := cmp.Diff(want, b.text); diff != "" {
+				t.Errorf("%s:%d: not what %s says; run go test ./docs -update (-want +got):\n%s", name, b.line, from, diff)
+			}
+		}
+		if *update {
+			if err := os.WriteFile(name, []byte(page), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// source is a file, or declarations of a Go file, methods as Type.Method.
+func source(from string) (string, error) {
+	parts := strings.Fields(from)
+	path := filepath.Join("..", filepath.FromSlash(parts[0]))
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if len(parts) == 1 {
+		return string(text), nil
+	}
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, path, text, parser.ParseComments)
+	if err != nil {
+		return "", err
+	}
+	found := map[string]string{}
+	for _, d := range file.Decls {
+		for _, name := range declared(d) {
+			from := d.Pos()
+			if doc := docOf(d); doc != nil {
+				from = doc.Pos()
+			}
+			found[name] = string(text[fset.Position(from).Offset:fset.Position(d.End()).Offset])
+		}
+	}
+	var out []string
+	for _, name := range parts[1:] {
+		decl, ok := found[name]
+		if !ok {
+			return "", fmt.Errorf("%s declares no %s", parts[0], name)
+		}
+		if !slices.Contains(out, decl) {
+			out = append(out, decl)
+		}
+	}
+	code, err := format.Source([]byte(strings.Join(out, "\n\n") + "\n"))
+	return string(code), err
+}
+
+func declared(d ast.Decl) []string {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			return []string{d.Name.Name}
+		}
+		of := d.Recv.List[0].Type
+		if star, ok := of.(*ast.StarExpr); ok {
+			of = star.X
+		}
+		if generic, ok := of.(*ast.IndexExpr); ok {
+			of = generic.X
+		}
+		return []string{fmt.Sprint(of, ".", d.Name.Name)}
+	case *ast.GenDecl:
+		var names []string
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				names = append(names, s.Name.Name)
+			case *ast.ValueSpec:
+				for _, n := range s.Names {
+					names = append(names, n.Name)
+				}
+			}
+		}
+		return names
+	}
+	return nil
+}
+
+func docOf(d ast.Decl) *ast.CommentGroup {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		return d.Doc
+	case *ast.GenDecl:
+		return d.Doc
+	}
+	return nil
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+
+// TestLinksLeadSomewhere: files and folders that the pages link to are there.
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, name := range append([]string{"../README.md", "../ARCHITECTURE.md"}, pages...) {
+		for _, m := range link.FindAllStringSubmatch(read(t, name), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), filepath.FromSlash(m[1]))); err != nil {
+				t.Errorf("%s links to %s: %v", name, m[1], err)
+			}
+		}
+	}
+}

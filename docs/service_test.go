@@ -1,0 +1,95 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/apiversion"
+	"dbcontroller/cmd/dbcontroller/controller"
+	"dbcontroller/config"
+	"dbcontroller/coord"
+	"dbcontroller/deployment"
+	"dbcontroller/record/mongostore"
+	"dbcontroller/sample/secrets"
+	"dbcontroller/transform"
+	"dbcontroller/vrunner"
+)
+
+// The functions of the guide: they are compiled, and run in cmd/server and
+// cmd/dbcontroller in their longer forms.
+var (
+	_ = serve
+	_ = control
+)
+
+// serve is a server: both versions of the API, on whichever version is active.
+func serve(ctx context.Context, cfg config.Config, store coord.Store, id string, l net.Listener, log *zap.Logger) error {
+	databases := map[string]vrunner.Database{}
+	for _, db := range cfg.DBs {
+		ns, err := mongostore.Open(ctx, mongostore.Config{
+			URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: "secrets", Log: log,
+		})
+		if err != nil {
+			return err
+		}
+		defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends
+		databases[db.Version] = vrunner.Database{Client: ns.Client(), Watcher: ns}
+	}
+	deployments := deployment.New(store, cfg.Deployment, deployment.Config{Log: log})
+	presence := deployment.NewPresence(deployments)
+	runner := vrunner.New(struct {
+		*deployment.Store
+		*deployment.Presence
+	}{deployments, presence}, databases, stack, vrunner.Config{ID: id}, log)
+	usage := apiversion.NewUsage(apiversion.UsageConfig{Services: secrets.Services()}) // a prometheus.Collector, too
+
+	mux := http.NewServeMux()
+	mux.Handle("/", runner)
+	secrets.MountWatches(mux, runner) // in front of the runner: they go on over a flip
+	server := &http.Server{Handler: usage.Handler(mux), ReadHeaderTimeout: 10 * time.Second, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true) // for gRPC without TLS
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return runner.Run(ctx) })
+	g.Go(func() error { return presence.Run(ctx) })
+	g.Go(func() error {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		return server.Close()
+	})
+	if err := g.Wait(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// stack builds the handlers of the version that is active.
+func stack(version string, views map[string]*vrunner.View) vrunner.Stack {
+	v1, v2 := secrets.StoreOf(views[secrets.V1]), secrets.StoreOf(views[secrets.V2])
+	h := secrets.StackV1(v1, v2)
+	if version == secrets.V2 {
+		h = secrets.StackV2(v2)
+	}
+	return vrunner.Stack{Handler: h, Write: func(r *http.Request) bool { return secrets.IsWrite(r.URL.Path) }}
+}
+
+// control is a controller that knows the service's transformers.
+func control(ctx context.Context, cfg config.Config, store coord.Store, id string, log *zap.Logger) error {
+	registry := transform.NewRegistry("secrets.example.com")
+	if err := registry.Add(secrets.V1, secrets.V2, secrets.Specs()...); err != nil {
+		return err
+	}
+	return controller.New(cfg, registry, store, controller.Options{ID: id}, log).Run(ctx)
+}

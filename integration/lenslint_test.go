@@ -1,0 +1,94 @@
+package integration_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/cmd/dbcontroller/cli"
+	"dbcontroller/integration/localmongo/mongotest"
+)
+
+// TestLensLintReadsACollection has the kinds, the lens and the database from a
+// configuration, whose endpoint is a variable.
+func TestLensLintReadsACollection(t *testing.T) {
+	uri, database := mongotest.Database(t)
+	c := mongotest.Client(t).Database(database)
+	var docs []any
+	for i := range 50 {
+		docs = append(docs, bson.D{{Key: "_id", Value: fmt.Sprintf("p%02d", i)}, {Key: "size", Value: int32(i)}})
+	}
+	docs = append(docs, bson.D{{Key: "_id", Value: "q"}, {Key: "size", Value: "large"}})
+	if _, err := c.Collection("packages").InsertMany(t.Context(), docs); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text := `
+deployment: services/shop/deployments/eu
+dbs:
+- {namespace: shop/v1, backend: mongo, apiVersion: v1, mongo: {endpoint: "$(LENS_LINT_URI)", database: ` + database + `}}
+- {namespace: shop/v2, backend: mongo, apiVersion: v2, mongo: {endpoint: "$(LENS_LINT_URI)", database: ` + database + `_new}}
+kinds:
+- {from: packages, to: packages, lens: packages.yaml}
+`
+	for name, text := range map[string]string{
+		"shop.yaml": text, "packages.yaml": "operations:\n  - convert: {field: size, from: int, to: long}\n",
+		"other.yaml": strings.ReplaceAll(text, "from: packages", "from: nothing"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("LENS_LINT_URI", uri)
+	run := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		root := cli.Root()
+		root.SetOut(&out)
+		root.SetErr(&out)
+		root.SetArgs(append([]string{"lens", "lint", "--json", "--config"}, args...))
+		err := root.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	for _, tc := range []struct {
+		args    []string
+		records int64
+		fails   string
+	}{
+		{nil, 51, "lens lint: 1 record fails"},
+		{[]string{"--limit", "50"}, 50, ""}, // by _id, so that the last is left out
+		{[]string{"--limit", "51", "--random"}, 51, "lens lint: 1 record fails"},
+		{[]string{"--limit", "20", "--random", filepath.Join(dir, "packages.yaml")}, 20, "?"},
+	} {
+		text, err := run(append([]string{filepath.Join(dir, "shop.yaml")}, tc.args...)...)
+		var out struct {
+			Sample []struct{ Records int64 }
+			Laws   []struct{ Tried, Broken int64 }
+		}
+		if err := json.Unmarshal([]byte(text), &out); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		if len(out.Sample) != 1 || out.Sample[0].Records != tc.records || out.Laws[0].Broken > 0 || out.Laws[0].Tried < tc.records-1 {
+			t.Errorf("%v: %+v", tc.args, out)
+		}
+		if tc.fails == "?" {
+			continue
+		}
+		if got := fmt.Sprint(err); got != tc.fails && (err != nil || tc.fails != "") {
+			t.Errorf("%v: %v, want %s", tc.args, err, tc.fails)
+		}
+	}
+	if _, err := run(filepath.Join(dir, "other.yaml")); err == nil || !strings.Contains(err.Error(), "has no collection nothing: correct kinds or dbs[0] in ") {
+		t.Errorf("a collection that is not there: %v", err)
+	}
+	// Nothing was written: there is what was there.
+	names, err := c.ListCollectionNames(t.Context(), bson.D{})
+	if err != nil || len(names) != 1 {
+		t.Errorf("%v, %v", names, err)
+	}
+}

@@ -1,0 +1,123 @@
+package lint
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"dbcontroller/record"
+	"dbcontroller/transform/lens"
+)
+
+// Losses are the fields that subjects are known to lose, without any sample.
+func Losses(subjects []Subject) []Loss {
+	out := []Loss{}
+	for _, s := range subjects {
+		for _, way := range []struct {
+			direction, main string
+			losses          []lens.Loss
+		}{{"up", s.Spec.Old.Kinds[0].Name, s.LostUp}, {"down", s.Spec.New.Kinds[0].Name, s.LostDown}} {
+			for _, l := range way.losses {
+				kind := l.Kind
+				if kind == "" {
+					kind = way.main
+				}
+				out = append(out, Loss{Direction: way.direction, Kind: kind, Field: l.Field, Operation: l.Operation})
+			}
+		}
+	}
+	return out
+}
+
+// declared finds the losses of the i-th subject in the report, where they stand in order.
+func (c *checker) declared(i int, s Subject) tried {
+	t := tried{old: s.Spec.Old.Kinds[0].Name, now: s.Spec.New.Kinds[0].Name}
+	at := 0
+	for _, before := range c.specs[:i] {
+		at += len(before.lostUp) + len(before.lostDown)
+	}
+	for _, l := range s.LostUp {
+		t.lostUp = append(t.lostUp, declared{l.Kind, splitPath(l.Field), at})
+		at++
+	}
+	for _, l := range s.LostDown {
+		t.lostDown = append(t.lostDown, declared{l.Kind, splitPath(l.Field), at})
+		at++
+	}
+	return t
+}
+
+// declared is a loss that a lens knows of.
+type declared struct {
+	kind  string
+	path  []string
+	index int // into Report.Losses
+}
+
+// covers reports whether a difference at path, of a value that one side does not have or
+// has otherwise, is this loss.
+func (l declared) covers(d Difference, main string) bool {
+	if l.kind != d.Kind && (l.kind != "" || d.Kind != main) {
+		return false
+	}
+	n := min(len(l.path), len(d.Path))
+	for i := range n {
+		if l.path[i] != "*" && l.path[i] != d.Path[i] {
+			return false
+		}
+	}
+	// An object that held nothing else is gone as a whole.
+	return len(d.Path) >= len(l.path) || len(d.Path) > 0 && (d.Was.Type == 0 || d.Is.Type == 0)
+}
+
+func splitPath(dotted string) []string { return strings.Split(dotted, ".") }
+
+// lost counts what a direction has lost of a group. What no operation declares breaks
+// the law.
+func (c *checker) lost(direction, main string, known []declared, was, is []record.Record, name string) error {
+	if exact(was, is) {
+		return nil
+	}
+	var broken error
+	seen := map[int]bool{}
+	for _, d := range differences(was, is) {
+		at := slices.IndexFunc(known, func(l declared) bool { return l.covers(d, main) })
+		var i int
+		if at >= 0 {
+			i = known[at].index
+		} else {
+			i = c.undeclared(direction, d, was)
+			if broken == nil {
+				broken = errors.New(d.String())
+			}
+		}
+		if seen[i] {
+			continue
+		}
+		seen[i] = true
+		l := &c.report.Losses[i]
+		l.Records++
+		if len(l.Names) < c.Examples {
+			l.Names = append(l.Names, name)
+		}
+	}
+	return broken
+}
+
+// undeclared is the place in the report of a loss that no lens declares.
+func (c *checker) undeclared(direction string, d Difference, was []record.Record) int {
+	field := "(record)"
+	for _, r := range was {
+		if r.Kind == d.Kind && r.Key == d.Key && len(d.Path) > 0 {
+			field = pattern(d.Path, r.Doc)
+		}
+	}
+	same := func(l Loss) bool {
+		return l.Direction == direction && l.Kind == d.Kind && l.Field == field && l.Operation == ""
+	}
+	if i := slices.IndexFunc(c.report.Losses, same); i >= 0 {
+		return i
+	}
+	c.report.Losses = append(c.report.Losses, Loss{Direction: direction, Kind: d.Kind, Field: field})
+	return len(c.report.Losses) - 1
+}

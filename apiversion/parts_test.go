@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller/apiversion"
+	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/prototest"
 )
 
@@ -176,5 +177,24 @@ func TestRekeyedFieldOfAnotherName(t *testing.T) {
 	}
 	if want := text(t, requests["CreatePart"].Descriptor(), `part { id: "x-p" weight_mg: 5000 }`); !proto.Equal(requests["CreatePart"], want) {
 		t.Errorf("made as %v", requests["CreatePart"])
+	}
+}
+
+// TestTokensMadeUp: functions see no values but those of their fields.
+func TestTokensMadeUp(t *testing.T) {
+	t.Parallel()
+	part := parts(t).Resources[0]
+	order, err := listing.ParseOrder("weight_g", part.Old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := part.Token(listing.Token{Name: "p", Values: []any{int64(5)}}, order, "")
+	if err != nil || len(got.Values) != 1 || got.Values[0] != int64(5000) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, v := range []any{"5", 5.5, true, []byte("x")} {
+		if got, err := part.Token(listing.Token{Name: "p", Values: []any{v}}, order, ""); err == nil {
+			t.Errorf("%v became %v", v, got)
+		}
 	}
 }

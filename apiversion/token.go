@@ -27,6 +27,12 @@ func (r *Resource) Token(t listing.Token, order listing.Order, digest string) (l
 		if err != nil {
 			return listing.Token{}, mappingError(path, err)
 		}
+		if fd := leaf(r.Old, path); v != nil && fd != nil {
+			// A client can make a token up, and functions rely on the types of values.
+			if v, err = listing.Coerce(v, fd); err != nil {
+				return listing.Token{}, errors.New("it does not fit the order of the request")
+			}
+		}
 		if v == nil || r.isUnset(path, v) && canBeAbsent(r.New, to) {
 			out.Values = append(out.Values, unsetValue(r.New, to))
 			continue

@@ -117,6 +117,9 @@ func (e *Engine) comparePage(ctx context.Context, n int, t *rangeTask) error {
 	if err != nil {
 		return err
 	}
+	if err := e.parkStrays(ctx, page.Strays); err != nil {
+		return err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.taken, e.busy = false, time.Now()

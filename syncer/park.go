@@ -195,11 +195,11 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 		return nil
 	}
 	e.retried = time.Now()
-	var ids, keys []transform.GroupID
+	var ids, keys, strays []transform.GroupID
 	var notBefore record.Version // what was parked is not older than this
 	e.mu.Lock()
 	for id, p := range e.parked {
-		if p.Waived || e.shards[p.Shard] == nil || len(ids)+len(keys) == retryAtOnce {
+		if p.Waived || e.shards[p.Shard] == nil || len(ids)+len(keys)+len(strays) == retryAtOnce {
 			continue
 		}
 		switch {
@@ -207,6 +207,8 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 			ids = append(ids, id)
 		case id.Spec == noSpec:
 			keys = append(keys, id)
+		case id.Spec == straySpec:
+			strays = append(strays, id)
 		}
 		if v := p.version(); v.Compare(notBefore) > 0 {
 			notBefore = v
@@ -214,6 +216,9 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 	}
 	e.mu.Unlock()
 	if err := e.retryKeys(ctx, keys, notBefore); err != nil {
+		return err
+	}
+	if err := e.retryStrays(ctx, strays); err != nil {
 		return err
 	}
 	if err := e.syncGroups(ctx, ids, notBefore); err != nil {

@@ -13,8 +13,17 @@ import (
 type Comparison struct {
 	Compared int       // groups compared
 	Differ   []GroupID // those whose sides differ
+	Strays   []Stray   // records of the target that no group can have
 	Next     record.Range
 	Done     bool
+}
+
+// Stray is a record of the target whose key belongs to no group of the direction: another
+// transformation has made it, or somebody else.
+type Stray struct {
+	Kind string
+	Key  record.Key
+	Err  error // why it belongs to none
 }
 
 // Held is what the target holds of a group: its live records, and the guard of its

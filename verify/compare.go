@@ -100,6 +100,11 @@ func (c *Comparer) TargetPage(ctx context.Context, src, dst record.Tokens, kind 
 	}
 	ids, _ := c.groups(page, c.dir.GroupOfTarget)
 	out := transform.Comparison{Compared: len(ids), Next: record.Range{From: page.Next, To: r.To}, Done: page.Done}
+	for _, rec := range page.Records {
+		if _, ok, err := c.dir.GroupOfTarget(rec.Kind, rec.Key); ok && err != nil && !rec.Tombstone {
+			out.Strays = append(out.Strays, transform.Stray{Kind: rec.Kind, Key: rec.Key, Err: err})
+		}
+	}
 	if len(ids) > 0 && c.byContent(ids[0]) { // a kind is part of one spec
 		out.Differ, err = c.units(ctx, src, dst, ids, record.Version{}, true)
 	} else if len(ids) > 0 {
@@ -110,8 +115,8 @@ func (c *Comparer) TargetPage(ctx context.Context, src, dst record.Tokens, kind 
 	return out, err
 }
 
-// groups returns the groups of a page, each once. Keys without a group are left out:
-// they are parked where they are copied.
+// groups returns the groups of a page, each once. Keys without a group are left out: those
+// of the source are parked where they are copied, those of the target are strays.
 func (c *Comparer) groups(page record.Page, groupOf func(string, record.Key) (transform.GroupID, bool, error)) ([]transform.GroupID, map[transform.GroupID]transform.Group) {
 	ids := make([]transform.GroupID, 0, len(page.Records))
 	groups := make(map[transform.GroupID]transform.Group, len(page.Records))

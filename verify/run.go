@@ -35,6 +35,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 	}
 	var rep Report
 	var differ []transform.GroupID
+	var strays []transform.Stray
 	seen := map[transform.GroupID]bool{} // a group has pages of several kinds, of both sides
 	walk := func(kinds []record.KindSpec, syncs func(transform.Direction, string) bool, page func(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error)) error {
 		for _, k := range kinds {
@@ -48,6 +49,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 				}
 				rest, done = p.Next, p.Done
 				rep.Compared += int64(p.Compared)
+				strays = append(strays, p.Strays...)
 				for _, id := range p.Differ {
 					if !seen[id] {
 						seen[id] = true
@@ -57,7 +59,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 				if progress != nil {
 					progress(rep)
 				}
-				if len(differ) > maxDiffering {
+				if len(differ)+len(strays) > maxDiffering {
 					return fmt.Errorf("more than %d groups differ: the target is not level with the source", maxDiffering)
 				}
 			}
@@ -70,7 +72,13 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 	if err := walk(c.dir.TargetKinds(), transform.SyncsTo, c.TargetPage); err != nil {
 		return rep, fmt.Errorf("verify: %w", err)
 	}
-	return c.settle(ctx, src, dst, s, rep, differ)
+	rep, err := c.settle(ctx, src, dst, s, rep, differ)
+	// A stray does not settle: nobody who follows the source writes it or takes it away.
+	rep.Mismatched += int64(len(strays))
+	for _, x := range strays[:max(0, min(10-len(rep.Examples), len(strays)))] {
+		rep.Examples = append(rep.Examples, fmt.Sprintf("%s %s (in the target alone)", x.Kind, x.Key))
+	}
+	return rep, err
 }
 
 const (

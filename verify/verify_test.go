@@ -280,14 +280,14 @@ func TestEveryGroupIsCompared(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutGroup are parked where they are copied; here they hide nothing.
+// TestKeysWithoutGroup: one of the target belongs to nothing that the source could have.
 func TestKeysWithoutGroup(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(t, "parts", "no-slash", doc("no-slash", 1))
 	w.put(t, "parts", "zz/0", doc("zz/0", 1))
 	rep, err := w.up.Run(t.Context(), w.oldToks, w.newToks, once, nil)
-	if err != nil || !slices.Equal(rep.Examples, []string{"zz"}) {
+	if err != nil || rep.Mismatched != 2 || !slices.Equal(rep.Examples, []string{"zz", "parts no-slash (in the target alone)"}) {
 		t.Errorf("%+v, %v", rep, err)
 	}
 }

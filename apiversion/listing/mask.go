@@ -11,9 +11,15 @@ import (
 // node is a mask as a tree. One without children stands for all that is below it.
 type node map[string]node
 
+// maxPaths bounds the paths of a mask, which is read anew for each message.
+const maxPaths = 1000
+
 // tree reads the paths of a mask, all of them checked.
 func tree(mask *fieldmaskpb.FieldMask, d protoreflect.MessageDescriptor, forUpdate bool) (node, error) {
 	root := node{}
+	if n := len(mask.GetPaths()); n > maxPaths {
+		return nil, fmt.Errorf("has %d paths, at most %d are allowed", n, maxPaths)
+	}
 	for _, path := range mask.GetPaths() {
 		if path == wildcard {
 			return nil, nil

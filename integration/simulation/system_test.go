@@ -43,6 +43,7 @@ type system struct {
 	maxRate  int          // records that a controller copies a second; 0 is no limit
 	loads    atomic.Int64 // groups that were copied, by all controllers
 	begun    int          // upgrades
+	back     bool         // controllers that start from now on sync the way back as well
 }
 
 // database is one version's, as controllers and as servers reach it.
@@ -141,16 +142,24 @@ func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *
 		pool := shards.New(p.conn, shards.Config{Prefix: store.Root(), ID: id, Ring: ring, Log: log})
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return pool.Run(ctx) })
-		g.Go(func() error {
+		sync := func(ctx context.Context, from, to string, epoch uint64) error {
+			dir := must(s.registry.Direction(from, to))
 			return syncer.New(syncer.Parts{
-				Source: db["v1"], Target: db["v2"], Direction: s.direction(), Deployments: store, Journal: store,
-				Ownership: pool, Comparer: verify.New(db["v1"], db["v2"], s.direction()), Lease: pool.Lease, Log: log,
-			}, syncer.Config{Owner: id, Epoch: 1, Ring: ring, Workers: 2, Page: 7, MaxRate: s.maxRate, Copy: true}).Run(ctx)
+				Source: db[from], Target: db[to], Direction: dir, Deployments: store, Journal: store,
+				Ownership: pool, Comparer: verify.New(db[from], db[to], dir), Lease: pool.Lease, Log: log,
+			}, syncer.Config{Owner: id, Epoch: epoch, Ring: ring, Workers: 2, Page: 7, MaxRate: s.maxRate, Copy: true}).Run(ctx)
+		}
+		back := s.back
+		g.Go(func() error {
+			if back {
+				return followAll(ctx, store, sync)
+			}
+			return sync(ctx, "v1", "v2", 1)
 		})
 		g.Go(func() error {
 			return shards.Lead(ctx, p.conn, store.DriverKey(), id, log, func(ctx context.Context) error {
 				return switchover.New(deployment.ForDriver{Store: store}, map[string]record.Fencer{"v1": db["v1"], "v2": db["v2"]},
-					switchover.Config{}, log).Run(ctx)
+					switchover.Config{Position: func(ctx context.Context, version string) (string, error) { return position(ctx, db[version]) }}, log).Run(ctx)
 			})
 		})
 		if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {

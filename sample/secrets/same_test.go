@@ -24,16 +24,20 @@ type request struct {
 }
 
 var (
-	sameIDs    = []string{"a", "b", "c"}
+	sameIDs    = []string{"a", "b", "c", "a b", "ü.%", "-", "{s}", "*", "a`\"", "a/b", "", "A\n"}
 	sameOwners = []string{"", "payments/ada", "payments/bob", "search/ada", "ada", "a/b/c", "/ada"}
 	sameTimes  = []int64{0, 1, 100, 200, 1800000000, -1, 1 << 40}
-	samePaths  = []string{"payload", "expires_at", "owner", "labels", "labels.env", "replaces", "revision", "name", "nonesuch", "owner_team"}
+	samePaths  = []string{"payload", "expires_at", "owner", "labels", "labels.env", "replaces", "revision", "name", "nonesuch", "owner_team", "*", "labels.*", "labels.`a.b`", "labels.env.x", "owner.x", ""}
 	sameNames  = []string{"", "projects/p/secrets/a", "projects/q/secrets/b", "before"}
 	atoms      = []string{
 		`owner == "payments/ada"`, `owner == ""`, `owner.startsWith("payments/")`, `owner.startsWith("s")`, `owner in ["search/ada", ""]`, `has(owner)`,
 		`expires_at == 0`, `expires_at < 100`, `expires_at <= 0`, `expires_at >= 100`, `expires_at > 1`, `expires_at in [0, 200]`, `expires_at >= -5`, `has(expires_at)`,
 		`replaces == "projects/p/secrets/a"`, `replaces == ""`, `labels.env == "x"`, `has(labels.env)`, `has(labels)`, `payload == b"p"`,
 		`name == "projects/p/secrets/b"`, `name in ["projects/p/secrets/a", "projects/p/secrets/c"]`, `expire_time == ""`, `owner ==`,
+		`owner != "payments/ada"`, `owner in []`, `owner == "a/b/c"`, `owner == "/ada"`, `owner.startsWith("payments/a")`, `owner.startsWith("/")`, `owner.startsWith("")`, `owner in ["ada", "search/ada"]`,
+		`expires_at != 0`, `expires_at in []`, `expires_at < -1`, `expires_at > 253402300799`, `expires_at == -1`, `expires_at in [0]`, `1 < expires_at`,
+		`replaces in ["", "projects/q/secrets/b"]`, `replaces.startsWith("projects/p/secrets/")`, `replaces.startsWith("")`, `replaces.startsWith("projects/")`, `has(replaces)`,
+		`name.startsWith("projects/p/secrets/")`, `name != "projects/p/secrets/b"`, `"env" in labels`, `labels["*"] == "x"`, `labels.env in ["x", ""]`, `has(payload)`, `revision > 0`, `true`, `false`,
 	}
 )
 
@@ -93,12 +97,27 @@ func drawRequest(t *rapid.T) request {
 		}}
 	default:
 		req := &secretsv1.ListSecretsRequest{
-			Parent: rapid.SampledFrom([]string{"", "projects/-", "projects/p", "projects/q", "p", "projects/-/secrets"}).Draw(t, "parent"), Filter: drawFilter(t, 2), ReadMask: drawMask(t),
-			OrderBy: rapid.SampledFrom([]string{"", "name", "name desc", "expires_at", "expires_at desc, name", "nonesuch"}).Draw(t, "order"),
+			Parent: rapid.SampledFrom([]string{"", "projects/-", "projects/p", "projects/q", "p", "projects/-/secrets", "-", "projects", "projects/", "projects/p/", "projects/p/secrets/a", "projects/ü.%"}).Draw(t, "parent"), Filter: drawFilter(t, 2), ReadMask: drawMask(t),
+			OrderBy:  rapid.SampledFrom([]string{"", "name", "name desc", "expires_at", "expires_at desc, name", "nonesuch"}).Draw(t, "order"),
+			PageSize: rapid.Int32Range(-1, 3).Draw(t, "size"),
 		}
-		return request{fmt.Sprint("list ", req), func(a api) (proto.Message, error) {
-			return message(a.v1.ListSecrets(ctx, connect.NewRequest(req)))
-		}}
+		return request{fmt.Sprint("list ", req), func(a api) (proto.Message, error) { return allPages(a, proto.CloneOf(req)) }}
+	}
+}
+
+// allPages is a list of all pages, with an empty secret between any two of them.
+func allPages(a api, req *secretsv1.ListSecretsRequest) (proto.Message, error) {
+	out := &secretsv1.ListSecretsResponse{}
+	for {
+		page, err := message(a.v1.ListSecrets(context.Background(), connect.NewRequest(req)))
+		if err != nil {
+			return nil, err
+		}
+		out.Secrets = append(out.Secrets, page.(*secretsv1.ListSecretsResponse).GetSecrets()...)
+		if req.PageToken = page.(*secretsv1.ListSecretsResponse).GetNextPageToken(); req.PageToken == "" {
+			return out, nil
+		}
+		out.Secrets = append(out.Secrets, &secretsv1.Secret{})
 	}
 }
 

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -54,6 +55,10 @@ func (a *App) purge(ctx context.Context) error {
 // they were the target still has a token that the database takes, and is stopped by the
 // guards alone. Their tombstones are beside them, in nobody's way.
 func (a *App) purgeKinds(ctx context.Context, d upgradestate.Deployment, version string, places []upgradestate.Place) error {
+	db := a.namespaces[version]
+	if db == nil {
+		return fmt.Errorf("version %s is not configured here", version)
+	}
 	ns, _ := d.Namespace(version)
 	for _, p := range places {
 		k, _ := ns.Kind(p.Kind)
@@ -61,7 +66,7 @@ func (a *App) purgeKinds(ctx context.Context, d upgradestate.Deployment, version
 			continue
 		}
 		tok := record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
-		if err := a.namespaces[version].Purge(ctx, tok); err != nil {
+		if err := db.Purge(ctx, tok); err != nil {
 			return err
 		}
 	}

@@ -288,7 +288,7 @@ func same(doc, _ bson.D) bson.D { return doc }
 // TestEachLawIsSeenBroken has a transformer for each law that breaks it.
 func TestEachLawIsSeenBroken(t *testing.T) {
 	t.Parallel()
-	calls := 0 // with the second record
+	calls, downs := 0, 0 // with the second record
 	state := []lens.Loss{{Field: "state", Operation: "add state"}}
 	for _, tc := range []struct {
 		name    string
@@ -355,6 +355,20 @@ func TestEachLawIsSeenBroken(t *testing.T) {
 			}, same)},
 			edit: func(s *transform.Spec) { s.UpNeedsHave, s.DownNeedsHave = false, false },
 			want: []string{"settled"}, detail: "up: the fields stand in another order",
+		},
+		{
+			name: "the way back changes from call to call",
+			subject: lint.Subject{Spec: spec(same, func(doc, _ bson.D) bson.D {
+				if len(doc) < 3 {
+					return doc
+				}
+				if downs++; downs > 1 {
+					doc = bson.D{doc[0], doc[2], doc[1]}
+				}
+				return doc
+			})},
+			edit: func(s *transform.Spec) { s.UpNeedsHave, s.DownNeedsHave = false, false },
+			want: []string{"settled"}, detail: "down: the fields stand in another order",
 		},
 		{
 			name: "what was deleted comes back",

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -107,15 +106,12 @@ func parse(path string, text []byte, options []lens.Option) (*lens.Lens, []error
 		if err == nil {
 			return l, errs
 		}
-		var at *lens.ParseError
-		if len(errs) > 0 && (!errors.As(err, &at) || isKnown(errs, at)) {
-			break
-		}
 		errs = append(errs, err)
+		var at *lens.ParseError
 		if !errors.As(err, &at) {
 			break
 		}
-		rest, ok := without(text, at.Line)
+		rest, ok := without(text, at)
 		if !ok {
 			break
 		}
@@ -124,17 +120,8 @@ func parse(path string, text []byte, options []lens.Option) (*lens.Lens, []error
 	return nil, errs
 }
 
-// isKnown reports an error that is already there, or before one that is: taking
-// something out has made it.
-func isKnown(errs []error, at *lens.ParseError) bool {
-	return slices.ContainsFunc(errs, func(err error) bool {
-		var known *lens.ParseError
-		return errors.As(err, &known) && known.Line >= at.Line
-	})
-}
-
-// without blanks the lines of the operation that a line is in. All others keep theirs.
-func without(text []byte, line int) ([]byte, bool) {
+// without blanks the lines of the operation that an error is in. All others keep theirs.
+func without(text []byte, wrong *lens.ParseError) ([]byte, bool) {
 	f, err := parser.ParseBytes(text, 0)
 	if err != nil || len(f.Docs) == 0 {
 		return nil, false
@@ -154,11 +141,14 @@ func without(text []byte, line int) ([]byte, bool) {
 			starts = append(starts, startOf(v))
 		}
 		i := len(starts) - 1
-		for i >= 0 && starts[i] > line {
+		for i >= 0 && starts[i] > wrong.Line {
 			i--
 		}
-		if i < 0 || i == len(starts)-1 && after(top, e, line) {
+		if i < 0 || i == len(starts)-1 && after(top, e, wrong.Line) {
 			return nil, false
+		}
+		if starts[i] == wrong.Line && wrong.Column <= list.GetToken().Position.Column {
+			return nil, false // it is the list as a whole that is wrong
 		}
 		end := len(lines)
 		if i+1 < len(starts) {

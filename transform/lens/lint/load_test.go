@@ -34,6 +34,12 @@ func TestLoadTellsAllErrors(t *testing.T) {
 		}},
 		{"no follow-up errors", []string{"operations:\n  - add: {field: a, valu: 1}\n  - rename: {from: a, to: b}\n"},
 			[]string{`0.yaml:2:21: add has no key "valu"; allowed: field, default, value`}},
+		{"what is wrong with all operations together", []string{`key: {from: "a/{x}/{r}", to: "a/{x}", without: {r: {field: region}}}
+operations:
+  - rename: {from: b, to: c}
+  - rename: {from: d, to: region}
+  - rename: {from: f, to: g}
+`}, []string{`0.yaml:3:3: key variable r in field region: operation 3 (rename d to region) has made region`}},
 		{"a key behind the operations", []string{"operations:\n  - rename: {from: a, to: b}\n  - nothing: 1\nlens: 2\n"},
 			[]string{`0.yaml:4:7: lens: format 2 is not known here`}},
 		{"one operation", []string{"operations:\n  - nothing: 1\n"}, []string{`0.yaml:2:5: unknown operation "nothing"`}},

@@ -1,0 +1,140 @@
+package simulation_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dbcontroller/deployment"
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// position is where a namespace's changes are, as the record keeps it.
+func position(ctx context.Context, ns record.Namespace) (string, error) {
+	at, err := ns.Position(ctx)
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(at)
+	return string(text), err
+}
+
+// followAll syncs whichever direction the record asks for, one after the other.
+func followAll(ctx context.Context, store *deployment.Store, sync func(ctx context.Context, from, to string, epoch uint64) error) error {
+	for ctx.Err() == nil {
+		d, err := store.Get(ctx)
+		if err != nil {
+			pass(100 * time.Millisecond)
+			continue
+		}
+		if err := sync(ctx, d.CurrentVersion, other(d.CurrentVersion), d.Epoch); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func other(version string) string {
+	if version == "v1" {
+		return "v2"
+	}
+	return "v1"
+}
+
+// switchTo begins a switch and waits for its end, again if it was aborted.
+func (s *system) switchTo(ctx context.Context, to string) upgradestate.Deployment {
+	s.t.Helper()
+	for {
+		s.beginTo(ctx, to)
+		if d := s.await(ctx, "the end of the switch to "+to, func(d upgradestate.Deployment) bool { return d.Upgrade == nil }); d.CurrentVersion == to {
+			return d
+		}
+	}
+}
+
+func (s *system) beginTo(ctx context.Context, to string) {
+	s.t.Helper()
+	s.begun++
+	dir := must(s.registry.Direction(other(to), to))
+	_, err := s.admin.Apply(ctx, upgradestate.Begin{ID: fmt.Sprintf("upgrade-%d", s.begun), TargetVersion: to, TransformHash: dir.Hash()})
+	s.check(err)
+}
+
+// TestKillOnTheWayBack kills the controller that comes first to a moment after the flip,
+// under traffic: of the reverse sync, or of the switch back, which is then finished, or
+// aborted and begun again. The controllers come late: v2 was written to since the flip. Then the service goes forward, back, and forward again.
+func TestKillOnTheWayBack(t *testing.T) {
+	for i, m := range []moment{
+		{"apply", 3}, {"applied", 10}, {"to HOLD", 0}, {"fence v2", 0}, {"fenced v2", 0}, {"to DRAIN", 0},
+		{"to SEAL_TARGET", 0}, {"fenced v1", 0}, {"to SEAL_SOURCE", 0}, {"fence v2", 1}, {"fenced v2", 1},
+	} {
+		for _, aborts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/abort %t", m, aborts), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { killBack(t, uint64(i), m, aborts) })
+			})
+		}
+	}
+}
+
+func killBack(t *testing.T, seed uint64, m moment, aborts bool) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := newSystem(ctx, t)
+	a, pa := s.server(ctx, "server-a", nil)
+	tr := newTraffic(t, a)
+	tr.lenient = true // an abort may come to a halt until the next controller
+	stop := drive(ctx, tr, seed, 3, 20, 15*time.Millisecond)
+	pass(time.Second)
+	forward := s.controller(ctx, "forward", nil)
+	s.switchTo(ctx, "v2")
+	forward.kill()
+	s.back = true
+	pass(time.Second) // nobody follows
+	died := make(chan *process, 1)
+	tp := &trap{moment: m, spring: func(p *process) {
+		p.die()
+		died <- p
+	}}
+	running := map[string]*process{}
+	for i := range 2 {
+		id := fmt.Sprintf("controller-%d", i)
+		running[id] = s.controllerProcess(ctx, id, tp.wrap)
+	}
+	pass(5 * time.Second)
+	s.beginTo(ctx, "v1")
+	p := <-died
+	<-p.done
+	if aborts {
+		_, err := s.admin.Apply(ctx, upgradestate.Abort{Reason: "test"})
+		s.check(err)
+	}
+	for id, r := range running {
+		if r == p {
+			running[id] = s.controllerProcess(ctx, id, tp.wrap)
+		}
+	}
+	d := s.await(ctx, "the end", func(d upgradestate.Deployment) bool { return d.Upgrade == nil })
+	if d.CurrentVersion == "v2" {
+		pass(time.Second)
+		s.switchTo(ctx, "v1")
+	}
+	for _, to := range []string{"v2", "v1", "v2"} {
+		pass(time.Second)
+		if d := s.switchTo(ctx, to); d.LastSwitch.Position == "" {
+			t.Error("the position for the way back is not known")
+		}
+	}
+	pass(time.Second)
+	stop()
+	tr.settle(ctx, s)
+	cancel()
+	for _, p := range running {
+		p.kill()
+	}
+	pa.kill()
+}

@@ -21,7 +21,9 @@
 //
 // An update reads what exists first, where the new service has a method for it, so that
 // the old version's edit of a resource is made on the whole of it; the mask then names
-// what the edit covers and nothing else.
+// what the edit covers and nothing else. Where the new service has no update mask, what was
+// read is written back with it: with an etag, that is conditional and made again when
+// others have changed the resource; without one, their change may be lost.
 //
 // Around it: ReadOnly refuses the writes of a version that cannot be written yet, an
 // Observer sees everything that is translated, Usage counts who still calls the old

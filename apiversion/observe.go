@@ -26,7 +26,9 @@ type Event struct {
 	// Old is in the version that the client speaks, New in the one that serves it. What
 	// there is not is nil: after an error, one of them.
 	Old, New proto.Message
-	Err      error // of the translation, or what the client gets instead of a response
+	// Err is of the translation, or what the client gets instead of a response. Of a
+	// converter that panicked it wraps an *inprocess.PanicError.
+	Err error
 }
 
 // Observer sees everything that is translated, for audit. It is called in the request's

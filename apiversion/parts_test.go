@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -15,6 +16,7 @@ import (
 	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/prototest"
+	"dbcontroller/inprocess"
 )
 
 // weight is in grams in v1 and in milligrams in v2.
@@ -143,9 +145,23 @@ func TestConvertersThatPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers := map[string]*message{"CreatePart": text(t, cfg.New.Methods().ByName("CreatePart").Output(), `id: "p"`)}
-	c := serve(t, cfg.Old, apiversion.NewHandler(table, partsV2(cfg.New, answers, map[string]*message{}), apiversion.Options{}))
+	var seen atomic.Pointer[inprocess.PanicError]
+	c := serve(t, cfg.Old, apiversion.NewHandler(table, partsV2(cfg.New, answers, map[string]*message{}), apiversion.Options{
+		Observers: []apiversion.Observer{apiversion.ObserverFunc(func(_ context.Context, e apiversion.Event) error {
+			if p := new(inprocess.PanicError); e.What == apiversion.Request && errors.As(e.Err, &p) {
+				seen.Store(p)
+			}
+			return nil
+		})},
+	}))
 	_, err = c.try(t.Context(), "AddPart", `part { guid: "p" }`)
-	wantError(t, err, connect.CodeInternal, "converter to prototest.parts.PartV1 panicked: no weight in PartV2")
+	wantError(t, err, connect.CodeInternal, "the converter to prototest.parts.PartV1 panicked")
+	if strings.Contains(err.Error(), "no weight") {
+		t.Errorf("the client is told %v", err)
+	}
+	if p := seen.Load(); p == nil || p.Value != "no weight in PartV2" || len(p.Stack) == 0 {
+		t.Errorf("the observer saw %v", p)
+	}
 }
 
 // TestRekeyedFieldOfAnotherName: the names in messages follow, whatever their field is called.

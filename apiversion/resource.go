@@ -3,6 +3,7 @@ package apiversion
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller/apiversion/protodoc"
+	"dbcontroller/inprocess"
 	"dbcontroller/transform"
 	"dbcontroller/transform/lens"
 )
@@ -93,13 +95,24 @@ func (r *Resource) checked() (*Resource, error) {
 	return &out, nil
 }
 
+// converterError is told to clients without what the converter panicked with, which may be
+// of a record. Observers find that, and the stack, as an *inprocess.PanicError in it.
+type converterError struct {
+	to    protoreflect.FullName
+	cause error
+}
+
+func (e *converterError) Error() string { return fmt.Sprintf("the converter to %s panicked", e.to) }
+
+func (e *converterError) Unwrap() error { return e.cause }
+
 // guarded is a converter whose panic is an error of the one request, not the end of its
 // connection, or of the process that makes a table.
 func guarded(f Converter, to protoreflect.MessageDescriptor) Converter {
 	return func(msg, have proto.Message) (out proto.Message, err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				out, err = nil, connect.NewError(connect.CodeInternal, fmt.Errorf("the converter to %s panicked: %v", to.FullName(), p))
+				out, err = nil, connect.NewError(connect.CodeInternal, &converterError{to.FullName(), &inprocess.PanicError{Value: p, Stack: debug.Stack()}})
 			}
 		}()
 		return f(msg, have)

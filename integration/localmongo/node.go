@@ -103,8 +103,16 @@ func (n *Node) Kill() {
 }
 
 // Pause stops the node in the middle of whatever it does, without closing its
-// connections, until Resume.
-func (n *Node) Pause() error { return n.signal(syscall.SIGSTOP) }
+// connections, until Resume. When it returns the node stands still.
+func (n *Node) Pause() error {
+	if err := n.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	if err := awaitStopped(n.Pid()); err != nil {
+		return fmt.Errorf("pause mongod %s: %w", n.addr, err)
+	}
+	return nil
+}
 
 // Resume lets a paused node go on.
 func (n *Node) Resume() error { return n.signal(syscall.SIGCONT) }

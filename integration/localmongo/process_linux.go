@@ -1,8 +1,15 @@
 package localmongo
 
 import (
+	"bytes"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
 )
 
 // dieWithParent makes the kernel kill cmd when we die in whatever way, and
@@ -10,4 +17,29 @@ import (
 // reaches us alone and we stop the server in order.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// awaitStopped returns when every thread of a process that was sent SIGSTOP stands still:
+// until then one of them may still answer a client.
+func awaitStopped(pid int) error {
+	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Millisecond),
+		backoff.WithMaxInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(10*time.Second))
+	return backoff.Retry(func() error {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(stats) == 0 {
+			return backoff.Permanent(fmt.Errorf("no threads of process %d: %v", pid, err))
+		}
+		for _, name := range stats {
+			stat, err := os.ReadFile(name)
+			if err != nil {
+				continue // the thread has ended
+			}
+			// The state follows the name, which is in parentheses and may hold anything.
+			rest := stat[bytes.LastIndexByte(stat, ')')+1:]
+			if !bytes.HasPrefix(rest, []byte(" T")) {
+				return fmt.Errorf("a thread of process %d is in state%.2s", pid, rest)
+			}
+		}
+		return nil
+	}, policy)
 }

@@ -64,6 +64,10 @@ func TestOperatorPort(t *testing.T) {
 		t.Errorf("get deployment: %v", got)
 	}
 	s.await(ctx, "the way back", func(d upgradestate.Deployment) bool { return len(d.Available) > 0 })
+	if _, _, err := newBBSClient(s.http, server).list(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	expect(ctx, t, server, "/usage", http.StatusOK, `"version":"v1","method":"bbs.v1.DesiredLRPService/ListDesiredLRPs","caller":"connect-go"`)
 	if text := execute(ctx, t, nil, "get", "deployment", "--server", api); text.code != 0 ||
 		!strings.Contains(text.stdout, s.name) || !regexp.MustCompile(`reverse sync\s+on`).MatchString(text.stdout) {
 		t.Errorf("get deployment prints %+v", text)

@@ -21,6 +21,7 @@ import (
 type Port struct {
 	listener net.Listener
 	server   *http.Server
+	mux      *http.ServeMux
 }
 
 // Listen opens the port. ready returns nil when the process does its work, and otherwise
@@ -51,8 +52,11 @@ func Listen(addr string, ready func() error, cs ...prometheus.Collector) (*Port,
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return &Port{listener: l, server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}, nil
+	return &Port{listener: l, server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, mux: mux}, nil
 }
+
+// Handle adds a page of the process's own, before Run.
+func (p *Port) Handle(pattern string, h http.Handler) { p.mux.Handle(pattern, h) }
 
 // Addr is where the port listens.
 func (p *Port) Addr() string { return p.listener.Addr().String() }

@@ -90,6 +90,7 @@ func (a *App) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	port.Handle("GET /usage", usage)
 	a.log.Info("server runs", zap.String("api", listener.Addr().String()), zap.String("operator", port.Addr()))
 
 	g, ctx := errgroup.WithContext(ctx)

@@ -67,26 +67,6 @@ func (r *Resource) field(path string) ([]string, error) {
 	return paths, nil
 }
 
-// ReadMask translates a read mask: all of what it shows is in the mask that is returned,
-// which may show more. Nil, empty and "*" stay.
-func (r *Resource) ReadMask(mask *fieldmaskpb.FieldMask) (*fieldmaskpb.FieldMask, error) {
-	if err := listing.CheckMask(mask, r.Old); err != nil {
-		return nil, err
-	}
-	if mask == nil || slices.Contains(mask.GetPaths(), "*") {
-		return mask, nil
-	}
-	out := &fieldmaskpb.FieldMask{}
-	for _, path := range mask.GetPaths() {
-		paths, err := r.field(path)
-		if err != nil {
-			return nil, err
-		}
-		add(out, paths...)
-	}
-	return out, nil
-}
-
 func add(mask *fieldmaskpb.FieldMask, paths ...string) {
 	for _, p := range paths {
 		if !slices.Contains(mask.Paths, p) {

@@ -9,8 +9,6 @@ import (
 	"connectrpc.com/connect"
 
 	"dbcontroller/coord"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
 
@@ -39,20 +37,5 @@ func TestErrorsBecomeCodes(t *testing.T) {
 	}
 	if err := connectError(nil); err != nil {
 		t.Errorf("nil became %v", err)
-	}
-}
-
-// way is a direction of which only what names it matters.
-type way struct{ transform.Direction }
-
-func (way) From() string { return "v1" }
-func (way) To() string   { return "v2" }
-func (way) Hash() string { return "abc" }
-
-// TestDirectionKeyIsTheEngines: what the engine parks is what operators see.
-func TestDirectionKeyIsTheEngines(t *testing.T) {
-	t.Parallel()
-	if got, want := directionKey(7, "v1", "v2", "abc"), syncer.Key(7, way{}); got != want {
-		t.Errorf("directionKey is %s, the engine's %s", got, want)
 	}
 }

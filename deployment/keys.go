@@ -56,20 +56,15 @@ func parkedHash(spec int, group string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// directionKey is syncer.Key for a direction of which only the hash is known.
-func directionKey(epoch uint64, from, to, hash string) syncer.DirectionKey {
-	return syncer.DirectionKey(fmt.Sprintf("%d-%s-%s-%s", epoch, from, to, hash))
-}
-
 // directions are those that the record says are being copied now.
 func directions(d upgradestate.Deployment) []syncer.DirectionKey {
 	if u := d.Upgrade; u != nil {
-		return []syncer.DirectionKey{directionKey(d.Epoch, d.CurrentVersion, u.TargetVersion, u.TransformHash)}
+		return []syncer.DirectionKey{syncer.KeyOf(d.Epoch, d.CurrentVersion, u.TargetVersion, u.TransformHash)}
 	}
 	var dirs []syncer.DirectionKey
 	for _, a := range d.Available {
 		if a.TargetVersion != d.CurrentVersion {
-			dirs = append(dirs, directionKey(d.Epoch, d.CurrentVersion, a.TargetVersion, a.TransformHash))
+			dirs = append(dirs, syncer.KeyOf(d.Epoch, d.CurrentVersion, a.TargetVersion, a.TransformHash))
 		}
 	}
 	return dirs

@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"dbcontroller/coord"
 	"dbcontroller/syncer"
@@ -41,7 +42,9 @@ func IsOverflow(p syncer.Parked) bool { return p.Spec == overflowSpec }
 
 // parkedShard remembers what is stored for a shard, so that not every Park lists it.
 type parkedShard struct {
-	mu       sync.Mutex
+	// turn is one caller's at a time, across calls of the coordination store: it is waited
+	// for as those are, by whoever's context allows.
+	turn     *semaphore.Weighted
 	hashes   map[string]bool
 	listed   time.Time
 	overflow int64 // not stored yet
@@ -56,7 +59,7 @@ func (s *Store) parkedShard(prefix string) *parkedShard {
 	defer s.parkedMu.Unlock()
 	ps := s.parked[prefix]
 	if ps == nil {
-		ps = &parkedShard{}
+		ps = &parkedShard{turn: semaphore.NewWeighted(1)}
 		s.parked[prefix] = ps
 	}
 	return ps
@@ -75,8 +78,10 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 	prefix := s.parkedShardPrefix(p.Direction, p.Shard)
 	hash := parkedHash(p.Spec, p.Group)
 	ps := s.parkedShard(prefix)
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
+	if err := ps.turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer ps.turn.Release(1)
 	if now := time.Now(); ps.hashes == nil || now.Sub(ps.listed) > parkedFresh {
 		kvs, _, err := s.coord.List(ctx, prefix)
 		if err != nil {
@@ -183,8 +188,10 @@ func (s *Store) Unpark(ctx context.Context, p syncer.Parked) error {
 		hash = overflowKey
 	}
 	ps := s.parkedShard(prefix)
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
+	if err := ps.turn.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("unpark: %w", err)
+	}
+	defer ps.turn.Release(1)
 	if err := s.removeParked(ctx, prefix+hash, p.Version); err != nil {
 		return fmt.Errorf("unpark: %w", err)
 	}

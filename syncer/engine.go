@@ -112,7 +112,6 @@ type Engine struct {
 	// Each is held by one at a time, across calls of the coordination store.
 	saving  *semaphore.Weighted // an older checkpoint must not be stored later
 	listing *semaphore.Weighted // unlisted is of one list of parked
-	parking *semaphore.Weighted // the journal stores one entry at a time anyway
 }
 
 // ErrOtherTransform ends an engine whose transformation is not that of the upgrade that
@@ -124,10 +123,11 @@ var errOver = errors.New("direction is over")
 
 // Key names a direction's persisted state.
 func Key(epoch uint64, d transform.Direction) DirectionKey {
-	return directionKey(epoch, d.From(), d.To(), d.Hash())
+	return KeyOf(epoch, d.From(), d.To(), d.Hash())
 }
 
-func directionKey(epoch uint64, from, to, hash string) DirectionKey {
+// KeyOf is Key for a direction of which only the hash is known.
+func KeyOf(epoch uint64, from, to, hash string) DirectionKey {
 	return DirectionKey(fmt.Sprintf("%d-%s-%s-%s", epoch, from, to, hash))
 }
 
@@ -147,7 +147,7 @@ func New(p Parts, cfg Config) *Engine {
 		news:    make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		readopt: make(chan struct{}, 1),
-		saving:  semaphore.NewWeighted(1), listing: semaphore.NewWeighted(1), parking: semaphore.NewWeighted(1),
+		saving:  semaphore.NewWeighted(1), listing: semaphore.NewWeighted(1),
 	}
 }
 

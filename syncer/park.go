@@ -31,21 +31,13 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	if known && old.Error == p.Error && old.version().Compare(version) >= 0 {
 		return nil
 	}
-	if err := e.storeParked(ctx, p); err != nil {
+	if err := e.Journal.Park(ctx, p); err != nil {
 		return fmt.Errorf("park %s/%s: %w", kind, key, err)
 	}
 	e.mu.Lock()
 	e.parked[id], e.unlisted[id] = p, true
 	e.mu.Unlock()
 	return nil
-}
-
-func (e *Engine) storeParked(ctx context.Context, p Parked) error {
-	if err := e.parking.Acquire(ctx, 1); err != nil {
-		return err
-	}
-	defer e.parking.Release(1)
-	return e.Journal.Park(ctx, p)
 }
 
 // parkedName is a name that people can find the group by: its first source selector, or

@@ -149,7 +149,7 @@ func (e *Engine) keepWaived(ctx context.Context) error {
 	if last == nil || d.Epoch != e.cfg.Epoch || last.To != e.Direction.From() || last.From != e.Direction.To() {
 		return nil
 	}
-	ended := directionKey(d.Epoch-1, last.From, last.To, last.TransformHash)
+	ended := KeyOf(d.Epoch-1, last.From, last.To, last.TransformHash)
 	list, err := e.Journal.Parked(ctx, ended, -1)
 	if err != nil {
 		return fmt.Errorf("list what was waived: %w", err)

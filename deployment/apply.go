@@ -6,10 +6,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"dbcontroller/coord"
 	"dbcontroller/upgradestate"
 )
+
+type askedByKey struct{}
+
+// AskedBy returns a context whose transitions the history ascribes to somebody. Others are
+// ascribed to Config.By.
+func AskedBy(ctx context.Context, who string) context.Context {
+	return context.WithValue(ctx, askedByKey{}, who)
+}
+
+func (s *Store) askedBy(ctx context.Context) string {
+	if who, _ := ctx.Value(askedByKey{}).(string); who != "" {
+		return who
+	}
+	return s.cfg.By
+}
 
 // maxConditions is what a commit of the record has room for: the record itself takes a
 // condition and an operation.
@@ -69,6 +85,7 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		if err != nil {
 			return upgradestate.Deployment{}, err
 		}
+		next = upgradestate.Note(cur, next, s.askedBy(ctx), time.Now().UTC().Format(time.RFC3339Nano))
 		value, err := json.Marshal(next)
 		if err != nil {
 			return upgradestate.Deployment{}, err

@@ -40,6 +40,8 @@ type ServiceConfig struct {
 // verified, only for the one that this process is configured with. Run must run for
 // clients to be registered, and ends the long calls when it ends.
 type Service struct {
+	dbcontrollerv1connect.UnimplementedDeploymentServiceHandler
+
 	coord coord.Store
 	own   *Store
 	cfg   ServiceConfig

@@ -44,6 +44,7 @@ func (e *sentinel) Unwrap() error { return e.is }
 // Config configures a Store. The zero value is fine.
 type Config struct {
 	Prefix string      // DefaultPrefix
+	By     string      // who makes transitions that nobody else asked for, such as "controller c-1"
 	Log    *zap.Logger // for what nobody returns: a watch that had to begin again; none
 }
 

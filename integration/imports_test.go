@@ -21,8 +21,8 @@ const module = "dbcontroller"
 // folders of lower layers, and its own.
 var layers = [][]string{
 	{"gen", "record", "coord", "upgradestate", "config", "inprocess"},
-	{"shards", "transform"},
-	{"syncer", "switchover", "verify", "vrunner", "apiversion"},
+	{"shards", "transform", "pace"},
+	{"syncer", "switchover", "verify", "vrunner", "apiversion", "update"},
 	{"web", "deployment", "sample"},
 	{"cmd"},
 }

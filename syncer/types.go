@@ -69,6 +69,7 @@ type Progress struct {
 	Mismatched  int64   `json:"mismatched"`
 	LateDeletes int64   `json:"lateDeletes,omitempty"` // passed a validator fence; never applied after the flip
 	WaitsFor    string  `json:"waitsFor,omitempty"`
+	Pace        string  `json:"pace,omitempty"` // why bulk work of the owner is held back now
 	LastError   string  `json:"lastError,omitempty"`
 }
 

@@ -11,6 +11,9 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 	if ns.Version == "" {
 		return refused("announce namespace: the version is empty")
 	}
+	if d.isRetired(ns.Version) {
+		return refused("announce namespace: %s was retired: take it out of dbs", ns.Version)
+	}
 	i := slices.IndexFunc(d.Namespaces, func(n Namespace) bool { return n.Version == ns.Version })
 	if i < 0 {
 		d.Namespaces = append(d.Namespaces, Namespace{Version: ns.Version, Location: ns.Location, Kinds: []Kind{}})
@@ -65,6 +68,9 @@ func (d *Deployment) announceAvailable(a Available) error {
 	if a.TargetVersion == "" || a.TargetVersion == d.CurrentVersion {
 		return refused("announce available: %q is no upgrade from %s", a.TargetVersion, d.CurrentVersion)
 	}
+	if d.isRetired(a.TargetVersion) {
+		return refused("announce available: %s was retired: take it out of dbs", a.TargetVersion)
+	}
 	i := slices.IndexFunc(d.Available, func(b Available) bool { return b.TargetVersion == a.TargetVersion })
 	if i < 0 {
 		d.Available = append(d.Available, a)
@@ -104,8 +110,17 @@ func (d *Deployment) begin(e Begin) error {
 		case e.TransformHash != "" && e.TransformHash != u.TransformHash:
 			return refused("begin-upgrade: upgrade %s to %s is already running with transform %s, not %s: let it finish or abort it",
 				u.ID, u.TargetVersion, u.TransformHash, e.TransformHash)
+		case e.Snapshot != u.Snapshot:
+			return refused("begin-upgrade: upgrade %s to %s is already running %s: let it finish or abort it",
+				u.ID, u.TargetVersion, snapshotName(u.Snapshot))
+		case e.Policy != (Policy{}) && e.Policy != u.Policy:
+			return refused("begin-upgrade: upgrade %s to %s is already running with %s, not %s: change that with 'set-policy'",
+				u.ID, u.TargetVersion, u.Policy, e.Policy)
 		}
 		return nil
+	}
+	if err := d.mayBegin(e); err != nil {
+		return err
 	}
 	target, ok := d.Namespace(e.TargetVersion)
 	if !ok {
@@ -131,6 +146,7 @@ func (d *Deployment) begin(e Begin) error {
 	d.Upgrade = &Upgrade{
 		ID: e.ID, TargetVersion: e.TargetVersion, TransformHash: e.TransformHash,
 		State: InitialSyncing, Step: StepNone, Attempt: 1, ReadyShards: []int{},
+		Policy: e.Policy, Snapshot: e.Snapshot,
 	}
 	return nil
 }

@@ -16,13 +16,71 @@ type (
 	// Begin creates the upgrade. Shards, if not 0, must equal the ring size. ID must be
 	// new (random; the latest one is refused). An empty TransformHash takes that of the
 	// available upgrade. The same TargetVersion and TransformHash as a running upgrade is
-	// a no-op, also under another ID.
+	// a no-op, also under another ID; with another Policy, unless it is zero, it is refused.
+	// Snapshot is allowed only as the way back of the latest switch.
 	Begin struct {
 		ID            string
 		TargetVersion string
 		TransformHash string
 		Shards        int
+		Policy        Policy
+		Snapshot      bool
 	}
+
+	// SetPolicy changes the policy of the upgrade that runs, before SWITCHING. What is nil
+	// stays. ID "" means: whichever runs.
+	SetPolicy struct {
+		ID                             string
+		Hold                           *bool
+		DeadlineMillis, MaxPauseMillis *int64
+	}
+
+	// AskSwitch lets an upgrade that holds at ready go on to SWITCHING. It may come before
+	// everything is ready. Repeated, also after the flip of that ID, it is a no-op.
+	AskSwitch struct{ ID string }
+
+	// SetPace changes how fast, and whether, bulk work goes on. What is nil stays.
+	SetPace struct {
+		Paused        *bool
+		Reason        *string
+		MaxRate       *int
+		MaxSourceLoad *int
+		Window        *string
+	}
+
+	// AnnounceExpiry notes the TTL indexes of a kind before they are kept from deleting.
+	// Repeating it is a no-op; an index that is noted keeps its seconds.
+	AnnounceExpiry struct {
+		Version, Kind string
+		Expiry        map[string]int64
+	}
+
+	// Complete begins to retire a version that is not current: its namespace is dropped, and
+	// the way back to it is gone from now on. Not while an upgrade runs. Repeated, also after
+	// it is retired, a no-op.
+	Complete struct{ Version string }
+
+	// Dropped ends the retirement: nothing of the namespace is left in the database.
+	Dropped struct{ Version string }
+
+	// BeginUpdate starts a data update within the current version, one at a time. The same
+	// Name and Hash as one that runs is a no-op.
+	BeginUpdate struct{ Update Update }
+
+	// UpdateDone says that shards of the update ID are done, and how much they saw and
+	// changed since the last report. With the last shard the update is done. Reports for
+	// another update are ErrOutdated; for a shard that is done, a no-op.
+	UpdateDone struct {
+		ID    string
+		Shard int
+		Count UpdateCount
+	}
+
+	// CancelUpdate ends the update that runs; what it changed stays. ID "" means whichever runs.
+	CancelUpdate struct{ ID, Reason string }
+
+	// Remark adds an entry to the history about something that changes nothing here.
+	Remark struct{ What, Detail string }
 
 	// Report says that shards are ready, for one upgrade id, phase and attempt. In
 	// SWITCHING it counts only in StepDrain, and only with Fences equal to
@@ -107,6 +165,16 @@ type (
 func (AnnounceNamespace) event() {}
 func (AnnounceAvailable) event() {}
 func (Begin) event()             {}
+func (SetPolicy) event()         {}
+func (AskSwitch) event()         {}
+func (SetPace) event()           {}
+func (AnnounceExpiry) event()    {}
+func (Complete) event()          {}
+func (Dropped) event()           {}
+func (BeginUpdate) event()       {}
+func (UpdateDone) event()        {}
+func (CancelUpdate) event()      {}
+func (Remark) event()            {}
 func (Report) event()            {}
 func (Withdraw) event()          {}
 func (StartSwitch) event()       {}
@@ -141,6 +209,26 @@ func (d *Deployment) apply(e Event) error {
 		return d.announceAvailable(e.Available)
 	case Begin:
 		return d.begin(e)
+	case SetPolicy:
+		return d.setPolicy(e)
+	case AskSwitch:
+		return d.askSwitch(e)
+	case SetPace:
+		return d.setPace(e)
+	case AnnounceExpiry:
+		return d.announceExpiry(e)
+	case Complete:
+		return d.complete(e)
+	case Dropped:
+		return d.dropped(e)
+	case BeginUpdate:
+		return d.beginUpdate(e)
+	case UpdateDone:
+		return d.updateDone(e)
+	case CancelUpdate:
+		return d.cancelUpdate(e)
+	case Remark:
+		return d.remark(e)
 	case Report:
 		return d.report(e)
 	case Withdraw:

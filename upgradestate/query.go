@@ -2,6 +2,7 @@ package upgradestate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -34,6 +35,7 @@ func Clone(d Deployment) Deployment {
 				q := *p
 				ns.Kinds[j].Pending = &q
 			}
+			ns.Kinds[j].Expiry = maps.Clone(ns.Kinds[j].Expiry)
 		}
 	}
 	d.Available = slices.Clone(d.Available)
@@ -45,6 +47,20 @@ func Clone(d Deployment) Deployment {
 	if d.LastSwitch != nil {
 		s := d.LastSwitch.clone()
 		d.LastSwitch = &s
+	}
+	if d.Update != nil {
+		u := *d.Update
+		u.Done = slices.Clone(u.Done)
+		d.Update = &u
+	}
+	if d.Retire != nil {
+		r := *d.Retire
+		d.Retire = &r
+	}
+	d.Retired = slices.Clone(d.Retired)
+	d.History = slices.Clone(d.History)
+	for i := range d.History {
+		d.History[i].Phases = slices.Clone(d.History[i].Phases)
 	}
 	return d
 }
@@ -104,10 +120,10 @@ func AllReady(d Deployment) bool {
 	return d.Upgrade != nil && len(PendingShards(d)) == 0
 }
 
-// ReadyToSwitch reports whether the record allows StartSwitch. Lag, verification and
-// parked groups are for the driver to judge.
+// ReadyToSwitch reports whether the record allows StartSwitch. Lag, verification, time
+// windows and parked groups are for the driver to judge.
 func ReadyToSwitch(d Deployment) bool {
-	return d.Upgrade != nil && d.Upgrade.State == InitialSyncing && AllReady(d) && !anyPending(d)
+	return d.Upgrade != nil && d.Upgrade.State == InitialSyncing && AllReady(d) && HoldsBack(d) == ""
 }
 
 // FenceNames is the canonical form "kind=fence,kind=fence" of the fences in force on the

@@ -62,13 +62,8 @@ func (d *Deployment) startSwitch(e StartSwitch) error {
 	if !AllReady(*d) {
 		return refused("switch: shards %v have not reported ready: wait for them", PendingShards(*d))
 	}
-	for _, ns := range d.Namespaces {
-		for _, k := range ns.Kinds {
-			if k.Pending != nil {
-				return refused("switch: an earlier act on %s of %s (%s to %s) is not confirmed yet: wait for a controller to complete it",
-					k.Kind, ns.Version, k.Pending.From, k.Pending.To)
-			}
-		}
+	if why := HoldsBack(*d); why != "" {
+		return refused("switch: it waits for %s", why)
 	}
 	u.State, u.Step = Switching, StepHold
 	u.Attempt++
@@ -158,6 +153,9 @@ func (d *Deployment) flip(e Flip) error {
 	done.ID, done.From, done.To, done.TransformHash, done.Before = u.ID, d.CurrentVersion, u.TargetVersion, u.TransformHash, ""
 	if last := d.LastSwitch; last != nil && last.From == done.To && last.To == done.From {
 		done.Before = last.TransformHash
+	}
+	if done.Snapshot = u.Snapshot; done.Snapshot {
+		done.Position, done.Before = "", "" // the two are not level
 	}
 	done.Back = d.LastSwitch != nil && d.LastSwitch.From == u.TargetVersion && !d.LastSwitch.Back
 	d.CurrentVersion = u.TargetVersion

@@ -46,6 +46,11 @@ type Deployment struct {
 	Available      []Available `json:"availableUpgrades,omitempty"`
 	Upgrade        *Upgrade    `json:"upgradeState,omitempty"`
 	LastSwitch     *Switch     `json:"lastSwitch,omitempty"`
+	Pace           Pace        `json:"pace,omitzero"`
+	Update         *Update     `json:"update,omitempty"`
+	Retire         *Retire     `json:"retire,omitempty"`
+	Retired        []string    `json:"retired,omitempty"`       // versions whose namespace is gone for good
+	History        []Entry     `json:"history,omitempty"`       // oldest first, at most maxHistory
 	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"` // of the latest Begin; not to be used again
 	Revision       int64       `json:"-"`
 }
@@ -62,17 +67,21 @@ type Namespace struct {
 // announced act that is not yet confirmed; one of the target survives an abort, one that
 // opens the new namespace survives the flip, until somebody confirms it.
 type Kind struct {
-	Kind     string   `json:"kind"`
-	Fixed    bool     `json:"fixed,omitempty"`
-	Physical string   `json:"physical"`
-	ID       string   `json:"id,omitempty"`
-	NextSeq  uint64   `json:"nextSeq"`
-	Fence    string   `json:"fence"`             // class: uuid, view, writeBlock, validator
-	Restore  string   `json:"restore,omitempty"` // what lifting the fence needs
-	Fenced   string   `json:"fenced,omitempty"`  // name or mark of the confirmed fence in force, see StepDrain
-	Hidden   bool     `json:"hidden,omitempty"`  // a fixed-name kind that does not bear its own name now
-	Sealed   bool     `json:"sealed,omitempty"`  // the last rename is confirmed: Physical is no token for clients
-	Pending  *Pending `json:"pending,omitempty"`
+	Kind     string `json:"kind"`
+	Fixed    bool   `json:"fixed,omitempty"`
+	Physical string `json:"physical"`
+	ID       string `json:"id,omitempty"`
+	NextSeq  uint64 `json:"nextSeq"`
+	Fence    string `json:"fence"`             // class: uuid, view, writeBlock, validator
+	Restore  string `json:"restore,omitempty"` // what lifting the fence needs
+	Fenced   string `json:"fenced,omitempty"`  // name or mark of the confirmed fence in force, see StepDrain
+	Hidden   bool   `json:"hidden,omitempty"`  // a fixed-name kind that does not bear its own name now
+	Sealed   bool   `json:"sealed,omitempty"`  // the last rename is confirmed: Physical is no token for clients
+	// Expiry is, by name, the seconds after which each TTL index of the kind shall delete
+	// while its version is the current one and no switch is near. Otherwise the index is kept
+	// from deleting anything.
+	Expiry  map[string]int64 `json:"expiry,omitempty"`
+	Pending *Pending         `json:"pending,omitempty"`
 }
 
 // PendingReason says why an act was announced.
@@ -117,6 +126,11 @@ type Upgrade struct {
 	Attempt     uint64 `json:"attempt"`
 	ReadyShards []int  `json:"readyShards"`
 	AbortReason string `json:"abortReason,omitempty"` // in StepAbort
+	Policy      Policy `json:"policy,omitzero"`
+	SwitchAsked bool   `json:"switchAsked,omitempty"` // by AskSwitch
+	// Snapshot: a way back to the old data as they are. Nothing is synced; what was written
+	// since the latest switch is left behind.
+	Snapshot bool `json:"snapshot,omitempty"`
 }
 
 // Switch is the record of the latest flip. Durations are milliseconds as the driver
@@ -138,6 +152,10 @@ type Switch struct {
 	// if it went from To to From: by it the records of From were made. Empty: of none.
 	TransformHash string `json:"transformHash,omitempty"`
 	Before        string `json:"before,omitempty"`
+	// Snapshot: it went back without what was written since the switch before it. The two
+	// namespaces are not level, and the one that was left stays as it is until somebody
+	// begins an upgrade to it.
+	Snapshot bool `json:"snapshot,omitempty"`
 }
 
 // ServerState is what a server process (or an application of fixed-name kinds) says of
@@ -155,6 +173,16 @@ type ServerState struct {
 	// RestartMillis is how long the latest swap of stacks took, from seeing the flip to
 	// letting held writes go.
 	RestartMillis int64 `json:"restartMillis,omitempty"`
+	// Since is when the process began to count what Used holds; RFC 3339.
+	Since string `json:"since,omitempty"`
+	// Used is, by API version, how much its API was called.
+	Used map[string]Usage `json:"used,omitempty"`
+}
+
+// Usage is how much an API version was called at one server.
+type Usage struct {
+	Calls int64  `json:"calls"`
+	Last  string `json:"last,omitempty"` // RFC 3339, to the minute or finer
 }
 
 // MinProtocol is the least ServerState.Protocol that an upgrade can begin with.

@@ -48,7 +48,13 @@ func Validate(d Deployment) error {
 			return fmt.Errorf("upgrade %s: %w", d.Upgrade.ID, err)
 		}
 	}
-	return nil
+	if err := d.Pace.validate(); err != nil {
+		return fmt.Errorf("pace: %w", err)
+	}
+	if err := validateRetire(d); err != nil {
+		return err
+	}
+	return validateUpdate(d)
 }
 
 // validateKind checks a kind by itself.
@@ -166,6 +172,9 @@ func validateUpgrade(d Deployment) error {
 		return fmt.Errorf("the target %s is the current version", u.TargetVersion)
 	case u.Attempt < 1:
 		return errors.New("the attempt is 0")
+	}
+	if err := u.Policy.validate(); err != nil {
+		return err
 	}
 	for _, v := range []string{d.CurrentVersion, u.TargetVersion} {
 		if ns, ok := d.Namespace(v); !ok || len(ns.Kinds) == 0 {

@@ -67,7 +67,7 @@ func New(cfg config.Config, registry *transform.Registry, store coord.Store, opt
 	}
 	return &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, log: log.With(zap.String("controller", opts.ID)),
-		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log}),
+		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
 		namespaces: map[string]record.Namespace{},
 	}
 }

@@ -76,7 +76,59 @@ func (x UpgradeState_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use UpgradeState_State.Descriptor instead.
 func (UpgradeState_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{1, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{7, 0}
+}
+
+type PlanCheck_Verdict int32
+
+const (
+	PlanCheck_VERDICT_UNSPECIFIED PlanCheck_Verdict = 0
+	PlanCheck_OK                  PlanCheck_Verdict = 1
+	PlanCheck_WARNING             PlanCheck_Verdict = 2
+	PlanCheck_FAILED              PlanCheck_Verdict = 3
+)
+
+// Enum value maps for PlanCheck_Verdict.
+var (
+	PlanCheck_Verdict_name = map[int32]string{
+		0: "VERDICT_UNSPECIFIED",
+		1: "OK",
+		2: "WARNING",
+		3: "FAILED",
+	}
+	PlanCheck_Verdict_value = map[string]int32{
+		"VERDICT_UNSPECIFIED": 0,
+		"OK":                  1,
+		"WARNING":             2,
+		"FAILED":              3,
+	}
+)
+
+func (x PlanCheck_Verdict) Enum() *PlanCheck_Verdict {
+	p := new(PlanCheck_Verdict)
+	*p = x
+	return p
+}
+
+func (x PlanCheck_Verdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlanCheck_Verdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_dbcontroller_v1_deployment_proto_enumTypes[1].Descriptor()
+}
+
+func (PlanCheck_Verdict) Type() protoreflect.EnumType {
+	return &file_dbcontroller_v1_deployment_proto_enumTypes[1]
+}
+
+func (x PlanCheck_Verdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlanCheck_Verdict.Descriptor instead.
+func (PlanCheck_Verdict) EnumDescriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30, 0}
 }
 
 type Location_State int32
@@ -112,11 +164,11 @@ func (x Location_State) String() string {
 }
 
 func (Location_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_dbcontroller_v1_deployment_proto_enumTypes[1].Descriptor()
+	return file_dbcontroller_v1_deployment_proto_enumTypes[2].Descriptor()
 }
 
 func (Location_State) Type() protoreflect.EnumType {
-	return &file_dbcontroller_v1_deployment_proto_enumTypes[1]
+	return &file_dbcontroller_v1_deployment_proto_enumTypes[2]
 }
 
 func (x Location_State) Number() protoreflect.EnumNumber {
@@ -125,7 +177,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59, 0}
 }
 
 // Deployment is one service in one region.
@@ -144,8 +196,17 @@ type Deployment struct {
 	Progress          *Progress              `protobuf:"bytes,11,opt,name=progress,proto3" json:"progress,omitempty"`       // of copying towards the target; absent in lists
 	Servers           []*Server              `protobuf:"bytes,12,rep,name=servers,proto3" json:"servers,omitempty"`         // servers and clients alive now
 	Controllers       []string               `protobuf:"bytes,13,rep,name=controllers,proto3" json:"controllers,omitempty"` // controllers alive now
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What the call did, or would do if it was a dry run; for people.
+	Effects       []string        `protobuf:"bytes,14,rep,name=effects,proto3" json:"effects,omitempty"`
+	Pace          *Pace           `protobuf:"bytes,15,opt,name=pace,proto3" json:"pace,omitempty"`
+	Outlook       *SwitchOutlook  `protobuf:"bytes,16,opt,name=outlook,proto3" json:"outlook,omitempty"`                               // absent: no upgrade runs, or no controller drives it
+	RollbackSafe  *RollbackSafe   `protobuf:"bytes,17,opt,name=rollback_safe,json=rollbackSafe,proto3" json:"rollback_safe,omitempty"` // absent: there is nowhere to go back to
+	Update        *DataUpdate     `protobuf:"bytes,18,opt,name=update,proto3" json:"update,omitempty"`                                 // absent: none runs
+	History       []*HistoryEntry `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`                               // oldest first; absent in lists
+	Retiring      string          `protobuf:"bytes,20,opt,name=retiring,proto3" json:"retiring,omitempty"`                             // version whose namespace is being dropped
+	Retired       []string        `protobuf:"bytes,21,rep,name=retired,proto3" json:"retired,omitempty"`                               // versions whose namespace is gone
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Deployment) Reset() {
@@ -269,6 +330,565 @@ func (x *Deployment) GetControllers() []string {
 	return nil
 }
 
+func (x *Deployment) GetEffects() []string {
+	if x != nil {
+		return x.Effects
+	}
+	return nil
+}
+
+func (x *Deployment) GetPace() *Pace {
+	if x != nil {
+		return x.Pace
+	}
+	return nil
+}
+
+func (x *Deployment) GetOutlook() *SwitchOutlook {
+	if x != nil {
+		return x.Outlook
+	}
+	return nil
+}
+
+func (x *Deployment) GetRollbackSafe() *RollbackSafe {
+	if x != nil {
+		return x.RollbackSafe
+	}
+	return nil
+}
+
+func (x *Deployment) GetUpdate() *DataUpdate {
+	if x != nil {
+		return x.Update
+	}
+	return nil
+}
+
+func (x *Deployment) GetHistory() []*HistoryEntry {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+func (x *Deployment) GetRetiring() string {
+	if x != nil {
+		return x.Retiring
+	}
+	return ""
+}
+
+func (x *Deployment) GetRetired() []string {
+	if x != nil {
+		return x.Retired
+	}
+	return nil
+}
+
+// Pace is how fast bulk work goes: copying, comparing as a whole, data updates. Changes
+// are followed at any pace.
+type Pace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Paused        bool                   `protobuf:"varint,1,opt,name=paused,proto3" json:"paused,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`                                       // of the pause
+	MaxRate       int32                  `protobuf:"varint,3,opt,name=max_rate,json=maxRate,proto3" json:"max_rate,omitempty"`                     // records a second, all controllers together; 0: as configured
+	MaxSourceLoad int32                  `protobuf:"varint,4,opt,name=max_source_load,json=maxSourceLoad,proto3" json:"max_source_load,omitempty"` // percent; 0: as configured
+	Window        string                 `protobuf:"bytes,5,opt,name=window,proto3" json:"window,omitempty"`                                       // such as 22:00-05:00, UTC; empty: at any time
+	// Why bulk work is slower than it could be now, or stands; empty: it is not held back.
+	Now           []string `protobuf:"bytes,6,rep,name=now,proto3" json:"now,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pace) Reset() {
+	*x = Pace{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pace) ProtoMessage() {}
+
+func (x *Pace) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pace.ProtoReflect.Descriptor instead.
+func (*Pace) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Pace) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *Pace) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Pace) GetMaxRate() int32 {
+	if x != nil {
+		return x.MaxRate
+	}
+	return 0
+}
+
+func (x *Pace) GetMaxSourceLoad() int32 {
+	if x != nil {
+		return x.MaxSourceLoad
+	}
+	return 0
+}
+
+func (x *Pace) GetWindow() string {
+	if x != nil {
+		return x.Window
+	}
+	return ""
+}
+
+func (x *Pace) GetNow() []string {
+	if x != nil {
+		return x.Now
+	}
+	return nil
+}
+
+// SwitchOutlook is what stands between an upgrade and its switch.
+type SwitchOutlook struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	WaitsFor             []string               `protobuf:"bytes,1,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                                              // beside the shards; for people
+	PredictedPauseMillis *int64                 `protobuf:"varint,2,opt,name=predicted_pause_millis,json=predictedPauseMillis,proto3,oneof" json:"predicted_pause_millis,omitempty"` // absent: not known yet
+	WayBack              string                 `protobuf:"bytes,3,opt,name=way_back,json=wayBack,proto3" json:"way_back,omitempty"`                                                 // proved, and how; or why not; or disabled
+	At                   string                 `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`                                                                          // RFC 3339
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *SwitchOutlook) Reset() {
+	*x = SwitchOutlook{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchOutlook) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchOutlook) ProtoMessage() {}
+
+func (x *SwitchOutlook) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchOutlook.ProtoReflect.Descriptor instead.
+func (*SwitchOutlook) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SwitchOutlook) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+func (x *SwitchOutlook) GetPredictedPauseMillis() int64 {
+	if x != nil && x.PredictedPauseMillis != nil {
+		return *x.PredictedPauseMillis
+	}
+	return 0
+}
+
+func (x *SwitchOutlook) GetWayBack() string {
+	if x != nil {
+		return x.WayBack
+	}
+	return ""
+}
+
+func (x *SwitchOutlook) GetAt() string {
+	if x != nil {
+		return x.At
+	}
+	return ""
+}
+
+// RollbackSafe says whether a way back would leave anything behind.
+type RollbackSafe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Safe          bool                   `protobuf:"varint,1,opt,name=safe,proto3" json:"safe,omitempty"`
+	Blocking      int64                  `protobuf:"varint,2,opt,name=blocking,proto3" json:"blocking,omitempty"` // records that the old version cannot hold; see ListParked
+	Waived        int64                  `protobuf:"varint,3,opt,name=waived,proto3" json:"waived,omitempty"`     // of those, the ones that no longer block
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`      // why it is not safe, for people
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackSafe) Reset() {
+	*x = RollbackSafe{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackSafe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackSafe) ProtoMessage() {}
+
+func (x *RollbackSafe) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackSafe.ProtoReflect.Descriptor instead.
+func (*RollbackSafe) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RollbackSafe) GetSafe() bool {
+	if x != nil {
+		return x.Safe
+	}
+	return false
+}
+
+func (x *RollbackSafe) GetBlocking() int64 {
+	if x != nil {
+		return x.Blocking
+	}
+	return 0
+}
+
+func (x *RollbackSafe) GetWaived() int64 {
+	if x != nil {
+		return x.Waived
+	}
+	return 0
+}
+
+func (x *RollbackSafe) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// HistoryEntry is something that happened, or was asked for.
+type HistoryEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            string                 `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"` // RFC 3339
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
+	What          string                 `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"` // upgrade, switch, pause, resume, pace, policy, complete, update, waive
+	Id            string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
+	From          string                 `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
+	To            string                 `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"`
+	Detail        string                 `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
+	Phases        []*PhaseTime           `protobuf:"bytes,8,rep,name=phases,proto3" json:"phases,omitempty"`
+	Outcome       string                 `protobuf:"bytes,9,opt,name=outcome,proto3" json:"outcome,omitempty"` // empty: it goes on
+	Ended         string                 `protobuf:"bytes,10,opt,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryEntry) Reset() {
+	*x = HistoryEntry{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryEntry) ProtoMessage() {}
+
+func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
+func (*HistoryEntry) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *HistoryEntry) GetAt() string {
+	if x != nil {
+		return x.At
+	}
+	return ""
+}
+
+func (x *HistoryEntry) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *HistoryEntry) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *HistoryEntry) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *HistoryEntry) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *HistoryEntry) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *HistoryEntry) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *HistoryEntry) GetPhases() []*PhaseTime {
+	if x != nil {
+		return x.Phases
+	}
+	return nil
+}
+
+func (x *HistoryEntry) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *HistoryEntry) GetEnded() string {
+	if x != nil {
+		return x.Ended
+	}
+	return ""
+}
+
+type PhaseTime struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Phase         string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"` // INITIAL_SYNCING, READY, HOLD, FENCE, DRAIN, SEAL_TARGET, SEAL_SOURCE, ABORT
+	At            string                 `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PhaseTime) Reset() {
+	*x = PhaseTime{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PhaseTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PhaseTime) ProtoMessage() {}
+
+func (x *PhaseTime) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PhaseTime.ProtoReflect.Descriptor instead.
+func (*PhaseTime) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PhaseTime) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *PhaseTime) GetAt() string {
+	if x != nil {
+		return x.At
+	}
+	return ""
+}
+
+// DataUpdate is a task over all records of a kind within one version.
+type DataUpdate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
+	DoneShards    int32                  `protobuf:"varint,5,opt,name=done_shards,json=doneShards,proto3" json:"done_shards,omitempty"`
+	Seen          int64                  `protobuf:"varint,6,opt,name=seen,proto3" json:"seen,omitempty"` // records, of the shards that are done and those that run
+	Changed       int64                  `protobuf:"varint,7,opt,name=changed,proto3" json:"changed,omitempty"`
+	LastError     string                 `protobuf:"bytes,8,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	Total         int64                  `protobuf:"varint,9,opt,name=total,proto3" json:"total,omitempty"` // estimated
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DataUpdate) Reset() {
+	*x = DataUpdate{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DataUpdate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DataUpdate) ProtoMessage() {}
+
+func (x *DataUpdate) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DataUpdate.ProtoReflect.Descriptor instead.
+func (*DataUpdate) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DataUpdate) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DataUpdate) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DataUpdate) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *DataUpdate) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *DataUpdate) GetDoneShards() int32 {
+	if x != nil {
+		return x.DoneShards
+	}
+	return 0
+}
+
+func (x *DataUpdate) GetSeen() int64 {
+	if x != nil {
+		return x.Seen
+	}
+	return 0
+}
+
+func (x *DataUpdate) GetChanged() int64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *DataUpdate) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *DataUpdate) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
 // UpgradeState is an upgrade that runs.
 type UpgradeState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -281,13 +901,16 @@ type UpgradeState struct {
 	Attempt       int64                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"` // counts entries into SWITCHING and returns from it
 	TransformHash string                 `protobuf:"bytes,8,opt,name=transform_hash,json=transformHash,proto3" json:"transform_hash,omitempty"`
 	AbortReason   string                 `protobuf:"bytes,9,opt,name=abort_reason,json=abortReason,proto3" json:"abort_reason,omitempty"` // while an abort is being completed
+	Policy        *SwitchPolicy          `protobuf:"bytes,10,opt,name=policy,proto3" json:"policy,omitempty"`
+	SwitchAsked   bool                   `protobuf:"varint,11,opt,name=switch_asked,json=switchAsked,proto3" json:"switch_asked,omitempty"`
+	ToSnapshot    bool                   `protobuf:"varint,12,opt,name=to_snapshot,json=toSnapshot,proto3" json:"to_snapshot,omitempty"` // a way back that leaves behind what was written since the switch
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpgradeState) Reset() {
 	*x = UpgradeState{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -299,7 +922,7 @@ func (x *UpgradeState) String() string {
 func (*UpgradeState) ProtoMessage() {}
 
 func (x *UpgradeState) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -312,7 +935,7 @@ func (x *UpgradeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeState.ProtoReflect.Descriptor instead.
 func (*UpgradeState) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{1}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UpgradeState) GetTargetVersion() string {
@@ -378,6 +1001,88 @@ func (x *UpgradeState) GetAbortReason() string {
 	return ""
 }
 
+func (x *UpgradeState) GetPolicy() *SwitchPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *UpgradeState) GetSwitchAsked() bool {
+	if x != nil {
+		return x.SwitchAsked
+	}
+	return false
+}
+
+func (x *UpgradeState) GetToSnapshot() bool {
+	if x != nil {
+		return x.ToSnapshot
+	}
+	return false
+}
+
+// SwitchPolicy is when an upgrade may switch.
+type SwitchPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hold          bool                   `protobuf:"varint,1,opt,name=hold,proto3" json:"hold,omitempty"`                                 // stay ready until Switch
+	DeadlineMs    int64                  `protobuf:"varint,2,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`   // of SWITCHING; 0: as configured
+	MaxPauseMs    int64                  `protobuf:"varint,3,opt,name=max_pause_ms,json=maxPauseMs,proto3" json:"max_pause_ms,omitempty"` // wait while the predicted pause is longer; 0: do not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchPolicy) Reset() {
+	*x = SwitchPolicy{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchPolicy) ProtoMessage() {}
+
+func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchPolicy.ProtoReflect.Descriptor instead.
+func (*SwitchPolicy) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SwitchPolicy) GetHold() bool {
+	if x != nil {
+		return x.Hold
+	}
+	return false
+}
+
+func (x *SwitchPolicy) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *SwitchPolicy) GetMaxPauseMs() int64 {
+	if x != nil {
+		return x.MaxPauseMs
+	}
+	return 0
+}
+
 // Namespace is one version's database.
 type Namespace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -390,7 +1095,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -402,7 +1107,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -415,7 +1120,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{2}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Namespace) GetVersion() string {
@@ -455,7 +1160,7 @@ type Kind struct {
 
 func (x *Kind) Reset() {
 	*x = Kind{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +1172,7 @@ func (x *Kind) String() string {
 func (*Kind) ProtoMessage() {}
 
 func (x *Kind) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +1185,7 @@ func (x *Kind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kind.ProtoReflect.Descriptor instead.
 func (*Kind) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{3}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Kind) GetKind() string {
@@ -543,7 +1248,7 @@ type AvailableUpgrade struct {
 
 func (x *AvailableUpgrade) Reset() {
 	*x = AvailableUpgrade{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -555,7 +1260,7 @@ func (x *AvailableUpgrade) String() string {
 func (*AvailableUpgrade) ProtoMessage() {}
 
 func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -568,7 +1273,7 @@ func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvailableUpgrade.ProtoReflect.Descriptor instead.
 func (*AvailableUpgrade) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{4}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AvailableUpgrade) GetTargetVersion() string {
@@ -594,13 +1299,14 @@ type LastSwitch struct {
 	Millis        map[string]int32       `protobuf:"bytes,4,rep,name=millis,proto3" json:"millis,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by step: hold, fence, drain, seal, flip
 	At            string                 `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`                                                                                    // RFC 3339
 	Back          bool                   `protobuf:"varint,6,opt,name=back,proto3" json:"back,omitempty"`                                                                               // it undid the one before it
+	Snapshot      bool                   `protobuf:"varint,7,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                                                                       // it left behind what was written since the one before it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LastSwitch) Reset() {
 	*x = LastSwitch{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +1318,7 @@ func (x *LastSwitch) String() string {
 func (*LastSwitch) ProtoMessage() {}
 
 func (x *LastSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +1331,7 @@ func (x *LastSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastSwitch.ProtoReflect.Descriptor instead.
 func (*LastSwitch) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{5}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LastSwitch) GetId() string {
@@ -670,6 +1376,13 @@ func (x *LastSwitch) GetBack() bool {
 	return false
 }
 
+func (x *LastSwitch) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
+}
+
 // ReverseSync says whether the old namespace is kept up to date after a switch.
 type ReverseSync struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -681,7 +1394,7 @@ type ReverseSync struct {
 
 func (x *ReverseSync) Reset() {
 	*x = ReverseSync{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +1406,7 @@ func (x *ReverseSync) String() string {
 func (*ReverseSync) ProtoMessage() {}
 
 func (x *ReverseSync) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +1419,7 @@ func (x *ReverseSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseSync.ProtoReflect.Descriptor instead.
 func (*ReverseSync) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{6}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReverseSync) GetEnabled() bool {
@@ -746,7 +1459,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +1471,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +1484,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{7}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Progress) GetCopied() int64 {
@@ -890,13 +1603,14 @@ type ShardProgress struct {
 	LateDeletes   int64                  `protobuf:"varint,13,opt,name=late_deletes,json=lateDeletes,proto3" json:"late_deletes,omitempty"`
 	WaitsFor      string                 `protobuf:"bytes,14,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
 	LastError     string                 `protobuf:"bytes,15,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	Pace          string                 `protobuf:"bytes,16,opt,name=pace,proto3" json:"pace,omitempty"` // why bulk work of its owner is held back now; empty: it is not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardProgress) Reset() {
 	*x = ShardProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1622,7 @@ func (x *ShardProgress) String() string {
 func (*ShardProgress) ProtoMessage() {}
 
 func (x *ShardProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1635,7 @@ func (x *ShardProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardProgress.ProtoReflect.Descriptor instead.
 func (*ShardProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{8}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ShardProgress) GetShard() int32 {
@@ -1029,6 +1743,13 @@ func (x *ShardProgress) GetLastError() string {
 	return ""
 }
 
+func (x *ShardProgress) GetPace() string {
+	if x != nil {
+		return x.Pace
+	}
+	return ""
+}
+
 // Server is an API server process or a registered application.
 type Server struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1040,13 +1761,15 @@ type Server struct {
 	Acked         bool                   `protobuf:"varint,6,opt,name=acked,proto3" json:"acked,omitempty"`                                      // acknowledged the hold of the present attempt
 	Held          int32                  `protobuf:"varint,7,opt,name=held,proto3" json:"held,omitempty"`                                        // writes held now
 	RestartMillis int32                  `protobuf:"varint,8,opt,name=restart_millis,json=restartMillis,proto3" json:"restart_millis,omitempty"` // the latest swap of stacks
+	Since         string                 `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`                                       // when it began to count usage, RFC 3339; empty: it does not
+	Usage         []*VersionUsage        `protobuf:"bytes,10,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1781,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1794,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Server) GetId() string {
@@ -1130,6 +1853,81 @@ func (x *Server) GetRestartMillis() int32 {
 	return 0
 }
 
+func (x *Server) GetSince() string {
+	if x != nil {
+		return x.Since
+	}
+	return ""
+}
+
+func (x *Server) GetUsage() []*VersionUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// VersionUsage is how much an API version was called at one server.
+type VersionUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Calls         int64                  `protobuf:"varint,2,opt,name=calls,proto3" json:"calls,omitempty"`
+	Last          string                 `protobuf:"bytes,3,opt,name=last,proto3" json:"last,omitempty"` // RFC 3339; empty: never
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionUsage) Reset() {
+	*x = VersionUsage{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionUsage) ProtoMessage() {}
+
+func (x *VersionUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionUsage.ProtoReflect.Descriptor instead.
+func (*VersionUsage) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *VersionUsage) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *VersionUsage) GetCalls() int64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *VersionUsage) GetLast() string {
+	if x != nil {
+		return x.Last
+	}
+	return ""
+}
+
 type GetDeploymentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1141,7 +1939,7 @@ type GetDeploymentRequest struct {
 
 func (x *GetDeploymentRequest) Reset() {
 	*x = GetDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1951,7 @@ func (x *GetDeploymentRequest) String() string {
 func (*GetDeploymentRequest) ProtoMessage() {}
 
 func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1964,7 @@ func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*GetDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetDeploymentRequest) GetName() string {
@@ -1198,7 +1996,7 @@ type ListDeploymentsRequest struct {
 
 func (x *ListDeploymentsRequest) Reset() {
 	*x = ListDeploymentsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +2008,7 @@ func (x *ListDeploymentsRequest) String() string {
 func (*ListDeploymentsRequest) ProtoMessage() {}
 
 func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +2021,7 @@ func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsRequest.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{11}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
 }
 
 type ListDeploymentsResponse struct {
@@ -1235,7 +2033,7 @@ type ListDeploymentsResponse struct {
 
 func (x *ListDeploymentsResponse) Reset() {
 	*x = ListDeploymentsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +2045,7 @@ func (x *ListDeploymentsResponse) String() string {
 func (*ListDeploymentsResponse) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +2058,7 @@ func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListDeploymentsResponse) GetDeployments() []*Deployment {
@@ -1281,7 +2079,7 @@ type CreateDeploymentRequest struct {
 
 func (x *CreateDeploymentRequest) Reset() {
 	*x = CreateDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +2091,7 @@ func (x *CreateDeploymentRequest) String() string {
 func (*CreateDeploymentRequest) ProtoMessage() {}
 
 func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +2104,7 @@ func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateDeploymentRequest) GetName() string {
@@ -1340,7 +2138,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +2150,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +2163,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateDeploymentResponse) GetDeployment() *Deployment {
@@ -1387,13 +2185,20 @@ type BeginUpgradeRequest struct {
 	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	TargetVersion    string                 `protobuf:"bytes,2,opt,name=target_version,json=targetVersion,proto3" json:"target_version,omitempty"`
 	TotalShardsCount int32                  `protobuf:"varint,3,opt,name=total_shards_count,json=totalShardsCount,proto3" json:"total_shards_count,omitempty"` // 0: not compared. Otherwise it must equal the ring size.
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	Policy           *SwitchPolicy          `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`                                                // absent: as configured
+	// Go back to the old data as they are, without what was written since the switch. Needs
+	// accept_loss; without it the answer says what EstimateLoss is for.
+	ToSnapshot    bool   `protobuf:"varint,5,opt,name=to_snapshot,json=toSnapshot,proto3" json:"to_snapshot,omitempty"`
+	AcceptLoss    bool   `protobuf:"varint,6,opt,name=accept_loss,json=acceptLoss,proto3" json:"accept_loss,omitempty"`
+	DryRun        bool   `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`               // change nothing; effects say what would be done
+	RequestedBy   string `protobuf:"bytes,8,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"` // for the history
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BeginUpgradeRequest) Reset() {
 	*x = BeginUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +2210,7 @@ func (x *BeginUpgradeRequest) String() string {
 func (*BeginUpgradeRequest) ProtoMessage() {}
 
 func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +2223,7 @@ func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BeginUpgradeRequest) GetName() string {
@@ -1442,18 +2247,55 @@ func (x *BeginUpgradeRequest) GetTotalShardsCount() int32 {
 	return 0
 }
 
+func (x *BeginUpgradeRequest) GetPolicy() *SwitchPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *BeginUpgradeRequest) GetToSnapshot() bool {
+	if x != nil {
+		return x.ToSnapshot
+	}
+	return false
+}
+
+func (x *BeginUpgradeRequest) GetAcceptLoss() bool {
+	if x != nil {
+		return x.AcceptLoss
+	}
+	return false
+}
+
+func (x *BeginUpgradeRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *BeginUpgradeRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
 type AbortUpgradeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	UpgradeId     string                 `protobuf:"bytes,3,opt,name=upgrade_id,json=upgradeId,proto3" json:"upgrade_id,omitempty"` // empty: whichever runs
+	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,5,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AbortUpgradeRequest) Reset() {
 	*x = AbortUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +2307,7 @@ func (x *AbortUpgradeRequest) String() string {
 func (*AbortUpgradeRequest) ProtoMessage() {}
 
 func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +2320,7 @@ func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*AbortUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AbortUpgradeRequest) GetName() string {
@@ -1502,6 +2344,1415 @@ func (x *AbortUpgradeRequest) GetUpgradeId() string {
 	return ""
 }
 
+func (x *AbortUpgradeRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *AbortUpgradeRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type SwitchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	UpgradeId     string                 `protobuf:"bytes,2,opt,name=upgrade_id,json=upgradeId,proto3" json:"upgrade_id,omitempty"` // empty: whichever runs
+	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,4,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchRequest) Reset() {
+	*x = SwitchRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchRequest) ProtoMessage() {}
+
+func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchRequest.ProtoReflect.Descriptor instead.
+func (*SwitchRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SwitchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SwitchRequest) GetUpgradeId() string {
+	if x != nil {
+		return x.UpgradeId
+	}
+	return ""
+}
+
+func (x *SwitchRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *SwitchRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type SetPolicyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	UpgradeId     string                 `protobuf:"bytes,2,opt,name=upgrade_id,json=upgradeId,proto3" json:"upgrade_id,omitempty"` // empty: whichever runs
+	Hold          *bool                  `protobuf:"varint,3,opt,name=hold,proto3,oneof" json:"hold,omitempty"`
+	DeadlineMs    *int64                 `protobuf:"varint,4,opt,name=deadline_ms,json=deadlineMs,proto3,oneof" json:"deadline_ms,omitempty"`
+	MaxPauseMs    *int64                 `protobuf:"varint,5,opt,name=max_pause_ms,json=maxPauseMs,proto3,oneof" json:"max_pause_ms,omitempty"`
+	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,7,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPolicyRequest) Reset() {
+	*x = SetPolicyRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPolicyRequest) ProtoMessage() {}
+
+func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
+func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SetPolicyRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetPolicyRequest) GetUpgradeId() string {
+	if x != nil {
+		return x.UpgradeId
+	}
+	return ""
+}
+
+func (x *SetPolicyRequest) GetHold() bool {
+	if x != nil && x.Hold != nil {
+		return *x.Hold
+	}
+	return false
+}
+
+func (x *SetPolicyRequest) GetDeadlineMs() int64 {
+	if x != nil && x.DeadlineMs != nil {
+		return *x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *SetPolicyRequest) GetMaxPauseMs() int64 {
+	if x != nil && x.MaxPauseMs != nil {
+		return *x.MaxPauseMs
+	}
+	return 0
+}
+
+func (x *SetPolicyRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *SetPolicyRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type SetPaceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Paused        *bool                  `protobuf:"varint,2,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
+	Reason        *string                `protobuf:"bytes,3,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
+	MaxRate       *int32                 `protobuf:"varint,4,opt,name=max_rate,json=maxRate,proto3,oneof" json:"max_rate,omitempty"`
+	MaxSourceLoad *int32                 `protobuf:"varint,5,opt,name=max_source_load,json=maxSourceLoad,proto3,oneof" json:"max_source_load,omitempty"`
+	Window        *string                `protobuf:"bytes,6,opt,name=window,proto3,oneof" json:"window,omitempty"`
+	DryRun        bool                   `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,8,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPaceRequest) Reset() {
+	*x = SetPaceRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPaceRequest) ProtoMessage() {}
+
+func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPaceRequest.ProtoReflect.Descriptor instead.
+func (*SetPaceRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SetPaceRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetPaceRequest) GetPaused() bool {
+	if x != nil && x.Paused != nil {
+		return *x.Paused
+	}
+	return false
+}
+
+func (x *SetPaceRequest) GetReason() string {
+	if x != nil && x.Reason != nil {
+		return *x.Reason
+	}
+	return ""
+}
+
+func (x *SetPaceRequest) GetMaxRate() int32 {
+	if x != nil && x.MaxRate != nil {
+		return *x.MaxRate
+	}
+	return 0
+}
+
+func (x *SetPaceRequest) GetMaxSourceLoad() int32 {
+	if x != nil && x.MaxSourceLoad != nil {
+		return *x.MaxSourceLoad
+	}
+	return 0
+}
+
+func (x *SetPaceRequest) GetWindow() string {
+	if x != nil && x.Window != nil {
+		return *x.Window
+	}
+	return ""
+}
+
+func (x *SetPaceRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *SetPaceRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type PlanRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	TargetVersion string                 `protobuf:"bytes,2,opt,name=target_version,json=targetVersion,proto3" json:"target_version,omitempty"` // empty: the next one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRequest) Reset() {
+	*x = PlanRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRequest) ProtoMessage() {}
+
+func (x *PlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
+func (*PlanRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *PlanRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PlanRequest) GetTargetVersion() string {
+	if x != nil {
+		return x.TargetVersion
+	}
+	return ""
+}
+
+// PlanReport is what an upgrade would need and do.
+type PlanReport struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	FromVersion          string                 `protobuf:"bytes,1,opt,name=from_version,json=fromVersion,proto3" json:"from_version,omitempty"`
+	ToVersion            string                 `protobuf:"bytes,2,opt,name=to_version,json=toVersion,proto3" json:"to_version,omitempty"`
+	Ok                   bool                   `protobuf:"varint,3,opt,name=ok,proto3" json:"ok,omitempty"` // nothing of it fails
+	Checks               []*PlanCheck           `protobuf:"bytes,4,rep,name=checks,proto3" json:"checks,omitempty"`
+	EstimatedCopySeconds *int64                 `protobuf:"varint,5,opt,name=estimated_copy_seconds,json=estimatedCopySeconds,proto3,oneof" json:"estimated_copy_seconds,omitempty"`
+	PredictedPauseMillis *int64                 `protobuf:"varint,6,opt,name=predicted_pause_millis,json=predictedPauseMillis,proto3,oneof" json:"predicted_pause_millis,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *PlanReport) Reset() {
+	*x = PlanReport{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanReport) ProtoMessage() {}
+
+func (x *PlanReport) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanReport.ProtoReflect.Descriptor instead.
+func (*PlanReport) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *PlanReport) GetFromVersion() string {
+	if x != nil {
+		return x.FromVersion
+	}
+	return ""
+}
+
+func (x *PlanReport) GetToVersion() string {
+	if x != nil {
+		return x.ToVersion
+	}
+	return ""
+}
+
+func (x *PlanReport) GetOk() bool {
+	if x != nil {
+		return x.Ok
+	}
+	return false
+}
+
+func (x *PlanReport) GetChecks() []*PlanCheck {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+func (x *PlanReport) GetEstimatedCopySeconds() int64 {
+	if x != nil && x.EstimatedCopySeconds != nil {
+		return *x.EstimatedCopySeconds
+	}
+	return 0
+}
+
+func (x *PlanReport) GetPredictedPauseMillis() int64 {
+	if x != nil && x.PredictedPauseMillis != nil {
+		return *x.PredictedPauseMillis
+	}
+	return 0
+}
+
+type PlanCheck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Area          string                 `protobuf:"bytes,1,opt,name=area,proto3" json:"area,omitempty"`       // space, oplog, indexes, privileges, server, fence, controllers, servers, copy, pause ...
+	Subject       string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"` // a kind, a database, a process; may be empty
+	Verdict       PlanCheck_Verdict      `protobuf:"varint,3,opt,name=verdict,proto3,enum=dbcontroller.v1.PlanCheck_Verdict" json:"verdict,omitempty"`
+	Text          string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"` // what was found, and what to do about it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanCheck) Reset() {
+	*x = PlanCheck{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanCheck) ProtoMessage() {}
+
+func (x *PlanCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanCheck.ProtoReflect.Descriptor instead.
+func (*PlanCheck) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *PlanCheck) GetArea() string {
+	if x != nil {
+		return x.Area
+	}
+	return ""
+}
+
+func (x *PlanCheck) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *PlanCheck) GetVerdict() PlanCheck_Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return PlanCheck_VERDICT_UNSPECIFIED
+}
+
+func (x *PlanCheck) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type RehearseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	TargetVersion string                 `protobuf:"bytes,2,opt,name=target_version,json=targetVersion,proto3" json:"target_version,omitempty"` // empty: the next one
+	Sample        int64                  `protobuf:"varint,3,opt,name=sample,proto3" json:"sample,omitempty"`                                   // records of each kind that go through the switch; 0: 1000
+	SampleOnly    bool                   `protobuf:"varint,4,opt,name=sample_only,json=sampleOnly,proto3" json:"sample_only,omitempty"`         // do not copy and compare everything else
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RehearseRequest) Reset() {
+	*x = RehearseRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RehearseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RehearseRequest) ProtoMessage() {}
+
+func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RehearseRequest.ProtoReflect.Descriptor instead.
+func (*RehearseRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *RehearseRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RehearseRequest) GetTargetVersion() string {
+	if x != nil {
+		return x.TargetVersion
+	}
+	return ""
+}
+
+func (x *RehearseRequest) GetSample() int64 {
+	if x != nil {
+		return x.Sample
+	}
+	return 0
+}
+
+func (x *RehearseRequest) GetSampleOnly() bool {
+	if x != nil {
+		return x.SampleOnly
+	}
+	return false
+}
+
+type RehearseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Progress      string                 `protobuf:"bytes,1,opt,name=progress,proto3" json:"progress,omitempty"`
+	Report        *RehearseReport        `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"` // only in the last message
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RehearseResponse) Reset() {
+	*x = RehearseResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RehearseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RehearseResponse) ProtoMessage() {}
+
+func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RehearseResponse.ProtoReflect.Descriptor instead.
+func (*RehearseResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RehearseResponse) GetProgress() string {
+	if x != nil {
+		return x.Progress
+	}
+	return ""
+}
+
+func (x *RehearseResponse) GetReport() *RehearseReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+// RehearseReport is what came of a rehearsal.
+type RehearseReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ok            bool                   `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
+	Copied        int64                  `protobuf:"varint,2,opt,name=copied,proto3" json:"copied,omitempty"`
+	CopyMillis    int64                  `protobuf:"varint,3,opt,name=copy_millis,json=copyMillis,proto3" json:"copy_millis,omitempty"`
+	Compared      int64                  `protobuf:"varint,4,opt,name=compared,proto3" json:"compared,omitempty"`
+	Mismatched    int64                  `protobuf:"varint,5,opt,name=mismatched,proto3" json:"mismatched,omitempty"`
+	Parked        int64                  `protobuf:"varint,6,opt,name=parked,proto3" json:"parked,omitempty"`
+	Examples      []string               `protobuf:"bytes,7,rep,name=examples,proto3" json:"examples,omitempty"` // of what was parked or differed
+	Switches      []*Rehearsal           `protobuf:"bytes,8,rep,name=switches,proto3" json:"switches,omitempty"` // there and back
+	Problems      []string               `protobuf:"bytes,9,rep,name=problems,proto3" json:"problems,omitempty"`
+	Bytes         int64                  `protobuf:"varint,10,opt,name=bytes,proto3" json:"bytes,omitempty"` // that the new namespace took, uncompressed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RehearseReport) Reset() {
+	*x = RehearseReport{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RehearseReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RehearseReport) ProtoMessage() {}
+
+func (x *RehearseReport) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RehearseReport.ProtoReflect.Descriptor instead.
+func (*RehearseReport) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *RehearseReport) GetOk() bool {
+	if x != nil {
+		return x.Ok
+	}
+	return false
+}
+
+func (x *RehearseReport) GetCopied() int64 {
+	if x != nil {
+		return x.Copied
+	}
+	return 0
+}
+
+func (x *RehearseReport) GetCopyMillis() int64 {
+	if x != nil {
+		return x.CopyMillis
+	}
+	return 0
+}
+
+func (x *RehearseReport) GetCompared() int64 {
+	if x != nil {
+		return x.Compared
+	}
+	return 0
+}
+
+func (x *RehearseReport) GetMismatched() int64 {
+	if x != nil {
+		return x.Mismatched
+	}
+	return 0
+}
+
+func (x *RehearseReport) GetParked() int64 {
+	if x != nil {
+		return x.Parked
+	}
+	return 0
+}
+
+func (x *RehearseReport) GetExamples() []string {
+	if x != nil {
+		return x.Examples
+	}
+	return nil
+}
+
+func (x *RehearseReport) GetSwitches() []*Rehearsal {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
+func (x *RehearseReport) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *RehearseReport) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type Rehearsal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	PauseMillis   int64                  `protobuf:"varint,3,opt,name=pause_millis,json=pauseMillis,proto3" json:"pause_millis,omitempty"`
+	Millis        map[string]int32       `protobuf:"bytes,4,rep,name=millis,proto3" json:"millis,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Mismatched    int64                  `protobuf:"varint,5,opt,name=mismatched,proto3" json:"mismatched,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rehearsal) Reset() {
+	*x = Rehearsal{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rehearsal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rehearsal) ProtoMessage() {}
+
+func (x *Rehearsal) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rehearsal.ProtoReflect.Descriptor instead.
+func (*Rehearsal) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Rehearsal) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Rehearsal) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *Rehearsal) GetPauseMillis() int64 {
+	if x != nil {
+		return x.PauseMillis
+	}
+	return 0
+}
+
+func (x *Rehearsal) GetMillis() map[string]int32 {
+	if x != nil {
+		return x.Millis
+	}
+	return nil
+}
+
+func (x *Rehearsal) GetMismatched() int64 {
+	if x != nil {
+		return x.Mismatched
+	}
+	return 0
+}
+
+type CompleteRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`                               // to retire
+	Confirm       string                 `protobuf:"bytes,3,opt,name=confirm,proto3" json:"confirm,omitempty"`                               // must be the location of its namespace, as GetDeployment shows it
+	IgnoreUsage   bool                   `protobuf:"varint,4,opt,name=ignore_usage,json=ignoreUsage,proto3" json:"ignore_usage,omitempty"`   // although servers were called by its API lately
+	UnusedForMs   int64                  `protobuf:"varint,5,opt,name=unused_for_ms,json=unusedForMs,proto3" json:"unused_for_ms,omitempty"` // how long nobody must have used it; 0: one hour
+	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,7,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompleteRequest) Reset() {
+	*x = CompleteRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompleteRequest) ProtoMessage() {}
+
+func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
+func (*CompleteRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *CompleteRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CompleteRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *CompleteRequest) GetConfirm() string {
+	if x != nil {
+		return x.Confirm
+	}
+	return ""
+}
+
+func (x *CompleteRequest) GetIgnoreUsage() bool {
+	if x != nil {
+		return x.IgnoreUsage
+	}
+	return false
+}
+
+func (x *CompleteRequest) GetUnusedForMs() int64 {
+	if x != nil {
+		return x.UnusedForMs
+	}
+	return 0
+}
+
+func (x *CompleteRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *CompleteRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type EstimateLossRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EstimateLossRequest) Reset() {
+	*x = EstimateLossRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EstimateLossRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EstimateLossRequest) ProtoMessage() {}
+
+func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EstimateLossRequest.ProtoReflect.Descriptor instead.
+func (*EstimateLossRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *EstimateLossRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type EstimateLossResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Compared      int64                  `protobuf:"varint,1,opt,name=compared,proto3" json:"compared,omitempty"`
+	Report        *LossReport            `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"` // only in the last message
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EstimateLossResponse) Reset() {
+	*x = EstimateLossResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EstimateLossResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EstimateLossResponse) ProtoMessage() {}
+
+func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EstimateLossResponse.ProtoReflect.Descriptor instead.
+func (*EstimateLossResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *EstimateLossResponse) GetCompared() int64 {
+	if x != nil {
+		return x.Compared
+	}
+	return 0
+}
+
+func (x *EstimateLossResponse) GetReport() *LossReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+// LossReport is what a way back to the snapshot would lose, in groups of records.
+type LossReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Compared      int64                  `protobuf:"varint,1,opt,name=compared,proto3" json:"compared,omitempty"`
+	Created       int64                  `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"` // since the switch; they would be gone
+	Changed       int64                  `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"` // they would be as before
+	Deleted       int64                  `protobuf:"varint,4,opt,name=deleted,proto3" json:"deleted,omitempty"` // they would be there again
+	Examples      []string               `protobuf:"bytes,5,rep,name=examples,proto3" json:"examples,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LossReport) Reset() {
+	*x = LossReport{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LossReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LossReport) ProtoMessage() {}
+
+func (x *LossReport) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LossReport.ProtoReflect.Descriptor instead.
+func (*LossReport) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *LossReport) GetCompared() int64 {
+	if x != nil {
+		return x.Compared
+	}
+	return 0
+}
+
+func (x *LossReport) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
+func (x *LossReport) GetChanged() int64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *LossReport) GetDeleted() int64 {
+	if x != nil {
+		return x.Deleted
+	}
+	return 0
+}
+
+func (x *LossReport) GetExamples() []string {
+	if x != nil {
+		return x.Examples
+	}
+	return nil
+}
+
+type ListUpdatesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUpdatesRequest) Reset() {
+	*x = ListUpdatesRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUpdatesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUpdatesRequest) ProtoMessage() {}
+
+func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUpdatesRequest.ProtoReflect.Descriptor instead.
+func (*ListUpdatesRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ListUpdatesRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ListUpdatesResponse struct {
+	state         protoimpl.MessageState      `protogen:"open.v1"`
+	Tasks         []*ListUpdatesResponse_Task `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUpdatesResponse) Reset() {
+	*x = ListUpdatesResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUpdatesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUpdatesResponse) ProtoMessage() {}
+
+func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUpdatesResponse.ProtoReflect.Descriptor instead.
+func (*ListUpdatesResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ListUpdatesResponse) GetTasks() []*ListUpdatesResponse_Task {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+type BeginUpdateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,4,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginUpdateRequest) Reset() {
+	*x = BeginUpdateRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginUpdateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginUpdateRequest) ProtoMessage() {}
+
+func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginUpdateRequest.ProtoReflect.Descriptor instead.
+func (*BeginUpdateRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *BeginUpdateRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BeginUpdateRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *BeginUpdateRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *BeginUpdateRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type CancelUpdateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	UpdateId      string                 `protobuf:"bytes,2,opt,name=update_id,json=updateId,proto3" json:"update_id,omitempty"` // empty: whichever runs
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,5,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelUpdateRequest) Reset() {
+	*x = CancelUpdateRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelUpdateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelUpdateRequest) ProtoMessage() {}
+
+func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelUpdateRequest.ProtoReflect.Descriptor instead.
+func (*CancelUpdateRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *CancelUpdateRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CancelUpdateRequest) GetUpdateId() string {
+	if x != nil {
+		return x.UpdateId
+	}
+	return ""
+}
+
+func (x *CancelUpdateRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CancelUpdateRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *CancelUpdateRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type WaiveKindRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,4,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaiveKindRequest) Reset() {
+	*x = WaiveKindRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaiveKindRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaiveKindRequest) ProtoMessage() {}
+
+func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaiveKindRequest.ProtoReflect.Descriptor instead.
+func (*WaiveKindRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *WaiveKindRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WaiveKindRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *WaiveKindRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *WaiveKindRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type WaiveKindResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Waived        int64                  `protobuf:"varint,1,opt,name=waived,proto3" json:"waived,omitempty"` // that are parked now
+	Effects       []string               `protobuf:"bytes,2,rep,name=effects,proto3" json:"effects,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaiveKindResponse) Reset() {
+	*x = WaiveKindResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaiveKindResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaiveKindResponse) ProtoMessage() {}
+
+func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaiveKindResponse.ProtoReflect.Descriptor instead.
+func (*WaiveKindResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *WaiveKindResponse) GetWaived() int64 {
+	if x != nil {
+		return x.Waived
+	}
+	return 0
+}
+
+func (x *WaiveKindResponse) GetEffects() []string {
+	if x != nil {
+		return x.Effects
+	}
+	return nil
+}
+
 type WatchDeploymentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1511,7 +3762,7 @@ type WatchDeploymentRequest struct {
 
 func (x *WatchDeploymentRequest) Reset() {
 	*x = WatchDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +3774,7 @@ func (x *WatchDeploymentRequest) String() string {
 func (*WatchDeploymentRequest) ProtoMessage() {}
 
 func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +3787,7 @@ func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*WatchDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WatchDeploymentRequest) GetName() string {
@@ -1555,7 +3806,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +3818,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +3831,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListParkedRequest) GetName() string {
@@ -1599,7 +3850,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +3862,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +3875,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListParkedResponse) GetParked() []*ParkedRecord {
@@ -1651,7 +3902,7 @@ type ParkedRecord struct {
 
 func (x *ParkedRecord) Reset() {
 	*x = ParkedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +3914,7 @@ func (x *ParkedRecord) String() string {
 func (*ParkedRecord) ProtoMessage() {}
 
 func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +3927,7 @@ func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedRecord.ProtoReflect.Descriptor instead.
 func (*ParkedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ParkedRecord) GetKind() string {
@@ -1740,13 +3991,15 @@ type WaiveParkedRequest struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"` // as ListParked shows it
+	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,5,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WaiveParkedRequest) Reset() {
 	*x = WaiveParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +4011,7 @@ func (x *WaiveParkedRequest) String() string {
 func (*WaiveParkedRequest) ProtoMessage() {}
 
 func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +4024,7 @@ func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveParkedRequest.ProtoReflect.Descriptor instead.
 func (*WaiveParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WaiveParkedRequest) GetName() string {
@@ -1795,6 +4048,20 @@ func (x *WaiveParkedRequest) GetKey() string {
 	return ""
 }
 
+func (x *WaiveParkedRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *WaiveParkedRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
 type VerifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1804,7 +4071,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +4083,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +4096,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *VerifyRequest) GetName() string {
@@ -1849,7 +4116,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +4128,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +4141,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *VerifyResponse) GetProgress() *VerifyProgress {
@@ -1901,7 +4168,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +4180,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +4193,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *VerifyProgress) GetCompared() int64 {
@@ -1956,7 +4223,7 @@ type VerifyReport struct {
 
 func (x *VerifyReport) Reset() {
 	*x = VerifyReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +4235,7 @@ func (x *VerifyReport) String() string {
 func (*VerifyReport) ProtoMessage() {}
 
 func (x *VerifyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +4248,7 @@ func (x *VerifyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReport.ProtoReflect.Descriptor instead.
 func (*VerifyReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *VerifyReport) GetEqual() bool {
@@ -2031,7 +4298,7 @@ type RegisterClientRequest struct {
 
 func (x *RegisterClientRequest) Reset() {
 	*x = RegisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +4310,7 @@ func (x *RegisterClientRequest) String() string {
 func (*RegisterClientRequest) ProtoMessage() {}
 
 func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +4323,7 @@ func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientRequest.ProtoReflect.Descriptor instead.
 func (*RegisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RegisterClientRequest) GetName() string {
@@ -2098,7 +4365,7 @@ type RegisterClientResponse struct {
 
 func (x *RegisterClientResponse) Reset() {
 	*x = RegisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +4377,7 @@ func (x *RegisterClientResponse) String() string {
 func (*RegisterClientResponse) ProtoMessage() {}
 
 func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +4390,7 @@ func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientResponse.ProtoReflect.Descriptor instead.
 func (*RegisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RegisterClientResponse) GetClientId() string {
@@ -2159,7 +4426,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +4438,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +4451,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -2225,7 +4492,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +4504,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +4517,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -2278,7 +4545,7 @@ type GetLocationRequest struct {
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +4557,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +4570,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -2343,7 +4610,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2355,7 +4622,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2368,7 +4635,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Location) GetState() Location_State {
@@ -2432,7 +4699,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2444,7 +4711,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2457,7 +4724,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -2488,11 +4755,79 @@ func (x *KindLocation) GetFixed() bool {
 	return false
 }
 
+type ListUpdatesResponse_Task struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	Description   string                 `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUpdatesResponse_Task) Reset() {
+	*x = ListUpdatesResponse_Task{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUpdatesResponse_Task) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUpdatesResponse_Task) ProtoMessage() {}
+
+func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUpdatesResponse_Task.ProtoReflect.Descriptor instead.
+func (*ListUpdatesResponse_Task) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40, 0}
+}
+
+func (x *ListUpdatesResponse_Task) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListUpdatesResponse_Task) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ListUpdatesResponse_Task) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ListUpdatesResponse_Task) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
 var File_dbcontroller_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xf5\x04\n" +
+	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xdc\a\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
@@ -2511,7 +4846,61 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	" \x01(\v2\x1c.dbcontroller.v1.ReverseSyncR\vreverseSync\x125\n" +
 	"\bprogress\x18\v \x01(\v2\x19.dbcontroller.v1.ProgressR\bprogress\x121\n" +
 	"\aservers\x18\f \x03(\v2\x17.dbcontroller.v1.ServerR\aservers\x12 \n" +
-	"\vcontrollers\x18\r \x03(\tR\vcontrollers\"\x86\x03\n" +
+	"\vcontrollers\x18\r \x03(\tR\vcontrollers\x12\x18\n" +
+	"\aeffects\x18\x0e \x03(\tR\aeffects\x12)\n" +
+	"\x04pace\x18\x0f \x01(\v2\x15.dbcontroller.v1.PaceR\x04pace\x128\n" +
+	"\aoutlook\x18\x10 \x01(\v2\x1e.dbcontroller.v1.SwitchOutlookR\aoutlook\x12B\n" +
+	"\rrollback_safe\x18\x11 \x01(\v2\x1d.dbcontroller.v1.RollbackSafeR\frollbackSafe\x123\n" +
+	"\x06update\x18\x12 \x01(\v2\x1b.dbcontroller.v1.DataUpdateR\x06update\x127\n" +
+	"\ahistory\x18\x13 \x03(\v2\x1d.dbcontroller.v1.HistoryEntryR\ahistory\x12\x1a\n" +
+	"\bretiring\x18\x14 \x01(\tR\bretiring\x12\x18\n" +
+	"\aretired\x18\x15 \x03(\tR\aretired\"\xa3\x01\n" +
+	"\x04Pace\x12\x16\n" +
+	"\x06paused\x18\x01 \x01(\bR\x06paused\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x19\n" +
+	"\bmax_rate\x18\x03 \x01(\x05R\amaxRate\x12&\n" +
+	"\x0fmax_source_load\x18\x04 \x01(\x05R\rmaxSourceLoad\x12\x16\n" +
+	"\x06window\x18\x05 \x01(\tR\x06window\x12\x10\n" +
+	"\x03now\x18\x06 \x03(\tR\x03now\"\xad\x01\n" +
+	"\rSwitchOutlook\x12\x1b\n" +
+	"\twaits_for\x18\x01 \x03(\tR\bwaitsFor\x129\n" +
+	"\x16predicted_pause_millis\x18\x02 \x01(\x03H\x00R\x14predictedPauseMillis\x88\x01\x01\x12\x19\n" +
+	"\bway_back\x18\x03 \x01(\tR\awayBack\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\tR\x02atB\x19\n" +
+	"\x17_predicted_pause_millis\"n\n" +
+	"\fRollbackSafe\x12\x12\n" +
+	"\x04safe\x18\x01 \x01(\bR\x04safe\x12\x1a\n" +
+	"\bblocking\x18\x02 \x01(\x03R\bblocking\x12\x16\n" +
+	"\x06waived\x18\x03 \x01(\x03R\x06waived\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xf2\x01\n" +
+	"\fHistoryEntry\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\tR\x02at\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12\x12\n" +
+	"\x04what\x18\x03 \x01(\tR\x04what\x12\x0e\n" +
+	"\x02id\x18\x04 \x01(\tR\x02id\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x06 \x01(\tR\x02to\x12\x16\n" +
+	"\x06detail\x18\a \x01(\tR\x06detail\x122\n" +
+	"\x06phases\x18\b \x03(\v2\x1a.dbcontroller.v1.PhaseTimeR\x06phases\x12\x18\n" +
+	"\aoutcome\x18\t \x01(\tR\aoutcome\x12\x14\n" +
+	"\x05ended\x18\n" +
+	" \x01(\tR\x05ended\"1\n" +
+	"\tPhaseTime\x12\x14\n" +
+	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\tR\x02at\"\xe2\x01\n" +
+	"\n" +
+	"DataUpdate\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x12\n" +
+	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x1f\n" +
+	"\vdone_shards\x18\x05 \x01(\x05R\n" +
+	"doneShards\x12\x12\n" +
+	"\x04seen\x18\x06 \x01(\x03R\x04seen\x12\x18\n" +
+	"\achanged\x18\a \x01(\x03R\achanged\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\b \x01(\tR\tlastError\x12\x14\n" +
+	"\x05total\x18\t \x01(\x03R\x05total\"\x81\x04\n" +
 	"\fUpgradeState\x12%\n" +
 	"\x0etarget_version\x18\x01 \x01(\tR\rtargetVersion\x12!\n" +
 	"\fready_shards\x18\x02 \x03(\x05R\vreadyShards\x12%\n" +
@@ -2521,11 +4910,22 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x04step\x18\x06 \x01(\tR\x04step\x12\x18\n" +
 	"\aattempt\x18\a \x01(\x03R\aattempt\x12%\n" +
 	"\x0etransform_hash\x18\b \x01(\tR\rtransformHash\x12!\n" +
-	"\fabort_reason\x18\t \x01(\tR\vabortReason\"B\n" +
+	"\fabort_reason\x18\t \x01(\tR\vabortReason\x125\n" +
+	"\x06policy\x18\n" +
+	" \x01(\v2\x1d.dbcontroller.v1.SwitchPolicyR\x06policy\x12!\n" +
+	"\fswitch_asked\x18\v \x01(\bR\vswitchAsked\x12\x1f\n" +
+	"\vto_snapshot\x18\f \x01(\bR\n" +
+	"toSnapshot\"B\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINITIAL_SYNCING\x10\x01\x12\r\n" +
-	"\tSWITCHING\x10\x02\"n\n" +
+	"\tSWITCHING\x10\x02\"e\n" +
+	"\fSwitchPolicy\x12\x12\n" +
+	"\x04hold\x18\x01 \x01(\bR\x04hold\x12\x1f\n" +
+	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
+	"deadlineMs\x12 \n" +
+	"\fmax_pause_ms\x18\x03 \x01(\x03R\n" +
+	"maxPauseMs\"n\n" +
 	"\tNamespace\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1a\n" +
 	"\blocation\x18\x02 \x01(\tR\blocation\x12+\n" +
@@ -2541,7 +4941,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\tnext_name\x18\a \x01(\tR\bnextName\"`\n" +
 	"\x10AvailableUpgrade\x12%\n" +
 	"\x0etarget_version\x18\x01 \x01(\tR\rtargetVersion\x12%\n" +
-	"\x0etransform_hash\x18\x02 \x01(\tR\rtransformHash\"\xfe\x01\n" +
+	"\x0etransform_hash\x18\x02 \x01(\tR\rtransformHash\"\x9a\x02\n" +
 	"\n" +
 	"LastSwitch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
@@ -2550,7 +4950,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"to_version\x18\x03 \x01(\tR\ttoVersion\x12?\n" +
 	"\x06millis\x18\x04 \x03(\v2'.dbcontroller.v1.LastSwitch.MillisEntryR\x06millis\x12\x0e\n" +
 	"\x02at\x18\x05 \x01(\tR\x02at\x12\x12\n" +
-	"\x04back\x18\x06 \x01(\bR\x04back\x1a9\n" +
+	"\x04back\x18\x06 \x01(\bR\x04back\x12\x1a\n" +
+	"\bsnapshot\x18\a \x01(\bR\bsnapshot\x1a9\n" +
 	"\vMillisEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"?\n" +
@@ -2577,7 +4978,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"last_error\x18\r \x01(\tR\tlastError\x126\n" +
 	"\x06shards\x18\x0e \x03(\v2\x1e.dbcontroller.v1.ShardProgressR\x06shardsB\x0e\n" +
-	"\f_eta_seconds\"\x99\x03\n" +
+	"\f_eta_seconds\"\xad\x03\n" +
 	"\rShardProgress\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\x05R\x05shard\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x14\n" +
@@ -2598,7 +4999,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\flate_deletes\x18\r \x01(\x03R\vlateDeletes\x12\x1b\n" +
 	"\twaits_for\x18\x0e \x01(\tR\bwaitsFor\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\x0f \x01(\tR\tlastError\"\xe0\x01\n" +
+	"last_error\x18\x0f \x01(\tR\tlastError\x12\x12\n" +
+	"\x04pace\x18\x10 \x01(\tR\x04pace\"\xab\x02\n" +
 	"\x06Server\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\x05R\bprotocol\x12\x1a\n" +
@@ -2607,7 +5009,14 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x06client\x18\x05 \x01(\bR\x06client\x12\x14\n" +
 	"\x05acked\x18\x06 \x01(\bR\x05acked\x12\x12\n" +
 	"\x04held\x18\a \x01(\x05R\x04held\x12%\n" +
-	"\x0erestart_millis\x18\b \x01(\x05R\rrestartMillis\"n\n" +
+	"\x0erestart_millis\x18\b \x01(\x05R\rrestartMillis\x12\x14\n" +
+	"\x05since\x18\t \x01(\tR\x05since\x123\n" +
+	"\x05usage\x18\n" +
+	" \x03(\v2\x1d.dbcontroller.v1.VersionUsageR\x05usage\"R\n" +
+	"\fVersionUsage\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
+	"\x05calls\x18\x02 \x01(\x03R\x05calls\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\tR\x04last\"n\n" +
 	"\x14GetDeploymentRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rwait_revision\x18\x02 \x01(\x03R\fwaitRevision\x12\x1d\n" +
@@ -2624,16 +5033,167 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"deployment\x18\x01 \x01(\v2\x1b.dbcontroller.v1.DeploymentR\n" +
 	"deployment\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\"~\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"\xb3\x02\n" +
 	"\x13BeginUpgradeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x12,\n" +
-	"\x12total_shards_count\x18\x03 \x01(\x05R\x10totalShardsCount\"`\n" +
+	"\x12total_shards_count\x18\x03 \x01(\x05R\x10totalShardsCount\x125\n" +
+	"\x06policy\x18\x04 \x01(\v2\x1d.dbcontroller.v1.SwitchPolicyR\x06policy\x12\x1f\n" +
+	"\vto_snapshot\x18\x05 \x01(\bR\n" +
+	"toSnapshot\x12\x1f\n" +
+	"\vaccept_loss\x18\x06 \x01(\bR\n" +
+	"acceptLoss\x12\x17\n" +
+	"\adry_run\x18\a \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\b \x01(\tR\vrequestedBy\"\x9c\x01\n" +
 	"\x13AbortUpgradeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
-	"upgrade_id\x18\x03 \x01(\tR\tupgradeId\",\n" +
+	"upgrade_id\x18\x03 \x01(\tR\tupgradeId\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x05 \x01(\tR\vrequestedBy\"~\n" +
+	"\rSwitchRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"upgrade_id\x18\x02 \x01(\tR\tupgradeId\x12\x17\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x04 \x01(\tR\vrequestedBy\"\x91\x02\n" +
+	"\x10SetPolicyRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"upgrade_id\x18\x02 \x01(\tR\tupgradeId\x12\x17\n" +
+	"\x04hold\x18\x03 \x01(\bH\x00R\x04hold\x88\x01\x01\x12$\n" +
+	"\vdeadline_ms\x18\x04 \x01(\x03H\x01R\n" +
+	"deadlineMs\x88\x01\x01\x12%\n" +
+	"\fmax_pause_ms\x18\x05 \x01(\x03H\x02R\n" +
+	"maxPauseMs\x88\x01\x01\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\a \x01(\tR\vrequestedByB\a\n" +
+	"\x05_holdB\x0e\n" +
+	"\f_deadline_msB\x0f\n" +
+	"\r_max_pause_ms\"\xc6\x02\n" +
+	"\x0eSetPaceRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\x06paused\x18\x02 \x01(\bH\x00R\x06paused\x88\x01\x01\x12\x1b\n" +
+	"\x06reason\x18\x03 \x01(\tH\x01R\x06reason\x88\x01\x01\x12\x1e\n" +
+	"\bmax_rate\x18\x04 \x01(\x05H\x02R\amaxRate\x88\x01\x01\x12+\n" +
+	"\x0fmax_source_load\x18\x05 \x01(\x05H\x03R\rmaxSourceLoad\x88\x01\x01\x12\x1b\n" +
+	"\x06window\x18\x06 \x01(\tH\x04R\x06window\x88\x01\x01\x12\x17\n" +
+	"\adry_run\x18\a \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\b \x01(\tR\vrequestedByB\t\n" +
+	"\a_pausedB\t\n" +
+	"\a_reasonB\v\n" +
+	"\t_max_rateB\x12\n" +
+	"\x10_max_source_loadB\t\n" +
+	"\a_window\"H\n" +
+	"\vPlanRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
+	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\"\xbe\x02\n" +
+	"\n" +
+	"PlanReport\x12!\n" +
+	"\ffrom_version\x18\x01 \x01(\tR\vfromVersion\x12\x1d\n" +
+	"\n" +
+	"to_version\x18\x02 \x01(\tR\ttoVersion\x12\x0e\n" +
+	"\x02ok\x18\x03 \x01(\bR\x02ok\x122\n" +
+	"\x06checks\x18\x04 \x03(\v2\x1a.dbcontroller.v1.PlanCheckR\x06checks\x129\n" +
+	"\x16estimated_copy_seconds\x18\x05 \x01(\x03H\x00R\x14estimatedCopySeconds\x88\x01\x01\x129\n" +
+	"\x16predicted_pause_millis\x18\x06 \x01(\x03H\x01R\x14predictedPauseMillis\x88\x01\x01B\x19\n" +
+	"\x17_estimated_copy_secondsB\x19\n" +
+	"\x17_predicted_pause_millis\"\xd0\x01\n" +
+	"\tPlanCheck\x12\x12\n" +
+	"\x04area\x18\x01 \x01(\tR\x04area\x12\x18\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\x12<\n" +
+	"\averdict\x18\x03 \x01(\x0e2\".dbcontroller.v1.PlanCheck.VerdictR\averdict\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"C\n" +
+	"\aVerdict\x12\x17\n" +
+	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x06\n" +
+	"\x02OK\x10\x01\x12\v\n" +
+	"\aWARNING\x10\x02\x12\n" +
+	"\n" +
+	"\x06FAILED\x10\x03\"\x85\x01\n" +
+	"\x0fRehearseRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
+	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x12\x16\n" +
+	"\x06sample\x18\x03 \x01(\x03R\x06sample\x12\x1f\n" +
+	"\vsample_only\x18\x04 \x01(\bR\n" +
+	"sampleOnly\"g\n" +
+	"\x10RehearseResponse\x12\x1a\n" +
+	"\bprogress\x18\x01 \x01(\tR\bprogress\x127\n" +
+	"\x06report\x18\x02 \x01(\v2\x1f.dbcontroller.v1.RehearseReportR\x06report\"\xb3\x02\n" +
+	"\x0eRehearseReport\x12\x0e\n" +
+	"\x02ok\x18\x01 \x01(\bR\x02ok\x12\x16\n" +
+	"\x06copied\x18\x02 \x01(\x03R\x06copied\x12\x1f\n" +
+	"\vcopy_millis\x18\x03 \x01(\x03R\n" +
+	"copyMillis\x12\x1a\n" +
+	"\bcompared\x18\x04 \x01(\x03R\bcompared\x12\x1e\n" +
+	"\n" +
+	"mismatched\x18\x05 \x01(\x03R\n" +
+	"mismatched\x12\x16\n" +
+	"\x06parked\x18\x06 \x01(\x03R\x06parked\x12\x1a\n" +
+	"\bexamples\x18\a \x03(\tR\bexamples\x126\n" +
+	"\bswitches\x18\b \x03(\v2\x1a.dbcontroller.v1.RehearsalR\bswitches\x12\x1a\n" +
+	"\bproblems\x18\t \x03(\tR\bproblems\x12\x14\n" +
+	"\x05bytes\x18\n" +
+	" \x01(\x03R\x05bytes\"\xed\x01\n" +
+	"\tRehearsal\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12!\n" +
+	"\fpause_millis\x18\x03 \x01(\x03R\vpauseMillis\x12>\n" +
+	"\x06millis\x18\x04 \x03(\v2&.dbcontroller.v1.Rehearsal.MillisEntryR\x06millis\x12\x1e\n" +
+	"\n" +
+	"mismatched\x18\x05 \x01(\x03R\n" +
+	"mismatched\x1a9\n" +
+	"\vMillisEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xdc\x01\n" +
+	"\x0fCompleteRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
+	"\aconfirm\x18\x03 \x01(\tR\aconfirm\x12!\n" +
+	"\fignore_usage\x18\x04 \x01(\bR\vignoreUsage\x12\"\n" +
+	"\runused_for_ms\x18\x05 \x01(\x03R\vunusedForMs\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\a \x01(\tR\vrequestedBy\")\n" +
+	"\x13EstimateLossRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"g\n" +
+	"\x14EstimateLossResponse\x12\x1a\n" +
+	"\bcompared\x18\x01 \x01(\x03R\bcompared\x123\n" +
+	"\x06report\x18\x02 \x01(\v2\x1b.dbcontroller.v1.LossReportR\x06report\"\x92\x01\n" +
+	"\n" +
+	"LossReport\x12\x1a\n" +
+	"\bcompared\x18\x01 \x01(\x03R\bcompared\x12\x18\n" +
+	"\acreated\x18\x02 \x01(\x03R\acreated\x12\x18\n" +
+	"\achanged\x18\x03 \x01(\x03R\achanged\x12\x18\n" +
+	"\adeleted\x18\x04 \x01(\x03R\adeleted\x12\x1a\n" +
+	"\bexamples\x18\x05 \x03(\tR\bexamples\"(\n" +
+	"\x12ListUpdatesRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xc2\x01\n" +
+	"\x13ListUpdatesResponse\x12?\n" +
+	"\x05tasks\x18\x01 \x03(\v2).dbcontroller.v1.ListUpdatesResponse.TaskR\x05tasks\x1aj\n" +
+	"\x04Task\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12 \n" +
+	"\vdescription\x18\x04 \x01(\tR\vdescription\"x\n" +
+	"\x12BeginUpdateRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\x12\x17\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x04 \x01(\tR\vrequestedBy\"\x9a\x01\n" +
+	"\x13CancelUpdateRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\tupdate_id\x18\x02 \x01(\tR\bupdateId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x05 \x01(\tR\vrequestedBy\"v\n" +
+	"\x10WaiveKindRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x17\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x04 \x01(\tR\vrequestedBy\"E\n" +
+	"\x11WaiveKindResponse\x12\x16\n" +
+	"\x06waived\x18\x01 \x01(\x03R\x06waived\x12\x18\n" +
+	"\aeffects\x18\x02 \x03(\tR\aeffects\",\n" +
 	"\x16WatchDeploymentRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"'\n" +
 	"\x11ListParkedRequest\x12\x12\n" +
@@ -2648,11 +5208,13 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x06waived\x18\x05 \x01(\bR\x06waived\x12\x14\n" +
 	"\x05shard\x18\x06 \x01(\x05R\x05shard\x12\x1c\n" +
 	"\tdirection\x18\a \x01(\tR\tdirection\x12\x1a\n" +
-	"\boverflow\x18\b \x01(\bR\boverflow\"N\n" +
+	"\boverflow\x18\b \x01(\bR\boverflow\"\x8a\x01\n" +
 	"\x12WaiveParkedRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03key\x18\x03 \x01(\tR\x03key\"#\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x05 \x01(\tR\vrequestedBy\"#\n" +
 	"\rVerifyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x84\x01\n" +
 	"\x0eVerifyResponse\x12;\n" +
@@ -2713,17 +5275,28 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"collection\x18\x03 \x01(\tR\n" +
 	"collection\x12\x14\n" +
-	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\xaf\b\n" +
+	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\x9e\x0f\n" +
 	"\x11DeploymentService\x12S\n" +
 	"\rGetDeployment\x12%.dbcontroller.v1.GetDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment\x12d\n" +
 	"\x0fListDeployments\x12'.dbcontroller.v1.ListDeploymentsRequest\x1a(.dbcontroller.v1.ListDeploymentsResponse\x12g\n" +
 	"\x10CreateDeployment\x12(.dbcontroller.v1.CreateDeploymentRequest\x1a).dbcontroller.v1.CreateDeploymentResponse\x12Q\n" +
 	"\fBeginUpgrade\x12$.dbcontroller.v1.BeginUpgradeRequest\x1a\x1b.dbcontroller.v1.Deployment\x12Q\n" +
-	"\fAbortUpgrade\x12$.dbcontroller.v1.AbortUpgradeRequest\x1a\x1b.dbcontroller.v1.Deployment\x12Y\n" +
+	"\fAbortUpgrade\x12$.dbcontroller.v1.AbortUpgradeRequest\x1a\x1b.dbcontroller.v1.Deployment\x12E\n" +
+	"\x06Switch\x12\x1e.dbcontroller.v1.SwitchRequest\x1a\x1b.dbcontroller.v1.Deployment\x12K\n" +
+	"\tSetPolicy\x12!.dbcontroller.v1.SetPolicyRequest\x1a\x1b.dbcontroller.v1.Deployment\x12G\n" +
+	"\aSetPace\x12\x1f.dbcontroller.v1.SetPaceRequest\x1a\x1b.dbcontroller.v1.Deployment\x12A\n" +
+	"\x04Plan\x12\x1c.dbcontroller.v1.PlanRequest\x1a\x1b.dbcontroller.v1.PlanReport\x12Q\n" +
+	"\bRehearse\x12 .dbcontroller.v1.RehearseRequest\x1a!.dbcontroller.v1.RehearseResponse0\x01\x12I\n" +
+	"\bComplete\x12 .dbcontroller.v1.CompleteRequest\x1a\x1b.dbcontroller.v1.Deployment\x12]\n" +
+	"\fEstimateLoss\x12$.dbcontroller.v1.EstimateLossRequest\x1a%.dbcontroller.v1.EstimateLossResponse0\x01\x12X\n" +
+	"\vListUpdates\x12#.dbcontroller.v1.ListUpdatesRequest\x1a$.dbcontroller.v1.ListUpdatesResponse\x12O\n" +
+	"\vBeginUpdate\x12#.dbcontroller.v1.BeginUpdateRequest\x1a\x1b.dbcontroller.v1.Deployment\x12Q\n" +
+	"\fCancelUpdate\x12$.dbcontroller.v1.CancelUpdateRequest\x1a\x1b.dbcontroller.v1.Deployment\x12Y\n" +
 	"\x0fWatchDeployment\x12'.dbcontroller.v1.WatchDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment0\x01\x12U\n" +
 	"\n" +
 	"ListParked\x12\".dbcontroller.v1.ListParkedRequest\x1a#.dbcontroller.v1.ListParkedResponse\x12Q\n" +
-	"\vWaiveParked\x12#.dbcontroller.v1.WaiveParkedRequest\x1a\x1d.dbcontroller.v1.ParkedRecord\x12K\n" +
+	"\vWaiveParked\x12#.dbcontroller.v1.WaiveParkedRequest\x1a\x1d.dbcontroller.v1.ParkedRecord\x12R\n" +
+	"\tWaiveKind\x12!.dbcontroller.v1.WaiveKindRequest\x1a\".dbcontroller.v1.WaiveKindResponse\x12K\n" +
 	"\x06Verify\x12\x1e.dbcontroller.v1.VerifyRequest\x1a\x1f.dbcontroller.v1.VerifyResponse0\x01\x12a\n" +
 	"\x0eRegisterClient\x12&.dbcontroller.v1.RegisterClientRequest\x1a'.dbcontroller.v1.RegisterClientResponse\x12L\n" +
 	"\aAckHold\x12\x1f.dbcontroller.v1.AckHoldRequest\x1a .dbcontroller.v1.AckHoldResponse\x12M\n" +
@@ -2741,95 +5314,164 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 	return file_dbcontroller_v1_deployment_proto_rawDescData
 }
 
-var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),          // 0: dbcontroller.v1.UpgradeState.State
-	(Location_State)(0),              // 1: dbcontroller.v1.Location.State
-	(*Deployment)(nil),               // 2: dbcontroller.v1.Deployment
-	(*UpgradeState)(nil),             // 3: dbcontroller.v1.UpgradeState
-	(*Namespace)(nil),                // 4: dbcontroller.v1.Namespace
-	(*Kind)(nil),                     // 5: dbcontroller.v1.Kind
-	(*AvailableUpgrade)(nil),         // 6: dbcontroller.v1.AvailableUpgrade
-	(*LastSwitch)(nil),               // 7: dbcontroller.v1.LastSwitch
-	(*ReverseSync)(nil),              // 8: dbcontroller.v1.ReverseSync
-	(*Progress)(nil),                 // 9: dbcontroller.v1.Progress
-	(*ShardProgress)(nil),            // 10: dbcontroller.v1.ShardProgress
-	(*Server)(nil),                   // 11: dbcontroller.v1.Server
-	(*GetDeploymentRequest)(nil),     // 12: dbcontroller.v1.GetDeploymentRequest
-	(*ListDeploymentsRequest)(nil),   // 13: dbcontroller.v1.ListDeploymentsRequest
-	(*ListDeploymentsResponse)(nil),  // 14: dbcontroller.v1.ListDeploymentsResponse
-	(*CreateDeploymentRequest)(nil),  // 15: dbcontroller.v1.CreateDeploymentRequest
-	(*CreateDeploymentResponse)(nil), // 16: dbcontroller.v1.CreateDeploymentResponse
-	(*BeginUpgradeRequest)(nil),      // 17: dbcontroller.v1.BeginUpgradeRequest
-	(*AbortUpgradeRequest)(nil),      // 18: dbcontroller.v1.AbortUpgradeRequest
-	(*WatchDeploymentRequest)(nil),   // 19: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),        // 20: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),       // 21: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),             // 22: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),       // 23: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),            // 24: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),           // 25: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),           // 26: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),             // 27: dbcontroller.v1.VerifyReport
-	(*RegisterClientRequest)(nil),    // 28: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),   // 29: dbcontroller.v1.RegisterClientResponse
-	(*AckHoldRequest)(nil),           // 30: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),          // 31: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),       // 32: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                 // 33: dbcontroller.v1.Location
-	(*KindLocation)(nil),             // 34: dbcontroller.v1.KindLocation
-	nil,                              // 35: dbcontroller.v1.LastSwitch.MillisEntry
+	(PlanCheck_Verdict)(0),           // 1: dbcontroller.v1.PlanCheck.Verdict
+	(Location_State)(0),              // 2: dbcontroller.v1.Location.State
+	(*Deployment)(nil),               // 3: dbcontroller.v1.Deployment
+	(*Pace)(nil),                     // 4: dbcontroller.v1.Pace
+	(*SwitchOutlook)(nil),            // 5: dbcontroller.v1.SwitchOutlook
+	(*RollbackSafe)(nil),             // 6: dbcontroller.v1.RollbackSafe
+	(*HistoryEntry)(nil),             // 7: dbcontroller.v1.HistoryEntry
+	(*PhaseTime)(nil),                // 8: dbcontroller.v1.PhaseTime
+	(*DataUpdate)(nil),               // 9: dbcontroller.v1.DataUpdate
+	(*UpgradeState)(nil),             // 10: dbcontroller.v1.UpgradeState
+	(*SwitchPolicy)(nil),             // 11: dbcontroller.v1.SwitchPolicy
+	(*Namespace)(nil),                // 12: dbcontroller.v1.Namespace
+	(*Kind)(nil),                     // 13: dbcontroller.v1.Kind
+	(*AvailableUpgrade)(nil),         // 14: dbcontroller.v1.AvailableUpgrade
+	(*LastSwitch)(nil),               // 15: dbcontroller.v1.LastSwitch
+	(*ReverseSync)(nil),              // 16: dbcontroller.v1.ReverseSync
+	(*Progress)(nil),                 // 17: dbcontroller.v1.Progress
+	(*ShardProgress)(nil),            // 18: dbcontroller.v1.ShardProgress
+	(*Server)(nil),                   // 19: dbcontroller.v1.Server
+	(*VersionUsage)(nil),             // 20: dbcontroller.v1.VersionUsage
+	(*GetDeploymentRequest)(nil),     // 21: dbcontroller.v1.GetDeploymentRequest
+	(*ListDeploymentsRequest)(nil),   // 22: dbcontroller.v1.ListDeploymentsRequest
+	(*ListDeploymentsResponse)(nil),  // 23: dbcontroller.v1.ListDeploymentsResponse
+	(*CreateDeploymentRequest)(nil),  // 24: dbcontroller.v1.CreateDeploymentRequest
+	(*CreateDeploymentResponse)(nil), // 25: dbcontroller.v1.CreateDeploymentResponse
+	(*BeginUpgradeRequest)(nil),      // 26: dbcontroller.v1.BeginUpgradeRequest
+	(*AbortUpgradeRequest)(nil),      // 27: dbcontroller.v1.AbortUpgradeRequest
+	(*SwitchRequest)(nil),            // 28: dbcontroller.v1.SwitchRequest
+	(*SetPolicyRequest)(nil),         // 29: dbcontroller.v1.SetPolicyRequest
+	(*SetPaceRequest)(nil),           // 30: dbcontroller.v1.SetPaceRequest
+	(*PlanRequest)(nil),              // 31: dbcontroller.v1.PlanRequest
+	(*PlanReport)(nil),               // 32: dbcontroller.v1.PlanReport
+	(*PlanCheck)(nil),                // 33: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),          // 34: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),         // 35: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),           // 36: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                // 37: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),          // 38: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),      // 39: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),     // 40: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),               // 41: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),       // 42: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),      // 43: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),       // 44: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),      // 45: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),         // 46: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),        // 47: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),   // 48: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),        // 49: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),       // 50: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),             // 51: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),       // 52: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),            // 53: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),           // 54: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),           // 55: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),             // 56: dbcontroller.v1.VerifyReport
+	(*RegisterClientRequest)(nil),    // 57: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),   // 58: dbcontroller.v1.RegisterClientResponse
+	(*AckHoldRequest)(nil),           // 59: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),          // 60: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),       // 61: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                 // 62: dbcontroller.v1.Location
+	(*KindLocation)(nil),             // 63: dbcontroller.v1.KindLocation
+	nil,                              // 64: dbcontroller.v1.LastSwitch.MillisEntry
+	nil,                              // 65: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 66: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
-	3,  // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
-	4,  // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
-	6,  // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
-	7,  // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
-	8,  // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
-	9,  // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
-	11, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
-	0,  // 7: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
-	5,  // 8: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	35, // 9: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
-	10, // 10: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
-	2,  // 11: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
-	2,  // 12: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	22, // 13: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	26, // 14: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	27, // 15: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	33, // 16: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	1,  // 17: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	34, // 18: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	12, // 19: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	13, // 20: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	15, // 21: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	17, // 22: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	18, // 23: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	19, // 24: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	20, // 25: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	23, // 26: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	24, // 27: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	28, // 28: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	30, // 29: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	32, // 30: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	2,  // 31: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	14, // 32: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	16, // 33: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	2,  // 34: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	2,  // 35: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	2,  // 36: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	21, // 37: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	22, // 38: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	25, // 39: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	29, // 40: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	31, // 41: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	33, // 42: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	31, // [31:43] is the sub-list for method output_type
-	19, // [19:31] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	10, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
+	12, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
+	14, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
+	15, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
+	16, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
+	17, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
+	19, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
+	4,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
+	5,  // 8: dbcontroller.v1.Deployment.outlook:type_name -> dbcontroller.v1.SwitchOutlook
+	6,  // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
+	9,  // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
+	7,  // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
+	8,  // 12: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
+	0,  // 13: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
+	11, // 14: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	13, // 15: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
+	64, // 16: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	18, // 17: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
+	20, // 18: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
+	3,  // 19: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
+	3,  // 20: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	11, // 21: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	33, // 22: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	1,  // 23: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	36, // 24: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	37, // 25: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	65, // 26: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	41, // 27: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	66, // 28: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	51, // 29: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	55, // 30: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	56, // 31: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	62, // 32: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,  // 33: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	63, // 34: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	21, // 35: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	22, // 36: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	24, // 37: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	26, // 38: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	27, // 39: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	28, // 40: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	29, // 41: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	30, // 42: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	31, // 43: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	34, // 44: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	38, // 45: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	39, // 46: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	42, // 47: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	44, // 48: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	45, // 49: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	48, // 50: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	49, // 51: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	52, // 52: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	46, // 53: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	53, // 54: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	57, // 55: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	59, // 56: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	61, // 57: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	3,  // 58: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	23, // 59: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	25, // 60: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	3,  // 61: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 62: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 63: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	3,  // 64: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	3,  // 65: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	32, // 66: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	35, // 67: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	3,  // 68: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	40, // 69: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	43, // 70: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	3,  // 71: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 72: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 73: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	50, // 74: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	51, // 75: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	47, // 76: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	54, // 77: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	58, // 78: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	60, // 79: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	62, // 80: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	58, // [58:81] is the sub-list for method output_type
+	35, // [35:58] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -2837,14 +5479,18 @@ func file_dbcontroller_v1_deployment_proto_init() {
 	if File_dbcontroller_v1_deployment_proto != nil {
 		return
 	}
-	file_dbcontroller_v1_deployment_proto_msgTypes[7].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[2].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[14].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[26].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[27].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   34,
+			NumEnums:      3,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -56,6 +56,35 @@ const (
 	// DeploymentServiceAbortUpgradeProcedure is the fully-qualified name of the DeploymentService's
 	// AbortUpgrade RPC.
 	DeploymentServiceAbortUpgradeProcedure = "/dbcontroller.v1.DeploymentService/AbortUpgrade"
+	// DeploymentServiceSwitchProcedure is the fully-qualified name of the DeploymentService's Switch
+	// RPC.
+	DeploymentServiceSwitchProcedure = "/dbcontroller.v1.DeploymentService/Switch"
+	// DeploymentServiceSetPolicyProcedure is the fully-qualified name of the DeploymentService's
+	// SetPolicy RPC.
+	DeploymentServiceSetPolicyProcedure = "/dbcontroller.v1.DeploymentService/SetPolicy"
+	// DeploymentServiceSetPaceProcedure is the fully-qualified name of the DeploymentService's SetPace
+	// RPC.
+	DeploymentServiceSetPaceProcedure = "/dbcontroller.v1.DeploymentService/SetPace"
+	// DeploymentServicePlanProcedure is the fully-qualified name of the DeploymentService's Plan RPC.
+	DeploymentServicePlanProcedure = "/dbcontroller.v1.DeploymentService/Plan"
+	// DeploymentServiceRehearseProcedure is the fully-qualified name of the DeploymentService's
+	// Rehearse RPC.
+	DeploymentServiceRehearseProcedure = "/dbcontroller.v1.DeploymentService/Rehearse"
+	// DeploymentServiceCompleteProcedure is the fully-qualified name of the DeploymentService's
+	// Complete RPC.
+	DeploymentServiceCompleteProcedure = "/dbcontroller.v1.DeploymentService/Complete"
+	// DeploymentServiceEstimateLossProcedure is the fully-qualified name of the DeploymentService's
+	// EstimateLoss RPC.
+	DeploymentServiceEstimateLossProcedure = "/dbcontroller.v1.DeploymentService/EstimateLoss"
+	// DeploymentServiceListUpdatesProcedure is the fully-qualified name of the DeploymentService's
+	// ListUpdates RPC.
+	DeploymentServiceListUpdatesProcedure = "/dbcontroller.v1.DeploymentService/ListUpdates"
+	// DeploymentServiceBeginUpdateProcedure is the fully-qualified name of the DeploymentService's
+	// BeginUpdate RPC.
+	DeploymentServiceBeginUpdateProcedure = "/dbcontroller.v1.DeploymentService/BeginUpdate"
+	// DeploymentServiceCancelUpdateProcedure is the fully-qualified name of the DeploymentService's
+	// CancelUpdate RPC.
+	DeploymentServiceCancelUpdateProcedure = "/dbcontroller.v1.DeploymentService/CancelUpdate"
 	// DeploymentServiceWatchDeploymentProcedure is the fully-qualified name of the DeploymentService's
 	// WatchDeployment RPC.
 	DeploymentServiceWatchDeploymentProcedure = "/dbcontroller.v1.DeploymentService/WatchDeployment"
@@ -65,6 +94,9 @@ const (
 	// DeploymentServiceWaiveParkedProcedure is the fully-qualified name of the DeploymentService's
 	// WaiveParked RPC.
 	DeploymentServiceWaiveParkedProcedure = "/dbcontroller.v1.DeploymentService/WaiveParked"
+	// DeploymentServiceWaiveKindProcedure is the fully-qualified name of the DeploymentService's
+	// WaiveKind RPC.
+	DeploymentServiceWaiveKindProcedure = "/dbcontroller.v1.DeploymentService/WaiveKind"
 	// DeploymentServiceVerifyProcedure is the fully-qualified name of the DeploymentService's Verify
 	// RPC.
 	DeploymentServiceVerifyProcedure = "/dbcontroller.v1.DeploymentService/Verify"
@@ -98,6 +130,32 @@ type DeploymentServiceClient interface {
 	BeginUpgrade(context.Context, *connect.Request[v1.BeginUpgradeRequest]) (*connect.Response[v1.Deployment], error)
 	// AbortUpgrade ends the upgrade that runs; the current version stays.
 	AbortUpgrade(context.Context, *connect.Request[v1.AbortUpgradeRequest]) (*connect.Response[v1.Deployment], error)
+	// Switch lets an upgrade that holds at ready switch. It may come before it is ready.
+	Switch(context.Context, *connect.Request[v1.SwitchRequest]) (*connect.Response[v1.Deployment], error)
+	// SetPolicy changes when the upgrade that runs may switch. What is absent stays.
+	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error)
+	// SetPace pauses and resumes bulk work, and changes how fast it goes. What is absent stays.
+	//
+	//	curl -s -H 'Content-Type: application/json' -d '{"paused": true, "reason": "backup"}' \
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/SetPace
+	SetPace(context.Context, *connect.Request[v1.SetPaceRequest]) (*connect.Response[v1.Deployment], error)
+	// Plan says what an upgrade would need and do. It changes nothing.
+	Plan(context.Context, *connect.Request[v1.PlanRequest]) (*connect.Response[v1.PlanReport], error)
+	// Rehearse does a whole upgrade into scratch namespaces and throws them away, streaming
+	// progress; the last message carries the report. Neither the data nor clients notice.
+	Rehearse(context.Context, *connect.Request[v1.RehearseRequest]) (*connect.ServerStreamForClient[v1.RehearseResponse], error)
+	// Complete retires a version that was left: it drops its namespace and what belongs to
+	// it. Without the right confirm it says what it would do.
+	Complete(context.Context, *connect.Request[v1.CompleteRequest]) (*connect.Response[v1.Deployment], error)
+	// EstimateLoss counts what a way back to the snapshot would lose, streaming progress; the
+	// last message carries the report.
+	EstimateLoss(context.Context, *connect.Request[v1.EstimateLossRequest]) (*connect.ServerStreamForClient[v1.EstimateLossResponse], error)
+	// ListUpdates returns the data updates that controllers know.
+	ListUpdates(context.Context, *connect.Request[v1.ListUpdatesRequest]) (*connect.Response[v1.ListUpdatesResponse], error)
+	// BeginUpdate starts a data update over all records of a kind of the current version.
+	BeginUpdate(context.Context, *connect.Request[v1.BeginUpdateRequest]) (*connect.Response[v1.Deployment], error)
+	// CancelUpdate ends the data update that runs; what it changed stays.
+	CancelUpdate(context.Context, *connect.Request[v1.CancelUpdateRequest]) (*connect.Response[v1.Deployment], error)
 	// WatchDeployment streams the deployment, first as it is and then when it or its
 	// progress changes, at most twice a second. Streams have envelopes (five bytes before
 	// each message), which curl can write, too:
@@ -112,6 +170,9 @@ type DeploymentServiceClient interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{"kind": "packages", "key": "p-17"}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/WaiveParked
 	WaiveParked(context.Context, *connect.Request[v1.WaiveParkedRequest]) (*connect.Response[v1.ParkedRecord], error)
+	// WaiveKind lets the upgrade go on without any record of a kind that is parked, now or
+	// later in this direction.
+	WaiveKind(context.Context, *connect.Request[v1.WaiveKindRequest]) (*connect.Response[v1.WaiveKindResponse], error)
 	// Verify compares source and target once, streaming progress; the last message
 	// carries the report.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error)
@@ -175,6 +236,66 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(deploymentServiceMethods.ByName("AbortUpgrade")),
 			connect.WithClientOptions(opts...),
 		),
+		_switch: connect.NewClient[v1.SwitchRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceSwitchProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("Switch")),
+			connect.WithClientOptions(opts...),
+		),
+		setPolicy: connect.NewClient[v1.SetPolicyRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceSetPolicyProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("SetPolicy")),
+			connect.WithClientOptions(opts...),
+		),
+		setPace: connect.NewClient[v1.SetPaceRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceSetPaceProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("SetPace")),
+			connect.WithClientOptions(opts...),
+		),
+		plan: connect.NewClient[v1.PlanRequest, v1.PlanReport](
+			httpClient,
+			baseURL+DeploymentServicePlanProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("Plan")),
+			connect.WithClientOptions(opts...),
+		),
+		rehearse: connect.NewClient[v1.RehearseRequest, v1.RehearseResponse](
+			httpClient,
+			baseURL+DeploymentServiceRehearseProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("Rehearse")),
+			connect.WithClientOptions(opts...),
+		),
+		complete: connect.NewClient[v1.CompleteRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceCompleteProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("Complete")),
+			connect.WithClientOptions(opts...),
+		),
+		estimateLoss: connect.NewClient[v1.EstimateLossRequest, v1.EstimateLossResponse](
+			httpClient,
+			baseURL+DeploymentServiceEstimateLossProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("EstimateLoss")),
+			connect.WithClientOptions(opts...),
+		),
+		listUpdates: connect.NewClient[v1.ListUpdatesRequest, v1.ListUpdatesResponse](
+			httpClient,
+			baseURL+DeploymentServiceListUpdatesProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("ListUpdates")),
+			connect.WithClientOptions(opts...),
+		),
+		beginUpdate: connect.NewClient[v1.BeginUpdateRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceBeginUpdateProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("BeginUpdate")),
+			connect.WithClientOptions(opts...),
+		),
+		cancelUpdate: connect.NewClient[v1.CancelUpdateRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceCancelUpdateProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("CancelUpdate")),
+			connect.WithClientOptions(opts...),
+		),
 		watchDeployment: connect.NewClient[v1.WatchDeploymentRequest, v1.Deployment](
 			httpClient,
 			baseURL+DeploymentServiceWatchDeploymentProcedure,
@@ -191,6 +312,12 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			httpClient,
 			baseURL+DeploymentServiceWaiveParkedProcedure,
 			connect.WithSchema(deploymentServiceMethods.ByName("WaiveParked")),
+			connect.WithClientOptions(opts...),
+		),
+		waiveKind: connect.NewClient[v1.WaiveKindRequest, v1.WaiveKindResponse](
+			httpClient,
+			baseURL+DeploymentServiceWaiveKindProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("WaiveKind")),
 			connect.WithClientOptions(opts...),
 		),
 		verify: connect.NewClient[v1.VerifyRequest, v1.VerifyResponse](
@@ -227,9 +354,20 @@ type deploymentServiceClient struct {
 	createDeployment *connect.Client[v1.CreateDeploymentRequest, v1.CreateDeploymentResponse]
 	beginUpgrade     *connect.Client[v1.BeginUpgradeRequest, v1.Deployment]
 	abortUpgrade     *connect.Client[v1.AbortUpgradeRequest, v1.Deployment]
+	_switch          *connect.Client[v1.SwitchRequest, v1.Deployment]
+	setPolicy        *connect.Client[v1.SetPolicyRequest, v1.Deployment]
+	setPace          *connect.Client[v1.SetPaceRequest, v1.Deployment]
+	plan             *connect.Client[v1.PlanRequest, v1.PlanReport]
+	rehearse         *connect.Client[v1.RehearseRequest, v1.RehearseResponse]
+	complete         *connect.Client[v1.CompleteRequest, v1.Deployment]
+	estimateLoss     *connect.Client[v1.EstimateLossRequest, v1.EstimateLossResponse]
+	listUpdates      *connect.Client[v1.ListUpdatesRequest, v1.ListUpdatesResponse]
+	beginUpdate      *connect.Client[v1.BeginUpdateRequest, v1.Deployment]
+	cancelUpdate     *connect.Client[v1.CancelUpdateRequest, v1.Deployment]
 	watchDeployment  *connect.Client[v1.WatchDeploymentRequest, v1.Deployment]
 	listParked       *connect.Client[v1.ListParkedRequest, v1.ListParkedResponse]
 	waiveParked      *connect.Client[v1.WaiveParkedRequest, v1.ParkedRecord]
+	waiveKind        *connect.Client[v1.WaiveKindRequest, v1.WaiveKindResponse]
 	verify           *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
 	registerClient   *connect.Client[v1.RegisterClientRequest, v1.RegisterClientResponse]
 	ackHold          *connect.Client[v1.AckHoldRequest, v1.AckHoldResponse]
@@ -261,6 +399,56 @@ func (c *deploymentServiceClient) AbortUpgrade(ctx context.Context, req *connect
 	return c.abortUpgrade.CallUnary(ctx, req)
 }
 
+// Switch calls dbcontroller.v1.DeploymentService.Switch.
+func (c *deploymentServiceClient) Switch(ctx context.Context, req *connect.Request[v1.SwitchRequest]) (*connect.Response[v1.Deployment], error) {
+	return c._switch.CallUnary(ctx, req)
+}
+
+// SetPolicy calls dbcontroller.v1.DeploymentService.SetPolicy.
+func (c *deploymentServiceClient) SetPolicy(ctx context.Context, req *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error) {
+	return c.setPolicy.CallUnary(ctx, req)
+}
+
+// SetPace calls dbcontroller.v1.DeploymentService.SetPace.
+func (c *deploymentServiceClient) SetPace(ctx context.Context, req *connect.Request[v1.SetPaceRequest]) (*connect.Response[v1.Deployment], error) {
+	return c.setPace.CallUnary(ctx, req)
+}
+
+// Plan calls dbcontroller.v1.DeploymentService.Plan.
+func (c *deploymentServiceClient) Plan(ctx context.Context, req *connect.Request[v1.PlanRequest]) (*connect.Response[v1.PlanReport], error) {
+	return c.plan.CallUnary(ctx, req)
+}
+
+// Rehearse calls dbcontroller.v1.DeploymentService.Rehearse.
+func (c *deploymentServiceClient) Rehearse(ctx context.Context, req *connect.Request[v1.RehearseRequest]) (*connect.ServerStreamForClient[v1.RehearseResponse], error) {
+	return c.rehearse.CallServerStream(ctx, req)
+}
+
+// Complete calls dbcontroller.v1.DeploymentService.Complete.
+func (c *deploymentServiceClient) Complete(ctx context.Context, req *connect.Request[v1.CompleteRequest]) (*connect.Response[v1.Deployment], error) {
+	return c.complete.CallUnary(ctx, req)
+}
+
+// EstimateLoss calls dbcontroller.v1.DeploymentService.EstimateLoss.
+func (c *deploymentServiceClient) EstimateLoss(ctx context.Context, req *connect.Request[v1.EstimateLossRequest]) (*connect.ServerStreamForClient[v1.EstimateLossResponse], error) {
+	return c.estimateLoss.CallServerStream(ctx, req)
+}
+
+// ListUpdates calls dbcontroller.v1.DeploymentService.ListUpdates.
+func (c *deploymentServiceClient) ListUpdates(ctx context.Context, req *connect.Request[v1.ListUpdatesRequest]) (*connect.Response[v1.ListUpdatesResponse], error) {
+	return c.listUpdates.CallUnary(ctx, req)
+}
+
+// BeginUpdate calls dbcontroller.v1.DeploymentService.BeginUpdate.
+func (c *deploymentServiceClient) BeginUpdate(ctx context.Context, req *connect.Request[v1.BeginUpdateRequest]) (*connect.Response[v1.Deployment], error) {
+	return c.beginUpdate.CallUnary(ctx, req)
+}
+
+// CancelUpdate calls dbcontroller.v1.DeploymentService.CancelUpdate.
+func (c *deploymentServiceClient) CancelUpdate(ctx context.Context, req *connect.Request[v1.CancelUpdateRequest]) (*connect.Response[v1.Deployment], error) {
+	return c.cancelUpdate.CallUnary(ctx, req)
+}
+
 // WatchDeployment calls dbcontroller.v1.DeploymentService.WatchDeployment.
 func (c *deploymentServiceClient) WatchDeployment(ctx context.Context, req *connect.Request[v1.WatchDeploymentRequest]) (*connect.ServerStreamForClient[v1.Deployment], error) {
 	return c.watchDeployment.CallServerStream(ctx, req)
@@ -274,6 +462,11 @@ func (c *deploymentServiceClient) ListParked(ctx context.Context, req *connect.R
 // WaiveParked calls dbcontroller.v1.DeploymentService.WaiveParked.
 func (c *deploymentServiceClient) WaiveParked(ctx context.Context, req *connect.Request[v1.WaiveParkedRequest]) (*connect.Response[v1.ParkedRecord], error) {
 	return c.waiveParked.CallUnary(ctx, req)
+}
+
+// WaiveKind calls dbcontroller.v1.DeploymentService.WaiveKind.
+func (c *deploymentServiceClient) WaiveKind(ctx context.Context, req *connect.Request[v1.WaiveKindRequest]) (*connect.Response[v1.WaiveKindResponse], error) {
+	return c.waiveKind.CallUnary(ctx, req)
 }
 
 // Verify calls dbcontroller.v1.DeploymentService.Verify.
@@ -315,6 +508,32 @@ type DeploymentServiceHandler interface {
 	BeginUpgrade(context.Context, *connect.Request[v1.BeginUpgradeRequest]) (*connect.Response[v1.Deployment], error)
 	// AbortUpgrade ends the upgrade that runs; the current version stays.
 	AbortUpgrade(context.Context, *connect.Request[v1.AbortUpgradeRequest]) (*connect.Response[v1.Deployment], error)
+	// Switch lets an upgrade that holds at ready switch. It may come before it is ready.
+	Switch(context.Context, *connect.Request[v1.SwitchRequest]) (*connect.Response[v1.Deployment], error)
+	// SetPolicy changes when the upgrade that runs may switch. What is absent stays.
+	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error)
+	// SetPace pauses and resumes bulk work, and changes how fast it goes. What is absent stays.
+	//
+	//	curl -s -H 'Content-Type: application/json' -d '{"paused": true, "reason": "backup"}' \
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/SetPace
+	SetPace(context.Context, *connect.Request[v1.SetPaceRequest]) (*connect.Response[v1.Deployment], error)
+	// Plan says what an upgrade would need and do. It changes nothing.
+	Plan(context.Context, *connect.Request[v1.PlanRequest]) (*connect.Response[v1.PlanReport], error)
+	// Rehearse does a whole upgrade into scratch namespaces and throws them away, streaming
+	// progress; the last message carries the report. Neither the data nor clients notice.
+	Rehearse(context.Context, *connect.Request[v1.RehearseRequest], *connect.ServerStream[v1.RehearseResponse]) error
+	// Complete retires a version that was left: it drops its namespace and what belongs to
+	// it. Without the right confirm it says what it would do.
+	Complete(context.Context, *connect.Request[v1.CompleteRequest]) (*connect.Response[v1.Deployment], error)
+	// EstimateLoss counts what a way back to the snapshot would lose, streaming progress; the
+	// last message carries the report.
+	EstimateLoss(context.Context, *connect.Request[v1.EstimateLossRequest], *connect.ServerStream[v1.EstimateLossResponse]) error
+	// ListUpdates returns the data updates that controllers know.
+	ListUpdates(context.Context, *connect.Request[v1.ListUpdatesRequest]) (*connect.Response[v1.ListUpdatesResponse], error)
+	// BeginUpdate starts a data update over all records of a kind of the current version.
+	BeginUpdate(context.Context, *connect.Request[v1.BeginUpdateRequest]) (*connect.Response[v1.Deployment], error)
+	// CancelUpdate ends the data update that runs; what it changed stays.
+	CancelUpdate(context.Context, *connect.Request[v1.CancelUpdateRequest]) (*connect.Response[v1.Deployment], error)
 	// WatchDeployment streams the deployment, first as it is and then when it or its
 	// progress changes, at most twice a second. Streams have envelopes (five bytes before
 	// each message), which curl can write, too:
@@ -329,6 +548,9 @@ type DeploymentServiceHandler interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{"kind": "packages", "key": "p-17"}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/WaiveParked
 	WaiveParked(context.Context, *connect.Request[v1.WaiveParkedRequest]) (*connect.Response[v1.ParkedRecord], error)
+	// WaiveKind lets the upgrade go on without any record of a kind that is parked, now or
+	// later in this direction.
+	WaiveKind(context.Context, *connect.Request[v1.WaiveKindRequest]) (*connect.Response[v1.WaiveKindResponse], error)
 	// Verify compares source and target once, streaming progress; the last message
 	// carries the report.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error
@@ -388,6 +610,66 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		connect.WithSchema(deploymentServiceMethods.ByName("AbortUpgrade")),
 		connect.WithHandlerOptions(opts...),
 	)
+	deploymentServiceSwitchHandler := connect.NewUnaryHandler(
+		DeploymentServiceSwitchProcedure,
+		svc.Switch,
+		connect.WithSchema(deploymentServiceMethods.ByName("Switch")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceSetPolicyHandler := connect.NewUnaryHandler(
+		DeploymentServiceSetPolicyProcedure,
+		svc.SetPolicy,
+		connect.WithSchema(deploymentServiceMethods.ByName("SetPolicy")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceSetPaceHandler := connect.NewUnaryHandler(
+		DeploymentServiceSetPaceProcedure,
+		svc.SetPace,
+		connect.WithSchema(deploymentServiceMethods.ByName("SetPace")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServicePlanHandler := connect.NewUnaryHandler(
+		DeploymentServicePlanProcedure,
+		svc.Plan,
+		connect.WithSchema(deploymentServiceMethods.ByName("Plan")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceRehearseHandler := connect.NewServerStreamHandler(
+		DeploymentServiceRehearseProcedure,
+		svc.Rehearse,
+		connect.WithSchema(deploymentServiceMethods.ByName("Rehearse")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceCompleteHandler := connect.NewUnaryHandler(
+		DeploymentServiceCompleteProcedure,
+		svc.Complete,
+		connect.WithSchema(deploymentServiceMethods.ByName("Complete")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceEstimateLossHandler := connect.NewServerStreamHandler(
+		DeploymentServiceEstimateLossProcedure,
+		svc.EstimateLoss,
+		connect.WithSchema(deploymentServiceMethods.ByName("EstimateLoss")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceListUpdatesHandler := connect.NewUnaryHandler(
+		DeploymentServiceListUpdatesProcedure,
+		svc.ListUpdates,
+		connect.WithSchema(deploymentServiceMethods.ByName("ListUpdates")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceBeginUpdateHandler := connect.NewUnaryHandler(
+		DeploymentServiceBeginUpdateProcedure,
+		svc.BeginUpdate,
+		connect.WithSchema(deploymentServiceMethods.ByName("BeginUpdate")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceCancelUpdateHandler := connect.NewUnaryHandler(
+		DeploymentServiceCancelUpdateProcedure,
+		svc.CancelUpdate,
+		connect.WithSchema(deploymentServiceMethods.ByName("CancelUpdate")),
+		connect.WithHandlerOptions(opts...),
+	)
 	deploymentServiceWatchDeploymentHandler := connect.NewServerStreamHandler(
 		DeploymentServiceWatchDeploymentProcedure,
 		svc.WatchDeployment,
@@ -404,6 +686,12 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		DeploymentServiceWaiveParkedProcedure,
 		svc.WaiveParked,
 		connect.WithSchema(deploymentServiceMethods.ByName("WaiveParked")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceWaiveKindHandler := connect.NewUnaryHandler(
+		DeploymentServiceWaiveKindProcedure,
+		svc.WaiveKind,
+		connect.WithSchema(deploymentServiceMethods.ByName("WaiveKind")),
 		connect.WithHandlerOptions(opts...),
 	)
 	deploymentServiceVerifyHandler := connect.NewServerStreamHandler(
@@ -442,12 +730,34 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceBeginUpgradeHandler.ServeHTTP(w, r)
 		case DeploymentServiceAbortUpgradeProcedure:
 			deploymentServiceAbortUpgradeHandler.ServeHTTP(w, r)
+		case DeploymentServiceSwitchProcedure:
+			deploymentServiceSwitchHandler.ServeHTTP(w, r)
+		case DeploymentServiceSetPolicyProcedure:
+			deploymentServiceSetPolicyHandler.ServeHTTP(w, r)
+		case DeploymentServiceSetPaceProcedure:
+			deploymentServiceSetPaceHandler.ServeHTTP(w, r)
+		case DeploymentServicePlanProcedure:
+			deploymentServicePlanHandler.ServeHTTP(w, r)
+		case DeploymentServiceRehearseProcedure:
+			deploymentServiceRehearseHandler.ServeHTTP(w, r)
+		case DeploymentServiceCompleteProcedure:
+			deploymentServiceCompleteHandler.ServeHTTP(w, r)
+		case DeploymentServiceEstimateLossProcedure:
+			deploymentServiceEstimateLossHandler.ServeHTTP(w, r)
+		case DeploymentServiceListUpdatesProcedure:
+			deploymentServiceListUpdatesHandler.ServeHTTP(w, r)
+		case DeploymentServiceBeginUpdateProcedure:
+			deploymentServiceBeginUpdateHandler.ServeHTTP(w, r)
+		case DeploymentServiceCancelUpdateProcedure:
+			deploymentServiceCancelUpdateHandler.ServeHTTP(w, r)
 		case DeploymentServiceWatchDeploymentProcedure:
 			deploymentServiceWatchDeploymentHandler.ServeHTTP(w, r)
 		case DeploymentServiceListParkedProcedure:
 			deploymentServiceListParkedHandler.ServeHTTP(w, r)
 		case DeploymentServiceWaiveParkedProcedure:
 			deploymentServiceWaiveParkedHandler.ServeHTTP(w, r)
+		case DeploymentServiceWaiveKindProcedure:
+			deploymentServiceWaiveKindHandler.ServeHTTP(w, r)
 		case DeploymentServiceVerifyProcedure:
 			deploymentServiceVerifyHandler.ServeHTTP(w, r)
 		case DeploymentServiceRegisterClientProcedure:
@@ -485,6 +795,46 @@ func (UnimplementedDeploymentServiceHandler) AbortUpgrade(context.Context, *conn
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.AbortUpgrade is not implemented"))
 }
 
+func (UnimplementedDeploymentServiceHandler) Switch(context.Context, *connect.Request[v1.SwitchRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.Switch is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.SetPolicy is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) SetPace(context.Context, *connect.Request[v1.SetPaceRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.SetPace is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) Plan(context.Context, *connect.Request[v1.PlanRequest]) (*connect.Response[v1.PlanReport], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.Plan is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) Rehearse(context.Context, *connect.Request[v1.RehearseRequest], *connect.ServerStream[v1.RehearseResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.Rehearse is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) Complete(context.Context, *connect.Request[v1.CompleteRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.Complete is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) EstimateLoss(context.Context, *connect.Request[v1.EstimateLossRequest], *connect.ServerStream[v1.EstimateLossResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.EstimateLoss is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) ListUpdates(context.Context, *connect.Request[v1.ListUpdatesRequest]) (*connect.Response[v1.ListUpdatesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.ListUpdates is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) BeginUpdate(context.Context, *connect.Request[v1.BeginUpdateRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.BeginUpdate is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) CancelUpdate(context.Context, *connect.Request[v1.CancelUpdateRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.CancelUpdate is not implemented"))
+}
+
 func (UnimplementedDeploymentServiceHandler) WatchDeployment(context.Context, *connect.Request[v1.WatchDeploymentRequest], *connect.ServerStream[v1.Deployment]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.WatchDeployment is not implemented"))
 }
@@ -495,6 +845,10 @@ func (UnimplementedDeploymentServiceHandler) ListParked(context.Context, *connec
 
 func (UnimplementedDeploymentServiceHandler) WaiveParked(context.Context, *connect.Request[v1.WaiveParkedRequest]) (*connect.Response[v1.ParkedRecord], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.WaiveParked is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) WaiveKind(context.Context, *connect.Request[v1.WaiveKindRequest]) (*connect.Response[v1.WaiveKindResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.WaiveKind is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error {

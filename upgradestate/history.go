@@ -1,0 +1,173 @@
+package upgradestate
+
+import (
+	"fmt"
+	"slices"
+)
+
+// maxHistory keeps the record small.
+const maxHistory = 50
+
+// Entry is something that happened to the deployment, or was asked for.
+type Entry struct {
+	At string `json:"at,omitempty"` // RFC 3339, by the clock of who wrote it: for people
+	By string `json:"by,omitempty"` // who asked for it
+	// What is upgrade, switch, pause, resume, pace, policy, complete, update, or that of a
+	// Remark.
+	What   string `json:"what"`
+	ID     string `json:"id,omitempty"` // of the upgrade or update
+	From   string `json:"from,omitempty"`
+	To     string `json:"to,omitempty"`
+	Detail string `json:"detail,omitempty"`
+	// Phases are, of an upgrade, when each was entered: states and steps by their names,
+	// READY when all shards were for the first time.
+	Phases []PhaseTime `json:"phases,omitempty"`
+	// Outcome is how it ended; empty while it goes on.
+	Outcome string `json:"outcome,omitempty"`
+	Ended   string `json:"ended,omitempty"` // RFC 3339
+}
+
+// PhaseTime is when a phase was entered.
+type PhaseTime struct {
+	Phase string `json:"phase"`
+	At    string `json:"at"`
+}
+
+// phaseReady is noted beside the states and steps.
+const phaseReady = "READY"
+
+func (d *Deployment) remark(e Remark) error {
+	if e.What == "" {
+		return refused("remark: it says nothing")
+	}
+	d.addEntry(Entry{What: e.What, Detail: e.Detail})
+	return nil
+}
+
+func (d *Deployment) addEntry(e Entry) {
+	d.History = append(d.History, e)
+	if over := len(d.History) - maxHistory; over > 0 {
+		d.History = slices.Delete(d.History, 0, over)
+	}
+}
+
+// entry is the latest one about an ID, to be modified; nil when it has gone.
+func (d *Deployment) entry(what, id string) *Entry {
+	for i := len(d.History) - 1; i >= 0; i-- {
+		if e := &d.History[i]; e.What == what && e.ID == id {
+			return e
+		}
+	}
+	return nil
+}
+
+// Note returns after with a history that tells of the transition from before: what was
+// asked for, by whom, and which phases were entered, at that time. It changes nothing
+// else, and nothing at all where nothing is to be told.
+func Note(before, after Deployment, by, at string) Deployment {
+	d := Clone(after)
+	for i := range d.History {
+		if d.History[i].At == "" {
+			d.History[i].At, d.History[i].By = at, by
+		}
+	}
+	d.noteUpgrade(before, by, at)
+	d.notePace(before, by, at)
+	if r := d.Retire; r != nil && before.Retire == nil {
+		d.addEntry(Entry{At: at, By: by, What: "complete", From: r.Version})
+	}
+	if len(d.Retired) > len(before.Retired) {
+		if e := d.openEntry("complete"); e != nil {
+			e.Outcome, e.Ended = "dropped", at
+		}
+	}
+	d.noteUpdate(before, by, at)
+	return d
+}
+
+func (d *Deployment) openEntry(what string) *Entry {
+	for i := len(d.History) - 1; i >= 0; i-- {
+		if e := &d.History[i]; e.What == what && e.Outcome == "" {
+			return e
+		}
+	}
+	return nil
+}
+
+func (d *Deployment) noteUpgrade(before Deployment, by, at string) {
+	was, is := before.Upgrade, d.Upgrade
+	if was != nil && (is == nil || is.ID != was.ID) {
+		if e := d.entry("upgrade", was.ID); e != nil {
+			e.Ended = at
+			if last := d.LastSwitch; last != nil && last.ID == was.ID {
+				e.Outcome = "switched"
+			} else {
+				e.Outcome = "aborted"
+				if was.AbortReason != "" {
+					e.Outcome += ": " + was.AbortReason
+				}
+			}
+		}
+	}
+	if is == nil {
+		return
+	}
+	if was == nil || was.ID != is.ID {
+		e := Entry{At: at, By: by, What: "upgrade", ID: is.ID, From: d.CurrentVersion, To: is.TargetVersion, Detail: is.Policy.String()}
+		if is.Snapshot {
+			e.Detail = "to the snapshot, " + e.Detail
+		}
+		e.Phases = []PhaseTime{{string(is.State), at}}
+		d.addEntry(e)
+		return
+	}
+	e := d.entry("upgrade", is.ID)
+	if e == nil {
+		return
+	}
+	enter := func(phase string) { e.Phases = append(e.Phases, PhaseTime{phase, at}) }
+	noted := slices.ContainsFunc(e.Phases, func(p PhaseTime) bool { return p.Phase == phaseReady })
+	if is.Step == StepNone && AllReady(*d) && !noted {
+		enter(phaseReady)
+	}
+	if is.Step != was.Step {
+		enter(string(is.Step))
+	}
+	if is.SwitchAsked && !was.SwitchAsked {
+		d.addEntry(Entry{At: at, By: by, What: "switch", ID: is.ID})
+	}
+	if is.Policy != was.Policy {
+		d.addEntry(Entry{At: at, By: by, What: "policy", ID: is.ID, Detail: is.Policy.String()})
+	}
+}
+
+func (d *Deployment) notePace(before Deployment, by, at string) {
+	was, is := before.Pace, d.Pace
+	if is == was {
+		return
+	}
+	if is.Paused != was.Paused {
+		what := "resume"
+		if is.Paused {
+			what = "pause"
+		}
+		d.addEntry(Entry{At: at, By: by, What: what, Detail: is.Reason})
+	}
+	was.Paused, was.Reason = is.Paused, is.Reason
+	if is != was {
+		d.addEntry(Entry{At: at, By: by, What: "pace", Detail: fmt.Sprintf("max rate %d, max source load %d %%, window %q",
+			is.MaxRate, is.MaxSourceLoad, is.Window)})
+	}
+}
+
+func (d *Deployment) noteUpdate(before Deployment, by, at string) {
+	was, is := before.Update, d.Update
+	if was != nil && (is == nil || is.ID != was.ID) {
+		if e := d.entry("update", was.ID); e != nil {
+			e.Ended = at
+		}
+	}
+	if is != nil && (was == nil || was.ID != is.ID) {
+		d.addEntry(Entry{At: at, By: by, What: "update", ID: is.ID, Detail: is.Name + " over " + is.Kind})
+	}
+}

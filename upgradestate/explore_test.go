@@ -21,7 +21,8 @@ var (
 	threeClasses = explore.Config{Shards: 2, Kinds: []us.Kind{
 		{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}, {Kind: "logs", Fixed: true, Fence: "validator"},
 	}}
-	byMark = explore.Config{Shards: 2, Kinds: []us.Kind{
+	wholeLife = explore.Config{Shards: 2, Life: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}}}
+	byMark    = explore.Config{Shards: 2, Kinds: []us.Kind{
 		{Kind: "lrps", Fence: "validator"}, {Kind: "users", Fixed: true, Fence: "writeBlock"},
 	}}
 )
@@ -35,6 +36,7 @@ func TestExploration(t *testing.T) {
 		"managed only":                 managedOnly,
 		"three classes":                threeClasses,
 		"managed by validator, blocks": byMark,
+		"every verb":                   wholeLife,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

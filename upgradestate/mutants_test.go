@@ -80,11 +80,7 @@ func entered(d, next *us.Deployment, step us.Step) bool {
 // not find would be a rule without need, or a guarantee without test.
 func TestMutants(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		cfg    explore.Config
-		wants  string // how the violation begins; the rule that catches the mutant
-		mutate func(*explore.Machine)
-	}{
+	hunt(t, map[string]mutant{
 		"flip before the last source renames are confirmed": {managedAndView, "flip", before(func(d *us.Deployment, e us.Event) us.Event {
 			if _, ok := e.(us.Flip); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepSealSource {
 				dropPending(d, everywhere)
@@ -389,7 +385,18 @@ func TestMutants(t *testing.T) {
 				return us.Actions(d)
 			}
 		}},
-	} {
+	})
+}
+
+// mutant is a machine with one rule broken.
+type mutant struct {
+	cfg    explore.Config
+	wants  string // how the violation begins; the rule that catches the mutant
+	mutate func(*explore.Machine)
+}
+
+func hunt(t *testing.T, mutants map[string]mutant) {
+	for name, tc := range mutants {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := explore.Real()

@@ -118,6 +118,9 @@ func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error
 			return err
 		}
 	}
+	if err := checkLife(m, s, d, next); err != nil {
+		return err
+	}
 	for _, ns := range next.Namespaces {
 		old, _ := d.Namespace(ns.Version)
 		for _, k := range ns.Kinds {

@@ -102,6 +102,9 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 		case us.Drained:
 			add(true, false, a)
 		case us.Flip:
+			if w.life {
+				a.Switch.Position = "here"
+			}
 			add(true, false, a)
 		case us.FinishAbort:
 			add(true, false, us.Aborted{ID: a.ID})
@@ -109,6 +112,9 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 	}
 	asked(d, w, add)
 	stale(d, add)
+	if w.life {
+		life(d, w, add)
+	}
 	return ss
 }
 

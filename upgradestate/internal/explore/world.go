@@ -16,6 +16,7 @@ type world struct {
 	colls   map[string]*coll // by version/kind
 	drained []bool           // by shard: a report that truly saw the fences in force was accepted
 	ids     int              // upgrade ids given out
+	life    bool             // people use every verb
 }
 
 // coll is one collection.
@@ -87,7 +88,7 @@ func (c *coll) writable(k us.Kind) bool {
 func place(version, kind string) string { return version + "/" + kind }
 
 func (w *world) clone() *world {
-	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids}
+	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids, life: w.life}
 	for p, c := range w.colls {
 		d := &coll{name: c.name, mark: c.mark, acts: slices.Clone(c.acts), tokens: make(map[string]token, len(c.tokens))}
 		for n, t := range c.tokens {
@@ -198,6 +199,9 @@ func key(d us.Deployment, w *world) string {
 	fmt.Fprint(&b, d.CurrentVersion, w.drained, d.LastSwitch != nil)
 	if u := d.Upgrade; u != nil {
 		fmt.Fprint(&b, u.TargetVersion, u.State, u.Step, u.ReadyShards)
+	}
+	if w.life {
+		b.WriteString(lifeKey(d))
 	}
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {

@@ -1,0 +1,123 @@
+package explore
+
+import (
+	"fmt"
+
+	us "dbcontroller/upgradestate"
+)
+
+func to[T any](v T) *T { return &v }
+
+// life is what people ask for beside upgrades and their abort, and what comes of it.
+func life(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
+	other := "v2"
+	if d.CurrentVersion == "v2" {
+		other = "v1"
+	}
+	id := fmt.Sprintf("u%d", w.ids+1)
+	add(false, false, us.Begin{ID: id, TargetVersion: other, TransformHash: "h", Policy: us.Policy{Hold: true}})
+	add(false, false, us.Begin{ID: id, TargetVersion: other, TransformHash: "h", Snapshot: true})
+	add(false, false, us.SetPace{Paused: to(true)})
+	add(false, false, us.SetPace{Paused: to(false)})
+	add(false, false, us.AskSwitch{})
+	add(false, false, us.SetPolicy{Hold: to(true)})
+	add(false, false, us.SetPolicy{Hold: to(false)})
+	ns, _ := d.Namespace(d.CurrentVersion)
+	add(false, false, us.BeginUpdate{Update: us.Update{ID: "d1", Name: "fill", Hash: "h", Version: d.CurrentVersion, Kind: ns.Kinds[0].Kind}})
+	add(false, false, us.CancelUpdate{})
+	add(false, false, us.Complete{Version: other})
+	if d.Update != nil {
+		for i := range d.RingSize {
+			add(true, false, us.UpdateDone{ID: d.Update.ID, Shard: i, Count: us.UpdateCount{Seen: 1}})
+		}
+		add(false, true, us.UpdateDone{ID: "foreign", Shard: 0})
+	}
+	if d.Retire != nil {
+		add(true, false, us.Dropped{Version: d.Retire.Version})
+	}
+	add(false, true, us.Complete{Version: d.CurrentVersion})
+	add(false, true, us.Complete{Version: "v9"})
+	add(false, true, us.Dropped{Version: d.CurrentVersion})
+	add(false, true, us.SetPace{MaxRate: to(-1)})
+	add(false, true, us.SetPace{Window: to("25:00-26:00")})
+	add(false, true, us.SetPolicy{DeadlineMillis: to(int64(1))})
+	add(false, true, us.AskSwitch{ID: "foreign"})
+	add(false, true, us.CancelUpdate{ID: "foreign"})
+	add(false, true, us.BeginUpdate{Update: us.Update{ID: "d2", Name: "other", Hash: "h", Version: other, Kind: ns.Kinds[0].Kind}})
+	if d.Update != nil {
+		add(false, true, us.BeginUpdate{Update: us.Update{ID: "d2", Name: "other", Hash: "h", Version: d.CurrentVersion, Kind: ns.Kinds[0].Kind}})
+	}
+}
+
+// lifeKey tells states apart that differ in what life changes.
+func lifeKey(d us.Deployment) string {
+	s := fmt.Sprint(d.Pace.Paused, d.Retire != nil, d.Retired)
+	if u := d.Upgrade; u != nil {
+		s += fmt.Sprint(u.Policy.Hold, u.SwitchAsked, u.Snapshot)
+	}
+	if d.Update != nil {
+		s += fmt.Sprint(d.Update.Done)
+	}
+	if last := d.LastSwitch; last != nil {
+		s += fmt.Sprint(last.From, last.Back, last.Snapshot)
+	}
+	return s + ";"
+}
+
+// checkLife checks what must hold of a step whatever people do.
+func checkLife(m Machine, s step, d, next us.Deployment) error {
+	if err := checkTwice(m, s, next); err != nil {
+		return err
+	}
+	u, n := d.Upgrade, next.Upgrade
+	if u != nil && n != nil && u.State == us.InitialSyncing && n.State == us.Switching {
+		switch {
+		case d.Pace.Paused:
+			return fmt.Errorf("held back: a switch begins while the deployment is paused")
+		case u.Policy.Hold && !u.SwitchAsked:
+			return fmt.Errorf("held back: a switch begins that was not asked for")
+		case d.Update != nil:
+			return fmt.Errorf("held back: a switch begins while a data update runs")
+		}
+	}
+	if next.Epoch != d.Epoch {
+		last := next.LastSwitch
+		switch {
+		case last.Snapshot != u.Snapshot:
+			return fmt.Errorf("snapshot: the flip does not say whether it went to the snapshot")
+		case last.Snapshot && last.Position != "":
+			return fmt.Errorf("snapshot: the way forward would not compare what differs")
+		case u.Snapshot && (d.LastSwitch == nil || d.LastSwitch.From != next.CurrentVersion):
+			return fmt.Errorf("snapshot: of %s, which no switch has left", next.CurrentVersion)
+		}
+	}
+	for _, ns := range d.Namespaces {
+		if _, there := next.Namespace(ns.Version); !there {
+			if d.Retire == nil || d.Retire.Version != ns.Version {
+				return fmt.Errorf("retire: the namespace of %s is gone, and nobody asked for it", ns.Version)
+			}
+			if _, ok := s.event.(us.Dropped); !ok {
+				return fmt.Errorf("retire: the namespace of %s is gone by %s", ns.Version, s.label)
+			}
+		}
+	}
+	if us.Retired(d, next.CurrentVersion) {
+		return fmt.Errorf("retire: %s is served, and its data are going", next.CurrentVersion)
+	}
+	if next.Retire != nil && next.Upgrade != nil {
+		return fmt.Errorf("retire: an upgrade runs beside it")
+	}
+	return nil
+}
+
+// checkTwice: what a person asks for a second time changes nothing.
+func checkTwice(m Machine, s step, next us.Deployment) error {
+	switch e := s.event.(type) {
+	case us.Begin, us.Abort, us.SetPace, us.SetPolicy, us.AskSwitch, us.Complete, us.BeginUpdate, us.CancelUpdate, us.UpdateDone, us.Dropped:
+		again, _ := m.Apply(us.Clone(next), e)
+		if !equal(again, next) {
+			return fmt.Errorf("twice: %s changes the record a second time", s.label)
+		}
+	}
+	return nil
+}

@@ -21,7 +21,8 @@ var (
 	ErrMismatch = errors.New("record has changed")
 	// ErrConflict: a unique index other than that of the key refused the write.
 	ErrConflict = errors.New("unique index refuses the record")
-	// ErrHistoryLost: the changes after the position are no longer there. Copy again.
+	// ErrHistoryLost: the changes after the position are no longer there. Begin again at a
+	// new position, and compare.
 	ErrHistoryLost = errors.New("change history is lost")
 	// ErrBroken: the changes ended in a way that no engine can follow (a drop, a
 	// foreign rename). A person must look.
@@ -32,6 +33,7 @@ var (
 type UnsupportedError struct {
 	What   string // the thing refused: "collection bbs.events", "server at 127.0.0.1:27017"
 	Reason string // why, and what to do
+	Fence  bool   // it is the view that a fence left under the collection's old name
 }
 
 func (e *UnsupportedError) Error() string { return fmt.Sprintf("%s: %s", e.What, e.Reason) }

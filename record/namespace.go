@@ -88,11 +88,13 @@ type Provisioner interface {
 	// Check refuses a server or namespace that cannot be served, with the reason:
 	// standalone, no change streams, missing privileges. It needs no kinds.
 	Check(ctx context.Context) error
-	// Describe tells what a physical collection is. One that cannot be a source or
-	// target (view, time series, capped, encrypted) is an UnsupportedError.
+	// Describe tells what a physical collection is. Indexes that are being built are not
+	// part of its shape yet. One that cannot be a source or target (view, time series,
+	// capped, encrypted) is an UnsupportedError.
 	Describe(ctx context.Context, kind KindSpec, name string) (Info, error)
 	// Provision makes the collection with its shape where it is missing, builds what
-	// indexes are missing, and returns its token when all is complete. Idempotent.
+	// indexes are missing (as Indexer.BuildIndexes does), and returns its token when all is
+	// complete. Idempotent.
 	Provision(ctx context.Context, kind KindSpec, name string) (Token, error)
 	// Split cuts a kind into at most n ranges of about equal size that cover the key
 	// order without gaps, n = 1 being always possible.
@@ -106,8 +108,10 @@ type Provisioner interface {
 // Namespace is a backend's whole face towards the controller.
 type Namespace interface {
 	Store
+	Swapper
 	Fencer
 	Provisioner
+	Indexer
 }
 
 // PhysicalName is the name of a managed kind's collection, or of the hidden one of a

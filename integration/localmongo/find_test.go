@@ -140,7 +140,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"too many nodes", Options{Nodes: 8}, "nodes is 8, must be 1 to 7"},
 		{"negative nodes", Options{Nodes: -1}, "nodes is -1, must be 1 to 7"},
 		{"small cache", Options{CacheGB: 0.1}, "cache is 0.1 GB, must be 0.25 or more"},
-		{"small oplog", Options{OplogMB: 10}, "oplog is 10 MB, must be 990 or more"},
+		{"negative oplog", Options{OplogMB: -1}, "oplog is -1 MB, must be 1 or more"},
 		{"standalone set", Options{Nodes: 2, Standalone: true}, "a standalone has one node"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

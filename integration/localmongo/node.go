@@ -53,6 +53,9 @@ func newNode(p place, dir string, port int, o Options) *Node {
 	if !o.Standalone {
 		n.args = append(n.args, "--replSet", setName, "--oplogSize", strconv.Itoa(o.OplogMB))
 	}
+	if o.CheckpointEvery > 0 {
+		n.args = append(n.args, "--syncdelay", strconv.Itoa(o.CheckpointEvery))
+	}
 	if o.TestCommands {
 		n.args = append(n.args, "--setParameter", "enableTestCommands=1")
 	}

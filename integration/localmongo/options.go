@@ -15,9 +15,12 @@ type Options struct {
 	// CacheGB is the storage cache of each node in GB; 0 means 0.25, the least
 	// that mongod accepts.
 	CacheGB float64
-	// OplogMB is the size of each node's oplog in MB; 0 means 2048, and mongod
-	// accepts no less than 990. Not used for a standalone.
+	// OplogMB is the size of each node's oplog in MB; 0 means 2048. A small one
+	// soon forgets. Not used for a standalone.
 	OplogMB int
+	// CheckpointEvery is how many seconds there are between checkpoints; 0 means
+	// mongod's 60. What is not in one stays in the oplog, whatever its size.
+	CheckpointEvery int
 	// Auth turns access control on. URI then carries a user with role root.
 	Auth bool
 	// TestCommands allows configureFailPoint and friends, for tests that make
@@ -58,8 +61,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("nodes is %d, must be 1 to 7", o.Nodes)
 	case o.CacheGB < 0.25:
 		return fmt.Errorf("cache is %g GB, must be 0.25 or more", o.CacheGB)
-	case o.OplogMB < 990:
-		return fmt.Errorf("oplog is %d MB, must be 990 or more", o.OplogMB)
+	case o.OplogMB < 1:
+		return fmt.Errorf("oplog is %d MB, must be 1 or more", o.OplogMB)
 	case o.Standalone && o.Nodes > 1:
 		return errors.New("a standalone has one node")
 	}
@@ -82,6 +85,8 @@ func (o Options) special() string {
 		return fmt.Sprintf("%d nodes are needed", o.Nodes)
 	case o.Auth:
 		return "access control is needed"
+	case o.CheckpointEvery > 0:
+		return "its own interval of checkpoints is needed"
 	case o.TestCommands:
 		return "test commands are needed"
 	case o.Standalone:

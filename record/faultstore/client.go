@@ -2,11 +2,12 @@ package faultstore
 
 import (
 	"context"
+	"fmt"
 
 	"dbcontroller/record"
 )
 
-var _ record.Client = (*Client)(nil)
+var _ record.OnceClient = (*Client)(nil)
 
 // Client is a record.Client whose commands meet an Injector.
 type Client struct {
@@ -38,4 +39,13 @@ func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Muta
 		}
 	}
 	return doErr(ctx, c.inj, op, func() error { return c.inner.Write(ctx, toks, ms) })
+}
+
+// CreateOnce is record.OnceClient's. The wrapped client must be one.
+func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (bool, error) {
+	once, ok := c.inner.(record.OnceClient)
+	if !ok {
+		return false, &record.UnsupportedError{What: "create once", Reason: fmt.Sprintf("%T cannot", c.inner)}
+	}
+	return do(ctx, c.inj, opOfAll(Once, toks), func() (bool, error) { return once.CreateOnce(ctx, toks, marker, records) })
 }

@@ -17,27 +17,32 @@ type Command string
 
 // The commands. Next and Close are those of a stream that Watch opened.
 const (
-	Scan      Command = "scan"
-	Read      Command = "read"
-	Apply     Command = "apply"
-	Load      Command = "load"
-	Position  Command = "position"
-	Watch     Command = "watch"
-	Next      Command = "next"
-	Close     Command = "close"
-	Prepare   Command = "prepare"
-	Fence     Command = "fence"
-	Lift      Command = "lift"
-	Locate    Command = "locate"
-	Check     Command = "check"
-	Describe  Command = "describe"
-	Provision Command = "provision"
-	Split     Command = "split"
-	Purge     Command = "purge"
-	Drop      Command = "drop"
-	Get       Command = "get"
-	List      Command = "list"
-	Write     Command = "write"
+	Scan         Command = "scan"
+	Read         Command = "read"
+	Apply        Command = "apply"
+	Load         Command = "load"
+	Swap         Command = "swap"
+	Position     Command = "position"
+	Watch        Command = "watch"
+	Next         Command = "next"
+	Close        Command = "close"
+	Prepare      Command = "prepare"
+	Fence        Command = "fence"
+	Lift         Command = "lift"
+	Locate       Command = "locate"
+	Check        Command = "check"
+	Describe     Command = "describe"
+	Provision    Command = "provision"
+	Expire       Command = "expire"
+	BuildIndexes Command = "buildIndexes"
+	Split        Command = "split"
+	Purge        Command = "purge"
+	Drop         Command = "drop"
+	Health       Command = "health"
+	Get          Command = "get"
+	List         Command = "list"
+	Write        Command = "write"
+	Once         Command = "once"
 )
 
 // Op is one command as an Injector sees it, before it is done.
@@ -82,6 +87,9 @@ func Down() Fault { return Fault{Before: fmt.Errorf("%w: connection refused", Er
 // Cut is the fault of a connection that broke after the command was sent: it was done,
 // and the error does not say so.
 func Cut() Fault { return Fault{After: fmt.Errorf("%w: connection reset", ErrInjected)} }
+
+// Rolled is the fault of a change log that no longer reaches back: for Watch and Next.
+func Rolled() Fault { return Fault{Before: fmt.Errorf("%w: %w", ErrInjected, record.ErrHistoryLost)} }
 
 // Injector decides what happens to a command. It is called concurrently.
 type Injector interface {

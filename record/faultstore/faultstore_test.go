@@ -175,6 +175,21 @@ func TestLostBatchesComeAgain(t *testing.T) {
 	}
 }
 
+// TestHealth: a wrapped database is measured through its faults.
+func TestHealth(t *testing.T) {
+	s := memstore.New()
+	down := faultstore.NewToggle(faultstore.On(faultstore.Always(faultstore.Down()), faultstore.Health))
+	ns := faultstore.Wrap(s, down)
+	s.Cluster().SetHealth(record.Health{CPU: 0.5}, nil)
+	if h, err := ns.Health(t.Context()); err != nil || h.CPU != 0.5 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	down.On()
+	if _, err := ns.Health(t.Context()); !errors.Is(err, faultstore.ErrInjected) {
+		t.Errorf("%v, want the fault", err)
+	}
+}
+
 func Example() {
 	ctx := context.Background()
 	store := memstore.New()

@@ -56,6 +56,11 @@ func (n *Namespace) Load(ctx context.Context, b record.Batch) ([]record.Result, 
 	return do(ctx, n.inj, opOfAll(Load, b.Tokens), func() ([]record.Result, error) { return n.inner.Load(ctx, b) })
 }
 
+// Swap is record.Swapper's.
+func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
+	return do(ctx, n.inj, opOf(Swap, tok), func() ([]record.Result, error) { return n.inner.Swap(ctx, tok, swaps) })
+}
+
 // Position is record.Watcher's.
 func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
 	return do(ctx, n.inj, opOf(Position), func() (record.Position, error) { return n.inner.Position(ctx) })
@@ -130,6 +135,16 @@ func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name str
 func (n *Namespace) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
 	op := Op{Command: Provision, Kinds: []string{kind.Name}}
 	return do(ctx, n.inj, op, func() (record.Token, error) { return n.inner.Provision(ctx, kind, name) })
+}
+
+// BuildIndexes is record.Indexer's.
+func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
+	return doErr(ctx, n.inj, opOf(BuildIndexes, tok), func() error { return n.inner.BuildIndexes(ctx, tok, kind) })
+}
+
+// Expire is record.Indexer's.
+func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
+	return doErr(ctx, n.inj, opOf(Expire, tok), func() error { return n.inner.Expire(ctx, tok, seconds) })
 }
 
 // Split is record.Provisioner's.

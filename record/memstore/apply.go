@@ -2,14 +2,70 @@ package memstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"dbcontroller/record"
 )
 
-// Apply writes each group whose guards are all lower.
+// Apply writes each group whose guards are all lower. Groups that a unique index refuses
+// one by one are tried together: they may exchange their values.
 func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
-	return s.eachGroup(ctx, b, s.applyGroup)
+	results, err := s.eachGroup(ctx, b, s.applyGroup)
+	if err != nil {
+		return nil, err
+	}
+	var refused []int
+	for i, r := range results {
+		if errors.Is(r.Err, record.ErrConflict) {
+			refused = append(refused, i)
+		}
+	}
+	return results, s.together(ctx, b, refused, results)
+}
+
+// together commits as many of the groups as fit beside each other.
+func (s *Store) together(ctx context.Context, b record.Batch, groups []int, results []record.Result) error {
+	if len(groups) < 2 {
+		return nil
+	}
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	for len(groups) > 1 {
+		t := s.newTxn()
+		var joined []int
+		for _, i := range groups {
+			res, err := s.group(b, b.Groups[i], func(_ *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
+				return joinGroup(t, cols, g, guard)
+			})
+			if err != nil {
+				return fmt.Errorf("group %s: %w", b.Groups[i].Group, err)
+			}
+			if res.Outcome == record.Applied {
+				joined = append(joined, i)
+			} else {
+				results[i] = res
+			}
+		}
+		err := t.commit(true)
+		var c *conflict
+		if err == nil {
+			for _, i := range joined {
+				results[i] = record.Result{Outcome: record.Applied}
+			}
+			return nil
+		}
+		if !errors.As(err, &c) {
+			return nil // they stay refused as they are
+		}
+		groups = slices.DeleteFunc(joined, func(i int) bool {
+			return slices.ContainsFunc(b.Groups[i].Writes, func(w record.Write) bool { return w.Key == c.key })
+		})
+	}
+	return nil
 }
 
 // eachGroup runs one transaction for each group. The lock is let go in between, so
@@ -53,6 +109,15 @@ func (s *Store) group(b record.Batch, g record.GroupWrite, do func(*txn, map[str
 }
 
 func (s *Store) applyGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
+	res := joinGroup(t, cols, g, guard)
+	if res.Outcome != record.Applied {
+		return res
+	}
+	return commitGroup(t)
+}
+
+// joinGroup makes a group part of a transaction unless its guards say otherwise.
+func joinGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
 	for _, w := range g.Writes {
 		if t.get(cols[w.Kind], w.Key).guard.Compare(guard) >= 0 {
 			return record.Result{Outcome: record.Stale}
@@ -63,13 +128,13 @@ func (s *Store) applyGroup(t *txn, cols map[string]*collection, g record.GroupWr
 			return record.Result{Outcome: record.Changed}
 		}
 	}
-	return writeGroup(t, cols, g, guard)
-}
-
-func writeGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
 	for _, w := range g.Writes {
 		t.set(cols[w.Kind], w.Key, state{doc: w.Doc, guard: guard})
 	}
+	return record.Result{Outcome: record.Applied}
+}
+
+func commitGroup(t *txn) record.Result {
 	if err := t.commit(true); err != nil {
 		return record.Result{Outcome: record.Refused, Err: err}
 	}

@@ -34,6 +34,9 @@ type Cluster struct {
 	forgotten int               // entries before log[0] that are no longer there
 	wake      chan struct{}     // closed and replaced at each append to log
 	blocked   map[string]string // collection id -> mark of its write block; any entry blocks the cluster
+
+	health     record.Health
+	unmeasured error // instead of health
 }
 
 // database is one namespace: collections by physical name and by identity.

@@ -21,6 +21,7 @@ type collection struct {
 	unique    map[string]*uniqueIndex // by index name
 	indexes   []bson.Raw              // all of them, as given
 	options   bson.Raw
+	once      map[string]bool // markers of what was created once
 }
 
 // row is one key's history, oldest state first, never empty.

@@ -82,12 +82,24 @@ func (ix *uniqueIndex) check(pending *writes) error {
 			taken = false
 		}
 		if taken || added[v] {
-			return fmt.Errorf("index %s, record %s: %w", ix.name, key, record.ErrConflict)
+			return &conflict{index: ix.name, key: key}
 		}
 		added[v] = true
 	}
 	return nil
 }
+
+// conflict says which record a unique index refuses.
+type conflict struct {
+	index string
+	key   record.Key
+}
+
+func (c *conflict) Error() string {
+	return fmt.Sprintf("index %s, record %s: %v", c.index, c.key, record.ErrConflict)
+}
+
+func (c *conflict) Unwrap() error { return record.ErrConflict }
 
 // move takes the old values of pending out and puts the new ones in.
 func (ix *uniqueIndex) move(col *collection, pending *writes, clock uint64) {

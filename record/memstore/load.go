@@ -18,5 +18,8 @@ func loadGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard r
 			return record.Result{Outcome: record.Changed}
 		}
 	}
-	return writeGroup(t, cols, g, guard)
+	for _, w := range g.Writes {
+		t.set(cols[w.Kind], w.Key, state{doc: w.Doc, guard: guard})
+	}
+	return commitGroup(t)
 }

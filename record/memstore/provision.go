@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"dbcontroller/record"
 )
 
@@ -64,12 +66,32 @@ func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string
 		col.validator, col.options = own, slices.Clone(kind.Shape.Options)
 	}
 	col.fixed = kind.Fixed
-	for _, spec := range kind.Shape.Indexes {
-		if err := s.buildIndex(col, spec); err != nil {
-			return record.Token{}, fmt.Errorf("provision %s: %w", name, err)
-		}
+	if err := s.buildIndexes(col, kind.Shape.Indexes); err != nil {
+		return record.Token{}, fmt.Errorf("provision %s: %w", name, err)
 	}
 	return record.Token{Kind: kind.Name, Name: name, ID: col.id, Fixed: kind.Fixed}, nil
+}
+
+// BuildIndexes builds what is missing.
+func (s *Store) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.resolve(tok)
+	if err != nil {
+		return err
+	}
+	return s.buildIndexes(col, kind.Shape.Indexes)
+}
+
+func (s *Store) buildIndexes(col *collection, specs []bson.Raw) error {
+	for _, spec := range specs {
+		if err := s.buildIndex(col, spec); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Store) buildIndex(col *collection, spec []byte) error {
@@ -79,7 +101,7 @@ func (s *Store) buildIndex(col *collection, spec []byte) error {
 	}
 	for _, have := range col.indexes {
 		if n, _ := have.Lookup("name").StringValueOK(); n == name {
-			return nil
+			return sameIndex(have, spec)
 		}
 	}
 	if ix != nil {
@@ -95,6 +117,28 @@ func (s *Store) buildIndex(col *collection, spec []byte) error {
 		col.unique[name] = ix
 	}
 	col.indexes = append(col.indexes, slices.Clone(spec))
+	return nil
+}
+
+// sameIndex refuses an index that differs in more than when it deletes.
+func sameIndex(have, want bson.Raw) error {
+	if !have.Lookup("key").Equal(want.Lookup("key")) || record.IsUnique(have) != record.IsUnique(want) {
+		return fmt.Errorf("index %s is there and differs from the declared one: %w", record.IndexName(have), record.ErrConflict)
+	}
+	return nil
+}
+
+// Expire changes the specs; nothing here deletes by them.
+func (s *Store) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.resolve(tok)
+	if err != nil {
+		return err
+	}
+	col.indexes = record.WithExpiry(record.Shape{Indexes: col.indexes}, seconds).Indexes
 	return nil
 }
 

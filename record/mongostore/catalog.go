@@ -44,8 +44,7 @@ const (
 
 // Names of what this package keeps in a namespace beside the kinds.
 const (
-	// The marks hold one document for each fence, written after the act (its change
-	// event is later than everything that the fence let through), and small notes.
+	// scratchName begins the names of the collections that privileges are tried with.
 	scratchName = "dbc_selftest_"
 	gatePrefix  = "dbc_fence."
 	// fencePrefix stands before the mark in the validators and views of fences.
@@ -57,6 +56,7 @@ const (
 	noteLifted      = "lifted/"
 	noteRestore     = "restore/"
 	noteProvisioned = "provisioned/"
+	noteOnce        = "once/"
 )
 
 // collection is an entry of listCollections.

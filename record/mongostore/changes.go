@@ -226,9 +226,11 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 		if kind == "" || !current || e.uuid == "" {
 			return change, false, nil
 		}
-		return change, false, fmt.Errorf("watch: %w: collection %s was dropped", record.ErrBroken, e.coll)
+		return change, false, fmt.Errorf("watch: %w: collection %s was dropped, and one made anew under its name is another one: "+
+			"abort the upgrade and set the deployment up anew", record.ErrBroken, e.coll)
 	case "dropDatabase", "invalidate":
-		return change, false, fmt.Errorf("watch: %w: %s", record.ErrBroken, e.op)
+		// A database without any of the kinds: their own drops have come before.
+		return change, false, fmt.Errorf("watch: %w: the stream was ended by %s", record.ErrHistoryLost, e.op)
 	default:
 		// Indexes, sharding and the like do not concern the records.
 		return change, false, nil

@@ -37,7 +37,7 @@ func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name str
 	if info.Shape.Options, err = n.optionsOf(ctx, c); err != nil {
 		return info, err
 	}
-	if info.Shape.Indexes, err = n.indexesOf(ctx, name); err != nil {
+	if info.Shape.Indexes, err = n.indexesOf(ctx, info.Token); err != nil {
 		return info, err
 	}
 	info.Count, info.Bytes, err = n.sizeOf(ctx, info.Token)
@@ -65,7 +65,9 @@ func (n *Namespace) refuse(ctx context.Context, c *collection) error {
 	}
 	if c.Type == "view" && c.fenceMark() != "" {
 		on, _ := c.Options.Lookup("viewOn").StringValueOK()
-		return refused("it is the view that a fence left; the collection is " + on)
+		return &record.UnsupportedError{
+			What: "collection " + n.name + "." + c.Name, Reason: "it is the view that a fence left; the collection is " + on, Fence: true,
+		}
 	}
 	if c.Type != "collection" {
 		return refused("it is a " + c.Type + "; only plain collections can be moved")
@@ -173,28 +175,6 @@ func (n *Namespace) optionsOf(ctx context.Context, c *collection) (bson.Raw, err
 		return nil, fmt.Errorf("write options: %w", err)
 	}
 	return raw, nil
-}
-
-// indexesOf returns the index specifications but that of _id.
-func (n *Namespace) indexesOf(ctx context.Context, name string) ([]bson.Raw, error) {
-	cursor, err := n.db.Collection(name).Indexes().List(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list indexes: %w", err)
-	}
-	var specs []bson.Raw
-	if err := cursor.All(ctx, &specs); err != nil {
-		return nil, fmt.Errorf("list indexes: %w", err)
-	}
-	kept := specs[:0]
-	for _, spec := range specs {
-		if name, _ := spec.Lookup("name").StringValueOK(); name != "_id_" {
-			kept = append(kept, spec)
-		}
-	}
-	if len(kept) == 0 {
-		return nil, nil
-	}
-	return kept, nil
 }
 
 // sizeOf estimates documents and bytes, on all shards.

@@ -24,6 +24,16 @@
 // guards are in the side collection GuardsName(kind), documents {_id, g, x}, written
 // in the same transactions.
 //
+// # Indexes
+//
+// What is there is what listIndexes shows without a build in progress; whether it is what
+// was declared is the server's answer to createIndexes, which is a no-op then. Commands that
+// build or change indexes carry the collection UUID as well: otherwise one that was sent
+// late would make a collection under the name that a fence took away. An index that is there
+// before the records makes a copy of two indexes take 1.7 times as long as one that is built
+// after them (docs/benchmarks.md), so Provision and BuildIndexes build what they are given,
+// and callers choose when. TTL indexes are stopped by 2147483647 seconds, with a majority.
+//
 // # What it does not own
 //
 // Which token is current (the Deployment), what documents mean (transform), and the

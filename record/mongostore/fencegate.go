@@ -52,10 +52,7 @@ func (n *Namespace) throughGate(ctx context.Context, f record.Fence) error {
 }
 
 func (n *Namespace) dropGate(ctx context.Context, to string) error {
-	err := n.db.RunCommand(ctx, bson.D{
-		{Key: "drop", Value: gateOf(to)}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
-	}).Err()
-	if err != nil && !hasCode(err, codeNamespaceNotFound) {
+	if err := n.dropNamed(ctx, gateOf(to)); err != nil {
 		return fmt.Errorf("drop gate: %w", err)
 	}
 	return nil

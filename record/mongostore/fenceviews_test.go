@@ -77,7 +77,8 @@ func TestViewFenceStopsTheApplication(t *testing.T) {
 		t.Errorf("through the old name %v, want %v", got, before)
 	}
 	_, err := b.Describe(t.Context(), record.KindSpec{Name: "orders", Fixed: true}, "orders")
-	if err == nil || !strings.Contains(err.Error(), "orders.n1") {
+	var refused *record.UnsupportedError
+	if !errors.As(err, &refused) || !refused.Fence || !strings.Contains(err.Error(), "orders.n1") {
 		t.Errorf("describe of the view: %v", err)
 	}
 

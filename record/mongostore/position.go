@@ -39,8 +39,10 @@ func (c cursorBound) value() bson.RawValue {
 // cursorBound is a record.Cursor that is not empty.
 type cursorBound record.Cursor
 
-// marksCollection takes the majority writes of Position where the server does not let
-// us append a note to the oplog instead. Streams ignore it.
+// marksCollection holds one document for each fence, written after the act (its change
+// event is later than everything that the fence let through), and small notes. It takes the
+// majority writes of Position where the server does not let us append a note to the oplog
+// instead. Streams follow the marks of write blocks alone.
 const marksCollection = "dbc_marks"
 
 // Position makes a no-op of its own and waits until a majority has it: whatever a later

@@ -2,13 +2,10 @@ package mongostore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"dbcontroller/record"
 )
@@ -59,7 +56,7 @@ func (n *Namespace) provision(ctx context.Context, kind record.KindSpec, name st
 				return err
 			}
 		}
-		return n.ensureIndexes(ctx, c, specs)
+		return n.ensureIndexes(ctx, tok, specs)
 	})
 	return tok, err
 }
@@ -136,64 +133,6 @@ func passTombstones(validator bson.Raw) bson.D {
 	return bson.D{{Key: "$or", Value: bson.A{tombstone, validator}}}
 }
 
-// ensureIndexes builds what is missing and returns when all is complete.
-func (n *Namespace) ensureIndexes(ctx context.Context, c *collection, specs []bson.D) error {
-	if len(specs) == 0 {
-		return nil
-	}
-	err := n.db.RunCommand(ctx, bson.D{
-		{Key: "createIndexes", Value: c.Name},
-		{Key: "indexes", Value: specs},
-		{Key: "commitQuorum", Value: "majority"},
-		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
-	}).Err()
-	if hasCode(err, codeDuplicateKey) {
-		// The server's text goes on with the values, which may be personal data.
-		return permanent(fmt.Errorf("build unique index: documents that are there agree in %w", duplicateIndex(err)))
-	}
-	if err != nil {
-		return fmt.Errorf("build indexes: %w", err)
-	}
-	raw, err := n.db.RunCommand(ctx, bson.D{{Key: "listIndexes", Value: c.Name}, {Key: "includeIndexBuildInfo", Value: true}}).Raw()
-	if err != nil {
-		return fmt.Errorf("list indexes: %w", err)
-	}
-	listed, _ := raw.Lookup("cursor", "firstBatch").ArrayOK()
-	values, err := listed.Values()
-	if err != nil {
-		return fmt.Errorf("list indexes: %w", err)
-	}
-	var ready []string
-	for _, v := range values {
-		name, _ := v.Document().Lookup("spec", "name").StringValueOK()
-		if _, err := v.Document().LookupErr("indexBuildInfo"); err != nil {
-			ready = append(ready, name)
-		}
-	}
-	for _, spec := range specs {
-		if name, _ := lookup(spec, "name").(string); !slices.Contains(ready, name) {
-			return fmt.Errorf("index %s is not complete: %w", name, errAgain)
-		}
-	}
-	return nil
-}
-
-// duplicateIndex names index and fields of a duplicate key error.
-func duplicateIndex(err error) error {
-	var command mongo.CommandError
-	if !errors.As(err, &command) {
-		return record.ErrConflict
-	}
-	d := duplicateOf(command.Raw, command.Message)
-	pattern, _ := command.Raw.Lookup("keyPattern").DocumentOK()
-	elems, _ := pattern.Elements()
-	var fields []string
-	for _, e := range elems {
-		fields = append(fields, e.Key())
-	}
-	return fmt.Errorf("fields [%s] of %w", strings.Join(fields, " "), conflictError(d))
-}
-
 // indexSpecs returns the declared indexes as createIndexes takes them.
 func indexSpecs(kind record.KindSpec) ([]bson.D, error) {
 	var specs []bson.D
@@ -212,7 +151,7 @@ func indexSpecs(kind record.KindSpec) ([]bson.D, error) {
 		// Places of other versions' catalogs that createIndexes does not take.
 		spec = slices.DeleteFunc(spec, func(e bson.E) bool { return e.Key == "ns" || e.Key == "background" })
 		if lookup(spec, "name") == nil {
-			spec = append(spec, bson.E{Key: "name", Value: indexName(key)})
+			spec = append(spec, bson.E{Key: "name", Value: record.DefaultIndexName(key)})
 		}
 		if unique, _ := lookup(spec, "unique").(bool); unique && !kind.Fixed {
 			spec = skipTombstones(spec, key)
@@ -269,17 +208,6 @@ func requires(filter bson.D, field string) bool {
 		}
 	}
 	return false
-}
-
-func indexName(key bson.D) string {
-	name := ""
-	for i, k := range key {
-		if i > 0 {
-			name += "_"
-		}
-		name += fmt.Sprintf("%s_%v", k.Key, k.Value)
-	}
-	return name
 }
 
 func lookup(d bson.D, key string) any {

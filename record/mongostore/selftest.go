@@ -27,10 +27,7 @@ func (n *Namespace) scratch(ctx context.Context) (c collection, done func(), err
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scratchLimit)
 		defer cancel()
 		for _, left := range []string{name, name + ".n1"} {
-			err := n.db.RunCommand(ctx, bson.D{
-				{Key: "drop", Value: left}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
-			}).Err()
-			if err != nil && !hasCode(err, codeNamespaceNotFound) {
+			if err := n.dropNamed(ctx, left); err != nil {
 				n.log.Warn("cannot drop scratch collection", zap.String("collection", left), zap.Error(err))
 			}
 		}

@@ -177,28 +177,38 @@ func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
 		return err
 	}
 	if tok.Fixed {
-		err := n.db.RunCommand(ctx, bson.D{
-			{Key: "drop", Value: GuardsName(tok.Kind)}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
-		}).Err()
-		if err != nil && !hasCode(err, codeNamespaceNotFound) {
+		if err := n.dropNamed(ctx, GuardsName(tok.Kind)); err != nil {
 			return err
 		}
 		if err := n.dropGate(ctx, tok.Name); err != nil { // that a fence which died has left
 			return err
 		}
 	}
-	if tok.ID == "" {
+	notes := bson.A{ownOnce(tok)}
+	if tok.ID != "" {
+		notes = append(notes, noteProvisioned+tok.ID, noteRestore+tok.ID)
+	}
+	return n.deleteMarks(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: notes}}}})
+}
+
+// dropNamed drops whatever has a name; that nothing has it is fine.
+func (n *Namespace) dropNamed(ctx context.Context, name string) error {
+	err := n.db.RunCommand(ctx, bson.D{
+		{Key: "drop", Value: name}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Err()
+	if hasCode(err, codeNamespaceNotFound) {
 		return nil
 	}
-	err = n.db.RunCommand(ctx, bson.D{
+	return err
+}
+
+// deleteMarks deletes what is noted beside the kinds, by a filter.
+func (n *Namespace) deleteMarks(ctx context.Context, filter bson.D) error {
+	return n.db.RunCommand(ctx, bson.D{
 		{Key: "delete", Value: marksCollection},
-		{Key: "deletes", Value: bson.A{bson.D{
-			{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: bson.A{noteProvisioned + tok.ID, noteRestore + tok.ID}}}}}},
-			{Key: "limit", Value: 0},
-		}}},
+		{Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: 0}}}},
 		{Key: "writeConcern", Value: majorityWithin(concernWait)},
 	}).Err()
-	return err
 }
 
 // withUUID adds the identity of a token to a command.

@@ -39,7 +39,8 @@ type Namespace struct {
 	app      string          // AppName
 	log      *zap.Logger
 
-	sides sideCollections
+	sides  sideCollections
+	health gauges
 }
 
 var _ record.Store = (*Namespace)(nil)

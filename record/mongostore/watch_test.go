@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"dbcontroller/integration/localmongo"
 	"dbcontroller/record"
 )
 
@@ -272,4 +275,81 @@ func TestTokenTime(t *testing.T) {
 			t.Errorf("%q: %v, %t", tt.data, got, ok)
 		}
 	}
+}
+
+// TestWatchLostHistory: a place that the oplog no longer reaches back to, be it that of a
+// new stream or of one that fell behind, is a loss of the history.
+func TestWatchLostHistory(t *testing.T) {
+	t.Parallel()
+	srv := start(t, localmongo.Options{OplogMB: 16, CheckpointEvery: 1, Own: true})
+	e := &engine{t: t, ns: benchAt(t, srv.URI(), "app").Namespace}
+	tok := e.managed("m")
+	spec := record.KindSpec{Name: "m"}
+	before := e.position()
+	slow := e.watch(before, spec)
+	big := strings.Repeat("x", 1<<20)
+	for i := 0; ; i++ {
+		if i == 500 {
+			t.Fatal("500 MB did not roll an oplog of 16 MB over")
+		}
+		e.insert(tok, bson.D{{Key: "_id", Value: i}, {Key: "big", Value: big}})
+		s, err := e.ns.Watch(t.Context(), before, []record.KindSpec{spec})
+		if err != nil {
+			if !errors.Is(err, record.ErrHistoryLost) {
+				t.Fatalf("a new stream: %v, want ErrHistoryLost", err)
+			}
+			break
+		}
+		if err := s.Close(e.ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 1000 { // what it was sent before comes first
+		if _, err := slow.Next(e.ctx()); err != nil {
+			if !errors.Is(err, record.ErrHistoryLost) {
+				t.Errorf("a stream that fell behind: %v, want ErrHistoryLost", err)
+			}
+			if _, again := slow.Next(e.ctx()); !errors.Is(again, record.ErrHistoryLost) {
+				t.Errorf("a stream that had ended went on: %v", again)
+			}
+			break
+		}
+	}
+	s := e.watch(e.position(), spec)
+	e.insert(tok, bson.D{{Key: "_id", Value: "after"}})
+	e.until(s, func(c record.Change) bool { return c.Key == record.StringKey("after") })
+}
+
+func TestLostHistoryCodes(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int32{codeHistoryLost, codeOplogPositionLost, codeInvalidResumeToken, codeChangeStreamFatal} {
+		if err := classify("watch", mongo.CommandError{Code: code}); !errors.Is(err, record.ErrHistoryLost) {
+			t.Errorf("code %d: %v, want ErrHistoryLost", code, err)
+		}
+	}
+}
+
+// TestWatchInvalidated: a database that is dropped ends its streams. If nothing of the kinds
+// was dropped with it, whoever follows may begin again.
+func TestWatchInvalidated(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	e.collection("x", "other", true)
+	s := e.watch(e.position(), record.KindSpec{Name: "m"})
+	if err := e.ns.db.Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		_, err := s.Next(e.ctx())
+		if errors.Is(err, record.ErrHistoryLost) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("%v, want ErrHistoryLost", err)
+		}
+	}
+	managed := e.managed("m")
+	again := e.watch(e.position(), record.KindSpec{Name: "m"})
+	e.insert(managed, bson.D{{Key: "_id", Value: "after"}})
+	e.until(again, func(c record.Change) bool { return c.Key == record.StringKey("after") })
 }

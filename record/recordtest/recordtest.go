@@ -85,7 +85,10 @@ func Exercise(t *testing.T, f Factory) {
 		{"fence", fenceTests},
 		{"fixed", fixedTests},
 		{"provision", provisionTests},
+		{"indexes", indexTests},
 		{"client", clientTests},
+		{"swap", swapTests},
+		{"once", onceTests},
 	}
 	for _, topic := range topics {
 		t.Run(topic.name, func(t *testing.T) {

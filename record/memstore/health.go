@@ -1,0 +1,26 @@
+package memstore
+
+import (
+	"context"
+
+	"dbcontroller/record"
+)
+
+var _ record.Monitor = (*Store)(nil)
+
+// SetHealth makes what Health answers from now on, as a test wants it. Until then a
+// cluster is idle.
+func (c *Cluster) SetHealth(h record.Health, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.health, c.unmeasured = h, err
+}
+
+// Health returns what SetHealth said.
+func (s *Store) Health(ctx context.Context) (record.Health, error) {
+	if err := s.begin(ctx); err != nil {
+		return record.Health{}, err
+	}
+	defer s.cluster.mu.Unlock()
+	return s.cluster.health, s.cluster.unmeasured
+}

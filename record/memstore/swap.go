@@ -1,0 +1,50 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"dbcontroller/record"
+)
+
+// Swap replaces each record that still is what it was. The lock is let go in between, so
+// that nobody comes to rely on several swaps being atomic.
+func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
+	results := make([]record.Result, 0, len(swaps))
+	for _, w := range swaps {
+		res, err := s.swap(ctx, tok, w)
+		if err != nil {
+			return nil, fmt.Errorf("swap %s %s: %w", tok.Kind, w.Key, err)
+		}
+		results = append(results, res)
+	}
+	return results, nil
+}
+
+func (s *Store) swap(ctx context.Context, tok record.Token, w record.Swap) (record.Result, error) {
+	if err := s.begin(ctx); err != nil {
+		return record.Result{}, err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.resolve(tok)
+	if err != nil {
+		return record.Result{}, err
+	}
+	if col.mark != "" || len(s.cluster.blocked) > 0 {
+		return record.Result{}, fmt.Errorf("as %s: %w", col.name, record.ErrFenced)
+	}
+	t := s.newTxn()
+	st := t.get(col, w.Key)
+	if !st.live() || !bytes.Equal(st.doc, w.Was) {
+		return record.Result{Outcome: record.Changed}, nil
+	}
+	if err := record.CheckSwap(w); err != nil {
+		return record.Result{Outcome: record.Refused, Err: err}, nil
+	}
+	t.set(col, w.Key, state{doc: w.Doc, guard: beside(col, st)})
+	if err := t.commit(false); err != nil {
+		return record.Result{Outcome: record.Refused, Err: err}, nil
+	}
+	return record.Result{Outcome: record.Applied}, nil
+}

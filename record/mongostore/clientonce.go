@@ -1,0 +1,123 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+var _ record.OnceClient = (*Client)(nil)
+
+// onceKind is, where tokens have no identity, part of a marker's key in place of it.
+const onceKind = "kind "
+
+// onceID is the key of a marker in the marks, as a kind keeps it.
+func onceID(tok record.Token, marker string) string {
+	of := tok.ID
+	if of == "" {
+		of = onceKind + tok.Kind
+	}
+	return noteOnce + of + "/" + marker
+}
+
+// ownOnce selects the markers that a kind keeps.
+func ownOnce(tok record.Token) bson.Regex {
+	return bson.Regex{Pattern: "^" + regexp.QuoteMeta(onceID(tok, ""))}
+}
+
+// CreateOnce creates records together with a marker: documents of dbc_marks, one for each
+// kind, in the same transaction. Each attempt has a number, so that a call whose commit
+// has no known end finds out whether the marker is its own.
+func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (made bool, err error) {
+	what := "create once (" + marker + ")"
+	stmts := make([]statement, len(records))
+	for i, r := range records {
+		if r.Doc == nil {
+			return false, fmt.Errorf("%s: %s %s: no document", what, r.Kind, r.Key)
+		}
+		if stmts[i], err = c.statement(toks, record.Mutation{Kind: r.Kind, Key: r.Key, Doc: r.Doc, Absent: true}); err != nil {
+			return false, fmt.Errorf("%s: %s %s: %w", what, r.Kind, r.Key, err)
+		}
+	}
+	var marks []string
+	for _, tok := range toks {
+		if !tok.Fixed {
+			marks = append(marks, onceID(tok, marker))
+		}
+	}
+	slices.Sort(marks) // of two that meet one is first everywhere
+	call := bson.NewObjectID()
+	err = backoff.Retry(func() error {
+		err := c.ns.transact(ctx, what, func(ctx context.Context) error {
+			made, err = c.createOnce(ctx, marks, call, stmts)
+			return err
+		})
+		if errors.Is(err, record.ErrUnknown) && ctx.Err() == nil {
+			return err // the marker tells
+		}
+		return permanent(err)
+	}, newBackoff(ctx, writeLimit))
+	return made && err == nil, err
+}
+
+// createOnce is one attempt, in a transaction.
+func (c *Client) createOnce(ctx context.Context, marks []string, call bson.ObjectID, stmts []statement) (made bool, err error) {
+	absent, err := c.absent(ctx, stmts)
+	if err != nil {
+		return false, err
+	}
+	marked, err := c.find(ctx, record.Token{Name: marksCollection}, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: marks}}}}, nil)
+	if err != nil {
+		return false, classify("look for the marker", err)
+	}
+	if marked != nil {
+		by, _ := marked.Lookup("by").ObjectIDOK()
+		return by == call, nil
+	}
+	docs := make(bson.A, len(marks))
+	for i, id := range marks {
+		docs[i] = bson.D{{Key: "_id", Value: id}, {Key: "by", Value: call}}
+	}
+	err = c.ns.db.RunCommand(ctx, bson.D{{Key: "insert", Value: marksCollection}, {Key: "documents", Value: docs}}).Err()
+	if hasCode(err, codeDuplicateKey) {
+		return false, fmt.Errorf("write marker: %w", errAgain)
+	}
+	if err != nil {
+		return false, classify("write marker", err)
+	}
+	for len(absent) > 0 {
+		run := absent[:runLength(absent, maxStatements)]
+		absent = absent[len(run):]
+		err := c.writeRun(ctx, run)
+		if errors.Is(err, record.ErrExists) || errors.Is(err, errShort) {
+			err = fmt.Errorf("%w: %w", errAgain, err) // it has come since the snapshot
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// absent returns the statements whose keys hold no record. It carries the identity of
+// each collection, so that a fence is met even where nothing is left to create.
+func (c *Client) absent(ctx context.Context, stmts []statement) ([]statement, error) {
+	var absent []statement
+	for _, s := range stmts {
+		live, err := c.find(ctx, s.tok, s.live(), nil)
+		if err != nil {
+			return nil, classify("look for what is there", err)
+		}
+		if live == nil {
+			absent = append(absent, s)
+		}
+	}
+	return absent, nil
+}

@@ -1,0 +1,80 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// TestOnceLostAnswers: whatever answers get lost, it is done once, and whoever asks again
+// is told so.
+func TestOnceLostAnswers(t *testing.T) {
+	t.Parallel()
+	recs := []record.Record{{Kind: "m", Key: record.StringKey("a"), Doc: raw(t, bson.D{{Key: "_id", Value: "a"}})}}
+	gone := func(t *testing.T, c *Client, tok record.Token) {
+		t.Helper()
+		if err := c.Write(t.Context(), tokensOf(tok), []record.Mutation{{Kind: "m", Key: recs[0].Key, Exists: true}}); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+		if made, err := c.CreateOnce(t.Context(), tokensOf(tok), "start", recs); made || err != nil {
+			t.Errorf("again: made %t, %v", made, err)
+		}
+		if _, err := c.Get(t.Context(), tok, recs[0].Key); !errors.Is(err, record.ErrNotFound) {
+			t.Errorf("the record that was deleted: %v", err)
+		}
+	}
+	for _, command := range []string{"commitTransaction", "documents", "updates"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			e, l := newLossyEngine(t)
+			tok, c := e.managed("m"), e.ns.Client()
+			l.lose(command, 1)
+			if made, err := c.CreateOnce(t.Context(), tokensOf(tok), "start", recs); !made || err != nil {
+				t.Errorf("made %t, %v", made, err)
+			}
+			if l.lost.Load() == 0 {
+				t.Error("nothing was lost")
+			}
+			gone(t, c, tok)
+		})
+	}
+	t.Run("commit that nobody waits for", func(t *testing.T) {
+		t.Parallel()
+		e, l := newLossyEngine(t)
+		tok, c := e.managed("m"), e.ns.Client()
+		l.lose("commitTransaction", 1<<40)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if made, err := c.CreateOnce(ctx, tokensOf(tok), "start", recs); made || !errors.Is(err, record.ErrUnknown) {
+			t.Errorf("made %t, %v, want ErrUnknown", made, err)
+		}
+		l.lose("", 0)
+		gone(t, c, tok)
+	})
+	// The next attempt of the same call knows its own marker.
+	t.Run("attempt after an attempt", func(t *testing.T) {
+		t.Parallel()
+		e, _ := newLossyEngine(t)
+		tok, c, call := e.managed("m"), e.ns.Client(), bson.NewObjectID()
+		for _, who := range []struct {
+			call bson.ObjectID
+			made bool
+		}{{call, true}, {call, true}, {bson.NewObjectID(), false}} {
+			err := e.ns.transact(t.Context(), "attempt", func(ctx context.Context) error {
+				made, err := c.createOnce(ctx, []string{onceID(tok, "start")}, who.call, nil)
+				if err == nil && made != who.made {
+					t.Errorf("made %t, want %t", made, who.made)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

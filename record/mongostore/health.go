@@ -1,0 +1,162 @@
+package mongostore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+var _ record.Monitor = (*Namespace)(nil)
+
+// gauges is what the shares of a time are computed from: the counters at the last look.
+type gauges struct {
+	mu    sync.Mutex
+	cores int64 // 0: not known yet
+	last  sample
+}
+
+// sample is what the server has counted since it started, in microseconds.
+type sample struct {
+	at     time.Time
+	server string // host and start
+	cpu    int64
+	busy   [2]int64 // operations that ran and that waited to run: reads, writes
+}
+
+// unwanted are the larger sections of serverStatus that nothing is read of. (There is no
+// way to ask for some sections alone.)
+var unwanted = []string{
+	"asserts", "connections", "electionMetrics", "indexStats", "locks", "logicalSessionRecordCache", "metrics", "network",
+	"opLatencies", "opWorkingTime", "readConcernCounters", "readPreferenceCounters", "security", "spillWiredTiger",
+	"tcmalloc", "transactions", "twoPhaseCommitCoordinator",
+}
+
+// Health measures the primary: about a millisecond of its time. CPU is that of its process,
+// and Queue the average of operations that ran or waited, both since the last look; Lag is
+// how far what a majority has is behind the primary. Of a sharded cluster, which hides its
+// members, Lag is how long a majority write takes, and the rest is not known.
+func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
+	mongos, err := n.isMongos(ctx)
+	if err != nil {
+		return record.Health{}, fmt.Errorf("health: %w", err)
+	}
+	if mongos {
+		begun := time.Now()
+		if _, err := n.majorityNow(ctx); err != nil {
+			return record.Health{}, fmt.Errorf("health: %w", err)
+		}
+		return record.Health{Lag: time.Since(begun)}, nil
+	}
+	cmd := bson.D{{Key: "serverStatus", Value: 1}}
+	for _, section := range unwanted {
+		cmd = append(cmd, bson.E{Key: section, Value: 0})
+	}
+	status, err := n.measure(ctx, cmd)
+	if err != nil {
+		return record.Health{}, err
+	}
+	members, err := n.measure(ctx, bson.D{{Key: "replSetGetStatus", Value: 1}})
+	if err != nil {
+		return record.Health{}, err
+	}
+	n.health.mu.Lock()
+	defer n.health.mu.Unlock()
+	if n.health.cores == 0 {
+		host, err := n.measure(ctx, bson.D{{Key: "hostInfo", Value: 1}})
+		if err != nil {
+			return record.Health{}, err
+		}
+		if n.health.cores, _ = host.Lookup("system", "numCoresAvailableToProcess").AsInt64OK(); n.health.cores <= 0 {
+			n.health.cores, _ = host.Lookup("system", "numCores").AsInt64OK()
+		}
+	}
+	h := cacheHealth(status)
+	h.Lag = majorityLag(members)
+	now := sampleOf(status, time.Now())
+	h.CPU, h.Queue = now.since(n.health.last, n.health.cores, tickets(status))
+	n.health.last = now
+	return h, nil
+}
+
+// measure asks the server for one of its own figures.
+func (n *Namespace) measure(ctx context.Context, cmd bson.D) (bson.Raw, error) {
+	raw, err := n.admin().RunCommand(ctx, cmd).Raw()
+	if hasCode(err, codeUnauthorized) {
+		return nil, fmt.Errorf("not authorized to run %s: grant the role clusterMonitor on admin", cmd[0].Key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cmd[0].Key, err)
+	}
+	return raw, nil
+}
+
+func cacheHealth(status bson.Raw) (h record.Health) {
+	cache := func(name string) float64 {
+		v, _ := status.Lookup("wiredTiger", "cache", name).AsInt64OK()
+		return float64(v)
+	}
+	if most := cache("maximum bytes configured"); most > 0 {
+		h.CacheUsed = cache("bytes currently in the cache") / most
+		h.CacheDirty = cache("tracked dirty bytes in the cache") / most
+	}
+	return h
+}
+
+// majorityLag is how far the majority's place in the oplog is behind the primary's, by the
+// primary's clock alone.
+func majorityLag(status bson.Raw) time.Duration {
+	applied, ok := status.Lookup("optimes", "lastAppliedWallTime").TimeOK()
+	common, known := status.Lookup("optimes", "lastCommittedWallTime").TimeOK()
+	if !ok || !known {
+		return 0
+	}
+	return max(0, applied.Sub(common))
+}
+
+var queues = [2]string{"read", "write"}
+
+// tickets is how many reads and writes may run at once.
+func tickets(status bson.Raw) (most [2]int64) {
+	for i, q := range queues {
+		most[i], _ = status.Lookup("queues", "execution", q, "totalTickets").AsInt64OK()
+	}
+	return most
+}
+
+func sampleOf(status bson.Raw, at time.Time) sample {
+	count := func(path ...string) int64 {
+		v, _ := status.Lookup(path...).AsInt64OK()
+		return v
+	}
+	host, _ := status.Lookup("host").StringValueOK()
+	s := sample{at: at, server: fmt.Sprint(host, count("pid"))}
+	s.cpu = count("extra_info", "user_time_us") + count("extra_info", "system_time_us")
+	for i, q := range queues {
+		s.busy[i] = count("queues", "execution", q, "normalPriority", "totalTimeProcessingMicros") +
+			count("queues", "execution", q, "normalPriority", "totalTimeQueuedMicros")
+	}
+	return s
+}
+
+// since computes the shares of the time since an earlier sample; 0 if that is of another
+// process, or there is none.
+func (s sample) since(last sample, cores int64, most [2]int64) (cpu, queue float64) {
+	span := float64(s.at.Sub(last.at).Microseconds())
+	if last.server != s.server || span <= 0 {
+		return 0, 0
+	}
+	if cores > 0 {
+		cpu = max(0, float64(s.cpu-last.cpu)/span/float64(cores))
+	}
+	for i, n := range most {
+		if n > 0 {
+			queue = max(queue, float64(s.busy[i]-last.busy[i])/span/float64(n))
+		}
+	}
+	return cpu, queue
+}

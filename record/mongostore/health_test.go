@@ -1,0 +1,106 @@
+package mongostore
+
+import (
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/integration/localmongo"
+)
+
+// TestHealth: an idle server is calm, one that works is busier, and the shares are shares.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	tok := e.managed("m")
+	first, err := e.ns.Health(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.CPU != 0 || first.Queue != 0 {
+		t.Errorf("a first look knows of no time: %+v", first)
+	}
+	if first.CacheUsed <= 0 || first.CacheUsed > 1 || first.CacheDirty < 0 || first.CacheDirty > first.CacheUsed {
+		t.Errorf("cache: %+v", first)
+	}
+	if first.Lag < 0 || first.Lag > 5*time.Second {
+		t.Errorf("one node is %s behind itself", first.Lag)
+	}
+	for i := range 2000 {
+		e.insert(tok, bson.D{{Key: "_id", Value: i}})
+	}
+	busy, err := e.ns.Health(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if busy.CPU <= 0 || busy.CPU > 1.1 || busy.Queue <= 0 {
+		t.Errorf("a server that has worked: %+v", busy)
+	}
+}
+
+// TestHealthNeedsAPrivilege, and says which.
+func TestHealthNeedsAPrivilege(t *testing.T) {
+	t.Parallel()
+	srv := start(t, localmongo.Options{Auth: true, Own: true})
+	b := benchAt(t, srv.URI(), "d")
+	role := func(user string, roles ...bson.D) *Namespace {
+		t.Helper()
+		if err := b.admin().RunCommand(t.Context(), bson.D{
+			{Key: "createUser", Value: user}, {Key: "pwd", Value: "p"}, {Key: "roles", Value: roles},
+		}).Err(); err != nil {
+			t.Fatal(err)
+		}
+		uri, err := url.Parse(srv.URI())
+		if err != nil {
+			t.Fatal(err)
+		}
+		uri.User = url.UserPassword(user, "p")
+		return openSuite(t, uri.String(), "d")
+	}
+	data := bson.D{{Key: "role", Value: "readWrite"}, {Key: "db", Value: "d"}}
+	if _, err := role("poor", data).Health(t.Context()); err == nil || !strings.Contains(err.Error(), "clusterMonitor") {
+		t.Errorf("without the privilege: %v", err)
+	}
+	if _, err := role("rich", data, bson.D{{Key: "role", Value: "clusterMonitor"}, {Key: "db", Value: "admin"}}).Health(t.Context()); err != nil {
+		t.Errorf("with the role that was asked for: %v", err)
+	}
+}
+
+// TestShares of a time between two looks.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1000, 0)
+	last := sample{at: at, server: "a1", cpu: 5_000_000, busy: [2]int64{100, 100}}
+	now := sample{at: at.Add(2 * time.Second), server: "a1", cpu: 8_000_000, busy: [2]int64{100, 32_000_100}}
+	if cpu, queue := now.since(last, 2, [2]int64{4, 4}); cpu != 0.75 || queue != 4 {
+		t.Errorf("cpu %g, queue %g", cpu, queue)
+	}
+	now.server = "b1" // after a failover
+	if cpu, queue := now.since(last, 2, [2]int64{4, 4}); cpu != 0 || queue != 0 {
+		t.Errorf("of another server: cpu %g, queue %g", cpu, queue)
+	}
+	if cpu, queue := now.since(sample{}, 2, [2]int64{4, 4}); cpu != 0 || queue != 0 {
+		t.Errorf("of nothing: cpu %g, queue %g", cpu, queue)
+	}
+}
+
+// TestHealthOfManyAtOnce: several controllers' goroutines may look.
+func TestHealthOfManyAtOnce(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 5 {
+				if _, err := e.ns.Health(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,192 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller/record"
+)
+
+// More server error codes, of indexes.
+const (
+	codeIndexOptionsConflict  = 85
+	codeIndexKeySpecsConflict = 86
+)
+
+// listedIndex is an entry of listIndexes.
+type listedIndex struct {
+	name     string
+	spec     bson.Raw
+	building bool
+}
+
+// listIndexes lists the indexes of a token's collection, those that are being built too.
+func (n *Namespace) listIndexes(ctx context.Context, tok record.Token) ([]listedIndex, error) {
+	cmd := bson.D{{Key: "listIndexes", Value: tok.Name}, {Key: "cursor", Value: bson.D{}}}
+	cursor, err := n.db.RunCommandCursor(ctx, append(cmd, bson.E{Key: "includeIndexBuildInfo", Value: true}))
+	if hasCode(err, codeUnknownField, codeInvalidOptions, codeAPIStrict) {
+		cursor, err = n.db.RunCommandCursor(ctx, cmd) // a server that does not tell
+	}
+	if hasCode(err, codeNamespaceNotFound) {
+		return nil, permanent(fmt.Errorf("list indexes: %w: %w", record.ErrNotFound, err))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list indexes: %w", err)
+	}
+	var entries []bson.Raw
+	if err := cursor.All(ctx, &entries); err != nil {
+		return nil, fmt.Errorf("list indexes: %w", err)
+	}
+	out := make([]listedIndex, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, listedFrom(e))
+	}
+	return out, nil
+}
+
+// listedFrom reads an entry of listIndexes, which is the spec itself where the server was
+// not asked for builds.
+func listedFrom(entry bson.Raw) listedIndex {
+	ix := listedIndex{spec: entry}
+	if spec, ok := entry.Lookup("spec").DocumentOK(); ok {
+		ix.spec = spec
+		ix.building = !entry.Lookup("indexBuildInfo").IsZero()
+	}
+	ix.name, _ = ix.spec.Lookup("name").StringValueOK()
+	return ix
+}
+
+// indexesOf returns the specifications of the indexes that are complete, but that of _id.
+func (n *Namespace) indexesOf(ctx context.Context, tok record.Token) ([]bson.Raw, error) {
+	listed, err := n.listIndexes(ctx, tok)
+	if err != nil {
+		return nil, err
+	}
+	var specs []bson.Raw
+	for _, ix := range listed {
+		if ix.name != "_id_" && !ix.building {
+			specs = append(specs, ix.spec)
+		}
+	}
+	return specs, nil
+}
+
+// BuildIndexes builds what is missing of a kind's indexes. Its command carries the identity
+// of the token: a name that a switch has taken away since would be made a new collection.
+func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
+	specs, err := indexSpecs(kind)
+	if err == nil {
+		err = n.untilDone(ctx, "", func(ctx context.Context) error { return n.ensureIndexes(ctx, tok, specs) })
+	}
+	if err != nil {
+		return fmt.Errorf("indexes of %s.%s: %w", n.name, tok.Name, withPrivilege(err))
+	}
+	return nil
+}
+
+// ensureIndexes builds what is missing and returns when all is complete. Whether an index
+// that is there is the declared one is for the server to say, which knows what its defaults
+// stand for; only the seconds of TTL indexes may differ, which Expire changes.
+func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs []bson.D) error {
+	if len(specs) == 0 {
+		return nil
+	}
+	listed, err := n.listIndexes(ctx, tok)
+	if err != nil {
+		return err
+	}
+	cmd, err := withUUID(bson.D{
+		{Key: "createIndexes", Value: tok.Name},
+		{Key: "indexes", Value: asListed(specs, listed)},
+		{Key: "commitQuorum", Value: "majority"},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
+	}, tok)
+	if err != nil {
+		return permanent(err)
+	}
+	err = n.db.RunCommand(ctx, cmd).Err()
+	switch {
+	case hasCode(err, codeUUIDMismatch):
+		return permanent(fmt.Errorf("%w: %w", record.ErrFenced, err))
+	case hasCode(err, codeDuplicateKey):
+		// The server's text goes on with the values, which may be personal data.
+		return permanent(fmt.Errorf("build unique index: documents that are there agree in %w", duplicateIndex(err)))
+	case hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict):
+		return permanent(differentIndex(specs, listed, err))
+	case err != nil:
+		return fmt.Errorf("build indexes: %w", err)
+	}
+	if listed, err = n.listIndexes(ctx, tok); err != nil {
+		return err
+	}
+	for _, spec := range specs {
+		name, _ := lookup(spec, "name").(string)
+		if !slices.ContainsFunc(listed, func(ix listedIndex) bool { return ix.name == name && !ix.building }) {
+			return fmt.Errorf("index %s is not complete: %w", name, errAgain)
+		}
+	}
+	return nil
+}
+
+// asListed gives the specs the seconds after which the indexes that are there delete.
+func asListed(specs []bson.D, listed []listedIndex) []bson.D {
+	out := slices.Clone(specs)
+	for i, spec := range out {
+		name, _ := lookup(spec, "name").(string)
+		at := slices.IndexFunc(spec, func(e bson.E) bool { return e.Key == "expireAfterSeconds" })
+		j := slices.IndexFunc(listed, func(ix listedIndex) bool { return ix.name == name })
+		if at < 0 || j < 0 {
+			continue
+		}
+		if have := listed[j].spec.Lookup("expireAfterSeconds"); !have.IsZero() {
+			out[i] = slices.Clone(spec)
+			out[i][at].Value = have
+		}
+	}
+	return out
+}
+
+// differentIndex names the index that the server found to differ from a declared one.
+func differentIndex(specs []bson.D, listed []listedIndex, err error) error {
+	sameKey := func(ix listedIndex, key any) bool {
+		have, _ := ix.spec.Lookup("key").DocumentOK()
+		var d bson.D
+		declared, _ := key.(bson.D)
+		return bson.Unmarshal(have, &d) == nil && record.DefaultIndexName(d) == record.DefaultIndexName(declared)
+	}
+	for _, spec := range specs {
+		name, _ := lookup(spec, "name").(string)
+		for _, ix := range listed {
+			switch {
+			case ix.name == name && !sameKey(ix, lookup(spec, "key")),
+				ix.name == name && record.IsUnique(ix.spec) != (lookup(spec, "unique") == true):
+				return fmt.Errorf("index %s is there and differs from the declared one: drop it, and it is built as declared: %w", name, record.ErrConflict)
+			case ix.name != name && ix.name != "_id_" && sameKey(ix, lookup(spec, "key")):
+				return fmt.Errorf("index %s has the key of the declared index %s: drop it, and the other is built: %w", ix.name, name, record.ErrConflict)
+			}
+		}
+	}
+	return fmt.Errorf("an index is there and differs from the declared one: drop it, and it is built as declared: %w: %w", record.ErrConflict, err)
+}
+
+// duplicateIndex names index and fields of a duplicate key error.
+func duplicateIndex(err error) error {
+	var command mongo.CommandError
+	if !errors.As(err, &command) {
+		return record.ErrConflict
+	}
+	d := duplicateOf(command.Raw, command.Message)
+	pattern, _ := command.Raw.Lookup("keyPattern").DocumentOK()
+	elems, _ := pattern.Elements()
+	var fields []string
+	for _, e := range elems {
+		fields = append(fields, e.Key())
+	}
+	return fmt.Errorf("fields [%s] of %w", strings.Join(fields, " "), conflictError(d))
+}

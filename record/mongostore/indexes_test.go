@@ -1,0 +1,207 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+)
+
+// TestBuildIndexesTogether: several callers share one build, and each returns when all is
+// complete.
+func TestBuildIndexesTogether(t *testing.T) {
+	e := newEngine(t)
+	spec := record.KindSpec{Name: "things"}
+	tok, err := e.ns.Provision(t.Context(), spec, "things.n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := make([]any, 20_000)
+	for i := range docs {
+		docs[i] = bson.D{{Key: "_id", Value: i}, {Key: "a", Value: -i}, {Key: "b", Value: i % 7}}
+	}
+	e.insert(tok, docs...)
+	for _, field := range []string{"a", "b"} {
+		spec.Shape.Indexes = append(spec.Shape.Indexes, mustMarshal(bson.D{{Key: "key", Value: bson.D{{Key: field, Value: 1}}}}))
+	}
+	g, ctx := errgroup.WithContext(t.Context())
+	for range 4 {
+		g.Go(func() error {
+			if err := e.ns.BuildIndexes(ctx, tok, spec); err != nil {
+				return err
+			}
+			info, err := e.ns.Describe(ctx, spec, tok.Name)
+			if err == nil && len(info.Shape.Indexes) != 2 {
+				err = errors.New("a build has returned before it was complete")
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	info, err := e.ns.Describe(t.Context(), spec, tok.Name)
+	for _, ix := range info.Shape.Indexes {
+		names = append(names, record.IndexName(ix))
+	}
+	if slices.Sort(names); err != nil || !slices.Equal(names, []string{"a_1", "b_1"}) {
+		t.Errorf("indexes %v, %v", names, err)
+	}
+}
+
+// TestDifferentIndexes: what is there and differs is named, with what to do, in each way in
+// which the server finds it to differ.
+func TestDifferentIndexes(t *testing.T) {
+	e := newEngine(t)
+	spec := record.KindSpec{Name: "things"}
+	tok, err := e.ns.Provision(t.Context(), spec, "things.n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(field string) bson.E { return bson.E{Key: "key", Value: bson.D{{Key: field, Value: 1}}} }
+	name := bson.E{Key: "name", Value: "mail_1"}
+	shape := func(d ...bson.E) record.Shape { return record.Shape{Indexes: []bson.Raw{mustMarshal(d)}} }
+	spec.Shape = shape(key("mail"), name)
+	if err := e.ns.BuildIndexes(t.Context(), tok, spec); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		declared record.Shape
+		want     string
+	}{
+		"key":        {shape(key("other"), name), "index mail_1 is there and differs"},
+		"unique":     {shape(key("mail"), name, bson.E{Key: "unique", Value: true}), "index mail_1 is there and differs"},
+		"name":       {shape(key("mail"), bson.E{Key: "name", Value: "by mail"}), "index mail_1 has the key of the declared index by mail"},
+		"expiry":     {shape(key("mail"), name, bson.E{Key: "expireAfterSeconds", Value: 5}), "an index is there and differs"},
+		"collation":  {shape(key("mail"), name, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "de"}}}), "an index is there and differs"},
+		"in another": {shape(key("mail"), name, bson.E{Key: "sparse", Value: true}), "an index is there and differs"},
+	} {
+		spec.Shape = c.declared
+		err := e.ns.BuildIndexes(t.Context(), tok, spec)
+		if !errors.Is(err, record.ErrConflict) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+// TestIndexThatCannotBe: what the server does not take is an error at once.
+func TestIndexThatCannotBe(t *testing.T) {
+	e := newEngine(t)
+	tok := e.managed("things")
+	for _, more := range []bson.E{{Key: "bogus", Value: true}, {Key: "expireAfterSeconds", Value: -1}} {
+		spec := record.KindSpec{Name: "things", Shape: record.Shape{Indexes: []bson.Raw{mustMarshal(bson.D{{Key: "key", Value: bson.D{{Key: "a", Value: 1}}}, more})}}}
+		if err := e.ns.BuildIndexes(e.ctx(), tok, spec); err == nil || e.ctx().Err() != nil {
+			t.Errorf("%s: %v", more.Key, err)
+		}
+	}
+}
+
+// TestDescribeLeavesOutWhatIsBeingBuilt: an index that is listed and not complete is no part
+// of the shape, and a build that is asked for meanwhile returns only when it is.
+func TestDescribeLeavesOutWhatIsBeingBuilt(t *testing.T) {
+	e := newEngine(t)
+	spec := record.KindSpec{Name: "things", Shape: record.Shape{Indexes: []bson.Raw{mustMarshal(bson.D{{Key: "key", Value: bson.D{{Key: "a", Value: 1}}}})}}}
+	tok, err := e.ns.Provision(t.Context(), record.KindSpec{Name: "things"}, "things.n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		docs := make([]any, 5000)
+		for i := range docs {
+			docs[i] = bson.D{{Key: "a", Value: bson.NewObjectID()}}
+		}
+		e.insert(tok, docs...)
+	}
+	// A transaction that holds the collection keeps a build that has begun from its end.
+	holding := func() (release func(), ok bool) {
+		built := make(chan error, 1)
+		go func() { built <- e.ns.BuildIndexes(e.ctx(), tok, spec) }()
+		for {
+			listed, err := e.ns.listIndexes(t.Context(), tok)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(listed) == 2 {
+				break
+			}
+		}
+		session, err := e.ns.client.StartSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := session.StartTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = e.coll(tok).InsertOne(mongo.NewSessionContext(t.Context(), session), bson.D{{Key: "_id", Value: bson.NewObjectID()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		release = func() {
+			if err := session.AbortTransaction(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+			session.EndSession(context.WithoutCancel(t.Context()))
+			if err := <-built; err != nil {
+				t.Error(err)
+			}
+		}
+		listed, err := e.ns.listIndexes(t.Context(), tok)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return release, len(listed) == 2 && listed[1].building
+	}
+	shape := func() int {
+		info, err := e.ns.Describe(t.Context(), spec, tok.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(info.Shape.Indexes)
+	}
+	for try := 0; ; try++ {
+		release, ok := holding()
+		if ok {
+			if n := shape(); n != 0 {
+				t.Errorf("%d indexes while one is being built", n)
+			}
+			release()
+			break
+		}
+		release() // it was complete before the transaction began
+		if try == 20 {
+			t.Fatal("no build was met on its way")
+		}
+		if err := e.coll(tok).Indexes().DropOne(t.Context(), "a_1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := shape(); n != 1 {
+		t.Errorf("%d indexes after the build", n)
+	}
+}
+
+// TestListedIndexForms: servers list the spec alone, or beside what they say of its build.
+func TestListedIndexForms(t *testing.T) {
+	spec := bson.D{{Key: "key", Value: bson.D{{Key: "a", Value: 1}}}, {Key: "name", Value: "a_1"}}
+	for _, c := range []struct {
+		entry    bson.D
+		building bool
+	}{
+		{spec, false},
+		{bson.D{{Key: "spec", Value: spec}}, false},
+		{bson.D{{Key: "spec", Value: spec}, {Key: "indexBuildInfo", Value: bson.D{{Key: "method", Value: "Hybrid"}}}}, true},
+	} {
+		ix := listedFrom(mustMarshal(c.entry))
+		if ix.name != "a_1" || ix.building != c.building || ix.spec.Lookup("key", "a").IsZero() {
+			t.Errorf("%v: %+v", c.entry, ix)
+		}
+	}
+}

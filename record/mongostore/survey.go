@@ -1,0 +1,149 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// Survey is what there is to know of a server before anything is moved there or from there.
+// What the server, or the privileges at hand, do not tell is zero.
+type Survey struct {
+	Server  string // version
+	Feature string // feature compatibility version
+	Mongos  bool
+	UUIDs   bool // commands with another collection UUID are refused
+
+	DiskTotal, DiskFree int64         // bytes, of the data's file system
+	Oplog               time.Duration // how far back changes reach, once the oplog is full
+	OplogProblem        string        // why that is not known
+
+	Users   bool            // access control is on
+	Actions map[string]bool // that the user may do on the cluster
+}
+
+// Survey looks at the server and changes nothing.
+func (n *Namespace) Survey(ctx context.Context) (Survey, error) {
+	var s Survey
+	fail := func(err error) (Survey, error) {
+		return s, fmt.Errorf("survey %s: %w", n.location, n.reachable(err))
+	}
+	build, err := n.admin().RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Raw()
+	if err != nil {
+		return fail(err)
+	}
+	s.Server, _ = build.Lookup("version").StringValueOK()
+	if s.Mongos, err = n.isMongos(ctx); err != nil {
+		return fail(err)
+	}
+	if s.UUIDs, err = n.checksUUIDs(ctx); err != nil {
+		return fail(err)
+	}
+	raw, err := n.admin().RunCommand(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}}).Raw()
+	if err == nil {
+		s.Feature, _ = raw.Lookup("featureCompatibilityVersion", "version").StringValueOK()
+	}
+	if raw, err = n.db.RunCommand(ctx, bson.D{{Key: "dbStats", Value: 1}}).Raw(); err == nil {
+		var used int64
+		s.DiskTotal, _ = raw.Lookup("fsTotalSize").AsInt64OK()
+		used, _ = raw.Lookup("fsUsedSize").AsInt64OK()
+		s.DiskFree = s.DiskTotal - used
+	}
+	if s.Oplog, err = n.oplogWindow(ctx); err != nil {
+		s.OplogProblem = err.Error()
+	}
+	return s, n.surveyUser(ctx, &s)
+}
+
+// oplogWindow is how much time lies between the first and the last entry of the oplog, or
+// will lie there once it is as large as it may be.
+func (n *Namespace) oplogWindow(ctx context.Context) (time.Duration, error) {
+	if mongos, err := n.isMongos(ctx); err != nil || mongos {
+		return 0, errors.Join(err, errors.New("each shard has an oplog of its own: ask rs.printReplicationInfo() there"))
+	}
+	oplog := n.client.Database("local").Collection("oplog.rs")
+	at := func(order int) (bson.Timestamp, error) {
+		raw, err := oplog.Database().RunCommand(ctx, bson.D{
+			{Key: "find", Value: oplog.Name()}, {Key: "sort", Value: bson.D{{Key: "$natural", Value: order}}},
+			{Key: "limit", Value: 1}, {Key: "singleBatch", Value: true}, {Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}},
+		}).Raw()
+		var ts bson.Timestamp
+		if err != nil {
+			return ts, fmt.Errorf("the oplog cannot be read: %w", withOplogPrivilege(err))
+		}
+		ts.T, ts.I, _ = raw.Lookup("cursor", "firstBatch", "0", "ts").TimestampOK()
+		return ts, nil
+	}
+	first, err := at(1)
+	if err != nil {
+		return 0, err
+	}
+	last, err := at(-1)
+	if err != nil {
+		return 0, err
+	}
+	window := time.Duration(last.T-first.T) * time.Second
+	stats, err := oplog.Database().RunCommand(ctx, bson.D{{Key: "collStats", Value: oplog.Name()}}).Raw()
+	if err != nil {
+		return window, nil //nolint:nilerr // what was measured is the least that it is
+	}
+	size, _ := stats.Lookup("size").AsInt64OK()
+	most, _ := stats.Lookup("maxSize").AsInt64OK()
+	if size > 0 && most > size {
+		window = time.Duration(float64(window) * float64(most) / float64(size))
+	}
+	return window, nil
+}
+
+func withOplogPrivilege(err error) error {
+	if hasCode(err, codeUnauthorized) {
+		return &privilegeError{errNoPrivilege.Error() + ": grant clusterMonitor on admin", err}
+	}
+	return err
+}
+
+// surveyUser notes what the user may do on the cluster.
+func (n *Namespace) surveyUser(ctx context.Context, s *Survey) error {
+	var status struct {
+		Info struct {
+			Users      []bson.Raw `bson:"authenticatedUsers"`
+			Privileges []struct {
+				Resource struct {
+					Cluster bool `bson:"cluster"`
+					Any     bool `bson:"anyResource"`
+				} `bson:"resource"`
+				Actions []string `bson:"actions"`
+			} `bson:"authenticatedUserPrivileges"`
+		} `bson:"authInfo"`
+	}
+	err := n.admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
+	if err != nil {
+		return fmt.Errorf("survey %s: ask for privileges: %w", n.location, n.reachable(err))
+	}
+	s.Users, s.Actions = len(status.Info.Users) > 0, map[string]bool{}
+	for _, p := range status.Info.Privileges {
+		if !p.Resource.Cluster && !p.Resource.Any {
+			continue
+		}
+		for _, a := range p.Actions {
+			s.Actions[a] = true
+		}
+	}
+	return nil
+}
+
+// May reports whether the user may do something on the cluster.
+func (s Survey) May(action string) bool {
+	return !s.Users || s.Actions[action] || s.Actions["anyAction"]
+}
+
+// IsPrivilege reports whether an error of this package is that of a user who lacks a
+// privilege.
+func IsPrivilege(err error) bool {
+	var command mongo.CommandError
+	return errors.Is(err, errNoPrivilege) || errors.As(err, &command) && command.Code == codeUnauthorized
+}

@@ -1,0 +1,119 @@
+package mongostore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"dbcontroller/record"
+)
+
+// Swap replaces each record that still is what it was. The records are read and compared
+// here, in the transaction that writes them: a write that comes in between conflicts with
+// it, and the server's own comparisons do not see every difference.
+func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
+	what := "swap in " + tok.Name
+	results := make([]record.Result, len(swaps))
+	s := &swapping{ns: n, tok: tok, swaps: swaps, results: results}
+	var err error
+	if s.place, err = placeOf(tok); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	s.layouts = make([]layout, len(swaps))
+	var all []int
+	for i, w := range swaps {
+		if s.layouts[i], err = checkDoc(w.Doc); err == nil {
+			err = record.CheckSwap(w)
+		}
+		if err != nil {
+			results[i] = record.Result{Outcome: record.Refused, Err: err}
+		} else {
+			all = append(all, i)
+		}
+	}
+	err = s.run(ctx, all)
+	var refused *refusal
+	if errors.As(err, &refused) {
+		// One that the database refuses takes the others with it: each on its own.
+		for _, i := range all {
+			if err = s.run(ctx, []int{i}); errors.As(err, &refused) {
+				results[i], err = record.Result{Outcome: record.Refused, Err: refused.err}, nil
+			}
+			if err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return results, nil
+}
+
+// swapping is one call of Swap.
+type swapping struct {
+	ns      *Namespace
+	tok     record.Token
+	place   place
+	swaps   []record.Swap
+	layouts []layout // of the new documents
+	results []record.Result
+}
+
+// run makes some of the swaps in one transaction.
+func (s *swapping) run(ctx context.Context, which []int) error {
+	if len(which) == 0 {
+		return nil
+	}
+	byKey := make(map[record.Key]int, len(which))
+	keys := make([]record.Key, 0, len(which))
+	for _, i := range which {
+		byKey[s.swaps[i].Key] = i
+		keys = append(keys, s.swaps[i].Key)
+	}
+	return s.ns.transact(ctx, "swap", func(ctx context.Context) error {
+		for _, i := range which {
+			s.results[i] = record.Result{Outcome: record.Changed}
+		}
+		updates := writeCommand{verb: "update", place: s.place}
+		defer updates.release()
+		err := s.ns.findKeys(ctx, s.place, keys, readOptions{guards: !s.tok.Fixed}, func(doc []byte) error {
+			return s.compare(&updates, byKey, doc)
+		})
+		if err != nil {
+			return err
+		}
+		return s.ns.runWrites(ctx, &updates)
+	})
+}
+
+// compare adds the update of a document that is what it was.
+func (s *swapping) compare(updates *writeCommand, byKey map[record.Key]int, doc []byte) error {
+	l, err := layoutOf(doc)
+	if err != nil {
+		return err
+	}
+	key, err := record.KeyOf(l.id)
+	if err != nil {
+		return err
+	}
+	i, ok := byKey[key]
+	if !ok {
+		return nil
+	}
+	switch _, tombstone := l.guard(doc); {
+	case s.tok.Fixed && l.dbcStart != 0:
+		// Readers take it for ours and leave it out: it would be lost.
+		s.results[i] = record.Result{Outcome: record.Refused, Err: errReserved}
+		return nil
+	case tombstone:
+		return nil
+	}
+	w := s.swaps[i]
+	if bytes.Equal(l.strip(doc), w.Was) {
+		updates.addReplace(i, w.Doc.Lookup("_id"), guardWrite{doc: w.Doc, layout: s.layouts[i]})
+		s.results[i] = record.Result{Outcome: record.Applied}
+	}
+	return nil
+}

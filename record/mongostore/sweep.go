@@ -1,0 +1,74 @@
+package mongostore
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Sweep drops every collection and view whose name begins with a prefix, and what this
+// package keeps beside those: scratch collections of a caller that may have died, which
+// nobody's data are in. Nothing else is touched.
+func (n *Namespace) Sweep(ctx context.Context, prefix string) error {
+	err := n.untilDone(ctx, "", func(ctx context.Context) error { return n.sweep(ctx, prefix) })
+	if err != nil {
+		return fmt.Errorf("sweep %s.%s*: %w", n.name, prefix, err)
+	}
+	return nil
+}
+
+// sweepable begins the names of scratch collections.
+const sweepable = "dbc_"
+
+func (n *Namespace) sweep(ctx context.Context, prefix string) error {
+	// A caller that lost a part of its prefix must not sweep what kinds need.
+	if !strings.HasPrefix(prefix, sweepable) || slices.ContainsFunc(ours, func(o string) bool {
+		return strings.HasPrefix(o, prefix) || strings.HasPrefix(prefix, o)
+	}) {
+		return permanent(fmt.Errorf("names that begin with %q are not those of scratch collections", prefix))
+	}
+	quoted := regexp.QuoteMeta(prefix)
+	beside := bson.A{}
+	for _, p := range []string{"", GuardsName(""), gatePrefix} {
+		beside = append(beside, bson.Regex{Pattern: "^" + regexp.QuoteMeta(p) + quoted})
+	}
+	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: beside}}}})
+	if err != nil {
+		return err
+	}
+	notes := bson.A{}
+	for _, views := range []bool{true, false} { // a view first: it is over one of the others
+		for _, c := range found {
+			if (c.Type == "view") != views {
+				continue
+			}
+			if err := n.dropNamed(ctx, c.Name); err != nil {
+				return err
+			}
+			if !views {
+				notes = append(notes, noteProvisioned+c.id(), noteRestore+c.id())
+			}
+		}
+	}
+	n.forgetSides(prefix)
+	either := bson.A{bson.D{{Key: "_id", Value: bson.Regex{Pattern: "^(" + regexp.QuoteMeta(noteLifted) + ")?" + quoted}}}}
+	if len(notes) > 0 {
+		either = append(either, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: notes}}}})
+	}
+	return n.deleteMarks(ctx, bson.D{{Key: "$or", Value: either}})
+}
+
+// forgetSides is called after side collections of kinds with a prefix were dropped.
+func (n *Namespace) forgetSides(prefix string) {
+	n.sides.mu.Lock()
+	defer n.sides.mu.Unlock()
+	for name := range n.sides.known {
+		if strings.HasPrefix(name, GuardsName(prefix)) {
+			delete(n.sides.known, name)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package recordtest
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+var indexTests = []test{
+	{"another index under the name", flavours(indexDiffers)},
+	{"outdated token", indexOutdated},
+	{"expiry", flavours(indexExpiry)},
+	{"what breaks a unique index is named", flavours(indexNamed)},
+	{"two unique values change places", flavours(indexSwapped)},
+}
+
+// expiring is a shape with a TTL index.
+func expiring(seconds int64) record.Shape {
+	return record.Shape{Indexes: []bson.Raw{raw(bson.D{
+		{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "at", Value: int32(1)}}},
+		{Key: "name", Value: "at_1"}, {Key: "expireAfterSeconds", Value: seconds},
+	})}}
+}
+
+func indexDiffers(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no indexes")
+		return
+	}
+	k := mk(t, uniqueOn("mail"))
+	other := k.spec
+	other.Shape = uniqueOn("n")
+	var spec bson.D
+	if err := bson.Unmarshal(other.Shape.Indexes[0], &spec); err != nil {
+		t.Fatal(err)
+	}
+	spec[2].Value = "mail_1"
+	other.Shape.Indexes[0] = raw(spec)
+	plain := k.spec
+	plain.Shape = record.Shape{Indexes: []bson.Raw{raw(bson.D{
+		{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "mail", Value: int32(1)}}}, {Key: "name", Value: "mail_1"},
+	})}}
+	for name, declared := range map[string]record.KindSpec{"other key": other, "not unique": plain} {
+		err := b.Namespace.BuildIndexes(t.Context(), k.tok, declared)
+		if !errors.Is(err, record.ErrConflict) || !strings.Contains(err.Error(), "mail_1") {
+			t.Errorf("%s: %v, want a conflict that names mail_1", name, err)
+		}
+		if _, err := b.Namespace.Provision(t.Context(), declared, k.tok.Name); !errors.Is(err, record.ErrConflict) {
+			t.Errorf("%s, provisioned: %v, want a conflict", name, err)
+		}
+	}
+	if err := b.Namespace.BuildIndexes(t.Context(), k.tok, k.spec); err != nil {
+		t.Errorf("the index that is there: %v", err)
+	}
+}
+
+// A token that a fence has outdated neither builds nor changes anything, and above all
+// makes no collection under the name that was taken away.
+func indexOutdated(t *testing.T, b *bench) {
+	k := b.managed(t, expiring(60))
+	if err := b.Namespace.Fence(t.Context(), record.Fence{Class: record.FenceUUID, Token: k.tok, To: record.PhysicalName(k.spec.Name, 1)}); err != nil {
+		t.Log("left out: the backend does not fence by renaming:", err)
+		return
+	}
+	spec := k.spec
+	spec.Shape = uniqueOn("mail")
+	for name, err := range map[string]error{
+		"build":  b.Namespace.BuildIndexes(t.Context(), k.tok, spec),
+		"expire": b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": 5}),
+	} {
+		if !errors.Is(err, record.ErrFenced) && !errors.Is(err, record.ErrNotFound) {
+			t.Errorf("%s: %v, want ErrFenced or ErrNotFound", name, err)
+		}
+	}
+	if info, err := b.Namespace.Describe(t.Context(), k.spec, k.tok.Name); err != nil || info.Exists {
+		t.Errorf("under the old name: %+v, %v", info, err)
+	}
+	k.tok.Name = record.PhysicalName(k.spec.Name, 1)
+	k.wantExpiry(t, map[string]int64{"at_1": 60})
+}
+
+func indexExpiry(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no indexes")
+		return
+	}
+	shape := expiring(60)
+	shape.Indexes = append(shape.Indexes, uniqueOn("mail").Indexes...)
+	k := mk(t, shape)
+	k.wantExpiry(t, map[string]int64{"at_1": 60})
+	for range 2 {
+		if err := b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": record.NeverExpires, "mail_1": 5, "gone": 5}); err != nil {
+			t.Fatal(err)
+		}
+		k.wantExpiry(t, map[string]int64{"at_1": record.NeverExpires})
+	}
+	// Completing the collection neither minds nor undoes it.
+	if _, err := b.Namespace.Provision(t.Context(), k.spec, k.tok.Name); err != nil {
+		t.Error(err)
+	}
+	if err := b.Namespace.BuildIndexes(t.Context(), k.tok, k.spec); err != nil {
+		t.Error(err)
+	}
+	k.wantExpiry(t, map[string]int64{"at_1": record.NeverExpires})
+	if err := b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": 7}); err != nil {
+		t.Fatal(err)
+	}
+	k.wantExpiry(t, map[string]int64{"at_1": 7})
+}
+
+func (k *kind) wantExpiry(t *testing.T, want map[string]int64) {
+	t.Helper()
+	info, err := k.b.Namespace.Describe(t.Context(), k.spec, k.tok.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have := record.ExpiryOf(info.Shape); !maps.Equal(have, want) {
+		t.Errorf("expiry %v, want %v", have, want)
+	}
+}
+
+func indexNamed(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no indexes")
+		return
+	}
+	k := mk(t, uniqueOn("mail"))
+	batch := []record.GroupWrite{group(1, k.mail("a", "m@x")), group(1, k.mail("b", "n@x")), group(1, k.mail("c", "m@x"))}
+	ways := map[string]func() []record.Result{
+		"load":  func() []record.Result { return b.load(t, tokens(k), 1, batch...) },
+		"apply": func() []record.Result { return b.apply(t, tokens(k), 2, batch...) },
+	}
+	for _, name := range []string{"load", "apply"} {
+		results := ways[name]()
+		if results[0].Outcome != record.Applied || results[1].Outcome != record.Applied || results[2].Outcome != record.Refused {
+			t.Fatalf("%s: %+v", name, results)
+		}
+		if err := results[2].Err; !errors.Is(err, record.ErrConflict) || !strings.Contains(err.Error(), "mail_1") || strings.Contains(err.Error(), "m@x") {
+			t.Errorf("%s: error %v, want a conflict that names the index and shows no value", name, err)
+		}
+	}
+}
+
+// Groups that exchange unique values are brought over together, and one after the other
+// when tried again.
+func indexSwapped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no indexes")
+		return
+	}
+	k := mk(t, uniqueOn("mail"))
+	wantOutcomes(t, b.load(t, tokens(k), 1, group(1, k.mail("a", "m@x")), group(1, k.mail("b", "n@x"))), record.Applied, record.Applied)
+	wantOutcomes(t, b.apply(t, tokens(k), 1, group(2, k.mail("a", "n@x")), group(2, k.mail("b", "m@x"))), record.Applied, record.Applied)
+	// Alone, the first is refused until the other has given its value up.
+	wantOutcomes(t, b.apply(t, tokens(k), 1, group(3, k.mail("a", "m@x"))), record.Refused)
+	wantOutcomes(t, b.apply(t, tokens(k), 1, group(4, k.mail("a", "m@x")), group(4, k.mail("b", "n@x"))), record.Applied, record.Applied)
+}

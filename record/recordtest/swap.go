@@ -1,0 +1,226 @@
+package recordtest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+)
+
+var swapTests = []test{
+	{"as it was", flavours(swapAsItWas)},
+	{"byte for byte", flavours(swapBytes)},
+	{"any id", flavours(swapIDs)},
+	{"refusals", flavours(swapRefused)},
+	{"beside writers", flavours(swapBeside)},
+	{"fenced", swapFenced},
+}
+
+func (k *kind) swap(t *testing.T, swaps ...record.Swap) []record.Result {
+	t.Helper()
+	res, err := k.b.Namespace.Swap(t.Context(), k.tok, swaps)
+	if err != nil {
+		t.Fatalf("swap: %v", err)
+	}
+	checkResults(t, res, len(swaps))
+	return res
+}
+
+func swapOf(name string, was, doc bson.Raw) record.Swap {
+	return record.Swap{Key: record.StringKey(name), Was: was, Doc: doc}
+}
+
+// Only what is as it was is replaced, with the guard that a client's write leaves: none in
+// a managed kind, and that of a fixed-name kind is beside it.
+func swapAsItWas(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	for _, n := range []string{"same", "other"} {
+		wantOutcomes(t, b.apply(t, tokens(k), 1, group(1, k.set(n, 1))), record.Applied)
+	}
+	wantOutcomes(t, b.apply(t, tokens(k), 1, group(1, k.set("dead", -1))), record.Applied)
+	wantOutcomes(t, k.swap(t, swapOf("same", doc("same", 1), doc("same", 2)), swapOf("other", doc("other", 7), doc("other", 2)),
+		swapOf("dead", doc("dead", 1), doc("dead", 2)), swapOf("absent", doc("absent", 1), doc("absent", 2))),
+		record.Applied, record.Changed, record.Changed, record.Changed)
+	after := record.Guard{}
+	if k.spec.Fixed {
+		after = guard(1, 1)
+	}
+	k.wantState(t, map[string]record.Record{
+		"same": at("same", 2, after), "other": at("other", 1, guard(1, 1)), "dead": at("dead", -1, guard(1, 1)),
+	})
+	wantOutcomes(t, k.swap(t, swapOf("same", doc("same", 1), doc("same", 3))), record.Changed)
+	if res := k.swap(t); len(res) != 0 {
+		t.Errorf("results of no swaps: %v", res)
+	}
+}
+
+// What a database takes for equal is not the same document.
+func swapBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	full := func(v any, more ...bson.E) bson.Raw {
+		return raw(append(bson.D{{Key: "_id", Value: "a"}, {Key: "v", Value: v}, {Key: "w", Value: bson.A{v}}}, more...))
+	}
+	turned := raw(bson.D{{Key: "_id", Value: "a"}, {Key: "w", Value: bson.A{int32(1)}}, {Key: "v", Value: int32(1)}})
+	for i, tc := range []struct{ holds, was bson.Raw }{
+		{full(int32(1)), full(int64(1))},
+		{full(1.0), full(int32(1))},
+		{full(math.Copysign(0, -1)), full(0.0)},
+		{full(int32(1)), turned},
+		{full(nil), full(bson.Undefined{})},
+		{full("a"), full(bson.Symbol("a"))},
+		{full(int32(1), bson.E{Key: "x", Value: nil}), full(int32(1))},
+	} {
+		w := record.Write{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: tc.holds}
+		wantOutcomes(t, b.apply(t, tokens(k), 1, group(2*i+1, w)), record.Applied)
+		if r := k.swap(t, swapOf("a", tc.was, full("new")))[0]; r.Outcome != record.Changed {
+			t.Errorf("%s was taken for %s: %s", tc.holds, tc.was, r.Outcome)
+		}
+		wantOutcomes(t, k.swap(t, swapOf("a", tc.holds, full(math.NaN()))), record.Applied)
+		wantOutcomes(t, k.swap(t, swapOf("a", full(math.NaN()), full(bson.Timestamp{}))), record.Applied)
+		wantOutcomes(t, k.swap(t, swapOf("a", full(bson.Timestamp{}), full("end"))), record.Applied)
+	}
+}
+
+func swapIDs(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	var swaps []record.Swap
+	want := map[record.Key]string{}
+	for _, id := range everyType() {
+		was, next := raw(bson.D{{Key: "_id", Value: id}}), raw(bson.D{{Key: "_id", Value: id}, {Key: "filled", Value: true}})
+		key, err := record.KeyOfDoc(was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := record.Write{Kind: k.spec.Name, Key: key, Doc: was}
+		wantOutcomes(t, b.apply(t, tokens(k), 1, record.GroupWrite{Group: key.String(), Version: version(1), Writes: []record.Write{w}}), record.Applied)
+		swaps = append(swaps, record.Swap{Key: key, Was: was, Doc: next})
+		want[key] = string(next)
+	}
+	for i, r := range k.swap(t, swaps...) {
+		if r.Outcome != record.Applied {
+			t.Errorf("%s: %s (%v)", swaps[i].Key, r.Outcome, r.Err)
+		}
+	}
+	for key, r := range k.all(t) {
+		if string(r.Doc) != want[key] {
+			t.Errorf("%s holds %s", key, r.Doc)
+		}
+	}
+}
+
+// A swap that cannot be made says so, and the others are made.
+func swapRefused(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t, uniqueShape(b)...)
+	var swaps []record.Swap
+	for _, name := range []string{"a", "b", "c", "d"} {
+		w := k.mail(name, name+"@x")
+		wantOutcomes(t, b.apply(t, tokens(k), 1, group(1, w)), record.Applied)
+		swaps = append(swaps, swapOf(name, w.Doc, k.mail(name, name+"@y").Doc))
+	}
+	swaps[1].Doc = k.mail("z", "b@y").Doc // another _id
+	want := []record.Outcome{record.Applied, record.Refused, record.Applied, record.Applied}
+	if !b.NoIndexes {
+		swaps[2].Doc = k.mail("c", "d@x").Doc // taken, until d has another
+		swaps[2], swaps[3] = swaps[3], swaps[2]
+		swaps[2].Doc = k.mail("d", "a@y").Doc // taken by a, a moment ago
+		want = []record.Outcome{record.Applied, record.Refused, record.Refused, record.Refused}
+	}
+	wantOutcomes(t, k.swap(t, swaps...), want...)
+	have := k.all(t)
+	for i, s := range swaps {
+		holds := s.Was
+		if want[i] == record.Applied {
+			holds = s.Doc
+		}
+		if r := have[s.Key]; string(r.Doc) != string(holds) {
+			t.Errorf("%s holds %s, want %s", s.Key, r.Doc, holds)
+		}
+	}
+}
+
+// Records that are swapped all the time lose nothing of what their writers were told.
+func swapBeside(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	const records, writes = 5, 60
+	g, ctx := errgroup.WithContext(bounded(t))
+	var writers, applied atomic.Int64
+	var last [records]int
+	for i := range records {
+		name := fmt.Sprint("r", i)
+		wantOutcomes(t, b.apply(t, tokens(k), 1, group(1, k.set(name, 0))), record.Applied)
+		writers.Add(1)
+		g.Go(func() error {
+			defer writers.Add(-1)
+			for n := 1; n <= writes || applied.Load() == 0; n++ { // until the two have met
+				if err := k.replace(ctx, name, n); err != nil {
+					return err
+				}
+				last[i] = n
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		for i := 0; writers.Load() > 0; i++ {
+			page, err := b.Namespace.Scan(ctx, record.ScanRequest{Token: k.tok})
+			if err != nil {
+				return err
+			}
+			var swaps []record.Swap
+			for _, r := range page.Records {
+				var d bson.D
+				if err := bson.Unmarshal(r.Doc, &d); err != nil {
+					return err
+				}
+				swaps = append(swaps, record.Swap{Key: r.Key, Was: r.Doc, Doc: raw(append(d, bson.E{Key: fmt.Sprint("f", i), Value: int32(i)}))})
+			}
+			res, err := b.Namespace.Swap(ctx, k.tok, swaps)
+			if err != nil {
+				return err
+			}
+			for _, r := range res {
+				if r.Outcome != record.Applied && r.Outcome != record.Changed {
+					return fmt.Errorf("%s: %w", r.Outcome, r.Err)
+				}
+				if r.Outcome == record.Applied {
+					applied.Add(1)
+				}
+			}
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	all := k.all(t)
+	for i, want := range last {
+		name := fmt.Sprint("r", i)
+		if n := number(t, all[record.StringKey(name)].Doc); n != want {
+			t.Errorf("%s is at write %d of %d", name, n, want)
+		}
+	}
+}
+
+// replace is a write of the kind's client or application.
+func (k *kind) replace(ctx context.Context, name string, n int) error {
+	if k.spec.Fixed {
+		return k.b.App.Put(ctx, k.spec.Name, doc(name, n))
+	}
+	return k.b.Client.Write(ctx, tokens(k), []record.Mutation{{Kind: k.spec.Name, Key: record.StringKey(name), Doc: doc(name, n)}})
+}
+
+func swapFenced(t *testing.T, b *bench) {
+	k := b.managed(t)
+	k.put(t, "a")
+	old := k.fence(t)
+	_, err := b.Namespace.Swap(t.Context(), old, []record.Swap{swapOf("a", doc("a", 0), doc("a", 1))})
+	wantError(t, "swap with an old token", err, record.ErrFenced)
+	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
+	wantOutcomes(t, k.swap(t, swapOf("a", doc("a", 0), doc("a", 1))), record.Applied)
+}

@@ -42,7 +42,7 @@ mongodb: ## Fetch a MongoDB for tests into the user's cache folder, if one is mi
 # -p 2: packages that start clusters of their own would starve each other.
 .PHONY: test
 test: mongodb bin/withmongodb ## Run all tests against real servers, with the race detector.
-	bin/withmongodb -v -- go test -race -count=1 -timeout 14m -p 2 $(TEST)
+	bin/withmongodb -v -- go test -race -count=1 -timeout 20m -p 2 $(TEST)
 
 .PHONY: demo
 demo: mongodb build ## Run a whole upgrade on this machine: make demo ARGS="...".

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller/apiversion"
+	"dbcontroller/upgradestate"
 )
 
 // journal keeps what it observes.
@@ -131,6 +133,9 @@ func TestUsage(t *testing.T) {
 	if _, ok, since := u.LastUsed("v1"); ok || !since.Equal(began) {
 		t.Error("v1 was used before the first call")
 	}
+	if _, used := u.Totals(); !maps.Equal(used, map[string]upgradestate.Usage{"v1": {}, "v2": {}}) {
+		t.Errorf("before the first call: %v", used)
+	}
 	const v1, v2 = "/prototest.library.v1.Library/", "/prototest.library.v2.Library/"
 	call(v1+"GetBook", "cli/1.0 (linux)")
 	call(v1+"GetBook", "cli/1.1")
@@ -156,6 +161,11 @@ func TestUsage(t *testing.T) {
 	}
 	if last, ok, _ := u.LastUsed("v1"); !ok || !last.Equal(now) {
 		t.Errorf("v1 was last used %s, %t", last, ok)
+	}
+	since, used := u.Totals()
+	wantUsed := map[string]upgradestate.Usage{"v1": {Calls: 4, Last: "2026-01-02T03:05:00Z"}, "v2": {Calls: 1, Last: "2026-01-02T03:05:00Z"}}
+	if !since.Equal(began) || !maps.Equal(used, wantUsed) {
+		t.Errorf("since %s %v, want %v", since, used, wantUsed)
 	}
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(u); err != nil {

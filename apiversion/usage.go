@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"dbcontroller/upgradestate"
 )
 
 // other stands for callers and methods beyond what Usage counts one by one.
@@ -150,6 +152,26 @@ func (u *Usage) LastUsed(version string) (last time.Time, ok bool, since time.Ti
 		}
 	}
 	return last, ok, u.began
+}
+
+// Totals sums the counts up by version, those that nobody has called included, as
+// vrunner.Config.Usage wants them: the last call to the minute.
+func (u *Usage) Totals() (since time.Time, used map[string]upgradestate.Usage) {
+	used = map[string]upgradestate.Usage{}
+	last := map[string]time.Time{}
+	for _, m := range u.methods {
+		used[m.version] = upgradestate.Usage{}
+	}
+	for _, c := range u.Snapshot() {
+		sum := used[c.Version]
+		sum.Calls += int64(c.Calls)
+		if c.LastUsed.After(last[c.Version]) {
+			last[c.Version] = c.LastUsed
+			sum.Last = c.LastUsed.UTC().Truncate(time.Minute).Format(time.RFC3339)
+		}
+		used[c.Version] = sum
+	}
+	return u.began, used
 }
 
 // ServeHTTP answers with the counts in JSON: {"since": ..., "counts": [...]}.

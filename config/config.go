@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -28,8 +29,9 @@ type Config struct {
 	Switch     Switch
 	Operator   string // address for health and metrics
 	API        string // address of the Deployment API
-	DBs        []DB   // in the order of the file, one for each version
+	DBs        []DB   // in the order of the file, one for each version and place
 	Kinds      []Kind // fixed-name kinds; empty for a service with managed kinds
+	Updates    []Update
 }
 
 // Copy bounds the copying towards the next version.
@@ -37,30 +39,41 @@ type Copy struct {
 	Auto    bool // begin as soon as both versions are configured
 	MaxRate int  // documents a second and controller; 0 is no limit
 	Workers int
+	// Unthrottled: the databases are not measured, and copying does not yield to pressure.
+	Unthrottled   bool
+	MaxSourceLoad int    // percent of the source's processors above which copying slows down; 0 is no bound
+	Window        string // HH:MM-HH:MM of UTC in which it copies; empty: at any time
 }
 
 // Switch bounds the switch.
 type Switch struct {
 	Deadline time.Duration // after which SWITCHING aborts by itself
+	Hold     bool          // upgrades stay ready until they are told to switch
 }
 
-// DB is one version's database.
+// DB is one database: that of a version, or of a version at another place.
 type DB struct {
-	Version   string
-	Namespace string
-	Backend   string
-	Database  string // derived from Namespace unless the file names one
-	Endpoint  Secret
-	PoolSize  int
-	Disabled  bool // once another version is active, this one is not kept level with it
+	// Version names the namespace in the Deployment: the API version, and behind an @ the
+	// location of a second place, such as v1 and v1@b.
+	Version    string
+	APIVersion string
+	Namespace  string
+	Backend    string
+	Database   string // derived from Namespace unless the file names one
+	Endpoint   Secret
+	PoolSize   int
+	Disabled   bool // while another version is active, this one is not kept level with it
 }
 
-// Kind is one fixed-name kind and the lens that transforms it. The lens may name further
-// kinds, whose records it makes of this one's or puts into them.
+// Kind is one fixed-name kind and the lens that transforms it between two versions. The
+// lens may name further kinds, whose records it makes of this one's or puts into them.
+// Where all databases are of one version, a kind has nothing but From and Fence.
 type Kind struct {
 	From, To string // collection names in the older and the newer version
-	Lens     string // path of the lens file
-	Fence    string // view, validator or writeBlock; empty: the strongest the cluster allows
+	// Older and Newer are API versions that follow each other. Empty where there is one.
+	Older, Newer string
+	Lens         string // path of the lens file
+	Fence        string // view, validator or writeBlock; empty: the strongest the cluster allows
 	// Indexes are those of collections of the newer version, by name, each as extended JSON.
 	// A collection that is in here gets these and none of the older version's; one of the
 	// lens's further kinds that is not gets none.
@@ -84,6 +97,19 @@ func (c Config) Versions() []string {
 	vs := make([]string, 0, len(c.DBs))
 	for _, db := range c.DBs {
 		vs = append(vs, db.Version)
+	}
+	return vs
+}
+
+// APIVersions lists the API versions in the file's order, each once.
+func (c Config) APIVersions() []string { return apiVersions(c.DBs) }
+
+func apiVersions(dbs []DB) []string {
+	var vs []string
+	for _, db := range dbs {
+		if !slices.Contains(vs, db.APIVersion) {
+			vs = append(vs, db.APIVersion)
+		}
 	}
 	return vs
 }
@@ -112,6 +138,11 @@ func Parse(path string, text []byte, env func(string) (string, bool)) (Config, e
 	c.Path = path
 	if r.err != nil {
 		return Config{}, r.err
+	}
+	for i, u := range c.Updates {
+		if !filepath.IsAbs(u.Lens) {
+			c.Updates[i].Lens = filepath.Join(filepath.Dir(path), u.Lens)
+		}
 	}
 	for i, k := range c.Kinds {
 		if k.Lens != "" && !filepath.IsAbs(k.Lens) {

@@ -60,17 +60,17 @@ func TestParse(t *testing.T) {
 		API:        config.DefaultAPIListen,
 		DBs: []config.DB{
 			{
-				Version: "v1", Namespace: "envs/prod-us-west2/bbs/v1", Backend: "mongo",
+				Version: "v1", APIVersion: "v1", Namespace: "envs/prod-us-west2/bbs/v1", Backend: "mongo",
 				Database: "dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889",
 				Endpoint: uri, PoolSize: 25,
 			},
 			{
-				Version: "v2", Namespace: "envs/prod-us-west2/bbs/v2", Backend: "mongo",
+				Version: "v2", APIVersion: "v2", Namespace: "envs/prod-us-west2/bbs/v2", Backend: "mongo",
 				Database: "dbc_envs_prod_us_west2_bbs_v2_5e26724bfa745119",
 				Endpoint: uri, PoolSize: config.DefaultPoolSize,
 			},
 		},
-		Kinds: []config.Kind{{From: "packages", To: "packages", Lens: "/etc/dbc/lenses/packages.yaml"}},
+		Kinds: []config.Kind{{From: "packages", To: "packages", Older: "v1", Newer: "v2", Lens: "/etc/dbc/lenses/packages.yaml"}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config.Secret{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -88,7 +88,7 @@ dataDir: /var/lib/$(ENV)$$data
 copy:
   auto: false
   maxRate: 500
-switch: {deadline: 1m30s}
+switch: {deadline: 1m30s, automatic: false}
 operator: {listen: ":9000"}
 api:
   listen: localhost:9001
@@ -100,19 +100,24 @@ dbs:
   backend: mongo
   apiVersion: v7
   disabled: true
+- {mongo: {endpoint: "mongodb://other"}, namespace: bbs/v7b, backend: mongo, apiVersion: v7, location: eu-2}
+- {mongo: {endpoint: "mongodb://third"}, namespace: bbs/v8, backend: mongo, apiVersion: v8, location: eu}
+- {mongo: {endpoint: "mongodb://third"}, namespace: bbs/v9, backend: mongo, apiVersion: v9}
 kinds:
 - from: a
   to: b
   lens: /abs/l.yaml
   fence: writeBlock
+  versions: [v7, v8]
   indexes:
     b: []
     parts:
     - {key: {z: 1, a: -1}, unique: true, name: "$(ENV)"}
     - key: {t: text}
       partialFilterExpression: {x: {$in: [1.5, null, "y"]}}
-- {from: c, discontinued: true}
-- {from: d, discontinued: true, fence: view}
+- {from: c, discontinued: true, versions: [v7, v8]}
+- {from: d, discontinued: true, fence: view, versions: [v8, v9]}
+- {from: a, to: b, lens: l.yaml, versions: [v8, v9]}
 `), env)
 	if err != nil {
 		t.Fatal(err)
@@ -121,21 +126,30 @@ kinds:
 		Path: "conf/bbs.yaml", Deployment: "services/bbs/deployments/eu", RingSize: 16,
 		DataDir:  "/var/lib/prod$data",
 		Copy:     config.Copy{MaxRate: 500, Workers: 4},
-		Switch:   config.Switch{Deadline: 90 * time.Second},
+		Switch:   config.Switch{Deadline: 90 * time.Second, Hold: true},
 		Operator: ":9000", API: "localhost:9001",
-		DBs: []config.DB{{
-			Version: "v7", Namespace: "bbs/v7", Backend: "mongo", Database: "bbs", Disabled: true,
-			Endpoint: config.NewSecret("mongodb+srv://cluster.example.com/"), PoolSize: 100,
-		}},
-		Kinds: []config.Kind{{From: "a", To: "b", Lens: "/abs/l.yaml", Fence: "writeBlock", Indexes: map[string][]string{
+		DBs: []config.DB{
+			{
+				Version: "v7", APIVersion: "v7", Namespace: "bbs/v7", Backend: "mongo", Database: "bbs", Disabled: true,
+				Endpoint: config.NewSecret("mongodb+srv://cluster.example.com/"), PoolSize: 100,
+			},
+			{Version: "v7@eu-2", APIVersion: "v7", Namespace: "bbs/v7b", Backend: "mongo", Database: config.DatabaseName("bbs/v7b"), Endpoint: config.NewSecret("mongodb://other"), PoolSize: 100},
+			{Version: "v8@eu", APIVersion: "v8", Namespace: "bbs/v8", Backend: "mongo", Database: config.DatabaseName("bbs/v8"), Endpoint: config.NewSecret("mongodb://third"), PoolSize: 100},
+			{Version: "v9", APIVersion: "v9", Namespace: "bbs/v9", Backend: "mongo", Database: config.DatabaseName("bbs/v9"), Endpoint: config.NewSecret("mongodb://third"), PoolSize: 100},
+		},
+		Kinds: []config.Kind{{From: "a", To: "b", Older: "v7", Newer: "v8", Lens: "/abs/l.yaml", Fence: "writeBlock", Indexes: map[string][]string{
 			"b": {}, "parts": {`{"key":{"z":1,"a":-1},"unique":true,"name":"prod"}`, `{"key":{"t":"text"},"partialFilterExpression":{"x":{"$in":[1.5,null,"y"]}}}`},
-		}}, {From: "c", Discontinued: true}, {From: "d", Discontinued: true, Fence: "view"}},
+		}}, {From: "c", Older: "v7", Newer: "v8", Discontinued: true}, {From: "d", Older: "v8", Newer: "v9", Discontinued: true, Fence: "view"},
+			{From: "a", To: "b", Older: "v8", Newer: "v9", Lens: "conf/l.yaml"}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config.Secret{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"v7"}, got.Versions()); diff != "" {
+	if diff := cmp.Diff([]string{"v7", "v7@eu-2", "v8@eu", "v9"}, got.Versions()); diff != "" {
 		t.Errorf("Versions() (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"v7", "v8", "v9"}, got.APIVersions()); diff != "" {
+		t.Errorf("APIVersions() (-want +got):\n%s", diff)
 	}
 	if _, ok := got.DB("v7"); !ok {
 		t.Error("DB(v7) not found")
@@ -150,9 +164,9 @@ func TestRefusals(t *testing.T) {
 		name, old, new string
 		want           string
 	}{
-		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, kinds`},
-		{"unknown nested key", "workers: 4", "threads: 4", `bbs.yaml:4: copy.threads: unknown key, want one of auto, maxRate, workers`},
-		{"unknown key of a database", "  connectionPoolSize", "  poolSize", `bbs.yaml:9: dbs[0].poolSize: unknown key, want one of namespace, backend, apiVersion, connectionPoolSize, mongo, disabled`},
+		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, kinds, updates`},
+		{"unknown nested key", "workers: 4", "threads: 4", `bbs.yaml:4: copy.threads: unknown key, want one of auto, maxRate, workers, throttle, maxSourceLoad, window`},
+		{"unknown key of a database", "  connectionPoolSize", "  poolSize", `bbs.yaml:9: dbs[0].poolSize: unknown key, want one of namespace, backend, apiVersion, location, connectionPoolSize, mongo, disabled`},
 		{"unknown key of mongo", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{uri: \"$(MONGO_URI)\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.uri: unknown key, want one of endpoint, database`},
 		{"key twice", "sharding: {ringSize: 16}", "sharding: {ringSize: 16, ringSize: 8}", `bbs.yaml:2: sharding.ringSize: given twice, first in line 2`},
 		{"unset variable", "$(POOL)", "$(POOL_SIZE)", `bbs.yaml:9: dbs[0].connectionPoolSize: "$(POOL_SIZE)": variable POOL_SIZE is not set: set it in the environment`},
@@ -161,6 +175,10 @@ func TestRefusals(t *testing.T) {
 		{"bad variable", "$(POOL)", "$(2)", `bbs.yaml:9: dbs[0].connectionPoolSize: "$(2)": $(2) is no variable: want letters, digits and _, or $$( for a plain $(`},
 		{"not a number", "ringSize: 16", "ringSize: many", `bbs.yaml:2: sharding.ringSize: "many": want a whole number from 1 to 1024`},
 		{"number out of bounds", "ringSize: 16", "ringSize: 0", `bbs.yaml:2: sharding.ringSize: "0": want a whole number from 1 to 1024`},
+		{"bad throttle", "workers: 4", "throttle: on", `bbs.yaml:4: copy.throttle: "on": want one of auto, off`},
+		{"load over all", "workers: 4", "maxSourceLoad: 101", `bbs.yaml:4: copy.maxSourceLoad: "101": want a whole number from 0 to 100`},
+		{"bad window", "workers: 4", "window: 22-5", `bbs.yaml:4: copy.window: "22-5": want HH:MM-HH:MM with two different times of the day in UTC, such as 22:00-05:00`},
+		{"window of nothing", "workers: 4", "window: '05:00-05:00'", `bbs.yaml:4: copy.window: "05:00-05:00": want HH:MM-HH:MM with two different times of the day in UTC, such as 22:00-05:00`},
 		{"fraction", "workers: 4", "workers: 1.5", `bbs.yaml:4: copy.workers: "1.5": want a whole number from 1 to 256`},
 		{"negative rate", "maxRate: 0", "maxRate: -1", `bbs.yaml:4: copy.maxRate: "-1": want a whole number from 0 to 10000000`},
 		{"not a number in a variable", "$(POOL)", "$(REGION)", `bbs.yaml:9: dbs[0].connectionPoolSize: "us-west2": want a whole number from 1 to 10000`},
@@ -192,9 +210,16 @@ func TestRefusals(t *testing.T) {
 		{"own database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: admin}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "admin": want a database that is not one of MongoDB's own (admin, local, config)`},
 		{"empty database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: \"\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "(empty)": want a database name, or no such key`},
 		{"long database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: " + strings.Repeat("a", 64) + "}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "` + strings.Repeat("a", 64) + `": want a database name of at most 63 bytes`},
-		{"version twice", "apiVersion: v2", "apiVersion: v1", `bbs.yaml:14: dbs[1].apiVersion: "v1": dbs[0] in line 6 has it already, want one entry for each version`},
-		{"namespace twice", "bbs/v2", "bbs/v1", `bbs.yaml:12: dbs[1].namespace: "envs/prod-us-west2/bbs/v1": dbs[0] in line 6 has it already, want a namespace for each version`},
-		{"database twice", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"mongodb://DB2:27018\", database: dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889": dbs[0] in line 6 is the same database on the same endpoint, want a database for each version`},
+		{"version twice", "apiVersion: v2", "apiVersion: v1", `bbs.yaml:14: dbs[1].apiVersion: "v1": dbs[0] in line 6 has it already, want one entry for each version and location`},
+		{"location twice", "kinds:", "- {namespace: x, backend: mongo, apiVersion: v2, location: b, mongo: {endpoint: 'mongodb://x'}}\n- {namespace: y, backend: mongo, apiVersion: v2, location: b, mongo: {endpoint: 'mongodb://x'}}\nkinds:", `bbs.yaml:17: dbs[3].location: "b": dbs[2] in line 16 has it already, want one entry for each version and location`},
+		{"bad location", "apiVersion: v2", "apiVersion: v2\n  location: EU", `bbs.yaml:15: dbs[1].location: "EU": want up to 32 lower-case letters, digits and dashes, such as b, or no such key`},
+		{"version torn apart", "kinds:", "- {namespace: x, backend: mongo, apiVersion: v1, location: b, mongo: {endpoint: 'mongodb://x'}}\nkinds:", `bbs.yaml:16: dbs[2].apiVersion: "v1": dbs[0] in line 6 has it too, want the entries of a version one after the other`},
+		{"versions that do not follow each other", "packages.yaml}", "packages.yaml, versions: [v2, v1]}", `bbs.yaml:17: kinds[0].versions: "v2, v1": want two versions that follow each other in dbs, such as [v1, v2]`},
+		{"one version", "packages.yaml}", "packages.yaml, versions: [v1]}", `bbs.yaml:17: kinds[0].versions: "v1": want two versions that follow each other in dbs, such as [v1, v2]`},
+		{"no versions among three", "kinds:", "- {namespace: x, backend: mongo, apiVersion: v3, mongo: {endpoint: 'mongodb://x'}}\nkinds:", `bbs.yaml:18: kinds[0].versions: missing, want two versions that follow each other in dbs, such as [v1, v2]`},
+		{"lens of a move", "apiVersion: v2", "apiVersion: v1\n  location: b", `bbs.yaml:18: kinds[0].to: want no such key: there is one version, whose collections are moved as they are`},
+		{"namespace twice", "bbs/v2", "bbs/v1", `bbs.yaml:12: dbs[1].namespace: "envs/prod-us-west2/bbs/v1": dbs[0] in line 6 has it already, want a namespace for each entry`},
+		{"database twice", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"mongodb://DB2:27018\", database: dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889": dbs[0] in line 6 is the same database on the same endpoint, want a database for each entry`},
 		{"missing from", "from: packages, ", "", `bbs.yaml:17: kinds[0].from: missing, want a collection name`},
 		{"missing lens", ", lens: lenses/packages.yaml", "", `bbs.yaml:17: kinds[0].lens: missing, want the path of a lens file`},
 		{"bad fence", "packages.yaml}", "packages.yaml, fence: uuid}", `bbs.yaml:17: kinds[0].fence: "uuid": want one of view, validator, writeBlock`},
@@ -233,7 +258,7 @@ func TestRefusesNothingAtAll(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "bbs.yaml: want one YAML document, found 0",
 		"# x\n":                                "bbs.yaml: want one YAML document, found 0",
-		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, kinds`,
+		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, kinds, updates`,
 		"deployment: services/a/deployments/b": "bbs.yaml:1: dbs: missing, want a list with one database for each version",
 	} {
 		if _, err := config.Parse("bbs.yaml", []byte(text), env); err == nil || err.Error() != want {

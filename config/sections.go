@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,11 +20,13 @@ const (
 var (
 	deploymentName = regexp.MustCompile(`^services/[A-Za-z0-9][A-Za-z0-9._-]*/deployments/[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	versionName    = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+	locationTag    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+	windowForm     = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$`)
 	collectionName = regexp.MustCompile(`^[^$\x00]{1,200}$`)
 )
 
 func (r *reader) config(root node) Config {
-	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "kinds")
+	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "kinds", "updates")
 	c := Config{}
 	const form = "services/{service}/deployments/{region}"
 	c.Deployment = r.required(m["deployment"], form)
@@ -36,21 +37,34 @@ func (r *reader) config(root node) Config {
 	c.Etcd = r.etcd(m["etcd"])
 	c.DataDir, _ = r.text(m["dataDir"])
 
-	cp := r.mapping(m["copy"], "auto", "maxRate", "workers")
+	cp := r.mapping(m["copy"], "auto", "maxRate", "workers", "throttle", "maxSourceLoad", "window")
 	c.Copy = Copy{
-		Auto:    r.flag(cp["auto"], true),
-		MaxRate: r.number(cp["maxRate"], 0, 0, maxRate),
-		Workers: r.number(cp["workers"], DefaultCopyWorkers, 1, maxWorkers),
+		Auto:          r.flag(cp["auto"], true),
+		MaxRate:       r.number(cp["maxRate"], 0, 0, maxRate),
+		Workers:       r.number(cp["workers"], DefaultCopyWorkers, 1, maxWorkers),
+		Unthrottled:   r.choice(cp["throttle"], "auto", "off") == "off",
+		MaxSourceLoad: r.number(cp["maxSourceLoad"], 0, 0, 100),
+		Window:        r.window(cp["window"]),
 	}
-	sw := r.mapping(m["switch"], "deadline")
+	sw := r.mapping(m["switch"], "deadline", "automatic")
 	c.Switch = Switch{
 		Deadline: r.duration(sw["deadline"], DefaultSwitchDeadline, time.Second, 10*time.Minute),
+		Hold:     !r.flag(sw["automatic"], true),
 	}
 	c.Operator = r.listen(m["operator"], DefaultOperatorListen)
 	c.API = r.listen(m["api"], DefaultAPIListen)
 	c.DBs = r.dbs(m["dbs"])
-	c.Kinds = r.kinds(m["kinds"])
+	c.Kinds = r.kinds(m["kinds"], c.APIVersions())
+	c.Updates = r.updates(m["updates"], c.APIVersions())
 	return c
+}
+
+func (r *reader) window(n node) string {
+	s, present := r.text(n)
+	if present && !windowForm.MatchString(s) || s != "" && s[:5] == s[6:] {
+		r.fail(n, shown(s), "want HH:MM-HH:MM with two different times of the day in UTC, such as 22:00-05:00")
+	}
+	return s
 }
 
 func (r *reader) etcd(n node) []string {
@@ -88,6 +102,9 @@ func (r *reader) dbs(n node) []DB {
 		at, db := r.db(item)
 		for i, other := range dbs {
 			r.checkTwo(items[i], other, at, db)
+			if other.APIVersion == db.APIVersion && dbs[len(dbs)-1].APIVersion != db.APIVersion {
+				r.fail(at["apiVersion"], db.APIVersion, fmt.Sprintf("%s in line %d has it too, want the entries of a version one after the other", items[i].key, items[i].line))
+			}
 		}
 		dbs = append(dbs, db)
 	}
@@ -95,20 +112,27 @@ func (r *reader) dbs(n node) []DB {
 }
 
 func (r *reader) db(n node) (map[string]node, DB) {
-	m := r.mapping(n, "namespace", "backend", "apiVersion", "connectionPoolSize", "mongo", "disabled")
+	m := r.mapping(n, "namespace", "backend", "apiVersion", "location", "connectionPoolSize", "mongo", "disabled")
 	mongo := r.mapping(m["mongo"], "endpoint", "database")
 	db := DB{
 		Namespace: r.required(m["namespace"], "a name such as envs/prod/bbs/v1"),
-		Version:   r.required(m["apiVersion"], "a version such as v1"),
 		Backend:   "mongo",
 		PoolSize:  r.number(m["connectionPoolSize"], DefaultPoolSize, 1, maxPoolSize),
 		Disabled:  r.flag(m["disabled"], false),
 	}
+	db.APIVersion = r.required(m["apiVersion"], "a version such as v1")
 	if strings.ContainsFunc(db.Namespace, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
 		r.fail(m["namespace"], db.Namespace, "want a name without blanks and control characters")
 	}
-	if !versionName.MatchString(db.Version) {
-		r.fail(m["apiVersion"], db.Version, "want lower-case letters and digits, such as v1")
+	if !versionName.MatchString(db.APIVersion) {
+		r.fail(m["apiVersion"], db.APIVersion, "want lower-case letters and digits, such as v1")
+	}
+	db.Version = db.APIVersion
+	if tag, present := r.text(m["location"]); present {
+		if !locationTag.MatchString(tag) {
+			r.fail(m["location"], shown(tag), "want up to 32 lower-case letters, digits and dashes, such as b, or no such key")
+		}
+		db.Version += "@" + tag
 	}
 	if backend := r.required(m["backend"], "mongo"); backend != "mongo" {
 		r.fail(m["backend"], backend, "want mongo")
@@ -145,15 +169,19 @@ func wantDatabase(err error) string {
 func (r *reader) checkTwo(first node, a DB, at map[string]node, b DB) {
 	switch {
 	case a.Version == b.Version:
-		r.fail(at["apiVersion"], b.Version, fmt.Sprintf("%s in line %d has it already, want one entry for each version", first.key, first.line))
+		where, value := at["location"], strings.TrimPrefix(b.Version, b.APIVersion+"@")
+		if where.value == nil {
+			where, value = at["apiVersion"], b.APIVersion
+		}
+		r.fail(where, value, fmt.Sprintf("%s in line %d has it already, want one entry for each version and location", first.key, first.line))
 	case a.Namespace == b.Namespace:
-		r.fail(at["namespace"], b.Namespace, fmt.Sprintf("%s in line %d has it already, want a namespace for each version", first.key, first.line))
+		r.fail(at["namespace"], b.Namespace, fmt.Sprintf("%s in line %d has it already, want a namespace for each entry", first.key, first.line))
 	case strings.EqualFold(a.Database, b.Database) && shareHost(a, b):
 		where := at["database"]
 		if where.value == nil {
 			where = at["namespace"]
 		}
-		r.fail(where, b.Database, fmt.Sprintf("%s in line %d is the same database on the same endpoint, want a database for each version", first.key, first.line))
+		r.fail(where, b.Database, fmt.Sprintf("%s in line %d is the same database on the same endpoint, want a database for each entry", first.key, first.line))
 	}
 }
 
@@ -162,40 +190,6 @@ func shareHost(a, b DB) bool {
 	_, as := hostsOf(a.Endpoint.Reveal())
 	_, bs := hostsOf(b.Endpoint.Reveal())
 	return slices.ContainsFunc(as, func(h string) bool { return slices.Contains(bs, h) })
-}
-
-func (r *reader) kinds(n node) []Kind {
-	var kinds []Kind
-	items := r.list(n)
-	for _, item := range items {
-		m := r.mapping(item, "from", "to", "lens", "indexes", "fence", "discontinued")
-		k := Kind{
-			From:         r.collection(m["from"]),
-			Fence:        r.choice(m["fence"], "view", "validator", "writeBlock"),
-			Discontinued: r.flag(m["discontinued"], false),
-		}
-		if k.Discontinued {
-			for _, key := range []string{"to", "lens", "indexes"} {
-				if m[key].value != nil {
-					r.fail(m[key], "", "want no such key: the kind is discontinued")
-				}
-			}
-		} else {
-			k.To = r.collection(m["to"])
-			k.Indexes = r.indexes(m["indexes"])
-			k.Lens = filepath.FromSlash(r.required(m["lens"], "the path of a lens file"))
-		}
-		for i, other := range kinds {
-			if other.From == k.From {
-				r.fail(m["from"], k.From, fmt.Sprintf("%s in line %d has it already, want each collection once", items[i].key, items[i].line))
-			}
-			if other.To == k.To && !k.Discontinued {
-				r.fail(m["to"], k.To, fmt.Sprintf("%s in line %d has it already, want each collection once", items[i].key, items[i].line))
-			}
-		}
-		kinds = append(kinds, k)
-	}
-	return kinds
 }
 
 func (r *reader) collection(n node) string {

@@ -52,8 +52,18 @@ func (v *verifier) Verify(ctx context.Context, progress func(verify.Report)) (ve
 
 func serve(t *testing.T, w world) api {
 	t.Helper()
+	return serveWith(t, w, deployment.ServiceConfig{})
+}
+
+// serveWith serves with the hooks of a configuration.
+func serveWith(t *testing.T, w world, cfg deployment.ServiceConfig) api {
+	t.Helper()
 	v := &verifier{started: make(chan struct{}), finish: make(chan struct{})}
-	service := deployment.NewService(w.coord, w.store, deployment.ServiceConfig{Upgrades: upgrades{}, Verifier: v})
+	if cfg.Upgrades == nil {
+		cfg.Upgrades = upgrades{}
+	}
+	cfg.Verifier = v
+	service := deployment.NewService(w.coord, w.store, cfg)
 	path, handler := deployment.NewHandler(service)
 	arrived := make(chan string, 1000)
 	mux := http.NewServeMux()

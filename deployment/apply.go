@@ -40,11 +40,17 @@ const maxConditions = coord.MaxOps - 2
 // record as it is, without asking the conditions. coord.ErrUnknown is returned only
 // where ctx ended, or the store was lost, before the outcome could be read.
 func (s *Store) Apply(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (upgradestate.Deployment, error) {
-	d, err := s.apply(ctx, ev, conditions)
+	_, d, err := s.transition(ctx, ev, conditions...)
+	return d, err
+}
+
+// transition is Apply that also tells what the record was before.
+func (s *Store) transition(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (before, after upgradestate.Deployment, err error) {
+	before, after, err = s.apply(ctx, ev, conditions)
 	if err != nil {
-		return upgradestate.Deployment{}, fmt.Errorf("%s: %w", eventName(ev), err)
+		return upgradestate.Deployment{}, upgradestate.Deployment{}, fmt.Errorf("%s: %w", eventName(ev), err)
 	}
-	return d, nil
+	return before, after, nil
 }
 
 // eventName is "begin" for upgradestate.Begin.
@@ -54,9 +60,9 @@ func eventName(ev upgradestate.Event) string {
 	return string(name[0]|0x20) + name[1:]
 }
 
-func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []coord.Condition) (upgradestate.Deployment, error) {
+func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []coord.Condition) (before, after upgradestate.Deployment, err error) {
 	if len(conditions) > maxConditions {
-		return upgradestate.Deployment{}, fmt.Errorf("%d conditions, at most %d fit into a commit: report fewer shards at once",
+		return before, after, fmt.Errorf("%d conditions, at most %d fit into a commit: report fewer shards at once",
 			len(conditions), maxConditions)
 	}
 	var failed error // the last commit's, and what it tried
@@ -68,53 +74,54 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 			if errors.Is(failed, coord.ErrUnknown) {
 				err = fmt.Errorf("%w: %w", coord.ErrUnknown, err)
 			}
-			return upgradestate.Deployment{}, err
+			return before, after, err
 		}
 		now, err := json.Marshal(cur)
 		if err != nil {
-			return upgradestate.Deployment{}, err
+			return before, after, err
 		}
 		switch {
 		case errors.Is(failed, coord.ErrUnknown) && cur.Revision > tried.revision && bytes.Equal(now, tried.value):
-			return cur, nil
+			return tried.before, cur, nil
 		case errors.Is(failed, coord.ErrConflict) && cur.Revision == tried.revision:
 			// The record is as it was, so it was one of the conditions.
-			return upgradestate.Deployment{}, ErrOwnership
+			return before, after, ErrOwnership
 		}
 		next, err := upgradestate.Apply(cur, ev)
 		if err != nil {
-			return upgradestate.Deployment{}, err
+			return before, after, err
 		}
 		next = upgradestate.Note(cur, next, s.askedBy(ctx), time.Now().UTC().Format(time.RFC3339Nano))
 		value, err := json.Marshal(next)
 		if err != nil {
-			return upgradestate.Deployment{}, err
+			return before, after, err
 		}
 		if bytes.Equal(value, now) {
-			return cur, nil
+			return cur, cur, nil
 		}
 		if err := upgradestate.Validate(next); err != nil {
-			return upgradestate.Deployment{}, fmt.Errorf("would leave an invalid record: %w", err)
+			return before, after, fmt.Errorf("would leave an invalid record: %w", err)
 		}
 		rev, err := s.coord.Commit(ctx,
 			append([]coord.Condition{{Key: s.recordKey(), Revision: cur.Revision}}, conditions...),
 			[]coord.Op{{Key: s.recordKey(), Value: value}})
 		if err == nil {
 			next.Revision = rev
-			return next, nil
+			return cur, next, nil
 		}
 		if !again(err) {
-			return upgradestate.Deployment{}, err
+			return before, after, err
 		}
-		failed, tried = err, attempt{revision: cur.Revision, value: value}
+		failed, tried = err, attempt{before: cur, revision: cur.Revision, value: value}
 		if err := pause(ctx, wait); err != nil {
-			return upgradestate.Deployment{}, fmt.Errorf("%w: %w", failed, err)
+			return before, after, fmt.Errorf("%w: %w", failed, err)
 		}
 	}
 }
 
-// attempt is what a commit tried: this value over this revision.
+// attempt is what a commit tried: this value over this revision of that record.
 type attempt struct {
+	before   upgradestate.Deployment
 	revision int64
 	value    []byte
 }

@@ -234,6 +234,9 @@ func (v *Service) AckHold(ctx context.Context, req *connect.Request[pb.AckHoldRe
 	if err != nil {
 		return nil, err
 	}
+	if last := d.LastSwitch; d.Upgrade == nil && last != nil && last.ID == upgrade {
+		return connect.NewResponse(&pb.AckHoldResponse{}), nil // it has switched: nobody waits any more
+	}
 	if u := d.Upgrade; u == nil || u.State != upgradestate.Switching || u.ID != upgrade || int64(u.Attempt) != attempt {
 		return nil, refuse(fmt.Sprintf("ack-hold: attempt %d of upgrade %q is not switching now: ask GetLocation what to do", attempt, upgrade))
 	}

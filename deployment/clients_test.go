@@ -120,9 +120,12 @@ func TestLocationAfterTheSwitch(t *testing.T) {
 	a := serve(t, w)
 	var at location
 	a.ok(t, "GetLocation", `{}`, &at)
-	if at.State != "HOLD" || at.Version != "v2" || at.Database != "dbc_v2" || at.UpgradeID != "" {
+	if at.State != "HOLD" || at.Version != "v2" || at.Database != "dbc_v2" || at.UpgradeID != "u1" {
 		t.Errorf("before it is open %+v", at)
 	}
+	// An application that holds from now on has nobody to tell it to.
+	var answer map[string]any
+	a.ok(t, "AckHold", `{"clientId": "client-late", "upgradeId": "u1"}`, &answer)
 	for _, act := range upgradestate.Actions(d) {
 		if p, ok := act.(upgradestate.Perform); ok {
 			d = w.apply(t, upgradestate.Confirmed{Version: p.Version, Kind: p.Place.Kind, To: p.Pending.To})

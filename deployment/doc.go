@@ -12,9 +12,14 @@
 //	controllers/<id>, shards/%05d      owned by package shards
 //	servers/<id>                       JSON of upgradestate.ServerState, leased
 //	progress/<owner>                   JSON of []syncer.Progress, leased
+//	outlook                            JSON of switchover.Outlook, leased
 //	plans/<direction>                  JSON of syncer.Plan
 //	checkpoints/<direction>/%05d       JSON of syncer.Checkpoint
 //	parked/<direction>/%05d/<hash>     JSON of syncer.Parked
+//	parked/<direction>/kinds/<kind>    every record of the kind is waived
+//	updates/<id>/plan                  JSON of update.Plan
+//	updates/<id>/checkpoints/%05d      JSON of update.Checkpoint
+//	updating/<owner>                   JSON of update.Progress, leased
 //	driver                             lock of the one who drives a switch
 //
 // and <prefix>/index/<deployment name>, written with the record, by which deployments

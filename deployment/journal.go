@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
 	"dbcontroller/coord"
 	"dbcontroller/syncer"
+	"dbcontroller/upgradestate"
 )
 
 var (
@@ -200,25 +202,57 @@ func decodeProgress(kvs []coord.KV) ([]syncer.Progress, error) {
 }
 
 // ForgetBefore removes what is kept for the directions of earlier epochs: plans,
-// checkpoints, parked groups. It may be called again after an error.
+// checkpoints, parked groups and waivers. It may be called again after an error.
 func (s *Store) ForgetBefore(ctx context.Context, epoch uint64) error {
+	err := s.forget(ctx, func(dir string) bool {
+		of, _, _ := strings.Cut(dir, "-")
+		n, err := strconv.ParseUint(of, 10, 64)
+		return err == nil && n < epoch
+	})
+	if err != nil {
+		return fmt.Errorf("forget directions before epoch %d: %w", epoch, err)
+	}
+	return nil
+}
+
+// ForgetVersion removes what is kept for directions from and to a version of d. It may be
+// called again after an error.
+func (s *Store) ForgetVersion(ctx context.Context, d upgradestate.Deployment, version string) error {
+	// Versions may have dashes, as directions have between their parts: only pairs of
+	// versions that are known are compared.
+	var pairs []string
+	for _, ns := range d.Namespaces {
+		pairs = append(pairs, version+"-"+ns.Version+"-", ns.Version+"-"+version+"-")
+	}
+	err := s.forget(ctx, func(dir string) bool {
+		_, of, _ := strings.Cut(dir, "-")
+		return slices.ContainsFunc(pairs, func(pair string) bool { return strings.HasPrefix(of, pair) })
+	})
+	if err != nil {
+		return fmt.Errorf("forget directions of %s: %w", version, err)
+	}
+	return nil
+}
+
+// forget removes what is kept for some directions.
+func (s *Store) forget(ctx context.Context, over func(dir string) bool) error {
 	var ops []coord.Op
 	for _, what := range []string{"plans", "checkpoints", "parked"} {
 		prefix := s.key(what, "")
 		kvs, _, err := s.coord.List(ctx, prefix)
 		if err != nil {
-			return fmt.Errorf("forget directions before epoch %d: %w", epoch, err)
+			return err
 		}
 		for _, kv := range kvs {
-			of, _, _ := strings.Cut(strings.TrimPrefix(kv.Key, prefix), "-")
-			if n, err := strconv.ParseUint(of, 10, 64); err == nil && n < epoch {
+			escaped, _, _ := strings.Cut(strings.TrimPrefix(kv.Key, prefix), "/")
+			if dir, err := url.PathUnescape(escaped); err == nil && over(dir) {
 				ops = append(ops, coord.Op{Key: kv.Key, Delete: true})
 			}
 		}
 	}
 	for chunk := range slices.Chunk(ops, coord.MaxOps) {
 		if err := s.commitOwned(ctx, nil, chunk); err != nil {
-			return fmt.Errorf("forget directions before epoch %d: %w", epoch, err)
+			return err
 		}
 	}
 	return nil

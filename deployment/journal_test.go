@@ -294,11 +294,8 @@ func TestParkedOverflow(t *testing.T) {
 		if !deployment.IsOverflow(over) || over.Shard != 3 || over.Waived {
 			t.Fatalf("the last is %+v", over)
 		}
-		for _, p := range list[:len(list)-1] {
-			if _, err := w.store.Waive(t.Context(), p.Kind, p.Key); err != nil {
-				t.Fatal(err)
-			}
-			break // one is enough to see that it works
+		if _, err := w.store.Waive(t.Context(), list[0].Kind, list[0].Key); err != nil { // one that is listed can be
+			t.Fatal(err)
 		}
 		if _, err := w.store.Waive(t.Context(), over.Kind, over.Key); err == nil {
 			t.Error("the overflow was waived")

@@ -56,16 +56,11 @@ func parkedHash(spec int, group string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// directions are those that the record says are being copied now.
+// directions are those that are synced now, one at most.
 func directions(d upgradestate.Deployment) []syncer.DirectionKey {
-	if u := d.Upgrade; u != nil {
-		return []syncer.DirectionKey{syncer.KeyOf(d.Epoch, d.CurrentVersion, u.TargetVersion, u.TransformHash)}
+	to, ok := upgradestate.Followed(d)
+	if !ok {
+		return nil
 	}
-	var dirs []syncer.DirectionKey
-	for _, a := range d.Available {
-		if a.TargetVersion != d.CurrentVersion {
-			dirs = append(dirs, syncer.KeyOf(d.Epoch, d.CurrentVersion, a.TargetVersion, a.TransformHash))
-		}
-	}
-	return dirs
+	return []syncer.DirectionKey{syncer.KeyOf(d.Epoch, d.CurrentVersion, to.TargetVersion, to.TransformHash)}
 }

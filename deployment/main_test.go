@@ -43,7 +43,7 @@ func (w world) withVersions(t *testing.T) world {
 		Version: "v2", Location: "mongodb://db:27017/dbc_v2",
 		Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: "packages.n1", ID: "b1", Fence: "view"}},
 	}})
-	w.apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: "h1"}})
+	w.apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: "h1", Ahead: true}})
 	return w
 }
 

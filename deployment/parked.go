@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"net/url"
 	"strings"
 	"time"
 
@@ -23,9 +23,12 @@ const (
 	// Several controllers that park at the same time may exceed it for a second.
 	MaxParked = 1000
 	// overflowSpec is the Spec of the entry that stands for all beyond MaxParked.
-	overflowSpec = -2
+	overflowSpec = syncer.OverflowSpec
 	// overflowKey comes after all hashes.
 	overflowKey = "overflow"
+	// waivedKinds is where a direction keeps the kinds that are waived as a whole. It comes
+	// after all shards.
+	waivedKinds = "kinds/"
 )
 
 // storedParked is the value of a parked key.
@@ -36,19 +39,33 @@ type storedParked struct {
 	Overflow int64 `json:"overflow,omitempty"`
 }
 
-// IsOverflow reports an entry that stands for groups that were parked beyond MaxParked.
-// It blocks the switch like any other, and cannot be waived, for it names nothing.
+// IsOverflow reports an entry that stands for groups of a kind that were parked beyond
+// MaxParked. It blocks the switch like any other, and is waived only with its whole kind,
+// for it names nothing.
 func IsOverflow(p syncer.Parked) bool { return p.Spec == overflowSpec }
 
 // parkedShard remembers what is stored for a shard, so that not every Park lists it.
 type parkedShard struct {
 	// turn is one caller's at a time, across calls of the coordination store: it is waited
 	// for as those are, by whoever's context allows.
-	turn     *semaphore.Weighted
-	hashes   map[string]bool
-	listed   time.Time
-	overflow int64 // not stored yet
-	flushed  time.Time
+	turn   *semaphore.Weighted
+	hashes map[string]bool
+	listed time.Time
+	over   map[string]*overflow // by kind
+}
+
+// overflow is what was parked of a kind beyond MaxParked.
+type overflow struct {
+	count   int64 // not stored yet
+	flushed time.Time
+}
+
+// overflowHash stands in a key where the hash of a group would.
+func overflowHash(kind string) string {
+	if kind == "" {
+		return overflowKey
+	}
+	return overflowKey + "." + url.PathEscape(kind)
 }
 
 // parkedFresh is how long a listing is believed, and how often the overflow is stored.
@@ -59,7 +76,7 @@ func (s *Store) parkedShard(prefix string) *parkedShard {
 	defer s.parkedMu.Unlock()
 	ps := s.parked[prefix]
 	if ps == nil {
-		ps = &parkedShard{turn: semaphore.NewWeighted(1)}
+		ps = &parkedShard{turn: semaphore.NewWeighted(1), over: map[string]*overflow{}}
 		s.parked[prefix] = ps
 	}
 	return ps
@@ -89,7 +106,7 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 		}
 		ps.hashes, ps.listed = map[string]bool{}, now
 		for _, kv := range kvs {
-			if h := kv.Key[len(prefix):]; h != overflowKey {
+			if h := kv.Key[len(prefix):]; !strings.HasPrefix(h, overflowKey) {
 				ps.hashes[h] = true
 			}
 		}
@@ -102,7 +119,7 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 			return *old // an older state that comes late says nothing about the newer one
 		}
 		p := p
-		p.Waived = p.Waived || old != nil && old.Waived
+		p.Waived = p.Waived || old != nil && old.Waived && !old.Kept
 		return storedParked{Parked: p}
 	})
 	if err == nil {
@@ -114,18 +131,23 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 // parkOverflow counts a group beyond the limit. The first one is stored at once, for it
 // must block the switch before anything that met it counts as done; the count follows.
 func (s *Store) parkOverflow(ctx context.Context, ps *parkedShard, p syncer.Parked, conditions []coord.Condition) error {
-	ps.overflow++
-	if time.Since(ps.flushed) < parkedFresh {
+	over := ps.over[p.Kind]
+	if over == nil {
+		over = &overflow{}
+		ps.over[p.Kind] = over
+	}
+	over.count++
+	if time.Since(over.flushed) < parkedFresh {
 		return nil
 	}
-	err := s.updateParked(ctx, s.parkedShardPrefix(p.Direction, p.Shard)+overflowKey, conditions, func(old *storedParked) storedParked {
-		n := ps.overflow
+	err := s.updateParked(ctx, s.parkedShardPrefix(p.Direction, p.Shard)+overflowHash(p.Kind), conditions, func(old *storedParked) storedParked {
+		n := over.count
 		if old != nil {
 			n += old.Overflow
 		}
 		return storedParked{Overflow: n, Parked: syncer.Parked{
-			Direction: p.Direction, Shard: p.Shard, Spec: overflowSpec, Version: p.Version,
-			Group: base64.StdEncoding.EncodeToString([]byte(overflowKey + "/" + shardKey(p.Shard))),
+			Direction: p.Direction, Shard: p.Shard, Kind: p.Kind, Spec: overflowSpec, Version: p.Version,
+			Group: base64.StdEncoding.EncodeToString([]byte(overflowHash(p.Kind) + "/" + shardKey(p.Shard))),
 			Error: fmt.Sprintf("more than %d groups of this shard cannot be moved; beyond those listed it happened %d times, the latest: %s/%s: %s",
 				MaxParked, n, p.Kind, p.Key, p.Error),
 		}}
@@ -133,7 +155,7 @@ func (s *Store) parkOverflow(ctx context.Context, ps *parkedShard, p syncer.Park
 	if err != nil {
 		return err
 	}
-	ps.overflow, ps.flushed = 0, time.Now()
+	over.count, over.flushed = 0, time.Now()
 	return nil
 }
 
@@ -185,7 +207,7 @@ func (s *Store) Unpark(ctx context.Context, p syncer.Parked) error {
 	prefix := s.parkedShardPrefix(p.Direction, p.Shard)
 	hash := parkedHash(p.Spec, p.Group)
 	if IsOverflow(p) {
-		hash = overflowKey
+		hash = overflowHash(p.Kind)
 	}
 	ps := s.parkedShard(prefix)
 	if err := ps.turn.Acquire(ctx, 1); err != nil {
@@ -196,7 +218,7 @@ func (s *Store) Unpark(ctx context.Context, p syncer.Parked) error {
 		return fmt.Errorf("unpark: %w", err)
 	}
 	if IsOverflow(p) {
-		ps.overflow, ps.flushed = 0, time.Time{}
+		delete(ps.over, p.Kind)
 	} else {
 		delete(ps.hashes, hash)
 	}
@@ -231,26 +253,48 @@ func (s *Store) removeParked(ctx context.Context, key, upTo string) error {
 	}
 }
 
-// Parked implements syncer.Journal; overflow entries are among the result (IsOverflow).
+// Parked implements syncer.Journal; overflow entries are among the result (IsOverflow). An
+// entry of a kind that is waived as a whole counts as waived, whenever it was parked: that
+// is looked up here and stored nowhere else, so that nobody who parks can miss it.
 func (s *Store) Parked(ctx context.Context, dir syncer.DirectionKey, shard int) ([]syncer.Parked, error) {
 	prefix := s.parkedPrefix(dir)
+	var kvs []coord.KV
+	lists := []string{prefix}
 	if shard >= 0 {
-		prefix = s.parkedShardPrefix(dir, shard)
+		lists = []string{prefix + waivedKinds, s.parkedShardPrefix(dir, shard)}
 	}
-	return s.listParked(ctx, prefix)
+	for _, below := range lists {
+		more, _, err := s.coord.List(ctx, below)
+		if err != nil {
+			return nil, fmt.Errorf("list parked: %w", err)
+		}
+		kvs = append(kvs, more...)
+	}
+	return decodeParked(prefix, kvs)
 }
 
-func (s *Store) listParked(ctx context.Context, prefix string) ([]syncer.Parked, error) {
-	kvs, _, err := s.coord.List(ctx, prefix)
-	if err != nil {
-		return nil, fmt.Errorf("list parked: %w", err)
+// decodeParked reads what lies below the prefix of a direction; other keys are left out.
+func decodeParked(prefix string, kvs []coord.KV) ([]syncer.Parked, error) {
+	waived := map[string]bool{}
+	for _, kv := range kvs {
+		if escaped, ok := strings.CutPrefix(kv.Key, prefix+waivedKinds); ok {
+			kind, err := url.PathUnescape(escaped)
+			if err != nil {
+				return nil, fmt.Errorf("list parked: %w: %s: %w", ErrCorrupt, kv.Key, err)
+			}
+			waived[kind] = true
+		}
 	}
 	list := make([]syncer.Parked, 0, len(kvs))
 	for _, kv := range kvs {
+		if !strings.HasPrefix(kv.Key, prefix) || strings.HasPrefix(kv.Key, prefix+waivedKinds) {
+			continue
+		}
 		var p storedParked
 		if err := json.Unmarshal(kv.Value, &p); err != nil {
 			return nil, fmt.Errorf("list parked: %w: %s: %w", ErrCorrupt, kv.Key, err)
 		}
+		p.Waived = p.Waived || waived[p.Kind]
 		list = append(list, p.Parked)
 	}
 	return list, nil
@@ -275,60 +319,4 @@ func (s *Store) parkedOf(ctx context.Context, d upgradestate.Deployment) ([]sync
 		all = append(all, list...)
 	}
 	return all, nil
-}
-
-// NotParkedError says that nothing of this name is parked, and what is.
-type NotParkedError struct {
-	Kind, Key string
-	Parked    []string // some, as kind/key
-	Total     int
-}
-
-func (e *NotParkedError) Error() string {
-	if e.Total == 0 {
-		return fmt.Sprintf("%s/%s is not parked: nothing is", e.Kind, e.Key)
-	}
-	more := ""
-	if n := e.Total - len(e.Parked); n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
-	}
-	return fmt.Sprintf("%s/%s is not parked: parked are %s%s", e.Kind, e.Key, strings.Join(e.Parked, ", "), more)
-}
-
-// Waive lets the upgrade go on without what is parked under this name, in the directions
-// that are copied now. An unknown name is a *NotParkedError.
-func (s *Store) Waive(ctx context.Context, kind, key string) (syncer.Parked, error) {
-	list, err := s.ParkedNow(ctx)
-	if err != nil {
-		return syncer.Parked{}, fmt.Errorf("waive: %w", err)
-	}
-	list = slices.DeleteFunc(list, IsOverflow)
-	var waived *syncer.Parked
-	for _, p := range list {
-		if p.Kind != kind || p.Key != key {
-			continue
-		}
-		p.Waived = true
-		err := s.updateParked(ctx, s.parkedShardPrefix(p.Direction, p.Shard)+parkedHash(p.Spec, p.Group), nil,
-			func(old *storedParked) storedParked {
-				if old != nil {
-					p = old.Parked
-					p.Waived = true
-				}
-				return storedParked{Parked: p}
-			})
-		if err != nil {
-			return syncer.Parked{}, fmt.Errorf("waive: %w", err)
-		}
-		waived = &p
-	}
-	if waived != nil {
-		return *waived, nil
-	}
-	const shown = 20
-	unknown := &NotParkedError{Kind: kind, Key: key, Total: len(list)}
-	for _, p := range list[:min(len(list), shown)] {
-		unknown.Parked = append(unknown.Parked, p.Kind+"/"+p.Key)
-	}
-	return syncer.Parked{}, unknown
 }

@@ -155,11 +155,5 @@ func (d ForDriver) Parked(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := 0
-	for _, p := range list {
-		if !p.Waived {
-			n++
-		}
-	}
-	return n, nil
+	return int(countParked(list).Blocking), nil
 }

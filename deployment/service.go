@@ -31,25 +31,35 @@ type Verifier interface {
 
 // ServiceConfig configures a Service.
 type ServiceConfig struct {
-	Upgrades Upgrades    // nil: no upgrade can begin here
-	Verifier Verifier    // nil: nothing can be verified here
-	Log      *zap.Logger // nil: none
+	Upgrades Upgrades // nil: no upgrade can begin here
+	Verifier Verifier // nil: nothing can be verified here
+
+	Planner   Planner   // nil: nothing can be planned here
+	Rehearser Rehearser // nil: nothing can be rehearsed here
+	Updates   Updates   // nil: no data update can begin here
+	Loss      Loss      // nil: no way back to a snapshot can begin here
+
+	// Policy is that of upgrades whose request has none. The zero value switches as soon as
+	// everything is ready.
+	Policy upgradestate.Policy
+
+	Log *zap.Logger // nil: none
 }
 
 // Service is the API of all deployments of a coordination store. Upgrades begin, and are
 // verified, only for the one that this process is configured with. Run must run for
 // clients to be registered, and ends the long calls when it ends.
 type Service struct {
-	dbcontrollerv1connect.UnimplementedDeploymentServiceHandler
-
 	coord coord.Store
 	own   *Store
 	cfg   ServiceConfig
 
-	stopping  chan struct{}
-	stop      sync.Once
-	verifying sync.Mutex
-	clients   clients
+	stopping   chan struct{}
+	stop       sync.Once
+	verifying  sync.Mutex
+	estimating sync.Mutex
+	rehearsing sync.Mutex
+	clients    clients
 }
 
 var _ dbcontrollerv1connect.DeploymentServiceHandler = (*Service)(nil)
@@ -109,6 +119,19 @@ func answer(ctx context.Context, s *Store, d upgradestate.Deployment) (*connect.
 		return nil, err
 	}
 	if state.Controllers, err = s.Controllers(ctx); err != nil {
+		return nil, err
+	}
+	o, err := s.Outlook(ctx)
+	if err != nil {
+		return nil, err
+	}
+	state.Outlook = outlookStatus(o, d)
+	if d.Update != nil {
+		if state.Updating, err = s.UpdateProgress(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if state.Back, err = s.wayBackParked(ctx, d); err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(Status(state)), nil
@@ -214,23 +237,4 @@ func (v *Service) ListParked(ctx context.Context, req *connect.Request[pb.ListPa
 		res.Parked = append(res.Parked, parkedStatus(p))
 	}
 	return connect.NewResponse(res), nil
-}
-
-// WaiveParked implements the API.
-func (v *Service) WaiveParked(ctx context.Context, req *connect.Request[pb.WaiveParkedRequest]) (*connect.Response[pb.ParkedRecord], error) {
-	s, err := v.store(req.Msg.Name)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case req.Msg.Kind == "":
-		return nil, &InvalidError{"kind", "", "the kind of a parked record, as ListParked shows it"}
-	case req.Msg.Key == "":
-		return nil, &InvalidError{"key", "", "the key of a parked record, as ListParked shows it"}
-	}
-	p, err := s.Waive(ctx, req.Msg.Kind, req.Msg.Key)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(parkedStatus(p)), nil
 }

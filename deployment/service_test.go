@@ -41,8 +41,11 @@ func TestGetReadsAsDocumented(t *testing.T) {
 		"name": "services/bbs.example.com/deployments/us-west2", "currentVersion": "v1",
 		"upgradeState": {
 			"targetVersion": "v2", "readyShards": [0, 2], "pendingShards": [1, 3], "state": "INITIAL_SYNCING",
-			"id": "u1", "step": "", "attempt": "1", "transformHash": "h1", "abortReason": ""
+			"id": "u1", "step": "", "attempt": "1", "transformHash": "h1", "abortReason": "",
+			"policy": {"hold": false, "deadlineMs": "0", "maxPauseMs": "0"}, "switchAsked": false, "toSnapshot": false
 		},
+		"pace": {"paused": false, "reason": "", "maxRate": 0, "maxSourceLoad": 0, "window": "", "now": []},
+		"effects": [], "retiring": "", "retired": [],
 		"epoch": "1", "ringSize": 4, "revision": %q,
 		"namespaces": [
 			{"version": "v1", "location": "mongodb://db:27017/dbc_v1", "kinds": [{
@@ -60,13 +63,17 @@ func TestGetReadsAsDocumented(t *testing.T) {
 			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"]
 		},
 		"servers": [{"id": "bbs-1", "protocol": 1, "versions": ["v1", "v2"], "activeVersion": "v1",
-			"client": false, "acked": false, "held": 0, "restartMillis": 0}],
+			"client": false, "acked": false, "held": 0, "restartMillis": 0, "since": "", "usage": []}],
 		"controllers": ["ctl/1"]
 	}`, revision), &want); err != nil {
 		t.Fatal(err)
 	}
 	shards := got["progress"].(map[string]any)["shards"].([]any)
 	delete(got["progress"].(map[string]any), "shards")
+	if history := got["history"].([]any); len(history) != 1 || history[0].(map[string]any)["what"] != "upgrade" {
+		t.Errorf("history %v", history)
+	}
+	delete(got, "history")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -178,13 +185,13 @@ func TestAfterTheSwitch(t *testing.T) {
 	if got.CurrentVersion != "v2" || got.Epoch != "2" || got.UpgradeState != nil || len(got.AvailableUpgrades) != 0 {
 		t.Errorf("got %+v", got)
 	}
-	want := map[string]any{"id": "u1", "fromVersion": "v1", "toVersion": "v2", "at": "2026-01-02T03:04:05Z", "back": false,
+	want := map[string]any{"id": "u1", "fromVersion": "v1", "toVersion": "v2", "at": "2026-01-02T03:04:05Z", "back": false, "snapshot": false,
 		"millis": map[string]any{"hold": 3.0, "flip": 2.0}}
 	if diff := cmp.Diff(want, got.LastSwitch); diff != "" {
 		t.Errorf("last switch (-want +got):\n%s", diff)
 	}
 	a.fails(t, "AbortUpgrade", `{}`, `failed_precondition: abort: no upgrade is running; u1 switched to v2 already, which abort does not undo`)
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no way back from v2 to v1: v1 is as the switch left it: its entry in dbs is disabled or missing, or no controller runs`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no way back from v2 to v1: v1 is as the switch left it: its entry in dbs is disabled or missing, or no controller runs; 'rollback --to-snapshot' goes back without what was written since`)
 }
 
 func TestParkedThroughTheAPI(t *testing.T) {

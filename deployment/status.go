@@ -9,6 +9,7 @@ import (
 
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/syncer"
+	"dbcontroller/update"
 	"dbcontroller/upgradestate"
 )
 
@@ -18,6 +19,9 @@ type State struct {
 	Progress    []syncer.Progress // by shard, at most one for each
 	Servers     []upgradestate.ServerState
 	Controllers []string
+	Outlook     *pb.SwitchOutlook // nil: none
+	Back        ParkedCount       // in the direction that goes back
+	Updating    []update.Progress // of the data update that runs
 }
 
 // reverseSync says whether the version that the latest switch came from is kept level.
@@ -25,33 +29,59 @@ func reverseSync(d upgradestate.Deployment) *pb.ReverseSync {
 	switch last := d.LastSwitch; {
 	case last == nil:
 		return &pb.ReverseSync{Reason: "nothing was switched yet"}
-	case wayBack(d):
-		return &pb.ReverseSync{Enabled: true, Reason: fmt.Sprintf("%s follows %s; begin-upgrade --target-version %s goes back", last.From, last.To, last.From)}
+	case upgradestate.Retired(d, last.From):
+		return &pb.ReverseSync{Reason: noWayBack(d)}
+	case upgradestate.WayBack(d):
+		return &pb.ReverseSync{Enabled: true, Reason: fmt.Sprintf("%s follows %s; %s goes back", last.From, last.To, backVerb(last))}
 	default:
 		return &pb.ReverseSync{Reason: noWayBack(d)}
 	}
 }
 
-// wayBack reports whether controllers keep the version that the latest switch came from
-// level with the current one.
-func wayBack(d upgradestate.Deployment) bool {
-	return slices.ContainsFunc(d.Available, func(a upgradestate.Available) bool { return a.TargetVersion == d.LastSwitch.From })
+// backVerb is the command that goes back to where the latest switch came from.
+func backVerb(last *upgradestate.Switch) string {
+	if last.Back { // 'rollback' has done its work
+		return "'begin-upgrade deployment --target-version " + last.From + "'"
+	}
+	return "'rollback'"
 }
 
+// noWayBack says why the version that the latest switch came from is not kept level.
 func noWayBack(d upgradestate.Deployment) string {
-	return fmt.Sprintf("%s is as the switch left it: its entry in dbs is disabled or missing, or no controller runs", d.LastSwitch.From)
+	from := d.LastSwitch.From
+	switch {
+	case upgradestate.Retired(d, from):
+		return from + " was retired"
+	case d.LastSwitch.Snapshot:
+		return fmt.Sprintf("%s is as it was left for the snapshot of %s; nothing follows until an upgrade to it begins", from, d.CurrentVersion)
+	}
+	return fmt.Sprintf("%s is as the switch left it: its entry in dbs is disabled or missing, or no controller runs", from)
 }
 
 // Status is a State as the API shows it.
 func Status(s State) *pb.Deployment {
 	d := recordStatus(s.Record)
+	if s.Record.Upgrade == nil && len(directions(s.Record)) == 0 {
+		s.Progress = nil // what was reported is of a direction that has ended
+	}
 	d.Progress = progressStatus(s)
+	d.Pace.Now = heldBack(s.Progress, s.Record.Pace.Paused)
+	if d.Update != nil {
+		addUpdating(d.Update, s.Record.Update, s.Updating)
+	}
+	d.Outlook = s.Outlook
+	d.RollbackSafe = rollbackSafe(s)
+	d.History = historyStatus(s.Record)
 	d.Controllers = s.Controllers
 	for _, state := range s.Servers {
+		active := state.Active
+		if state.Client {
+			active = "" // an application does not say where it writes
+		}
 		d.Servers = append(d.Servers, &pb.Server{
-			Id: state.ID, Protocol: int32(state.Protocol), Versions: state.Versions, ActiveVersion: state.Active,
+			Id: state.ID, Protocol: int32(state.Protocol), Versions: state.Versions, ActiveVersion: active,
 			Client: state.Client, Held: int32(state.Held), RestartMillis: clamp(state.RestartMillis),
-			Acked: holdsFor(state, s.Record.Upgrade),
+			Acked: holdsFor(state, s.Record.Upgrade), Since: state.Since, Usage: usageStatus(state),
 		})
 	}
 	return d
@@ -67,14 +97,17 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 	d := &pb.Deployment{
 		Name: r.Name, CurrentVersion: r.CurrentVersion, Epoch: int64(r.Epoch),
 		RingSize: int32(r.RingSize), Revision: r.Revision,
-		ReverseSync: reverseSync(r),
+		ReverseSync: reverseSync(r), Pace: paceStatus(r.Pace), Update: updateStatus(r.Update), Retired: r.Retired,
+	}
+	if r.Retire != nil {
+		d.Retiring = r.Retire.Version
 	}
 	for _, ns := range r.Namespaces {
 		out := &pb.Namespace{Version: ns.Version, Location: ns.Location}
 		for _, k := range ns.Kinds {
 			kind := &pb.Kind{
 				Kind: k.Kind, Fixed: k.Fixed, PhysicalName: k.Physical, Id: k.ID,
-				FenceClass: k.Fence, FenceGuarantee: fenceGuarantee(k.Fence),
+				FenceClass: k.Fence, FenceGuarantee: FenceGuarantee(k.Fence),
 			}
 			if k.Pending != nil {
 				kind.NextName = k.Pending.To
@@ -93,10 +126,12 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 			Id: u.ID, TargetVersion: u.TargetVersion, TransformHash: u.TransformHash,
 			State: phase(u.State), Step: string(u.Step), Attempt: int64(u.Attempt), AbortReason: u.AbortReason,
 			ReadyShards: int32s(u.ReadyShards), PendingShards: int32s(upgradestate.PendingShards(r)),
+			Policy:      &pb.SwitchPolicy{Hold: u.Policy.Hold, DeadlineMs: u.Policy.DeadlineMillis, MaxPauseMs: u.Policy.MaxPauseMillis},
+			SwitchAsked: u.SwitchAsked, ToSnapshot: u.Snapshot,
 		}
 	}
 	if l := r.LastSwitch; l != nil {
-		d.LastSwitch = &pb.LastSwitch{Id: l.ID, FromVersion: l.From, ToVersion: l.To, At: l.At, Back: l.Back, Millis: map[string]int32{}}
+		d.LastSwitch = &pb.LastSwitch{Id: l.ID, FromVersion: l.From, ToVersion: l.To, At: l.At, Back: l.Back, Snapshot: l.Snapshot, Millis: map[string]int32{}}
 		for step, ms := range l.Millis {
 			d.LastSwitch.Millis[step] = clamp(ms)
 		}
@@ -115,8 +150,9 @@ func phase(p upgradestate.Phase) pb.UpgradeState_State {
 	}
 }
 
-// fenceGuarantee says what a fence class lets through, before anybody relies on it.
-func fenceGuarantee(class string) string {
+// FenceGuarantee says what a fence class lets through, before anybody relies on it; empty
+// for none.
+func FenceGuarantee(class string) string {
 	switch class {
 	case "uuid":
 		return "late inserts, updates, deletes and reads are refused by the database"
@@ -161,7 +197,7 @@ func progressStatus(s State) *pb.Progress {
 		out.Shards = append(out.Shards, &pb.ShardProgress{
 			Shard: int32(p.Shard), Owner: p.Owner, State: p.State, Copied: p.Copied, Total: p.Total, Rate: p.Rate,
 			LagMillis: p.LagMillis, Applied: p.Applied, Parked: p.Parked, Retries: p.Retries, Verified: p.Verified,
-			Mismatched: p.Mismatched, LateDeletes: p.LateDeletes, WaitsFor: p.WaitsFor, LastError: p.LastError,
+			Mismatched: p.Mismatched, LateDeletes: p.LateDeletes, WaitsFor: p.WaitsFor, LastError: p.LastError, Pace: p.Pace,
 		})
 	}
 	out.EtaSeconds = eta(out, copying, len(byShard) == s.Record.RingSize)
@@ -211,6 +247,15 @@ func waitsFor(s State, shards []*pb.ShardProgress) []string {
 			}
 		}
 	}
+	if u := s.Record.Upgrade; u != nil && u.State == upgradestate.InitialSyncing && upgradestate.AllReady(s.Record) {
+		// Pending acts are among the waits already.
+		if why := upgradestate.HoldsBack(s.Record); why != "" && !strings.HasPrefix(why, "an earlier act") {
+			waits = append(waits, why)
+		}
+	}
+	if s.Record.Upgrade == nil && len(s.Progress) == 0 {
+		return waits // nobody copies before an upgrade begins
+	}
 	return append(waits, shardsWaitFor(shards)...)
 }
 
@@ -252,6 +297,9 @@ func locationOf(r upgradestate.Deployment) *pb.Location {
 	// collections bear their names again.
 	if len(places) == 0 && len(ns.Kinds) > 0 {
 		out.State = pb.Location_HOLD
+		if last := r.LastSwitch; last != nil {
+			out.UpgradeId = last.ID // its collections are still being given their names
+		}
 	}
 	if u := r.Upgrade; u != nil && u.State == upgradestate.Switching {
 		out.State, out.UpgradeId, out.Attempt = pb.Location_HOLD, u.ID, int64(u.Attempt)

@@ -1,6 +1,7 @@
 package deployment_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,29 +22,70 @@ func TestStatusOfTheCopy(t *testing.T) {
 		lag    int64
 		parked int64
 		err    string
+		waits  []string
 	}{
-		{"nobody reports", nil, nil, 0, 0, ""},
-		{"one does not report", []syncer.Progress{{Copied: 1, Total: 2, Rate: 1}}, nil, 0, 0, ""},
-		{"copying", two(syncer.Progress{Copied: 10, Total: 100, Rate: 20}, syncer.Progress{Copied: 100, Total: 200, Rate: 40}), seconds(4), 0, 0, ""},
-		{"stalled", two(syncer.Progress{Copied: 10, Total: 100}, syncer.Progress{Copied: 100, Total: 100}), nil, 0, 0, ""},
-		{"copied", two(syncer.Progress{Copied: 100, Total: 100}, syncer.Progress{}), seconds(0), 0, 0, ""},
-		{"behind", two(syncer.Progress{LagMillis: 7, Parked: 1}, syncer.Progress{LagMillis: 30, Parked: 2, LastError: "no primary"}), seconds(0), 30, 3, "shard 1: no primary"},
+		{"nobody copies yet", nil, nil, 0, 0, "", nil},
+		{"one does not report", []syncer.Progress{{Copied: 1, Total: 2, Rate: 1}}, nil, 0, 0, "", []string{"shard 1: a controller"}},
+		{"copying", two(syncer.Progress{Copied: 10, Total: 100, Rate: 20}, syncer.Progress{Copied: 100, Total: 200, Rate: 40}), seconds(4), 0, 0, "", nil},
+		{"stalled", two(syncer.Progress{Copied: 10, Total: 100}, syncer.Progress{Copied: 100, Total: 100}), nil, 0, 0, "", nil},
+		{"copied", two(syncer.Progress{Copied: 100, Total: 100}, syncer.Progress{}), seconds(0), 0, 0, "", nil},
+		{"behind", two(syncer.Progress{LagMillis: 7, Parked: 1}, syncer.Progress{LagMillis: 30, Parked: 2, LastError: "no primary"}), seconds(0), 30, 3, "shard 1: no primary", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			p := deployment.Status(deployment.State{
-				Record: upgradestate.New(name, "v1", 2), Progress: tc.shards,
-			}).Progress
+			d := upgradestate.New(name, "v1", 2)
+			d.Available = []upgradestate.Available{{TargetVersion: "v2", TransformHash: "h", Ahead: true}}
+			p := deployment.Status(deployment.State{Record: d, Progress: tc.shards, Controllers: []string{"c"}}).Progress
 			if diff := cmp.Diff(tc.eta, p.EtaSeconds); diff != "" {
 				t.Errorf("eta (-want +got):\n%s", diff)
 			}
 			if p.MaxLagMillis != tc.lag || p.Parked != tc.parked || p.LastError != tc.err || len(p.Shards) != 2 {
 				t.Errorf("got %v", p)
 			}
-			if len(p.WaitsFor) != 0 {
-				t.Errorf("waits for %q, though nothing is to be done", p.WaitsFor)
+			if diff := cmp.Diff(tc.waits, p.WaitsFor); diff != "" {
+				t.Errorf("waits for (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestStatusOfADirectionThatEnded: what shards reported last is no news once nothing follows.
+func TestStatusOfADirectionThatEnded(t *testing.T) {
+	t.Parallel()
+	p := deployment.Status(deployment.State{
+		Record: upgradestate.New(name, "v1", 1), Controllers: []string{"c"},
+		Progress: []syncer.Progress{{Copied: 5, Total: 5, Parked: 2, LagMillis: 4, WaitsFor: "the switch"}},
+	}).Progress
+	if p.Parked != 0 || p.Total != 0 || p.MaxLagMillis != 0 || len(p.WaitsFor) != 0 {
+		t.Errorf("got %v", p)
+	}
+}
+
+// TestStatusOfAnApplication: it never says in which version it writes.
+func TestStatusOfAnApplication(t *testing.T) {
+	t.Parallel()
+	d := deployment.Status(deployment.State{
+		Record:  upgradestate.New(name, "v2", 1),
+		Servers: []upgradestate.ServerState{{ID: "client-x", Client: true, Active: "v1"}, {ID: "s", Active: "v2"}},
+	})
+	if a, s := d.Servers[0].ActiveVersion, d.Servers[1].ActiveVersion; a != "" || s != "v2" {
+		t.Errorf("application %q, server %q", a, s)
+	}
+}
+
+// TestPaceNow is about now: neither a pause that the pace says already, nor one that has ended.
+func TestPaceNow(t *testing.T) {
+	t.Parallel()
+	for paused, want := range map[bool]string{true: "", false: "limited to 5 records a second"} {
+		d := upgradestate.New(name, "v1", 2)
+		d.Available = []upgradestate.Available{{TargetVersion: "v2", TransformHash: "h", Ahead: true}}
+		d.Pace.Paused = paused
+		now := deployment.Status(deployment.State{Record: d, Progress: []syncer.Progress{
+			{Shard: 0, Pace: "paused: backup"}, {Shard: 1, Pace: "limited to 5 records a second"},
+		}}).Pace.Now
+		if got := strings.Join(now, "; "); got != want {
+			t.Errorf("paused %t: %q, want %q", paused, got, want)
+		}
 	}
 }
 

@@ -49,7 +49,7 @@ type feed struct {
 	news  chan struct{}
 
 	mu    sync.Mutex
-	parts [4]map[string]coord.KV // as in prefixes; nil until listed
+	parts [feedParts]map[string]coord.KV // as in prefixes; nil until listed
 }
 
 const (
@@ -57,12 +57,18 @@ const (
 	partProgress
 	partServers
 	partControllers
+	partParked
+	partOutlook
+	partUpdating
+	feedParts
 )
 
-func (f *feed) prefixes() [4]string {
-	return [4]string{
+func (f *feed) prefixes() [feedParts]string {
+	return [feedParts]string{
 		partRecord: f.store.recordKey(), partProgress: f.store.key("progress", ""),
 		partServers: f.store.key("servers", ""), partControllers: f.store.key("controllers", ""),
+		partParked: f.store.key("parked", ""), partOutlook: f.store.outlookKey(),
+		partUpdating: f.store.updatingPrefix(),
 	}
 }
 
@@ -101,6 +107,23 @@ func (f *feed) status() (*pb.Deployment, error) {
 		return nil, err
 	}
 	state.Controllers = controllerIDs(values(f.parts[partControllers]))
+	if state.Updating, err = decodeUpdating(values(f.parts[partUpdating])); err != nil {
+		return nil, err
+	}
+	if dir, ok := backDirection(state.Record); ok {
+		parked, err := decodeParked(f.store.parkedPrefix(dir), values(f.parts[partParked]))
+		if err != nil {
+			return nil, err
+		}
+		state.Back = countParked(parked)
+	}
+	if kv, ok := f.parts[partOutlook][f.store.outlookKey()]; ok {
+		o, err := decodeOutlook(kv)
+		if err != nil {
+			return nil, err
+		}
+		state.Outlook = outlookStatus(o, state.Record)
+	}
 	return Status(state), nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller/apiversion"
-	"dbcontroller/cmd/dbcontroller/controller"
+	"dbcontroller/cmd/dbcontroller/cli"
 	"dbcontroller/config"
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
@@ -85,11 +85,9 @@ func stack(version string, views map[string]*vrunner.View) vrunner.Stack {
 	return vrunner.Stack{Handler: h, Write: func(r *http.Request) bool { return secrets.IsWrite(r.URL.Path) }}
 }
 
-// control is a controller that knows the service's transformers.
-func control(ctx context.Context, cfg config.Config, store coord.Store, id string, log *zap.Logger) error {
-	registry := transform.NewRegistry("secrets.example.com")
-	if err := registry.Add(secrets.V1, secrets.V2, secrets.Specs()...); err != nil {
-		return err
-	}
-	return controller.New(cfg, registry, store, controller.Options{ID: id}, log).Run(ctx)
+// control is the main function of a controller that knows the service's transformers.
+func control() {
+	cli.Main(func(r *transform.Registry) error {
+		return r.Add(secrets.V1, secrets.V2, secrets.Specs()...)
+	})
 }

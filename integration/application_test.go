@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/upgradestate"
 )
 
 // packagesKind is the collection of an existing application.
@@ -23,7 +24,11 @@ const packagesKind = "packages"
 // operation that wrote it last, or 0.
 func packageDoc(version, key string, n int64) bson.D {
 	d := bson.D{{Key: "_id", Value: key}, {Key: "name", Value: "name of " + key}, {Key: "n", Value: n}}
-	if version == "v1" {
+	switch upgradestate.APIVersion(version) {
+	case "v3":
+		return append(d, bson.E{Key: "topic", Value: "section of " + key}, bson.E{Key: "text", Value: strings.Repeat(key+" ", 12)},
+			bson.E{Key: "schema", Value: 2})
+	case "v1":
 		return append(d, bson.E{Key: "section", Value: "section of " + key}, bson.E{Key: "text", Value: strings.Repeat(key+" ", 12)})
 	}
 	return append(d, bson.E{Key: "category", Value: "section of " + key}, bson.E{Key: "text", Value: strings.Repeat(key+" ", 12)},

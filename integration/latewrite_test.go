@@ -19,7 +19,6 @@ type late struct {
 
 	done  chan error
 	state string // in the end
-	index uint32 // of the modification tag before, for an update
 }
 
 // lateWrites are a create, an update and a delete, on processes that are there already

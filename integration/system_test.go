@@ -36,6 +36,7 @@ const patience = 90 * time.Second
 
 // settings are how systems differ.
 type settings struct {
+	dbs     []string          // versions, maybe with locations, in order; empty: v1 and v2
 	uris    map[string]string // of MongoDB, by version; those left out are the shared server
 	copy    string            // the copy section; empty: starts with the upgrade
 	lens    string            // text; empty: that of the packages
@@ -81,12 +82,27 @@ func newSystem(ctx context.Context, t *testing.T, set settings) *system {
 	}
 	t.Cleanup(s.http.CloseIdleConnections)
 	endpoints := sharedEtcd.endpoints(t)
-	for _, v := range []string{"v1", "v2"} {
+	if set.dbs == nil {
+		set.dbs = []string{"v1", "v2"}
+	}
+	dbs := ""
+	for _, v := range set.dbs {
 		if s.uris[v] = set.uris[v]; s.uris[v] == "" {
 			s.uris[v] = mongotest.Server(t).URI()
 		}
-		s.db[v] = database(t, s.uris[v], mongotest.DatabasePrefix+"it_"+run+"_"+v)
-		s.env = append(s.env, "MONGO_"+strings.ToUpper(v)+"="+s.uris[v])
+		version, location, moved := strings.Cut(v, "@")
+		name := strings.ReplaceAll(v, "@", "_")
+		s.db[v] = database(t, s.uris[v], mongotest.DatabasePrefix+"it_"+run+"_"+name)
+		s.env = append(s.env, "MONGO_"+strings.ToUpper(name)+"="+s.uris[v])
+		dbs += fmt.Sprintf(`- namespace: it/%s/%s
+  backend: mongo
+  apiVersion: %s
+  disabled: %t
+  mongo: {endpoint: "$(MONGO_%s)", database: %s}
+`, run, name, version, set.oneWay && v == "v1", strings.ToUpper(name), s.db[v].Name())
+		if moved {
+			dbs += "  location: " + location + "\n"
+		}
 	}
 	if set.copy == "" {
 		set.copy = "{auto: false, workers: 2}"
@@ -102,17 +118,8 @@ sharding: {ringSize: %d}
 etcd: {endpoints: [%q]}
 copy: %s
 dbs:
-- namespace: it/%[5]s/v1
-  backend: mongo
-  apiVersion: v1
-  disabled: %[9]t
-  mongo: {endpoint: "$(MONGO_V1)", database: %[6]s}
-- namespace: it/%[5]s/v2
-  backend: mongo
-  apiVersion: v2
-  mongo: {endpoint: "$(MONGO_V2)", database: %[7]s}
-kinds: %[8]s
-`, s.name, ring, strings.Join(endpoints, `", "`), set.copy, run, s.db["v1"].Name(), s.db["v2"].Name(), set.kinds, set.oneWay))
+%skinds: %s
+`, s.name, ring, strings.Join(endpoints, `", "`), set.copy, dbs, set.kinds))
 	s.write("packages.yaml", set.lens)
 
 	var err error

@@ -24,7 +24,7 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 	case upgradestate.Lift:
 		return upgradestate.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From}, r.lift(ctx, a)
 	case upgradestate.StartSwitch:
-		return r.start(ctx, d, a)
+		return r.start(ctx, d, a), nil
 	case upgradestate.Drained:
 		return r.drained(ctx, d, a)
 	case upgradestate.Flip:
@@ -73,26 +73,24 @@ func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgrades
 }
 
 // start begins SWITCHING unless something speaks against it that is not in the record.
-func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgradestate.StartSwitch) (upgradestate.Event, error) {
-	n, err := r.deployments.Parked(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("count parked: %w", err)
-	}
-	if n > 0 {
-		return nil, nil
-	}
-	if r.cfg.Checks != nil {
-		if err := r.cfg.Checks.BeforeSwitch(ctx, d); err != nil {
-			return nil, fmt.Errorf("switch does not begin: %w", err)
+func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgradestate.StartSwitch) upgradestate.Event {
+	o := r.lookAhead(ctx, d)
+	if p, ok := r.cfg.Checks.(Preparer); ok && len(o.WaitsFor) == 0 {
+		if err := p.PrepareSwitch(ctx, d); err != nil {
+			o.WaitsFor = append(o.WaitsFor, err.Error())
 		}
 	}
-	return a, nil
+	r.publish(ctx, &o)
+	if len(o.WaitsFor) > 0 {
+		return nil
+	}
+	return a
 }
 
 // drained goes on to the seal, or aborts when the drain has brought up something that
 // must not go with the flip. Nobody has lost anything up to here.
 func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgradestate.Drained) (upgradestate.Event, error) {
-	n, err := r.deployments.Parked(ctx)
+	n, err := r.parked(ctx, d)
 	if err != nil {
 		return nil, fmt.Errorf("count parked: %w", err)
 	}

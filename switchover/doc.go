@@ -8,6 +8,10 @@
 // a switch is measured by the driver's own clock and only ever leads to an abort, which
 // is safe at any time.
 //
+// Before a switch the driver says, for people, all that it waits for (Outlook): what the
+// record holds back, parked groups, the window, a pause that is predicted to be too long,
+// and what its Checks find in the databases. Nothing is decided on a prediction but to wait.
+//
 // It does not copy or compare (syncer), hold writes (vrunner), or know how a fence works
 // (record.Fencer).
 package switchover

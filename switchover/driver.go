@@ -32,22 +32,38 @@ type Config struct {
 	// HoldTimeout is how long servers have to acknowledge that they hold writes; 1 s.
 	// The switch goes on without those that do not: the fence does not need them.
 	HoldTimeout time.Duration
-	// Deadline is how long SWITCHING may take before it is aborted; 10 s.
+	// Deadline is how long SWITCHING may take before it is aborted, unless the upgrade's
+	// policy says; 10 s.
 	Deadline time.Duration
 	// Checks are asked before what cannot be taken back easily; nil asks nobody.
 	Checks Checks
 	// Position tells where the changes of a version's database are now, for the sync of the
 	// way back (upgradestate.Switch.Position); nil tells nothing.
 	Position func(ctx context.Context, version string) (string, error)
+	// Forecaster looks ahead at the switch; nil: nothing is known of it beforehand.
+	Forecaster Forecaster
+	// Publish shows what stands between an upgrade and its switch; nil shows it to nobody.
+	Publish Publisher
+	// News tells that the checks or the forecaster may say something else now; nil: the
+	// driver looks every second.
+	News <-chan struct{}
 }
 
 // Checks are conditions of a switch that the record does not hold.
 type Checks interface {
-	// BeforeSwitch is asked before SWITCHING begins, again and again until it is nil.
-	BeforeSwitch(ctx context.Context, d upgradestate.Deployment) error
+	// BeforeSwitch says all that speaks against SWITCHING, for people: what it is, and what
+	// to do. It is asked when all shards are ready, again and again until it is nothing.
+	BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error
 	// BeforeSeal is asked when everything is drained, the last moment at which the
 	// application loses nothing but time. An error aborts the switch.
 	BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
+}
+
+// Preparer is a Checks that changes something for a switch. It is asked last, once nothing
+// speaks against SWITCHING, and again if that did not begin after all; an error keeps it
+// from beginning.
+type Preparer interface {
+	PrepareSwitch(ctx context.Context, d upgradestate.Deployment) error
 }
 
 // Driver drives one deployment's upgrades.
@@ -65,7 +81,9 @@ type Driver struct {
 	stepSince time.Time
 	step      upgradestate.Step
 	millis    map[string]int64
-	position  string // of the target, since its seal in this attempt; empty: not known yet
+	outlook   *Outlook // published last; nil: none
+	said      bool     // something was published, be it that there is none
+	position  string   // of the target, since its seal in this attempt; empty: not known yet
 }
 
 // attempt identifies one entry into SWITCHING.
@@ -112,6 +130,10 @@ func (r *Driver) Run(ctx context.Context) error {
 				if d.Name == "" {
 					continue
 				}
+			case <-r.cfg.News:
+				if d.Name == "" {
+					continue
+				}
 			}
 		}
 		wait.Stop()
@@ -124,6 +146,7 @@ func (r *Driver) Run(ctx context.Context) error {
 			return ctx.Err()
 		case err != nil:
 			r.log.Warn("switch step will be tried again", zap.String("step", string(r.step)), zap.Error(err))
+			r.publishTrouble(ctx, d, err)
 			again := retry.NextBackOff()
 			if left := r.untilDeadline(d); left > 0 {
 				again = min(again, left)
@@ -145,7 +168,7 @@ func (r *Driver) drive(ctx context.Context, d upgradestate.Deployment) (upgrades
 		var next upgradestate.Deployment
 		var err error
 		if r.overdue(d) {
-			next, err = r.apply(ctx, d, upgradestate.Abort{ID: d.Upgrade.ID, Reason: fmt.Sprintf("SWITCHING passed its deadline of %s in step %s", r.cfg.Deadline, d.Upgrade.Step)})
+			next, err = r.apply(ctx, d, upgradestate.Abort{ID: d.Upgrade.ID, Reason: fmt.Sprintf("SWITCHING passed its deadline of %s in step %s", r.deadline(d), d.Upgrade.Step)})
 		} else {
 			next, err = r.once(ctx, d)
 		}
@@ -177,6 +200,11 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealSource && !isFlip(actions) {
 		// Beside the last renames it costs no time of its own.
 		g.Go(func() error { r.locate(bounded, u.TargetVersion); return nil })
+	}
+	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepNone && !upgradestate.ReadyToSwitch(d) {
+		g.Go(func() error { o := r.lookAhead(bounded, d); r.publish(bounded, &o); return nil })
+	} else if u == nil && len(actions) == 0 {
+		g.Go(func() error { r.publish(bounded, nil); return nil })
 	}
 	err := g.Wait()
 	if ctx.Err() != nil {

@@ -171,11 +171,14 @@ type checks struct {
 	before, seal func(upgradestate.Deployment) error
 }
 
-func (c checks) BeforeSwitch(_ context.Context, d upgradestate.Deployment) error {
+func (c checks) BeforeSwitch(_ context.Context, d upgradestate.Deployment) []error {
 	if c.before == nil {
 		return nil
 	}
-	return c.before(d)
+	if err := c.before(d); err != nil {
+		return []error{err}
+	}
+	return nil
 }
 
 func (c checks) BeforeSeal(_ context.Context, d upgradestate.Deployment) error {

@@ -63,10 +63,18 @@ func (r *Driver) measured(d upgradestate.Deployment) upgradestate.Switch {
 	}
 }
 
+// deadline is how long the upgrade may be in SWITCHING.
+func (r *Driver) deadline(d upgradestate.Deployment) time.Duration {
+	if u := d.Upgrade; u != nil && u.Policy.DeadlineMillis > 0 {
+		return time.Duration(u.Policy.DeadlineMillis) * time.Millisecond
+	}
+	return r.cfg.Deadline
+}
+
 func (r *Driver) overdue(d upgradestate.Deployment) bool {
 	u := d.Upgrade
 	return u != nil && u.State == upgradestate.Switching && u.Step != upgradestate.StepAbort &&
-		time.Since(r.begun) >= r.cfg.Deadline
+		time.Since(r.begun) >= r.deadline(d)
 }
 
 // untilDeadline is when the driver has to look again even if nothing changes; 0 is never.
@@ -74,15 +82,21 @@ func (r *Driver) untilDeadline(d upgradestate.Deployment) time.Duration {
 	if d.Upgrade == nil || d.Upgrade.State != upgradestate.Switching || d.Upgrade.Step == upgradestate.StepAbort {
 		return 0
 	}
-	return max(time.Millisecond, r.cfg.Deadline-time.Since(r.begun))
+	return max(time.Millisecond, r.deadline(d)-time.Since(r.begun))
 }
+
+// heldBackLook is how often the outlook of an upgrade that the record holds back is made anew.
+const heldBackLook = 5 * time.Second
 
 // lookAgain is when the driver has to look again even if no record arrives; 0 is never.
 func (r *Driver) lookAgain(d upgradestate.Deployment) time.Duration {
 	if left := r.untilDeadline(d); left > 0 {
 		return left
 	}
-	if len(upgradestate.Actions(d)) > 0 {
+	switch u := d.Upgrade; {
+	case u != nil && u.Step == upgradestate.StepNone && upgradestate.HoldsBack(d) != "":
+		return heldBackLook // the record has to change first, and comes by itself
+	case u != nil, len(upgradestate.Actions(d)) > 0:
 		return time.Second // what kept it from moving may be gone
 	}
 	return 0
@@ -96,7 +110,7 @@ func (r *Driver) actTimeout(d upgradestate.Deployment) time.Duration {
 		return left
 	}
 	if d.Upgrade != nil && d.Upgrade.Step == upgradestate.StepAbort {
-		return r.cfg.Deadline / 4
+		return r.deadline(d) / 4
 	}
 	return 30 * time.Second
 }

@@ -17,7 +17,8 @@ func (s *shard) checkpoint() Checkpoint {
 	c := Checkpoint{
 		Position: s.compared.at, Markers: s.compared.markers, LateDeletes: s.compared.lateDeletes,
 		Copied: map[string]record.Range{}, Done: slices.Clone(s.done), Count: s.copied,
-		Verified: s.verified && s.found == 0, // what is known to differ is found again by the next owner
+		// What is known to differ is found again by the next owner.
+		Verified: s.verified && !s.rescan && s.found == 0, Rescan: s.rescan || s.rescanned && s.found > 0,
 	}
 	for name, t := range s.todo {
 		c.Copied[name] = t.rest

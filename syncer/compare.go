@@ -50,7 +50,9 @@ func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 // planVerify gives shards that are copied their ranges to compare, source's and
 // target's.
 func (e *Engine) planVerify(ctx context.Context) error {
-	due := func(s *shard) bool { return len(s.todo) == 0 && !s.verified && s.verify == nil && !s.leaving }
+	due := func(s *shard) bool {
+		return len(s.todo) == 0 && !s.verified && !s.rescan && s.verify == nil && !s.leaving
+	}
 	e.mu.Lock()
 	any := false
 	for _, s := range e.shards {
@@ -87,7 +89,7 @@ func (e *Engine) rangesOf(shard int, p Plan, target bool) (ts []*rangeTask) {
 	for kind, ranges := range p.Ranges {
 		for i, r := range ranges {
 			if i%e.cfg.Ring == shard {
-				ts = append(ts, &rangeTask{name: rangeName(kind, i), kind: kind, rest: r, target: target})
+				ts = append(ts, &rangeTask{job: compares, shard: shard, name: rangeName(kind, i), kind: kind, rest: r, target: target})
 			}
 		}
 	}
@@ -95,8 +97,8 @@ func (e *Engine) rangesOf(shard int, p Plan, target bool) (ts []*rangeTask) {
 }
 
 // comparePage compares one page of a range. What differs joins the late set, where it
-// is compared again until it settles.
-func (e *Engine) comparePage(ctx context.Context, n int, t *rangeTask) error {
+// is compared again until it settles. It tells how many groups it read.
+func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	compare := e.Comparer.SourcePage
 	if t.target {
 		compare = e.Comparer.TargetPage
@@ -115,17 +117,17 @@ func (e *Engine) comparePage(ctx context.Context, n int, t *rangeTask) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := e.parkStrays(ctx, page.Strays); err != nil {
-		return err
+		return 0, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.taken, e.busy = false, time.Now()
-	s := e.shards[n]
+	s := e.shards[t.shard]
 	if s == nil || !slices.Contains(s.verify, t) {
-		return nil
+		return page.Compared, nil
 	}
 	for _, id := range page.Differ {
 		s.addDifferent(id)
@@ -137,11 +139,11 @@ func (e *Engine) comparePage(ctx context.Context, n int, t *rangeTask) error {
 		s.verified = len(s.verify) == 0
 		s.dirty = true
 		if s.verified {
-			e.Log.Info("shard is compared", zap.Int("shard", n), zap.Int64("groups", s.comparedCount))
+			e.Log.Info("shard is compared", zap.Int("shard", t.shard), zap.Int64("groups", s.comparedCount))
 		}
 	}
 	e.announce()
-	return nil
+	return page.Compared, nil
 }
 
 // lateEntry is a group that waits for its second comparison. seq tells whether it
@@ -256,7 +258,7 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]bool) (r
 				}
 			}
 		}
-		if settled {
+		if settled && r.upTo.at.Compare(s.compared.at) >= 0 { // a rescan begins further on
 			s.compared = r.upTo
 			s.dirty, moved = true, true
 		}

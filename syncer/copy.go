@@ -11,41 +11,54 @@ import (
 
 	"dbcontroller/record"
 	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
 )
 
-// copyWorker copies ranges of owned shards, a page at a time, and then compares them.
+// bulkWorker copies ranges of owned shards, a page at a time, and then compares them.
 // Several workers run; a range is taken by one of them at a time.
-func (e *Engine) copyWorker(ctx context.Context) error {
+func (e *Engine) bulkWorker(ctx context.Context) error {
+	records := 0 // of the page before
 	for {
-		var n int
-		var t *rangeTask
-		err := e.await(ctx, func() bool {
-			if e.over() || e.record.Upgrade != nil && e.record.Upgrade.State != "INITIAL_SYNCING" {
-				return false
-			}
-			n, t = e.takeTask()
-			return t != nil
-		})
+		err := e.await(ctx, func() bool { return e.nextTask() != nil })
 		if err != nil {
 			return err
 		}
-		if e.isCopy(n, t) {
-			err = e.persist(ctx, "copy "+t.name, func() error { return e.copyPage(ctx, n, t) })
-		} else {
-			err = e.persist(ctx, "compare "+t.name, func() error { return e.comparePage(ctx, n, t) })
+		// Before a range is taken: what is held back does not hold a range.
+		if err := e.Pacer.Wait(ctx, records); err != nil {
+			return err
 		}
-		if errors.Is(err, errOver) {
+		e.mu.Lock()
+		t := e.nextTask()
+		if t != nil {
+			t.taken = true
+		}
+		e.mu.Unlock()
+		if records = 0; t == nil {
 			continue
 		}
-		if err != nil {
+		err = e.persist(ctx, t.what(), func() (err error) {
+			switch t.job {
+			case copies:
+				records, err = e.copyPage(ctx, t)
+			case compares:
+				records, err = e.comparePage(ctx, t)
+			case rescans:
+				records, err = e.rescanPage(ctx, t)
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, errOver) {
 			return err
 		}
 	}
 }
 
-// takeTask picks a range that nobody works on: copies first, then comparisons of shards
-// that are copied. e.mu is held.
-func (e *Engine) takeTask() (int, *rangeTask) {
+// nextTask is a range that nobody works on, if bulk work is to be done now: copies first,
+// then comparisons of shards that are copied, then a rescan. e.mu is held.
+func (e *Engine) nextTask() *rangeTask {
+	if e.over() || e.record.Upgrade != nil && e.record.Upgrade.State != upgradestate.InitialSyncing {
+		return nil
+	}
 	owned := make([]int, 0, len(e.shards))
 	for n, s := range e.shards {
 		if !s.leaving {
@@ -56,33 +69,29 @@ func (e *Engine) takeTask() (int, *rangeTask) {
 	for _, n := range owned {
 		for _, t := range e.shards[n].todo {
 			if !t.taken {
-				t.taken = true
-				return n, t
+				return t
 			}
 		}
 	}
+	free := func(t *rangeTask) bool { return !t.taken }
 	for _, n := range owned {
-		for _, t := range e.shards[n].verify {
-			if !t.taken {
-				t.taken = true
-				return n, t
-			}
+		if i := slices.IndexFunc(e.shards[n].verify, free); i >= 0 {
+			return e.shards[n].verify[i]
 		}
 	}
-	return 0, nil
+	if e.pass != nil {
+		if i := slices.IndexFunc(e.pass.tasks, free); i >= 0 {
+			return e.pass.tasks[i]
+		}
+	}
+	return nil
 }
 
-func (e *Engine) isCopy(n int, t *rangeTask) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s := e.shards[n]
-	return s != nil && s.todo[t.name] == t
-}
-
-// copyPage copies one page of a range and moves the range on.
-func (e *Engine) copyPage(ctx context.Context, n int, t *rangeTask) error {
+// copyPage copies one page of a range, moves the range on and tells how many records it
+// read.
+func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 	if err := e.awaitApply(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	whole := e.Direction.Whole(t.kind)
 	var page record.Page
@@ -95,11 +104,7 @@ func (e *Engine) copyPage(ctx context.Context, n int, t *rangeTask) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("scan %s: %w", t.kind, err)
-	}
-	// By what was read: the last page of a range is short.
-	if err := e.limiter.WaitN(ctx, len(page.Records)); err != nil {
-		return fmt.Errorf("rate limit: %w", err)
+		return 0, fmt.Errorf("scan %s: %w", t.kind, err)
 	}
 	if whole {
 		err = e.loadRecords(ctx, page)
@@ -107,14 +112,14 @@ func (e *Engine) copyPage(ctx context.Context, n int, t *rangeTask) error {
 		err = e.syncKeys(ctx, page)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.taken, e.busy = false, time.Now()
-	s := e.shards[n]
+	s := e.shards[t.shard]
 	if s == nil || s.todo[t.name] != t {
-		return nil // the shard was lost meanwhile; its next owner goes on from the checkpoint
+		return len(page.Records), nil // the shard was lost meanwhile; its next owner goes on from the checkpoint
 	}
 	s.copied += int64(len(page.Records))
 	s.dirty = true
@@ -123,11 +128,11 @@ func (e *Engine) copyPage(ctx context.Context, n int, t *rangeTask) error {
 		delete(s.todo, t.name)
 		s.done = append(s.done, t.name)
 		if len(s.todo) == 0 {
-			e.Log.Info("shard is copied", zap.Int("shard", n), zap.Int64("records", s.copied))
+			e.Log.Info("shard is copied", zap.Int("shard", t.shard), zap.Int64("records", s.copied))
 		}
 	}
 	e.announce()
-	return nil
+	return len(page.Records), nil
 }
 
 // loadRecords transforms a page whose records are whole groups, inserts it, and brings

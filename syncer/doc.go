@@ -35,6 +35,24 @@
 // read the source sixteen times. A shard is ready when its ranges are copied and
 // compared, its changes are level, and nothing of it is parked.
 //
+// A history that is lost (record.ErrHistoryLost: the source's log no longer reaches back,
+// or the stream was invalidated) does not mean a new copy. The shards that followed it take
+// their reports back and begin again at a position taken now, which is stored with the
+// mark of a rescan before anything is compared. When all shards are copied, a pass walks
+// the keys of both sides, compares the groups of these shards, whichever range they are
+// in, at reads not older than that position, and repairs; what the source no longer has is
+// found on the target's side, but for what the latest switch left there by a waiver
+// (Parked.Kept). Changes are followed meanwhile. A fence that lies in what was
+// lost is never seen, so that its shard does not drain: that switch aborts by its deadline.
+// What the comparison cannot see is a copier that was stopped before the loss in the middle
+// of a page, wakes after the pass, and inserts a record that was deleted in between.
+//
+// Bulk work (copying, comparing as a whole, a rescan) asks a pace.Pacer before each page.
+// Changes are followed at any pace.
+//
+// The snapshot. An upgrade may go back to the old data as they are (snapshot.go): then
+// nothing is planned, copied or followed, and only the reports of the switch are made.
+//
 // It does not decide when to switch or how a fence is made (switchover), which
 // controller owns what (shards), or how the Deployment is stored (deployment).
 package syncer

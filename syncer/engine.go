@@ -10,9 +10,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/time/rate"
 
 	"dbcontroller/coord"
+	"dbcontroller/pace"
 	"dbcontroller/record"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
@@ -24,7 +24,6 @@ type Config struct {
 	Epoch   uint64 // the direction epoch this engine works in
 	Ring    int    // number of shards
 	Workers int    // parallel copies and applies; 4
-	MaxRate int    // records copied a second by this controller; 0 is no limit
 	// Page is how many records a copy reads at once; 2000.
 	Page int
 	// LagBound is how long the changes of a batch may take to be applied for a shard to
@@ -40,6 +39,8 @@ type Config struct {
 	Every time.Duration
 	// Copy starts the copy; without it the engine waits for a running upgrade.
 	Copy bool
+	// Snapshot has the engine serve an upgrade to the snapshot, and sync nothing.
+	Snapshot bool
 	// LateDeletes, if not nil, tells what the engine of the direction before has counted in
 	// a shard: what passes the fence of that switch is part of this engine's progress.
 	LateDeletes func(shard int) int64
@@ -66,7 +67,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Parts are what an Engine works with. All are needed.
+// Parts are what an Engine works with. What is not said to be optional is needed.
 type Parts struct {
 	Source, Target record.Namespace
 	Direction      transform.Direction
@@ -75,7 +76,12 @@ type Parts struct {
 	Ownership      Ownership
 	Comparer       Comparer
 	Lease          func() coord.LeaseID // of this controller, for published progress
-	Log            *zap.Logger
+	// TargetLacks says in words what the target's collections lack beside records, such as
+	// an index that is being built; "" is nothing. It must not block. Nil lacks nothing.
+	TargetLacks func() string
+	// Pacer holds bulk work back; nil is one that knows the record alone.
+	Pacer *pace.Pacer
+	Log   *zap.Logger
 }
 
 // Engine syncs one direction for the shards that its controller owns.
@@ -83,7 +89,6 @@ type Engine struct {
 	Parts
 	cfg     Config
 	key     DirectionKey
-	limiter *rate.Limiter
 	plan    Plan
 	lineage bool // some groups go by content
 
@@ -94,6 +99,7 @@ type Engine struct {
 	record   upgradestate.Deployment
 	news     chan struct{} // closed and replaced when anything that waiters look at changed
 	restart  bool          // the tail must begin again at an earlier position
+	pass     *pass         // the rescan that runs
 	lastErr  string
 
 	published []Progress
@@ -134,13 +140,11 @@ func KeyOf(epoch uint64, from, to, hash string) DirectionKey {
 // New makes an engine; Run makes it work.
 func New(p Parts, cfg Config) *Engine {
 	cfg = cfg.withDefaults()
-	limit := rate.Inf
-	if cfg.MaxRate > 0 {
-		limit = rate.Limit(cfg.MaxRate)
+	if p.Pacer == nil {
+		p.Pacer = pace.New(pace.Config{})
 	}
 	return &Engine{
 		Parts: p, cfg: cfg, key: Key(cfg.Epoch, p.Direction),
-		limiter: rate.NewLimiter(limit, max(cfg.Page, cfg.MaxRate)),
 		lineage: hasContent(p.Direction),
 		shards:  map[int]*shard{},
 		parked:  map[transform.GroupID]Parked{}, unlisted: map[transform.GroupID]bool{},
@@ -180,6 +184,9 @@ func (e *Engine) Run(parent context.Context) error {
 	if err := e.persist(parent, "read deployment", func() error { return e.refresh(parent) }); err != nil {
 		return ended(parent, err)
 	}
+	if e.cfg.Snapshot {
+		return ended(parent, e.runSnapshot(parent))
+	}
 	g, ctx := errgroup.WithContext(parent)
 	g.Go(func() error { return e.watchRecord(ctx) })
 	g.Go(func() error {
@@ -192,7 +199,7 @@ func (e *Engine) Run(parent context.Context) error {
 		g.Go(func() error { return e.keep(ctx) })
 		g.Go(func() error { return e.restoreDeleted(ctx) })
 		for range e.cfg.Workers {
-			g.Go(func() error { return e.copyWorker(ctx) })
+			g.Go(func() error { return e.bulkWorker(ctx) })
 		}
 		return nil
 	})

@@ -9,41 +9,10 @@ import (
 	"time"
 
 	"dbcontroller/coord"
-	"dbcontroller/record"
 	"dbcontroller/record/faultstore"
 	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
 )
-
-// Without the history nothing can be said about the target any more: the engine ends, and
-// takes back what it said.
-func TestLostHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.put("a1", keyIn(0, 0), 1)
-		e := w.engine(w.owner(0, 1, 2, 3), nil)
-		w.begin()
-		w.eventually("ready", w.allReady)
-		w.src.Cluster().LoseHistory()
-		if err := <-e.done; !errors.Is(err, record.ErrHistoryLost) {
-			t.Fatalf("the engine ended with %v, want ErrHistoryLost", err)
-		}
-		if ready := w.ready(); len(ready) > 0 {
-			t.Errorf("shards %v are reported ready", ready)
-		}
-		// Another try changes nothing.
-		for n := range ring {
-			w.free(n)
-		}
-		again := w.engine(w.owner(0, 1, 2, 3), nil)
-		if err := <-again.done; !errors.Is(err, record.ErrHistoryLost) {
-			t.Fatalf("the engine ended with %v, want ErrHistoryLost", err)
-		}
-		if ready := w.ready(); len(ready) > 0 {
-			t.Errorf("shards %v are reported ready", ready)
-		}
-	})
-}
 
 // flaky is Deployments whose first reads fail.
 type flaky struct {

@@ -404,7 +404,7 @@ func TestLineageInTheSourceIsNotFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := crews(t, 0)
 		w.hire("h", "red", 1)
-		kind := transform.LineageKind("of earlier days")
+		kind := transform.LineageKind("of earlier days", "v0", "v1")
 		d, err := w.store.Get(t.Context())
 		w.check(err)
 		made, err := syncer.Provision(t.Context(), w.src, d, "v1", "mem:v1", []record.KindSpec{{Name: kind}}, func(string) record.FenceClass { return "" })

@@ -15,6 +15,9 @@ func (e *Engine) watchRecord(ctx context.Context) error {
 		if d.Epoch > e.cfg.Epoch && !e.keepsLateWatch(d) {
 			return errOver
 		}
+		if d.Epoch == e.cfg.Epoch && !e.asked(d) {
+			return errOver
+		}
 		if u := d.Upgrade; u != nil && d.Epoch == e.cfg.Epoch && u.TargetVersion != e.Direction.To() {
 			return errOver // another version is wanted now
 		}
@@ -29,7 +32,7 @@ func (e *Engine) watchRecord(ctx context.Context) error {
 // keepsLateWatch reports whether the old stream must stay open after the flip: a fence
 // of the validator class lets deletes through, and they have to be reported.
 func (e *Engine) keepsLateWatch(d upgradestate.Deployment) bool {
-	if d.Epoch != e.cfg.Epoch+1 {
+	if d.Epoch != e.cfg.Epoch+1 || e.cfg.Snapshot {
 		return false
 	}
 	for _, ns := range d.Namespaces {
@@ -58,6 +61,7 @@ func (e *Engine) setRecord(d upgradestate.Deployment) {
 		}
 	}
 	e.record = d
+	e.setPace()
 	e.announce()
 }
 

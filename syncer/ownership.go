@@ -49,11 +49,8 @@ func (e *Engine) adopt(ctx context.Context) error {
 	}
 	owned := e.Ownership.Owned()
 	e.mu.Lock()
-	for n, s := range e.shards {
-		if lock, ok := owned[n]; !ok || lock.Create != s.lock.Create {
-			delete(e.shards, n)
-		}
-	}
+	e.dropLost(owned)
+	e.setPace()
 	var gained []int
 	for n := range owned {
 		if e.shards[n] == nil {
@@ -66,6 +63,15 @@ func (e *Engine) adopt(ctx context.Context) error {
 	}
 	slices.Sort(gained)
 	return e.persist(ctx, "load checkpoints", func() error { return e.load(ctx, gained, owned) })
+}
+
+// dropLost lets go of shards that are owned no more, or anew. e.mu is held.
+func (e *Engine) dropLost(owned map[int]shards.Lock) {
+	for n, s := range e.shards {
+		if lock, ok := owned[n]; !ok || lock.Create != s.lock.Create {
+			delete(e.shards, n)
+		}
+	}
 }
 
 // load brings shards to where their checkpoints say, or to the plan's start.
@@ -92,6 +98,7 @@ func (e *Engine) load(ctx context.Context, gained []int, owned map[int]shards.Lo
 		e.install(owned[n], loaded[n])
 	}
 	e.restart = true
+	e.setPace()
 	e.announce()
 	return nil
 }
@@ -101,7 +108,7 @@ func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 	at := place{at: c.Position, markers: c.Markers, lateDeletes: c.LateDeletes}
 	s := &shard{
 		lock: lock, todo: map[string]*rangeTask{}, done: c.Done, copied: c.Count,
-		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified || e.plan.Level,
+		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified || e.plan.Level, rescan: c.Rescan,
 	}
 	for kind, ranges := range e.plan.Ranges {
 		for i, r := range ranges {
@@ -112,7 +119,7 @@ func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 			if rest, ok := c.Copied[name]; ok {
 				r = rest
 			}
-			s.todo[name] = &rangeTask{name: name, kind: kind, rest: r}
+			s.todo[name] = &rangeTask{job: copies, shard: lock.Shard, name: name, kind: kind, rest: r}
 		}
 	}
 	s.stored = s.complete()

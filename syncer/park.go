@@ -26,7 +26,7 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	}
 	e.mu.Lock()
 	old, known := e.parked[id]
-	p.Waived = old.Waived
+	p.Waived = old.Waived && !old.Kept
 	e.mu.Unlock()
 	if known && old.Error == p.Error && old.version().Compare(version) >= 0 {
 		return nil
@@ -93,6 +93,10 @@ type ungroupedKey struct {
 
 // noSpec marks the parked entry of a key that no spec could group.
 const noSpec = -1
+
+// OverflowSpec marks an entry that stands for groups of a kind which the journal does not
+// list, for there are too many of them.
+const OverflowSpec = -2
 
 // parkKeys parks keys that have no group, each under a group of its own.
 func (e *Engine) parkKeys(ctx context.Context, keys []ungroupedKey, version record.Version) error {
@@ -187,11 +191,17 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 		return nil
 	}
 	e.retried = time.Now()
-	var ids, keys, strays []transform.GroupID
+	var ids, keys, strays, others []transform.GroupID
 	var notBefore record.Version // what was parked is not older than this
 	e.mu.Lock()
 	for id, p := range e.parked {
-		if p.Waived || e.shards[p.Shard] == nil || len(ids)+len(keys)+len(strays) == retryAtOnce {
+		if p.Waived || len(ids)+len(keys)+len(strays) == retryAtOnce {
+			continue
+		}
+		if e.shards[p.Shard] == nil {
+			if id.Spec >= 0 {
+				others = append(others, id)
+			}
 			continue
 		}
 		switch {
@@ -212,6 +222,11 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 	}
 	if err := e.retryStrays(ctx, strays); err != nil {
 		return err
+	}
+	if len(ids) > 0 {
+		// Two groups that exchange a unique value keep each other out, unless they are
+		// applied together, and the other may be in the shard of somebody else.
+		ids = append(ids, others[:min(len(others), retryAtOnce)]...)
 	}
 	if err := e.syncGroups(ctx, ids, notBefore); err != nil {
 		return err

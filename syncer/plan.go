@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -69,7 +70,7 @@ func (e *Engine) idle(ctx context.Context) error {
 func (e *Engine) switched() (Plan, bool) {
 	d := e.current()
 	last := d.LastSwitch
-	if last == nil || d.Epoch != e.cfg.Epoch || last.Position == "" || last.To != e.Direction.From() || last.From != e.Direction.To() {
+	if last == nil || d.Epoch != e.cfg.Epoch || last.Snapshot || last.Position == "" || last.To != e.Direction.From() || last.From != e.Direction.To() {
 		return Plan{}, false
 	}
 	if last.Before != "" && last.Before != e.Direction.Hash() {
@@ -85,10 +86,17 @@ func (e *Engine) switched() (Plan, bool) {
 }
 
 func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
-	if plan, ok := e.switched(); ok {
-		return plan, e.parkAgain(ctx)
-	}
 	if err := e.keepWaived(ctx); err != nil {
+		return Plan{}, err
+	}
+	if plan, ok := e.switched(); ok {
+		listed, err := e.parkAgain(ctx)
+		if err != nil || listed {
+			return plan, err
+		}
+		e.Log.Info("more was waived when this direction was last synced than is listed: everything is copied again", zap.String("version", e.Direction.To()))
+	}
+	if err := e.allKept(ctx); err != nil {
 		return Plan{}, err
 	}
 	plan := Plan{Ranges: map[string][]record.Range{}, Totals: map[string]int64{}}
@@ -118,51 +126,81 @@ func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
 
 // parkAgain parks what was parked and waived when this direction was last synced, before
 // the way back: a Level plan does not meet what does not change, and a waiver is for one
-// switch. What can be brought over by now is so when parked groups are tried again.
-func (e *Engine) parkAgain(ctx context.Context) error {
+// switch. What can be brought over by now is so when parked groups are tried again. It
+// reports whether all of it is listed.
+func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 	if e.cfg.Epoch < 3 {
-		return nil
+		return true, nil
 	}
 	list, err := e.Journal.Parked(ctx, Key(e.cfg.Epoch-2, e.Direction), -1)
 	if err != nil {
-		return fmt.Errorf("list what was waived: %w", err)
+		return false, fmt.Errorf("list what was waived: %w", err)
+	}
+	if slices.ContainsFunc(list, standsForOthers) {
+		return false, nil
 	}
 	for _, p := range list {
-		if p.Spec < noSpec {
-			continue // stands for others, and never was waived
+		if p.Spec < noSpec || p.Kept {
+			continue // it is in the target
 		}
 		// Versions are compared within one epoch only.
 		p.Direction, p.Version, p.Waived = e.key, record.Version{}.String(), false
 		if err := e.Journal.Park(ctx, p); err != nil {
-			return fmt.Errorf("park %s/%s again: %w", p.Kind, p.Key, err)
+			return false, fmt.Errorf("park %s/%s again: %w", p.Kind, p.Key, err)
+		}
+	}
+	return true, nil
+}
+
+func standsForOthers(p Parked) bool { return p.Spec == OverflowSpec }
+
+// left is what was parked in the direction that the latest switch ended, if this one is the
+// way back of it. (A switch to a snapshot has left everything behind; whoever begins again
+// gives that up.)
+func (e *Engine) left(ctx context.Context) ([]Parked, error) {
+	d := e.current()
+	last := d.LastSwitch
+	if last == nil || d.Epoch != e.cfg.Epoch || last.Snapshot || last.To != e.Direction.From() || last.From != e.Direction.To() {
+		return nil, nil
+	}
+	list, err := e.Journal.Parked(ctx, KeyOf(d.Epoch-1, last.From, last.To, last.TransformHash), -1)
+	if err != nil {
+		return nil, fmt.Errorf("list what was waived: %w", err)
+	}
+	return list, nil
+}
+
+// keepWaived keeps what the latest switch left behind by a waiver from being taken for
+// deleted wherever everything is compared: for want of a position, or of the history. What
+// becomes of such a group in the active namespace still comes over.
+func (e *Engine) keepWaived(ctx context.Context) error {
+	list, err := e.left(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		if p.Spec < 0 || p.Kept || !p.Waived {
+			continue // no group of this direction, or not left behind in its target
+		}
+		p.Error = fmt.Sprintf("kept as it is: it was waived when %s was left for %s", e.Direction.To(), e.Direction.From())
+		p.Direction, p.Version, p.Waived, p.Kept = e.key, record.Version{}.String(), true, true
+		if err := e.Journal.Park(ctx, p); err != nil {
+			return fmt.Errorf("keep %s/%s: %w", p.Kind, p.Key, err)
 		}
 	}
 	return nil
 }
 
-// keepWaived keeps what the latest switch left behind by a waiver from being taken for
-// deleted where, for want of a position, everything is compared: parked groups are not. What
-// becomes of such a group in the active namespace still comes over.
-func (e *Engine) keepWaived(ctx context.Context) error {
-	d := e.current()
-	last := d.LastSwitch
-	if last == nil || d.Epoch != e.cfg.Epoch || last.To != e.Direction.From() || last.From != e.Direction.To() {
-		return nil
-	}
-	ended := KeyOf(d.Epoch-1, last.From, last.To, last.TransformHash)
-	list, err := e.Journal.Parked(ctx, ended, -1)
+// allKept refuses to compare everything where more was left behind than is listed: nobody
+// could tell it from what was deleted since.
+func (e *Engine) allKept(ctx context.Context) error {
+	list, err := e.left(ctx)
 	if err != nil {
-		return fmt.Errorf("list what was waived: %w", err)
+		return err
 	}
-	for _, p := range list {
-		if p.Spec < 0 {
-			continue // no group of this direction
-		}
-		p.Direction, p.Version, p.Waived = e.key, record.Version{}.String(), true
-		p.Error = fmt.Sprintf("kept as it is: it was waived when %s was left for %s", last.From, last.To)
-		if err := e.Journal.Park(ctx, p); err != nil {
-			return fmt.Errorf("keep %s/%s: %w", p.Kind, p.Key, err)
-		}
+	if i := slices.IndexFunc(list, standsForOthers); i >= 0 {
+		return &record.UnsupportedError{What: "a comparison of " + e.Direction.From() + " with " + e.Direction.To(),
+			Reason: fmt.Sprintf("when %s was left, more records of %s were waived than are listed, and they would be taken for deleted: go back to the snapshot, or have another place of %s", e.Direction.To(), list[i].Kind, e.Direction.To())}
 	}
 	return nil
 }

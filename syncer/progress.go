@@ -38,11 +38,15 @@ func (e *Engine) Progress() []Progress {
 			p.LateDeletes += e.cfg.LateDeletes(n)
 		}
 		p.State = e.stateOf(s, p.WaitsFor)
+		p.Pace = e.heldBack(s)
 		ps = append(ps, p)
 	}
 	slices.SortFunc(ps, func(a, b Progress) int { return a.Shard - b.Shard })
 	return ps
 }
+
+// StateCopying is the Progress.State of a shard that has ranges to copy.
+const StateCopying = "copying"
 
 func (e *Engine) stateOf(s *shard, waits string) string {
 	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
@@ -50,7 +54,9 @@ func (e *Engine) stateOf(s *shard, waits string) string {
 	case e.over():
 		return "switched"
 	case len(s.todo) > 0:
-		return "copying"
+		return StateCopying
+	case s.rescan:
+		return "rescan"
 	case !s.verified:
 		return "comparing"
 	case switching && waits == "":

@@ -2,15 +2,22 @@ package syncer
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller/record"
 	"dbcontroller/upgradestate"
 )
 
 // Provision makes the collections of a version's kinds and describes them for the
-// record. Kinds that the record has already are completed where they are (their indexes)
-// and not described again. current says that clients use this version now: its
+// record. Kinds that the record has already are left alone. The kinds of a version that is
+// not current get the Early part of their indexes; TTL indexes among the declared ones are
+// noted and delete nothing. current says that clients use this version now: its
 // fixed-name kinds must be there under their own name, while those of another version are
 // built under a hidden one. fence names the class wanted for a fixed-name kind, empty
 // for the strongest that the database allows.
@@ -72,6 +79,14 @@ func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpe
 		}
 		tok = own.Token
 	}
+	var expiry map[string]int64
+	if !current {
+		spec.Shape, expiry = record.Unexpiring(spec.Shape)
+		if err := tryIndexes(ctx, ns, spec); err != nil {
+			return upgradestate.Kind{}, err
+		}
+		spec.Shape = Early(spec.Shape)
+	}
 	if !spec.Fixed || !current { // an application's collection is described, never changed
 		var err error
 		if tok, err = ns.Provision(ctx, spec, record.PhysicalName(spec.Name, 1)); err != nil {
@@ -84,5 +99,37 @@ func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpe
 	}
 	return upgradestate.Kind{
 		Kind: spec.Name, Fixed: spec.Fixed, Physical: tok.Name, ID: tok.ID, Fence: string(class), Restore: restore,
+		Expiry: expiry,
 	}, nil
+}
+
+// TrialPrefix begins the names of the collections that indexes are tried in. One whose maker
+// was killed holds nothing, and stays until somebody sweeps it.
+const TrialPrefix = "dbc_indexes_"
+
+// tryIndexes has the database refuse what it cannot build now, and not when everything is
+// copied: it builds the indexes in an empty collection, which goes again.
+func tryIndexes(ctx context.Context, ns record.Namespace, spec record.KindSpec) error {
+	if len(spec.Shape.Indexes) == len(Early(spec.Shape).Indexes) {
+		return nil // they are built at once
+	}
+	trial := record.KindSpec{Name: TrialPrefix + strings.ToLower(rand.Text()[:10])}
+	tok, err := ns.Provision(ctx, trial, record.PhysicalName(trial.Name, 1))
+	if err != nil {
+		return fmt.Errorf("a collection to try indexes in: %w", err)
+	}
+	trial.Shape.Indexes = spec.Shape.Indexes
+	built := ns.BuildIndexes(ctx, tok, trial)
+	if built != nil {
+		built = fmt.Errorf("try the indexes in an empty collection: %w", built)
+	}
+	return errors.Join(built, ns.Drop(context.WithoutCancel(ctx), tok))
+}
+
+// Early is the part of a shape that a target is made with before anything is copied: its
+// options, and the indexes that refuse records, so that what breaks them is parked one by
+// one. The others are cheaper to build once everything is there.
+func Early(s record.Shape) record.Shape {
+	s.Indexes = slices.DeleteFunc(slices.Clone(s.Indexes), func(spec bson.Raw) bool { return !record.IsUnique(spec) })
+	return s
 }

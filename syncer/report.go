@@ -70,6 +70,9 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.planVerify(ctx); err != nil {
 		return err
 	}
+	if err := e.planRescan(ctx); err != nil {
+		return err
+	}
 	if err := e.compareLate(ctx); err != nil {
 		return err
 	}
@@ -173,7 +176,8 @@ func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coor
 // badly reports that a shard is so far from ready that its report must be taken back.
 func (e *Engine) badly(n int, s *shard) bool {
 	lagging := !s.behind.IsZero() && time.Since(s.behind) > 4*e.cfg.LagBound
-	return len(s.todo) > 0 || !s.verified || e.parkedIn(n) > 0 || lagging || time.Since(s.heard) > silence
+	return len(s.todo) > 0 || !s.verified || s.rescan || e.parkedIn(n) > 0 || lagging || time.Since(s.heard) > silence ||
+		e.targetLacks() != ""
 }
 
 // silence is how long a stream, which says something at least about once a second, may say
@@ -198,18 +202,33 @@ func (e *Engine) withdrawAll(ctx context.Context) error {
 
 // waitsFor says in words what keeps a shard from being ready; "" is ready. e.mu is held.
 func (e *Engine) waitsFor(n int, s *shard) string {
+	waits := e.lacks(n, s)
+	if why, standstill := e.Pacer.Reason(); standstill && waits != "" && s.bulk() {
+		return waits + ", which stands still: " + why
+	}
+	return waits
+}
+
+func (e *Engine) lacks(n int, s *shard) string {
+	if e.cfg.Snapshot {
+		return e.lacksForSnapshot()
+	}
 	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
 	switch {
 	case len(s.todo) > 0:
 		return fmt.Sprintf("copy of %d ranges", len(s.todo))
 	case e.parkedIn(n) > 0:
 		return fmt.Sprintf("%d parked groups to be fixed or waived", e.parkedIn(n))
+	case s.rescan:
+		return e.rescanWaits(s)
 	case !s.verified:
 		return fmt.Sprintf("comparison of %d ranges", len(s.verify))
 	case s.found > 0:
 		return fmt.Sprintf("%d groups that differ", s.found)
 	case !s.stored:
 		return "its checkpoint to be stored"
+	case !switching && e.targetLacks() != "":
+		return e.targetLacks()
 	case switching && e.record.Upgrade.Step != upgradestate.StepDrain:
 		return "the switch"
 	case switching && !e.seenFences(s):

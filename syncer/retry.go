@@ -51,6 +51,7 @@ func permanent(err error) bool {
 
 // failed notes an error that work goes on after, for people.
 func (e *Engine) failed(what string, err error) {
+	e.Pacer.Failed()
 	e.mu.Lock()
 	e.lastErr = fmt.Sprintf("%s: %v", what, err)
 	for _, s := range e.shards {

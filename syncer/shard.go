@@ -37,10 +37,14 @@ type shard struct {
 	// comparing the whole
 	verify   []*rangeTask
 	verified bool
-	found    int // entries of late that this comparison found
+	found    int // entries of late that this comparison, or a rescan, found
+	// rescan: the history of the source was lost. The shard's groups wait to be compared
+	// from both sides, at reads that are not older than compared. rescanned: that was done
+	// here at least once, so that found may be of it.
+	rescan, rescanned bool
 
 	dirty  bool // the checkpoint in memory is ahead of the stored one
-	stored bool // the stored checkpoint says that the shard is copied and compared
+	stored bool // the stored checkpoint says that the shard is complete
 
 	appliedCount, comparedCount, mismatched, retries int64
 	rate                                             meter
@@ -97,15 +101,42 @@ func (s *shard) dropLate(id transform.GroupID) {
 
 // complete reports whether the shard is copied and compared as a whole, and what that
 // found has settled. Engine.mu is held.
-func (s *shard) complete() bool { return len(s.todo) == 0 && s.verified && s.found == 0 }
+func (s *shard) complete() bool {
+	return len(s.todo) == 0 && s.verified && !s.rescan && s.found == 0
+}
+
+// job is what is done with a range.
+type job int
+
+const (
+	copies job = iota + 1
+	compares
+	rescans
+)
 
 // rangeTask is one range of one kind, being copied or compared.
 type rangeTask struct {
+	job    job
+	shard  int    // that it is a part of, -1 for a rescan
 	name   string // "<kind>/<index>"
 	kind   string
 	rest   record.Range
 	target bool // compare from the target's side
 	taken  bool
+}
+
+// what is the work as people read it.
+func (t *rangeTask) what() string {
+	switch t.job {
+	case copies:
+		return "copy " + t.name
+	case compares:
+		return "compare " + t.name
+	case rescans:
+		return "rescan " + t.name
+	default:
+		return t.name
+	}
 }
 
 func rangeName(kind string, i int) string { return kind + "/" + strconv.Itoa(i) }

@@ -11,7 +11,7 @@ import (
 )
 
 // straySpec marks the parked entry of a target record that belongs to no group. (-2 is
-// that of the journal's overflow.)
+// OverflowSpec.)
 const straySpec = -3
 
 // parkStrays parks target records that the comparison found to belong to no group: nothing

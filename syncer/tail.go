@@ -16,13 +16,18 @@ import (
 
 // tail follows the source's changes for all owned shards with one stream, from the
 // earliest of their positions. It begins again when a shard with an earlier position
-// was gained; the others skip what they have.
+// was gained; the others skip what they have. Shards whose changes are no longer there
+// begin again at the present.
 func (e *Engine) tail(ctx context.Context) error {
 	for {
 		if err := e.await(ctx, func() bool { return len(e.shards) > 0 }); err != nil {
 			return err
 		}
 		err := e.persist(ctx, following, func() error { return e.follow(ctx) })
+		var lost *historyLost
+		if errors.As(err, &lost) {
+			err = e.beginAgain(ctx, lost)
+		}
 		if err != nil {
 			return err
 		}
@@ -50,7 +55,7 @@ func (e *Engine) follow(ctx context.Context) error {
 	defer restart()
 	stream, err := e.Source.Watch(ctx, from, e.Direction.SourceKinds())
 	if err != nil {
-		return err
+		return lostAt(from, err)
 	}
 	defer func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
@@ -65,12 +70,13 @@ func (e *Engine) follow(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			return err
+			return lostAt(from, err)
 		}
 		e.recovered(following)
 		if again, err := e.consume(ctx, b); err != nil || again {
 			return err
 		}
+		from = b.Pos
 	}
 }
 

@@ -36,6 +36,9 @@ type Checkpoint struct {
 	Done     []string                `json:"done"`              // ranges that are copied whole
 	Count    int64                   `json:"count"`             // records copied, for people
 	Verified bool                    `json:"verified"`          // the shard's ranges were compared once, and what differed has settled
+	// Rescan: the changes before Position were lost. The shard's groups are still to be
+	// compared from both sides, as they are after Position, and what differs to be repaired.
+	Rescan bool `json:"rescan,omitempty"`
 	// LateDeletes counts, up to Position, what passed a fence of the validator class.
 	LateDeletes int64 `json:"lateDeletes,omitempty"`
 }
@@ -51,13 +54,16 @@ type Parked struct {
 	Version   string       `json:"version"`
 	Error     string       `json:"error"`
 	Waived    bool         `json:"waived,omitempty"`
+	// Kept: the latest switch left it behind by a waiver. It is in the target alone, and that
+	// is not taken for a delete. Waived with it; what becomes of it in the source is not.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Progress is what a shard's owner publishes about once a second while it changes.
 type Progress struct {
 	Shard       int     `json:"shard"`
 	Owner       string  `json:"owner"`
-	State       string  `json:"state"` // copying, following, verifying, ready, draining, drained
+	State       string  `json:"state"` // copying, comparing, rescan, following, ready, draining, drained, switched
 	Copied      int64   `json:"copied"`
 	Total       int64   `json:"total"`
 	Rate        float64 `json:"rate"`      // records a second, recent

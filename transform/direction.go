@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"dbcontroller/record"
+	"dbcontroller/upgradestate"
 )
 
 // direction is a step seen from one of its ends.
@@ -41,6 +42,10 @@ type kindAt struct {
 
 func compile(from, to, hash string, specs []Spec, up bool) *direction {
 	d := &direction{from: from, to: to, hash: hash, source: map[string]kindAt{}, target: map[string]kindAt{}}
+	older, newer := upgradestate.APIVersion(from), upgradestate.APIVersion(to)
+	if !up {
+		older, newer = newer, older
+	}
 	for i, sp := range specs {
 		c := compiled{name: sp.Name, source: sp.Old, target: sp.New, apply: sp.Up, needsHave: sp.UpNeedsHave}
 		if !up {
@@ -53,7 +58,7 @@ func compile(from, to, hash string, specs []Spec, up bool) *direction {
 		}
 		if sp.byContent() {
 			// What is no longer part of a group is found through lineage.
-			c.lineage = LineageKind(sp.Name)
+			c.lineage = LineageKind(sp.Name, older, newer)
 			d.targetKinds = append(d.targetKinds, record.KindSpec{Name: c.lineage})
 		} else {
 			c.whole, c.single = one(c.source), one(c.target)

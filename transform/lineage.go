@@ -13,9 +13,13 @@ import (
 // lineagePrefix begins the names of the hidden kinds that hold lineage.
 const lineagePrefix = "dbc_lineage."
 
-// LineageKind is the name of the kind that holds the lineage of a spec. It is managed,
-// stands beside the target's kinds, and moves with them through a switch.
-func LineageKind(spec string) string { return lineagePrefix + url.QueryEscape(spec) }
+// LineageKind is the name of the kind that holds the lineage of a spec between two
+// versions, both ways. It is managed, stands beside the target's kinds, and moves with them
+// through a switch. A version has another one towards each version that it came from or
+// goes to: what one says of groups and records means nothing to the others.
+func LineageKind(spec, older, newer string) string {
+	return lineagePrefix + url.QueryEscape(spec) + "." + older + "-" + newer
+}
 
 // IsLineage reports whether a kind holds lineage and no records of the service.
 func IsLineage(kind string) bool { return strings.HasPrefix(kind, lineagePrefix) }

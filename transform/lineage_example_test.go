@@ -83,6 +83,6 @@ func ExampleGroupedKind_content() {
 	}
 	// Output:
 	// ann {"_id": "ann","total": {"$numberInt":"12"}}
-	// dbc_lineage.customers
+	// dbc_lineage.customers.v1-v2
 	// customers
 }

@@ -85,12 +85,18 @@ func (m *machine) move(t *rapid.T) {
 	m.change(t, set(kind, d.ID, teamGen.Draw(t, "to"), d.Seat, d.N))
 }
 
-// swap exchanges teams, seats or both, in one write.
+// swap exchanges teams or seats, in one write.
 func (m *machine) swap(t *rapid.T) {
+	if !m.exchange(t) {
+		t.Skip("nobody to swap with")
+	}
+}
+
+func (m *machine) exchange(t *rapid.T) bool {
 	ka, a, ok := m.present(t, "a")
 	kb, b, _ := m.present(t, "b")
 	if !ok || ka == kb && a.ID == b.ID {
-		t.Skip("nobody to swap with")
+		return false
 	}
 	if rapid.Bool().Draw(t, "teams") {
 		a.Team, b.Team = b.Team, a.Team
@@ -98,6 +104,7 @@ func (m *machine) swap(t *rapid.T) {
 		a.Seat, b.Seat = b.Seat, a.Seat
 	}
 	m.change(t, set(ka, a.ID, a.Team, a.Seat, a.N), set(kb, b.ID, b.Team, b.Seat, b.N))
+	return true
 }
 
 func (m *machine) delete(t *rapid.T) {
@@ -138,7 +145,39 @@ func (m *machine) read(t *rapid.T) {
 		taken = append(taken, m.pending[i])
 		m.pending = slices.Delete(m.pending, i, i+1)
 	}
-	m.held = append(m.held, heldBatch{events: taken, cs: m.resolve(taken)})
+	m.w.between = func() record.Version { m.interrupt(t); return record.Version{} }
+	cs := m.resolve(taken)
+	m.w.between = nil
+	m.held = append(m.held, heldBatch{events: taken, cs: cs})
+}
+
+// interrupt has others go on while an applier is between two of its readings.
+func (m *machine) interrupt(t *rapid.T) {
+	for range rapid.SampledFrom([]int{0, 0, 0, 1, 2, 4}).Draw(t, "meanwhile") {
+		switch n := len(m.pending); rapid.SampledFrom([]string{"put", "put", "swap", "delete", "bring", "bring", "bring", "write"}).Draw(t, "what") {
+		case "put":
+			m.put(t)
+		case "swap":
+			if len(m.source) > 0 {
+				m.exchange(t)
+			}
+		case "delete":
+			if len(m.source) > 0 {
+				m.delete(t)
+			}
+		case "bring":
+			if n > 0 {
+				i := rapid.IntRange(0, n-1).Draw(t, "unit")
+				e := m.pending[i]
+				m.pending = slices.Delete(m.pending, i, i+1)
+				m.w.bring(m.ctx, []transform.GroupID{e.id}, e.at)
+			}
+		case "write":
+			if len(m.held) > 0 {
+				m.writeHeld(t)
+			}
+		}
+	}
 }
 
 func (m *machine) resolve(events []event) []transform.Component {

@@ -3,6 +3,7 @@ package transform_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -194,6 +195,84 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
+// TestTornReading: the entries of a resolution are read one after the other. What went from
+// one group to another in between is the first one's by its own entry and the other one's by
+// that group's list; who believes both leaves it in neither.
+func TestTornReading(t *testing.T) {
+	t.Parallel()
+	type ms = []record.Mutation
+	// Before the slow one's reading of that number others write, bring that over, and write
+	// once more.
+	type meanwhile struct {
+		reading        int
+		brought, later ms
+	}
+	for name, tt := range map[string]struct {
+		before, slow ms
+		meanwhile    []meanwhile
+	}{
+		"a target record between two groups": {
+			before: ms{set("people1", "ann", "red", "s1", 1), set("people1", "bob", "green", "", 1)},
+			slow:   ms{set("people1", "ann", "red", "s1", 2), set("people1", "cy", "green", "", 1)},
+			// After the entries of units, of their groups, and of what these made; before the source.
+			meanwhile: []meanwhile{{4,
+				ms{set("people1", "ann", "red", "", 3), set("people1", "bob", "green", "s1", 2)}, ms{set("people1", "bob", "green", "", 3)},
+			}},
+		},
+		"a target record, and its first group is nobody's any more": {
+			before: ms{set("people1", "ann", "red", "s1", 1), set("people1", "bob", "green", "", 1)},
+			slow:   ms{set("people1", "cy", "red", "", 1)},
+			// After the entry of cy, the source, and the entries of red and what it made.
+			meanwhile: []meanwhile{{5,
+				ms{set("people1", "ann", "red", "", 3), set("people1", "bob", "green", "s1", 2)},
+				ms{set("people1", "bob", "green", "", 3), set("people1", "cy", "green", "", 1)},
+			}},
+		},
+		"a member": {
+			before: ms{set("people1", "ann", "red", "", 1), set("people1", "bob", "red", "", 1), set("people1", "eve", "blue", "", 1)},
+			slow:   ms{set("people1", "ann", "red", "", 2), set("people1", "cy", "blue", "", 1), set("people1", "bob", "green", "", 2)},
+			// After the entries of ann and cy, of red and its records, the source, and the entries
+			// of blue and of bob, who has left red.
+			meanwhile: []meanwhile{{6, ms{set("people1", "bob", "green", "", 3)}, ms{set("people1", "cy", "green", "", 1)}}},
+		},
+		"one that waits": {
+			before:    ms{set("people1", "ann", "red", "", -1), set("people1", "bob", "green", "", 1)},
+			slow:      ms{set("people1", "ann", "red", "", -2), set("people1", "cy", "green", "", 1)},
+			meanwhile: []meanwhile{{3, ms{set("people1", "ann", "green", "", -3)}, ms{set("people1", "ann", "blue", "", 1)}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTeams(t.Context(), t)
+			ids, at := w.write(t.Context(), tt.before...)
+			w.bring(t.Context(), ids, at)
+			units, at := w.write(t.Context(), tt.slow...)
+			late, last, reading := units, at, 0
+			w.between = func() record.Version {
+				reading++
+				for _, m := range tt.meanwhile {
+					if m.reading != reading {
+						continue
+					}
+					ids, at := w.write(t.Context(), m.brought...)
+					w.bring(t.Context(), ids, at)
+					w.consistent(t.Context())
+					ids, last = w.write(t.Context(), m.later...)
+					late = append(late, ids...)
+				}
+				return last
+			}
+			cs, _ := w.resolve(t.Context(), units[:min(2, len(units))], at, nil)
+			w.between = nil
+			w.apply(t.Context(), cs)
+			w.consistent(t.Context())
+			w.bring(t.Context(), late, last)
+			w.bring(t.Context(), slices.Collect(maps.Keys(w.parked)), last)
+			w.exact(t.Context())
+		})
+	}
+}
+
 // TestWaitingForAGoodGroup: what waits for a group may be held up by the one that it has
 // to leave. That is nothing to those who are in the group that it waits for.
 func TestWaitingForAGoodGroup(t *testing.T) {
@@ -281,7 +360,7 @@ func TestForeignTarget(t *testing.T) {
 	}
 	w.bring(t.Context(), append(ids, id), at)
 	w.exact(t.Context())
-	kind := transform.LineageKind("teams")
+	kind := transform.LineageKind("teams", "v1", "v2")
 	if _, ok, err := w.dir.GroupOfTarget(kind, record.StringKey("g/=red")); ok || err != nil {
 		t.Errorf("an entry of lineage is taken for a record: %v", err)
 	}
@@ -359,7 +438,7 @@ func TestSpecsByContent(t *testing.T) {
 		"content":             {kind: transform.GroupedKind{Content: content}},
 		"content and groupof": {kind: transform.GroupedKind{Content: content, GroupOf: groupOf, Select: sel}, want: "both Content and GroupOf"},
 		"anchor":              {kind: transform.GroupedKind{Content: content}, anchor: func(string) (string, record.Key) { return "", "" }, want: "Anchor"},
-		"reserved":            {kind: transform.GroupedKind{Content: content, KindSpec: record.KindSpec{Name: transform.LineageKind("x")}}, want: "are taken"},
+		"reserved":            {kind: transform.GroupedKind{Content: content, KindSpec: record.KindSpec{Name: transform.LineageKind("x", "v1", "v2")}}, want: "are taken"},
 	} {
 		if tt.kind.Name == "" {
 			tt.kind.Name = "old"
@@ -374,7 +453,7 @@ func TestSpecsByContent(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}
-	kind := transform.LineageKind("a b/$c")
+	kind := transform.LineageKind("a b/$c", "v1", "v2")
 	if physical := record.PhysicalName(kind, 7); strings.ContainsAny(physical, " /$") {
 		t.Errorf("%s is no name for a collection", physical)
 	} else if back, seq, ok := record.KindOfPhysical(physical); !ok || back != kind || seq != 7 {

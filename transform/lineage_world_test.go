@@ -137,6 +137,27 @@ type teams struct {
 	epoch        uint64
 	changed      int // answers that something was not as it was read
 	linkedWrites int // components of several groups
+	// between, if not nil, is run before each reading of a resolution. The source is read
+	// no older than what it returns.
+	between func() record.Version
+}
+
+// interrupted is a database whose readers are not alone.
+type interrupted struct {
+	record.Reader
+	w      *teams
+	source bool
+}
+
+func (r interrupted) Read(ctx ctx, req record.ReadRequest) (record.Snapshot, error) {
+	if between := r.w.between; between != nil {
+		r.w.between = nil
+		if at := between(); r.source && at.Compare(req.NotBefore) > 0 {
+			req.NotBefore = at
+		}
+		r.w.between = between
+	}
+	return r.Reader.Read(ctx, req)
 }
 
 func newTeams(c ctx, t fatal) *teams {
@@ -390,13 +411,31 @@ func del(kind, id string) record.Mutation {
 func (w *teams) resolve(c ctx, ids []transform.GroupID, notBefore record.Version, apart map[transform.GroupID]bool) ([]transform.Component, []transform.GroupID) {
 	w.t.Helper()
 	r := transform.Resolver{
-		Direction: w.dir, Source: w.src, Target: w.dst, SourceTokens: w.srcToks, TargetTokens: w.dstToks, Epoch: w.epoch, Apart: apart,
+		Direction: w.dir, Source: interrupted{w.src, w, true}, Target: interrupted{w.dst, w, false},
+		SourceTokens: w.srcToks, TargetTokens: w.dstToks, Epoch: w.epoch, Apart: apart,
 	}
 	cs, left, err := r.Resolve(c, ids, notBefore)
 	if err != nil {
 		w.t.Fatalf("resolve: %v", err)
 	}
+	w.disjoint(cs)
 	return cs, left
+}
+
+// disjoint checks that no two components write one record: a batch is one transaction, in
+// which neither would meet the other.
+func (w *teams) disjoint(cs []transform.Component) {
+	w.t.Helper()
+	by := map[string]string{}
+	for _, c := range cs {
+		for _, wr := range c.Write.Writes {
+			name := wr.Kind + "/" + wr.Key.String()
+			if other, twice := by[name]; twice {
+				w.t.Fatalf("%s is written by %s and by %s", name, other, c.Write.Group)
+			}
+			by[name] = c.Write.Group
+		}
+	}
 }
 
 // apply is the writing half. It returns the units to be resolved again and those that

@@ -48,9 +48,11 @@ func (c *Component) Members() []GroupID {
 }
 
 // Blame is the source record that stands for a unit of the component where it is not as it
-// should be: one that failed, or any other; for a target record of nobody it is itself.
+// should be: one that failed, or any other. A target record that no group of the component
+// lists or makes stands for itself: whoever looks at a source record does not meet it.
 func (c *Component) Blame(id GroupID) GroupID {
-	if u, ok := unitOf(id.Name); !ok || !u.target {
+	u, ok := unitOf(id.Name)
+	if !ok || !u.target || !c.knows(u.ref) {
 		return id
 	}
 	for _, f := range c.Failed {
@@ -67,6 +69,14 @@ func (c *Component) Blame(id GroupID) GroupID {
 		}
 	}
 	return id
+}
+
+// knows reports whether a group of the component lists a target record, or makes it.
+func (c *Component) knows(t ref) bool {
+	return slices.ContainsFunc(c.groups, func(g *groupState) bool {
+		return slices.Contains(g.family.targets, t) ||
+			slices.ContainsFunc(g.out, func(r record.Record) bool { return r.Kind == t.kind && r.Key == t.key })
+	})
 }
 
 // Rest are the units that can be brought over without those that failed.
@@ -113,27 +123,39 @@ func (x *resolution) components() []Component {
 	groupNode := func(name string) string { return "g" + name }
 	unitNode := func(r ref, target bool) string { return "u" + unit{r, target}.id(0).Name }
 
-	makes := map[ref]string{}
 	dirty := x.dirty()
+	// Who makes a target record, who lists it and whom its own entry names are written
+	// together, as is a member with all who list it. Lists and entries that were read at
+	// different times may name more than one.
+	claims := map[ref]string{}
+	claim := func(t ref, name string) {
+		for _, other := range []string{claims[t], x.targets[t].group} {
+			if _, isDirty := slices.BinarySearch(dirty, other); isDirty {
+				link(groupNode(name), groupNode(other))
+			}
+		}
+		claims[t] = name
+		if x.targets[t].unit {
+			link(unitNode(t, true), groupNode(name))
+		}
+	}
 	for _, name := range dirty {
 		find(groupNode(name))
 		g := x.groups[name]
-		for _, h := range x.holders(g) {
-			link(groupNode(name), groupNode(h))
-		}
 		for _, r := range g.out {
-			t := ref{r.Kind, r.Key}
-			if other, ok := makes[t]; ok {
-				link(groupNode(name), groupNode(other))
-			}
-			makes[t] = name
-			if x.targets[t].unit {
-				link(unitNode(t, true), groupNode(name))
-			}
+			claim(ref{r.Kind, r.Key}, name)
 		}
 		for _, t := range g.family.targets {
-			if x.targets[t].unit {
-				link(unitNode(t, true), groupNode(name))
+			claim(t, name)
+		}
+		for _, r := range g.family.members {
+			if m := x.members[r]; m != nil && m.known {
+				link(unitNode(r, false), groupNode(name))
+			}
+		}
+		for _, r := range g.family.waiting {
+			if m := x.members[r]; m != nil && m.unit {
+				link(unitNode(r, false), groupNode(name))
 			}
 		}
 	}

@@ -69,7 +69,9 @@ func (r Resolver) Resolve(ctx context.Context, ids []GroupID, notBefore record.V
 }
 
 // resolution is the reading of one spec's units. Entries are read once, at whatever
-// snapshots of the target: a write is refused unless all of them are still the same.
+// snapshots of the target: a write is refused unless all of them are still the same. That
+// goes for entries that stay as they are, too, where what is written follows from them: one
+// that was read before its record moved contradicts the list that was read after it.
 // Source records are all read again, at one snapshot, when more of them belong to it.
 type resolution struct {
 	Resolver
@@ -310,6 +312,9 @@ func (x *resolution) settled(g *groupState) bool {
 	}
 	return ok
 }
+
+// elsewhere reports whether a member's own entry is known to name another group than g.
+func (m *memberState) elsewhere(g *groupState) bool { return m.known && m.descent.group != g.name }
 
 func (x *resolution) needsHave(g *groupState) bool {
 	return x.Direction.NeedsHave(GroupID{x.spec, g.name})

@@ -161,6 +161,9 @@ func (c *Component) write(makers map[ref]made) {
 		c.Level = c.Level && now.equal(g.family)
 		w.add(c.x.lineage, groupKey(g.name), now.doc(g.name), g.guard)
 	}
+	for _, m := range c.disowned() {
+		w.add(c.x.lineage, memberKey(m.ref), m.descent.doc(m.ref), m.guard)
+	}
 	for _, m := range c.units {
 		now := descent{group: m.content}
 		c.Level = c.Level && now == m.descent
@@ -174,7 +177,13 @@ func (c *Component) write(makers map[ref]made) {
 	}
 	for _, r := range slices.SortedFunc(maps.Keys(was), ref.compare) {
 		t := c.x.targets[r]
-		if _, stays := makers[r]; stays || t.group != "" && !own[t.group] {
+		if _, stays := makers[r]; stays {
+			continue
+		}
+		if t.group != "" && !own[t.group] {
+			// Its entry names another group than the one that lists it, and stands as it is.
+			c.Level = false
+			w.add(c.x.lineage, targetKey(r), targetDoc(r, t.group), t.guard)
 			continue
 		}
 		c.Level = c.Level && !t.live && t.group == ""
@@ -184,11 +193,26 @@ func (c *Component) write(makers map[ref]made) {
 	c.Write = w.done()
 }
 
+// disowned are members that groups list and lose, because their own entries name other
+// groups. Those are written as they are: where the list was read after its member had come
+// back, or came, this refuses the write, which would leave the member in no list at all.
+func (c *Component) disowned() []*memberState {
+	found := map[ref]*memberState{}
+	for _, g := range c.groups {
+		for _, r := range g.family.members {
+			if m := c.x.members[r]; m != nil && !m.unit && m.elsewhere(g) {
+				found[r] = m
+			}
+		}
+	}
+	return sortedStates(found)
+}
+
 // familyOf is what a group's entry becomes.
 func (c *Component) familyOf(g *groupState) family {
 	var f family
 	for _, r := range g.family.members {
-		if m := c.x.members[r]; !m.unit && (!m.known || m.descent.group == g.name) {
+		if m := c.x.members[r]; !m.unit && !m.elsewhere(g) {
 			f.members = append(f.members, r)
 		}
 	}

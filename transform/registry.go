@@ -7,18 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
 	"slices"
 	"strings"
 
 	"dbcontroller/record"
+	"dbcontroller/upgradestate"
 )
 
 // Registry holds the transformers of one service, by pairs of adjacent versions.
 // Filling it is not safe for concurrent use; a Direction that it made does not see
 // what is added later.
 type Registry struct {
-	service string
-	steps   []step // in the order of their first Add
+	service  string
+	steps    []step                       // in the order of their first Add
+	declared map[string][]record.KindSpec // by version, beside those of the steps
+	tasks    []Task                       // data updates, which are no part of any Direction
 }
 
 // step is what leads from one version to the next.
@@ -37,7 +41,7 @@ func NewRegistry(service string) *Registry { return &Registry{service: service} 
 // Service is the name given to NewRegistry.
 func (r *Registry) Service() string { return r.service }
 
-// Versions returns every version that a step names, older before newer within a step.
+// Versions returns every version that is known, older before newer within a step.
 func (r *Registry) Versions() []string {
 	var vs []string
 	for _, s := range r.steps {
@@ -47,10 +51,15 @@ func (r *Registry) Versions() []string {
 			}
 		}
 	}
+	for _, v := range slices.Sorted(maps.Keys(r.declared)) {
+		if !slices.Contains(vs, v) {
+			vs = append(vs, v)
+		}
+	}
 	return vs
 }
 
-// Kinds returns the kinds of a version, each once, as its steps declare them.
+// Kinds returns the kinds of a version, each once, as its steps and Declare have them.
 func (r *Registry) Kinds(version string) []record.KindSpec {
 	var ks []record.KindSpec
 	for _, s := range r.steps {
@@ -60,6 +69,11 @@ func (r *Registry) Kinds(version string) []record.KindSpec {
 					ks = append(ks, k.KindSpec)
 				}
 			}
+		}
+	}
+	for _, k := range r.declared[version] {
+		if !slices.ContainsFunc(ks, func(have record.KindSpec) bool { return have.Name == k.Name }) {
+			ks = append(ks, k)
 		}
 	}
 	return ks
@@ -186,14 +200,19 @@ func (r *Registry) checkStep(s step) error {
 	return nil
 }
 
-// Direction compiles the way between two versions, up or down. Between versions that are
-// not adjacent it runs the steps in memory, one after the other. ErrNoDirection: nothing
-// connects them; ErrNoChain: the steps cannot be run as one.
+// Direction compiles the way between two namespaces, up or down, which are named by their
+// version and, maybe, a location. Between versions that are not adjacent it runs the steps
+// in memory, one after the other; between two places of one version records stay as they
+// are. ErrNoDirection: nothing connects them; ErrNoChain: the steps cannot be run as one.
 func (r *Registry) Direction(from, to string) (Direction, error) {
-	if path := r.path(from, to); path != nil {
+	older, newer := upgradestate.APIVersion(from), upgradestate.APIVersion(to)
+	if older == newer && from != to {
+		return r.same(from, to)
+	}
+	if path := r.path(older, newer); path != nil {
 		return r.compile(from, to, path, true)
 	}
-	if path := r.path(to, from); path != nil {
+	if path := r.path(newer, older); path != nil {
 		return r.compile(from, to, path, false)
 	}
 	known := make([]string, len(r.steps))
@@ -224,6 +243,11 @@ func (r *Registry) path(from, to string) []step {
 }
 
 func (r *Registry) compile(from, to string, path []step, up bool) (Direction, error) {
+	for _, s := range path {
+		if err := r.undeclared(s); err != nil {
+			return nil, fmt.Errorf("from %s to %s: %w", from, to, err)
+		}
+	}
 	whole, hash := path[0], r.hash(path[0], from, to)
 	for _, next := range path[1:] {
 		var err error

@@ -8,6 +8,9 @@ func (d *Deployment) abort(e Abort) error {
 	}
 	switch u.Step {
 	case StepNone:
+		if told := d.entry("upgrade", u.ID); told != nil {
+			told.Outcome = outcomeOfAbort(e.Reason)
+		}
 		d.Upgrade = nil
 		return nil
 	case StepAbort:

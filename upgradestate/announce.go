@@ -68,8 +68,13 @@ func (d *Deployment) announceAvailable(a Available) error {
 	if a.TargetVersion == "" || a.TargetVersion == d.CurrentVersion {
 		return refused("announce available: %q is no upgrade from %s", a.TargetVersion, d.CurrentVersion)
 	}
-	if d.isRetired(a.TargetVersion) {
+	if Retired(*d, a.TargetVersion) {
 		return refused("announce available: %s was retired: take it out of dbs", a.TargetVersion)
+	}
+	if a.Ahead {
+		for i := range d.Available {
+			d.Available[i].Ahead = false
+		}
 	}
 	i := slices.IndexFunc(d.Available, func(b Available) bool { return b.TargetVersion == a.TargetVersion })
 	if i < 0 {
@@ -77,6 +82,16 @@ func (d *Deployment) announceAvailable(a Available) error {
 		return nil
 	}
 	d.Available[i] = a
+	return nil
+}
+
+func (d *Deployment) withdrawAvailable(e WithdrawAvailable) error {
+	if u := d.Upgrade; u != nil && u.TargetVersion == e.TargetVersion {
+		return nil
+	}
+	if _, ok := d.available(e.TargetVersion); ok {
+		d.Available = slices.DeleteFunc(d.Available, func(a Available) bool { return a.TargetVersion == e.TargetVersion })
+	}
 	return nil
 }
 

@@ -69,8 +69,9 @@ type facts struct {
 	currentKnown  bool
 	target        string // of a running upgrade
 	targetKnown   bool
-	later         string // the next known version after the current one
+	later         string // the next known version after the current one; not another place of it
 	kept          string // an earlier known version whose namespace the record has
+	place         string // another known place of the current version
 	unknownOnward bool   // the record has a namespace that this binary does not know
 }
 
@@ -86,14 +87,20 @@ func factsOf(known []string, d *Deployment) facts {
 		f.target = d.Upgrade.TargetVersion
 		f.targetKnown = slices.Contains(known, f.target)
 	}
-	if at >= 0 && at+1 < len(known) {
-		f.later = known[at+1]
+	for i, v := range known {
+		switch {
+		case at < 0 || i == at || Retired(*d, v):
+		case APIVersion(v) == APIVersion(d.CurrentVersion):
+			f.place = v
+		case i > at && f.later == "":
+			f.later = v
+		}
 	}
 	for _, ns := range d.Namespaces {
 		switch i := slices.Index(known, ns.Version); {
 		case i < 0:
 			f.unknownOnward = true
-		case i < at:
+		case i < at && APIVersion(ns.Version) != APIVersion(d.CurrentVersion) && !Retired(*d, ns.Version):
 			f.kept = ns.Version
 		}
 	}
@@ -177,6 +184,14 @@ var decisions = []decision{
 		ServeSync,
 		func(f facts) string {
 			return fmt.Sprintf("the database is at %s, %s is kept in step for a way back", f.current, f.kept)
+		},
+	},
+	{
+		"another place known",
+		func(f facts) bool { return f.place != "" },
+		ServeSync,
+		func(f facts) string {
+			return fmt.Sprintf("the database is at %s, and can be moved to %s", f.current, f.place)
 		},
 	},
 	{

@@ -22,6 +22,14 @@ func TestDecide(t *testing.T) {
 		d.Format = format
 		return d
 	}
+	retired := func(d *Deployment, version string) *Deployment {
+		d.Retired = append(d.Retired, version)
+		return d
+	}
+	retiring := func(d *Deployment, version string) *Deployment {
+		d.Retire = &Retire{Version: version}
+		return d
+	}
 	covered := map[string]bool{}
 	for _, tc := range []struct {
 		row    string
@@ -44,6 +52,19 @@ func TestDecide(t *testing.T) {
 		{"later version known", "v1 v2", deployment("v1", "", "v1"), ServeSync, "v2 can be prepared"},
 		{"later version known", "v1 v2 v3", deployment("v2", "", "v1", "v2"), ServeSync, "v3 can be prepared"},
 		{"earlier version kept", "v1 v2", deployment("v2", "", "v1", "v2"), ServeSync, "v1 is kept in step"},
+		{"later version known", "v1 v1@b v2", deployment("v1", "", "v1"), ServeSync, "v2 can be prepared"},
+		{"later version known", "v1 v1@b v2 v2@b", deployment("v1@b", "", "v1", "v1@b"), ServeSync, "v2 can be prepared"},
+		{"later version known", "v1 v2 v3", retired(deployment("v1", "", "v1"), "v2"), ServeSync, "v3 can be prepared"},
+		{"earlier version kept", "v1 v2 v2@b", deployment("v2@b", "", "v1", "v2", "v2@b"), ServeSync, "v1 is kept in step"},
+		{"current version unknown", "v1 v2", deployment("v1@b", "", "v1", "v1@b"), Refuse, "at version v1@b, this binary knows only v1, v2"},
+		{"upgrade to an unknown version", "v1", deployment("v1", "v1@b", "v1", "v1@b"), ServeUntilFlip, "from v1 to v1@b"},
+		{"upgrade between known versions", "v1 v1@b", deployment("v1", "v1@b", "v1", "v1@b"), GoOn, "from v1 to v1@b"},
+		{"another place known", "v1 v1@b", deployment("v1", "", "v1"), ServeSync, "can be moved to v1@b"},
+		{"another place known", "v1 v1@b", deployment("v1@b", "", "v1", "v1@b"), ServeSync, "can be moved to v1"},
+		{"another place known", "v1 v2 v2@b", retired(deployment("v2", "", "v2"), "v1"), ServeSync, "can be moved to v2@b"},
+		{"current version only", "v1 v1@b", retired(deployment("v1", "", "v1"), "v1@b"), Serve, "at v1"},
+		{"current version only", "v1 v2", retired(deployment("v2", "", "v2"), "v1"), Serve, "at v2"},
+		{"current version only", "v1 v2", retiring(deployment("v2", "", "v1", "v2"), "v1"), Serve, "at v2"},
 		{"current version, unknown others", "v1", deployment("v1", "", "v1", "v2"), Serve, "leaves alone"},
 		{"current version only", "v1", deployment("v1", "", "v1"), Serve, "at v1"},
 		{"current version only", "v1 v2", deployment("v2", "", "v2"), Serve, "at v2"},

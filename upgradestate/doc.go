@@ -23,10 +23,20 @@
 // current version's. Until that is confirmed WritePlaces returns nothing. So no
 // application's write can reach a target that may still be given up.
 //
+// # What operators ask for
+//
+// A switch begins only when HoldsBack says nothing: the deployment is not paused (Pace),
+// the upgrade need not be asked (Policy.Hold, AskSwitch), no data update runs, nothing is
+// pending. A version that was left can be retired (Complete, Dropped): then it is gone for
+// good. A way back to a snapshot leaves behind what was written since the switch; the
+// other namespace is compared as a whole when somebody goes forward again. What a person
+// asks for a second time changes nothing. Note adds what happened, when and by whose
+// wish, to the record's History; it takes no part in any decision.
+//
 // # Guarantees
 //
 // The tests explore every state that can be reached, together with a model of the
-// databases and of processes that sleep at any point, and find each of some forty
+// databases and of processes that sleep at any point, and find each of some fifty
 // mutants that break one rule. What they check:
 //
 //   - at most one namespace can be written, at the database itself, whatever tokens
@@ -41,6 +51,8 @@
 //   - reads of the current version find their kind until its last rename;
 //   - an abort completes announced source renames first, so that no sleeper can move the
 //     source after it; it never waits for the target;
+//   - no switch begins that is held back, no version is served whose namespace is dropped
+//     or being dropped, and no namespace goes without having been asked for;
 //   - no name or mark is announced twice, and an event that comes late, twice or from
 //     elsewhere changes nothing;
 //   - from every state drivers alone come to rest, with the same or the other version.
@@ -57,5 +69,6 @@
 // # What this package does not own
 //
 // How an act is done (switchover), stored (deployment), or seen (vrunner, syncer); when
-// to switch (lag, verification, parked groups), and deadlines.
+// to switch (lag, verification, parked groups, time windows, the predicted pause), and
+// deadlines.
 package upgradestate

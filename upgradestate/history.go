@@ -99,13 +99,11 @@ func (d *Deployment) noteUpgrade(before Deployment, by, at string) {
 	if was != nil && (is == nil || is.ID != was.ID) {
 		if e := d.entry("upgrade", was.ID); e != nil {
 			e.Ended = at
-			if last := d.LastSwitch; last != nil && last.ID == was.ID {
+			switch last := d.LastSwitch; {
+			case last != nil && last.ID == was.ID:
 				e.Outcome = "switched"
-			} else {
-				e.Outcome = "aborted"
-				if was.AbortReason != "" {
-					e.Outcome += ": " + was.AbortReason
-				}
+			case e.Outcome == "":
+				e.Outcome = outcomeOfAbort(was.AbortReason)
 			}
 		}
 	}
@@ -141,6 +139,13 @@ func (d *Deployment) noteUpgrade(before Deployment, by, at string) {
 	}
 }
 
+func outcomeOfAbort(reason string) string {
+	if reason == "" {
+		return "aborted"
+	}
+	return "aborted: " + reason
+}
+
 func (d *Deployment) notePace(before Deployment, by, at string) {
 	was, is := before.Pace, d.Pace
 	if is == was {
@@ -155,9 +160,22 @@ func (d *Deployment) notePace(before Deployment, by, at string) {
 	}
 	was.Paused, was.Reason = is.Paused, is.Reason
 	if is != was {
-		d.addEntry(Entry{At: at, By: by, What: "pace", Detail: fmt.Sprintf("max rate %d, max source load %d %%, window %q",
-			is.MaxRate, is.MaxSourceLoad, is.Window)})
+		d.addEntry(Entry{At: at, By: by, What: "pace", Detail: paceDetail(is)})
 	}
+}
+
+func paceDetail(p Pace) string {
+	rate, load, window := "rate as configured", "source load as configured", "at any time"
+	if p.MaxRate > 0 {
+		rate = fmt.Sprintf("at most %d records a second", p.MaxRate)
+	}
+	if p.MaxSourceLoad > 0 {
+		load = fmt.Sprintf("source load at most %d %%", p.MaxSourceLoad)
+	}
+	if p.Window != "" {
+		window = "in " + p.Window
+	}
+	return rate + ", " + load + ", " + window
 }
 
 func (d *Deployment) noteUpdate(before Deployment, by, at string) {

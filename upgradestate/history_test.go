@@ -82,7 +82,7 @@ func TestHistoryTellsAnUpgrade(t *testing.T) {
 	}
 	r.apply("bob", us.Begin{ID: "u2", TargetVersion: "v1", TransformHash: "h"})
 	r.apply("bob", us.Abort{Reason: "too late"})
-	if e := r.d.History[2]; e.By != "bob" || e.Outcome != "aborted" || e.Ended == "" {
+	if e := r.d.History[2]; e.By != "bob" || e.Outcome != "aborted: too late" || e.Ended == "" {
 		t.Errorf("abort: %+v", e)
 	}
 }
@@ -109,7 +109,7 @@ func TestHistoryTellsVerbs(t *testing.T) {
 		}
 	}
 	want := []string{
-		"ann pause backup", "bob resume", `bob pace max rate 100, max source load 0 %, window ""`, "bob waive a/x",
+		"ann pause backup", "bob resume", "bob pace at most 100 records a second, source load as configured, at any time", "bob waive a/x",
 		"eve update fill over a done; 7 seen, 3 changed", "ann complete  dropped",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {

@@ -10,8 +10,13 @@ type (
 	// first unused), Hidden and the class of a managed kind may be left out.
 	AnnounceNamespace struct{ Namespace Namespace }
 
-	// AnnounceAvailable says that an upgrade to a version is possible.
+	// AnnounceAvailable says that an upgrade to a version is possible. Ahead takes the mark
+	// from any other.
 	AnnounceAvailable struct{ Available Available }
+
+	// WithdrawAvailable says that an upgrade to a version is not possible any more. The
+	// one that runs goes on; what is not available is left alone.
+	WithdrawAvailable struct{ TargetVersion string }
 
 	// Begin creates the upgrade. Shards, if not 0, must equal the ring size. ID must be
 	// new (random; the latest one is refused). An empty TransformHash takes that of the
@@ -49,10 +54,11 @@ type (
 	}
 
 	// AnnounceExpiry notes the TTL indexes of a kind before they are kept from deleting.
-	// Repeating it is a no-op; an index that is noted keeps its seconds.
+	// Repeating it is a no-op. An index that is noted keeps its seconds, unless they are
+	// those of Noted, what the caller knew to be noted when it looked at the indexes.
 	AnnounceExpiry struct {
 		Version, Kind string
-		Expiry        map[string]int64
+		Expiry, Noted map[string]int64
 	}
 
 	// Complete begins to retire a version that is not current: its namespace is dropped, and
@@ -69,11 +75,13 @@ type (
 
 	// UpdateDone says that shards of the update ID are done, and how much they saw and
 	// changed since the last report. With the last shard the update is done. Reports for
-	// another update are ErrOutdated; for a shard that is done, a no-op.
+	// another update are ErrOutdated; for a shard that is done, a no-op. Example is one of the
+	// records that failed, for people.
 	UpdateDone struct {
-		ID    string
-		Shard int
-		Count UpdateCount
+		ID      string
+		Shard   int
+		Count   UpdateCount
+		Example string
 	}
 
 	// CancelUpdate ends the update that runs; what it changed stays. ID "" means whichever runs.
@@ -164,6 +172,7 @@ type (
 
 func (AnnounceNamespace) event() {}
 func (AnnounceAvailable) event() {}
+func (WithdrawAvailable) event() {}
 func (Begin) event()             {}
 func (SetPolicy) event()         {}
 func (AskSwitch) event()         {}
@@ -207,6 +216,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.announceNamespace(e.Namespace)
 	case AnnounceAvailable:
 		return d.announceAvailable(e.Available)
+	case WithdrawAvailable:
+		return d.withdrawAvailable(e)
 	case Begin:
 		return d.begin(e)
 	case SetPolicy:

@@ -23,6 +23,9 @@ type Pace struct {
 	Window string `json:"window,omitempty"`
 }
 
+// maxRate is wide: what lies outside is a slip of the pen.
+const maxRate = 10_000_000
+
 func (p Pace) pauseReason() string {
 	if p.Reason == "" {
 		return "paused by an operator"
@@ -66,8 +69,8 @@ func (w Window) Holds(t time.Time) bool {
 
 func (p Pace) validate() error {
 	switch {
-	case p.MaxRate < 0:
-		return fmt.Errorf("a rate of %d is negative", p.MaxRate)
+	case p.MaxRate < 0 || p.MaxRate > maxRate:
+		return fmt.Errorf("a rate of %d is not within 0 to %d", p.MaxRate, maxRate)
 	case p.MaxSourceLoad < 0 || p.MaxSourceLoad > 100:
 		return fmt.Errorf("a source load of %d %% is not within 0 to 100", p.MaxSourceLoad)
 	}

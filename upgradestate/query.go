@@ -145,10 +145,6 @@ func switching(d Deployment) bool {
 	return d.Upgrade != nil && d.Upgrade.State == Switching
 }
 
-func anyPending(d Deployment) bool {
-	return slices.ContainsFunc(d.Namespaces, Namespace.pending)
-}
-
 // moves reports whether an act leaves the kind under another name. A hidden kind is
 // always moved: nobody knows its name, so no class needs to keep it.
 func (k Kind) moves(r PendingReason) bool {

@@ -55,11 +55,18 @@ func (d *Deployment) announceExpiry(e AnnounceExpiry) error {
 		if k.Kind != e.Kind {
 			continue
 		}
-		next := maps.Clone(e.Expiry)
-		maps.Copy(next, k.Expiry)
-		if len(next) > 0 {
-			k.Expiry = next
+		next := maps.Clone(k.Expiry)
+		for name, seconds := range e.Expiry {
+			old, noted := k.Expiry[name]
+			if known, ok := e.Noted[name]; noted && !(ok && known == old) {
+				continue
+			}
+			if next == nil {
+				next = map[string]int64{}
+			}
+			next[name] = seconds
 		}
+		k.Expiry = next
 		return nil
 	}
 	return refused("announce expiry: there is no kind %s in %s", e.Kind, e.Version)

@@ -107,10 +107,13 @@ type Pending struct {
 	To     string        `json:"to"`
 }
 
-// Available is an upgrade that a controller has found to be possible and is copying for.
+// Available is an upgrade that controllers have found to be possible: both sides have their
+// collections. Which of them they write to is a matter of Followed.
 type Available struct {
 	TargetVersion string `json:"targetVersion"`
 	TransformHash string `json:"transformHash"`
+	// Ahead: it is copied to before anybody asks for the upgrade. One at most has it.
+	Ahead bool `json:"ahead,omitempty"`
 }
 
 // Upgrade is an upgrade that runs. ID is unique to the attempt. ReadyShards are the

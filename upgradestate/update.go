@@ -15,12 +15,15 @@ type Update struct {
 	Hash    string      `json:"hash"` // of what the task does
 	Done    []int       `json:"done"` // shards, in order
 	Count   UpdateCount `json:"count"`
+	Example string      `json:"example,omitempty"` // one of those that failed, and why
 }
 
-// UpdateCount is how many records were looked at and changed.
+// UpdateCount is how many records were looked at, and what became of them. Changed is what
+// its controller knows of: a record that was changed right before a kill is not in it.
 type UpdateCount struct {
 	Seen    int64 `json:"seen"`
 	Changed int64 `json:"changed"`
+	Failed  int64 `json:"failed,omitempty"` // and are as they were
 }
 
 func (d *Deployment) beginUpdate(e BeginUpdate) error {
@@ -43,7 +46,7 @@ func (d *Deployment) beginUpdate(e BeginUpdate) error {
 	if _, ok := ns.Kind(u.Kind); !ok {
 		return refused("update %s: %s has no kind %s", u.Name, d.CurrentVersion, u.Kind)
 	}
-	u.Done, u.Count = []int{}, UpdateCount{}
+	u.Done, u.Count, u.Example = []int{}, UpdateCount{}, ""
 	d.Update = &u
 	return nil
 }
@@ -62,8 +65,16 @@ func (d *Deployment) updateDone(e UpdateDone) error {
 	slices.Sort(u.Done)
 	u.Count.Seen += e.Count.Seen
 	u.Count.Changed += e.Count.Changed
+	u.Count.Failed += e.Count.Failed
+	if u.Example == "" {
+		u.Example = e.Example
+	}
 	if len(u.Done) == d.RingSize {
-		d.endUpdate("done")
+		outcome := "done"
+		if u.Count.Failed > 0 {
+			outcome = fmt.Sprintf("not done: %d records failed, such as %s", u.Count.Failed, u.Example)
+		}
+		d.endUpdate(outcome)
 	}
 	return nil
 }

@@ -9,8 +9,8 @@
 //
 // Groups by content are resolved as the engine does it: they are level when lineage and
 // content name the same groups, the lineage of a group lists what belongs to it, and its
-// records are those that its members make. A record of the target that no lineage knows
-// differs.
+// records are those that its members make. A record of the target that no lineage knows, or
+// that the group which its entry names does not list, differs.
 //
 // It writes nothing, and does not decide what a lasting difference means.
 package verify

@@ -141,7 +141,7 @@ func (f *flock) tamper(t *testing.T, kind, id string, doc bson.D) {
 // record, and by comparing everything, which names it by a record of the source.
 func TestUnits(t *testing.T) {
 	t.Parallel()
-	lineage := transform.LineageKind("flock")
+	lineage := transform.LineageKind("flock", "v1", "v2")
 	members := func(ids ...string) bson.D {
 		return bson.D{{Key: "members", Value: bson.D{{Key: "sheep", Value: ids}}}, {Key: "targets", Value: bson.D{{Key: "shepherds", Value: bson.A{"ann"}}}}}
 	}
@@ -159,9 +159,13 @@ func TestUnits(t *testing.T) {
 		"a target record":       {damage: func(t *testing.T, f *flock) { f.tamper(t, "shepherds", "ann", bson.D{{Key: "sheep", Value: bson.A{}}}) }, unit: "dolly", names: []string{"dolly", "molly"}},
 		"a target record gone":  {damage: func(t *testing.T, f *flock) { f.tamper(t, "shepherds", "ann", nil) }, unit: "dolly", names: []string{"dolly", "molly"}},
 		"a foreign record":      {damage: func(t *testing.T, f *flock) { f.tamper(t, "shepherds", "zoe", bson.D{}) }, names: []string{"zoe"}},
-		"entry of a member":     {damage: func(t *testing.T, f *flock) { f.tamper(t, lineage, "m/sheep/=molly", group("=bob")) }, unit: "molly", names: []string{"molly"}},
-		"entry of a group":      {damage: func(t *testing.T, f *flock) { f.tamper(t, lineage, "g/=ann", members("dolly")) }, unit: "molly", names: []string{"dolly", "molly"}},
-		"entry of a target":     {damage: func(t *testing.T, f *flock) { f.tamper(t, lineage, "t/shepherds/=ann", nil) }, unit: "dolly", names: []string{"dolly", "molly", "ann"}},
+		"a record left behind": {damage: func(t *testing.T, f *flock) { // its entry names a group that does not list it
+			f.tamper(t, "shepherds", "zoe", bson.D{})
+			f.tamper(t, lineage, "t/shepherds/=zoe", group("=ann"))
+		}, names: []string{"zoe", "dolly", "molly"}},
+		"entry of a member": {damage: func(t *testing.T, f *flock) { f.tamper(t, lineage, "m/sheep/=molly", group("=bob")) }, unit: "molly", names: []string{"molly"}},
+		"entry of a group":  {damage: func(t *testing.T, f *flock) { f.tamper(t, lineage, "g/=ann", members("dolly")) }, unit: "molly", names: []string{"dolly", "molly"}},
+		"entry of a target": {damage: func(t *testing.T, f *flock) { f.tamper(t, lineage, "t/shepherds/=ann", nil) }, unit: "dolly", names: []string{"dolly", "molly", "ann"}},
 		"one that waits": {damage: func(t *testing.T, f *flock) {
 			f.put(t, "wolf", "ann")
 			f.sync(t, "wolf")

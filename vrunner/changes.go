@@ -83,8 +83,8 @@ func (v *View) watchable(ctx context.Context, kinds []string) error {
 	ns, _ := d.Namespace(v.version)
 	for _, kind := range kinds {
 		switch i := slices.IndexFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Kind == kind }); {
-		case i < 0:
-			return fmt.Errorf("%s/%s is not there yet: %w", v.version, kind, record.ErrNotFound)
+		case i < 0 || upgradestate.Retired(d, v.version):
+			return v.absent(d, kind)
 		case ns.Kinds[i].Fixed:
 			return &record.UnsupportedError{What: "changes of " + v.version + "/" + kind, Reason: "its application reads and follows the collection directly"}
 		}

@@ -17,8 +17,9 @@ var ErrHeld = errors.New("writes are held during a switch; try again")
 
 // gate lets writes pass with the tokens of the current version, or holds them.
 type gate struct {
-	cap     time.Duration
-	maxHeld int
+	cap          time.Duration
+	maxHeld      int
+	maxHeldBytes int64
 
 	mu       sync.Mutex
 	version  string        // whose stack a pass is for
@@ -28,12 +29,13 @@ type gate struct {
 	inflight int
 	idle     chan struct{} // closed when inflight is 0; replaced when it is not
 	held     int
+	bytes    int64 // of the bodies that are kept for those held
 }
 
-func newGate(cap time.Duration, maxHeld int) *gate {
+func newGate(cfg Config) *gate {
 	idle := make(chan struct{})
 	close(idle)
-	return &gate{cap: cap, maxHeld: maxHeld, opened: make(chan struct{}), idle: idle}
+	return &gate{cap: cfg.HoldCap, maxHeld: cfg.MaxHeld, maxHeldBytes: cfg.MaxHeldBytes, opened: make(chan struct{}), idle: idle}
 }
 
 // pass is one write's permission: it may send with these tokens and no others.
@@ -44,8 +46,9 @@ type pass struct {
 	gate     *gate
 }
 
-// enter waits for the gate to be open and passes it. Every pass must be left.
-func (g *gate) enter(ctx context.Context) (*pass, error) {
+// enter waits for the gate to be open and passes it, with a body of so many bytes. Every
+// pass must be left.
+func (g *gate) enter(ctx context.Context, bytes int64) (*pass, error) {
 	var timeout <-chan time.Time
 	for {
 		g.mu.Lock()
@@ -61,7 +64,12 @@ func (g *gate) enter(ctx context.Context) (*pass, error) {
 			g.mu.Unlock()
 			return nil, fmt.Errorf("%d writes wait already: %w", g.maxHeld, ErrHeld)
 		}
+		if g.bytes+bytes > g.maxHeldBytes {
+			g.mu.Unlock()
+			return nil, fmt.Errorf("writes of %d bytes wait already: %w", g.maxHeldBytes, ErrHeld)
+		}
 		g.held++
+		g.bytes += bytes
 		opened := g.opened
 		g.mu.Unlock()
 		if timeout == nil {
@@ -79,6 +87,7 @@ func (g *gate) enter(ctx context.Context) (*pass, error) {
 		}
 		g.mu.Lock()
 		g.held--
+		g.bytes -= bytes
 		g.mu.Unlock()
 		if err != nil {
 			return nil, err
@@ -94,8 +103,9 @@ func (p *pass) leave() {
 	}
 }
 
-// update follows the record: open with the tokens it publishes for writing, or held.
-func (g *gate) update(d upgradestate.Deployment) {
+// update follows the record: open with the tokens it publishes for writing, or held, also
+// if hold says so.
+func (g *gate) update(d upgradestate.Deployment, hold bool) {
 	version, places := upgradestate.WritePlaces(d)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,7 +113,7 @@ func (g *gate) update(d upgradestate.Deployment) {
 		return
 	}
 	g.revision = d.Revision
-	if len(places) == 0 {
+	if hold || len(places) == 0 {
 		if g.tokens != nil {
 			g.tokens, g.opened = nil, make(chan struct{})
 		}
@@ -123,10 +133,10 @@ func (g *gate) drained() <-chan struct{} {
 	return g.idle
 }
 
-func (g *gate) state() (open bool, held, inflight int) {
+func (g *gate) state() (open bool, held int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.tokens != nil, g.held, g.inflight
+	return g.tokens != nil, g.held
 }
 
 func tokensOf(places []upgradestate.Place) record.Tokens {

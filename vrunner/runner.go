@@ -2,15 +2,15 @@ package vrunner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -41,7 +41,7 @@ type Database struct {
 }
 
 // Stack serves one version. Handler gets requests of every API version; Write tells
-// which of them write.
+// which of them write. Both are nil in a process that has controllers only.
 type Stack struct {
 	Handler http.Handler
 	Write   func(*http.Request) bool
@@ -49,6 +49,14 @@ type Stack struct {
 	// are sent as they are written and their contexts end at a flip, with ErrFlipped. To
 	// let a watch go on over the flip, mount a WatchHandler in front of the Runner.
 	Stream func(*http.Request) bool
+	// Controllers are the version's background work.
+	Controllers []Controller
+	// Fixtures are records that the version starts with: Kind, Key and Doc. They are
+	// created when the version becomes active for the first time, never before, and once in
+	// the life of its namespace: one that is there already (a copy, or a client's) is left
+	// alone, and one that was deleted does not come back. A list that changes later is not
+	// made again. Database.Client must be a record.OnceClient.
+	Fixtures []record.Record
 }
 
 // Config says how a Runner works. Zero values mean the defaults named.
@@ -57,6 +65,15 @@ type Config struct {
 	HoldCap time.Duration // how long a write, or a read of a sealed namespace, may wait; 15 s
 	MaxHeld int           // how many writes may wait; 10,000
 	MaxBody int64         // largest request body, which is kept to run the request again; 8 MiB
+	// MaxHeldBytes is how much the bodies of the writes that wait may come to; 256 MiB.
+	MaxHeldBytes int64
+	// Lead runs work whenever this process is the leader of what has that name, until ctx
+	// ends, and returns what work returns while it leads. The context of work ends when
+	// leadership is lost. Needed for controllers with Leader; shards.Lead is one.
+	Lead func(ctx context.Context, name string, work func(context.Context) error) error
+	// Usage says how much each API version was called, and since when that was counted. It
+	// is asked every 30 s, and announced with the server's state. Nil: nothing is announced.
+	Usage func() (since time.Time, used map[string]upgradestate.Usage)
 }
 
 // Runner is an http.Handler that runs the stack of the active version. All its methods may
@@ -78,11 +95,19 @@ type Runner struct {
 	restart  int64 // milliseconds of the latest swap
 	// streams are those that run, each with what ends its context.
 	streams map[*request]context.CancelCauseFunc
-	stopped bool // Run has ended
+	stopped bool            // Run has ended
+	term    *term           // of the controllers that run; nil: none do
+	seeded  map[string]bool // versions whose fixtures are known to have been made
+	waived  uint64          // the epoch in which requests wait no longer for fixtures
+	since   string          // of used
+	used    map[string]upgradestate.Usage
+
+	running, overdue, restarts atomic.Int64 // controllers
 }
 
-// New makes a runner. databases holds that of each version; build makes the stack of a
-// version, once, from the views of all versions.
+// New makes a runner. databases holds that of each namespace, by the name that it has in
+// the Deployment: v1, or v1@b for another place of v1. build makes the stack that serves a
+// namespace, once for each: it is told the API version, and gets a view of each API version.
 func New(d Deployments, databases map[string]Database, build func(version string, views map[string]*View) Stack, cfg Config, log *zap.Logger) *Runner {
 	if cfg.HoldCap == 0 {
 		cfg.HoldCap = 15 * time.Second
@@ -93,9 +118,12 @@ func New(d Deployments, databases map[string]Database, build func(version string
 	if cfg.MaxBody == 0 {
 		cfg.MaxBody = 8 << 20
 	}
+	if cfg.MaxHeldBytes == 0 {
+		cfg.MaxHeldBytes = 256 << 20
+	}
 	r := &Runner{
 		cfg: cfg, deployments: d, databases: maps.Clone(databases), stacks: map[string]Stack{}, log: log,
-		gate: newGate(cfg.HoldCap, cfg.MaxHeld), news: make(chan struct{}), streams: map[*request]context.CancelCauseFunc{},
+		gate: newGate(cfg), news: make(chan struct{}), streams: map[*request]context.CancelCauseFunc{}, seeded: map[string]bool{},
 	}
 	views := map[string]*View{}
 	for v, db := range r.databases {
@@ -106,15 +134,36 @@ func New(d Deployments, databases map[string]Database, build func(version string
 		}
 	}
 	for v := range r.databases {
-		r.stacks[v] = build(v, views)
+		stack := build(upgradestate.APIVersion(v), byAPIVersion(v, views))
+		if stack.Handler == nil {
+			stack.Handler = http.NotFoundHandler()
+			stack.Write = func(*http.Request) bool { return false }
+		}
+		r.stacks[v] = stack
 	}
 	return r
 }
 
+// byAPIVersion are the views that the stack of a namespace works with, one for each API
+// version: its own; of others the one without a location, or else the first by name.
+func byAPIVersion(own string, views map[string]*View) map[string]*View {
+	out := map[string]*View{upgradestate.APIVersion(own): views[own]}
+	for _, v := range slices.Sorted(maps.Keys(views)) {
+		if api := upgradestate.APIVersion(v); out[api] == nil {
+			out[api] = views[v]
+		}
+	}
+	return out
+}
+
 // Run follows the record until ctx ends: holds, acknowledges, swaps. It also reads the
-// changes that handlers follow. It runs once; streams end with it.
+// changes that handlers follow, makes fixtures, and runs controllers, for whose end it
+// waits, though not for ever. It runs once; streams end with it.
 func (r *Runner) Run(ctx context.Context) error {
 	defer r.stopStreams()
+	if err := errors.Join(r.checkControllers(), r.checkFixtures()); err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, h := range r.hubs {
 		g.Go(func() error { return h.run(ctx) })
@@ -122,6 +171,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return r.follow(ctx) })
 	g.Go(func() error { return r.acknowledge(ctx) })
+	g.Go(func() error { return r.seed(ctx) })
+	g.Go(func() error { return r.control(ctx) })
 	return g.Wait()
 }
 
@@ -152,8 +203,14 @@ func (r *Runner) accept(d upgradestate.Deployment) {
 	r.record = d
 	r.flipStreams()
 	// With the record: nobody may acknowledge a hold before the gate holds.
-	if _, known := r.stacks[d.CurrentVersion]; known {
-		r.gate.update(d)
+	r.admit()
+}
+
+// admit makes the gate and the controllers follow the present record. r.mu is held.
+func (r *Runner) admit() {
+	r.endTerm()
+	if _, known := r.stacks[r.record.CurrentVersion]; known {
+		r.gate.update(r.record, r.starting())
 	}
 	r.notify()
 	if r.GateOpen() {
@@ -174,77 +231,15 @@ func (r *Runner) swapped() {
 		zap.Duration("took", took))
 }
 
-// acknowledge publishes the server's state whenever it changed, and, for a switch, that
-// writes are held and those in flight are finished. A failure is tried again, with what
-// is to be said then: the switch does not need it, and serving goes on without etcd.
-func (r *Runner) acknowledge(ctx context.Context) error {
-	var said upgradestate.ServerState
-	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
-		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
-	again := time.NewTimer(0)
-	defer again.Stop()
-	failed := false
-	for {
-		r.mu.Lock()
-		d, news := r.record, r.news
-		r.mu.Unlock()
-		s := r.State()
-		if u := d.Upgrade; u != nil && u.State == upgradestate.Switching {
-			select {
-			case <-r.gate.drained():
-				s.AckID, s.AckAttempt = u.ID, u.Attempt
-			case <-news:
-				continue
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		s.Held = 0 // changes all the time; the metrics have it
-		again.Stop()
-		if d.Name != "" && !reflect.DeepEqual(s, said) {
-			switch err := r.deployments.Announce(ctx, s); {
-			case err == nil:
-				said, failed = s, false
-				retry.Reset()
-			case ctx.Err() != nil:
-				return ctx.Err()
-			default:
-				if !failed {
-					r.log.Warn("state is not announced", zap.Error(err))
-				}
-				failed = true
-				again.Reset(retry.NextBackOff())
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-news:
-		case <-again.C:
-		}
-	}
-}
-
 // notify wakes all who wait for news. r.mu is held.
 func (r *Runner) notify() {
 	close(r.news)
 	r.news = make(chan struct{})
 }
 
-// State is what the server says of itself.
-func (r *Runner) State() upgradestate.ServerState {
-	_, held, _ := r.gate.state()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return upgradestate.ServerState{
-		ID: r.cfg.ID, Protocol: Protocol, Versions: slices.Sorted(maps.Keys(r.databases)),
-		Active: r.record.CurrentVersion, Held: held, RestartMillis: r.restart,
-	}
-}
-
 // GateOpen reports whether writes pass now.
 func (r *Runner) GateOpen() bool {
-	open, _, _ := r.gate.state()
+	open, _ := r.gate.state()
 	return open
 }
 

@@ -64,10 +64,13 @@ func (r *Runner) attempt(ctx context.Context, req *http.Request, body []byte, ou
 	if err := r.serves(d); err != nil {
 		return false, 0, err
 	}
+	if err := r.started(ctx); err != nil {
+		return false, 0, err
+	}
 	run := &request{version: d.CurrentVersion}
 	revision = d.Revision
 	if r.stacks[run.version].Write(req) {
-		p, err := r.gate.enter(ctx)
+		p, err := r.gate.enter(ctx, int64(len(body)))
 		if err != nil {
 			return false, 0, err
 		}

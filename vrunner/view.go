@@ -29,6 +29,7 @@ type request struct {
 	version string // of the stack that runs it
 	epoch   uint64 // of the direction, for a stream
 	pass    *pass  // nil for a request that only reads
+	term    *term  // of a controller, which passes the gate for each write; nil otherwise
 	moved   atomic.Bool
 	effect  atomic.Bool
 	lost    atomic.Bool // a stream was told ErrLost
@@ -99,17 +100,29 @@ func (v *View) places(ctx context.Context, d upgradestate.Deployment, kind strin
 		return upgradestate.ReadPlaces(d, v.version)[kind], nil
 	}
 	places := upgradestate.EnginePlaces(d, v.version)[kind]
-	if len(places) == 0 {
-		return nil, fmt.Errorf("%s/%s is not there yet: %w", v.version, kind, record.ErrNotFound)
+	if len(places) == 0 || upgradestate.Retired(d, v.version) {
+		return nil, v.absent(d, kind)
 	}
 	return places, nil
 }
 
+// absent is the error of a kind that is not to be had.
+func (v *View) absent(d upgradestate.Deployment, kind string) error {
+	if upgradestate.Retired(d, v.version) {
+		return fmt.Errorf("%s/%s is gone, %s is retired: %w", v.version, kind, v.version, record.ErrNotFound)
+	}
+	return fmt.Errorf("%s/%s is not there yet: %w", v.version, kind, record.ErrNotFound)
+}
+
 // Write makes all mutations or none, with the tokens with which the request passed the
 // gate. After record.ErrFenced the request is run again by the Runner, if it had no
-// effect before.
+// effect before. A controller's write passes the gate itself; after record.ErrFenced, of
+// which ErrEnded is one, what it was made of must be read again.
 func (v *View) Write(ctx context.Context, ms []record.Mutation) error {
 	req := requestOf(ctx)
+	if req != nil && req.term != nil {
+		return v.writeControlled(ctx, req.term, ms)
+	}
 	if req == nil || req.pass == nil {
 		return fmt.Errorf("write to %s outside of a request that the stack declares as writing", v.version)
 	}

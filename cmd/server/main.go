@@ -45,6 +45,7 @@ func command() *cobra.Command {
 	}
 	common.Register(cmd.Flags())
 	cmd.Flags().StringVar(&opts.Listen, "listen", "127.0.0.1:8080", "address of the APIs")
+	cmd.Flags().DurationVar(&opts.DeleteExpired, "delete-expired", 0, "delete secrets that expired longer ago than this, one server at a time; 0: never")
 	cmd.Flags().StringVar(&opts.OperatorListen, "operator-listen", "127.0.0.1:7081", "address of /healthz, /readyz, /metrics and pprof")
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,60 @@ func contentWeather(t *testing.T, seed uint64) {
 	t.Logf("%d faults, %d changes, %d upgrades", w.fired.Load(), c.acked, s.begun)
 	cancel()
 	pa.kill()
+	for _, p := range processes {
+		p.kill()
+	}
+}
+
+// TestContentSlowReaders: controllers take their time between one reading of groups and the
+// next, while writers pass records and names on between groups and drop them again; by odd
+// seeds several records claim a name for a while. What is read is torn all the time.
+func TestContentSlowReaders(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { contentSlowReaders(t, seed) })
+		})
+	}
+}
+
+func contentSlowReaders(t *testing.T, seed uint64) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := contentSystem(ctx, t)
+	w := newWeather(seed)
+	a, pa := s.server(ctx, "server-a", nil)
+	c := newCrowd(t, a)
+	c.teams = 40 // so that a change seldom names all the groups that it has to do with
+	c.collide = seed%2 == 1
+	stop := c.drive(ctx, seed, 4, 8, 10*time.Millisecond)
+	pass(2 * time.Second)
+	var slow atomic.Bool
+	slow.Store(true)
+	processes := []*process{pa}
+	for i := range 3 {
+		processes = append(processes, s.controllerProcess(ctx, fmt.Sprintf("controller-%d", i), func(_ *process, _ string, ns record.Namespace) record.Namespace {
+			return faultstore.Wrap(ns, faultstore.InjectorFunc(func(op faultstore.Op) (f faultstore.Fault) {
+				if slow.Load() && op.Command == faultstore.Read {
+					f.Latency = time.Duration(w.roll(20)) * time.Millisecond
+				}
+				return f
+			}))
+		}))
+	}
+	c.hold(true)
+	s.begin(ctx)
+	pass(20 * time.Second)
+	stop()
+	c.tidy(seed)
+	stop = c.drive(ctx, seed+100, 4, 8, 10*time.Millisecond)
+	slow.Store(false)
+	c.hold(false)
+	s.await(ctx, "the flip", active("v2"))
+	pass(time.Second)
+	stop()
+	c.settle(ctx, s)
+	cancel()
 	for _, p := range processes {
 		p.kill()
 	}

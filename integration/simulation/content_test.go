@@ -2,6 +2,7 @@ package simulation_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,8 +33,13 @@ type crowd struct {
 	things map[string]oldThing // by "<kind>/<id>", as last acknowledged
 	acked  int
 	over   bool // v2 is active
+	drives int
 	// poison makes every so many records ones that cannot be transformed; 0: none.
 	poison int
+	// collide has records take names that other records of their writer may still have.
+	collide bool
+	// teams is how many groups a kind has; 0: 6.
+	teams int
 	// lenient: a write that was refused was not done, and is no failure.
 	lenient bool
 }
@@ -64,10 +70,10 @@ func (c *crowd) get(kind, id string) oldThing {
 	return c.things[kind+"/"+id]
 }
 
-// run makes changes as writer w until ctx ends or v2 is active.
-func (c *crowd) run(ctx context.Context, w int, seed uint64, keys int, interval time.Duration) {
+// run makes changes, numbered from first on, as writer w until ctx ends or v2 is active.
+func (c *crowd) run(ctx context.Context, w int, seed uint64, keys int, interval time.Duration, first int64) {
 	rng := rand.New(rand.NewPCG(seed, uint64(w)))
-	for n := int64(1); ctx.Err() == nil; n++ {
+	for n := first; ctx.Err() == nil; n++ {
 		if cs := c.draw(rng, w, keys, n); len(cs) > 0 && !c.send(rng, cs) {
 			return
 		}
@@ -87,7 +93,7 @@ func (c *crowd) draw(rng *rand.Rand, w, keys int, n int64) []change {
 		if kind == "users1" { // a name that one user has at most: this writer's
 			return fmt.Sprintf("w%d-mail%d", w, n)
 		}
-		return fmt.Sprintf("team%d", rng.IntN(6))
+		return fmt.Sprintf("team%d", rng.IntN(cmp.Or(c.teams, 6)))
 	}
 	switch op := rng.IntN(10); {
 	case len(ids) == 0 || op < 4:
@@ -103,7 +109,11 @@ func (c *crowd) draw(rng *rand.Rand, w, keys int, n int64) []change {
 			return []change{{Kind: kind, Thing: v}}
 		}
 		for i := range rng.IntN(3) {
-			v.Out = append(v.Out, fmt.Sprintf("%s-w%d-out%d-%d", kind, w, n, i))
+			out := n
+			if c.collides() {
+				out = rng.Int64N(8)
+			}
+			v.Out = append(v.Out, fmt.Sprintf("%s-w%d-out%d-%d", kind, w, out, i))
 		}
 		return []change{{Kind: kind, Thing: v}}
 	case op < 6: // move, with everything it has
@@ -131,6 +141,47 @@ func (c *crowd) draw(rng *rand.Rand, w, keys int, n int64) []change {
 		}
 		return cs
 	}
+}
+
+func (c *crowd) collides() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.collide
+}
+
+// tidy ends collisions: a name that two records have stays with the first.
+func (c *crowd) tidy(seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	c.mu.Lock()
+	c.collide = false
+	taken := map[string]bool{}
+	var double []change
+	for _, key := range slices.Sorted(maps.Keys(c.things)) {
+		v := c.things[key]
+		kept := slices.DeleteFunc(slices.Clone(v.Out), func(out string) bool { return taken[out] })
+		for _, out := range kept {
+			taken[out] = true
+		}
+		if len(kept) < len(v.Out) {
+			v.Out = kept
+			double = append(double, change{Kind: key[:len(key)-len(v.ID)-1], Thing: v})
+		}
+	}
+	c.mu.Unlock()
+	rng.Shuffle(len(double), func(i, j int) { double[i], double[j] = double[j], double[i] })
+	for _, ch := range double {
+		c.send(rng, []change{ch})
+	}
+}
+
+// hold keeps an upgrade from being switched, by a record that cannot be transformed, until
+// it is let go.
+func (c *crowd) hold(on bool) {
+	v := oldThing{ID: "hold", In: "hold", N: 1}
+	if on {
+		v.N = -1
+	}
+	c.send(rand.New(rand.NewPCG(0, 0)), []change{{Kind: "notes1", Thing: v}})
 }
 
 // send writes changes at once. It returns false when v1 is over.
@@ -163,9 +214,13 @@ func (c *crowd) send(rng *rand.Rand, cs []change) bool {
 
 func (c *crowd) drive(ctx context.Context, seed uint64, writers, keys int, interval time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
+	// Names are made of numbers. Those of one drive must not be another's: two records that
+	// claim one name by accident would hold up a switch.
+	first := int64(1 + c.drives*1_000_000)
+	c.drives++
 	var wg sync.WaitGroup
 	for w := range writers {
-		wg.Go(func() { c.run(ctx, w, seed, keys, interval) })
+		wg.Go(func() { c.run(ctx, w, seed, keys, interval, first) })
 	}
 	return func() { cancel(); wg.Wait() }
 }
@@ -213,6 +268,9 @@ func (c *crowd) settle(ctx context.Context, s *system) {
 		for _, k := range ns.Kinds {
 			tok := record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID}
 			toks[version][k.Kind] = tok
+			if version == "v1" {
+				c.acknowledged(ctx, s, tok)
+			}
 			if version != "v2" || transform.IsLineage(k.Kind) {
 				continue
 			}
@@ -232,6 +290,29 @@ func (c *crowd) settle(ctx context.Context, s *system) {
 	rep, err := verify.New(s.db["v1"], s.db["v2"], s.direction()).Run(ctx, toks["v1"], toks["v2"], verify.Settle{Tries: 1}, nil)
 	if err != nil || rep.Mismatched != 0 || rep.Compared == 0 {
 		c.t.Errorf("verify: %+v, %v", rep, err)
+	}
+}
+
+// acknowledged compares a kind of the old namespace with what its writers were told.
+func (c *crowd) acknowledged(ctx context.Context, s *system, tok record.Token) {
+	c.t.Helper()
+	page, err := s.db["v1"].Scan(ctx, record.ScanRequest{Token: tok, Limit: 1 << 20})
+	s.check(err)
+	left := map[string]bool{}
+	for key, v := range c.things {
+		left[key] = key[:len(key)-len(v.ID)-1] == tok.Kind
+	}
+	for _, r := range page.Records {
+		key := r.Kind + "/" + thingOf(r).ID
+		if want := c.things[key]; !left[key] || !bytes.Equal(r.Doc, must(bsonOf(want))) {
+			c.t.Errorf("%s is %s in v1, acknowledged was %+v", key, r.Doc, want)
+		}
+		left[key] = false
+	}
+	for key, missing := range left {
+		if missing {
+			c.t.Errorf("%s is not in v1, acknowledged was %+v", key, c.things[key])
+		}
 	}
 }
 
@@ -268,6 +349,44 @@ func TestContentUnderTraffic(t *testing.T) {
 				c.settle(ctx, s)
 				cancel()
 				for _, p := range []*process{pa, pb, c1, c2} {
+					p.kill()
+				}
+			})
+		})
+	}
+}
+
+// TestContentCollisions: records of a writer claim the same target record for a while,
+// within a group and across groups, while they are copied and followed; whoever holds it
+// loses it, leaves, moves and is deleted meanwhile.
+func TestContentCollisions(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s := contentSystem(ctx, t)
+				a, pa := s.server(ctx, "server-a", nil)
+				c := newCrowd(t, a)
+				c.collide = true
+				stop := c.drive(ctx, seed, 4, 12, 10*time.Millisecond)
+				pass(3 * time.Second)
+				c.hold(true)
+				c1 := s.controller(ctx, "controller-1", nil)
+				c2 := s.controller(ctx, "controller-2", nil)
+				s.begin(ctx)
+				pass(5 * time.Second)
+				stop()
+				c.tidy(seed)
+				stop = c.drive(ctx, seed+100, 4, 12, 10*time.Millisecond)
+				c.hold(false)
+				s.await(ctx, "the flip", active("v2"))
+				pass(time.Second)
+				stop()
+				c.settle(ctx, s)
+				cancel()
+				for _, p := range []*process{pa, c1, c2} {
 					p.kill()
 				}
 			})

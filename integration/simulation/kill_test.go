@@ -20,8 +20,8 @@ import (
 // A moment is a place in an upgrade at which something happens to the controller that is
 // there first: "load 5" and "apply 5" are before its n-th copy and its n-th application
 // of changes, "fence v1" is before, and "fenced v1" after the n-th rename of a kind of a
-// version, "to DRAIN" is before the record is stored that enters a step, and "flipped"
-// after the record that flips was stored.
+// version, "to DRAIN" is before a record is stored that is in a step, "at DRAIN" after it,
+// and "flipped" after the record that flips was stored ("flipped v1": on the way back).
 type moment struct {
 	what string
 	n    int // 0 is the first
@@ -68,6 +68,17 @@ func (t *trap) wrap(p *process, version string, ns record.Namespace) record.Name
 			}
 			if d.Upgrade != nil && t.pass(p, "to "+string(d.Upgrade.Step)) {
 				return memcoord.LoseRequest
+			}
+			if d.Upgrade != nil && t.pass(p, "at "+string(d.Upgrade.Step)) {
+				return memcoord.LoseAnswer
+			}
+			if last := d.LastSwitch; last != nil && last.To == "v1" && d.CurrentVersion == "v1" && d.Upgrade == nil {
+				if t.pass(p, "flip v1") {
+					return memcoord.LoseRequest
+				}
+				if t.pass(p, "flipped v1") {
+					return memcoord.LoseAnswer
+				}
 			}
 			if d.CurrentVersion == "v2" && d.LastSwitch != nil && d.Upgrade == nil {
 				if t.pass(p, "flip") {

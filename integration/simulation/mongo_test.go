@@ -22,6 +22,7 @@ type real struct {
 
 // TestContentOnMongoDB is TestContentUnderTraffic on a real server, where time is real
 // too: a merge, a fan-out, a re-key and an N to M, while writers change all parts of them.
+// For a while several records claim the same part.
 func TestContentOnMongoDB(t *testing.T) {
 	mongotest.Server(t) // its process is everybody's
 	ignore := goleak.IgnoreCurrent()
@@ -47,6 +48,7 @@ func TestContentOnMongoDB(t *testing.T) {
 	a, pa := s.server(ctx, "server-a", nil)
 	c := newCrowd(t, a)
 	// Some thousand changes before the copy; then slower, so that a calm moment comes.
+	c.collide = true
 	before := c.drive(ctx, 1, 6, 60, 0)
 	pass(2 * time.Second)
 	before()
@@ -56,7 +58,13 @@ func TestContentOnMongoDB(t *testing.T) {
 	for i := range 2 {
 		running = append(running, s.controller(ctx, fmt.Sprintf("controller-%d", i), nil))
 	}
+	c.hold(true)
 	s.begin(ctx)
+	pass(3 * time.Second)
+	stop()
+	c.tidy(3)
+	stop = c.drive(ctx, 4, 4, 60, 20*time.Millisecond)
+	c.hold(false)
 	s.await(ctx, "the flip", active("v2"))
 	pass(time.Second)
 	stop()

@@ -14,6 +14,7 @@ import (
 
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
+	"dbcontroller/pace"
 	"dbcontroller/record"
 	"dbcontroller/record/memstore"
 	"dbcontroller/shards"
@@ -83,7 +84,7 @@ func newSystemOf(ctx context.Context, t *testing.T, db map[string]database, r *t
 		d, err = s.admin.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns})
 		s.check(err)
 	}
-	_, err = s.admin.Apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: s.direction().Hash()}})
+	_, err = s.admin.Apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: s.direction().Hash(), Ahead: true}})
 	s.check(err)
 	return s
 }
@@ -142,19 +143,26 @@ func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *
 		pool := shards.New(p.conn, shards.Config{Prefix: store.Root(), ID: id, Ring: ring, Log: log})
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return pool.Run(ctx) })
-		sync := func(ctx context.Context, from, to string, epoch uint64) error {
+		sync := func(ctx context.Context, d upgradestate.Deployment) error {
+			from, to := d.CurrentVersion, other(d.CurrentVersion)
 			dir := must(s.registry.Direction(from, to))
+			last := d.LastSwitch
+			left := last != nil && last.Snapshot && last.From == to // stays as it is until somebody begins
 			return syncer.New(syncer.Parts{
 				Source: db[from], Target: db[to], Direction: dir, Deployments: store, Journal: store,
 				Ownership: pool, Comparer: verify.New(db[from], db[to], dir), Lease: pool.Lease, Log: log,
-			}, syncer.Config{Owner: id, Epoch: epoch, Ring: ring, Workers: 2, Page: 7, MaxRate: s.maxRate, Copy: true}).Run(ctx)
+				Pacer: pace.New(pace.Config{MaxRate: s.maxRate}),
+			}, syncer.Config{
+				Owner: id, Epoch: d.Epoch, Ring: ring, Workers: 2, Page: 7,
+				Copy: !left, Snapshot: d.Upgrade != nil && d.Upgrade.Snapshot,
+			}).Run(ctx)
 		}
 		back := s.back
 		g.Go(func() error {
 			if back {
 				return followAll(ctx, store, sync)
 			}
-			return sync(ctx, "v1", "v2", 1)
+			return sync(ctx, upgradestate.Deployment{CurrentVersion: "v1", Epoch: 1})
 		})
 		g.Go(func() error {
 			return shards.Lead(ctx, p.conn, store.DriverKey(), id, log, func(ctx context.Context) error {

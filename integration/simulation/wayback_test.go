@@ -23,15 +23,15 @@ func position(ctx context.Context, ns record.Namespace) (string, error) {
 	return string(text), err
 }
 
-// followAll syncs whichever direction the record asks for, one after the other.
-func followAll(ctx context.Context, store *deployment.Store, sync func(ctx context.Context, from, to string, epoch uint64) error) error {
+// followAll does whatever the record asks for, one direction after the other.
+func followAll(ctx context.Context, store *deployment.Store, sync func(context.Context, upgradestate.Deployment) error) error {
 	for ctx.Err() == nil {
 		d, err := store.Get(ctx)
 		if err != nil {
 			pass(100 * time.Millisecond)
 			continue
 		}
-		if err := sync(ctx, d.CurrentVersion, other(d.CurrentVersion), d.Epoch); err != nil {
+		if err := sync(ctx, d); err != nil {
 			return err
 		}
 	}

@@ -48,8 +48,22 @@ type fake struct {
 	updates    []*dbv1.Deployment // of the watch
 	parked     []*dbv1.ParkedRecord
 	report     *dbv1.VerifyReport
+	loss       *dbv1.LossReport
+	tasks      []*dbv1.ListUpdatesResponse_Task
 	err        error
-	got        proto.Message // the last request
+	got        proto.Message   // the last request
+	dry        []proto.Message // the requests before it that were dry runs
+}
+
+// ask notes a request.
+func (f *fake) ask(m interface {
+	proto.Message
+	GetDryRun() bool
+}) {
+	if m.GetDryRun() {
+		f.dry = append(f.dry, m)
+	}
+	f.got = m
 }
 
 func (f *fake) GetDeployment(_ context.Context, r *connect.Request[dbv1.GetDeploymentRequest]) (*connect.Response[dbv1.Deployment], error) {
@@ -62,13 +76,48 @@ func (f *fake) ListDeployments(context.Context, *connect.Request[dbv1.ListDeploy
 }
 
 func (f *fake) BeginUpgrade(_ context.Context, r *connect.Request[dbv1.BeginUpgradeRequest]) (*connect.Response[dbv1.Deployment], error) {
-	f.got = r.Msg
+	f.ask(r.Msg)
 	return answer(f.deployment, f.err)
 }
 
 func (f *fake) AbortUpgrade(_ context.Context, r *connect.Request[dbv1.AbortUpgradeRequest]) (*connect.Response[dbv1.Deployment], error) {
-	f.got = r.Msg
+	f.ask(r.Msg)
 	return answer(f.deployment, f.err)
+}
+
+func (f *fake) Switch(_ context.Context, r *connect.Request[dbv1.SwitchRequest]) (*connect.Response[dbv1.Deployment], error) {
+	f.ask(r.Msg)
+	return answer(f.deployment, f.err)
+}
+
+func (f *fake) SetPolicy(_ context.Context, r *connect.Request[dbv1.SetPolicyRequest]) (*connect.Response[dbv1.Deployment], error) {
+	f.ask(r.Msg)
+	return answer(f.deployment, f.err)
+}
+
+func (f *fake) SetPace(_ context.Context, r *connect.Request[dbv1.SetPaceRequest]) (*connect.Response[dbv1.Deployment], error) {
+	f.ask(r.Msg)
+	return answer(f.deployment, f.err)
+}
+
+func (f *fake) Complete(_ context.Context, r *connect.Request[dbv1.CompleteRequest]) (*connect.Response[dbv1.Deployment], error) {
+	f.ask(r.Msg)
+	return answer(f.deployment, f.err)
+}
+
+func (f *fake) WaiveKind(_ context.Context, r *connect.Request[dbv1.WaiveKindRequest]) (*connect.Response[dbv1.WaiveKindResponse], error) {
+	f.ask(r.Msg)
+	return answer(&dbv1.WaiveKindResponse{Waived: 1200, Effects: []string{"let the switch go on without " + r.Msg.GetKind()}}, f.err)
+}
+
+func (f *fake) EstimateLoss(_ context.Context, _ *connect.Request[dbv1.EstimateLossRequest], s *connect.ServerStream[dbv1.EstimateLossResponse]) error {
+	if f.err != nil {
+		return f.err
+	}
+	if err := s.Send(&dbv1.EstimateLossResponse{Compared: 1500}); err != nil {
+		return err
+	}
+	return s.Send(&dbv1.EstimateLossResponse{Report: f.loss})
 }
 
 func (f *fake) WatchDeployment(_ context.Context, _ *connect.Request[dbv1.WatchDeploymentRequest], s *connect.ServerStream[dbv1.Deployment]) error {
@@ -85,8 +134,8 @@ func (f *fake) ListParked(context.Context, *connect.Request[dbv1.ListParkedReque
 }
 
 func (f *fake) WaiveParked(_ context.Context, r *connect.Request[dbv1.WaiveParkedRequest]) (*connect.Response[dbv1.ParkedRecord], error) {
-	f.got = r.Msg
-	return answer(&dbv1.ParkedRecord{Kind: r.Msg.GetKind(), Key: r.Msg.GetKey(), Waived: true, Error: "cannot be transformed"}, f.err)
+	f.ask(r.Msg)
+	return answer(&dbv1.ParkedRecord{Kind: r.Msg.GetKind(), Key: r.Msg.GetKey(), Waived: !r.Msg.GetDryRun(), Error: "cannot be transformed"}, f.err)
 }
 
 func (f *fake) Verify(_ context.Context, _ *connect.Request[dbv1.VerifyRequest], s *connect.ServerStream[dbv1.VerifyResponse]) error {
@@ -140,6 +189,22 @@ func sample() *dbv1.Deployment {
 		UpgradeState: &dbv1.UpgradeState{
 			TargetVersion: "v2", ReadyShards: []int32{0, 2}, PendingShards: []int32{1, 3},
 			State: dbv1.UpgradeState_INITIAL_SYNCING, Id: "up-1", Attempt: 1, TransformHash: "0123456789abcdef",
+			Policy: &dbv1.SwitchPolicy{Hold: true, DeadlineMs: 5000, MaxPauseMs: 200},
+		},
+		Pace: &dbv1.Pace{
+			Paused: true, Reason: "backup", MaxRate: 2000, MaxSourceLoad: 60, Window: "22:00-05:00", Now: []string{"paused", "source load 72 %"},
+		},
+		Outlook: &dbv1.SwitchOutlook{WaitsFor: []string{"'resume': paused: backup", "'switch': this upgrade holds at ready"}, WayBack: "proved for 5,000 records"},
+		Update:  &dbv1.DataUpdate{Id: "d-1", Name: "fill-region", Version: "v1", Kind: "packages", DoneShards: 2, Seen: 9000, Changed: 120},
+		History: []*dbv1.HistoryEntry{
+			{At: "2026-11-20T22:00:00.5Z", By: "ann@desk", What: "upgrade", Id: "up-0", From: "v1", To: "v2", Detail: "switch when ready",
+				Phases: []*dbv1.PhaseTime{
+					{Phase: "INITIAL_SYNCING", At: "2026-11-20T22:00:00.5Z"}, {Phase: "READY", At: "2026-11-20T22:10:00Z"},
+					{Phase: "HOLD", At: "2026-11-20T22:10:00.2Z"}, {Phase: "ABORT", At: "2026-11-20T22:10:10.2Z"},
+				}, Outcome: "aborted: SWITCHING passed its deadline", Ended: "2026-11-20T22:10:10.3Z"},
+			{At: "2026-11-21T08:00:00Z", By: "bob@laptop", What: "pause", Detail: "backup"},
+			{At: "2026-11-21T08:01:00Z", By: "bob@laptop", What: "upgrade", Id: "up-1", From: "v1", To: "v2", Detail: "hold at ready",
+				Phases: []*dbv1.PhaseTime{{Phase: "INITIAL_SYNCING", At: "2026-11-21T08:01:00Z"}}},
 		},
 		Namespaces: []*dbv1.Namespace{
 			{Version: "v1", Location: "mongo:dbc_bbs_v1", Kinds: []*dbv1.Kind{
@@ -157,7 +222,8 @@ func sample() *dbv1.Deployment {
 			LastError: "shard 3: apply changes: connection reset",
 		},
 		Servers: []*dbv1.Server{
-			{Id: "server-1", Versions: []string{"v1", "v2"}, ActiveVersion: "v1"},
+			{Id: "server-1", Versions: []string{"v1", "v2"}, ActiveVersion: "v1", Since: "2026-11-21T07:00:00Z",
+				Usage: []*dbv1.VersionUsage{{Version: "v1", Calls: 12345, Last: "2026-11-21T08:00:00Z"}, {Version: "v2"}}},
 			{Id: "client-billing-7", ActiveVersion: "v1", Client: true, Acked: true},
 		},
 		Controllers: []string{"controller-1", "controller-2"},
@@ -179,6 +245,9 @@ func sample() *dbv1.Deployment {
 func switched() *dbv1.Deployment {
 	d := sample()
 	d.CurrentVersion, d.Epoch, d.UpgradeState, d.Progress = "v2", 2, nil, nil
+	d.Pace, d.Outlook, d.Update = &dbv1.Pace{}, nil, nil
+	d.RollbackSafe = &dbv1.RollbackSafe{Blocking: 2, Waived: 1, Reason: "2 records cannot be brought back to v1: see 'parked', correct or waive them"}
+	d.Retiring, d.Retired = "v0", []string{"v00"}
 	d.LastSwitch = &dbv1.LastSwitch{
 		Id: "up-1", FromVersion: "v1", ToVersion: "v2", At: "2026-11-21T02:00:00Z",
 		Millis: map[string]int32{"hold": 40, "fence": 30, "drain": 20, "flip": 60},

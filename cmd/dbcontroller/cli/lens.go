@@ -59,9 +59,13 @@ func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config
 	if err != nil {
 		return nil, nil, []error{err}
 	}
+	read.Kinds = ofOnePair(read.Kinds, paths)
 	var inputs []lint.Input
 	var discontinued []string
 	for _, k := range read.Kinds {
+		if k.Lens == "" && !k.Discontinued {
+			continue // it is moved as it is
+		}
 		if k.Discontinued {
 			discontinued = append(discontinued, k.From)
 			continue
@@ -83,6 +87,21 @@ func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config
 		chosen = append(chosen, files[i])
 	}
 	return chosen, &read, nil
+}
+
+// ofOnePair keeps the kinds between two versions: those of the first lens that is named,
+// or else of the first entry. Lenses of different pairs are not linked.
+func ofOnePair(kinds []config.Kind, paths []string) []config.Kind {
+	if len(kinds) == 0 {
+		return nil
+	}
+	older := kinds[0].Older
+	if len(paths) > 0 {
+		if i := slices.IndexFunc(kinds, func(k config.Kind) bool { return sameFile(k.Lens, paths[0]) }); i >= 0 {
+			older = kinds[i].Older
+		}
+	}
+	return slices.DeleteFunc(kinds, func(k config.Kind) bool { return k.Older != older })
 }
 
 func sameFile(a, b string) bool {

@@ -24,11 +24,12 @@ const connectTimeout = 10 * time.Second
 // openCollections reads the kinds from the older version's database. Nothing but finds
 // and aggregations are sent to it.
 func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg config.Config, files []lint.File) error {
-	db, kinds := cfg.DBs[0], oldKinds(files)
+	at := slices.IndexFunc(cfg.DBs, func(db config.DB) bool { return db.APIVersion == cfg.Kinds[0].Older })
+	db, kinds := cfg.DBs[at], oldKinds(files)
 	opts := options.Client().ApplyURI(db.Endpoint.Reveal())
 	if opts.Validate() != nil {
 		// The driver's text may show parts of the connection string.
-		return fmt.Errorf("%s: dbs[0].mongo.endpoint is no connection string that the driver takes", cfg.Path)
+		return fmt.Errorf("%s: dbs[%d].mongo.endpoint is no connection string that the driver takes", cfg.Path, at)
 	}
 	opts.SetAppName("dbcontroller lens").SetReadConcern(readconcern.Majority()).SetServerSelectionTimeout(connectTimeout)
 	client, err := mongo.Connect(opts)
@@ -42,7 +43,7 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 	}
 	for _, kind := range kinds {
 		if !slices.Contains(there, kind) {
-			return fmt.Errorf("%s has no collection %s: correct kinds or dbs[0] in %s", db.Location(), kind, cfg.Path)
+			return fmt.Errorf("%s has no collection %s: correct kinds or dbs[%d] in %s", db.Location(), kind, at, cfg.Path)
 		}
 		c := client.Database(db.Database).Collection(kind)
 		var cursor *mongo.Cursor

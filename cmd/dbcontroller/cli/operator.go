@@ -25,7 +25,8 @@ func operatorCommands() []*cobra.Command {
 		verb("begin-upgrade", "Start moving a deployment to another version", beginCommand()),
 		verb("get", "Show a deployment", getCommand()),
 		verb("watch", "Follow a deployment as it changes", watchCommand()),
-		listCommand(), rollbackCommand(), abortCommand(), parkedCommand(), verifyCommand(),
+		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(),
+		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), planCommand(), rehearseCommand(),
 	}
 }
 
@@ -41,76 +42,6 @@ func verb(name, short string, nouns ...*cobra.Command) *cobra.Command {
 		},
 	}
 	cmd.AddCommand(nouns...)
-	return cmd
-}
-
-func beginCommand() *cobra.Command {
-	c := &client{}
-	var target string
-	var shards int32
-	cmd := &cobra.Command{
-		Use:   "deployment --target-version VERSION",
-		Short: "Start moving a deployment to another version",
-		Long: "Start moving a deployment to another version. Controllers copy and sync it, and switch when all\n" +
-			"shards are ready; 'watch deployment' shows how far they are. The same call again changes nothing.",
-		Example: "  dbcontroller begin-upgrade deployment --name services/bbs.example.com/deployments/us-west2 \\\n" +
-			"    --target-version v2 --total-shards-count 16",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if target == "" {
-				return errors.New("no version named: give --target-version, e.g. --target-version v2")
-			}
-			if shards < 0 {
-				return fmt.Errorf("--total-shards-count %d: give the ring size of the deployment, or leave it out", shards)
-			}
-			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{
-					Name: c.name, TargetVersion: target, TotalShardsCount: shards,
-				}))
-				if err != nil {
-					return err
-				}
-				return c.print(cmd, res.Msg)
-			})
-		},
-	}
-	c.register(cmd)
-	cmd.Flags().StringVar(&target, "target-version", "", "version to move to, e.g. v2")
-	cmd.Flags().Int32Var(&shards, "total-shards-count", 0, "refuse unless the deployment's ring has so many shards; 0: do not compare")
-	return cmd
-}
-
-func rollbackCommand() *cobra.Command {
-	c := &client{}
-	cmd := &cobra.Command{
-		Use:   "rollback",
-		Short: "Go back to the version that the latest switch came from",
-		Long: "Go back to the version that the latest switch came from: begin-upgrade with that version as its\n" +
-			"target. Its data has followed ever since the switch, so only what is still on its way is waited\n" +
-			"for. The same call again changes nothing, also after the switch back.",
-		Args: onlyDeployment,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				now, err := api.GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{Name: c.name}))
-				if err != nil {
-					return err
-				}
-				switch last := now.Msg.GetLastSwitch(); {
-				case last == nil:
-					return errors.New("rollback: nothing was switched yet")
-				case last.GetBack():
-					return c.print(cmd, now.Msg) // this has been done
-				default:
-					res, err := api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{Name: c.name, TargetVersion: last.GetFromVersion()}))
-					if err != nil {
-						return err
-					}
-					return c.print(cmd, res.Msg)
-				}
-			})
-		},
-	}
-	c.register(cmd)
 	return cmd
 }
 
@@ -155,33 +86,6 @@ func listCommand() *cobra.Command {
 	}
 	c.register(cmd)
 	cmd.Flags().Lookup("name").Hidden = true
-	return cmd
-}
-
-func abortCommand() *cobra.Command {
-	c := &client{}
-	var reason, id string
-	cmd := &cobra.Command{
-		Use:   "abort",
-		Short: "End the upgrade that runs; the current version stays",
-		Long: "End the upgrade that runs; the current version stays, and what was written is kept. During\n" +
-			"SWITCHING this first completes what was announced, so that writes go on safely.",
-		Args: onlyDeployment,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.AbortUpgrade(ctx, connect.NewRequest(&dbv1.AbortUpgradeRequest{
-					Name: c.name, Reason: reason, UpgradeId: id,
-				}))
-				if err != nil {
-					return err
-				}
-				return c.print(cmd, res.Msg)
-			})
-		},
-	}
-	c.register(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who read it later")
-	cmd.Flags().StringVar(&id, "upgrade-id", "", "abort only this attempt; empty: whichever runs")
 	return cmd
 }
 

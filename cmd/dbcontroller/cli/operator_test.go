@@ -25,19 +25,45 @@ func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
 		out  string
 	}{
 		{"begin-upgrade deployment --name " + name + " --target-version v2 --total-shards-count 16",
-			&dbv1.BeginUpgradeRequest{Name: name, TargetVersion: "v2", TotalShardsCount: 16}, "v1 -> v2, INITIAL_SYNCING"},
-		{"begin-upgrade deployment --target-version v2", &dbv1.BeginUpgradeRequest{TargetVersion: "v2"}, "2 of 4 ready"},
-		{"get deployment --name " + name, &dbv1.GetDeploymentRequest{Name: name}, "off: nothing was switched yet"},
-		{"abort --reason slow --upgrade-id up-1", &dbv1.AbortUpgradeRequest{Reason: "slow", UpgradeId: "up-1"}, name},
-		{"abort deployment", &dbv1.AbortUpgradeRequest{}, name},
-		{"parked waive --kind packages --key p-17", &dbv1.WaiveParkedRequest{Kind: "packages", Key: "p-17"}, "yes"},
+			&dbv1.BeginUpgradeRequest{Name: name, TargetVersion: "v2", TotalShardsCount: 16, RequestedBy: "me"}, "v1 -> v2, INITIAL_SYNCING"},
+		{"begin-upgrade deployment --target-version v2", &dbv1.BeginUpgradeRequest{TargetVersion: "v2", RequestedBy: "me"}, "2 of 4 ready"},
+		{"begin-upgrade deployment --target-version v2 --hold --deadline 5s --max-pause 200ms",
+			&dbv1.BeginUpgradeRequest{TargetVersion: "v2", Policy: &dbv1.SwitchPolicy{Hold: true, DeadlineMs: 5000, MaxPauseMs: 200}, RequestedBy: "me"}, "hold at ready"},
+		{"abort --reason slow --upgrade-id up-1", &dbv1.AbortUpgradeRequest{Reason: "slow", UpgradeId: "up-1", RequestedBy: "me"}, name},
+		// What a dry run has seen is what is meant.
+		{"abort deployment", &dbv1.AbortUpgradeRequest{UpgradeId: "up-1", RequestedBy: "me"}, name},
+		{"switch", &dbv1.SwitchRequest{UpgradeId: "up-1", RequestedBy: "me"}, name},
+		{"set-policy --no-hold --max-pause 1s", &dbv1.SetPolicyRequest{UpgradeId: "up-1", Hold: new(bool), MaxPauseMs: ptr[int64](1000), RequestedBy: "me"}, name},
+		{"set-policy --hold=true --deadline 0", &dbv1.SetPolicyRequest{UpgradeId: "up-1", Hold: ptr(true), DeadlineMs: new(int64), RequestedBy: "me"}, name},
+		{"pause --reason backup", &dbv1.SetPaceRequest{Paused: ptr(true), Reason: ptr("backup"), RequestedBy: "me"}, "PAUSED: backup"},
+		{"pause", &dbv1.SetPaceRequest{Paused: ptr(true), RequestedBy: "me"}, name},
+		{"resume", &dbv1.SetPaceRequest{Paused: new(bool), RequestedBy: "me"}, name},
+		{"pace --max-rate 0 --max-source-load 60 --window 22:00-05:00",
+			&dbv1.SetPaceRequest{MaxRate: new(int32), MaxSourceLoad: ptr[int32](60), Window: ptr("22:00-05:00"), RequestedBy: "me"}, "source load at most 60 %"},
+		{"pace --window any", &dbv1.SetPaceRequest{Window: ptr(""), RequestedBy: "me"}, name},
+		{"complete --version v1 --confirm mongo:dbc_bbs_v1 --ignore-usage",
+			&dbv1.CompleteRequest{Version: "v1", Confirm: "mongo:dbc_bbs_v1", IgnoreUsage: true, UnusedForMs: 3_600_000, RequestedBy: "me"}, name},
+		{"parked waive --kind packages --key p-17", &dbv1.WaiveParkedRequest{Kind: "packages", Key: "p-17", RequestedBy: "me"}, "yes"},
+		{"parked waive --kind packages --all", &dbv1.WaiveKindRequest{Kind: "packages", RequestedBy: "me"}, "waived: 1,200 of packages"},
 	} {
 		t.Run(tc.line, func(t *testing.T) {
 			t.Parallel()
 			f := &fake{deployment: sample()}
-			out, diag, err := run(t, append(strings.Fields(tc.line), "--server", serve(t, f))...)
-			if err != nil || diag != "" {
+			f.deployment.Effects = []string{"do something", "nothing: else"}
+			args := append(strings.Fields(tc.line), "--by", "me", "--server", serve(t, f))
+			_, diag, err := run(t, append(args, "--dry-run")...)
+			if err != nil || !strings.HasPrefix(diag, "will: ") || strings.Contains(diag, "will: nothing") {
+				t.Fatalf("dry: %v, diagnostics %q", err, diag)
+			}
+			if len(f.dry) != 1 || f.got != f.dry[0] {
+				t.Fatalf("a dry run has sent %v", f.got)
+			}
+			out, diag, err := run(t, args...)
+			if err != nil || !strings.HasPrefix(diag, "will: ") || strings.Contains(diag, "did: ") {
 				t.Fatalf("%v, diagnostics %q", err, diag)
+			}
+			if len(f.dry) != 2 {
+				t.Errorf("%d dry runs", len(f.dry))
 			}
 			if diff := cmp.Diff(tc.want, f.got, protocmp.Transform()); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
@@ -46,6 +72,55 @@ func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
 				t.Errorf("%q is not in:\n%s", tc.out, out)
 			}
 		})
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// TestGetAsksByName: what only looks is not announced.
+func TestGetAsksByName(t *testing.T) {
+	t.Parallel()
+	f := &fake{deployment: sample()}
+	out, diag, err := run(t, "get", "deployment", "--name", "services/a/deployments/b", "--server", serve(t, f))
+	if err != nil || diag != "" || !strings.Contains(out, "off: nothing was switched yet") {
+		t.Errorf("%v, diagnostics %q:\n%s", err, diag, out)
+	}
+	if diff := cmp.Diff(&dbv1.GetDeploymentRequest{Name: "services/a/deployments/b"}, f.got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestBeginSetsThePaceFirst, once everything was allowed.
+func TestBeginSetsThePaceFirst(t *testing.T) {
+	t.Parallel()
+	f := &fake{deployment: sample()}
+	line := "begin-upgrade deployment --target-version v2 --max-rate 500 --by me --server " + serve(t, f)
+	if _, _, err := run(t, strings.Fields(line)...); err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	for _, m := range append(f.dry, f.got) {
+		asked = append(asked, string(m.ProtoReflect().Descriptor().Name()))
+	}
+	if diff := cmp.Diff([]string{"SetPaceRequest", "BeginUpgradeRequest", "BeginUpgradeRequest"}, asked); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestHistoryIsShown(t *testing.T) {
+	t.Parallel()
+	server := serve(t, &fake{deployment: sample()})
+	out, _, err := run(t, "history", "--server", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/history.txt", out)
+	out, _, err = run(t, "history", "--json", "--server", server)
+	if err != nil || strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, `{"history":[{"at":"2026-11-20T22:00:00.5Z","by":"ann@desk","what":"upgrade"`) {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, _, err = run(t, "history", "--server", serve(t, &fake{deployment: &dbv1.Deployment{}})); err != nil || out != "nothing has happened yet\n" {
+		t.Errorf("%v: %q", err, out)
 	}
 }
 
@@ -123,6 +198,22 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"abort services/a/deployments/b --server " + good, `unknown argument "services/a/deployments/b": name the deployment with --name`},
 		{"parked waive --kind packages --server " + good, "no record named: give --kind and --key as 'dbcontroller parked' shows them"},
 		{"get deployment --sever x", "unknown flag: --sever"},
+		{"pace --server " + good, "nothing to set: give --max-rate, --max-source-load or --window"},
+		{"pace --max-rate -1 --server " + good, "--max-rate -1: give records a second, or 0 for as configured"},
+		{"pace --max-source-load 101 --server " + good, "--max-source-load 101: give percent from 1 to 100, or 0 for as configured"},
+		{"pace --window 22:00 --server " + refusing, "begin-upgrade: wrong shard count 3: this deployment has a ring of 16"},
+		{"begin-upgrade deployment --target-version v2 --deadline -5s --server " + good, "--deadline -5s: give whole milliseconds from 0, such as 10s"},
+		{"begin-upgrade deployment --target-version v2 --max-pause 10us --server " + good, "--max-pause 10µs: give whole milliseconds from 0, such as 10s"},
+		{"begin-upgrade deployment --target-version v2 --max-rate -2 --server " + good, "--max-rate -2: give records a second, or 0 for as configured"},
+		{"set-policy --server " + good, "nothing to set: give --hold, --no-hold, --deadline or --max-pause"},
+		{"set-policy --hold --no-hold --server " + good, "--hold and --no-hold: give one of them"},
+		{"switch now --server " + good, `unknown argument "now": name the deployment with --name`},
+		{"complete --confirm x --server " + good, "no version named: give --version, e.g. --version v1"},
+		{"complete --version v1 --unused-for -1h --server " + good, "--unused-for -1h0m0s: give whole milliseconds from 0, such as 10s"},
+		{"complete --version v1 --server " + refusing, "begin-upgrade: wrong shard count 3: this deployment has a ring of 16"},
+		{"rollback --accept-loss --server " + good, "--accept-loss: nothing is lost without --to-snapshot: leave it out"},
+		{"parked waive --all --server " + good, "no kind named: give --kind as 'dbcontroller parked' shows it"},
+		{"parked waive --kind packages --key p --all --server " + good, "--key and --all: give one of them"},
 		{"demo --records 3", "--records 3: give a number from 100 to 5000000"},
 		{"demo --server-binary /nowhere/server", `no sample server binary at "/nowhere/server": build it with 'make build', or name it with --server-binary`},
 	} {

@@ -38,34 +38,85 @@ func parkedCommand() *cobra.Command {
 }
 
 func waiveCommand() *cobra.Command {
-	c := &client{}
+	a := &asker{}
 	var kind, key string
+	var all bool
 	cmd := &cobra.Command{
-		Use:   "waive --kind KIND --key KEY",
-		Short: "Let the upgrade go on without one parked record",
-		Long: "Let the upgrade go on without one parked record. The record will be missing in the new version,\n" +
-			"so rather correct it at the source where that is possible: it is then tried again by itself.",
+		Use:   "waive --kind KIND (--key KEY | --all)",
+		Short: "Let the upgrade go on without one parked record, or a whole kind's",
+		Long: "Let the upgrade go on without one parked record. The new version will not have it, or only as it\n" +
+			"was before, so rather correct it at the source where that is possible: it is then tried again by\n" +
+			"itself. With --all every record of the kind that is parked, now or later in this direction, is\n" +
+			"waived. A waiver is gone with its direction. After a switch this is about the way back.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if kind == "" || key == "" {
+			switch {
+			case all && kind == "":
+				return errors.New("no kind named: give --kind as 'dbcontroller parked' shows it")
+			case all && key != "":
+				return errors.New("--key and --all: give one of them")
+			case !all && (kind == "" || key == ""):
 				return errors.New("no record named: give --kind and --key as 'dbcontroller parked' shows them")
+			case all:
+				return a.waiveKind(cmd, kind)
 			}
-			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.WaiveParked(ctx, connect.NewRequest(&dbv1.WaiveParkedRequest{Name: c.name, Kind: kind, Key: key}))
-				if err != nil {
-					return err
-				}
-				if c.json {
-					return printJSON(cmd.OutOrStdout(), res.Msg)
-				}
-				return renderParked(cmd.OutOrStdout(), []*dbv1.ParkedRecord{res.Msg})
-			})
+			return a.waive(cmd, kind, key)
 		},
 	}
-	c.register(cmd)
+	a.register(cmd)
 	cmd.Flags().StringVar(&kind, "kind", "", "kind of the record")
 	cmd.Flags().StringVar(&key, "key", "", "key of the record")
+	cmd.Flags().BoolVar(&all, "all", false, "every record of the kind, also those that are parked later in this direction")
 	return cmd
+}
+
+func (a *asker) waive(cmd *cobra.Command, kind, key string) error {
+	return a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
+		req := &dbv1.WaiveParkedRequest{Name: a.name, Kind: kind, Key: key, DryRun: true, RequestedBy: a.who()}
+		res, err := api.WaiveParked(ctx, connect.NewRequest(req))
+		if err != nil {
+			return err
+		}
+		effect := "let the upgrade go on without " + kind + "/" + key
+		if res.Msg.GetWaived() {
+			effect = "nothing: " + kind + "/" + key + " is waived already"
+		}
+		announce(cmd.ErrOrStderr(), "will", []string{effect})
+		if !a.dryRun {
+			req.DryRun = false
+			if res, err = api.WaiveParked(ctx, connect.NewRequest(req)); err != nil {
+				return err
+			}
+		}
+		if a.json {
+			return printJSON(cmd.OutOrStdout(), res.Msg)
+		}
+		return renderParked(cmd.OutOrStdout(), []*dbv1.ParkedRecord{res.Msg})
+	})
+}
+
+func (a *asker) waiveKind(cmd *cobra.Command, kind string) error {
+	return a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
+		req := &dbv1.WaiveKindRequest{Name: a.name, Kind: kind, DryRun: true, RequestedBy: a.who()}
+		res, err := api.WaiveKind(ctx, connect.NewRequest(req))
+		if err != nil {
+			return err
+		}
+		announce(cmd.ErrOrStderr(), "will", res.Msg.GetEffects())
+		if !a.dryRun {
+			req.DryRun = false
+			if res, err = api.WaiveKind(ctx, connect.NewRequest(req)); err != nil {
+				return err
+			}
+		}
+		switch {
+		case a.json:
+			return printJSON(cmd.OutOrStdout(), res.Msg)
+		case a.dryRun:
+			return nil
+		}
+		return write(cmd.OutOrStdout(), fmt.Appendf(nil, "waived: %s of %s\n", count(res.Msg.GetWaived()), kind))
+	})
 }
 
 // errDifferent is the exit status of a comparison that found something.
@@ -96,22 +147,14 @@ func (c *client) verify(ctx context.Context, out, diagnostics io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer stream.Close() //nolint:errcheck // nothing more is wanted of it
-	var report *dbv1.VerifyReport
-	for stream.Receive() {
-		m := stream.Msg()
+	report, err := received(stream, "comparison", func(m *dbv1.VerifyResponse) *dbv1.VerifyReport {
 		if p := m.GetProgress(); p != nil {
 			fmt.Fprintf(diagnostics, "compared %s groups, %s different\n", count(p.GetCompared()), count(p.GetMismatched()))
 		}
-		if m.GetReport() != nil {
-			report = m.GetReport()
-		}
-	}
-	if err := stream.Err(); err != nil {
+		return m.GetReport()
+	})
+	if err != nil {
 		return err
-	}
-	if report == nil {
-		return errors.New("the controller ended the comparison without a report: try again")
 	}
 	if err := c.printReport(out, report); err != nil {
 		return err

@@ -55,7 +55,7 @@ func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 	if len(d.GetServers()) > 0 {
 		b.WriteByte('\n')
 		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "  SERVER\tROLE\tVERSIONS\tACTIVE\tHOLDS")
+		fmt.Fprintln(t, "  SERVER\tROLE\tVERSIONS\tACTIVE\tHOLDS\tCALLED")
 		for _, s := range d.GetServers() {
 			role := "server"
 			if s.GetClient() {
@@ -65,7 +65,7 @@ func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 			if s.GetAcked() {
 				holds = "yes"
 			}
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", s.GetId(), role, or(strings.Join(s.GetVersions(), " "), "-"), or(s.GetActiveVersion(), "-"), holds)
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\n", s.GetId(), role, or(strings.Join(s.GetVersions(), " "), "-"), or(s.GetActiveVersion(), "-"), holds, or(usageOf(s), "-"))
 		}
 		flush(t)
 	}
@@ -111,6 +111,7 @@ func summary(d *dbv1.Deployment) []labelled {
 		if u.GetAbortReason() != "" {
 			add("aborting", "%s", u.GetAbortReason())
 		}
+		add("policy", "%s", policyOf(u))
 		add("shards", "%d of %d ready%s", len(u.GetReadyShards()), d.GetRingSize(), pendingOf(u))
 	case len(d.GetAvailableUpgrades()) > 0:
 		var to []string
@@ -121,10 +122,21 @@ func summary(d *dbv1.Deployment) []labelled {
 	default:
 		add("upgrade", "none")
 	}
+	if p := d.GetPace(); p != nil && paceOf(p) != "" {
+		add("pace", "%s", paceOf(p))
+	}
+	if p := d.GetUpdate(); p != nil {
+		add("data update", "%s over %s of %s: %d of %d shards, %s seen, %s changed%s", p.GetName(), p.GetKind(), p.GetVersion(),
+			p.GetDoneShards(), d.GetRingSize(), count(p.GetSeen()), count(p.GetChanged()), after("; last error: ", p.GetLastError()))
+	}
 	if p := d.GetProgress(); p != nil {
-		add("copied", "%s", copiedOf(p))
-		add("lag", "%s", millis(p.GetMaxLagMillis()))
-		add("compared", "%s groups, %s different", count(p.GetVerified()), count(p.GetMismatched()))
+		if p.GetTotal() > 0 { // a way back has nothing to copy
+			add("copied", "%s", copiedOf(p))
+		}
+		if u != nil || p.GetTotal() > 0 || p.GetVerified() > 0 || p.GetMaxLagMillis() > 0 {
+			add("lag", "%s", millis(p.GetMaxLagMillis()))
+			add("compared", "%s groups, %s different", count(p.GetVerified()), count(p.GetMismatched()))
+		}
 		if p.GetParked() > 0 {
 			add("parked", "%s; see 'dbcontroller parked'", count(p.GetParked()))
 		}
@@ -138,8 +150,11 @@ func summary(d *dbv1.Deployment) []labelled {
 			add("last error", "%s", p.GetLastError())
 		}
 	}
+	if o := d.GetOutlook(); o != nil {
+		add("outlook", "%s", outlookOf(o))
+	}
 	if s := d.GetLastSwitch(); s != nil {
-		add("last switch", "%s -> %s at %s%s", s.GetFromVersion(), s.GetToVersion(), s.GetAt(), stepsOf(s.GetMillis()))
+		add("last switch", "%s -> %s at %s%s", s.GetFromVersion(), s.GetToVersion(), shortTime(s.GetAt())+" UTC", stepsOf(s.GetMillis()))
 	}
 	if r := d.GetReverseSync(); r != nil {
 		state := "off"
@@ -150,6 +165,15 @@ func summary(d *dbv1.Deployment) []labelled {
 			state += ": " + r.GetReason()
 		}
 		add("reverse sync", "%s", state)
+	}
+	if r := d.GetRollbackSafe(); r != nil {
+		add("rollback", "%s", rollbackOf(r))
+	}
+	if d.GetRetiring() != "" {
+		add("retiring", "%s: its namespace is being dropped", d.GetRetiring())
+	}
+	if len(d.GetRetired()) > 0 {
+		add("retired", "%s", strings.Join(d.GetRetired(), ", "))
 	}
 	if len(d.GetControllers()) > 0 {
 		add("controllers", "%s", strings.Join(d.GetControllers(), " "))

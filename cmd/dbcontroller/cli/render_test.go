@@ -96,7 +96,7 @@ func TestLinesTellEachChangeOnce(t *testing.T) {
 	if got := strings.Count(b.String(), "\n"); got != 2 {
 		t.Errorf("%d lines, want 2:\n%s", got, b.String())
 	}
-	if !strings.HasPrefix(b.String(), "15:04:05 v1->v2 | INITIAL_SYNCING | ready 2/4 | copied 15,000 of 20,000 (75 %)") {
+	if !strings.HasPrefix(b.String(), "15:04:05 v1->v2 | INITIAL_SYNCING | ready 2/4 | paused | data update fill-region 2/4 | copied 15,000 of 20,000 (75 %)") {
 		t.Errorf("first line: %s", b.String())
 	}
 	if strings.Contains(b.String(), "\x1b") {

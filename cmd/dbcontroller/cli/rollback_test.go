@@ -19,7 +19,7 @@ func TestRollback(t *testing.T) {
 		want *dbv1.BeginUpgradeRequest // nil: nothing is begun
 		err  string
 	}{
-		{"after a switch", &dbv1.LastSwitch{Id: "up-1", FromVersion: "v1", ToVersion: "v2"}, &dbv1.BeginUpgradeRequest{TargetVersion: "v1"}, ""},
+		{"after a switch", &dbv1.LastSwitch{Id: "up-1", FromVersion: "v1", ToVersion: "v2"}, &dbv1.BeginUpgradeRequest{TargetVersion: "v1", RequestedBy: "me"}, ""},
 		{"after the way back", &dbv1.LastSwitch{Id: "up-2", FromVersion: "v2", ToVersion: "v1", Back: true}, nil, ""},
 		{"before any switch", nil, nil, "rollback: nothing was switched yet"},
 	} {
@@ -28,7 +28,7 @@ func TestRollback(t *testing.T) {
 			d := sample()
 			d.LastSwitch = tc.last
 			f := &fake{deployment: d}
-			out, _, err := run(t, "rollback", "--server", serve(t, f))
+			out, _, err := run(t, "rollback", "--by", "me", "--server", serve(t, f))
 			switch {
 			case tc.err != "":
 				if err == nil || err.Error() != tc.err {
@@ -51,5 +51,33 @@ func TestRollback(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRollbackToTheSnapshot counts what is lost first, and goes on only when that is
+// accepted.
+func TestRollbackToTheSnapshot(t *testing.T) {
+	t.Parallel()
+	d := switched()
+	f := &fake{deployment: d, loss: &dbv1.LossReport{Compared: 22000, Created: 17, Changed: 3, Deleted: 1, Examples: []string{"p-17", "p-18"}}}
+	server := serve(t, f)
+	out, diag, err := run(t, "rollback", "--to-snapshot", "--by", "me", "--server", server)
+	const want = "rollback: the way back to the snapshot loses 17 created, 3 changed, 1 deleted since the switch, of 22,000 groups, such as p-17, p-18: to go back all the same, give --accept-loss"
+	if err == nil || err.Error() != want || out != "" || diag != "compared 1,500 groups\n" {
+		t.Errorf("%v\nprinted %q, diagnostics %q", err, out, diag)
+	}
+	if _, begun := f.got.(*dbv1.BeginUpgradeRequest); begun {
+		t.Fatal("it was begun")
+	}
+	_, diag, err = run(t, "rollback", "--to-snapshot", "--accept-loss", "--by", "me", "--server", server)
+	if err != nil || !strings.Contains(diag, "will lose: 17 created, 3 changed, 1 deleted since the switch, of 22,000 groups\n  p-17\n  p-18\n") {
+		t.Errorf("%v, diagnostics %q", err, diag)
+	}
+	if diff := cmp.Diff(&dbv1.BeginUpgradeRequest{TargetVersion: "v1", ToSnapshot: true, AcceptLoss: true, RequestedBy: "me"}, f.got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+	d.ReverseSync = &dbv1.ReverseSync{Enabled: true}
+	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); err == nil || err.Error() != "rollback: v1 follows v2: use rollback without --to-snapshot, nothing is lost" {
+		t.Error(err)
 	}
 }

@@ -13,8 +13,11 @@ import (
 	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
-// Root is the whole command tree.
-func Root() *cobra.Command {
+// Root is the whole command tree of the program dbcontroller.
+func Root() *cobra.Command { return commands(Samples, demoCommand()) }
+
+// commands is the tree of a program that knows some transformers.
+func commands(register Register, more ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dbcontroller",
 		Short: "Move a live service's database to its next version, and back",
@@ -24,7 +27,8 @@ func Root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(), demoCommand(), lensCommand())
+	root.AddCommand(runCommand(register), lensCommand())
+	root.AddCommand(more...)
 	root.AddCommand(operatorCommands()...)
 	return root
 }

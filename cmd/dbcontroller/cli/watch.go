@@ -149,13 +149,31 @@ func changeLine(d *dbv1.Deployment) string {
 		parts[0] += "->" + u.GetTargetVersion()
 		parts = append(parts, phaseOf(u), fmt.Sprintf("ready %d/%d", len(u.GetReadyShards()), d.GetRingSize()))
 	}
+	if d.GetPace().GetPaused() {
+		parts = append(parts, "paused")
+	}
+	if u := d.GetUpdate(); u != nil {
+		parts = append(parts, fmt.Sprintf("data update %s %d/%d", u.GetName(), u.GetDoneShards(), d.GetRingSize()))
+	}
+	if d.GetRetiring() != "" {
+		parts = append(parts, "retiring "+d.GetRetiring())
+	}
+	if r := d.GetRollbackSafe(); r.GetBlocking() > 0 {
+		parts = append(parts, "rollback "+rollbackOf(r))
+	}
 	if p := d.GetProgress(); p != nil {
-		parts = append(parts, "copied "+copiedOf(p), "lag "+millis(p.GetMaxLagMillis()))
+		if p.GetTotal() > 0 {
+			parts = append(parts, "copied "+copiedOf(p))
+		}
+		parts = append(parts, "lag "+millis(p.GetMaxLagMillis()))
 		if p.GetParked() > 0 {
 			parts = append(parts, "parked "+count(p.GetParked()))
 		}
 		if len(p.GetWaitsFor()) > 0 {
 			parts = append(parts, "waits for "+strings.Join(p.GetWaitsFor(), "; "))
+		}
+		if waits := d.GetOutlook().GetWaitsFor(); len(waits) > 0 && strings.Join(waits, "; ") != strings.Join(p.GetWaitsFor(), "; ") {
+			parts = append(parts, "switch waits for "+strings.Join(waits, "; "))
 		}
 		if p.GetLastError() != "" {
 			parts = append(parts, "last error: "+p.GetLastError())

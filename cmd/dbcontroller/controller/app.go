@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,13 +33,17 @@ import (
 
 // Options are what the command line says beyond the configuration.
 type Options struct {
-	ID             string           // of this controller; unique among those alive
-	APIListen      string           // empty: as configured
-	OperatorListen string           // empty: as configured
-	Carry          map[string]Carry // by fixed-name kind of the new version
+	ID             string // of this controller; unique among those alive
+	APIListen      string // empty: as configured
+	OperatorListen string // empty: as configured
+	Carry          Carries
 	// Wrap, if not nil, stands between the controller and a version's database. Tests
 	// stop a controller with it at a chosen place.
 	Wrap func(version string, ns record.Namespace) record.Namespace
+
+	// reads: it stands for a rehearsal over the real source, and never switches. Nothing is
+	// tried in the databases, not even in scratch collections.
+	reads bool
 }
 
 // App is one controller process.
@@ -52,9 +56,14 @@ type App struct {
 
 	deployment *deployment.Store
 	namespaces map[string]record.Namespace // by version
+	scratches  map[string]scratchSpace     // the same without Options.Wrap
 	running    atomic.Bool                 // the databases are open, and pool is there
 	pool       *shards.Pool
 	engines    engines
+	planning   sync.Mutex // one plan at a time
+	indexes    indexing
+	expiring   sync.Mutex // one looks at TTL indexes at a time, and changes them
+	offered    uint64     // the epoch whose upgrades were announced; of prepare, then of sync
 }
 
 // New makes a controller. The coordination store is the caller's to close.
@@ -68,7 +77,7 @@ func New(cfg config.Config, registry *transform.Registry, store coord.Store, opt
 	return &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, log: log.With(zap.String("controller", opts.ID)),
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
-		namespaces: map[string]record.Namespace{},
+		namespaces: map[string]record.Namespace{}, scratches: map[string]scratchSpace{},
 	}
 }
 
@@ -117,7 +126,10 @@ func (a *App) control(ctx context.Context, api net.Listener, operatorAddr string
 	owning, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	g, ctx := errgroup.WithContext(ctx)
-	service := deployment.NewService(a.store, a.deployment, deployment.ServiceConfig{Upgrades: a, Verifier: a, Log: a.log})
+	service := deployment.NewService(a.store, a.deployment, deployment.ServiceConfig{
+		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a, Planner: a, Loss: a, Log: a.log,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold},
+	})
 	g.Go(func() error { return service.Run(ctx) })
 	g.Go(func() error {
 		return operator.Serve(ctx, &http.Server{Handler: a.api(service), ReadHeaderTimeout: 10 * time.Second}, api)
@@ -127,6 +139,7 @@ func (a *App) control(ctx context.Context, api net.Listener, operatorAddr string
 		defer release()
 		return a.sync(ctx)
 	})
+	g.Go(func() error { return a.index(ctx) })
 	g.Go(func() error { return a.lead(ctx) })
 	return g.Wait()
 }
@@ -157,11 +170,20 @@ func (a *App) lead(ctx context.Context) error {
 	}
 	return shards.Lead(ctx, a.store, a.deployment.DriverKey(), a.opts.ID, a.log, func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
+		prover := newProver(a)
+		if !a.opts.reads {
+			g.Go(func() error { return prover.run(ctx) })
+		}
 		g.Go(func() error {
-			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers,
-				switchover.Config{Deadline: a.cfg.Switch.Deadline, Checks: checks{a}, Position: a.position}, a.log).Run(ctx)
+			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
+				Deadline: a.cfg.Switch.Deadline, Checks: checks{a, prover}, Position: a.position,
+				Forecaster: prover, Publish: prover.publish, News: prover.news,
+			}, a.log).Run(ctx)
 		})
 		g.Go(func() error { return a.purge(ctx) })
+		g.Go(func() error { return a.retire(ctx) })
+		g.Go(func() error { return a.expire(ctx) })
+		g.Go(func() error { return a.withdraw(ctx) })
 		return g.Wait()
 	})
 }
@@ -187,27 +209,4 @@ func (a *App) TransformHash(from, to string) (string, error) {
 		return "", err
 	}
 	return dir.Hash(), nil
-}
-
-// target is the version to sync to while d's current version serves: that of a running
-// upgrade, else the version that the latest switch came from, as long as it is configured
-// and not disabled, else the next one of the configuration. ok is false when there is none.
-func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
-	if u := d.Upgrade; u != nil {
-		_, configured := a.cfg.DB(u.TargetVersion)
-		return u.TargetVersion, configured
-	}
-	left := "" // by the latest switch
-	if last := d.LastSwitch; last != nil && last.To == d.CurrentVersion {
-		left = last.From
-		if db, configured := a.cfg.DB(left); configured && !db.Disabled {
-			return left, true
-		}
-	}
-	versions := a.cfg.Versions()
-	// After a rollback the version that was left is the next one, and off when it is disabled.
-	if i := slices.Index(versions, d.CurrentVersion); i >= 0 && i+1 < len(versions) && versions[i+1] != left {
-		return versions[i+1], true
-	}
-	return "", false
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"dbcontroller/record"
 	"dbcontroller/switchover"
@@ -12,41 +11,43 @@ import (
 )
 
 // checks are what the switch driver asks about the databases.
-type checks struct{ app *App }
+type checks struct {
+	app    *App
+	prover *prover
+}
 
 var _ switchover.Checks = checks{}
 
-// BeforeSwitch completes the target's collections once more, for an application may have
-// made indexes on the source since they were carried over, and looks that the names which
-// applications know are free. On the way back the collections are the application's own,
-// as it made them.
-func (c checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) error {
-	a := c.app
-	if versions := a.cfg.Versions(); slices.Index(versions, d.Upgrade.TargetVersion) < slices.Index(versions, d.CurrentVersion) {
-		return c.BeforeSeal(ctx, d)
-	}
-	dir, err := a.registry.Direction(d.CurrentVersion, d.Upgrade.TargetVersion)
-	if err != nil {
-		return err
-	}
-	kinds, err := a.carryShapes(ctx, d, dir)
-	if err != nil {
-		return err
-	}
-	places := upgradestate.EnginePlaces(d, d.Upgrade.TargetVersion)
-	for _, k := range kinds {
-		if len(places[k.Name]) == 0 {
-			continue
-		}
-		if _, err := a.namespaces[d.Upgrade.TargetVersion].Provision(ctx, k, places[k.Name][0].Name); err != nil {
-			return fmt.Errorf("complete %s/%s: %w", d.Upgrade.TargetVersion, k.Name, err)
+// BeforeSwitch looks that the target has its indexes, for an application may have made some
+// on the source since they were carried over, that the names which applications know are
+// free, and wants the way back proved.
+func (c checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error {
+	var errs []error
+	for _, err := range []error{c.app.checkIndexes(ctx, d), c.checkNames(ctx, d), c.prover.against(d)} {
+		if err != nil {
+			errs = append(errs, err)
 		}
 	}
-	return c.BeforeSeal(ctx, d)
+	return errs
 }
 
-// BeforeSeal looks that no collection bears a name that the target takes at the flip.
+var _ switchover.Preparer = checks{}
+
+// PrepareSwitch stops TTL indexes.
+func (c checks) PrepareSwitch(ctx context.Context, d upgradestate.Deployment) error {
+	return c.app.stopBoth(ctx, d)
+}
+
+// BeforeSeal looks again at what somebody may have changed since the switch began.
 func (c checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error {
+	if err := c.checkNames(ctx, d); err != nil {
+		return err
+	}
+	return c.app.checkStopped(ctx, d)
+}
+
+// checkNames looks that no collection bears a name that the target takes at the flip.
+func (c checks) checkNames(ctx context.Context, d upgradestate.Deployment) error {
 	target, _ := d.Namespace(d.Upgrade.TargetVersion)
 	for _, k := range target.Kinds {
 		if !k.Fixed || !k.Hidden {
@@ -54,8 +55,11 @@ func (c checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 		}
 		own, err := c.app.namespaces[target.Version].Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: true}, k.Kind)
 		var refused *record.UnsupportedError
-		if errors.As(err, &refused) && k.Fence == string(record.FenceView) && k.Fenced != "" {
-			continue // the view that the fence of an earlier switch left there, and the flip takes away
+		if errors.As(err, &refused) {
+			if refused.Fence && k.Fence == string(record.FenceView) && k.Fenced != "" {
+				continue // the fence of an earlier switch left it there, and the flip takes it away
+			}
+			return fmt.Errorf("the name %s in the database of %s is taken, and the switch needs it: %w: rename or drop that one", k.Kind, target.Version, err)
 		}
 		if err != nil {
 			return fmt.Errorf("the name %s in the database of %s: %w", k.Kind, target.Version, err)

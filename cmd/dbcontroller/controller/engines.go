@@ -91,6 +91,7 @@ func (a *App) sync(ctx context.Context) error {
 	defer func() { stop(); _ = g.Wait() }() // what ends an engine is told by runUntilPassed
 	owned := newOwnership(a.pool)
 	g.Go(func() error { return owned.run(ctx) })
+	g.Go(func() error { return a.update(ctx, owned) })
 	idle := owned.subscribe()
 	defer owned.unsubscribe(idle)
 	if err := a.watchLate(ctx, &g, owned); err != nil {
@@ -101,7 +102,11 @@ func (a *App) sync(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = a.runUntilPassed(ctx, &g, owned, d, to)
+		if a.mustOffer(d) {
+			_, err = a.offer(ctx, d)
+		} else {
+			err = a.runUntilPassed(ctx, &g, owned, d, to)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -123,17 +128,20 @@ func (a *App) sync(ctx context.Context) error {
 }
 
 // runUntilPassed runs an engine until it ends, or until the record asks for another
-// direction; what the engine still has to do then it does beside the next one.
+// direction. What an engine still has to do after the flip it does beside the next one; one
+// whose target is not wanted any more is ended first.
 func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *ownership, d upgradestate.Deployment, to string) error {
-	d, err := a.ensure(ctx, d, to)
+	d, _, err := a.furnish(ctx, d, to)
 	if err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
+	running, end := context.WithCancel(ctx)
 	g.Go(func() error {
+		defer end()
 		mine := owned.subscribe()
 		defer owned.unsubscribe(mine)
-		ended <- a.runEngine(ctx, mine, d, to)
+		ended <- a.runEngine(running, mine, d, to)
 		return nil
 	})
 	watching, stop := context.WithCancel(ctx)
@@ -147,8 +155,17 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 			if !open {
 				return <-ended
 			}
-			if wanted, ok := a.target(now); now.Epoch != d.Epoch || ok && wanted != to {
+			if now.Epoch != d.Epoch {
 				return nil
+			}
+			if wanted, ok := a.target(now); !ok || wanted != to || toSnapshot(now) != toSnapshot(d) {
+				end()
+				return <-ended
+			}
+			if a.mustOffer(now) { // this process has begun during an upgrade, which was aborted
+				if _, err := a.offer(ctx, now); err != nil {
+					a.log.Warn("not every upgrade is offered", zap.Error(err))
+				}
 			}
 		}
 	}
@@ -165,7 +182,7 @@ func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership
 	ended.Epoch, ended.CurrentVersion = d.Epoch-1, last.From
 	source, _ := d.Namespace(last.From)
 	passes := func(k upgradestate.Kind) bool { return k.Fixed && k.Fence == string(record.FenceValidator) }
-	if a.namespaces[last.From] == nil || a.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, passes) {
+	if last.Snapshot || a.namespaces[last.From] == nil || a.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, passes) {
 		return nil
 	}
 	mine := owned.subscribe()
@@ -185,8 +202,9 @@ func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership
 	return nil
 }
 
-// awaitDirection waits for a record that asks for a sync. Meanwhile, with no engine to do
-// it, it lets go of the shards that other controllers shall have.
+// awaitDirection waits for a record that asks for a sync, or in which upgrades are still
+// to be offered. Meanwhile, with no engine to do it, it lets go of the shards that other
+// controllers shall have.
 func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgradestate.Deployment, to string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -201,7 +219,7 @@ func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgrad
 		case <-ctx.Done():
 			return d, "", ctx.Err()
 		case d = <-watch:
-			if to, ok := a.target(d); ok && d.Name != "" {
+			if to, ok := a.target(d); d.Name != "" && (ok || a.mustOffer(d)) {
 				return d, to, nil
 			}
 			a.engines.fail(nil)
@@ -232,22 +250,32 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 	e := syncer.New(syncer.Parts{
 		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
 		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
+		TargetLacks: func() string { return a.indexes.get(d.Epoch, to) },
+		Pacer:       a.pacer(source, target),
 	}, syncer.Config{
-		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, MaxRate: a.cfg.Copy.MaxRate,
-		// The way back is kept, and what a switch ended watched, whether or not copying
-		// forward was asked for.
-		Copy:        a.cfg.Copy.Auto || d.LastSwitch != nil && (d.LastSwitch.From == to || d.LastSwitch.From == d.CurrentVersion),
-		LateDeletes: a.engines.late(),
+		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers,
+		Copy: a.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: a.engines.late(),
 	})
 	a.engines.follow(e)
 	return e, nil
 }
 
+// copies reports whether an engine begins before an upgrade does. The way back is kept, and
+// what a switch ended watched, whether or not copying forward was asked for. What a switch to
+// a snapshot has left stays as it is.
+func (a *App) copies(d upgradestate.Deployment, to string) bool {
+	last := d.LastSwitch
+	if last != nil && last.Snapshot && last.From == to {
+		return false
+	}
+	return a.cfg.Copy.Auto || last != nil && (last.From == to || last.From == d.CurrentVersion)
+}
+
+// toSnapshot reports whether the upgrade that runs syncs nothing.
+func toSnapshot(d upgradestate.Deployment) bool { return d.Upgrade != nil && d.Upgrade.Snapshot }
+
 func (a *App) run(ctx context.Context, e *syncer.Engine) error {
 	err := e.Run(ctx)
 	a.engines.end(e, err)
-	if errors.Is(err, record.ErrHistoryLost) {
-		return fmt.Errorf("%w: the oplog of the source no longer reaches back to the checkpoint; enlarge it, then remove and create the new namespace", err)
-	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller/config"
 	"dbcontroller/deployment"
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
@@ -16,6 +17,12 @@ import (
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
+
+func mongoConfig(db config.DB, log *zap.Logger) mongostore.Config {
+	return mongostore.Config{
+		URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: "dbcontroller", Log: log,
+	}
+}
 
 // open connects to every configured database and checks that it can be served.
 func (a *App) open(ctx context.Context) (closeAll func(), err error) {
@@ -28,10 +35,7 @@ func (a *App) open(ctx context.Context) (closeAll func(), err error) {
 		}
 	}
 	for _, db := range a.cfg.DBs {
-		ns, err := mongostore.Open(ctx, mongostore.Config{
-			URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize,
-			AppName: "dbcontroller", Log: a.log,
-		})
+		ns, err := mongostore.Open(ctx, mongoConfig(db, a.log))
 		if err != nil {
 			return closeAll, fmt.Errorf("database of %s: %w: start the server, or correct mongo.endpoint in %s", db.Version, err, filepath.Base(a.cfg.Path))
 		}
@@ -39,7 +43,7 @@ func (a *App) open(ctx context.Context) (closeAll func(), err error) {
 		if err := ns.Check(ctx); err != nil {
 			return closeAll, fmt.Errorf("database of %s: %w", db.Version, err)
 		}
-		a.namespaces[db.Version] = ns
+		a.namespaces[db.Version], a.scratches[db.Version] = ns, ns
 		if a.opts.Wrap != nil {
 			a.namespaces[db.Version] = a.opts.Wrap(db.Version, ns)
 		}
@@ -62,8 +66,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if err := a.fits(d); err != nil {
 		return d, err
 	}
-	to, ok := a.target(d)
-	if ok {
+	if to, ok := a.wants(d); ok {
 		dir, err := a.registry.Direction(d.CurrentVersion, to)
 		if err != nil {
 			return d, err
@@ -78,34 +81,76 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if err := a.fits(d); err != nil { // another controller may have been faster
 		return d, err
 	}
-	if !ok {
-		return a.provision(ctx, d, d.CurrentVersion, nil)
+	if len(a.reachable(d)) == 0 {
+		return a.provision(ctx, d, d.CurrentVersion, a.registry.Kinds(upgradestate.APIVersion(d.CurrentVersion)))
 	}
-	return a.ensure(ctx, d, to)
+	return a.offer(ctx, d)
+}
+
+// offer announces every upgrade that is possible now, with the collections of both sides,
+// and which one is copied ahead. It is done once in each direction: what another process
+// withdraws, because it is configured otherwise, stays withdrawn. What prevents the upgrade
+// that this process is going to sync is an error; another one is left out.
+func (a *App) offer(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
+	targets := a.reachable(d)
+	wanted, ok := a.wants(d)
+	if ok { // first, for it has work to do
+		targets = append([]string{wanted}, slices.DeleteFunc(targets, func(v string) bool { return v == wanted })...)
+	}
+	if d.Upgrade != nil {
+		targets = targets[:min(1, len(targets))] // others would be refused
+	}
+	for _, to := range targets {
+		next, err := a.ensure(ctx, d, to)
+		switch {
+		case err == nil:
+			d = next
+		case to == wanted || ctx.Err() != nil:
+			return d, err
+		default:
+			a.log.Warn("this upgrade is not possible", zap.String("version", to), zap.Error(err))
+		}
+	}
+	if d.Upgrade == nil {
+		a.offered = d.Epoch
+	}
+	return d, nil
+}
+
+// mustOffer reports whether the upgrades of the present direction are still to be offered.
+func (a *App) mustOffer(d upgradestate.Deployment) bool {
+	return d.Name != "" && d.Upgrade == nil && a.offered < d.Epoch
 }
 
 // ensure makes the collections of both sides of a direction that are not there yet, and
 // announces that the upgrade is possible. It changes nothing the second time.
 func (a *App) ensure(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, error) {
-	dir, err := a.registry.Direction(d.CurrentVersion, to)
+	d, dir, err := a.furnish(ctx, d, to)
 	if err != nil {
 		return d, err
 	}
-	if d, err = a.provision(ctx, d, d.CurrentVersion, dir.SourceKinds()); err != nil {
-		return d, err
-	}
-	targetKinds, err := a.carryShapes(ctx, d, dir)
-	if err != nil {
-		return d, err
-	}
-	if d, err = a.provision(ctx, d, to, targetKinds); err != nil {
-		return d, err
-	}
-	available := upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash()}
+	available := upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash(), Ahead: to == a.ahead(d)}
 	if slices.Contains(d.Available, available) {
 		return d, nil
 	}
 	return a.deployment.Apply(ctx, upgradestate.AnnounceAvailable{Available: available})
+}
+
+// furnish makes the collections of both sides of a direction that are not there yet.
+func (a *App) furnish(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, transform.Direction, error) {
+	dir, err := a.registry.Direction(d.CurrentVersion, to)
+	if err != nil {
+		return d, nil, err
+	}
+	if d, err = a.provision(ctx, d, d.CurrentVersion, dir.SourceKinds()); err != nil {
+		return d, nil, err
+	}
+	targetKinds, err := a.carryShapes(ctx, d, dir)
+	if err != nil {
+		return d, nil, err
+	}
+	d, err = a.provision(ctx, d, to, targetKinds)
+	return d, dir, err
 }
 
 // fits refuses a Deployment that this binary or its configuration is not for.
@@ -151,38 +196,4 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 		return d, nil
 	}
 	return a.deployment.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns})
-}
-
-// Carry tells how a fixed-name kind of the new version gets its options and indexes:
-// from those of a kind of the old one.
-type Carry struct {
-	From  string
-	Shape func(record.Shape) (record.Shape, error)
-}
-
-// carryShapes gives the target's fixed-name kinds the options and indexes of their
-// source, through the lens.
-func (a *App) carryShapes(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) ([]record.KindSpec, error) {
-	kinds := slices.Clone(dir.TargetKinds())
-	made, _ := d.Namespace(dir.To())
-	for i, k := range kinds {
-		carry, ok := a.opts.Carry[k.Name]
-		if _, there := made.Kind(k.Name); there || !ok {
-			// One that is there has its shape, and during a switch the source cannot be
-			// described under a name that it is just losing.
-			continue
-		}
-		name := carry.From // until the record knows better
-		if at := upgradestate.EnginePlaces(d, d.CurrentVersion)[carry.From]; len(at) > 0 {
-			name = at[0].Name
-		}
-		info, err := a.namespaces[d.CurrentVersion].Describe(ctx, record.KindSpec{Name: carry.From, Fixed: true}, name)
-		if err != nil {
-			return nil, err
-		}
-		if kinds[i].Shape, err = carry.Shape(info.Shape); err != nil {
-			return nil, fmt.Errorf("carry options and indexes of %s: %w", carry.From, err)
-		}
-	}
-	return kinds, nil
 }

@@ -16,7 +16,28 @@ import (
 // that nothing can be resurrected. Until then clients write over tombstones.
 func (a *App) purge(ctx context.Context) error {
 	var purged uint64 // the epoch whose namespace is clean
-	retry := time.NewTimer(0)
+	return a.follow(ctx, func(d upgradestate.Deployment) error {
+		version, places := upgradestate.WritePlaces(d)
+		if d.LastSwitch == nil || d.Upgrade != nil || d.Epoch == purged || len(places) == 0 {
+			return nil
+		}
+		if err := a.purgeKinds(ctx, d, version, places); err != nil {
+			return fmt.Errorf("tombstones of %s stay for now: %w", version, err)
+		}
+		// The direction before this one is still watched for late deletes, and of the one
+		// before that, which is this one's way, is asked what was waived.
+		if err := a.deployment.ForgetBefore(ctx, d.Epoch-min(d.Epoch, 2)); err != nil {
+			return fmt.Errorf("what is kept of earlier directions stays for now: %w", err)
+		}
+		purged = d.Epoch
+		return nil
+	})
+}
+
+// follow does something with each record that is seen, and again with the latest one a
+// while after it has failed, until ctx ends.
+func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) error) error {
+	retry := time.NewTimer(retryEngine)
 	defer retry.Stop()
 	watch := a.deployment.Watch(ctx)
 	var d upgradestate.Deployment
@@ -31,23 +52,13 @@ func (a *App) purge(ctx context.Context) error {
 			d = seen
 		case <-retry.C:
 		}
-		version, places := upgradestate.WritePlaces(d)
-		if d.LastSwitch == nil || d.Upgrade != nil || d.Epoch == purged || len(places) == 0 {
+		if d.Name == "" {
 			continue
 		}
-		if err := a.purgeKinds(ctx, d, version, places); err != nil {
-			a.log.Warn("tombstones stay for now", zap.String("version", version), zap.Error(err))
+		if err := do(d); err != nil && ctx.Err() == nil {
+			a.log.Warn("work of the leader is tried again", zap.Error(err), zap.Duration("in", retryEngine))
 			retry.Reset(retryEngine)
-			continue
 		}
-		// The direction before this one is still watched for late deletes, and of the one
-		// before that, which is this one's way, is asked what was waived.
-		if err := a.deployment.ForgetBefore(ctx, d.Epoch-min(d.Epoch, 2)); err != nil {
-			a.log.Warn("what is kept of earlier directions stays for now", zap.Error(err))
-			retry.Reset(retryEngine)
-			continue
-		}
-		purged = d.Epoch
 	}
 }
 
@@ -65,8 +76,7 @@ func (a *App) purgeKinds(ctx context.Context, d upgradestate.Deployment, version
 		if c := record.FenceClass(k.Fence); c == record.FenceValidator || c == record.FenceWriteBlock {
 			continue
 		}
-		tok := record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
-		if err := db.Purge(ctx, tok); err != nil {
+		if err := db.Purge(ctx, tokenAt(p)); err != nil {
 			return err
 		}
 	}

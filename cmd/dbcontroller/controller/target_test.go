@@ -1,43 +1,95 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 
 	"dbcontroller/config"
 	"dbcontroller/upgradestate"
 )
 
-// TestTarget: which version is kept level follows from the record and from what is
-// disabled, whichever way the latest switch went.
-func TestTarget(t *testing.T) {
+// TestReachable: what is offered, and which of it is synced to when the record has it, follow
+// from the configuration and from the latest switch.
+func TestReachable(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		name                string
-		current, last       string // version; where the latest switch came from
-		upgrade, off, three string // target of a running upgrade; version that is disabled; third version
-		want                string
+		name          string
+		dbs           string // in order; ! marks what is disabled
+		current, last string // version; where the latest switch came from
+		snapshot      bool
+		upgrade       string // target of a running one
+		retired       string
+		offered       string
+		ahead, wants  string
 	}{
-		{name: "before any switch", current: "v1", want: "v2"},
-		{name: "the way back", current: "v2", last: "v1", want: "v1"},
-		{name: "no way back", current: "v2", last: "v1", off: "v1", want: ""},
-		{name: "on instead of back", current: "v2", last: "v1", off: "v1", three: "v3", want: "v3"},
-		{name: "forward again", current: "v1", last: "v2", want: "v2"},
-		{name: "not forward again", current: "v1", last: "v2", off: "v2", want: ""},
-		{name: "an upgrade decides", current: "v1", last: "v2", off: "v2", upgrade: "v2", want: "v2"},
+		{name: "before any switch", dbs: "v1 v2", current: "v1", offered: "v2", ahead: "v2", wants: "v2"},
+		{name: "each later version", dbs: "v1 v2 v3", current: "v1", offered: "v2 v3", ahead: "v2", wants: "v2"},
+		{name: "a disabled version is passed over", dbs: "v1 v2! v3", current: "v1", offered: "v3", ahead: "v3", wants: "v3"},
+		{name: "a retired version is passed over", dbs: "v1 v2 v3", current: "v1", retired: "v2", offered: "v3", ahead: "v3", wants: "v3"},
+		{name: "the way back", dbs: "v1 v2", current: "v2", last: "v1", offered: "v1", wants: "v1"},
+		{name: "no way back", dbs: "v1! v2", current: "v2", last: "v1"},
+		{name: "it was retired", dbs: "v1 v2", current: "v2", last: "v1", retired: "v1"},
+		{name: "on besides back", dbs: "v1 v2 v3", current: "v2", last: "v1", offered: "v1 v3", ahead: "v3", wants: "v1"},
+		{name: "on instead of back", dbs: "v1! v2 v3", current: "v2", last: "v1", offered: "v3", ahead: "v3", wants: "v3"},
+		{name: "over a version, and back", dbs: "v1 v2 v3", current: "v3", last: "v1", offered: "v1", wants: "v1"},
+		{name: "earlier than the way back", dbs: "v1 v2 v3", current: "v3", last: "v2", offered: "v2", wants: "v2"},
+		{name: "forward again", dbs: "v1 v2", current: "v1", last: "v2", offered: "v2", wants: "v2"},
+		{name: "forward again over one", dbs: "v1 v2 v3", current: "v1", last: "v3", offered: "v2 v3", ahead: "v2", wants: "v3"},
+		{name: "not forward again", dbs: "v1 v2! v3", current: "v1", last: "v2", offered: "v3"},
+		{name: "after a snapshot", dbs: "v1 v2", current: "v1", last: "v2", snapshot: true, offered: "v2"},
+		{name: "an upgrade decides", dbs: "v1 v2! v3", current: "v1", last: "v2", upgrade: "v2", offered: "v3", wants: "v2"},
+		{name: "an upgrade to elsewhere", dbs: "v1 v2", current: "v1", upgrade: "v9", offered: "v2", ahead: "v2"},
+		{name: "a place is moved to by command", dbs: "v1 v1@b", current: "v1", offered: "v1@b"},
+		{name: "and back to, too", dbs: "v1 v1@b v2", current: "v1@b", last: "v2", offered: "v1 v2", wants: "v2"},
+		{name: "the next version from wherever", dbs: "v1 v1@b v2@c v2", current: "v1", offered: "v1@b v2@c v2", ahead: "v2@c", wants: "v2@c"},
+		{name: "a place that was left follows", dbs: "v1 v1@b v2", current: "v1@b", last: "v1", offered: "v1 v2", ahead: "v2", wants: "v1"},
+		{name: "not known here", dbs: "v1", current: "v2"},
 	} {
 		var a App
-		for _, v := range []string{"v1", "v2", tc.three} {
-			if v != "" {
-				a.cfg.DBs = append(a.cfg.DBs, config.DB{Version: v, Disabled: v == tc.off})
-			}
+		for _, v := range strings.Fields(tc.dbs) {
+			name, off := strings.CutSuffix(v, "!")
+			a.cfg.DBs = append(a.cfg.DBs, config.DB{Version: name, APIVersion: upgradestate.APIVersion(name), Disabled: off})
 		}
 		d := upgradestate.Deployment{CurrentVersion: tc.current}
 		if tc.last != "" {
-			d.LastSwitch = &upgradestate.Switch{From: tc.last, To: tc.current}
+			d.LastSwitch = &upgradestate.Switch{From: tc.last, To: tc.current, Snapshot: tc.snapshot}
+		}
+		if tc.retired != "" {
+			d.Retired = []string{tc.retired}
 		}
 		if tc.upgrade != "" {
 			d.Upgrade = &upgradestate.Upgrade{TargetVersion: tc.upgrade}
 		}
+		offered := a.reachable(d)
+		if got := strings.Join(offered, " "); got != tc.offered {
+			t.Errorf("%s: offered is %q, want %q", tc.name, got, tc.offered)
+		}
+		ahead := a.ahead(d)
+		if ahead != tc.ahead {
+			t.Errorf("%s: %q is ahead, want %q", tc.name, ahead, tc.ahead)
+		}
+		if got, ok := a.wants(d); ok != (tc.wants != "") || ok && got != tc.wants {
+			t.Errorf("%s: %q is wanted (%t), want %q", tc.name, got, ok, tc.wants)
+		}
+		for _, v := range offered {
+			d.Available = append(d.Available, upgradestate.Available{TargetVersion: v, Ahead: v == ahead})
+		}
+		if got, ok := a.target(d); ok != (tc.wants != "") || ok && got != tc.wants {
+			t.Errorf("%s: synced to is %q (%t), want %q", tc.name, got, ok, tc.wants)
+		}
+	}
+}
+
+// TestTargetIsWhatTheRecordSays, as far as this process is configured for it.
+func TestTargetIsWhatTheRecordSays(t *testing.T) {
+	t.Parallel()
+	a := App{cfg: config.Config{DBs: []config.DB{{Version: "v1", Disabled: true}, {Version: "v2"}, {Version: "v3"}}}}
+	for _, tc := range []struct{ name, available, want string }{
+		{"another process has marked another one", "v3", "v3"},
+		{"not configured here", "v4", ""},
+		{"disabled here, and not withdrawn yet", "v1", ""},
+	} {
+		d := upgradestate.Deployment{CurrentVersion: "v2", Available: []upgradestate.Available{{TargetVersion: tc.available, Ahead: true}}}
 		if got, ok := a.target(d); got != tc.want || ok != (tc.want != "") {
 			t.Errorf("%s: %q (%t), want %q", tc.name, got, ok, tc.want)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"dbcontroller/record"
+	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
 	"dbcontroller/verify"
 )
@@ -17,8 +18,17 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 		return verify.Report{}, err
 	}
 	to, ok := a.target(d)
+	if !ok { // right after a switch it is not offered again yet
+		to, ok = a.wants(d)
+	}
 	if !ok {
 		return verify.Report{}, fmt.Errorf("version %s is active and nothing is synced from it: there is nothing to compare", d.CurrentVersion)
+	}
+	if d.Upgrade == nil && !a.copies(d, to) {
+		return verify.Report{}, fmt.Errorf("nothing was brought from %s to %s yet, for no upgrade runs and copy.auto is false: there is nothing to compare", d.CurrentVersion, to)
+	}
+	if err := a.copied(ctx, to); err != nil {
+		return verify.Report{}, err
 	}
 	dir, err := a.registry.Direction(d.CurrentVersion, to)
 	if err != nil {
@@ -28,12 +38,41 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 	return c.Run(ctx, tokens(d, d.CurrentVersion), tokens(d, to), verify.Settle{}, progress)
 }
 
+// copied refuses while shards are known to copy: what has not come yet would count as
+// different.
+func (a *App) copied(ctx context.Context, to string) error {
+	ps, err := a.deployment.Progress(ctx)
+	if err != nil {
+		return err
+	}
+	var copying int
+	var records, total int64
+	for _, p := range ps {
+		records, total = records+p.Copied, total+p.Total
+		if p.State == syncer.StateCopying {
+			copying++
+		}
+	}
+	if copying > 0 {
+		return fmt.Errorf("%d shards still copy to %s (%d of about %d records): compare when all of them follow", copying, to, records, total)
+	}
+	return nil
+}
+
 // tokens are the present tokens of a version's kinds.
 func tokens(d upgradestate.Deployment, version string) record.Tokens {
 	toks := record.Tokens{}
 	for kind, places := range upgradestate.EnginePlaces(d, version) {
-		p := places[0]
-		toks[kind] = record.Token{Kind: kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
+		toks[kind] = tokenAt(places[0])
 	}
 	return toks
+}
+
+func tokenAt(p upgradestate.Place) record.Token {
+	return record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
+}
+
+// tokenOf is the token of a kind where the record has it.
+func tokenOf(k upgradestate.Kind) record.Token {
+	return record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
 }

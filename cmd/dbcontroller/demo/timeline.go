@@ -23,7 +23,6 @@ type timeline struct {
 	switches int       // times that SWITCHING began
 	start    time.Time // of the latest SWITCHING
 	flipped  time.Time
-	ready    int
 	changed  chan struct{} // signalled, conflated
 	note     func(string)
 }

@@ -28,6 +28,7 @@ import (
 	"dbcontroller/record/mongostore"
 	"dbcontroller/sample/bbs"
 	"dbcontroller/sample/secrets"
+	"dbcontroller/shards"
 	"dbcontroller/vrunner"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 	ID             string // of this server; unique among those alive
 	Listen         string // address of the APIs
 	OperatorListen string
+	// DeleteExpired is how long after their expiry secrets are deleted. 0: never.
+	DeleteExpired time.Duration
 	// Wrap, if not nil, stands between the server and a version's database. Tests stop a
 	// server with it at a chosen place.
 	Wrap func(version string, c record.Client) record.Client
@@ -81,11 +84,11 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	deployments := deployment.New(a.store, a.cfg.Deployment, deployment.Config{Log: a.log})
 	presence := deployment.NewPresence(deployments)
+	usage := bbs.Usage(apiversion.UsageConfig{Services: secrets.Services()})
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{deployments, presence}, databases, stack, vrunner.Config{ID: a.opts.ID}, a.log)
-	usage := bbs.Usage(apiversion.UsageConfig{Services: secrets.Services()})
+	}{deployments, presence}, databases, a.stack, vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals}, a.log)
 	port, err := operator.Listen(a.opts.OperatorListen, runner.Ready, &metrics{runner: runner}, usage)
 	if err != nil {
 		return err
@@ -114,16 +117,26 @@ func protocols() *http.Protocols {
 	return p
 }
 
-// stack builds the handlers of a version: both sample services side by side.
-func stack(version string, views map[string]*vrunner.View) vrunner.Stack {
+// lead elects the servers that run controllers of which one is enough.
+func (a *App) lead(deployments *deployment.Store) func(context.Context, string, func(context.Context) error) error {
+	return func(ctx context.Context, name string, work func(context.Context) error) error {
+		return shards.Lead(ctx, a.store, deployments.Root()+"/service/"+name, a.opts.ID, a.log, work)
+	}
+}
+
+// stack builds what belongs to a version: both sample services side by side.
+func (a *App) stack(version string, views map[string]*vrunner.View) vrunner.Stack {
 	process, secret := http.NotFoundHandler(), http.NotFoundHandler()
+	var janitor vrunner.Controller
 	switch version {
 	case bbs.V1:
 		process = bbs.StackV1(bbs.StoreOf(views[bbs.V1]), bbs.StoreOf(views[bbs.V2]))
 		secret = secrets.StackV1(secrets.StoreOf(views[secrets.V1]), secrets.StoreOf(views[secrets.V2]))
+		janitor = secrets.JanitorV1(secrets.StoreOf(views[secrets.V1]), a.opts.DeleteExpired)
 	case bbs.V2:
 		process = bbs.StackV2(bbs.StoreOf(views[bbs.V2]))
 		secret = secrets.StackV2(secrets.StoreOf(views[secrets.V2]))
+		janitor = secrets.JanitorV2(secrets.StoreOf(views[secrets.V2]), a.opts.DeleteExpired)
 	}
 	both := http.NewServeMux()
 	both.Handle("/", process)
@@ -135,7 +148,11 @@ func stack(version string, views map[string]*vrunner.View) vrunner.Stack {
 		both.ServeHTTP(w, r)
 	})
 	// What is a read of neither service may write.
-	return vrunner.Stack{Handler: named, Write: func(r *http.Request) bool { return bbs.IsWrite(r.URL.Path) && secrets.IsWrite(r.URL.Path) }}
+	s := vrunner.Stack{Handler: named, Write: func(r *http.Request) bool { return bbs.IsWrite(r.URL.Path) && secrets.IsWrite(r.URL.Path) }}
+	if a.opts.DeleteExpired > 0 && janitor.Run != nil {
+		s.Controllers = append(s.Controllers, janitor)
+	}
+	return s
 }
 
 // metrics shows the runner's state.
@@ -145,6 +162,9 @@ var (
 	activeVersion = prometheus.NewDesc("dbcontroller_server_active_version", "1 for the version whose stack serves.", []string{"version"}, nil)
 	heldWrites    = prometheus.NewDesc("dbcontroller_server_held_writes", "Writes that wait for the gate.", nil, nil)
 	gateOpen      = prometheus.NewDesc("dbcontroller_server_gate_open", "1 while writes pass.", nil, nil)
+	controllers   = prometheus.NewDesc("dbcontroller_server_controllers", "Controllers of the service that run here.", nil, nil)
+	overdue       = prometheus.NewDesc("dbcontroller_server_controllers_overdue", "Controllers that a switch has ended and that have not stopped.", nil, nil)
+	restarts      = prometheus.NewDesc("dbcontroller_server_controller_restarts_total", "Controllers that failed or panicked and were run again.", nil, nil)
 	restartMillis = prometheus.NewDesc("dbcontroller_server_restart_milliseconds", "From seeing the latest flip to letting writes go.", nil, nil)
 )
 
@@ -163,5 +183,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(gateOpen, prometheus.GaugeValue, open)
 	ch <- prometheus.MustNewConstMetric(heldWrites, prometheus.GaugeValue, float64(s.Held))
+	c := m.runner.Controllers()
+	ch <- prometheus.MustNewConstMetric(controllers, prometheus.GaugeValue, float64(c.Running))
+	ch <- prometheus.MustNewConstMetric(overdue, prometheus.GaugeValue, float64(c.Overdue))
+	ch <- prometheus.MustNewConstMetric(restarts, prometheus.CounterValue, float64(c.Restarts))
 	ch <- prometheus.MustNewConstMetric(restartMillis, prometheus.GaugeValue, float64(s.RestartMillis))
 }

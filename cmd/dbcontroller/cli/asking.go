@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+)
+
+// asker is the connection of a command that changes something. Such a command first has
+// the controller say what it would do, prints that to standard error, and then does it.
+type asker struct {
+	client
+	by     string
+	dryRun bool
+}
+
+func (a *asker) register(cmd *cobra.Command) {
+	a.client.register(cmd)
+	cmd.Flags().StringVar(&a.by, "by", "", "who asks, for the history (default: user@host)")
+	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "say what would be done, and do nothing")
+}
+
+// who is the one who asks.
+func (a *asker) who() string {
+	if a.by != "" {
+		return a.by
+	}
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil && h != "" {
+		host = h
+	}
+	return name + "@" + host
+}
+
+// step is one call of a command. It is made as a dry run first; then with what that has
+// shown, so that what is meant is what was seen.
+type step func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error)
+
+// do makes the calls of a command, one after the other, once all of them were allowed, and
+// shows the deployment afterwards.
+func (a *asker) do(cmd *cobra.Command, steps ...step) error {
+	return a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
+		var shown []*dbv1.Deployment
+		for _, s := range steps {
+			res, err := s(ctx, api, true, nil)
+			if err != nil {
+				return err
+			}
+			shown = append(shown, res.Msg)
+		}
+		for _, d := range shown {
+			announce(cmd.ErrOrStderr(), "will", d.GetEffects())
+		}
+		last := shown[len(shown)-1]
+		if a.dryRun {
+			if a.json {
+				return printJSON(cmd.OutOrStdout(), last)
+			}
+			return nil
+		}
+		for i, s := range steps {
+			res, err := s(ctx, api, false, shown[i])
+			if err != nil {
+				return err
+			}
+			if last = res.Msg; !slices.Equal(last.GetEffects(), shown[i].GetEffects()) {
+				announce(cmd.ErrOrStderr(), "did", last.GetEffects()) // something came between
+			}
+		}
+		return a.print(cmd, last)
+	})
+}
+
+// announce prints effects, each on a line.
+func announce(w io.Writer, when string, effects []string) {
+	for _, e := range effects {
+		if !strings.HasPrefix(e, "nothing: ") {
+			e = when + ": " + e
+		}
+		fmt.Fprintln(w, e)
+	}
+}
+
+// meant is the id of an upgrade that a command was told, or else the one that its dry run
+// has seen.
+func meant(id string, shown *dbv1.Deployment) string {
+	if id == "" {
+		return shown.GetUpgradeState().GetId()
+	}
+	return id
+}
+
+// asMillis reads a duration that an operator gave.
+func asMillis(flag string, d time.Duration) (int64, error) {
+	if d < 0 || d%time.Millisecond != 0 {
+		return 0, fmt.Errorf("--%s %s: give whole milliseconds from 0, such as 10s", flag, d)
+	}
+	return d.Milliseconds(), nil
+}
+
+// policyFlags are when an upgrade may switch.
+type policyFlags struct {
+	hold               bool
+	deadline, maxPause time.Duration
+}
+
+func (p *policyFlags) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&p.hold, "hold", false, "stay ready until 'dbcontroller switch'")
+	cmd.Flags().DurationVar(&p.deadline, "deadline", 0, "abort a switch that takes longer, e.g. 5s; 0: as configured")
+	cmd.Flags().DurationVar(&p.maxPause, "max-pause", 0, "wait with the switch while its pause is predicted to be longer, e.g. 200ms; 0: do not")
+}
+
+// policy is nil where nothing was asked for: as configured.
+func (p *policyFlags) policy() (*dbv1.SwitchPolicy, error) {
+	deadline, err := asMillis("deadline", p.deadline)
+	if err != nil {
+		return nil, err
+	}
+	maxPause, err := asMillis("max-pause", p.maxPause)
+	if err != nil || !p.hold && deadline == 0 && maxPause == 0 {
+		return nil, err
+	}
+	return &dbv1.SwitchPolicy{Hold: p.hold, DeadlineMs: deadline, MaxPauseMs: maxPause}, nil
+}
+
+// paceFlags are how fast bulk work goes.
+type paceFlags struct {
+	maxRate, maxSourceLoad int32
+	window                 string
+}
+
+func (p *paceFlags) register(cmd *cobra.Command) {
+	cmd.Flags().Int32Var(&p.maxRate, "max-rate", 0, "records a second that all controllers together copy at most; 0: as configured")
+	cmd.Flags().Int32Var(&p.maxSourceLoad, "max-source-load", 0, "load of the source in percent above which bulk work slows down; 0: as configured")
+	cmd.Flags().StringVar(&p.window, "window", "", "time of day, UTC, for bulk work and the switch, e.g. 22:00-05:00; 'any': at any time")
+}
+
+// anyTime takes a window away.
+const anyTime = "any"
+
+// request is nil where nothing was asked for.
+func (p *paceFlags) request(cmd *cobra.Command) (*dbv1.SetPaceRequest, error) {
+	req, asked := &dbv1.SetPaceRequest{}, false
+	given := func(flag string) bool {
+		changed := cmd.Flags().Changed(flag)
+		asked = asked || changed
+		return changed
+	}
+	if given("max-rate") {
+		if p.maxRate < 0 {
+			return nil, fmt.Errorf("--max-rate %d: give records a second, or 0 for as configured", p.maxRate)
+		}
+		req.MaxRate = &p.maxRate
+	}
+	if given("max-source-load") {
+		if p.maxSourceLoad < 0 || p.maxSourceLoad > 100 {
+			return nil, fmt.Errorf("--max-source-load %d: give percent from 1 to 100, or 0 for as configured", p.maxSourceLoad)
+		}
+		req.MaxSourceLoad = &p.maxSourceLoad
+	}
+	if given("window") {
+		window := p.window
+		if window == anyTime {
+			window = ""
+		}
+		req.Window = &window
+	}
+	if !asked {
+		return nil, nil
+	}
+	return req, nil
+}
+
+// pace is the step that sets a pace.
+func (a *asker) pace(req *dbv1.SetPaceRequest) step {
+	return func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+		return api.SetPace(ctx, connect.NewRequest(&dbv1.SetPaceRequest{
+			Name: a.name, Paused: req.Paused, Reason: req.Reason, MaxRate: req.MaxRate,
+			MaxSourceLoad: req.MaxSourceLoad, Window: req.Window, DryRun: dryRun, RequestedBy: a.who(),
+		}))
+	}
+}

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+)
+
+func beginCommand() *cobra.Command {
+	a, p, pace := &asker{}, &policyFlags{}, &paceFlags{}
+	var target string
+	var shards int32
+	cmd := &cobra.Command{
+		Use:   "deployment --target-version VERSION",
+		Short: "Start moving a deployment to another version",
+		Long: "Start moving a deployment to another version. Controllers copy and sync it, and switch when all\n" +
+			"shards are ready, or, with --hold, when 'switch' asks for it; 'watch deployment' shows how far\n" +
+			"they are. The same call again changes nothing.",
+		Example: "  dbcontroller begin-upgrade deployment --name services/bbs.example.com/deployments/us-west2 \\\n" +
+			"    --target-version v2 --total-shards-count 16 --hold",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if target == "" {
+				return errors.New("no version named: give --target-version, e.g. --target-version v2")
+			}
+			if shards < 0 {
+				return fmt.Errorf("--total-shards-count %d: give the ring size of the deployment, or leave it out", shards)
+			}
+			steps, err := a.upgrade(cmd, p, pace, &dbv1.BeginUpgradeRequest{TargetVersion: target, TotalShardsCount: shards})
+			if err != nil {
+				return err
+			}
+			return a.do(cmd, steps...)
+		},
+	}
+	a.register(cmd)
+	p.register(cmd)
+	pace.register(cmd)
+	cmd.Flags().StringVar(&target, "target-version", "", "version to move to, e.g. v2")
+	cmd.Flags().Int32Var(&shards, "total-shards-count", 0, "refuse unless the deployment's ring has so many shards; 0: do not compare")
+	return cmd
+}
+
+// upgrade is the steps that begin an upgrade, the pace before it so that it bounds the copy
+// from the first record on.
+func (a *asker) upgrade(cmd *cobra.Command, p *policyFlags, pace *paceFlags, req *dbv1.BeginUpgradeRequest) ([]step, error) {
+	policy, err := p.policy()
+	if err != nil {
+		return nil, err
+	}
+	change, err := pace.request(cmd)
+	if err != nil {
+		return nil, err
+	}
+	var steps []step
+	if change != nil {
+		steps = append(steps, a.pace(change))
+	}
+	return append(steps, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+		return api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{
+			Name: a.name, TargetVersion: req.TargetVersion, TotalShardsCount: req.TotalShardsCount, Policy: policy,
+			ToSnapshot: req.ToSnapshot, AcceptLoss: req.AcceptLoss, DryRun: dryRun, RequestedBy: a.who(),
+		}))
+	}), nil
+}
+
+func rollbackCommand() *cobra.Command {
+	a, p, pace := &asker{}, &policyFlags{}, &paceFlags{}
+	var snapshot, accept bool
+	cmd := &cobra.Command{
+		Use:   "rollback",
+		Short: "Go back to the version that the latest switch came from",
+		Long: "Go back to the version that the latest switch came from: begin-upgrade with that version as its\n" +
+			"target. Its data has followed ever since the switch, so only what is still on its way is waited\n" +
+			"for. The same call again changes nothing, also after the switch back.\n\n" +
+			"Where the way back was disabled, --to-snapshot goes back to the data as the switch left it. What\n" +
+			"was written since is lost to the service then: the command counts it first, and goes on only\n" +
+			"with --accept-loss.",
+		Args: onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if accept && !snapshot {
+				return errors.New("--accept-loss: nothing is lost without --to-snapshot: leave it out")
+			}
+			var now *dbv1.Deployment
+			err := a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
+				res, err := api.GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{Name: a.name}))
+				if err != nil {
+					return err
+				}
+				now = res.Msg
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			last := now.GetLastSwitch()
+			switch {
+			case last == nil:
+				return errors.New("rollback: nothing was switched yet")
+			case last.GetBack():
+				announce(cmd.ErrOrStderr(), "will", []string{fmt.Sprintf("nothing: %s went back to %s already", last.GetId(), last.GetToVersion())})
+				return a.print(cmd, now)
+			case snapshot && now.GetReverseSync().GetEnabled():
+				return fmt.Errorf("rollback: %s follows %s: use rollback without --to-snapshot, nothing is lost", last.GetFromVersion(), last.GetToVersion())
+			case snapshot && now.GetUpgradeState() == nil:
+				if err := a.explain(a.loss(cmd, accept)); err != nil {
+					return err
+				}
+			}
+			steps, err := a.upgrade(cmd, p, pace, &dbv1.BeginUpgradeRequest{
+				TargetVersion: last.GetFromVersion(), ToSnapshot: snapshot, AcceptLoss: accept,
+			})
+			if err != nil {
+				return err
+			}
+			return a.do(cmd, steps...)
+		},
+	}
+	a.register(cmd)
+	p.register(cmd)
+	pace.register(cmd)
+	cmd.Flags().BoolVar(&snapshot, "to-snapshot", false, "go back to the old data as the switch left it, without what was written since")
+	cmd.Flags().BoolVar(&accept, "accept-loss", false, "with --to-snapshot: lose what was written since")
+	return cmd
+}
+
+// loss counts what a way back to the snapshot would lose, and refuses it unless that is
+// accepted.
+func (a *asker) loss(cmd *cobra.Command, accept bool) error {
+	api, err := a.open()
+	if err != nil {
+		return err
+	}
+	stream, err := api.EstimateLoss(cmd.Context(), connect.NewRequest(&dbv1.EstimateLossRequest{Name: a.name}))
+	if err != nil {
+		return err
+	}
+	r, err := received(stream, "estimate", func(m *dbv1.EstimateLossResponse) *dbv1.LossReport {
+		if m.GetReport() == nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "compared %s groups\n", count(m.GetCompared()))
+		}
+		return m.GetReport()
+	})
+	if err != nil {
+		return err
+	}
+	numbers := fmt.Sprintf("%s created, %s changed, %s deleted since the switch, of %s groups", count(r.GetCreated()), count(r.GetChanged()), count(r.GetDeleted()), count(r.GetCompared()))
+	if !accept && !a.dryRun {
+		if names := r.GetExamples(); len(names) > 0 {
+			numbers += ", such as " + strings.Join(names[:min(3, len(names))], ", ")
+		}
+		return fmt.Errorf("rollback: the way back to the snapshot loses %s: to go back all the same, give --accept-loss", numbers)
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+numbers)
+	for _, name := range r.GetExamples() {
+		fmt.Fprintln(cmd.ErrOrStderr(), "  "+name)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"dbcontroller/deployment"
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+)
+
+func historyCommand() *cobra.Command {
+	c := &client{}
+	cmd := &cobra.Command{
+		Use:   "history",
+		Short: "Show who asked for what when, how long each phase took, and how it ended",
+		Long: "Show who asked for what when, how long each phase took, and how it ended; the oldest first, as\n" +
+			"far back as the deployment remembers. Times are UTC.",
+		Args: onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
+				res, err := api.GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{Name: c.name}))
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return printHistory(cmd.OutOrStdout(), res.Msg.GetHistory())
+				}
+				return renderHistory(cmd.OutOrStdout(), res.Msg.GetHistory())
+			})
+		},
+	}
+	c.register(cmd)
+	return cmd
+}
+
+// printHistory writes the entries alone, each as 'get deployment --json' has it.
+func printHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
+	list := make([]string, 0, len(entries))
+	for _, e := range entries {
+		text, err := deployment.ToJSON(e)
+		if err != nil {
+			return fmt.Errorf("encode JSON: %w", err)
+		}
+		list = append(list, string(text))
+	}
+	return write(w, []byte(`{"history":[`+strings.Join(list, ",")+"]}\n"))
+}
+
+func renderHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
+	if len(entries) == 0 {
+		return write(w, []byte("nothing has happened yet\n"))
+	}
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "AT\tWHAT\tOF\tBY\tTOOK\tOUTCOME\tDETAIL")
+	for _, e := range entries {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortTime(e.GetAt()), e.GetWhat(), or(subjectOf(e), "-"), or(e.GetBy(), "-"),
+			or(between(e.GetAt(), e.GetEnded()), "-"), or(e.GetOutcome(), "-"), or(e.GetDetail(), "-"))
+		for i, p := range e.GetPhases() {
+			until := e.GetEnded()
+			if i+1 < len(e.GetPhases()) {
+				until = e.GetPhases()[i+1].GetAt()
+			}
+			fmt.Fprintf(t, "%s\t  %s\t\t\t%s\t\t\n", shortTime(p.GetAt()), p.GetPhase(), or(between(p.GetAt(), until), "-"))
+		}
+	}
+	flush(t)
+	return write(w, trimLines(b.Bytes()))
+}
+
+// subjectOf is what an entry is about.
+func subjectOf(e *dbv1.HistoryEntry) string {
+	switch {
+	case e.GetFrom() != "" && e.GetTo() != "":
+		return fmt.Sprintf("%s -> %s (%s)", e.GetFrom(), e.GetTo(), e.GetId())
+	case e.GetFrom() != "":
+		return e.GetFrom()
+	default:
+		return e.GetId()
+	}
+}
+
+// shortTime is a time to the second; what is none stays as it is.
+func shortTime(at string) string {
+	t, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return or(at, "-")
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+// between is how long something took; empty where that cannot be told.
+func between(from, to string) string {
+	a, errA := time.Parse(time.RFC3339, from)
+	b, errB := time.Parse(time.RFC3339, to)
+	if errA != nil || errB != nil {
+		return ""
+	}
+	return millis(b.Sub(a).Milliseconds())
+}
+
+// trimLines removes the blanks that empty cells leave at the end of lines.
+func trimLines(b []byte) []byte {
+	lines := strings.Split(string(b), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l, " ")
+	}
+	return []byte(strings.Join(lines, "\n"))
+}

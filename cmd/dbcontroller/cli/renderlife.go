@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+)
+
+// policyOf says when an upgrade switches.
+func policyOf(u *dbv1.UpgradeState) string {
+	p := u.GetPolicy()
+	text := "switch when ready"
+	switch {
+	case p.GetHold() && u.GetSwitchAsked():
+		text = "switch when ready, as 'switch' asked for"
+	case p.GetHold():
+		text = "hold at ready until 'dbcontroller switch'"
+	}
+	if u.GetToSnapshot() {
+		text = "TO THE SNAPSHOT, without what was written since the latest switch; " + text
+	}
+	if p.GetDeadlineMs() > 0 {
+		text += "; deadline " + millis(p.GetDeadlineMs())
+	}
+	if p.GetMaxPauseMs() > 0 {
+		text += "; pause at most " + millis(p.GetMaxPauseMs())
+	}
+	return text
+}
+
+// paceOf says how bulk work is held back; empty: as configured, and not at all now.
+func paceOf(p *dbv1.Pace) string {
+	var parts []string
+	if p.GetPaused() {
+		parts = append(parts, "PAUSED"+after(": ", p.GetReason())+"; 'dbcontroller resume' goes on")
+	}
+	if p.GetMaxRate() > 0 {
+		parts = append(parts, fmt.Sprintf("at most %s/s", count(int64(p.GetMaxRate()))))
+	}
+	if p.GetMaxSourceLoad() > 0 {
+		parts = append(parts, fmt.Sprintf("source load at most %d %%", p.GetMaxSourceLoad()))
+	}
+	if p.GetWindow() != "" {
+		parts = append(parts, "within "+p.GetWindow()+" UTC")
+	}
+	if len(p.GetNow()) > 0 {
+		parts = append(parts, "held back now: "+strings.Join(p.GetNow(), ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// outlookOf says what is between an upgrade and its switch.
+func outlookOf(o *dbv1.SwitchOutlook) string {
+	parts := []string{"the switch waits for nothing else"}
+	if len(o.GetWaitsFor()) > 0 {
+		parts[0] = "the switch waits for " + strings.Join(o.GetWaitsFor(), "; ")
+	}
+	if o.PredictedPauseMillis != nil {
+		parts = append(parts, "predicted pause "+millis(o.GetPredictedPauseMillis()))
+	}
+	if o.GetWayBack() != "" {
+		parts = append(parts, "way back "+o.GetWayBack())
+	}
+	return strings.Join(parts, "; ")
+}
+
+// rollbackOf says whether a way back would leave anything behind.
+func rollbackOf(r *dbv1.RollbackSafe) string {
+	text := "safe"
+	if !r.GetSafe() {
+		text = "NOT SAFE: " + r.GetReason()
+	}
+	if r.GetWaived() > 0 {
+		text += fmt.Sprintf("; %s waived", count(r.GetWaived()))
+	}
+	return text
+}
+
+// usageOf is how much each API version was called at a server.
+func usageOf(s *dbv1.Server) string {
+	var parts []string
+	for _, u := range s.GetUsage() {
+		part := fmt.Sprintf("%s %s", u.GetVersion(), count(u.GetCalls()))
+		if u.GetLast() != "" {
+			part += ", last " + shortTime(u.GetLast())
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// after is text with something before it, or nothing.
+func after(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}

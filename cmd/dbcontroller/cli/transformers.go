@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"dbcontroller/cmd/dbcontroller/controller"
+	"dbcontroller/config"
+	"dbcontroller/record"
+	"dbcontroller/sample/bbs"
+	"dbcontroller/sample/secrets"
+	"dbcontroller/transform"
+	"dbcontroller/transform/lens"
+)
+
+// Register adds a service's own transformers to a registry that has none yet. Its Service
+// is that of the configuration.
+type Register func(*transform.Registry) error
+
+// Samples adds those of the sample service, to its registry alone.
+func Samples(r *transform.Registry) error {
+	if r.Service() != bbs.Service {
+		return nil
+	}
+	return r.Add(bbs.V1, bbs.V2, append(bbs.Specs(), secrets.Specs()...)...)
+}
+
+// Transformers is the registry of a configuration, with those of the samples and a lens for
+// each fixed-name kind.
+func Transformers(cfg config.Config) (*transform.Registry, controller.Carries, error) {
+	return transformers(cfg, Samples)
+}
+
+func transformers(cfg config.Config, register Register) (*transform.Registry, controller.Carries, error) {
+	r := transform.NewRegistry(strings.Split(cfg.Deployment, "/")[1])
+	if register != nil {
+		if err := register(r); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := addUpdates(r, cfg.Updates); err != nil {
+		return nil, nil, err
+	}
+	versions := cfg.APIVersions()
+	if len(versions) == 1 {
+		return r, nil, r.Declare(versions[0], fixed(cfg.Kinds)...)
+	}
+	shapes := controller.Carries{}
+	var before []string // fixed-name kinds that the pair before made of the version
+	for i, newer := range versions[1:] {
+		p := pair{older: versions[i], newer: newer}
+		for _, k := range cfg.Kinds {
+			if k.Older == p.older {
+				p.kinds = append(p.kinds, k)
+			}
+		}
+		if err := p.read(); err != nil {
+			return nil, nil, err
+		}
+		for _, kind := range before {
+			if !slices.Contains(p.taken, kind) {
+				return nil, nil, fmt.Errorf("kinds: collection %s of %s has no way to %s: add an entry with from: %s and versions: [%s, %s], or one that is discontinued",
+					kind, p.older, p.newer, kind, p.older, p.newer)
+			}
+		}
+		before = p.made
+		if len(p.specs) == 0 {
+			continue
+		}
+		if err := r.Add(p.older, p.newer, p.specs...); err != nil {
+			return nil, nil, err
+		}
+		shapes[[2]string{p.older, p.newer}] = p.shapes
+	}
+	return r, shapes, nil
+}
+
+// fixed are the kinds of a service that has one version only.
+func fixed(kinds []config.Kind) []record.KindSpec {
+	out := make([]record.KindSpec, len(kinds))
+	for i, k := range kinds {
+		out[i] = record.KindSpec{Name: k.From, Fixed: true}
+	}
+	return out
+}
+
+// pair is two versions that follow each other, and the fixed-name kinds between them.
+type pair struct {
+	older, newer string
+	kinds        []config.Kind
+
+	specs       []transform.Spec
+	shapes      map[string]controller.Carry // by kind of the newer version
+	taken, made []string                    // kinds of the older version, and of the newer one
+}
+
+func (p *pair) read() error {
+	lenses, err := loadLenses(p.kinds)
+	if err != nil {
+		return err
+	}
+	p.shapes = map[string]controller.Carry{}
+	for i, k := range p.kinds {
+		if k.Discontinued {
+			p.specs = append(p.specs, discontinued(k.From))
+			p.taken = append(p.taken, k.From)
+			continue
+		}
+		shapes, err := carries(k, lenses[i])
+		if err != nil {
+			return err
+		}
+		maps.Copy(p.shapes, shapes)
+		p.specs = append(p.specs, lenses[i].Spec(k.From, k.To))
+		taken, made := lenses[i].Kinds(k.From, k.To)
+		p.taken, p.made = append(p.taken, taken...), append(p.made, made...)
+	}
+	return nil
+}
+
+// loadLenses reads the lens of each kind, nil for those that are discontinued, and links
+// them to each other.
+func loadLenses(kinds []config.Kind) ([]*lens.Lens, error) {
+	lenses, set := make([]*lens.Lens, len(kinds)), lens.NewSet()
+	for i, k := range kinds {
+		if k.Discontinued {
+			set.AddDiscontinued(k.From)
+			continue
+		}
+		text, err := os.ReadFile(k.Lens)
+		if err != nil {
+			return nil, fmt.Errorf("kinds: lens of %s: %w", k.From, err)
+		}
+		if lenses[i], err = lens.Parse(k.Lens, text); err != nil {
+			return nil, err
+		}
+		set.Add(k.From, k.To, lenses[i])
+	}
+	return lenses, set.Link()
+}
+
+// discontinued is the spec of a kind that the newer version does not have.
+func discontinued(kind string) transform.Spec {
+	return transform.Spec{
+		Name: kind, Revision: "discontinued", Discontinued: true,
+		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: kind, Fixed: true}}}},
+	}
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"dbcontroller/config"
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller/transform"
+	dataupdate "dbcontroller/update"
+)
+
+// addUpdates adds the data updates of a configuration to those of the program.
+func addUpdates(r *transform.Registry, updates []config.Update) error {
+	for _, u := range updates {
+		t, err := dataupdate.FromLens(u.Name, u.Version, u.Kind, u.Lens)
+		if err != nil {
+			return err
+		}
+		t.Description = u.Description
+		if err := r.AddTasks(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func updateCommand() *cobra.Command {
+	return verb("update", "Change all records of a kind where they are, within the current version",
+		listUpdatesCommand(), beginUpdateCommand(), cancelUpdateCommand())
+}
+
+func listUpdatesCommand() *cobra.Command {
+	c := &client{}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the data updates that the controller has",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
+				res, err := api.ListUpdates(ctx, connect.NewRequest(&dbv1.ListUpdatesRequest{Name: c.name}))
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return printJSON(cmd.OutOrStdout(), res.Msg)
+				}
+				return renderTasks(cmd.OutOrStdout(), res.Msg.GetTasks())
+			})
+		},
+	}
+	c.register(cmd)
+	return cmd
+}
+
+func renderTasks(w io.Writer, tasks []*dbv1.ListUpdatesResponse_Task) error {
+	if len(tasks) == 0 {
+		return write(w, []byte("there are no data updates: add some to 'updates' of the configuration\n"))
+	}
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tVERSION\tKIND\tDESCRIPTION")
+	for _, task := range tasks {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", task.GetName(), task.GetVersion(), task.GetKind(), or(task.GetDescription(), "-"))
+	}
+	flush(t)
+	return write(w, b.Bytes())
+}
+
+func beginUpdateCommand() *cobra.Command {
+	a := &asker{}
+	var task string
+	cmd := &cobra.Command{
+		Use:   "begin --task NAME",
+		Short: "Bring every record of a kind through a data update",
+		Long: "Bring every record of a kind through a data update, while its clients write: none of their\n" +
+			"writes is lost. 'get deployment' shows how far it is, 'history' how it ended. Records that it\n" +
+			"fails on stay as they are, and are counted. No upgrade switches meanwhile. The same call again,\n" +
+			"while it runs, changes nothing; afterwards it goes over all records once more.",
+		Example: "  dbcontroller update begin --task fill-region",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if task == "" {
+				return errors.New("no data update named: give --task, 'dbcontroller update list' shows which there are")
+			}
+			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+				return api.BeginUpdate(ctx, connect.NewRequest(&dbv1.BeginUpdateRequest{
+					Name: a.name, Task: task, DryRun: dryRun, RequestedBy: a.who(),
+				}))
+			})
+		},
+	}
+	a.register(cmd)
+	cmd.Flags().StringVar(&task, "task", "", "name of the data update")
+	return cmd
+}
+
+func cancelUpdateCommand() *cobra.Command {
+	a := &asker{}
+	var reason, id string
+	cmd := &cobra.Command{
+		Use:   "cancel",
+		Short: "End the data update that runs; what it changed stays",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+				run := id
+				if run == "" {
+					run = shown.GetUpdate().GetId() // the one that the dry run has seen
+				}
+				return api.CancelUpdate(ctx, connect.NewRequest(&dbv1.CancelUpdateRequest{
+					Name: a.name, UpdateId: run, Reason: reason, DryRun: dryRun, RequestedBy: a.who(),
+				}))
+			})
+		},
+	}
+	a.register(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who read it later")
+	cmd.Flags().StringVar(&id, "update-id", "", "cancel only this run; empty: whichever runs")
+	return cmd
+}

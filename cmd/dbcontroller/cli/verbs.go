@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+)
+
+func pauseCommand() *cobra.Command {
+	a := &asker{}
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "pause",
+		Short: "Let bulk work rest on all controllers until 'resume'",
+		Long: "Let bulk work rest on all controllers until 'resume': copying, comparing as a whole, and data\n" +
+			"updates. Changes are followed all the time. No switch begins; one that runs goes on.",
+		Args: onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			paused := true
+			req := &dbv1.SetPaceRequest{Paused: &paused}
+			if cmd.Flags().Changed("reason") {
+				req.Reason = &reason
+			}
+			return a.do(cmd, a.pace(req))
+		},
+	}
+	a.register(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who look later")
+	return cmd
+}
+
+func resumeCommand() *cobra.Command {
+	a := &asker{}
+	cmd := &cobra.Command{
+		Use:   "resume",
+		Short: "Go on with bulk work after 'pause'",
+		Args:  onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			paused := false
+			return a.do(cmd, a.pace(&dbv1.SetPaceRequest{Paused: &paused}))
+		},
+	}
+	a.register(cmd)
+	return cmd
+}
+
+func paceCommand() *cobra.Command {
+	a, p := &asker{}, &paceFlags{}
+	cmd := &cobra.Command{
+		Use:   "pace",
+		Short: "Change how fast bulk work goes, while it goes",
+		Long: "Change how fast bulk work goes (copying, comparing as a whole, data updates), on all controllers\n" +
+			"and at once. What is not given stays. Changes are followed at any pace.",
+		Example: "  dbcontroller pace --max-rate 2000 --max-source-load 60 --window 22:00-05:00",
+		Args:    onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			req, err := p.request(cmd)
+			if err != nil {
+				return err
+			}
+			if req == nil {
+				return errors.New("nothing to set: give --max-rate, --max-source-load or --window")
+			}
+			return a.do(cmd, a.pace(req))
+		},
+	}
+	a.register(cmd)
+	p.register(cmd)
+	return cmd
+}
+
+func switchCommand() *cobra.Command {
+	a := &asker{}
+	var id string
+	cmd := &cobra.Command{
+		Use:   "switch",
+		Short: "Let an upgrade that holds at ready switch",
+		Long:  "Let an upgrade that holds at ready switch. It may come before everything is ready: then it does not hold.",
+		Args:  onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+				return api.Switch(ctx, connect.NewRequest(&dbv1.SwitchRequest{
+					Name: a.name, UpgradeId: meant(id, shown), DryRun: dryRun, RequestedBy: a.who(),
+				}))
+			})
+		},
+	}
+	a.register(cmd)
+	cmd.Flags().StringVar(&id, "upgrade-id", "", "only this attempt; empty: whichever runs")
+	return cmd
+}
+
+func policyCommand() *cobra.Command {
+	a, p := &asker{}, &policyFlags{}
+	var id string
+	var noHold bool
+	cmd := &cobra.Command{
+		Use:   "set-policy",
+		Short: "Change when the upgrade that runs may switch",
+		Long:  "Change when the upgrade that runs may switch, before it does. What is not given stays.",
+		Args:  onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			req := &dbv1.SetPolicyRequest{}
+			given := cmd.Flags().Changed
+			switch {
+			case given("hold") && noHold:
+				return errors.New("--hold and --no-hold: give one of them")
+			case given("hold"):
+				req.Hold = &p.hold
+			case noHold:
+				hold := false
+				req.Hold = &hold
+			case !given("deadline") && !given("max-pause"):
+				return errors.New("nothing to set: give --hold, --no-hold, --deadline or --max-pause")
+			}
+			deadline, err := asMillis("deadline", p.deadline)
+			if err != nil {
+				return err
+			}
+			maxPause, err := asMillis("max-pause", p.maxPause)
+			if err != nil {
+				return err
+			}
+			if given("deadline") {
+				req.DeadlineMs = &deadline
+			}
+			if given("max-pause") {
+				req.MaxPauseMs = &maxPause
+			}
+			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+				return api.SetPolicy(ctx, connect.NewRequest(&dbv1.SetPolicyRequest{
+					Name: a.name, UpgradeId: meant(id, shown), Hold: req.Hold, DeadlineMs: req.DeadlineMs, MaxPauseMs: req.MaxPauseMs,
+					DryRun: dryRun, RequestedBy: a.who(),
+				}))
+			})
+		},
+	}
+	a.register(cmd)
+	p.register(cmd)
+	cmd.Flags().BoolVar(&noHold, "no-hold", false, "switch by itself when everything is ready")
+	cmd.Flags().StringVar(&id, "upgrade-id", "", "only this attempt; empty: whichever runs")
+	return cmd
+}
+
+func abortCommand() *cobra.Command {
+	a := &asker{}
+	var reason, id string
+	cmd := &cobra.Command{
+		Use:   "abort",
+		Short: "End the upgrade that runs; the current version stays",
+		Long: "End the upgrade that runs; the current version stays, and what was written is kept. During\n" +
+			"SWITCHING this first completes what was announced, so that writes go on safely.",
+		Args: onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+				return api.AbortUpgrade(ctx, connect.NewRequest(&dbv1.AbortUpgradeRequest{
+					Name: a.name, Reason: reason, UpgradeId: meant(id, shown), DryRun: dryRun, RequestedBy: a.who(),
+				}))
+			})
+		},
+	}
+	a.register(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who read it later")
+	cmd.Flags().StringVar(&id, "upgrade-id", "", "abort only this attempt; empty: whichever runs")
+	return cmd
+}
+
+func completeCommand() *cobra.Command {
+	a := &asker{}
+	var version, confirm string
+	var unused time.Duration
+	var ignore bool
+	cmd := &cobra.Command{
+		Use:   "complete --version VERSION --confirm LOCATION",
+		Short: "Retire a version that was left: drop its namespace, and end the way back",
+		Long: "Retire a version that was left: drop its collections and what is kept for the sync with it, for\n" +
+			"good. Until this command nothing of an old namespace is ever deleted. It is refused while an\n" +
+			"upgrade runs, while a server serves from that version or knows no other, and when its API was\n" +
+			"called lately. Without --confirm it says what it would drop, and the flag to give. Killed\n" +
+			"anywhere, it goes on from there. The same call again changes nothing.",
+		Example: "  dbcontroller complete --version v1 --confirm mongo:bbs_v1 --unused-for 24h",
+		Args:    onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version == "" {
+				return errors.New("no version named: give --version, e.g. --version v1")
+			}
+			millis, err := asMillis("unused-for", unused)
+			if err != nil {
+				return err
+			}
+			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+				return api.Complete(ctx, connect.NewRequest(&dbv1.CompleteRequest{
+					Name: a.name, Version: version, Confirm: confirm, IgnoreUsage: ignore, UnusedForMs: millis,
+					// Without a confirmation the refusal says it all, on one line.
+					DryRun: a.dryRun || dryRun && confirm != "", RequestedBy: a.who(),
+				}))
+			})
+		},
+	}
+	a.register(cmd)
+	cmd.Flags().StringVar(&version, "version", "", "version to retire, e.g. v1")
+	cmd.Flags().StringVar(&confirm, "confirm", "", "where its namespace is, as 'get deployment' shows it")
+	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "how long nobody must have called its API")
+	cmd.Flags().BoolVar(&ignore, "ignore-usage", false, "retire it although servers were called by its API lately, or cannot tell")
+	return cmd
+}

@@ -1,0 +1,277 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+	"dbcontroller/syncer"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// How often it is looked whether the target has its indexes: while some are missing, and
+// otherwise, since anybody may drop one.
+const (
+	lookWhileMissing = time.Second
+	lookForMissing   = 5 * time.Second
+)
+
+// indexing is what the latest look has found the target of a direction to lack.
+type indexing struct {
+	mu    sync.Mutex
+	epoch uint64
+	to    string
+	lacks string
+}
+
+// set notes what a target lacks; "" is nothing.
+func (x *indexing) set(d upgradestate.Deployment, to, lacks string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.epoch, x.to, x.lacks = d.Epoch, to, lacks
+}
+
+// get says what the target of a direction lacks, as far as is known.
+func (x *indexing) get(epoch uint64, to string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.epoch != epoch || x.to != to {
+		return "a look at the indexes of " + to
+	}
+	return x.lacks
+}
+
+// index completes the indexes of the version that is synced to. Those that refuse records
+// are there before the copy, so that what breaks them is parked with its name; the others
+// are built when everything is copied, which takes much less time than to fill them record
+// by record (docs/benchmarks.md). Every controller does it: they share one build, and what
+// is left to be built is for the database to say, whoever was killed.
+func (a *App) index(ctx context.Context) error {
+	look := time.NewTimer(0)
+	defer look.Stop()
+	watch := a.deployment.Watch(ctx)
+	var d upgradestate.Deployment
+	var last string
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case seen, open := <-watch:
+			if !open {
+				return ctx.Err()
+			}
+			before, _ := a.target(d)
+			now, _ := a.target(seen)
+			same := seen.Epoch == d.Epoch && now == before && upgradestate.AllReady(seen) == upgradestate.AllReady(d)
+			if d = seen; same {
+				continue // reports and the like: the timer looks again
+			}
+		case <-look.C:
+		}
+		to, ok := a.target(d)
+		if d.Name == "" || !ok || a.namespaces[to] == nil || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
+			look.Reset(lookForMissing)
+			continue
+		}
+		lacks, err := a.completeIndexes(ctx, d, to)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			lacks = err.Error()
+			if lacks != last {
+				a.log.Warn("the indexes of the target are not complete", zap.String("version", to), zap.Error(err))
+			}
+		}
+		last = lacks
+		a.indexes.set(d, to, lacks)
+		look.Reset(lookForMissing)
+		if lacks != "" {
+			look.Reset(lookWhileMissing)
+		}
+	}
+}
+
+// completeIndexes builds what may be built now and says what is missing after that. No
+// build begins where a switch may: what is missing takes the shards' reports back first.
+func (a *App) completeIndexes(ctx context.Context, d upgradestate.Deployment, to string) (lacks string, err error) {
+	dir, err := a.registry.Direction(d.CurrentVersion, to)
+	if err != nil {
+		return "", err
+	}
+	kinds, err := a.indexedKinds(ctx, d, dir)
+	if err != nil {
+		return "", err
+	}
+	for _, k := range kinds {
+		if err := a.noteExpiry(ctx, d, to, k.spec.Name, k.expiry); err != nil {
+			return "", err
+		}
+		missing, err := a.missingIndexes(ctx, to, k)
+		if err != nil {
+			return "", err
+		}
+		late := slices.DeleteFunc(slices.Clone(missing), record.IsUnique)
+		copied := len(late) == 0
+		if !copied {
+			key := syncer.Key(d.Epoch, dir)
+			if copied, err = syncer.Copied(ctx, a.deployment, key, d.RingSize); err != nil {
+				return "", fmt.Errorf("is everything copied: %w", err)
+			}
+		}
+		now, err := a.deployment.Get(ctx)
+		if err != nil {
+			return "", err
+		}
+		nearSwitch := upgradestate.AllReady(now) || now.Epoch != d.Epoch || now.Upgrade != nil && now.Upgrade.State == upgradestate.Switching
+		build, what := k.spec, ""
+		if len(missing) > 0 {
+			what = fmt.Sprintf("index %s of %s, which is ", record.IndexName(missing[0]), k.spec.Name)
+		}
+		switch {
+		case len(missing) == 0 && nearSwitch:
+			continue
+		case len(missing) == 0: // whether it is what is declared is asked below
+		case nearSwitch:
+			lacks = what + "missing, and built before the switch begins"
+			continue
+		case now.Pace.Paused:
+			lacks = what + "built when the pause ends"
+			continue
+		case !copied && len(late) == len(missing):
+			lacks = what + "built once everything is copied"
+			continue
+		default:
+			if !copied {
+				build.Shape = syncer.Early(build.Shape)
+				lacks = fmt.Sprintf("index %s of %s, which is built once everything is copied", record.IndexName(late[0]), k.spec.Name)
+			}
+			a.indexes.set(d, to, what+"being built")
+			a.log.Info("indexes are built", zap.String("kind", k.spec.Name), zap.String("version", to), zap.Int("missing", len(missing)))
+		}
+		if err := a.namespaces[to].BuildIndexes(ctx, k.tok, build); err != nil {
+			return "", err
+		}
+	}
+	return lacks, nil
+}
+
+// checkIndexes fails unless the target of an upgrade has all its indexes, as declared.
+func (a *App) checkIndexes(ctx context.Context, d upgradestate.Deployment) error {
+	to := d.Upgrade.TargetVersion
+	dir, err := a.registry.Direction(d.CurrentVersion, to)
+	if err != nil {
+		return err
+	}
+	kinds, err := a.indexedKinds(ctx, d, dir)
+	if err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		if err := a.noteExpiry(ctx, d, to, k.spec.Name, k.expiry); err != nil {
+			return err
+		}
+		missing, err := a.missingIndexes(ctx, to, k)
+		if err != nil {
+			return err
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("index %s of %s/%s is missing: it is built before the switch begins", record.IndexName(missing[0]), to, k.spec.Name)
+		}
+		if err := a.namespaces[to].BuildIndexes(ctx, k.tok, k.spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// indexedKind is a kind of a target with the indexes that it shall have.
+type indexedKind struct {
+	spec   record.KindSpec  // its TTL indexes delete nothing
+	expiry map[string]int64 // what they shall do once the target is the current version
+	tok    record.Token
+}
+
+// indexedKinds are the kinds of a direction's target whose indexes are ours to keep: those
+// of managed kinds, and of fixed-name kinds those that are carried over or declared. On the
+// way back the latter are the application's, as it made them.
+func (a *App) indexedKinds(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) ([]indexedKind, error) {
+	if d.Upgrade != nil && d.Upgrade.Snapshot {
+		return nil, nil
+	}
+	carries := a.opts.Carry.along(dir)
+	if upgradestate.APIVersion(dir.From()) == upgradestate.APIVersion(dir.To()) && dir.To() == left(d) {
+		carries = nil
+	}
+	ns, _ := d.Namespace(dir.To())
+	var out []indexedKind
+	for _, spec := range dir.TargetKinds() {
+		at, known := ns.Kind(spec.Name)
+		carry, carried := carries[spec.Name]
+		switch {
+		case !known || spec.Fixed && !carried:
+			continue
+		case at.Pending != nil:
+			return nil, fmt.Errorf("an act on %s of %s is not complete: its indexes are looked at after it", spec.Name, dir.To())
+		case carried:
+			var err error
+			if spec.Shape, err = a.carriedShape(ctx, d, carry); err != nil {
+				return nil, fmt.Errorf("carry options and indexes to %s: %w", spec.Name, err)
+			}
+		}
+		k := indexedKind{tok: tokenOf(at)}
+		spec.Shape, k.expiry = record.Unexpiring(spec.Shape)
+		k.spec = spec
+		if len(spec.Shape.Indexes) > 0 {
+			out = append(out, k)
+		}
+	}
+	return out, nil
+}
+
+// carriedShape is the shape of a fixed-name kind as the current version's gives it.
+func (a *App) carriedShape(ctx context.Context, d upgradestate.Deployment, carry Carry) (record.Shape, error) {
+	if carry.From == "" {
+		return carry.Shape(record.Shape{})
+	}
+	ns, _ := d.Namespace(d.CurrentVersion)
+	from, known := ns.Kind(carry.From)
+	name := carry.From // until the record knows better
+	if known {
+		name = from.Physical
+	}
+	info, err := a.namespaces[d.CurrentVersion].Describe(ctx, record.KindSpec{Name: carry.From, Fixed: true}, name)
+	switch {
+	case err != nil:
+		return record.Shape{}, err
+	case known && !info.Exists:
+		return record.Shape{}, fmt.Errorf("collection %s of %s: %w", name, d.CurrentVersion, record.ErrNotFound)
+	}
+	// Before a switch its TTL indexes may be kept from deleting already.
+	return carry.Shape(record.WithExpiry(info.Shape, stopped(info.Shape, from.Expiry)))
+}
+
+// missingIndexes are the declared indexes of a kind that are not there, or not complete.
+func (a *App) missingIndexes(ctx context.Context, version string, k indexedKind) ([]bson.Raw, error) {
+	info, err := a.namespaces[version].Describe(ctx, k.spec, k.tok.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Exists || info.Token.ID != k.tok.ID {
+		return nil, fmt.Errorf("collection %s of %s: %w", k.tok.Name, version, record.ErrNotFound)
+	}
+	var missing []bson.Raw
+	for _, want := range k.spec.Shape.Indexes {
+		if !slices.ContainsFunc(info.Shape.Indexes, func(have bson.Raw) bool { return record.IndexName(have) == record.IndexName(want) }) {
+			missing = append(missing, want)
+		}
+	}
+	return missing, nil
+}

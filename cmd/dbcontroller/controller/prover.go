@@ -1,0 +1,292 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.uber.org/zap"
+
+	"dbcontroller/switchover"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// prover has the way back of the upgrade that runs proved, once for each upgrade and again
+// while it fails, and knows what came of it. It works beside the driver, never in a pause.
+type prover struct {
+	app  *App
+	news chan struct{} // something came of a proof
+
+	mu     sync.Mutex
+	id     string // of the upgrade that the rest is about
+	done   bool
+	err    error
+	proved proved
+	writes time.Duration // of the coordination store, the latest
+}
+
+func newProver(a *App) *prover { return &prover{app: a, news: make(chan struct{}, 1)} }
+
+// need is what an upgrade needs before it may switch.
+type need int
+
+const (
+	needNothing need = iota + 1
+	needRenames      // no way back is kept: only the switch is measured
+	needProof
+)
+
+// needs decides what an upgrade needs, and says of a way back that is not proved why.
+func (a *App) needs(d upgradestate.Deployment, to string, snapshot bool) (need, string) {
+	db, configured := a.cfg.DB(d.CurrentVersion)
+	switch {
+	case snapshot:
+		// It needs neither a stream nor a transformer, and what it leaves behind is reached
+		// again by an upgrade with a proof of its own.
+		return needNothing, fmt.Sprintf("not asked for: this goes back to the snapshot of %s; %s stays as it is until an upgrade to it begins", to, d.CurrentVersion)
+	case to == left(d) && !d.LastSwitch.Back:
+		// A way back must never wait for what it is the remedy of.
+		return needNothing, fmt.Sprintf("not asked for: this goes back to %s", to)
+	case !configured || db.Disabled:
+		return needRenames, fmt.Sprintf("disabled: there will be no way back to %s but to the snapshot", d.CurrentVersion)
+	default:
+		return needProof, ""
+	}
+}
+
+// Bounds of the time between two proofs of which the first failed.
+const (
+	proveAgainFirst = 2 * time.Second
+	proveAgainMost  = time.Minute
+	// measureAgain is how often the renames are measured again while the pause that they
+	// predict is too long.
+	measureAgain = 10 * time.Second
+)
+
+// run proves until ctx ends.
+func (p *prover) run(ctx context.Context) error {
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(proveAgainFirst),
+		backoff.WithMaxInterval(proveAgainMost), backoff.WithMaxElapsedTime(0))
+	again, waiting := time.NewTimer(0), true
+	defer again.Stop()
+	later := func(d time.Duration) { again.Reset(d); waiting = true }
+	watch := p.app.deployment.Watch(ctx)
+	var d upgradestate.Deployment
+	for {
+		due := false
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case seen, open := <-watch:
+			if !open {
+				return ctx.Err()
+			}
+			d = seen
+		case <-again.C:
+			due, waiting = true, false
+		}
+		u := d.Upgrade
+		if u == nil || u.Step != upgradestate.StepNone {
+			continue
+		}
+		if p.begin(u.ID) {
+			retry.Reset()
+			due = true
+		}
+		what, _ := p.app.needs(d, u.TargetVersion, u.Snapshot)
+		if what == needNothing || !p.ready(d) {
+			continue
+		}
+		if (due || !p.tried()) && (!p.ended() || p.tooLong(d)) {
+			switch err := p.prove(ctx, d, what); {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err != nil:
+				later(retry.NextBackOff())
+			}
+		}
+		// What was measured in a bad moment must not hold the switch up for good.
+		if !waiting && p.ended() && p.tooLong(d) {
+			later(measureAgain)
+		}
+	}
+}
+
+// tooLong reports whether the renames alone predict a longer pause than the upgrade allows.
+func (p *prover) tooLong(d upgradestate.Deployment) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	total, known := switchover.Predict(p.proved.parts(p.writes), d.LastSwitch)
+	most := d.Upgrade.Policy.MaxPauseMillis
+	return known && most > 0 && total > time.Duration(most)*time.Millisecond
+}
+
+// ended reports whether the present upgrade has what it needs.
+func (p *prover) ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done
+}
+
+// ready reports whether there is something to try: groups by content are found through the
+// lineage of the copy.
+func (p *prover) ready(d upgradestate.Deployment) bool {
+	dir, err := p.app.registry.Direction(d.CurrentVersion, d.Upgrade.TargetVersion)
+	return err != nil || upgradestate.AllReady(d) || !slices.ContainsFunc(kindNames(dir.TargetKinds()), transform.IsLineage)
+}
+
+// begin forgets what is known of another upgrade.
+func (p *prover) begin(id string) (other bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.id == id {
+		return false
+	}
+	p.id, p.done, p.err, p.proved = id, false, nil, proved{}
+	return true
+}
+
+// tried reports whether a proof of the present upgrade has ended.
+func (p *prover) tried() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done || p.err != nil
+}
+
+func (p *prover) prove(ctx context.Context, d upgradestate.Deployment, what need) error {
+	p.mu.Lock()
+	done := p.done
+	p.mu.Unlock()
+	var found proved
+	work, err := p.app.newProof(d, d.Upgrade.TargetVersion, what == needRenames || done)
+	begun := time.Now()
+	if err == nil {
+		found, err = work.run(ctx)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.tell()
+	switch {
+	case err == nil && done:
+		found.records, found.kinds, found.skipped = p.proved.records, p.proved.kinds, p.proved.skipped
+		p.proved = found
+	case err == nil:
+		p.done, p.err, p.proved = true, nil, found
+		p.app.log.Info("proof of the way back has ended", zap.String("upgrade", d.Upgrade.ID), zap.Int("records", found.records),
+			zap.Bool("only measured", what == needRenames), zap.Duration("took", time.Since(begun)))
+	case !done:
+		p.err = err
+		p.app.log.Warn("the way back is not proved, and is tried again", zap.String("upgrade", d.Upgrade.ID), zap.Error(err))
+	default:
+		p.app.log.Info("renames could not be measured again", zap.Error(err))
+	}
+	return err
+}
+
+func (p *prover) tell() {
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+}
+
+// against says what speaks against the switch.
+func (p *prover) against(d upgradestate.Deployment) error {
+	what, _ := p.app.needs(d, d.Upgrade.TargetVersion, d.Upgrade.Snapshot)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	mine := p.id == d.Upgrade.ID
+	switch {
+	case what == needNothing, mine && p.done, what == needRenames && mine && p.err != nil:
+		return nil
+	case what == needRenames:
+		return errors.New("the measurement of the renames, which runs") // not beside them
+	case mine && p.err != nil:
+		return fmt.Errorf("a proof of the way back: %w; it is tried again by itself (or give the way back up: disabled: true for %s in dbs)", p.err, d.CurrentVersion)
+	default:
+		return errors.New("the proof of the way back, which runs")
+	}
+}
+
+// publish shows an outlook, and notes how long the coordination store took.
+func (p *prover) publish(ctx context.Context, o *switchover.Outlook) error {
+	begun := time.Now()
+	if err := p.app.deployment.PublishOutlook(ctx, o, p.app.pool.Lease()); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writes = time.Since(begun)
+	return nil
+}
+
+var _ switchover.Forecaster = (*prover)(nil)
+
+// Forecast predicts the parts of the pause from what was measured in scratch collections,
+// and of lag and restarts.
+func (p *prover) Forecast(ctx context.Context, d upgradestate.Deployment) switchover.Forecast {
+	what, text := p.app.needs(d, d.Upgrade.TargetVersion, d.Upgrade.Snapshot)
+	p.mu.Lock()
+	known := p.id == d.Upgrade.ID && p.done
+	found, problem, writes := p.proved, p.err, p.writes
+	if p.id != d.Upgrade.ID {
+		problem = nil
+	}
+	p.mu.Unlock()
+	f := switchover.Forecast{WayBack: text}
+	switch {
+	case what != needProof:
+	case known:
+		f.WayBack = found.String()
+	case problem != nil:
+		f.WayBack = "not proved: " + problem.Error()
+	default:
+		f.WayBack = "not proved yet"
+	}
+	if !known {
+		return f
+	}
+	f.Parts = found.parts(writes)
+	shards, err := p.app.deployment.Progress(ctx)
+	for _, s := range shards {
+		f.Parts["drain"] = max(f.Parts["drain"], time.Duration(s.LagMillis)*time.Millisecond+found.write+2*writes)
+	}
+	servers, serversErr := p.app.deployment.Servers(ctx)
+	for _, s := range servers {
+		f.Parts["restart"] = max(f.Parts["restart"], time.Duration(s.RestartMillis)*time.Millisecond)
+	}
+	if err := errors.Join(err, serversErr); err != nil && ctx.Err() == nil {
+		p.app.log.Info("prediction of the pause lacks lag and restarts", zap.Error(err))
+	}
+	return f
+}
+
+// parts are the parts of the pause by the names of upgradestate.Switch.Millis: the renames,
+// and the writes of the record that stand between them.
+func (f proved) parts(write time.Duration) map[string]time.Duration {
+	return map[string]time.Duration{
+		"hold":  3 * write, // the announcement, the acknowledgements, and the next step
+		"fence": f.fence + write,
+		"drain": f.write + 2*write,
+		"flip":  f.sealTarget + f.last + 3*write,
+	}
+}
+
+func (f proved) String() string {
+	text := fmt.Sprintf("proved: %d records of %d kinds went there and back in scratch collections, and the changes can be followed", f.records, f.kinds)
+	if f.records == 0 {
+		text = "proved with scratch collections alone, since no records were there to try; the changes can be followed"
+	}
+	if f.skipped > 0 {
+		text += fmt.Sprintf(" (%d more groups cannot be brought over, and stay)", f.skipped)
+	}
+	return text
+}

@@ -1,0 +1,50 @@
+package controller
+
+import (
+	"context"
+	"errors"
+
+	"dbcontroller/record"
+)
+
+// reading is what a rehearsal does to the database that it reads. Whatever else a
+// namespace can do has to be refused by readOnly in so many words.
+type reading interface {
+	record.Reader
+	record.Watcher
+	record.Monitor
+	Check(ctx context.Context) error
+	Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error)
+	Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error)
+	Locate(ctx context.Context, id string) (string, error)
+}
+
+// readOnly is a database that a rehearsal reads and does not change.
+type readOnly struct{ reading }
+
+var (
+	_           record.Namespace = readOnly{}
+	errReadOnly                  = errors.New("a rehearsal does not change this database")
+)
+
+func (readOnly) Apply(context.Context, record.Batch) ([]record.Result, error) {
+	return nil, errReadOnly
+}
+func (readOnly) Load(context.Context, record.Batch) ([]record.Result, error) { return nil, errReadOnly }
+func (readOnly) Swap(context.Context, record.Token, []record.Swap) ([]record.Result, error) {
+	return nil, errReadOnly
+}
+func (readOnly) Fence(context.Context, record.Fence) error { return errReadOnly }
+func (readOnly) Lift(context.Context, record.Fence) error  { return errReadOnly }
+func (readOnly) Prepare(context.Context, record.Token, record.FenceClass) (record.FenceClass, string, error) {
+	return "", "", errReadOnly
+}
+func (readOnly) Provision(context.Context, record.KindSpec, string) (record.Token, error) {
+	return record.Token{}, errReadOnly
+}
+func (readOnly) Purge(context.Context, record.Token) error { return errReadOnly }
+func (readOnly) Drop(context.Context, record.Token) error  { return errReadOnly }
+func (readOnly) BuildIndexes(context.Context, record.Token, record.KindSpec) error {
+	return errReadOnly
+}
+func (readOnly) Expire(context.Context, record.Token, map[string]int64) error { return errReadOnly }

@@ -1,0 +1,276 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/config"
+	"dbcontroller/coord/memcoord"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/record"
+	"dbcontroller/record/mongostore"
+	"dbcontroller/upgradestate"
+)
+
+// Names of scratch databases, beside those that they stand for.
+const (
+	rehearsalSuffix = "_dbcrehearsal"
+	maxDatabaseName = 63
+)
+
+// defaultSample is how many records of a kind go through the rehearsed switch.
+const defaultSample = 1000
+
+// rehearsal is one run of Rehearse. It is a controller like this one, with scratch
+// databases and a coordination store in memory: what it does is what an upgrade does.
+type rehearsal struct {
+	app      *App
+	from, to config.DB
+	real     upgradestate.Deployment
+	say      func(string)
+	report   *pb.RehearseReport
+	scratch  []mongostore.Config
+}
+
+// Rehearse implements the API: first everything is copied, followed and compared into a
+// scratch database; then a sample goes through the switch and back between two of them.
+func (a *App) Rehearse(ctx context.Context, req *pb.RehearseRequest, progress func(string)) (*pb.RehearseReport, error) {
+	r, err := a.newRehearsal(ctx, req, progress)
+	if err != nil {
+		return nil, err
+	}
+	defer r.cleanUp(ctx)
+	if !req.SampleOnly {
+		if err := r.copyAll(ctx); err != nil {
+			return nil, fmt.Errorf("copy into a scratch database: %w", err)
+		}
+	}
+	sample := int(req.Sample)
+	if sample == 0 {
+		sample = defaultSample
+	}
+	if err := r.switchSample(ctx, sample); err != nil {
+		return nil, fmt.Errorf("switch a sample: %w", err)
+	}
+	rep := r.report
+	rep.Ok = rep.Mismatched == 0 && rep.Parked == 0 && len(rep.Problems) == 0 &&
+		!slices.ContainsFunc(rep.Switches, func(s *pb.Rehearsal) bool { return s.Mismatched > 0 })
+	return rep, nil
+}
+
+func (a *App) newRehearsal(ctx context.Context, req *pb.RehearseRequest, progress func(string)) (*rehearsal, error) {
+	d, err := a.deployment.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if d.Upgrade != nil {
+		return nil, fmt.Errorf("upgrade %s to %s is running: let it finish or abort it first", d.Upgrade.ID, d.Upgrade.TargetVersion)
+	}
+	to := req.TargetVersion
+	if to == "" {
+		next, ok := a.target(d)
+		if !ok {
+			return nil, fmt.Errorf("version %s is active and no other one is configured: name a target version", d.CurrentVersion)
+		}
+		to = next
+	}
+	if _, err := a.registry.Direction(d.CurrentVersion, to); err != nil {
+		return nil, err
+	}
+	r := &rehearsal{app: a, real: d, say: progress, report: &pb.RehearseReport{}}
+	for version, db := range map[string]*config.DB{d.CurrentVersion: &r.from, to: &r.to} {
+		found, ok := a.cfg.DB(version)
+		if !ok {
+			return nil, fmt.Errorf("version %s is not configured here", version)
+		}
+		*db = found
+	}
+	return r, nil
+}
+
+// claim makes a scratch database beside one of the configuration.
+func (r *rehearsal) claim(ctx context.Context, db config.DB) (config.DB, error) {
+	if len(db.Database)+len(rehearsalSuffix) > maxDatabaseName {
+		return db, fmt.Errorf("the database name %s is too long for a scratch database beside it", db.Database)
+	}
+	db.Database += rehearsalSuffix
+	db.Disabled = false
+	cfg := mongoConfig(db, r.app.log)
+	r.scratch = append(r.scratch, cfg)
+	return db, mongostore.ClaimScratch(ctx, cfg)
+}
+
+// cleanUpLimit bounds what is left to do when the caller has gone.
+const cleanUpLimit = 30 * time.Second
+
+func (r *rehearsal) cleanUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
+	defer cancel()
+	for _, cfg := range r.scratch {
+		if err := mongostore.DropScratch(ctx, cfg); err != nil {
+			r.report.Problems = append(r.report.Problems, err.Error())
+			r.app.log.Warn("scratch database is left; the next rehearsal drops it", zap.Error(err))
+		}
+	}
+}
+
+// stage is a controller of a rehearsal.
+type stage struct {
+	*App
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// open starts a controller over two databases, whose deployment begins at the first. With
+// source, which then is only read, that is where its kinds are.
+func (r *rehearsal) open(ctx context.Context, from, to config.DB, source *upgradestate.Namespace) (*stage, error) {
+	cfg := r.app.cfg
+	cfg.DBs, cfg.Kinds = []config.DB{from, to}, rehearsed(cfg.Kinds)
+	cfg.Copy.Auto = true
+	opts := Options{
+		ID: r.app.opts.ID + "-rehearsal", APIListen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", Carry: r.app.opts.Carry,
+	}
+	if source != nil {
+		opts.reads = true
+		opts.Wrap = func(version string, ns record.Namespace) record.Namespace {
+			if version == from.Version {
+				return readOnly{ns.(reading)} // the backend itself
+			}
+			return ns
+		}
+	}
+	s := &stage{App: New(cfg, r.app.registry, memcoord.New(), opts, r.app.log.Named("rehearsal")), ended: make(chan error, 1)}
+	if _, err := s.deployment.Create(ctx, from.Version, cfg.RingSize); err != nil {
+		return nil, err
+	}
+	if source != nil {
+		if _, err := s.deployment.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: *source}); err != nil {
+			return nil, err
+		}
+	}
+	ctx, s.stop = context.WithCancel(ctx)
+	go func() { s.ended <- s.Run(ctx) }()
+	return s, nil
+}
+
+// rehearsed are kinds with fences that concern nothing but their own collection. The block
+// of a whole cluster would stop the applications there, and outlast a rehearsal that is killed.
+func rehearsed(kinds []config.Kind) []config.Kind {
+	kinds = slices.Clone(kinds)
+	for i := range kinds {
+		if kinds[i].Fence == string(record.FenceWriteBlock) {
+			kinds[i].Fence = ""
+		}
+	}
+	return kinds
+}
+
+// close stops the controller and waits for it.
+func (s *stage) close() {
+	s.stop()
+	<-s.ended
+}
+
+// lookEvery is how often a rehearsal looks how far it is.
+const lookEvery = 500 * time.Millisecond
+
+// await looks until done says so. Meanwhile it takes over the pace of the deployment, and
+// waives what is parked, which is counted: a rehearsal goes on to find the rest.
+func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(upgradestate.Deployment) bool) (upgradestate.Deployment, error) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	said := ""
+	for {
+		d, err := s.deployment.Get(ctx)
+		if err != nil {
+			return d, err
+		}
+		if done(d) {
+			return d, nil
+		}
+		if err := r.followPace(ctx, s, d); err != nil {
+			return d, err
+		}
+		if err := r.waiveParked(ctx, s); err != nil {
+			return d, err
+		}
+		if text := what + ": " + r.progressOf(ctx, s); text != said {
+			said = text
+			r.say(text)
+		}
+		select {
+		case <-ctx.Done():
+			return d, ctx.Err()
+		case err := <-s.ended:
+			s.ended <- err // for close
+			if err == nil {
+				err = errors.New("the rehearsal's controller has ended")
+			}
+			return d, err
+		case <-tick.C:
+		}
+	}
+}
+
+func (r *rehearsal) followPace(ctx context.Context, s *stage, d upgradestate.Deployment) error {
+	now, err := r.app.deployment.Get(ctx)
+	if err != nil {
+		return err
+	}
+	p := now.Pace
+	if p == d.Pace {
+		return nil
+	}
+	_, err = s.deployment.Apply(ctx, upgradestate.SetPace{
+		Paused: &p.Paused, Reason: &p.Reason, MaxRate: &p.MaxRate, MaxSourceLoad: &p.MaxSourceLoad, Window: &p.Window,
+	})
+	return err
+}
+
+// maxExamples bounds what a report names.
+const maxExamples = 10
+
+func (r *rehearsal) waiveParked(ctx context.Context, s *stage) error {
+	parked, err := s.deployment.ParkedNow(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range parked {
+		if p.Waived {
+			continue
+		}
+		if _, err := s.deployment.Waive(ctx, p.Kind, p.Key); err != nil {
+			return fmt.Errorf("go on without %s/%s (%s): %w", p.Kind, p.Key, p.Error, err)
+		}
+		r.report.Parked++
+		r.example("%s/%s: %s", p.Kind, p.Key, p.Error)
+	}
+	return nil
+}
+
+func (r *rehearsal) example(format string, args ...any) {
+	if len(r.report.Examples) < maxExamples {
+		r.report.Examples = append(r.report.Examples, fmt.Sprintf(format, args...))
+	}
+}
+
+func (r *rehearsal) problem(format string, args ...any) {
+	r.report.Problems = append(r.report.Problems, fmt.Sprintf(format, args...))
+}
+
+func (r *rehearsal) progressOf(ctx context.Context, s *stage) string {
+	ps, err := s.deployment.Progress(ctx)
+	if err != nil {
+		return "progress is not known: " + err.Error()
+	}
+	var copied, total, verified int64
+	for _, p := range ps {
+		copied, total, verified = copied+p.Copied, total+p.Total, verified+p.Verified
+	}
+	return fmt.Sprintf("%d of %d records copied, %d groups compared", copied, total, verified)
+}

@@ -1,0 +1,159 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"dbcontroller/config"
+	"dbcontroller/record"
+	"dbcontroller/record/mongostore"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// fill copies the first records of each kind into a scratch database. Groups of several
+// records may be incomplete; those that cannot be transformed for that are parked there.
+func (r *rehearsal) fill(ctx context.Context, to config.DB, sample int) error {
+	dir, err := r.app.registry.Direction(r.from.Version, r.to.Version)
+	if err != nil {
+		return err
+	}
+	out, err := mongostore.Open(ctx, mongoConfig(to, r.app.log))
+	if err != nil {
+		return err
+	}
+	defer out.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is thrown away
+	source := r.app.namespaces[r.from.Version]
+	at := tokens(r.real, r.from.Version)
+	for _, k := range dir.SourceKinds() {
+		if !transform.SyncsFrom(dir, k.Name) {
+			continue
+		}
+		info, err := source.Describe(ctx, k, at[k.Name].Name)
+		if err != nil {
+			return err
+		}
+		name := record.PhysicalName(k.Name, 1)
+		if k.Fixed {
+			name = k.Name
+		}
+		tok, err := out.Provision(ctx, record.KindSpec{Name: k.Name, Fixed: k.Fixed, Shape: info.Shape}, name)
+		if err != nil {
+			return fmt.Errorf("kind %s: %w", k.Name, err)
+		}
+		err = scan(ctx, source, at[k.Name], sample, func(page record.Page) error {
+			batch := record.Batch{Tokens: record.Tokens{k.Name: tok}, Epoch: 1}
+			for _, rec := range page.Records {
+				batch.Groups = append(batch.Groups, record.GroupWrite{
+					Group: rec.Key.String(), Version: page.Version, Writes: []record.Write{{Kind: k.Name, Key: rec.Key, Doc: rec.Doc}},
+				})
+			}
+			results, err := out.Load(ctx, batch)
+			for i, res := range results {
+				if err == nil && res.Outcome != record.Applied {
+					r.problem("record %s of %s cannot be stored again as it is: %v", batch.Groups[i].Group, k.Name, res.Err)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("kind %s: %w", k.Name, err)
+		}
+	}
+	return nil
+}
+
+// contents are the records of a version, but those of groups by content: what they belong
+// to cannot be told from their keys, and the comparison sees them.
+func (r *rehearsal) contents(ctx context.Context, s *stage, version string) (map[member]record.Record, error) {
+	d, err := s.deployment.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := s.registry.Direction(r.from.Version, r.to.Version)
+	if err != nil {
+		return nil, err
+	}
+	out := map[member]record.Record{}
+	for kind, tok := range tokens(d, version) {
+		err := scan(ctx, s.namespaces[version], tok, 0, func(page record.Page) error {
+			for _, rec := range page.Records {
+				id, ok, err := dir.GroupOf(kind, rec.Key)
+				if err == nil && ok && dir.LineageKind(id.Spec) == "" {
+					out[member{id, kind, rec.Key}] = rec
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// rewriteShare is that one of so many groups is rewritten in the new version.
+const rewriteShare = 10
+
+// rewrite deletes groups of managed kinds in the version that is current now, and makes
+// them again as they were, as clients do, so that the way back has something to bring. It
+// returns the groups: what only the old version holds of them is lost with the delete.
+func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupID]bool, error) {
+	d, err := s.deployment.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	back, err := s.registry.Direction(r.to.Version, r.from.Version)
+	if err != nil {
+		return nil, err
+	}
+	_, places := upgradestate.WritePlaces(d)
+	ns, ok := s.namespaces[d.CurrentVersion].(*mongostore.Namespace)
+	if !ok {
+		return nil, fmt.Errorf("the database of %s has no clients", d.CurrentVersion)
+	}
+	toks := record.Tokens{}
+	seen := map[transform.GroupID]bool{}
+	for _, p := range places {
+		toks[p.Kind] = tokenAt(p)
+	}
+	for _, p := range places {
+		if p.Fixed || transform.IsLineage(p.Kind) {
+			continue
+		}
+		err := scan(ctx, ns, toks[p.Kind], 0, func(page record.Page) error {
+			for _, rec := range page.Records {
+				if id, ok, err := back.GroupOf(p.Kind, rec.Key); err == nil && ok && back.LineageKind(id.Spec) == "" {
+					seen[id] = true
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	rewritten := map[transform.GroupID]bool{}
+	n := 0
+	for id := range seen {
+		if n++; n%rewriteShare != 0 {
+			continue
+		}
+		snap, err := ns.Read(ctx, record.ReadRequest{Tokens: toks, Select: back.SourceSelect(id)})
+		if err != nil {
+			return nil, err
+		}
+		rewritten[id] = true
+		var gone, again []record.Mutation
+		for _, rec := range snap.Records {
+			gone = append(gone, record.Mutation{Kind: rec.Kind, Key: rec.Key})
+			again = append(again, record.Mutation{Kind: rec.Kind, Key: rec.Key, Doc: rec.Doc, Absent: true})
+		}
+		for _, ms := range [][]record.Mutation{gone, again} {
+			if err := ns.Client().Write(ctx, toks, ms); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return rewritten, nil
+}

@@ -1,0 +1,83 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// kinds reads the fixed-name kinds. versions are the API versions of the databases.
+func (r *reader) kinds(n node, versions []string) []Kind {
+	var kinds []Kind
+	items := r.list(n)
+	for _, item := range items {
+		m := r.mapping(item, "from", "to", "versions", "lens", "indexes", "fence", "discontinued")
+		k := Kind{
+			From:         r.collection(m["from"]),
+			Fence:        r.choice(m["fence"], "view", "validator", "writeBlock"),
+			Discontinued: r.flag(m["discontinued"], false),
+		}
+		switch {
+		case len(versions) == 1:
+			r.absent(m, "there is one version, whose collections are moved as they are", "to", "versions", "lens", "indexes", "discontinued")
+		case k.Discontinued:
+			r.absent(m, "the kind is discontinued", "to", "lens", "indexes")
+			k.Older, k.Newer = r.pair(m["versions"], versions)
+		default:
+			k.To = r.collection(m["to"])
+			k.Indexes = r.indexes(m["indexes"])
+			k.Lens = filepath.FromSlash(r.required(m["lens"], "the path of a lens file"))
+			k.Older, k.Newer = r.pair(m["versions"], versions)
+		}
+		for i, other := range kinds {
+			if other.Older != k.Older {
+				continue
+			}
+			if other.From == k.From {
+				r.fail(m["from"], k.From, fmt.Sprintf("%s in line %d has it already, want each collection once", items[i].key, items[i].line))
+			}
+			if other.To == k.To && k.To != "" {
+				r.fail(m["to"], k.To, fmt.Sprintf("%s in line %d has it already, want each collection once", items[i].key, items[i].line))
+			}
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds
+}
+
+func (r *reader) absent(m map[string]node, why string, keys ...string) {
+	for _, key := range keys {
+		if m[key].value != nil {
+			r.fail(m[key], "", "want no such key: "+why)
+		}
+	}
+}
+
+// pair reads the two versions that a kind is transformed between. Where there are two
+// only, they go without saying.
+func (r *reader) pair(n node, versions []string) (older, newer string) {
+	if n.value == nil && len(versions) == 2 {
+		return versions[0], versions[1]
+	}
+	if len(versions) < 2 {
+		return "", "" // dbs has failed
+	}
+	want := fmt.Sprintf("want two versions that follow each other in dbs, such as [%s, %s]", versions[0], versions[1])
+	items := r.list(n)
+	var named []string
+	for _, item := range items {
+		named = append(named, r.required(item, "a version"))
+	}
+	if len(named) != 2 {
+		if n.value == nil {
+			want = "missing, " + want
+		}
+		r.fail(n, strings.Join(named, ", "), want)
+		return "", ""
+	}
+	if i := slices.Index(versions, named[0]); i < 0 || i+1 >= len(versions) || versions[i+1] != named[1] {
+		r.fail(n, strings.Join(named, ", "), want)
+	}
+	return named[0], named[1]
+}

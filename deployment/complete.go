@@ -1,0 +1,146 @@
+package deployment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/upgradestate"
+)
+
+// defaultUnused is how long nobody must have called the API of a version that is retired.
+const defaultUnused = time.Hour
+
+// longestUnused is what a request may ask for at most.
+const longestUnused = 366 * 24 * time.Hour
+
+// Complete implements the API. The record refuses what must not be retired; that somebody
+// uses the version, and that the caller knows what goes, is looked at here. Use is a matter
+// of courtesy: the clients of a version are served from the current one, whatever is dropped.
+func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.CompleteRequest]) (*connect.Response[pb.Deployment], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	m := req.Msg
+	unused := time.Duration(m.UnusedForMs) * time.Millisecond
+	switch {
+	case m.Version == "":
+		return nil, &InvalidError{"version", "", "the version to retire, such as v1"}
+	case m.UnusedForMs < 0 || m.UnusedForMs > longestUnused.Milliseconds():
+		return nil, &InvalidError{"unused_for_ms", itoa(m.UnusedForMs), fmt.Sprintf("0 for %d, or up to %d", defaultUnused.Milliseconds(), longestUnused.Milliseconds())}
+	case m.UnusedForMs == 0:
+		unused = defaultUnused
+	}
+	d, err := s.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !upgradestate.Retired(d, m.Version) {
+		if err := v.mayRetire(ctx, s, d, m, unused); err != nil {
+			return nil, err
+		}
+	}
+	return v.change(ctx, s, m, upgradestate.Complete{Version: m.Version}, completeEffects, func(d upgradestate.Deployment) string {
+		if slices.Contains(d.Retired, m.Version) {
+			return m.Version + " was retired already"
+		}
+		return m.Version + " is being retired already"
+	})
+}
+
+// mayRetire looks at everything that the record does not tell by itself.
+func (v *Service) mayRetire(ctx context.Context, s *Store, d upgradestate.Deployment, m *pb.CompleteRequest, unused time.Duration) error {
+	after, err := upgradestate.Apply(d, upgradestate.Complete{Version: m.Version})
+	if err != nil {
+		return err
+	}
+	if d.LastSwitch == nil {
+		return refuse(fmt.Sprintf("complete: %s was never left: nothing was switched yet", m.Version))
+	}
+	servers, err := s.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	// Where the same API is served from another place, its use says nothing of the old one.
+	if api := upgradestate.APIVersion(m.Version); api != upgradestate.APIVersion(d.CurrentVersion) {
+		if who := userOf(servers, api, unused, m.IgnoreUsage, time.Now()); who != "" {
+			return refuse("complete: " + who)
+		}
+	}
+	ns, _ := d.Namespace(m.Version)
+	switch {
+	case m.Confirm == ns.Location:
+		return nil
+	case m.Confirm == "" && m.DryRun:
+		return nil
+	}
+	what := "this is final"
+	if m.Confirm != "" {
+		what = fmt.Sprintf("%q is not where %s is", m.Confirm, m.Version)
+	}
+	return refuse(fmt.Sprintf("complete: %s: it would %s; to do that, give --confirm %s", what, strings.Join(completeEffects(d, after), "; "), ns.Location))
+}
+
+// completeEffects lists what goes.
+func completeEffects(before, after upgradestate.Deployment) []string {
+	if before.Retire != nil || after.Retire == nil {
+		return nil
+	}
+	ns, _ := before.Namespace(after.Retire.Version)
+	var does []string
+	for _, k := range ns.Kinds {
+		does = append(does, fmt.Sprintf("drop collection %s (%s) of %s", k.Physical, k.Kind, ns.Location))
+		if k.Fixed && k.Fence == "view" && k.Hidden {
+			does = append(does, fmt.Sprintf("leave the view %s, which goes on to refuse late writers; the database stays for it", k.Kind))
+		}
+	}
+	return append(does,
+		fmt.Sprintf("forget what is kept of copying to and from %s", ns.Version),
+		fmt.Sprintf("end the way back: there is no upgrade or rollback to %s any more", ns.Version))
+}
+
+// userOf names a server that uses a version, or cannot tell that it did not; "" is nobody.
+// Applications of fixed-name kinds do not count: they ask where the data is.
+func userOf(servers []upgradestate.ServerState, version string, unused time.Duration, ignoreUsage bool, now time.Time) string {
+	for _, s := range servers {
+		switch {
+		case s.Client:
+		case upgradestate.APIVersion(s.Active) == version:
+			return fmt.Sprintf("server %s serves from %s now: wait until it has followed the switch, or stop it", s.ID, version)
+		case len(s.Versions) == 1 && s.Versions[0] == version:
+			return fmt.Sprintf("server %s knows only %s: update or stop it", s.ID, version)
+		case ignoreUsage:
+		default:
+			if why := usedLately(s, version, unused, now); why != "" {
+				return why + ", or give --ignore-usage"
+			}
+		}
+	}
+	return ""
+}
+
+// usedLately says how a server was called, or why it cannot tell; "" if it was not called.
+func usedLately(s upgradestate.ServerState, version string, unused time.Duration, now time.Time) string {
+	since, err := time.Parse(time.RFC3339, s.Since)
+	if s.Since == "" || err != nil {
+		return fmt.Sprintf("server %s does not tell how its APIs are used: look at its /usage", s.ID)
+	}
+	used := s.Used[version]
+	if last, err := time.Parse(time.RFC3339, used.Last); err == nil && now.Sub(last) < unused {
+		return fmt.Sprintf("server %s was called by %s %d times, the last time at %s, less than %s ago: move its clients first (its /usage names them)",
+			s.ID, version, used.Calls, used.Last, unused)
+	} else if err != nil && used.Calls > 0 {
+		return fmt.Sprintf("server %s was called by %s %d times and does not tell when: look at its /usage", s.ID, version, used.Calls)
+	}
+	if now.Sub(since) < unused {
+		return fmt.Sprintf("server %s counts calls only since %s, and %s without any by %s are asked for: wait, give a shorter --unused-for",
+			s.ID, s.Since, unused, version)
+	}
+	return ""
+}

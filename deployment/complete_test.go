@@ -1,0 +1,119 @@
+package deployment_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"dbcontroller/upgradestate"
+)
+
+// serving is a server that counts calls for a day.
+func serving(id string, used map[string]upgradestate.Usage) upgradestate.ServerState {
+	s := server(id)
+	s.Active, s.Since, s.Used = "v2", time.Now().Add(-24*time.Hour).UTC().Format(time.RFC3339), used
+	return s
+}
+
+func TestCompleteLooksWhoUsesIt(t *testing.T) {
+	t.Parallel()
+	ago := func(d time.Duration) string {
+		return time.Now().Add(-d).UTC().Truncate(time.Second).Format(time.RFC3339)
+	}
+	recent := ago(10 * time.Minute)
+	const confirm = `"confirm": "mongodb://db:27017/dbc_v1"`
+	for name, tc := range map[string]struct {
+		server upgradestate.ServerState
+		body   string
+		want   string // empty: it is retired
+	}{
+		"unused":        {serving("s-1", nil), "", ""},
+		"used long ago": {serving("s-1", map[string]upgradestate.Usage{"v1": {Calls: 9, Last: ago(2 * time.Hour)}}), "", ""},
+		"used": {serving("s-1", map[string]upgradestate.Usage{"v1": {Calls: 9, Last: recent}}), "",
+			"server s-1 was called by v1 9 times, the last time at " + recent + ", less than 1h0m0s ago: move its clients first (its /usage names them), or give --ignore-usage"},
+		"used, and ignored":     {serving("s-1", map[string]upgradestate.Usage{"v1": {Calls: 9, Last: recent}}), `"ignoreUsage": true`, ""},
+		"used before a shorter": {serving("s-1", map[string]upgradestate.Usage{"v1": {Calls: 9, Last: recent}}), `"unusedForMs": "60000"`, ""},
+		"other versions only":   {serving("s-1", map[string]upgradestate.Usage{"v2": {Calls: 9, Last: recent}}), "", ""},
+		"too young": {func() upgradestate.ServerState { s := serving("s-1", nil); s.Since = recent; return s }(), "",
+			"server s-1 counts calls only since " + recent + ", and 1h0m0s without any by v1 are asked for: wait, give a shorter --unused-for, or give --ignore-usage"},
+		"cannot tell": {func() upgradestate.ServerState { s := serving("s-1", nil); s.Since = ""; return s }(), "",
+			"server s-1 does not tell how its APIs are used: look at its /usage, or give --ignore-usage"},
+		"serves it": {func() upgradestate.ServerState { s := serving("s-1", nil); s.Active = "v1"; return s }(), `"ignoreUsage": true`,
+			"server s-1 serves from v1 now: wait until it has followed the switch, or stop it"},
+		"knows no other": {func() upgradestate.ServerState { s := serving("s-1", nil); s.Versions = []string{"v1"}; return s }(), `"ignoreUsage": true`,
+			"server s-1 knows only v1: update or stop it"},
+		"an application": {upgradestate.ServerState{ID: "client-x", Protocol: 1, Client: true, Active: "v1"}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t).withVersions(t)
+			w.flip(t)
+			a := serve(t, w)
+			if err := w.store.Register(t.Context(), lease(t, w.coord), tc.server); err != nil {
+				t.Fatal(err)
+			}
+			body := `{"version": "v1", ` + confirm
+			if tc.body != "" {
+				body += ", " + tc.body
+			}
+			if tc.want == "" {
+				a.verb(t, "Complete", body+"}", "there is no upgrade or rollback to v1 any more")
+				return
+			}
+			before := a.stored(t)
+			a.fails(t, "Complete", body+"}", "failed_precondition: complete: "+tc.want)
+			a.fails(t, "Complete", body+`, "dryRun": true}`, "failed_precondition: complete: "+tc.want)
+			if diff := cmp.Diff(before, a.stored(t)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	w := setup(t).withVersions(t)
+	a := serve(t, w)
+	a.fails(t, "Complete", `{}`, `invalid_argument: version "": want the version to retire, such as v1`)
+	a.fails(t, "Complete", `{"version": "v1", "unusedForMs": "-1"}`, `invalid_argument: unused_for_ms "-1": want 0 for 3600000, or up to 31622400000`)
+	a.fails(t, "Complete", `{"version": "v1"}`, `failed_precondition: complete: v1 is the version that is served: only one that was left can be retired`)
+	a.fails(t, "Complete", `{"version": "v2"}`, `failed_precondition: complete: v2 was never left: nothing was switched yet`)
+	d := w.flip(t)
+	a.fails(t, "Complete", `{"version": "v7"}`, `failed_precondition: complete: unknown version "v7"`)
+	w.apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
+	v1, _ := d.Namespace("v1")
+	what := "drop collection " + v1.Kinds[0].Physical + " (packages) of mongodb://db:27017/dbc_v1; leave the view packages, which goes on to refuse late writers; the database stays for it; forget what is kept of copying to and from v1; end the way back: there is no upgrade or rollback to v1 any more; to do that, give --confirm mongodb://db:27017/dbc_v1"
+	before := a.stored(t)
+	a.fails(t, "Complete", `{"version": "v1"}`, `failed_precondition: complete: this is final: it would `+what)
+	a.fails(t, "Complete", `{"version": "v1", "confirm": "mongodb://db:27017/dbc_v2", "dryRun": true}`, `failed_precondition: complete: "mongodb://db:27017/dbc_v2" is not where v1 is: it would `+what)
+	if diff := cmp.Diff(before, a.stored(t)); diff != "" {
+		t.Error(diff)
+	}
+	a.verb(t, "Complete", `{"version": "v1", "confirm": "mongodb://db:27017/dbc_v1"}`, "drop collection")
+	var got struct {
+		Retiring          string
+		Retired           []string
+		AvailableUpgrades []any
+		RollbackSafe      any
+		ReverseSync       struct{ Reason string }
+		Namespaces        []struct{ Version string }
+	}
+	a.ok(t, "GetDeployment", `{}`, &got)
+	if got.Retiring != "v1" || len(got.AvailableUpgrades) != 0 || got.RollbackSafe != nil || got.ReverseSync.Reason != "v1 was retired" {
+		t.Errorf("retiring: %+v", got)
+	}
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 is being retired: wait for its end`)
+	w.apply(t, upgradestate.Dropped{Version: "v1"})
+	var again told
+	a.ok(t, "Complete", `{"version": "v1"}`, &again)
+	if diff := cmp.Diff([]string{"nothing: v1 was retired already"}, again.Effects); diff != "" {
+		t.Error(diff)
+	}
+	a.ok(t, "GetDeployment", `{}`, &got)
+	if got.Retiring != "" || !slices.Equal(got.Retired, []string{"v1"}) || len(got.Namespaces) != 1 {
+		t.Errorf("retired: %+v", got)
+	}
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 was retired, and its data are gone`)
+}

@@ -1,0 +1,46 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"dbcontroller/syncer"
+	"dbcontroller/upgradestate"
+)
+
+// TestParkedOfWhatIsSynced: of several upgrades that are possible, what is parked on the way
+// to one counts while that one is synced to.
+func TestParkedOfWhatIsSynced(t *testing.T) {
+	t.Parallel()
+	w := setup(t).withVersions(t)
+	w.apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
+		Version: "v3@b", Location: "mongodb://db:27017/dbc_v3",
+		Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: "packages.n1", ID: "c1", Fence: "view"}},
+	}})
+	w.apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v3@b", TransformHash: "h3"}})
+	for _, p := range []syncer.Parked{parked("1-v1-v2-h1", 0, 1), parked("1-v1-v3@b-h3", 0, 2)} {
+		if err := w.store.Park(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys := func(when, want string) {
+		t.Helper()
+		list, err := w.store.ParkedNow(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, p := range list {
+			got += p.Key + " "
+		}
+		if got != want {
+			t.Errorf("%s: parked are %q, want %q", when, got, want)
+		}
+	}
+	keys("ahead of any upgrade", "p-1 ")
+	w.apply(t, upgradestate.Begin{ID: "u1", TargetVersion: "v3@b"})
+	keys("upgrade to another one", "p-2 ")
+	w.apply(t, upgradestate.Abort{ID: "u1"})
+	keys("after its abort", "p-1 ")
+	w.apply(t, upgradestate.WithdrawAvailable{TargetVersion: "v2"})
+	keys("withdrawn", "")
+}

@@ -1,0 +1,185 @@
+package deployment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"dbcontroller/coord"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/update"
+	"dbcontroller/upgradestate"
+)
+
+var (
+	_ update.Deployments = (*Store)(nil)
+	_ update.Journal     = (*Store)(nil)
+)
+
+func (s *Store) updateKey(id string, parts ...string) string {
+	return s.key(append([]string{"updates", id}, parts...)...)
+}
+
+func (s *Store) updateCheckpointKey(id string, shard int) string {
+	return s.updateKey(id, "checkpoints", shardKey(shard))
+}
+
+// updatingPrefix is apart from the runs, for what is below it is leased and watched.
+func (s *Store) updatingPrefix() string { return s.key("updating", "") }
+
+// CreateUpdatePlan implements update.Journal.
+func (s *Store) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment, p update.Plan) (update.Plan, error) {
+	id := d.Update.ID
+	if err := s.forgetUpdates(ctx, d); err != nil {
+		return update.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
+	}
+	value, err := json.Marshal(p)
+	if err != nil {
+		return update.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
+	}
+	key := s.updateKey(id, "plan")
+	wait := newBackOff()
+	for {
+		stands, found, err := s.LoadUpdatePlan(ctx, id)
+		if err != nil || found {
+			return stands, err
+		}
+		_, err = s.coord.Commit(ctx, []coord.Condition{{Key: key}}, []coord.Op{{Key: key, Value: value}})
+		if err != nil && !again(err) {
+			return update.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
+		}
+		if err == nil {
+			return p, nil
+		}
+		if err := pause(ctx, wait); err != nil {
+			return update.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
+		}
+	}
+}
+
+// forgetUpdates removes what is kept of runs that are over. A record that is not the
+// present one any more does not know which those are.
+func (s *Store) forgetUpdates(ctx context.Context, d upgradestate.Deployment) error {
+	prefix, keep := s.key("updates", ""), s.updateKey(d.Update.ID, "")
+	kvs, _, err := s.coord.List(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	var ops []coord.Op
+	for _, kv := range kvs {
+		if !strings.HasPrefix(kv.Key, keep) {
+			ops = append(ops, coord.Op{Key: kv.Key, Delete: true})
+		}
+	}
+	present := coord.Condition{Key: s.recordKey(), Revision: d.Revision}
+	for chunk := range slices.Chunk(ops, coord.MaxOps-1) {
+		_, err := s.coord.Commit(ctx, []coord.Condition{present}, chunk)
+		if err != nil && !again(err) {
+			return err
+		}
+		if err != nil {
+			return nil // they are in nobody's way, and go with the next run
+		}
+	}
+	return nil
+}
+
+// LoadUpdatePlan implements update.Journal.
+func (s *Store) LoadUpdatePlan(ctx context.Context, id string) (p update.Plan, found bool, err error) {
+	if found, err = s.load(ctx, s.updateKey(id, "plan"), &p); err != nil {
+		return update.Plan{}, false, fmt.Errorf("load plan of update %s: %w", id, err)
+	}
+	return p, found, nil
+}
+
+// LoadUpdateCheckpoint implements update.Journal.
+func (s *Store) LoadUpdateCheckpoint(ctx context.Context, id string, shard int) (c update.Checkpoint, found bool, err error) {
+	if found, err = s.load(ctx, s.updateCheckpointKey(id, shard), &c); err != nil {
+		return update.Checkpoint{}, false, fmt.Errorf("load checkpoint of update %s in shard %d: %w", id, shard, err)
+	}
+	return c, found, nil
+}
+
+// SaveUpdateCheckpoint implements update.Journal.
+func (s *Store) SaveUpdateCheckpoint(ctx context.Context, id string, shard int, c update.Checkpoint, conditions ...coord.Condition) error {
+	value, err := json.Marshal(c)
+	if err == nil {
+		err = s.commitOwned(ctx, conditions, []coord.Op{{Key: s.updateCheckpointKey(id, shard), Value: value}})
+	}
+	if err != nil {
+		return fmt.Errorf("save checkpoint of update %s in shard %d: %w", id, shard, err)
+	}
+	return nil
+}
+
+// PublishUpdateProgress implements update.Journal.
+func (s *Store) PublishUpdateProgress(ctx context.Context, p update.Progress, lease coord.LeaseID) error {
+	value, err := json.Marshal(p)
+	if err == nil {
+		_, err = s.coord.Commit(ctx, nil, []coord.Op{{Key: s.updatingPrefix() + url.PathEscape(p.Owner), Value: value, Lease: lease}})
+	}
+	if err != nil {
+		return fmt.Errorf("publish progress of the update: %w", err)
+	}
+	return nil
+}
+
+// UpdateProgress is what controllers say of their parts in the run.
+func (s *Store) UpdateProgress(ctx context.Context) ([]update.Progress, error) {
+	kvs, _, err := s.coord.List(ctx, s.updatingPrefix())
+	if err != nil {
+		return nil, fmt.Errorf("progress of the update: %w", err)
+	}
+	return decodeUpdating(kvs)
+}
+
+func decodeUpdating(kvs []coord.KV) ([]update.Progress, error) {
+	// Of a shard that several claim, the one who published last counts.
+	kvs = slices.SortedFunc(slices.Values(kvs), func(a, b coord.KV) int { return int(a.Mod - b.Mod) })
+	ps := make([]update.Progress, len(kvs))
+	for i, kv := range kvs {
+		if err := json.Unmarshal(kv.Value, &ps[i]); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
+		}
+	}
+	return ps, nil
+}
+
+// addUpdating adds to a run's status what controllers say of it, in the order in which they
+// did: how far the shards are that are not done, and what is waited for.
+func addUpdating(out *pb.DataUpdate, u *upgradestate.Update, ps []update.Progress) {
+	failed, example := u.Count.Failed, u.Example
+	shards := map[int]update.ShardProgress{}
+	var says []string
+	for _, p := range ps {
+		if p.ID != u.ID {
+			continue
+		}
+		out.Total = max(out.Total, p.Total)
+		for _, text := range []string{p.Waits, p.Problem} {
+			if text != "" && !slices.Contains(says, text) {
+				says = append(says, text)
+			}
+		}
+		for _, sp := range p.Shards {
+			if !slices.Contains(u.Done, sp.Shard) {
+				shards[sp.Shard] = sp
+			}
+		}
+	}
+	for _, sp := range shards {
+		out.Seen += sp.Count.Seen
+		out.Changed += sp.Count.Changed
+		failed += sp.Count.Failed
+		if example == "" {
+			example = sp.Example
+		}
+	}
+	if failed > 0 {
+		says = append([]string{fmt.Sprintf("%d records failed, such as %s", failed, example)}, says...)
+	}
+	out.LastError = strings.Join(says, "; ")
+}

@@ -1,0 +1,132 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/syncer"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// A waiver is noted in the history before it is made: asked for it was, whatever becomes
+// of it. Asked for again, it changes nothing, and is not noted again.
+
+// WaiveParked implements the API.
+func (v *Service) WaiveParked(ctx context.Context, req *connect.Request[pb.WaiveParkedRequest]) (*connect.Response[pb.ParkedRecord], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	kind, key := req.Msg.Kind, req.Msg.Key
+	switch {
+	case kind == "":
+		return nil, &InvalidError{"kind", "", "the kind of a parked record, as ListParked shows it"}
+	case key == "":
+		return nil, &InvalidError{"key", "", "the key of a parked record, as ListParked shows it"}
+	}
+	if ctx, err = asked(ctx, req.Msg); err != nil {
+		return nil, err
+	}
+	list, err := s.ParkedNow(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("waive: %w", err)
+	}
+	named := func(p syncer.Parked) bool { return p.Kind == kind && p.Key == key && !IsOverflow(p) }
+	blocks := slices.IndexFunc(list, func(p syncer.Parked) bool { return named(p) && !p.Waived })
+	if at := slices.IndexFunc(list, named); at >= 0 && (blocks < 0 || req.Msg.DryRun) {
+		return connect.NewResponse(parkedStatus(list[at])), nil
+	}
+	if blocks >= 0 {
+		if _, err := s.Apply(ctx, upgradestate.Remark{What: "waive", Detail: shorten(kind + "/" + key)}); err != nil {
+			return nil, err
+		}
+	}
+	p, err := s.Waive(ctx, kind, key)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(parkedStatus(p)), nil
+}
+
+// shorten keeps the history small: a key may be long.
+func shorten(text string) string {
+	const most = 200
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}
+
+// WaiveKind implements the API.
+func (v *Service) WaiveKind(ctx context.Context, req *connect.Request[pb.WaiveKindRequest]) (*connect.Response[pb.WaiveKindResponse], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	if ctx, err = asked(ctx, req.Msg); err != nil {
+		return nil, err
+	}
+	d, err := s.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kind := req.Msg.Kind
+	if err := checkKind(d, kind); err != nil {
+		return nil, err
+	}
+	if len(directions(d)) == 0 {
+		return nil, refuse("waive: nothing is being moved, so there is nothing to waive")
+	}
+	done, err := s.kindWaived(ctx, d, kind)
+	if err != nil {
+		return nil, err
+	}
+	if done {
+		return connect.NewResponse(&pb.WaiveKindResponse{Effects: []string{nothing("every " + kind + " is waived in this direction already")}}), nil
+	}
+	list, err := s.parkedOf(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("waive: %w", err)
+	}
+	of := slices.DeleteFunc(list, func(p syncer.Parked) bool { return p.Kind != kind })
+	res := &pb.WaiveKindResponse{Waived: countParked(of).Blocking}
+	res.Effects = []string{fmt.Sprintf("let the switch go on without the %d of %s that are parked now, and any that is parked later in this direction: the other version will not have them, or only as they were before", res.Waived, kind)}
+	if req.Msg.DryRun {
+		return connect.NewResponse(res), nil
+	}
+	if _, err := s.Apply(ctx, upgradestate.Remark{What: "waive", Detail: "every " + kind}); err != nil {
+		return nil, err
+	}
+	if res.Waived, err = s.WaiveKind(ctx, kind); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(res), nil
+}
+
+// checkKind refuses a kind that no version has: a misspelt waiver would wait unseen.
+func checkKind(d upgradestate.Deployment, kind string) error {
+	var known []string
+	for _, ns := range d.Namespaces {
+		for _, k := range ns.Kinds {
+			if !transform.IsLineage(k.Kind) {
+				known = append(known, k.Kind)
+			}
+		}
+	}
+	slices.Sort(known)
+	known = slices.Compact(known)
+	if slices.Contains(known, kind) {
+		return nil
+	}
+	if len(known) == 0 {
+		return errors.New("waive: no kinds are known yet")
+	}
+	return &InvalidError{"kind", kind, "one of " + strings.Join(known, ", ")}
+}

@@ -1,0 +1,127 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"dbcontroller/coord"
+	"dbcontroller/syncer"
+	"dbcontroller/upgradestate"
+)
+
+// ParkedCount is how many parked groups block a switch, and how many do not.
+type ParkedCount struct{ Blocking, Waived int64 }
+
+func countParked(list []syncer.Parked) (n ParkedCount) {
+	for _, p := range list {
+		switch {
+		case p.Kept: // nothing is missing on its account
+		case p.Waived:
+			n.Waived++
+		default:
+			n.Blocking++
+		}
+	}
+	return n
+}
+
+// NotParkedError says that nothing of this name is parked, and what is.
+type NotParkedError struct {
+	Kind, Key string
+	Parked    []string // some, as kind/key
+	Total     int
+}
+
+func (e *NotParkedError) Error() string {
+	if e.Total == 0 {
+		return fmt.Sprintf("%s/%s is not parked: nothing is", e.Kind, e.Key)
+	}
+	more := ""
+	if n := e.Total - len(e.Parked); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("%s/%s is not parked: parked are %s%s", e.Kind, e.Key, strings.Join(e.Parked, ", "), more)
+}
+
+// Waive lets the upgrade go on without what is parked under this name, in the directions
+// that are copied now. An unknown name is a *NotParkedError.
+func (s *Store) Waive(ctx context.Context, kind, key string) (syncer.Parked, error) {
+	list, err := s.ParkedNow(ctx)
+	if err != nil {
+		return syncer.Parked{}, fmt.Errorf("waive: %w", err)
+	}
+	list = slices.DeleteFunc(list, IsOverflow)
+	var waived *syncer.Parked
+	for _, p := range list {
+		if p.Kind != kind || p.Key != key {
+			continue
+		}
+		p.Waived = true
+		err := s.updateParked(ctx, s.parkedShardPrefix(p.Direction, p.Shard)+parkedHash(p.Spec, p.Group), nil,
+			func(old *storedParked) storedParked {
+				if old != nil {
+					p = old.Parked
+					p.Waived = true
+				}
+				return storedParked{Parked: p}
+			})
+		if err != nil {
+			return syncer.Parked{}, fmt.Errorf("waive: %w", err)
+		}
+		waived = &p
+	}
+	if waived != nil {
+		return *waived, nil
+	}
+	const shown = 20
+	unknown := &NotParkedError{Kind: kind, Key: key, Total: len(list)}
+	for _, p := range list[:min(len(list), shown)] {
+		unknown.Parked = append(unknown.Parked, p.Kind+"/"+p.Key)
+	}
+	return syncer.Parked{}, unknown
+}
+
+// WaiveKind lets the upgrade go on without any record of a kind that is parked, now or
+// later, in the directions that are copied now. It returns how many of those that are
+// parked now no longer block. It is gone with its direction.
+func (s *Store) WaiveKind(ctx context.Context, kind string) (waived int64, err error) {
+	d, err := s.Get(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("waive: %w", err)
+	}
+	before, err := s.parkedOf(ctx, d)
+	if err != nil {
+		return 0, fmt.Errorf("waive: %w", err)
+	}
+	for _, dir := range directions(d) {
+		// The same whoever writes it, and never taken back: there is nothing to compare.
+		op := coord.Op{Key: s.parkedPrefix(dir) + waivedKinds + url.PathEscape(kind)}
+		if err := s.commitOwned(ctx, nil, []coord.Op{op}); err != nil {
+			return 0, fmt.Errorf("waive: %w", err)
+		}
+	}
+	for _, p := range before {
+		if p.Kind == kind && !p.Waived {
+			waived++
+		}
+	}
+	return waived, nil
+}
+
+// kindWaived reports whether a kind is waived in every direction that is copied now.
+func (s *Store) kindWaived(ctx context.Context, d upgradestate.Deployment, kind string) (bool, error) {
+	for _, dir := range directions(d) {
+		_, err := s.coord.Get(ctx, s.parkedPrefix(dir)+waivedKinds+url.PathEscape(kind))
+		if errors.Is(err, coord.ErrNotFound) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("look up the waiver of %s: %w", kind, err)
+		}
+	}
+	return true, nil
+}

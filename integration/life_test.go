@@ -1,0 +1,153 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/upgradestate"
+)
+
+// TestLifeOfAnUpgrade goes through an upgrade as an operator does, by commands and under
+// traffic: begun slowly and to hold, paused in the middle of the copy, resumed, switched
+// when told to, and completed. In the end the old namespace is gone, and nothing else.
+func TestLifeOfAnUpgrade(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{})
+	tr := newTraffic(ctx, s, documents)
+	first := s.controller("first", breakPoint{}).ready(ctx)
+	s.controller("second", breakPoint{}).ready(ctx)
+	s.awaitShards(ctx, "first", "second")
+	tr.start(ctx, s.server("server", 0).ready(ctx))
+	tr.awaitWrites(ctx, "v1", 10)
+	api, _ := first.addresses()
+	env := []string{"DBCONTROLLER_SERVER=" + api}
+	dbc := func(args ...string) result {
+		t.Helper()
+		return execute(ctx, t, env, append(args, "--by", "ann@desk")...)
+	}
+	does := func(effect string, args ...string) {
+		t.Helper()
+		if r := dbc(args...); r.code != 0 || !strings.Contains(r.stderr, effect) {
+			t.Fatalf("%v: %+v", args, r)
+		}
+	}
+
+	does("will: hold at ready", "begin-upgrade", "deployment", "--target-version", "v2", "--hold", "--max-rate", "1000")
+	s.awaitCopied(ctx, func(copied, total int64, paused bool) bool { return copied > 0 })
+	does("will: pause bulk work", "pause", "--reason", "backup")
+	s.awaitCopied(ctx, func(copied, total int64, paused bool) bool { return paused })
+	s.standsStill(ctx, tr)
+	does("nothing: ", "pause", "--reason", "backup")
+	does("will: resume", "resume")
+	does("as fast as configured, not at most 1000", "pace", "--max-rate", "0")
+
+	s.await(ctx, "every shard ready", upgradestate.AllReady)
+	tr.awaitWrites(ctx, "v1", tr.processes.count("v1")+50)
+	if d, err := s.record.Get(ctx); err != nil || d.Upgrade == nil || d.Upgrade.State != upgradestate.InitialSyncing {
+		t.Fatalf("it does not hold: %+v, %v", d.Upgrade, err)
+	}
+	does("will: switch from v1 to v2", "switch")
+	d := s.await(ctx, "the flip", flipped("v2"))
+	s.await(ctx, "the way back", func(d upgradestate.Deployment) bool { return len(d.Available) > 0 })
+	tr.awaitWrites(ctx, "v2", 50)
+
+	old, _ := d.Namespace("v1")
+	dbc("complete", "--version", "v1").refuses(t, "server server", "--ignore-usage")
+	dbc("complete", "--version", "v1", "--ignore-usage").refuses(t, "this is final", "drop collection", "--confirm "+old.Location)
+	dbc("complete", "--version", "v1", "--ignore-usage", "--confirm", "mongo:other").refuses(t, `"mongo:other" is not where v1 is`)
+	if now, err := s.record.Get(ctx); err != nil || now.Retire != nil {
+		t.Fatalf("a refusal has begun it: %+v, %v", now.Retire, err)
+	}
+	done := []string{"complete", "--version", "v1", "--ignore-usage", "--confirm", old.Location}
+	does("will: drop collection", done...)
+	s.await(ctx, "the end of v1", func(d upgradestate.Deployment) bool { return slices.Contains(d.Retired, "v1") })
+	does("nothing: v1 was retired already", done...)
+	names, err := s.db["v1"].ListCollectionNames(ctx, bson.D{{Key: "type", Value: bson.D{{Key: "$ne", Value: "view"}}}})
+	if err != nil || slices.ContainsFunc(names, func(n string) bool { return !strings.HasPrefix(n, "system.") }) {
+		t.Errorf("v1 still has %v, %v", names, err)
+	}
+	dbc("rollback").refuses(t, "v1 was retired")
+
+	// The configuration has it still: controllers that begin run all the same.
+	s.controller("third", breakPoint{}).ready(ctx)
+	tr.awaitWrites(ctx, "v2", tr.processes.count("v2")+50)
+	d, err = s.record.Get(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.settle(ctx, d)
+	checkHistory(t, execute(ctx, t, env, "history", "--json"), execute(ctx, t, env, "history"))
+}
+
+// checkHistory reads who asked for what.
+func checkHistory(t *testing.T, asJSON, asText result) {
+	t.Helper()
+	var asked []string
+	entries, _ := asJSON.json(t)["history"].([]any)
+	for _, e := range entries {
+		entry, _ := e.(map[string]any)
+		asked = append(asked, fmt.Sprint(entry["what"]))
+		if entry["by"] != "ann@desk" || entry["at"] == "" {
+			t.Errorf("entry %v", entry)
+		}
+	}
+	if want := []string{"pace", "upgrade", "pause", "resume", "pace", "switch", "complete"}; !slices.Equal(asked, want) {
+		t.Errorf("history %v, want %v", asked, want)
+	}
+	if text := asText.stdout; !strings.Contains(text, "SEAL_SOURCE") || !strings.Contains(text, "switched") {
+		t.Errorf("history prints\n%s", text)
+	}
+}
+
+// awaitCopied waits until the copy stands as wanted, with every shard reported, and returns
+// how many records are copied.
+func (s *system) awaitCopied(ctx context.Context, ok func(copied, total int64, paused bool) bool) int64 {
+	s.t.Helper()
+	var copied int64
+	eventually(ctx, s.t, "the copy stands as wanted", func() error {
+		ps, err := s.record.Progress(ctx)
+		if err != nil {
+			return err
+		}
+		var total int64
+		held, paused := 0, true
+		copied = 0
+		for _, p := range ps {
+			copied += p.Copied
+			total += p.Total
+			if p.Pace != "" {
+				held++
+			} else {
+				paused = paused && p.State != "copying" // others have no bulk work
+			}
+		}
+		paused = paused && held > 0
+		if len(ps) < ring || !ok(copied, total, paused) {
+			return fmt.Errorf("%d of %d, paused %t", copied, total, paused)
+		}
+		return nil
+	})
+	return copied
+}
+
+// standsStill sees that the copy does not go on while writes do. A page that was under way
+// when it was paused may still come.
+func (s *system) standsStill(ctx context.Context, tr *traffic) {
+	s.t.Helper()
+	paused := func(_, _ int64, paused bool) bool { return paused }
+	for range 3 {
+		stood := s.awaitCopied(ctx, paused)
+		tr.awaitWrites(ctx, "v1", tr.processes.count("v1")+50)
+		if now := s.awaitCopied(ctx, paused); now == stood && now < documents {
+			return
+		}
+	}
+	s.t.Error("the copy goes on although it is paused")
+}

@@ -1,0 +1,71 @@
+package integration_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/switchover"
+)
+
+// TestFewPrivileges: with no more than readWrite and dbAdmin on its databases a controller
+// plans, proves and switches, and says what it cannot do. When a privilege that only the
+// way back needs is taken away, the switch waits until it is granted again.
+func TestFewPrivileges(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	server := authServer(ctx, t)
+	s := newSystem(ctx, t, settings{uris: map[string]string{"v1": server.URI(), "v2": server.URI()}, service: "shop.example.com"})
+	docs := make([]any, 50)
+	for i := range docs {
+		docs[i] = packageDoc("v1", packageKey(i), 0)
+	}
+	if _, err := s.db["v1"].Collection(packagesKind).InsertMany(ctx, docs); err != nil {
+		t.Fatal(err)
+	}
+	admin := s.db["v1"].Client().Database("admin")
+	run := func(cmd bson.D) {
+		t.Helper()
+		if err := admin.RunCommand(ctx, cmd).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := func(version string) bson.A {
+		roles := bson.A{}
+		for _, role := range []string{"readWrite", "dbAdmin"} {
+			roles = append(roles, bson.D{{Key: "role", Value: role}, {Key: "db", Value: s.db[version].Name()}})
+		}
+		return roles
+	}
+	run(bson.D{{Key: "createUser", Value: "mover"}, {Key: "pwd", Value: secret}, {Key: "roles", Value: append(both("v1"), both("v2")...)}})
+	login := withLogin(server.URI(), "mover:"+secret)
+	s.env = append(s.env, "MONGO_V1="+login, "MONGO_V2="+login)
+	s.controller("controller", breakPoint{}).ready(ctx)
+
+	report := s.plan(ctx)
+	for _, want := range []struct{ area, text string }{
+		{"fence", "not class view: "}, {"privileges", "open transactions cannot be ended"}, {"oplog", "grant clusterMonitor"},
+	} {
+		if c := finding(report, want.area, want.text); c.GetVerdict() != dbv1.PlanCheck_WARNING {
+			t.Errorf("%s: no warning that says %q", want.area, want.text)
+		}
+	}
+	if c := finding(report, "way back", "proved: "); c.GetVerdict() != dbv1.PlanCheck_OK || !report.GetOk() {
+		t.Errorf("ok %t, way back %v", report.GetOk(), c)
+	}
+
+	run(bson.D{{Key: "revokeRolesFromUser", Value: "mover"}, {Key: "roles", Value: both("v1")}})
+	run(bson.D{{Key: "grantRolesToUser", Value: "mover"}, {Key: "roles", Value: bson.A{
+		bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: s.db["v1"].Name()}}}}})
+	s.begin(ctx)
+	o := s.awaitOutlook(ctx, "a failed proof", func(o *switchover.Outlook) bool { return strings.HasPrefix(o.WayBack, "not proved: ") })
+	if !strings.Contains(o.WayBack, "privilege") || !strings.Contains(o.WayBack, "grant") {
+		t.Errorf("the outlook is %+v", o)
+	}
+	run(bson.D{{Key: "grantRolesToUser", Value: "mover"}, {Key: "roles", Value: both("v1")}})
+	s.await(ctx, "the flip", flipped("v2"))
+}

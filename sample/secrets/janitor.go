@@ -1,0 +1,77 @@
+package secrets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	secretsv1 "dbcontroller/gen/secrets/v1"
+	secretsv2 "dbcontroller/gen/secrets/v2"
+	"dbcontroller/record"
+	"dbcontroller/vrunner"
+)
+
+// sweepEvery is how often a janitor looks.
+const sweepEvery = time.Minute
+
+// JanitorV1 is a controller of v1: it deletes the secrets that expired longer than keep ago.
+func JanitorV1(v1 Store, keep time.Duration) vrunner.Controller {
+	return janitor(v1, keep, func(doc record.Record) (int64, error) {
+		s, err := (table[*secretsv1.Secret]{fresh: func() *secretsv1.Secret { return new(secretsv1.Secret) }}).decode(doc.Doc)
+		return s.GetExpiresAt(), err
+	})
+}
+
+// JanitorV2 does the same for v2, in all regions.
+func JanitorV2(v2 Store, keep time.Duration) vrunner.Controller {
+	return janitor(v2, keep, func(doc record.Record) (int64, error) {
+		s, err := (table[*secretsv2.Secret]{fresh: func() *secretsv2.Secret { return new(secretsv2.Secret) }}).decode(doc.Doc)
+		return s.GetExpireTime().GetSeconds(), err
+	})
+}
+
+// janitor needs to know of a switch as little as a handler: its run ends with it, and the
+// other version's begins. expiry is in Unix seconds, 0 for never.
+func janitor(store Store, keep time.Duration, expiry func(record.Record) (int64, error)) vrunner.Controller {
+	return vrunner.Controller{Name: "secrets-janitor", Leader: true, Run: func(ctx context.Context) error {
+		tick := time.NewTicker(sweepEvery)
+		defer tick.Stop()
+		for {
+			if err := sweep(ctx, store, time.Now().Add(-keep).Unix(), expiry); err != nil {
+				return err
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}}
+}
+
+func sweep(ctx context.Context, store Store, before int64, expiry func(record.Record) (int64, error)) error {
+	for after := ""; ; {
+		recs, err := store.List(ctx, Kind, "", after, 0)
+		if err != nil || len(recs) == 0 {
+			return err
+		}
+		for _, rec := range recs {
+			if after, err = nameOf(rec); err != nil {
+				return err
+			}
+			at, err := expiry(rec)
+			if err != nil {
+				return fmt.Errorf("%s: %w", after, err)
+			}
+			if at == 0 || at > before {
+				continue
+			}
+			// As it was read: one that was renewed meanwhile stays, whoever else sweeps.
+			err = store.Write(ctx, []record.Mutation{{Kind: Kind, Key: rec.Key, Match: record.MatchDoc(rec.Doc)}})
+			if err != nil && !errors.Is(err, record.ErrMismatch) && !errors.Is(err, record.ErrNotFound) {
+				return fmt.Errorf("delete %s: %w", after, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package switchover
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/upgradestate"
+)
+
+// Outlook is what stands between an upgrade and its switch. It is for people: nothing is
+// decided on it.
+type Outlook struct {
+	ID       string   `json:"id"`                 // of the upgrade
+	WaitsFor []string `json:"waitsFor,omitempty"` // beside the shards; empty: nothing
+	// PredictedPauseMillis is how long writes will be held; nil: not known yet.
+	PredictedPauseMillis *int64 `json:"predictedPauseMillis,omitempty"`
+	WayBack              string `json:"wayBack,omitempty"` // whether there will be one, and how that is known
+	At                   string `json:"at,omitempty"`      // RFC 3339, when it last changed
+}
+
+func (o Outlook) same(p Outlook) bool {
+	pause := func(o Outlook) int64 {
+		if o.PredictedPauseMillis == nil {
+			return -1
+		}
+		return *o.PredictedPauseMillis
+	}
+	return o.ID == p.ID && slices.Equal(o.WaitsFor, p.WaitsFor) && pause(o) == pause(p) && o.WayBack == p.WayBack
+}
+
+// Forecast is what is known of a switch before it begins.
+type Forecast struct {
+	WayBack string
+	// Parts are the expected durations of the parts of the pause, by the names of
+	// upgradestate.Switch.Millis; nil: nothing was measured yet.
+	Parts map[string]time.Duration
+}
+
+// Forecaster looks ahead at the switch of the upgrade that runs.
+type Forecaster interface {
+	Forecast(ctx context.Context, d upgradestate.Deployment) Forecast
+}
+
+// Publisher shows an outlook to people; nil takes it away.
+type Publisher func(ctx context.Context, o *Outlook) error
+
+// pauseStep is what predictions are rounded up to, so that they do not change all the time.
+const pauseStep = 10 * time.Millisecond
+
+// Predict adds up the parts of the pause: each as measured now, or as in the latest switch
+// where that took longer. ok is false when nothing is known.
+func Predict(parts map[string]time.Duration, last *upgradestate.Switch) (total time.Duration, ok bool) {
+	worst := maps.Clone(parts)
+	if worst == nil {
+		worst = map[string]time.Duration{}
+	}
+	if last != nil {
+		for part, ms := range last.Millis {
+			worst[part] = max(worst[part], time.Duration(ms)*time.Millisecond)
+		}
+	}
+	for _, d := range worst {
+		total += d
+	}
+	if rest := total % pauseStep; rest > 0 {
+		total += pauseStep - rest
+	}
+	return total, len(worst) > 0
+}
+
+// lookAhead finds out what stands between an upgrade that has not begun to switch and its
+// switch, and publishes it. What it returns in WaitsFor keeps the switch from beginning.
+func (r *Driver) lookAhead(ctx context.Context, d upgradestate.Deployment) Outlook {
+	u := d.Upgrade
+	o := Outlook{ID: u.ID}
+	waitFor := func(format string, args ...any) { o.WaitsFor = append(o.WaitsFor, fmt.Sprintf(format, args...)) }
+	if why := upgradestate.HoldsBack(d); why != "" {
+		waitFor("%s", why)
+	}
+	switch n, err := r.parked(ctx, d); {
+	case err != nil:
+		waitFor("parked groups cannot be counted: %v", err)
+	case n > 0:
+		waitFor("%d parked groups: see 'parked', correct them at the source or waive them", n)
+	}
+	if window, err := upgradestate.ParseWindow(d.Pace.Window); err != nil {
+		waitFor("%v: correct it with 'pace'", err)
+	} else if !window.Holds(time.Now()) {
+		waitFor("the window %s UTC, in which a switch may begin", d.Pace.Window)
+	}
+	if r.cfg.Forecaster != nil {
+		f := r.cfg.Forecaster.Forecast(ctx, d)
+		o.WayBack = f.WayBack
+		if total, ok := Predict(f.Parts, d.LastSwitch); ok {
+			ms := total.Milliseconds()
+			o.PredictedPauseMillis = &ms
+		}
+	}
+	switch most := u.Policy.MaxPauseMillis; {
+	case most == 0:
+	case o.PredictedPauseMillis == nil:
+		waitFor("a prediction of the pause, which shall be at most %d ms", most)
+	case *o.PredictedPauseMillis > most:
+		waitFor("a shorter pause: %d ms are predicted, and at most %d ms are allowed: raise the limit with 'set-policy --max-pause', or wait for a quieter time",
+			*o.PredictedPauseMillis, most)
+	}
+	// The databases are asked once the shards are there: until then the collections are
+	// still being made and filled.
+	if r.cfg.Checks != nil && upgradestate.AllReady(d) {
+		for _, err := range r.cfg.Checks.BeforeSwitch(ctx, d) {
+			waitFor("%v", err)
+		}
+	}
+	return o
+}
+
+// parked counts the groups that the switch would leave behind without anybody having said
+// so: whoever goes back to the snapshot has said it of all.
+func (r *Driver) parked(ctx context.Context, d upgradestate.Deployment) (int, error) {
+	if d.Upgrade.Snapshot {
+		return 0, nil
+	}
+	return r.deployments.Parked(ctx)
+}
+
+// publishTrouble shows why a step of a switch, or what is left to do after one, does not
+// succeed. Before a switch lookAhead does.
+func (r *Driver) publishTrouble(ctx context.Context, d upgradestate.Deployment, err error) {
+	o := Outlook{WaitsFor: []string{"a step that is tried again: " + err.Error()}}
+	switch u := d.Upgrade; {
+	case u == nil:
+	case u.State == upgradestate.Switching:
+		o.ID = u.ID
+	default:
+		return
+	}
+	r.publish(ctx, &o)
+}
+
+// publish shows an outlook if it says something else than the one before.
+func (r *Driver) publish(ctx context.Context, o *Outlook) {
+	if ctx.Err() != nil || r.said && (o == nil) == (r.outlook == nil) && (o == nil || o.same(*r.outlook)) {
+		return
+	}
+	if o != nil {
+		said := *o
+		said.At = time.Now().UTC().Format(time.RFC3339)
+		o = &said
+		if len(o.WaitsFor) > 0 {
+			r.log.Info("switch waits", zap.String("upgrade", o.ID), zap.Strings("for", o.WaitsFor))
+		}
+	}
+	if r.cfg.Publish != nil {
+		if err := r.cfg.Publish(ctx, o); err != nil {
+			r.log.Warn("outlook is not published", zap.Error(err))
+			return
+		}
+	}
+	r.outlook, r.said = o, true
+}

@@ -1,0 +1,44 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Copied reports whether everything that a direction copies is copied, in all shards, as
+// their stored checkpoints say.
+func Copied(ctx context.Context, j Journal, key DirectionKey, ring int) (bool, error) {
+	plan, found, err := j.LoadPlan(ctx, key)
+	if err != nil || !found {
+		return false, err
+	}
+	if plan.Level {
+		return true, nil
+	}
+	done := map[int][]string{}
+	for kind, ranges := range plan.Ranges {
+		for i := range ranges {
+			shard := i % ring
+			if _, loaded := done[shard]; !loaded {
+				c, _, err := j.LoadCheckpoint(ctx, key, shard)
+				if err != nil {
+					return false, fmt.Errorf("checkpoint of shard %d: %w", shard, err)
+				}
+				done[shard] = c.Done
+			}
+			if !slices.Contains(done[shard], rangeName(kind, i)) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// targetLacks is Parts.TargetLacks.
+func (e *Engine) targetLacks() string {
+	if e.TargetLacks == nil {
+		return ""
+	}
+	return e.TargetLacks()
+}

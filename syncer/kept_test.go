@@ -1,0 +1,154 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"dbcontroller/record"
+	"dbcontroller/syncer"
+	"dbcontroller/transform"
+)
+
+// waived is a world in which v2 serves, and "waived" is in v1 alone. It returns what was
+// parked of it.
+func (w *world) waived(position func() string) syncer.Parked {
+	w.t.Helper()
+	w.put("a1", "gone", 1)
+	w.put("a1", "waived", -1)
+	first := w.engine(w.owner(0, 1, 2, 3), nil)
+	w.eventually("the poison is parked", func() bool { return len(w.parked()) == 1 && w.holds(w.dst, "v2", "a2") == "gone=1" })
+	p := w.parked()[0]
+	p.Waived = true
+	w.check(w.store.Park(w.t.Context(), p))
+	w.flip(position())
+	first.stop(w.t)
+	w.freeAll()
+	return p
+}
+
+// losing stops an engine, has it miss a delete and a new record of v2, and starts another.
+func (w *world) losing(back *running) *running {
+	w.t.Helper()
+	w.eventually("ready", func() bool { p, _ := back.progress(0); return p.State == "ready" })
+	back.stop(w.t)
+	w.write(w.dst, "v2", record.Mutation{Kind: "a2", Key: record.StringKey("gone")}, mutation("a2", "made", 2))
+	w.dst.Cluster().LoseHistory()
+	w.freeAll()
+	return w.wayBack()
+}
+
+func (w *world) freeAll() {
+	for n := range ring {
+		w.free(n)
+	}
+}
+
+func (w *world) parkedIn(epoch uint64, dir transform.Direction) []syncer.Parked {
+	w.t.Helper()
+	list, err := w.store.Parked(w.t.Context(), syncer.Key(epoch, dir), -1)
+	w.check(err)
+	return list
+}
+
+// TestWaivedOutlastsALostHistory: what a waiver left in the old namespace alone stays there
+// when the way back, which began level, has to compare everything after all.
+func TestWaivedOutlastsALostHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.waived(func() string { return w.position(w.dst) })
+		again := w.losing(w.wayBack())
+		w.eventually("the rescan", func() bool { p, _ := again.progress(0); return p.State == "ready" })
+		if got := w.holds(w.src, "v1", "a1"); got != "made=2 waived=-1" {
+			t.Errorf("v1 holds %q", got)
+		}
+		again.stop(t)
+	})
+}
+
+// TestKeptIsNoWaiver: what becomes of such a record in the new version, and cannot be
+// brought back, is not waived with it.
+func TestKeptIsNoWaiver(t *testing.T) {
+	for name, level := range map[string]bool{"level": true, "compared": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.waived(func() string {
+					if level {
+						return w.position(w.dst)
+					}
+					return ""
+				})
+				back := w.wayBack()
+				w.eventually("it is kept", func() bool {
+					list := w.parkedIn(2, w.back)
+					return len(list) == 1 && list[0].Kept && list[0].Waived
+				})
+				w.write(w.dst, "v2", mutation("a2", "waived", -5))
+				w.eventually("its new state is parked", func() bool {
+					list := w.parkedIn(2, w.back)
+					return len(list) == 1 && !list[0].Kept && !list[0].Waived
+				})
+				back.stop(t)
+			})
+		})
+	}
+}
+
+// overflow says that more was waived with its kind than is listed.
+func (w *world) overflow(p syncer.Parked) {
+	w.t.Helper()
+	p.Spec = syncer.OverflowSpec
+	w.check(w.store.Park(w.t.Context(), p))
+}
+
+// TestMoreWasWaivedThanIsListed: nothing is compared then where it would be taken for
+// deleted, and the next time everything is copied anew.
+func TestMoreWasWaivedThanIsListed(t *testing.T) {
+	t.Run("for want of a position", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.overflow(w.waived(func() string { return "" }))
+			var refused *record.UnsupportedError
+			if err := <-w.wayBack().done; !errors.As(err, &refused) {
+				t.Errorf("the way back ended with %v", err)
+			}
+			if got := w.holds(w.src, "v1", "a1"); got != "gone=1 waived=-1" {
+				t.Errorf("v1 holds %q", got)
+			}
+		})
+	})
+	t.Run("for want of the history", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.overflow(w.waived(func() string { return w.position(w.dst) }))
+			again := w.losing(w.wayBack())
+			w.eventually("it says so", func() bool { p, _ := again.progress(0); return p.State == "rescan" && p.LastError != "" })
+			if got := w.holds(w.src, "v1", "a1"); got != "gone=1 waived=-1" {
+				t.Errorf("v1 holds %q", got)
+			}
+			again.stop(t)
+		})
+	})
+	t.Run("the next time", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.waived(func() string { return w.position(w.dst) })
+			p.Spec = syncer.OverflowSpec
+			w.check(w.store.Unpark(context.WithoutCancel(t.Context()), w.parkedIn(1, w.dir)[0]))
+			w.check(w.store.Park(t.Context(), p))
+			back := w.wayBack()
+			w.eventually("ready", func() bool { p, _ := back.progress(0); return p.State == "ready" })
+			w.flipTo("v1", w.back.Hash(), w.position(w.src))
+			back.stop(t)
+			w.freeAll()
+			again := w.follow(3, w.src, w.dst, w.dir, w.owner(0, 1, 2, 3))
+			w.eventually("it is met again", func() bool {
+				return slices.ContainsFunc(w.parkedIn(3, w.dir), func(p syncer.Parked) bool { return p.Spec >= 0 && !p.Waived })
+			})
+			again.stop(t)
+		})
+	})
+}

@@ -1,0 +1,96 @@
+package syncer_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+	"dbcontroller/syncer"
+)
+
+// A target whose collections lack something is not ready, says so, and takes its reports
+// back when that comes up later.
+func TestTargetThatLacksAnIndex(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.put("a1", keyIn(0, 0), 1)
+		var lacks atomic.Value
+		lacks.Store("index x of a2, which is being built")
+		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
+			p.TargetLacks = func() string { return lacks.Load().(string) }
+		})
+		w.begin()
+		w.eventually("everything else", func() bool {
+			p, _ := e.progress(0)
+			return p.WaitsFor == lacks.Load()
+		})
+		<-time.After(time.Minute)
+		if got := w.ready(); len(got) > 0 {
+			t.Errorf("ready are %v", got)
+		}
+		lacks.Store("")
+		w.eventually("ready", w.allReady)
+		lacks.Store("index x of a2, which is missing")
+		w.eventually("the reports to be taken back", func() bool { return len(w.ready()) == 0 })
+		e.stop(t)
+	})
+}
+
+// Two records exchange their values of a unique index, and each is in the shard of another
+// owner: neither can come over alone.
+func TestUniqueValuesOfTwoOwners(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		spec, err := bson.Marshal(bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "n", Value: 1}}}, {Key: "name", Value: "n_1"}, {Key: "unique", Value: true}})
+		w.check(err)
+		w.check(w.dst.BuildIndexes(t.Context(), w.tokens("v2")["a2"], record.KindSpec{Name: "a2", Shape: record.Shape{Indexes: []bson.Raw{spec}}}))
+		one, two := keyIn(0, 0), keyIn(2, 0)
+		w.put("a1", one, 1)
+		w.put("a1", two, 2)
+		a, b := w.engine(w.owner(0, 1), nil), w.engine(w.owner(2, 3), nil)
+		w.eventually("the copy", func() bool { return w.target("a2", one) == 1 && w.target("a2", two) == 2 && a.synced() && b.synced() })
+		w.put("a1", one, 2)
+		w.put("a1", two, 1)
+		w.eventually("both to be parked", func() bool { return len(w.parked()) == 2 })
+		w.eventually("the exchange", func() bool {
+			return w.target("a2", one) == 2 && w.target("a2", two) == 1 && len(w.parked()) == 0
+		})
+		a.stop(t)
+		b.stop(t)
+	})
+}
+
+// Everything is copied when every owner has stored that its ranges are.
+func TestCopied(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for shard := range ring {
+			w.put("a1", keyIn(shard, 0), shard)
+		}
+		copied := func() bool {
+			yes, err := syncer.Copied(t.Context(), w.store, syncer.Key(1, w.dir), ring)
+			w.check(err)
+			return yes
+		}
+		if copied() {
+			t.Error("copied before there is a plan")
+		}
+		a := w.engine(w.owner(0, 1), nil)
+		w.eventually("a part of the copy", func() bool { return len(a.engine.Progress()) == 2 && a.synced() })
+		<-time.After(time.Minute)
+		if copied() {
+			t.Error("copied, although nobody owns half of the shards")
+		}
+		b := w.engine(w.owner(2, 3), nil)
+		w.eventually("the rest", copied)
+		a.stop(t)
+		b.stop(t)
+	})
+}

@@ -1,0 +1,152 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// rescanPage compares one page of a range for the shards of the pass, brings over at once
+// what differs, and tells how many records it read. What differs still joins the late set.
+func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
+	e.mu.Lock()
+	p, mine := e.pass, map[int]*shard{}
+	if p == nil || !slices.Contains(p.tasks, t) {
+		e.mu.Unlock()
+		return 0, nil
+	}
+	var one *shard
+	for s := range p.shards {
+		mine[s.lock.Shard], one = s, s
+	}
+	e.mu.Unlock()
+	page, ids, err := e.rescanScan(ctx, p, t, mine)
+	if err != nil {
+		return 0, err
+	}
+	notBefore := p.floor
+	if !t.target && page.Version.Compare(notBefore) > 0 {
+		notBefore = page.Version
+	}
+	differ, err := e.differing(ctx, t, ids, notBefore)
+	if err != nil {
+		return 0, err
+	}
+	var still []transform.GroupID
+	if len(differ) > 0 {
+		if err := e.syncGroups(ctx, differ, notBefore); err != nil {
+			return 0, err
+		}
+		if still, err = e.differing(ctx, t, differ, notBefore); err != nil {
+			return 0, err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.taken, e.busy = false, time.Now()
+	if e.pass != p || !slices.Contains(p.tasks, t) {
+		return len(page.Records), nil
+	}
+	for _, id := range still {
+		s := mine[e.shardOf(id)]
+		if s == nil {
+			s = one // of a target record by content, whose source nobody knows
+		}
+		s.addDifferent(id)
+	}
+	p.compared += len(ids)
+	p.repaired += len(differ) - len(still)
+	t.rest.From = page.Next
+	if page.Done {
+		p.tasks = slices.DeleteFunc(p.tasks, func(x *rangeTask) bool { return x == t })
+		e.endPass()
+	}
+	e.announce()
+	return len(page.Records), nil
+}
+
+// staleTries is how often a page is read again that is older than the changes that were
+// lost: what happened in between would be in nobody's sight.
+const staleTries = 20
+
+// rescanScan reads a page of keys and returns the groups of the pass's shards. Keys
+// without a group are parked, as a copy and a comparison do.
+func (e *Engine) rescanScan(ctx context.Context, p *pass, t *rangeTask, mine map[int]*shard) (page record.Page, ids []transform.GroupID, err error) {
+	for try := 0; ; try++ {
+		if page, err = e.scanKeys(ctx, t); err != nil {
+			return page, nil, fmt.Errorf("scan %s: %w", t.kind, err)
+		}
+		if t.target || page.Version.Compare(p.floor) >= 0 {
+			break
+		}
+		if try == staleTries {
+			return page, nil, fmt.Errorf("scan %s: the source was read as of %s, and %s is needed", t.kind, page.Version, p.floor)
+		}
+		if err := wait(ctx, e.cfg.Every); err != nil {
+			return page, nil, err
+		}
+	}
+	groupOf := e.Direction.GroupOf
+	if t.target {
+		groupOf = e.Direction.GroupOfTarget
+	}
+	var ungrouped []ungroupedKey
+	var strays []transform.Stray
+	seen := map[transform.GroupID]bool{}
+	for _, r := range page.Records {
+		id, ok, err := groupOf(r.Kind, r.Key)
+		switch {
+		case !ok || seen[id]:
+		case err != nil && t.target:
+			strays = append(strays, transform.Stray{Kind: r.Kind, Key: r.Key, Err: err})
+		case err != nil:
+			ungrouped = append(ungrouped, ungroupedKey{r.Kind, r.Key, err})
+		case mine[e.shardOf(id)] != nil || t.target && e.byContent(id):
+			// Of a target record by content only the lineage tells which source's it is.
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	if err := e.parkStrays(ctx, strays); err != nil {
+		return page, nil, err
+	}
+	return page, ids, e.parkKeys(ctx, ungrouped, page.Version)
+}
+
+func (e *Engine) scanKeys(ctx context.Context, t *rangeTask) (page record.Page, err error) {
+	err = e.unfenced(ctx, func() error {
+		tokens, scan := e.sourceTokens, e.Source.Scan
+		if t.target {
+			tokens, scan = e.targetTokens, e.Target.Scan
+		}
+		toks, err := tokens(ctx)
+		if err != nil {
+			return err
+		}
+		page, err = scan(ctx, record.ScanRequest{Token: toks[t.kind], Range: t.rest, Limit: e.cfg.Page, KeysOnly: true})
+		return err
+	})
+	return page, err
+}
+
+// differing returns those of some groups whose sides differ. What a switch has left in the
+// target alone, by a waiver, is not taken for deleted.
+func (e *Engine) differing(ctx context.Context, t *rangeTask, ids []transform.GroupID, notBefore record.Version) ([]transform.GroupID, error) {
+	set, err := e.compareGroups(ctx, ids, notBefore)
+	if err != nil {
+		return nil, err
+	}
+	var differ []transform.GroupID
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range ids {
+		if p, parked := e.parked[id]; set[id] && !(t.target && parked && p.Kept) {
+			differ = append(differ, id)
+		}
+	}
+	return differ, nil
+}

@@ -1,0 +1,89 @@
+package transform
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// Declare registers kinds of a version by themselves: of a service that has one version
+// only and moves to another place. Each transformer's kinds are registered with it, and
+// every step between versions must have the declared ones too. With an error nothing was
+// added.
+func (r *Registry) Declare(version string, kinds ...record.KindSpec) error {
+	wrap := func(err error) error { return fmt.Errorf("declare kinds of %s: %w", version, err) }
+	if version == "" {
+		return wrap(errors.New("the version is empty"))
+	}
+	known := r.Kinds(version)
+	for _, k := range kinds {
+		if k.Name == "" {
+			return wrap(errors.New("a kind has no name"))
+		}
+		if IsLineage(k.Name) {
+			return wrap(fmt.Errorf("kind %s: names that begin with %s are taken", k.Name, lineagePrefix))
+		}
+		i := slices.IndexFunc(known, func(have record.KindSpec) bool { return have.Name == k.Name })
+		if i >= 0 && known[i].Fixed != k.Fixed {
+			return wrap(fmt.Errorf("kind %s is declared as fixed-name and as managed", k.Name))
+		}
+		if i < 0 {
+			known = append(known, k)
+		}
+	}
+	if r.declared == nil {
+		r.declared = map[string][]record.KindSpec{}
+	}
+	r.declared[version] = append(slices.Clone(r.declared[version]), kinds...)
+	return nil
+}
+
+// undeclared refuses a step that leaves declared kinds out: their records would stay
+// behind unseen.
+func (r *Registry) undeclared(s step) error {
+	for _, version := range []string{s.oldVersion, s.newVersion} {
+		for _, k := range r.declared[version] {
+			if !slices.ContainsFunc(s.specs, func(sp Spec) bool { _, ok := s.side(sp, version).kind(k.Name); return ok }) {
+				return fmt.Errorf("kind %s of %s has no transformer between %s and %s: add one, or declare the kind discontinued",
+					k.Name, version, s.oldVersion, s.newVersion)
+			}
+		}
+	}
+	return nil
+}
+
+// same is the way between two places of one version: every kind's records as they are,
+// each a group by itself.
+func (r *Registry) same(from, to string) (Direction, error) {
+	version := upgradestate.APIVersion(from)
+	kinds := r.Kinds(version)
+	if len(kinds) == 0 {
+		return nil, fmt.Errorf("%w: from %q to %q: no kinds of %s are known", ErrNoDirection, from, to, version)
+	}
+	h := sha256.New()
+	put(h, "dbcontroller transform identity 1", r.service, from, to)
+	specs := make([]Spec, len(kinds))
+	for i, k := range kinds {
+		side := Side{Kinds: []GroupedKind{{KindSpec: k}}}
+		specs[i] = Spec{Name: k.Name, Old: side, New: side, Up: asIs, Down: asIs}
+		put(h, "kind", k.Name, fmt.Sprint(k.Fixed), string(k.Shape.Options))
+		for _, ix := range k.Shape.Indexes {
+			put(h, "index", string(ix))
+		}
+	}
+	return compile(from, to, hex.EncodeToString(h.Sum(nil)[:8]), specs, true), nil
+}
+
+// asIs makes of a record the same one.
+func asIs(src, _ Group) ([]record.Record, error) {
+	out := make([]record.Record, len(src.Records))
+	for i, r := range src.Records {
+		out[i] = record.Record{Kind: r.Kind, Key: r.Key, Doc: r.Doc}
+	}
+	return out, nil
+}

@@ -1,0 +1,103 @@
+package lens
+
+import (
+	"bytes"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// InPlace is the lens as a change of the records of one kind that stay where they are: it
+// brings a document up, and leaves one alone that is up already, so that a record can meet
+// it any number of times. revision is a digest of what it does.
+//
+// A document is up when the way down and up again gives the same document; what has a
+// default and is missing is then filled in. So a lens that gives one look to both sides (a
+// table with a value on either side, say) takes an old document for a new one.
+//
+// Lenses that make, or follow, other records or other keys are refused.
+func (l *Lens) InPlace(kind string) (change func(doc bson.Raw) (bson.Raw, error), revision string, err error) {
+	refuse := func(format string, args ...any) (func(bson.Raw) (bson.Raw, error), string, error) {
+		return nil, "", fmt.Errorf("%s: %s: a data update changes records of %s where they are", l.file, fmt.Sprintf(format, args...), kind)
+	}
+	for _, named := range []string{l.kinds.from, l.kinds.to} {
+		if named != "" && named != kind {
+			return refuse("kinds names %s", named)
+		}
+	}
+	switch {
+	case l.keys != nil:
+		return refuse("key changes names")
+	case len(l.fans) > 0 && l.fans[0].gather:
+		return refuse("gather takes records of %s in", l.fans[0].kind)
+	case len(l.fans) > 0:
+		return refuse("fanOut makes records of %s", l.fans[0].kind)
+	case len(l.references) > 0:
+		return refuse("reference follows keys that change")
+	}
+	return l.bringUp, "lens " + l.digest, nil
+}
+
+// bringUp is the document on the new side, of one that may be on either.
+func (l *Lens) bringUp(doc bson.Raw) (bson.Raw, error) {
+	down, err := l.Down(doc, nil)
+	if err != nil {
+		return l.Up(doc, nil)
+	}
+	// What only the new side knows comes from the document itself, or else it is what a
+	// record gets that is new there.
+	if held, err := l.Up(down, doc); err != nil || !bytes.Equal(held, doc) {
+		return l.Up(doc, nil)
+	}
+	fresh, err := l.Up(down, nil)
+	if err != nil {
+		return nil, err
+	}
+	return fillIn(doc, fresh)
+}
+
+// fillIn adds to a document, and to what it contains, what another has more. Lists of one
+// length are filled item by item.
+func fillIn(doc, more bson.Raw) (bson.Raw, error) {
+	return fillElements(doc, more, true)
+}
+
+func fillElements(doc, more bson.Raw, add bool) (bson.Raw, error) {
+	have, err := doc.Elements()
+	if err != nil {
+		return nil, err
+	}
+	extra, err := more.Elements()
+	if err != nil {
+		return nil, err
+	}
+	if !add && len(have) != len(extra) {
+		return doc, nil
+	}
+	rest := make(map[string]bson.RawValue, len(extra))
+	for _, e := range extra {
+		rest[e.Key()] = e.Value()
+	}
+	start, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(more)))
+	for _, e := range have {
+		v := e.Value()
+		other, both := rest[e.Key()]
+		delete(rest, e.Key())
+		if both && v.Type == other.Type && (v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray) {
+			filled, err := fillElements(v.Value, other.Value, v.Type == bson.TypeEmbeddedDocument)
+			if err != nil {
+				return nil, err
+			}
+			v.Value = filled
+		}
+		out = bsoncore.AppendValueElement(out, e.Key(), bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value})
+	}
+	for _, e := range extra {
+		if v, missing := rest[e.Key()]; missing {
+			out = bsoncore.AppendValueElement(out, e.Key(), bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value})
+		}
+	}
+	out, err = bsoncore.AppendDocumentEnd(out, start)
+	return bson.Raw(out), err
+}

@@ -1,0 +1,348 @@
+package update_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"dbcontroller/coord"
+	"dbcontroller/coord/memcoord"
+	"dbcontroller/deployment"
+	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller/record"
+	"dbcontroller/record/memstore"
+	"dbcontroller/shards"
+	"dbcontroller/transform"
+	"dbcontroller/update"
+	"dbcontroller/upgradestate"
+)
+
+func TestMain(m *testing.M) {
+	code := mongotest.Run(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+const ring = 4
+
+// item is a record. Its region is what the task fills in.
+type item struct {
+	ID     string `bson:"_id"`
+	N      int    `bson:"n"`
+	Region string `bson:"region,omitempty"`
+}
+
+func (it item) doc() bson.Raw {
+	b, err := bson.Marshal(it)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func itemOf(doc bson.Raw) (it item) {
+	if err := bson.Unmarshal(doc, &it); err != nil {
+		panic(err)
+	}
+	return it
+}
+
+// fill gives each item its region.
+func fill(r record.Record) (bson.Raw, error) {
+	it := itemOf(r.Doc)
+	if it.Region != "" {
+		return nil, nil
+	}
+	it.Region = "us"
+	return it.doc(), nil
+}
+
+func taskOf(f transform.TaskFunc) transform.Task {
+	return transform.Task{Name: "fill-region", Version: "v1", Kind: "items", Revision: "1", Func: f}
+}
+
+// world is a deployment with one kind of one version in memory.
+type world struct {
+	t     testing.TB
+	coord *memcoord.Store
+	store *deployment.Store
+	ns    *memstore.Store
+	fixed bool
+}
+
+func newWorld(t *testing.T, fixed bool, unique ...bson.Raw) *world {
+	t.Helper()
+	w := &world{
+		t: t, coord: memcoord.New(), fixed: fixed,
+		ns: memstore.NewCluster(memstore.Options{Lag: 3}).Open("v1"),
+	}
+	w.announce(w.ns, record.Shape{Indexes: unique})
+	return w
+}
+
+// announce makes the deployment and the kind of it.
+func (w *world) announce(ns record.Namespace, shape record.Shape) record.Token {
+	w.t.Helper()
+	w.store = deployment.New(w.coord, "services/items/deployments/unit", deployment.Config{By: "test"})
+	_, err := w.store.Create(w.t.Context(), "v1", ring)
+	w.check(err)
+	name := "items"
+	if !w.fixed {
+		name = record.PhysicalName("items", 0)
+	}
+	tok, err := ns.Provision(w.t.Context(), record.KindSpec{Name: "items", Fixed: w.fixed, Shape: shape}, name)
+	w.check(err)
+	class, _, err := ns.Prepare(w.t.Context(), tok, "")
+	w.check(err)
+	w.apply(upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
+		Version: "v1", Location: "test:v1",
+		Kinds: []upgradestate.Kind{{Kind: "items", Fixed: w.fixed, Physical: tok.Name, ID: tok.ID, Fence: string(class)}},
+	}})
+	return tok
+}
+
+func (w *world) check(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) apply(ev upgradestate.Event) upgradestate.Deployment {
+	w.t.Helper()
+	d, err := w.store.Apply(w.t.Context(), ev)
+	w.check(err)
+	return d
+}
+
+func (w *world) record() upgradestate.Deployment {
+	w.t.Helper()
+	d, err := w.store.Get(w.t.Context())
+	w.check(err)
+	return d
+}
+
+func (w *world) token() record.Token {
+	k := w.record().Namespaces[0].Kinds[0]
+	return record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
+}
+
+func key(i int) string { return fmt.Sprintf("item-%03d", i) }
+
+// put writes items as a client or application does.
+func (w *world) put(items ...item) {
+	w.t.Helper()
+	for _, it := range items {
+		if w.fixed {
+			w.check(w.ns.Foreign().Put(w.t.Context(), "items", it.doc()))
+			continue
+		}
+		tok := w.token()
+		w.check(w.ns.Write(w.t.Context(), record.Tokens{"items": tok},
+			[]record.Mutation{{Kind: "items", Key: record.StringKey(it.ID), Doc: it.doc()}}))
+	}
+}
+
+// seed puts n items.
+func (w *world) seed(n int) {
+	w.t.Helper()
+	for i := range n {
+		w.put(item{ID: key(i), N: i})
+	}
+}
+
+// items are all that there are, by id.
+func (w *world) items() map[string]item {
+	w.t.Helper()
+	out := map[string]item{}
+	page, err := w.ns.Scan(w.t.Context(), record.ScanRequest{Token: w.token(), Limit: 100_000})
+	w.check(err)
+	for _, r := range page.Records {
+		it := itemOf(r.Doc)
+		out[it.ID] = it
+	}
+	return out
+}
+
+// begin begins a run of the task.
+func (w *world) begin(id string, task transform.Task) {
+	w.t.Helper()
+	w.apply(upgradestate.BeginUpdate{Update: upgradestate.Update{
+		ID: id, Name: task.Name, Version: task.Version, Kind: task.Kind, Hash: task.Hash(),
+	}})
+}
+
+// outcome waits for the end of a run, in simulated time.
+func (w *world) outcome(id string) string {
+	w.t.Helper()
+	out := ""
+	w.eventually("the end of "+id, func() bool {
+		for _, e := range w.record().History {
+			if e.What == "update" && e.ID == id {
+				out = e.Outcome
+			}
+		}
+		return out != ""
+	})
+	return out
+}
+
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	for range 10_000 {
+		if ok() {
+			return
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	w.t.Fatalf("%s did not come: %+v", what, w.record().Update)
+}
+
+// owner is an Ownership that a test decides on. Its locks are real keys.
+type owner struct {
+	w       *world
+	changes chan struct{}
+
+	mu    sync.Mutex
+	owned map[int]shards.Lock
+}
+
+var _ update.Ownership = (*owner)(nil)
+
+func (w *world) owner(ns ...int) *owner {
+	o := &owner{w: w, changes: make(chan struct{}, 1), owned: map[int]shards.Lock{}}
+	o.take(ns...)
+	return o
+}
+
+func (o *owner) take(ns ...int) {
+	o.w.t.Helper()
+	for _, n := range ns {
+		k := fmt.Sprintf("%s/shards/%05d", o.w.store.Root(), n)
+		rev, err := o.w.coord.Commit(o.w.t.Context(), []coord.Condition{{Key: k}}, []coord.Op{{Key: k}})
+		o.w.check(err)
+		o.mu.Lock()
+		o.owned[n] = shards.Lock{Shard: n, Key: k, Create: rev}
+		o.mu.Unlock()
+	}
+	o.signal()
+}
+
+// lose takes shards away; the process does not know until forget.
+func (o *owner) lose(ns ...int) {
+	o.w.t.Helper()
+	for _, n := range ns {
+		k := fmt.Sprintf("%s/shards/%05d", o.w.store.Root(), n)
+		_, err := o.w.coord.Commit(o.w.t.Context(), nil, []coord.Op{{Key: k, Delete: true}})
+		o.w.check(err)
+	}
+}
+
+func (o *owner) forget(ns ...int) {
+	o.mu.Lock()
+	for _, n := range ns {
+		delete(o.owned, n)
+	}
+	o.mu.Unlock()
+	o.signal()
+}
+
+func (o *owner) signal() {
+	select {
+	case o.changes <- struct{}{}:
+	default:
+	}
+}
+
+func (o *owner) Owned() map[int]shards.Lock {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.owned)
+}
+
+func (o *owner) Changes() <-chan struct{} { return o.changes }
+
+// running is an engine that runs.
+type running struct {
+	engine *update.Engine
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// engine starts an engine that has a task; change, if not nil, replaces some of its parts.
+func (w *world) engine(o *owner, task transform.Task, change func(*update.Parts)) *running {
+	w.t.Helper()
+	tasks := transform.NewRegistry("items")
+	w.check(tasks.AddTasks(task))
+	p := update.Parts{
+		Tasks: tasks, Deployments: w.store, Journal: w.store, Ownership: o,
+		Namespace: func(version string) update.Namespace {
+			if version != "v1" {
+				return nil
+			}
+			return w.ns
+		},
+		Lease: func() coord.LeaseID { return 0 },
+		Log:   zaptest.NewLogger(w.t, zaptest.Level(zap.ErrorLevel)),
+	}
+	if change != nil {
+		change(&p)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	r := &running{
+		engine: update.New(p, update.Config{Owner: "c", Workers: 2, Page: 5, Every: 10 * time.Millisecond}),
+		cancel: cancel, done: make(chan error, 1),
+	}
+	go func() { r.done <- r.engine.Run(ctx) }()
+	return r
+}
+
+// over is a database with something before it.
+func over(ns update.Namespace) func(*update.Parts) {
+	return func(p *update.Parts) { p.Namespace = func(string) update.Namespace { return ns } }
+}
+
+func (r *running) stop(t testing.TB) {
+	t.Helper()
+	r.cancel()
+	if err := <-r.done; err != nil {
+		t.Errorf("engine: %v", err)
+	}
+}
+
+// wantFilled checks that all of n items are there, filled, and otherwise as they were.
+func (w *world) wantFilled(n int) {
+	w.t.Helper()
+	have := w.items()
+	for i := range n {
+		if want := (item{ID: key(i), N: i, Region: "us"}); have[key(i)] != want {
+			w.t.Errorf("%+v, want %+v", have[key(i)], want)
+		}
+	}
+	if len(have) != n {
+		w.t.Errorf("there are %d items, want %d", len(have), n)
+	}
+}
+
+func wantOutcome(t *testing.T, got, want string) {
+	t.Helper()
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("the update ended as %q, want %q", got, want)
+	}
+}
+
+var errPoison = errors.New("n is negative")

@@ -1,0 +1,217 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.uber.org/zap"
+
+	"dbcontroller/coord"
+	"dbcontroller/record"
+	"dbcontroller/shards"
+	"dbcontroller/upgradestate"
+)
+
+// shard is one period of ownership of a shard.
+type shard struct {
+	engine *Engine
+	run    *run
+	lock   shards.Lock
+	cancel context.CancelFunc
+
+	// Written by work alone, under Engine.mu.
+	at     Checkpoint
+	loaded bool
+
+	// Used by work alone.
+	saved time.Time // when at was stored
+	read  int       // records of the page before
+}
+
+// work does what remains of the shard, and reports it. It returns early when ctx ends or the
+// shard is somebody else's.
+func (s *shard) work(ctx context.Context) {
+	e := s.engine
+	if e.workers.Acquire(ctx, 1) != nil {
+		return
+	}
+	defer e.workers.Release(1)
+	err := s.persist(ctx, s.load)
+	for err == nil && !s.at.Done {
+		if err = s.persist(ctx, s.page); err == nil && (s.at.Done || time.Since(s.saved) >= e.cfg.Every) {
+			err = s.persist(ctx, s.save)
+		}
+	}
+	if err == nil {
+		err = s.persist(ctx, s.report)
+	}
+	switch {
+	case err == nil, ctx.Err() != nil:
+	case errors.Is(err, coord.ErrConflict), errors.Is(err, upgradestate.ErrOutdated):
+		e.Log.Info("shard is left to its owner", zap.Int("shard", s.lock.Shard), zap.Error(err))
+	default:
+		e.Log.Error("shard of the data update is given up", zap.Int("shard", s.lock.Shard), zap.Error(err))
+	}
+}
+
+// persist repeats f until it succeeds, ctx ends, or the shard turns out to be somebody
+// else's.
+func (s *shard) persist(ctx context.Context, f func(context.Context) error) error {
+	policy := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(0))
+	failed := false
+	err := backoff.Retry(func() error {
+		err := f(ctx)
+		var refused *upgradestate.RefusedError
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return backoff.Permanent(ctx.Err())
+		case errors.Is(err, coord.ErrConflict), errors.Is(err, upgradestate.ErrOutdated), errors.As(err, &refused):
+			return backoff.Permanent(err)
+		}
+		if !failed {
+			s.engine.Log.Warn("data update goes on after an error", zap.Int("shard", s.lock.Shard), zap.Error(err))
+		}
+		failed = true
+		s.engine.setProblem(err.Error())
+		return err
+	}, backoff.WithContext(policy, ctx))
+	if failed && err == nil {
+		s.engine.setProblem("")
+	}
+	return err
+}
+
+func (e *Engine) setProblem(text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.problem = text
+}
+
+func (s *shard) set(c Checkpoint) {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	s.at, s.loaded = c, true
+}
+
+// load goes on where the shard's former owner was, or begins.
+func (s *shard) load(ctx context.Context) error {
+	c, found, err := s.engine.Journal.LoadUpdateCheckpoint(ctx, s.run.update.ID, s.lock.Shard)
+	if err != nil {
+		return err
+	}
+	ranges := s.run.plan.Ranges
+	switch {
+	case found:
+	case s.lock.Shard < len(ranges):
+		c.Rest = ranges[s.lock.Shard]
+	default:
+		c.Done = true
+	}
+	s.saved = time.Now()
+	s.set(c)
+	return nil
+}
+
+func (s *shard) save(ctx context.Context) error {
+	err := s.engine.Journal.SaveUpdateCheckpoint(ctx, s.run.update.ID, s.lock.Shard, s.at, s.lock.Condition())
+	if err == nil {
+		s.saved = time.Now()
+	}
+	return err
+}
+
+func (s *shard) report(ctx context.Context) error {
+	done := upgradestate.UpdateDone{ID: s.run.update.ID, Shard: s.lock.Shard, Count: s.at.Count}
+	if len(s.at.Examples) > 0 {
+		done.Example = s.at.Examples[0].String()
+	}
+	_, err := s.engine.Deployments.Apply(ctx, done, s.lock.Condition())
+	return err
+}
+
+// page brings the next page through the task.
+func (s *shard) page(ctx context.Context) error {
+	e := s.engine
+	if e.Pacer != nil {
+		if err := e.Pacer.Wait(ctx, s.read); err != nil {
+			return err
+		}
+		s.read = 0
+	}
+	tok, err := e.awaitPlace(ctx, s.run.update.Kind)
+	if err != nil {
+		return err
+	}
+	page, err := s.run.ns.Scan(ctx, record.ScanRequest{Token: tok, Range: s.at.Rest, Limit: e.cfg.Page})
+	if err != nil {
+		return fmt.Errorf("scan %s: %w", tok.Kind, err)
+	}
+	s.read = len(page.Records)
+	if page.Version.Compare(s.run.plan.Start) < 0 {
+		// From a server that does not know yet that it is not the primary any more.
+		return fmt.Errorf("scan %s: what was read is from before the update began", tok.Kind)
+	}
+	ch := &changing{run: s.run, tok: tok}
+	if err := ch.records(ctx, page.Records); err != nil {
+		return err
+	}
+	next := s.at
+	next.Rest.From, next.Done = page.Next, page.Done
+	next.Count.Seen += ch.count.Seen
+	next.Count.Changed += ch.count.Changed
+	next.Count.Failed += ch.count.Failed
+	next.Examples = withExamples(next.Examples, ch.examples)
+	for _, f := range ch.examples {
+		e.Log.Warn("record is not updated", zap.String("update", s.run.update.Name), zap.String("key", f.Key), zap.String("error", f.Error))
+	}
+	s.set(next)
+	return nil
+}
+
+// withExamples adds examples up to their limit. It never writes to have.
+func withExamples(have, more []Failure) []Failure {
+	out := append([]Failure(nil), have...)
+	return append(out, more[:min(len(more), maxExamples-len(out))]...)
+}
+
+// awaitPlace is where the kind can be written now, or as soon as it can be.
+func (e *Engine) awaitPlace(ctx context.Context, kind string) (record.Token, error) {
+	for {
+		e.mu.Lock()
+		d, news := e.record, e.news
+		e.mu.Unlock()
+		if tok, ok := token(d, kind); ok {
+			return tok, nil
+		}
+		e.setProblem("waits for " + waitsForPlaces)
+		select {
+		case <-ctx.Done():
+			return record.Token{}, ctx.Err()
+		case <-news:
+			e.setProblem("")
+		}
+	}
+}
+
+// token is where clients write a kind of the current version; ok is false while they must
+// not.
+func token(d upgradestate.Deployment, kind string) (tok record.Token, ok bool) {
+	_, places := upgradestate.WritePlaces(d)
+	for _, p := range places {
+		if p.Kind == kind {
+			return record.Token{Kind: kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}, true
+		}
+	}
+	return record.Token{}, false
+}
+
+func kindSpec(tok record.Token) record.KindSpec {
+	return record.KindSpec{Name: tok.Kind, Fixed: tok.Fixed}
+}

@@ -1,0 +1,52 @@
+package upgradestate
+
+import "strings"
+
+// A namespace is named by the API version that its records are of and, where a second
+// place holds the same, by "@" and the tag of that place: v1 and v1@b. CurrentVersion,
+// TargetVersion and Namespace.Version are names of namespaces; what servers serve is the
+// API version.
+
+// APIVersion is the API version that the records of a namespace are of.
+func APIVersion(namespace string) string {
+	version, _, _ := strings.Cut(namespace, "@")
+	return version
+}
+
+// Followed is the available upgrade whose namespace controllers bring level with the
+// current one now: that of the upgrade that runs, else the way back of the latest switch,
+// else the one that is copied ahead. No others are written to.
+func Followed(d Deployment) (Available, bool) {
+	if u := d.Upgrade; u != nil {
+		return Available{TargetVersion: u.TargetVersion, TransformHash: u.TransformHash}, true
+	}
+	if WayBack(d) {
+		return d.available(d.LastSwitch.From)
+	}
+	for _, a := range d.Available {
+		if a.Ahead && a.TargetVersion != d.CurrentVersion {
+			return a, true
+		}
+	}
+	return Available{}, false
+}
+
+// WayBack reports whether, while no upgrade runs, the namespace that the latest switch came
+// from is brought level with the current one. After a switch to a snapshot it is not.
+func WayBack(d Deployment) bool {
+	last := d.LastSwitch
+	if last == nil || last.To != d.CurrentVersion || last.Snapshot {
+		return false
+	}
+	_, ok := d.available(last.From)
+	return ok
+}
+
+func (d Deployment) available(version string) (Available, bool) {
+	for _, a := range d.Available {
+		if a.TargetVersion == version && version != d.CurrentVersion {
+			return a, true
+		}
+	}
+	return Available{}, false
+}

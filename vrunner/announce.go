@@ -1,0 +1,94 @@
+package vrunner
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/upgradestate"
+)
+
+// State is what the server says of itself.
+func (r *Runner) State() upgradestate.ServerState {
+	_, held := r.gate.state()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return upgradestate.ServerState{
+		ID: r.cfg.ID, Protocol: Protocol, Versions: slices.Sorted(maps.Keys(r.databases)),
+		Active: r.record.CurrentVersion, Held: held, RestartMillis: r.restart,
+		Since: r.since, Used: r.used,
+	}
+}
+
+// acknowledge publishes the server's state whenever it changed, and, for a switch, that
+// writes are held and those in flight are finished. A failure is tried again, with what
+// is to be said then: the switch does not need it, and serving goes on without etcd.
+func (r *Runner) acknowledge(ctx context.Context) error {
+	var said upgradestate.ServerState
+	retry := newRetry()
+	again := time.NewTimer(0)
+	defer again.Stop()
+	failed := false
+	var sample <-chan time.Time
+	if r.cfg.Usage != nil {
+		every := time.NewTicker(usageEvery)
+		defer every.Stop()
+		sample = every.C
+		r.sampleUsage()
+	}
+	for {
+		r.mu.Lock()
+		d, news := r.record, r.news
+		r.mu.Unlock()
+		s := r.State()
+		if u := d.Upgrade; u != nil && u.State == upgradestate.Switching {
+			select {
+			case <-r.gate.drained():
+				s.AckID, s.AckAttempt = u.ID, u.Attempt
+			case <-news:
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		s.Held = 0 // changes all the time; the metrics have it
+		again.Stop()
+		if d.Name != "" && !reflect.DeepEqual(s, said) {
+			switch err := r.deployments.Announce(ctx, s); {
+			case err == nil:
+				said, failed = s, false
+				retry.Reset()
+			case ctx.Err() != nil:
+				return ctx.Err()
+			default:
+				if !failed {
+					r.log.Warn("state is not announced", zap.Error(err))
+				}
+				failed = true
+				again.Reset(retry.NextBackOff())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		case <-again.C:
+		case <-sample:
+			r.sampleUsage()
+		}
+	}
+}
+
+// usageEvery is how often usage is looked at, so that calls do not become writes to etcd.
+const usageEvery = 30 * time.Second
+
+func (r *Runner) sampleUsage() {
+	since, used := r.cfg.Usage()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.since, r.used = since.UTC().Format(time.RFC3339), maps.Clone(used)
+}

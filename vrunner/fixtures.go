@@ -1,0 +1,151 @@
+package vrunner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+const (
+	// fixturesMarker names the marker of a namespace that its version's fixtures were made.
+	fixturesMarker = "fixtures"
+	// fixturesWait is how long requests wait for fixtures that cannot be made.
+	fixturesWait = time.Second
+	// fixturesLimit bounds one attempt.
+	fixturesLimit = 15 * time.Second
+)
+
+// checkFixtures refuses fixtures that could never be made.
+func (r *Runner) checkFixtures() error {
+	for version, stack := range r.stacks {
+		if len(stack.Fixtures) == 0 {
+			continue
+		}
+		if _, ok := r.databases[version].Client.(record.OnceClient); !ok {
+			return fmt.Errorf("fixtures of %s: its client, a %T, is no record.OnceClient", version, r.databases[version].Client)
+		}
+		for _, f := range stack.Fixtures {
+			if f.Kind == "" || f.Key == "" || f.Doc == nil {
+				return fmt.Errorf("fixtures of %s: %q %s: a kind, a key and a document are needed", version, f.Kind, f.Key)
+			}
+		}
+	}
+	return nil
+}
+
+// starting reports whether the active version's fixtures are to be made, or seen to be
+// there, before anything is let through. r.mu is held.
+func (r *Runner) starting() bool { return r.unseeded() && r.waived != r.record.Epoch }
+
+// unseeded reports whether the active version has fixtures that are not known to be there,
+// and can be written. r.mu is held.
+func (r *Runner) unseeded() bool {
+	version := r.record.CurrentVersion
+	if len(r.stacks[version].Fixtures) == 0 || r.seeded[version] {
+		return false
+	}
+	_, places := upgradestate.WritePlaces(r.record)
+	return len(places) > 0
+}
+
+// started waits until starting is over, which it is soon.
+func (r *Runner) started(ctx context.Context) error {
+	for {
+		r.mu.Lock()
+		wait, news := r.starting(), r.news
+		r.mu.Unlock()
+		if !wait {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// seed makes the fixtures of each version when it is active: once in the life of its
+// namespace, which the database decides, in the transaction that writes them.
+func (r *Runner) seed(ctx context.Context) error {
+	retry := newRetry()
+	failed := false
+	var since uint64 // the epoch in which patience was begun
+	for {
+		r.mu.Lock()
+		d, news, wanted := r.record, r.news, r.unseeded()
+		r.mu.Unlock()
+		if !wanted {
+			select {
+			case <-news:
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if since != d.Epoch {
+			since = d.Epoch
+			patience := time.AfterFunc(fixturesWait, func() { r.waive(d) })
+			defer patience.Stop()
+		}
+		err := r.makeFixtures(ctx, d)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			failed = false
+			retry.Reset()
+			continue
+		case errors.Is(err, record.ErrFenced):
+			bounded, cancel := context.WithTimeout(ctx, time.Second)
+			_ = r.newer(bounded, d.Revision) // what there is then is looked at anyway
+			cancel()
+		case !failed:
+			failed = true
+			r.log.Error("fixtures are not made; they are tried again", zap.String("version", d.CurrentVersion), zap.Error(err))
+		}
+		pause(ctx, retry.NextBackOff())
+	}
+}
+
+// makeFixtures is one attempt, with the tokens of the record d.
+func (r *Runner) makeFixtures(ctx context.Context, d upgradestate.Deployment) error {
+	version, places := upgradestate.WritePlaces(d)
+	bounded, cancel := context.WithTimeout(ctx, fixturesLimit)
+	defer cancel()
+	client := r.databases[version].Client.(record.OnceClient) // see checkFixtures
+	fixtures := r.stacks[version].Fixtures
+	if s := d.LastSwitch; s != nil && s.To == version && upgradestate.APIVersion(s.From) == upgradestate.APIVersion(version) {
+		fixtures = nil // it has moved to another place, with what became of them; only the marker is new
+	}
+	made, err := client.CreateOnce(bounded, tokensOf(places), fixturesMarker, fixtures)
+	if err != nil {
+		return err
+	}
+	if made && len(fixtures) > 0 {
+		r.log.Info("fixtures are made", zap.String("version", version), zap.Int("records", len(fixtures)))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seeded[version] = true
+	r.admit()
+	return nil
+}
+
+// waive lets requests through without fixtures: they are waited for, not depended on.
+func (r *Runner) waive(d upgradestate.Deployment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.record.Epoch != d.Epoch || !r.starting() {
+		return
+	}
+	r.waived = d.Epoch
+	r.log.Warn("requests wait no longer for the fixtures", zap.String("version", d.CurrentVersion), zap.Duration("waited", fixturesWait))
+	r.admit()
+}

@@ -20,7 +20,7 @@ help: ## Print this help.
 	@echo 'A MongoDB of your own for tests: export DBCONTROLLER_TEST_MONGODB=mongodb://...'
 
 .PHONY: build
-build: ## Build bin/dbcontroller and bin/server.
+build: ## Build bin/dbcontroller, and bin/server and bin/demo of the samples.
 	@mkdir -p bin
 	@go build -o bin/ ./cmd/... >&2
 
@@ -39,14 +39,16 @@ FORCE:
 mongodb: ## Fetch a MongoDB for tests into the user's cache folder, if one is missing.
 	@scripts/fetch-mongodb || echo 'fetch-mongodb failed; looking for MongoDB elsewhere' >&2
 
-# -p 2: packages that start clusters of their own would starve each other.
+# -p 1: packages that start clusters of their own would starve each other. Building first
+# uses all processors.
 .PHONY: test
 test: mongodb bin/withmongodb ## Run all tests against real servers, with the race detector.
-	bin/withmongodb -v -- go test -race -count=1 -timeout 20m -p 2 $(TEST)
+	go build -race ./...
+	bin/withmongodb -v -- go test -race -count=1 -timeout 40m -p 1 $(TEST)
 
 .PHONY: demo
 demo: mongodb build ## Run a whole upgrade on this machine: make demo ARGS="...".
-	@bin/dbcontroller demo $(ARGS)
+	@bin/demo $(ARGS)
 
 # The demo that it switches with runs its own servers; nothing is shared.
 .PHONY: bench
@@ -56,7 +58,7 @@ bench: mongodb build ## Measure copy speed, sync lag and write pause: make bench
 
 .PHONY: microbench
 microbench: mongodb bin/withmongodb ## Run the Go benchmarks of the packages.
-	bin/withmongodb -v -cache 1 -- go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m -p 1 ./...
+	bin/withmongodb -v -cache 1 -dir "$${TMPDIR:-/tmp}" -- go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m -p 1 ./...
 
 .PHONY: lint
 lint: ## Check formatting, go vet, and golangci-lint where it is installed.
@@ -66,6 +68,15 @@ lint: ## Check formatting, go vet, and golangci-lint where it is installed.
 	@if command -v golangci-lint >/dev/null; then golangci-lint run; \
 	  else echo 'golangci-lint is not installed: skipped' >&2; fi
 
+.PHONY: release
+release: ## Make archives, checksums and lists of modules in dist/: make release VERSION=v1.2.3.
+	@VERSION='$(VERSION)' scripts/release
+
+# Each tool says so when it cannot run; findings of those that do are errors.
+.PHONY: audit
+audit: ## Look for known vulnerabilities and suspicious code.
+	@scripts/audit
+
 .PHONY: generate
 generate: ## Generate code and documents that are committed. Needs protoc.
 	scripts/generate
@@ -73,4 +84,4 @@ generate: ## Generate code and documents that are committed. Needs protoc.
 
 .PHONY: clean
 clean: ## Remove what was built. The fetched MongoDB stays in the user's cache folder.
-	rm -rf bin
+	rm -rf bin dist

@@ -13,6 +13,8 @@ const (
 	DefaultRingSize       = 16
 	DefaultCopyWorkers    = 4
 	DefaultSwitchDeadline = 10 * time.Second
+	DefaultMaxLag         = 500 * time.Millisecond
+	DefaultSwitchRetries  = 3
 	DefaultPoolSize       = 100
 	DefaultOperatorListen = "127.0.0.1:7080"
 	DefaultAPIListen      = "127.0.0.1:7090"
@@ -23,15 +25,24 @@ type Config struct {
 	Path       string // of the file
 	Deployment string // services/{service}/deployments/{region}
 	RingSize   int
-	Etcd       []string // endpoints; empty: an embedded etcd, found through DataDir
-	DataDir    string   // empty: the command's own default
-	Copy       Copy
-	Switch     Switch
-	Operator   string // address for health and metrics
-	API        string // address of the Deployment API
-	DBs        []DB   // in the order of the file, one for each version and place
-	Kinds      []Kind // fixed-name kinds; empty for a service with managed kinds
-	Updates    []Update
+	// InitialVersion is where the deployment begins that is not there yet. Empty: where data
+	// is, or at the newest version.
+	InitialVersion string
+	Etcd           Etcd
+	DataDir        string // empty: the command's own default
+	Copy           Copy
+	Switch         Switch
+	Operator       string // address for health and metrics
+	Metrics        string // address for health and metrics alone; empty: with the others
+	Profiles       bool   // pprof at the operator port
+	API            string // address of the Deployment API
+	Applications   string // address of what applications call of it; empty: with the others
+	Access         Access
+	DBs            []DB   // in the order of the file, one for each version and place
+	Kinds          []Kind // fixed-name kinds; empty for a service with managed kinds
+	Updates        []Update
+	// ShowValues has what is said of parked records quote values of them.
+	ShowValues bool
 }
 
 // Copy bounds the copying towards the next version.
@@ -48,6 +59,9 @@ type Copy struct {
 // Switch bounds the switch.
 type Switch struct {
 	Deadline time.Duration // after which SWITCHING aborts by itself
+	MaxHold  time.Duration // of clients' writes by one attempt; 0: as long as the deadline allows
+	Retries  int           // attempts after the first that was given up by itself
+	MaxLag   time.Duration // that changes may take to be applied where a shard is ready
 	Hold     bool          // upgrades stay ready until they are told to switch
 }
 
@@ -129,7 +143,7 @@ func Parse(path string, text []byte, env func(string) (string, bool)) (Config, e
 	if env == nil {
 		env = os.LookupEnv
 	}
-	r := &reader{file: filepath.Base(path), env: env}
+	r := &reader{file: filepath.Base(path), folder: filepath.Dir(path), env: env}
 	root, err := r.parse(text)
 	if err != nil {
 		return Config{}, err

@@ -53,9 +53,9 @@ func TestParse(t *testing.T) {
 		Path:       "/etc/dbc/bbs.yaml",
 		Deployment: "services/bbs.example.com/deployments/us-west2",
 		RingSize:   16,
-		Etcd:       []string{"127.0.0.1:2379"},
+		Etcd:       config.Etcd{Endpoints: []string{"127.0.0.1:2379"}},
 		Copy:       config.Copy{Auto: true, Workers: 4},
-		Switch:     config.Switch{Deadline: 10 * time.Second},
+		Switch:     config.Switch{Deadline: 10 * time.Second, Retries: 3, MaxLag: 500 * time.Millisecond},
 		Operator:   config.DefaultOperatorListen,
 		API:        config.DefaultAPIListen,
 		DBs: []config.DB{
@@ -88,7 +88,7 @@ dataDir: /var/lib/$(ENV)$$data
 copy:
   auto: false
   maxRate: 500
-switch: {deadline: 1m30s, automatic: false}
+switch: {deadline: 1m30s, maxHold: 2s, maxLag: 250ms, retries: 0, automatic: false}
 operator: {listen: ":9000"}
 api:
   listen: localhost:9001
@@ -126,7 +126,7 @@ kinds:
 		Path: "conf/bbs.yaml", Deployment: "services/bbs/deployments/eu", RingSize: 16,
 		DataDir:  "/var/lib/prod$data",
 		Copy:     config.Copy{MaxRate: 500, Workers: 4},
-		Switch:   config.Switch{Deadline: 90 * time.Second, Hold: true},
+		Switch:   config.Switch{Deadline: 90 * time.Second, MaxHold: 2 * time.Second, MaxLag: 250 * time.Millisecond, Hold: true},
 		Operator: ":9000", API: "localhost:9001",
 		DBs: []config.DB{
 			{
@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 		name, old, new string
 		want           string
 	}{
-		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, kinds, updates`},
+		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, access, parked`},
 		{"unknown nested key", "workers: 4", "threads: 4", `bbs.yaml:4: copy.threads: unknown key, want one of auto, maxRate, workers, throttle, maxSourceLoad, window`},
 		{"unknown key of a database", "  connectionPoolSize", "  poolSize", `bbs.yaml:9: dbs[0].poolSize: unknown key, want one of namespace, backend, apiVersion, location, connectionPoolSize, mongo, disabled`},
 		{"unknown key of mongo", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{uri: \"$(MONGO_URI)\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.uri: unknown key, want one of endpoint, database`},
@@ -172,7 +172,7 @@ func TestRefusals(t *testing.T) {
 		{"unset variable", "$(POOL)", "$(POOL_SIZE)", `bbs.yaml:9: dbs[0].connectionPoolSize: "$(POOL_SIZE)": variable POOL_SIZE is not set: set it in the environment`},
 		{"unset variable in part of a value", "$(REGION)/bbs/v2", "$(ZONE)/bbs/v2", `bbs.yaml:12: dbs[1].namespace: "envs/$(ENV)-$(ZONE)/bbs/v2": variable ZONE is not set: set it in the environment`},
 		{"open variable", "$(REGION)/bbs/v2", "$(REGION/bbs/v2", `bbs.yaml:12: dbs[1].namespace: "envs/$(ENV)-$(REGION/bbs/v2": want ) after $(, or $$( for a plain $(`},
-		{"bad variable", "$(POOL)", "$(2)", `bbs.yaml:9: dbs[0].connectionPoolSize: "$(2)": $(2) is no variable: want letters, digits and _, or $$( for a plain $(`},
+		{"bad variable", "$(POOL)", "$(2)", `bbs.yaml:9: dbs[0].connectionPoolSize: "$(2)": $(2) is no variable: want letters, digits and _, file: and a path, or $$( for a plain $(`},
 		{"not a number", "ringSize: 16", "ringSize: many", `bbs.yaml:2: sharding.ringSize: "many": want a whole number from 1 to 1024`},
 		{"number out of bounds", "ringSize: 16", "ringSize: 0", `bbs.yaml:2: sharding.ringSize: "0": want a whole number from 1 to 1024`},
 		{"bad throttle", "workers: 4", "throttle: on", `bbs.yaml:4: copy.throttle: "on": want one of auto, off`},
@@ -188,6 +188,10 @@ func TestRefusals(t *testing.T) {
 		{"duration out of bounds", "copy:", "switch: {deadline: 10ms}\ncopy:", `bbs.yaml:4: switch.deadline: "10ms": want a duration from 1s to 10m0s, such as 10s`},
 		{"listen without port", "copy:", "operator: {listen: localhost}\ncopy:", `bbs.yaml:4: operator.listen: "localhost": want host:port, such as 127.0.0.1:7080`},
 		{"etcd without port", "127.0.0.1:2379", "127.0.0.1", `bbs.yaml:3: etcd.endpoints[0]: "127.0.0.1": want host:port`},
+		{"etcd key alone", `["127.0.0.1:2379"]`, `["127.0.0.1:2379"], keyFile: etcd.key`, `bbs.yaml:3: etcd.certFile: missing, want the certificate of keyFile`},
+		{"etcd user alone", `["127.0.0.1:2379"]`, `["127.0.0.1:2379"], user: mover`, `bbs.yaml:3: etcd.passwordFile: missing, want a file with the password of user`},
+		{"etcd certificate without TLS", `["127.0.0.1:2379"]`, `["http://127.0.0.1:2379"], caFile: ca.crt`, `bbs.yaml:3: etcd.endpoints: want https://, for caFile and certFile are of no use without`},
+		{"etcd half with TLS", `["127.0.0.1:2379"]`, `["https://127.0.0.1:2379", "127.0.0.1:2380"]`, `bbs.yaml:3: etcd.endpoints: want https:// before all of them or none`},
 		{"etcd endpoints no list", `["127.0.0.1:2379"]`, "127.0.0.1:2379", `bbs.yaml:3: etcd.endpoints: "127.0.0.1:2379": want a list`},
 		{"scalar for a mapping", "{ringSize: 16}", "16", `bbs.yaml:2: sharding: "16": want a mapping with the keys ringSize`},
 		{"list for a scalar", "ringSize: 16", "ringSize: [16]", `bbs.yaml:2: sharding.ringSize: want a single value`},
@@ -258,7 +262,7 @@ func TestRefusesNothingAtAll(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "bbs.yaml: want one YAML document, found 0",
 		"# x\n":                                "bbs.yaml: want one YAML document, found 0",
-		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, kinds, updates`,
+		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, access, parked`,
 		"deployment: services/a/deployments/b": "bbs.yaml:1: dbs: missing, want a list with one database for each version",
 	} {
 		if _, err := config.Parse("bbs.yaml", []byte(text), env); err == nil || err.Error() != want {
@@ -304,4 +308,34 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("error %q", err)
 		}
 	})
+}
+
+// TestSecretOfAFile: $(file:) is what the file holds, in a part of a value as well, and what
+// is wrong with it is one line without what it holds.
+func TestSecretOfAFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(path, []byte("p$(NAME)w\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	with := func(secret string) string {
+		return strings.Replace(whole, "$(MONGO_URI)", "mongodb://me:"+secret+"@db1", 1)
+	}
+	c, err := config.Parse("bbs.yaml", []byte(with("$(file:"+path+")")), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.DBs[0].Endpoint.Reveal(); got != "mongodb://me:p$(NAME)w@db1" {
+		t.Errorf("the endpoint is %s", got)
+	}
+	for in, want := range map[string]string{
+		"$(file:" + path + ".not)": "no such file or directory",
+		"$(file:password)":         "want a path from the root",
+		"$(file:/)":                "is a directory",
+	} {
+		_, err := config.Parse("bbs.yaml", []byte(with(in)), env)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "dbs[0].mongo.endpoint") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want one line with %q", in, err, want)
+		}
+	}
 }

@@ -65,6 +65,33 @@ func (d DB) Location() string {
 	return scheme + "://" + strings.Join(hosts, ",") + "/" + d.Database
 }
 
+// Hosts names the servers of the database, without secrets.
+func (d DB) Hosts() string {
+	_, hosts := hostsOf(d.Endpoint.Reveal())
+	return strings.Join(hosts, ",")
+}
+
+// Plaintext returns the hosts beyond this machine that are reached without TLS.
+func (d DB) Plaintext() []string {
+	uri := d.Endpoint.Reveal()
+	scheme, hosts := hostsOf(uri)
+	secure := scheme == "mongodb+srv" // unless it says otherwise
+	_, options, _ := strings.Cut(uri, "?")
+	for option := range strings.SplitSeq(options, "&") {
+		name, value, _ := strings.Cut(option, "=")
+		switch name = strings.ToLower(name); {
+		case name == "tls" || name == "ssl":
+			secure = value == "true"
+		case name != "tlsinsecure" && (strings.HasPrefix(name, "tls") || strings.HasPrefix(name, "sslc")):
+			secure = true // the driver takes TLS for wanted by any of its options
+		}
+	}
+	if secure {
+		return nil
+	}
+	return Beyond(hosts)
+}
+
 // hostsOf takes scheme and hosts out of a connection string, hosts in lower case and
 // with their port.
 func hostsOf(uri string) (scheme string, hosts []string) {

@@ -58,3 +58,24 @@ func TestDatabaseNameIsValid(t *testing.T) {
 		}
 	})
 }
+
+func TestPlaintext(t *testing.T) {
+	t.Parallel()
+	for uri, want := range map[string]string{
+		"mongodb://localhost":                                "",
+		"mongodb://127.0.0.1:7,[::1]:8/?replicaSet=rs0":      "",
+		"mongodb://db1,localhost,10.0.0.1:9/?replicaSet=rs0": "db1:27017 10.0.0.1:9",
+		"mongodb://db1/?tlsInsecure=true":                    "db1:27017",
+		"mongodb://db1/?tls=true":                            "",
+		"mongodb://db1/?SSL=true&retryWrites=false":          "",
+		"mongodb://db1/?tlsCAFile=ca.pem":                    "",
+		"mongodb://db1/?tls=false":                           "db1:27017",
+		"mongodb+srv://cluster.example.com":                  "",
+		"mongodb+srv://cluster.example.com/?tls=false":       "cluster.example.com",
+	} {
+		db := config.DB{Endpoint: config.NewSecret(uri)}
+		if got := strings.Join(db.Plaintext(), " "); got != want {
+			t.Errorf("%s: %q, want %q", uri, got, want)
+		}
+	}
+}

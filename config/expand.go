@@ -1,12 +1,17 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
-// expand puts the values of variables in: $(NAME) is the value of NAME, $$ is a $, and
-// any other $ stands for itself. Values are not looked into again, so that a password
+// expand puts the values of variables in: $(NAME) is the value of NAME, $(file:PATH) what
+// the file holds but for the ends of its last line, $$ is a $, and any other $ stands for
+// itself. Values are not looked into again, so that a password
 // may hold anything.
 func expand(s string, env func(string) (string, bool)) (string, error) {
 	var b strings.Builder
@@ -28,8 +33,17 @@ func expand(s string, env func(string) (string, bool)) (string, error) {
 				return "", fmt.Errorf("want ) after $(, or $$( for a plain $(")
 			}
 			name := s[2:end]
+			if path, ok := strings.CutPrefix(name, "file:"); ok {
+				value, err := readSecret(path)
+				if err != nil {
+					return "", err
+				}
+				b.WriteString(value)
+				s = s[end+1:]
+				continue
+			}
 			if !isVariable(name) {
-				return "", fmt.Errorf("$(%s) is no variable: want letters, digits and _, or $$( for a plain $(", name)
+				return "", fmt.Errorf("$(%s) is no variable: want letters, digits and _, file: and a path, or $$( for a plain $(", name)
 			}
 			value, ok := env(name)
 			if !ok {
@@ -42,6 +56,28 @@ func expand(s string, env func(string) (string, bool)) (string, error) {
 			s = s[1:]
 		}
 	}
+}
+
+// maxSecret is the most bytes that a file of a secret has.
+const maxSecret = 64 << 10
+
+func readSecret(path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("$(file:%s): want a path from the root", path)
+	}
+	f, err := os.Open(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return "", fmt.Errorf("$(file:%s): %w", path, errors.Unwrap(err))
+	}
+	defer f.Close() //nolint:errcheck // it was read
+	text, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	if err != nil {
+		return "", fmt.Errorf("$(file:%s): %w", path, errors.Unwrap(err))
+	}
+	if len(text) > maxSecret {
+		return "", fmt.Errorf("$(file:%s): want at most %d bytes", path, maxSecret)
+	}
+	return strings.TrimRight(string(text), "\r\n"), nil
 }
 
 func isVariable(name string) bool {

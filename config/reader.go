@@ -17,9 +17,10 @@ import (
 // forgets the lines that messages about meaning need. The first refusal stays in err;
 // what is read after it is not used.
 type reader struct {
-	file string
-	env  func(string) (string, bool)
-	err  error
+	file   string // base name
+	folder string
+	env    func(string) (string, bool)
+	err    error
 }
 
 // node is a place in the file. A missing one has no value and the line of its parent.

@@ -1,20 +1,24 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"dbcontroller/limits"
 )
 
 // Bounds of numbers. They are wide: what lies outside is a slip of the pen.
 const (
-	maxRingSize = 1024
-	maxWorkers  = 256
-	maxRate     = 10_000_000
-	maxPoolSize = 10_000
+	maxRingSize      = limits.RingSize
+	maxWorkers       = 256
+	maxSwitchRetries = 100
+	maxRate          = 10_000_000
+	maxPoolSize      = 10_000
 )
 
 var (
@@ -26,7 +30,7 @@ var (
 )
 
 func (r *reader) config(root node) Config {
-	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "kinds", "updates")
+	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "initialVersion", "kinds", "updates", "access", "parked")
 	c := Config{}
 	const form = "services/{service}/deployments/{region}"
 	c.Deployment = r.required(m["deployment"], form)
@@ -46,17 +50,36 @@ func (r *reader) config(root node) Config {
 		MaxSourceLoad: r.number(cp["maxSourceLoad"], 0, 0, 100),
 		Window:        r.window(cp["window"]),
 	}
-	sw := r.mapping(m["switch"], "deadline", "automatic")
+	sw := r.mapping(m["switch"], "deadline", "maxHold", "maxLag", "retries", "automatic")
 	c.Switch = Switch{
 		Deadline: r.duration(sw["deadline"], DefaultSwitchDeadline, time.Second, 10*time.Minute),
+		MaxHold:  r.duration(sw["maxHold"], 0, time.Second, 10*time.Minute),
+		MaxLag:   r.duration(sw["maxLag"], DefaultMaxLag, 100*time.Millisecond, time.Minute),
+		Retries:  r.number(sw["retries"], DefaultSwitchRetries, 0, maxSwitchRetries),
 		Hold:     !r.flag(sw["automatic"], true),
 	}
-	c.Operator = r.listen(m["operator"], DefaultOperatorListen)
-	c.API = r.listen(m["api"], DefaultAPIListen)
+	op := r.mapping(m["operator"], "listen", "metrics", "pprof")
+	c.Operator = r.listen(op["listen"], DefaultOperatorListen)
+	c.Metrics = r.listen(op["metrics"], "")
+	c.Profiles = r.flag(op["pprof"], false)
+	api := r.mapping(m["api"], "listen", "applications")
+	c.API = r.listen(api["listen"], DefaultAPIListen)
+	c.Applications = r.listen(api["applications"], "")
+	c.Access = r.access(m["access"])
 	c.DBs = r.dbs(m["dbs"])
+	c.InitialVersion = r.initialVersion(m["initialVersion"], c)
 	c.Kinds = r.kinds(m["kinds"], c.APIVersions())
+	c.ShowValues = r.flag(r.mapping(m["parked"], "values")["values"], false)
 	c.Updates = r.updates(m["updates"], c.APIVersions())
 	return c
+}
+
+func (r *reader) initialVersion(n node, c Config) string {
+	s, present := r.text(n)
+	if _, ok := c.DB(s); present && !ok {
+		r.fail(n, shown(s), "want one of dbs: "+strings.Join(c.Versions(), ", "))
+	}
+	return s
 }
 
 func (r *reader) window(n node) string {
@@ -67,27 +90,13 @@ func (r *reader) window(n node) string {
 	return s
 }
 
-func (r *reader) etcd(n node) []string {
-	var endpoints []string
-	for _, item := range r.list(r.mapping(n, "endpoints")["endpoints"]) {
-		s := r.required(item, "host:port")
-		_, _, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimPrefix(s, "http://"), "https://"))
-		if err != nil {
-			r.fail(item, s, "want host:port")
-		}
-		endpoints = append(endpoints, s)
-	}
-	return endpoints
-}
-
-func (r *reader) listen(n node, def string) string {
-	at := r.mapping(n, "listen")["listen"]
+func (r *reader) listen(at node, def string) string {
 	s, present := r.text(at)
 	if !present {
 		return def
 	}
 	if _, _, err := net.SplitHostPort(s); err != nil {
-		r.fail(at, shown(s), "want host:port, such as "+def)
+		r.fail(at, shown(s), "want host:port, such as "+cmp.Or(def, DefaultAPIListen))
 	}
 	return s
 }

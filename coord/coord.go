@@ -31,6 +31,9 @@ var (
 	ErrUnknown = errors.New("outcome of the commit is unknown")
 	// ErrCompacted: the watch is too far behind. List again, then watch from there.
 	ErrCompacted = errors.New("revision has been compacted")
+	// ErrNoSpace: the store is full and takes no writes; this one had no effect. Somebody has
+	// to make room.
+	ErrNoSpace = errors.New("no space left in the coordination store: nothing can be written, no upgrade can switch or abort")
 	// ErrLeaseLost: the lease has expired or was revoked.
 	ErrLeaseLost = errors.New("lease is lost")
 )
@@ -94,7 +97,7 @@ type Store interface {
 	// which they were all as returned.
 	List(ctx context.Context, prefix string) ([]KV, int64, error)
 	// Commit does ops if all conditions hold, and returns the revision of the commit.
-	// ErrConflict, ErrLeaseLost (an op names a lease that is gone), ErrUnknown.
+	// ErrConflict, ErrLeaseLost (an op names a lease that is gone), ErrNoSpace, ErrUnknown.
 	Commit(ctx context.Context, conditions []Condition, ops []Op) (int64, error)
 	// Watch delivers the changes below prefix after a revision (exclusive).
 	Watch(ctx context.Context, prefix string, after int64) (Watch, error)

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
+	"dbcontroller/access"
 	"dbcontroller/coord"
 	"dbcontroller/upgradestate"
 )
@@ -91,7 +94,11 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		if err != nil {
 			return before, after, err
 		}
-		next = upgradestate.Note(cur, next, s.askedBy(ctx), time.Now().UTC().Format(time.RFC3339Nano))
+		by, at := s.askedBy(ctx), time.Now().UTC().Format(time.RFC3339Nano)
+		next = upgradestate.Note(cur, next, by, at)
+		if caller, ok := access.CallerOf(ctx); ok && caller.Proven() {
+			next = upgradestate.Ascribe(next, by, at, caller.Name, caller.Address)
+		}
 		value, err := json.Marshal(next)
 		if err != nil {
 			return before, after, err
@@ -102,9 +109,10 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		if err := upgradestate.Validate(next); err != nil {
 			return before, after, fmt.Errorf("would leave an invalid record: %w", err)
 		}
+		s.export(cur, next)
 		rev, err := s.coord.Commit(ctx,
 			append([]coord.Condition{{Key: s.recordKey(), Revision: cur.Revision}}, conditions...),
-			[]coord.Op{{Key: s.recordKey(), Value: value}})
+			[]coord.Op{{Key: s.recordKey(), Value: packRecord(value)}})
 		if err == nil {
 			next.Revision = rev
 			return cur, next, nil
@@ -116,6 +124,15 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		if err := pause(ctx, wait); err != nil {
 			return before, after, fmt.Errorf("%w: %w", failed, err)
 		}
+	}
+}
+
+// export tells the log of the entries that a transition takes out of the history, before it
+// does: they are nowhere else then. A commit that is tried again tells them again.
+func (s *Store) export(cur, next upgradestate.Deployment) {
+	gone := min(next.HistoryDropped-cur.HistoryDropped, len(cur.History))
+	for _, e := range cur.History[:max(0, gone)] {
+		s.cfg.Log.Named("audit").Info("history", zap.String("deployment", s.name), zap.Any("entry", e))
 	}
 }
 

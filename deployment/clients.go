@@ -14,6 +14,7 @@ import (
 
 	"dbcontroller/coord"
 	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/limits"
 	"dbcontroller/upgradestate"
 )
 
@@ -198,6 +199,9 @@ func (v *Service) lockClient(key string) (*client, error) {
 		case !v.clients.running:
 			v.clients.mu.Unlock()
 			return nil, errStopping
+		case c == nil && len(v.clients.byKey) >= limits.Clients:
+			v.clients.mu.Unlock()
+			return nil, &FullError{"registrations at this controller", limits.Clients, "ask another one, or have applications share a registration"}
 		case c == nil:
 			c = &client{}
 			v.clients.byKey[key] = c

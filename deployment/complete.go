@@ -73,6 +73,9 @@ func (v *Service) mayRetire(ctx context.Context, s *Store, d upgradestate.Deploy
 			return refuse("complete: " + who)
 		}
 	}
+	if who := servedLately(d, m.Version, unused, m.IgnoreUsage, time.Now()); who != "" {
+		return refuse("complete: " + who)
+	}
 	ns, _ := d.Namespace(m.Version)
 	switch {
 	case m.Confirm == ns.Location:
@@ -103,6 +106,21 @@ func completeEffects(before, after upgradestate.Deployment) []string {
 	return append(does,
 		fmt.Sprintf("forget what is kept of copying to and from %s", ns.Version),
 		fmt.Sprintf("end the way back: there is no upgrade or rollback to %s any more", ns.Version))
+}
+
+// servedLately says that a version was the current one within the time that it must have
+// been unused for; "" if it was not, or nobody noted when it was left. Applications of
+// fixed-name kinds used it until then, and most of what makes people go back shows soon.
+func servedLately(d upgradestate.Deployment, version string, unused time.Duration, ignoreUsage bool, now time.Time) string {
+	last := d.LastSwitch
+	if ignoreUsage || last == nil || last.From != version {
+		return ""
+	}
+	left, err := time.Parse(time.RFC3339, last.At)
+	if err != nil || now.Sub(left) >= unused {
+		return ""
+	}
+	return fmt.Sprintf("%s was served until %s, less than %s ago: wait, give a shorter --unused-for, or give --ignore-usage", version, last.At, unused)
 }
 
 // userOf names a server that uses a version, or cannot tell that it did not; "" is nobody.

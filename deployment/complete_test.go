@@ -72,6 +72,18 @@ func TestCompleteLooksWhoUsesIt(t *testing.T) {
 	}
 }
 
+// TestCompleteLongAfterTheSwitch: what clients were served from a moment ago is not dropped.
+func TestCompleteLongAfterTheSwitch(t *testing.T) {
+	t.Parallel()
+	w := setup(t).withVersions(t)
+	at := time.Now().Add(-30 * time.Minute).UTC().Format(time.RFC3339)
+	w.flipAt(t, at)
+	a := serve(t, w)
+	const confirmed = `"version": "v1", "confirm": "mongodb://db:27017/dbc_v1"`
+	a.fails(t, "Complete", "{"+confirmed+"}", "failed_precondition: complete: v1 was served until "+at+", less than 1h0m0s ago: wait, give a shorter --unused-for, or give --ignore-usage")
+	a.verb(t, "Complete", "{"+confirmed+`, "unusedForMs": "60000"}`, "there is no upgrade or rollback to v1 any more")
+}
+
 func TestComplete(t *testing.T) {
 	t.Parallel()
 	w := setup(t).withVersions(t)

@@ -3,6 +3,7 @@ package deployment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -14,6 +15,17 @@ import (
 // errStopping ends long calls when the controller stops: ask another one.
 var errStopping = errors.New("this controller is stopping: ask again")
 
+// FullError says that there is as much of something as there may be, and what to do.
+type FullError struct {
+	What string // such as "watches"
+	Most int
+	Do   string
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("there are %d %s already, and no more may be: %s", e.Most, e.What, e.Do)
+}
+
 // connectError is the one place where errors become codes and one line of text.
 func connectError(err error) error {
 	var done *connect.Error
@@ -21,11 +33,14 @@ func connectError(err error) error {
 		return err
 	}
 	var (
+		full      *FullError
 		invalid   *InvalidError
 		refused   *upgradestate.RefusedError
 		notParked *NotParkedError
 	)
 	switch {
+	case errors.As(err, &full):
+		return line(connect.CodeResourceExhausted, full.Error())
 	case errors.As(err, &invalid):
 		return line(connect.CodeInvalidArgument, invalid.Error())
 	case errors.As(err, &refused):

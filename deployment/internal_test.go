@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -37,5 +38,31 @@ func TestErrorsBecomeCodes(t *testing.T) {
 	}
 	if err := connectError(nil); err != nil {
 		t.Errorf("nil became %v", err)
+	}
+}
+
+// TestServedLately: a version that clients were served from a moment ago is not retired,
+// unless somebody says that this does not matter.
+func TestServedLately(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	left := func(from, at string) upgradestate.Deployment {
+		return upgradestate.Deployment{LastSwitch: &upgradestate.Switch{From: from, To: "v2", At: at}}
+	}
+	for name, tc := range map[string]struct {
+		d      upgradestate.Deployment
+		ignore bool
+		want   string
+	}{
+		"lately":          {left("v1", "2026-11-22T11:30:00Z"), false, "v1 was served until 2026-11-22T11:30:00Z, less than 1h0m0s ago: wait, give a shorter --unused-for, or give --ignore-usage"},
+		"ignored":         {left("v1", "2026-11-22T11:30:00Z"), true, ""},
+		"long ago":        {left("v1", "2026-11-22T11:00:00Z"), false, ""},
+		"another version": {left("v0", "2026-11-22T11:30:00Z"), false, ""},
+		"not noted when":  {left("v1", ""), false, ""},
+		"never":           {upgradestate.Deployment{}, false, ""},
+	} {
+		if got := servedLately(tc.d, "v1", time.Hour, tc.ignore, now); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
 	}
 }

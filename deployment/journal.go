@@ -23,15 +23,15 @@ var (
 
 // CreatePlan implements syncer.Journal.
 func (s *Store) CreatePlan(ctx context.Context, dir syncer.DirectionKey, p syncer.Plan) (syncer.Plan, error) {
-	value, err := json.Marshal(p)
-	if err != nil {
-		return syncer.Plan{}, fmt.Errorf("create plan: %w", err)
-	}
 	wait := newBackOff()
 	for {
 		stands, found, err := s.LoadPlan(ctx, dir)
 		if err != nil || found {
 			return stands, err
+		}
+		value, err := s.storeParts(ctx, dir, p)
+		if err != nil {
+			return syncer.Plan{}, fmt.Errorf("create plan: %w", err)
 		}
 		_, err = s.coord.Commit(ctx,
 			[]coord.Condition{{Key: s.planKey(dir)}}, []coord.Op{{Key: s.planKey(dir), Value: value}})
@@ -49,7 +49,11 @@ func (s *Store) CreatePlan(ctx context.Context, dir syncer.DirectionKey, p synce
 
 // LoadPlan implements syncer.Journal.
 func (s *Store) LoadPlan(ctx context.Context, dir syncer.DirectionKey) (p syncer.Plan, found bool, err error) {
-	found, err = s.load(ctx, s.planKey(dir), &p)
+	var head storedPlan
+	found, err = s.load(ctx, s.planKey(dir), &head)
+	if err == nil && found {
+		p, err = s.loadParts(ctx, dir, head)
+	}
 	if err != nil {
 		return syncer.Plan{}, false, fmt.Errorf("load plan: %w", err)
 	}

@@ -328,3 +328,25 @@ func TestParkedOverflow(t *testing.T) {
 		}
 	})
 }
+
+// TestParkedOverflowOfLongNames: what is listed is bounded by its size as well.
+func TestParkedOverflowOfLongNames(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := setup(t).withVersions(t)
+		for i := range 40 {
+			p := parked(dir, 3, i)
+			p.Group = fmt.Sprintf("%04d", i) + strings.Repeat("x", 100<<10)
+			if i < 20 {
+				p.Group = fmt.Sprintf("%04d", i)
+			}
+			if err := w.store.Park(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := w.store.Parked(t.Context(), dir, 3)
+		if n := len(list); err != nil || n < 25 || n > 32 || !deployment.IsOverflow(list[n-1]) {
+			t.Fatalf("%d are listed, %v", n, err)
+		}
+	})
+}

@@ -36,6 +36,10 @@ func (s *Store) planKey(dir syncer.DirectionKey) string {
 	return s.key("plans", url.PathEscape(string(dir)))
 }
 
+func (s *Store) planPartKey(dir syncer.DirectionKey, parts string, i int) string {
+	return fmt.Sprintf("%s/%s/%d", s.planKey(dir), parts, i)
+}
+
 func (s *Store) checkpointKey(dir syncer.DirectionKey, shard int) string {
 	return s.key("checkpoints", url.PathEscape(string(dir)), shardKey(shard))
 }
@@ -62,5 +66,5 @@ func directions(d upgradestate.Deployment) []syncer.DirectionKey {
 	if !ok {
 		return nil
 	}
-	return []syncer.DirectionKey{syncer.KeyOf(d.Epoch, d.CurrentVersion, to.TargetVersion, to.TransformHash)}
+	return []syncer.DirectionKey{syncer.KeyIn(d, to)}
 }

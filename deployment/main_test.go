@@ -69,8 +69,13 @@ func (w world) switching(t *testing.T) upgradestate.Deployment {
 	return w.apply(t, upgradestate.StartSwitch{ID: "u1"})
 }
 
-// flip goes through a whole switch.
+// flip goes through a whole switch, long ago.
 func (w world) flip(t *testing.T) upgradestate.Deployment {
+	t.Helper()
+	return w.flipAt(t, "2026-01-02T03:04:05Z")
+}
+
+func (w world) flipAt(t *testing.T, at string) upgradestate.Deployment {
 	t.Helper()
 	w.switching(t)
 	d := w.apply(t, upgradestate.Held{ID: "u1"})
@@ -89,7 +94,7 @@ func (w world) flip(t *testing.T) upgradestate.Deployment {
 			d = w.apply(t, upgradestate.Drained{ID: "u1"})
 		case u.Step == upgradestate.StepSealSource && len(upgradestate.Actions(d)) == 1:
 			if _, ok := upgradestate.Actions(d)[0].(upgradestate.Flip); ok {
-				d = w.apply(t, upgradestate.Flip{ID: "u1", Switch: upgradestate.Switch{Millis: map[string]int64{"hold": 3, "flip": 2}, At: "2026-01-02T03:04:05Z"}})
+				d = w.apply(t, upgradestate.Flip{ID: "u1", Switch: upgradestate.Switch{Millis: map[string]int64{"hold": 3, "flip": 2}, At: at}})
 			}
 		}
 	}

@@ -22,6 +22,8 @@ const (
 	// would fill the coordination store, and nobody reads them: the transformer is wrong.
 	// Several controllers that park at the same time may exceed it for a second.
 	MaxParked = 1000
+	// MaxParkedBytes bounds what they take, as names may be long.
+	MaxParkedBytes = 1 << 20
 	// overflowSpec is the Spec of the entry that stands for all beyond MaxParked.
 	overflowSpec = syncer.OverflowSpec
 	// overflowKey comes after all hashes.
@@ -49,7 +51,8 @@ type parkedShard struct {
 	// turn is one caller's at a time, across calls of the coordination store: it is waited
 	// for as those are, by whoever's context allows.
 	turn   *semaphore.Weighted
-	hashes map[string]bool
+	hashes map[string]int // bytes of the entry
+	bytes  int            // of all
 	listed time.Time
 	over   map[string]*overflow // by kind
 }
@@ -104,14 +107,15 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 		if err != nil {
 			return err
 		}
-		ps.hashes, ps.listed = map[string]bool{}, now
+		ps.hashes, ps.bytes, ps.listed = map[string]int{}, 0, now
 		for _, kv := range kvs {
 			if h := kv.Key[len(prefix):]; !strings.HasPrefix(h, overflowKey) {
-				ps.hashes[h] = true
+				ps.note(h, len(kv.Value))
 			}
 		}
 	}
-	if !ps.hashes[hash] && len(ps.hashes) >= MaxParked {
+	size := parkedBytes + len(p.Kind) + len(p.Key) + len(p.Group) + len(p.Error)
+	if _, stands := ps.hashes[hash]; !stands && (len(ps.hashes) >= MaxParked || ps.bytes+size > MaxParkedBytes) {
 		return s.parkOverflow(ctx, ps, p, conditions)
 	}
 	err := s.updateParked(ctx, prefix+hash, conditions, func(old *storedParked) storedParked {
@@ -123,9 +127,25 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 		return storedParked{Parked: p}
 	})
 	if err == nil {
-		ps.hashes[hash] = true
+		ps.note(hash, size)
 	}
 	return err
+}
+
+// parkedBytes is about what an entry has beside its names and its reason.
+const parkedBytes = 300
+
+// note notes an entry of so many bytes. The list was asked for before.
+func (ps *parkedShard) note(hash string, size int) {
+	ps.bytes += size - ps.hashes[hash]
+	ps.hashes[hash] = size
+}
+
+// forget forgets an entry, be it one of another store, and whether or not the list was asked
+// for.
+func (ps *parkedShard) forget(hash string) {
+	ps.bytes -= ps.hashes[hash]
+	delete(ps.hashes, hash)
 }
 
 // parkOverflow counts a group beyond the limit. The first one is stored at once, for it
@@ -148,8 +168,8 @@ func (s *Store) parkOverflow(ctx context.Context, ps *parkedShard, p syncer.Park
 		return storedParked{Overflow: n, Parked: syncer.Parked{
 			Direction: p.Direction, Shard: p.Shard, Kind: p.Kind, Spec: overflowSpec, Version: p.Version,
 			Group: base64.StdEncoding.EncodeToString([]byte(overflowHash(p.Kind) + "/" + shardKey(p.Shard))),
-			Error: fmt.Sprintf("more than %d groups of this shard cannot be moved; beyond those listed it happened %d times, the latest: %s/%s: %s",
-				MaxParked, n, p.Kind, p.Key, p.Error),
+			Error: fmt.Sprintf("more than %d groups, or %d bytes of their names, of this shard cannot be moved; beyond those listed it happened %d times, the latest: %s/%s: %s",
+				MaxParked, MaxParkedBytes, n, p.Kind, p.Key, p.Error),
 		}}
 	})
 	if err != nil {
@@ -220,7 +240,7 @@ func (s *Store) Unpark(ctx context.Context, p syncer.Parked) error {
 	if IsOverflow(p) {
 		delete(ps.over, p.Kind)
 	} else {
-		delete(ps.hashes, hash)
+		ps.forget(hash)
 	}
 	return nil
 }

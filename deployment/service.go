@@ -2,9 +2,9 @@ package deployment
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -13,6 +13,7 @@ import (
 	"dbcontroller/coord"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller/limits"
 	"dbcontroller/upgradestate"
 	"dbcontroller/verify"
 )
@@ -39,6 +40,14 @@ type ServiceConfig struct {
 	Updates   Updates   // nil: no data update can begin here
 	Loss      Loss      // nil: no way back to a snapshot can begin here
 
+	// Initial decides where this process's deployment begins; nil: a version must be named.
+	Initial Initial
+	// Waits returns what this process waits for before it can work; nil: nothing.
+	Waits func() []string
+
+	// Warnings are what is insecure about this process, for the status of its deployment.
+	Warnings []string
+
 	// Policy is that of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.
 	Policy upgradestate.Policy
@@ -60,6 +69,7 @@ type Service struct {
 	estimating sync.Mutex
 	rehearsing sync.Mutex
 	clients    clients
+	watches    atomic.Int64
 }
 
 var _ dbcontrollerv1connect.DeploymentServiceHandler = (*Service)(nil)
@@ -77,9 +87,10 @@ func NewService(c coord.Store, own *Store, cfg ServiceConfig) *Service {
 func NewHandler(v *Service, opts ...connect.HandlerOption) (string, http.Handler) {
 	opts = append([]connect.HandlerOption{
 		connect.WithInterceptors(errorCodes{}),
+		connect.WithCompression("gzip", nil, nil), // what is small when it comes stays small
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
-		connect.WithReadMaxBytes(1 << 20),
+		connect.WithReadMaxBytes(limits.RequestBytes),
 	}, opts...)
 	return dbcontrollerv1connect.NewDeploymentServiceHandler(v, opts...)
 }
@@ -105,12 +116,28 @@ func (v *Service) GetDeployment(ctx context.Context, req *connect.Request[pb.Get
 	if err != nil {
 		return nil, err
 	}
-	return answer(ctx, s, d)
+	return v.answer(ctx, s, d)
+}
+
+// waits are what this process waits for, where a status is of its own deployment.
+func (v *Service) waits(s *Store) []string {
+	if v.cfg.Waits == nil || s.name != v.own.name {
+		return nil
+	}
+	return v.cfg.Waits()
+}
+
+// warnings are what is insecure about this process, where a status is of its own deployment.
+func (v *Service) warnings(s *Store) []string {
+	if s.name != v.own.name {
+		return nil
+	}
+	return v.cfg.Warnings
 }
 
 // answer completes a record to a status.
-func answer(ctx context.Context, s *Store, d upgradestate.Deployment) (*connect.Response[pb.Deployment], error) {
-	state := State{Record: d}
+func (v *Service) answer(ctx context.Context, s *Store, d upgradestate.Deployment) (*connect.Response[pb.Deployment], error) {
+	state := State{Record: d, Waits: v.waits(s), Warnings: v.warnings(s)}
 	var err error
 	if state.Progress, err = s.Progress(ctx); err != nil {
 		return nil, err
@@ -191,35 +218,6 @@ func (v *Service) ListDeployments(ctx context.Context, _ *connect.Request[pb.Lis
 		res.Deployments = append(res.Deployments, recordStatus(d))
 	}
 	return connect.NewResponse(res), nil
-}
-
-const defaultRingSize = 16
-
-// CreateDeployment implements the API.
-func (v *Service) CreateDeployment(ctx context.Context, req *connect.Request[pb.CreateDeploymentRequest]) (*connect.Response[pb.CreateDeploymentResponse], error) {
-	s, err := v.store(req.Msg.Name)
-	if err != nil {
-		return nil, err
-	}
-	ring := int(req.Msg.RingSize)
-	switch {
-	case req.Msg.Version == "":
-		return nil, &InvalidError{"version", "", "the version that is served now, such as v1"}
-	case ring < 0:
-		return nil, &InvalidError{"ring_size", itoa(int64(ring)), "a number from 1, or 0 for 16"}
-	case ring == 0:
-		ring = defaultRingSize
-	}
-	_, err = s.Get(ctx)
-	created := errors.Is(err, ErrNotFound)
-	d, err := s.Create(ctx, req.Msg.Version, ring)
-	if err != nil {
-		return nil, err
-	}
-	if req.Msg.RingSize != 0 && d.RingSize != ring {
-		return nil, refuse("create: " + s.name + " has a ring of " + itoa(int64(d.RingSize)) + " already, which cannot be changed to " + itoa(int64(ring)))
-	}
-	return connect.NewResponse(&pb.CreateDeploymentResponse{Deployment: recordStatus(d), Created: created}), nil
 }
 
 // ListParked implements the API.

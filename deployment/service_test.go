@@ -27,7 +27,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 	}
 	if err := w.store.PublishProgress(t.Context(), "ctl-1", []syncer.Progress{
 		{Shard: 0, Owner: "ctl-1", State: "ready", Copied: 10, Total: 10},
-		{Shard: 1, Owner: "ctl-1", State: "copying", Copied: 5, Total: 20, Rate: 2.5, LagMillis: 40, WaitsFor: "copy of 1 ranges"},
+		{Shard: 1, Owner: "ctl-1", State: "copying", Copied: 5, Total: 20, Rate: 2.5, LagMillis: new(int64(40)), WaitsFor: "copy of 1 ranges"},
 	}, l.ID()); err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +41,8 @@ func TestGetReadsAsDocumented(t *testing.T) {
 		"name": "services/bbs.example.com/deployments/us-west2", "currentVersion": "v1",
 		"upgradeState": {
 			"targetVersion": "v2", "readyShards": [0, 2], "pendingShards": [1, 3], "state": "INITIAL_SYNCING",
-			"id": "u1", "step": "", "attempt": "1", "transformHash": "h1", "abortReason": "",
-			"policy": {"hold": false, "deadlineMs": "0", "maxPauseMs": "0"}, "switchAsked": false, "toSnapshot": false
+			"id": "u1", "step": "", "attempt": "1", "transformHash": "h1", "abortReason": "", "again": false, "failures": 0, "lastFailure": "",
+			"policy": {"hold": false, "deadlineMs": "0", "maxPauseMs": "0", "maxHoldMs": "0", "retries": 0}, "switchAsked": false, "toSnapshot": false
 		},
 		"pace": {"paused": false, "reason": "", "maxRate": 0, "maxSourceLoad": 0, "window": "", "now": []},
 		"effects": [], "retiring": "", "retired": [],
@@ -58,13 +58,13 @@ func TestGetReadsAsDocumented(t *testing.T) {
 		"availableUpgrades": [{"targetVersion": "v2", "transformHash": "h1"}],
 		"reverseSync": {"enabled": false, "reason": "nothing was switched yet"},
 		"progress": {
-			"copied": "15", "total": "30", "rate": 2.5, "maxLagMillis": "40", "applied": "0", "parked": "0", "retries": "0",
-			"verified": "0", "mismatched": "0", "lateDeletes": "0", "lastError": "",
+			"copied": "15", "total": "30", "rate": 2.5, "applied": "0", "parked": "0", "retries": "0",
+			"verified": "0", "mismatched": "0", "lateDeletes": "0", "lastError": "", "reportingShards": 2,
 			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"]
 		},
 		"servers": [{"id": "bbs-1", "protocol": 1, "versions": ["v1", "v2"], "activeVersion": "v1",
 			"client": false, "acked": false, "held": 0, "restartMillis": 0, "since": "", "usage": []}],
-		"controllers": ["ctl/1"]
+		"controllers": ["ctl/1"], "breaches": [], "warnings": [], "historyDropped": "0"
 	}`, revision), &want); err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +103,17 @@ func TestListAndCreate(t *testing.T) {
 		t.Errorf("list %+v", list)
 	}
 	a.fails(t, "CreateDeployment", `{"name": "x", "version": "v1"}`, `invalid_argument: name "x": want services/{service}/deployments/{region}`)
-	a.fails(t, "CreateDeployment", `{}`, `invalid_argument: version "": want the version that is served now, such as v1`)
-	a.fails(t, "CreateDeployment", `{"version": "v1", "ringSize": -1}`, `invalid_argument: ring_size "-1": want a number from 1, or 0 for 16`)
+	a.fails(t, "CreateDeployment", `{"name": "services/none/deployments/x"}`, `invalid_argument: version "": want the version that is served now, such as v1`)
+	a.ok(t, "CreateDeployment", `{}`, &created)
+	if created.Created || created.Deployment.CurrentVersion != "v1" {
+		t.Errorf("created again %+v", created)
+	}
+	a.ok(t, "CreateDeployment", `{"name": "services/none/deployments/x", "version": "v1", "dryRun": true}`, &created)
+	if !created.Created {
+		t.Errorf("a dry run says %+v", created)
+	}
+	a.fails(t, "CreateDeployment", `{"version": "v1", "ringSize": -1}`, `invalid_argument: ring_size "-1": want a number from 1 to 1024, or 0 for the default`)
+	a.fails(t, "CreateDeployment", `{"name": "services/none/deployments/x", "version": "v1", "ringSize": 2147483647}`, `invalid_argument: ring_size "2147483647": want a number from 1 to 1024, or 0 for the default`)
 	a.fails(t, "CreateDeployment", `{"version": "v1", "ringSize": 8}`, `failed_precondition: create: `+name+` has a ring of 4 already, which cannot be changed to 8`)
 	a.fails(t, "GetDeployment", `{"name": "services/none/deployments/x"}`, `not_found: services/none/deployments/x: deployment does not exist`)
 	a.fails(t, "GetDeployment", `{"timeoutMs": 400000}`, `invalid_argument: timeout_ms "400000": want 0 to 300000, or 0 for 30000`)

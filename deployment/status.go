@@ -22,6 +22,8 @@ type State struct {
 	Outlook     *pb.SwitchOutlook // nil: none
 	Back        ParkedCount       // in the direction that goes back
 	Updating    []update.Progress // of the data update that runs
+	Warnings    []string          // what is insecure about it
+	Waits       []string          // for what the process that was asked waits itself
 }
 
 // reverseSync says whether the version that the latest switch came from is kept level.
@@ -71,8 +73,9 @@ func Status(s State) *pb.Deployment {
 	}
 	d.Outlook = s.Outlook
 	d.RollbackSafe = rollbackSafe(s)
-	d.History = historyStatus(s.Record)
+	d.History, d.HistoryDropped = historyStatus(s.Record), int64(s.Record.HistoryDropped)
 	d.Controllers = s.Controllers
+	d.Warnings = s.Warnings
 	for _, state := range s.Servers {
 		active := state.Active
 		if state.Client {
@@ -116,6 +119,9 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 		}
 		d.Namespaces = append(d.Namespaces, out)
 	}
+	for _, b := range upgradestate.OpenBreaches(r) {
+		d.Breaches = append(d.Breaches, &pb.Breach{At: b.At, Version: b.Version, Kind: b.Kind, What: b.What, Aside: b.Aside, Count: b.Count})
+	}
 	for _, a := range r.Available {
 		if a.TargetVersion != r.CurrentVersion {
 			d.AvailableUpgrades = append(d.AvailableUpgrades, &pb.AvailableUpgrade{TargetVersion: a.TargetVersion, TransformHash: a.TransformHash})
@@ -126,8 +132,12 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 			Id: u.ID, TargetVersion: u.TargetVersion, TransformHash: u.TransformHash,
 			State: phase(u.State), Step: string(u.Step), Attempt: int64(u.Attempt), AbortReason: u.AbortReason,
 			ReadyShards: int32s(u.ReadyShards), PendingShards: int32s(upgradestate.PendingShards(r)),
-			Policy:      &pb.SwitchPolicy{Hold: u.Policy.Hold, DeadlineMs: u.Policy.DeadlineMillis, MaxPauseMs: u.Policy.MaxPauseMillis},
+			Policy: &pb.SwitchPolicy{
+				Hold: u.Policy.Hold, DeadlineMs: u.Policy.DeadlineMillis, MaxPauseMs: u.Policy.MaxPauseMillis,
+				MaxHoldMs: u.Policy.MaxHoldMillis, Retries: int32(u.Policy.Retries),
+			},
 			SwitchAsked: u.SwitchAsked, ToSnapshot: u.Snapshot,
+			Failures: int32(u.Failures), LastFailure: u.LastFailure, Again: u.Again,
 		}
 	}
 	if l := r.LastSwitch; l != nil {
@@ -173,7 +183,8 @@ func progressStatus(s State) *pb.Progress {
 	for _, p := range s.Progress {
 		byShard[p.Shard] = p
 	}
-	copying := false
+	var lag int64
+	copying, lagKnown := false, len(byShard) == s.Record.RingSize
 	for shard := range s.Record.RingSize {
 		p, ok := byShard[shard]
 		if !ok {
@@ -189,7 +200,12 @@ func progressStatus(s State) *pb.Progress {
 		out.Verified += p.Verified
 		out.Mismatched += p.Mismatched
 		out.LateDeletes += p.LateDeletes
-		out.MaxLagMillis = max(out.MaxLagMillis, p.LagMillis)
+		switch {
+		case p.LagMillis == nil:
+			lagKnown = false
+		case *p.LagMillis > lag:
+			lag = *p.LagMillis
+		}
 		if out.LastError == "" && p.LastError != "" {
 			out.LastError = fmt.Sprintf("shard %d: %s", shard, p.LastError)
 		}
@@ -199,6 +215,10 @@ func progressStatus(s State) *pb.Progress {
 			LagMillis: p.LagMillis, Applied: p.Applied, Parked: p.Parked, Retries: p.Retries, Verified: p.Verified,
 			Mismatched: p.Mismatched, LateDeletes: p.LateDeletes, WaitsFor: p.WaitsFor, LastError: p.LastError, Pace: p.Pace,
 		})
+	}
+	out.ReportingShards = int32(len(byShard))
+	if lagKnown {
+		out.MaxLagMillis = &lag
 	}
 	out.EtaSeconds = eta(out, copying, len(byShard) == s.Record.RingSize)
 	out.WaitsFor = waitsFor(s, out.Shards)
@@ -222,10 +242,10 @@ func eta(p *pb.Progress, copying, complete bool) *int64 {
 
 // waitsFor says what the upgrade, or the copy before one, waits for.
 func waitsFor(s State, shards []*pb.ShardProgress) []string {
+	waits := slices.Clone(s.Waits)
 	if s.Record.Upgrade == nil && len(directions(s.Record)) == 0 {
-		return nil
+		return waits
 	}
-	var waits []string
 	if len(s.Controllers) == 0 {
 		waits = append(waits, "a controller: none is running")
 	}
@@ -292,7 +312,10 @@ func locationOf(r upgradestate.Deployment) *pb.Location {
 	ns, _ := r.Namespace(version)
 	// A location ends with the database, whose name has none of the characters before it.
 	database := ns.Location[strings.LastIndexAny(ns.Location, "/:")+1:]
-	out := &pb.Location{State: pb.Location_OPEN, Version: version, Database: database, Revision: r.Revision}
+	out := &pb.Location{
+		State: pb.Location_OPEN, Version: version, Database: database, Revision: r.Revision,
+		Hosts: ns.Hosts, Cluster: ns.Identity.Cluster,
+	}
 	// Without places to write, writes wait: in SWITCHING, and after it until the
 	// collections bear their names again.
 	if len(places) == 0 && len(ns.Kinds) > 0 {

@@ -19,17 +19,19 @@ func TestStatusOfTheCopy(t *testing.T) {
 		name   string
 		shards []syncer.Progress
 		eta    *int64
-		lag    int64
+		lag    *int64 // nil: not known
+		of     int32  // shards that report
 		parked int64
 		err    string
 		waits  []string
 	}{
-		{"nobody copies yet", nil, nil, 0, 0, "", nil},
-		{"one does not report", []syncer.Progress{{Copied: 1, Total: 2, Rate: 1}}, nil, 0, 0, "", []string{"shard 1: a controller"}},
-		{"copying", two(syncer.Progress{Copied: 10, Total: 100, Rate: 20}, syncer.Progress{Copied: 100, Total: 200, Rate: 40}), seconds(4), 0, 0, "", nil},
-		{"stalled", two(syncer.Progress{Copied: 10, Total: 100}, syncer.Progress{Copied: 100, Total: 100}), nil, 0, 0, "", nil},
-		{"copied", two(syncer.Progress{Copied: 100, Total: 100}, syncer.Progress{}), seconds(0), 0, 0, "", nil},
-		{"behind", two(syncer.Progress{LagMillis: 7, Parked: 1}, syncer.Progress{LagMillis: 30, Parked: 2, LastError: "no primary"}), seconds(0), 30, 3, "shard 1: no primary", nil},
+		{"nobody copies yet", nil, nil, nil, 0, 0, "", nil},
+		{"one does not report", []syncer.Progress{{Copied: 1, Total: 2, Rate: 1, LagMillis: new(int64(5))}}, nil, nil, 1, 0, "", []string{"shard 1: a controller"}},
+		{"copying", two(syncer.Progress{Copied: 10, Total: 100, Rate: 20}, syncer.Progress{Copied: 100, Total: 200, Rate: 40}), seconds(4), nil, 2, 0, "", nil},
+		{"stalled", two(syncer.Progress{Copied: 10, Total: 100}, syncer.Progress{Copied: 100, Total: 100}), nil, nil, 2, 0, "", nil},
+		{"copied", two(syncer.Progress{Copied: 100, Total: 100, LagMillis: new(int64(0))}, syncer.Progress{LagMillis: new(int64(0))}), seconds(0), new(int64(0)), 2, 0, "", nil},
+		{"one has not heard of its source", two(syncer.Progress{LagMillis: new(int64(7))}, syncer.Progress{}), seconds(0), nil, 2, 0, "", nil},
+		{"behind", two(syncer.Progress{LagMillis: new(int64(7)), Parked: 1}, syncer.Progress{LagMillis: new(int64(30)), Parked: 2, LastError: "no primary"}), seconds(0), new(int64(30)), 2, 3, "shard 1: no primary", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -39,7 +41,7 @@ func TestStatusOfTheCopy(t *testing.T) {
 			if diff := cmp.Diff(tc.eta, p.EtaSeconds); diff != "" {
 				t.Errorf("eta (-want +got):\n%s", diff)
 			}
-			if p.MaxLagMillis != tc.lag || p.Parked != tc.parked || p.LastError != tc.err || len(p.Shards) != 2 {
+			if !cmp.Equal(p.MaxLagMillis, tc.lag) || p.ReportingShards != tc.of || p.Parked != tc.parked || p.LastError != tc.err || len(p.Shards) != 2 {
 				t.Errorf("got %v", p)
 			}
 			if diff := cmp.Diff(tc.waits, p.WaitsFor); diff != "" {
@@ -54,9 +56,9 @@ func TestStatusOfADirectionThatEnded(t *testing.T) {
 	t.Parallel()
 	p := deployment.Status(deployment.State{
 		Record: upgradestate.New(name, "v1", 1), Controllers: []string{"c"},
-		Progress: []syncer.Progress{{Copied: 5, Total: 5, Parked: 2, LagMillis: 4, WaitsFor: "the switch"}},
+		Progress: []syncer.Progress{{Copied: 5, Total: 5, Parked: 2, LagMillis: new(int64(4)), WaitsFor: "the switch"}},
 	}).Progress
-	if p.Parked != 0 || p.Total != 0 || p.MaxLagMillis != 0 || len(p.WaitsFor) != 0 {
+	if p.Parked != 0 || p.Total != 0 || p.MaxLagMillis != nil || len(p.WaitsFor) != 0 {
 		t.Errorf("got %v", p)
 	}
 }

@@ -60,7 +60,7 @@ func historyStatus(r upgradestate.Deployment) []*pb.HistoryEntry {
 	for _, e := range r.History {
 		out := &pb.HistoryEntry{
 			At: e.At, By: e.By, What: e.What, Id: e.ID, From: e.From, To: e.To,
-			Detail: e.Detail, Outcome: e.Outcome, Ended: e.Ended,
+			Detail: e.Detail, Outcome: e.Outcome, Ended: e.Ended, Identity: e.Identity, Address: e.Address,
 		}
 		for _, p := range e.Phases {
 			out.Phases = append(out.Phases, &pb.PhaseTime{Phase: p.Phase, At: p.At})
@@ -80,7 +80,7 @@ func backDirection(d upgradestate.Deployment) (dir syncer.DirectionKey, ok bool)
 	if !ok || to.TargetVersion != last.From || d.Upgrade != nil && d.Upgrade.Snapshot {
 		return "", false
 	}
-	return syncer.KeyOf(d.Epoch, d.CurrentVersion, to.TargetVersion, to.TransformHash), true
+	return syncer.KeyIn(d, to), true
 }
 
 // wayBackParked counts what is parked on the way back.
@@ -115,6 +115,9 @@ func rollbackSafe(s State) *pb.RollbackSafe {
 		out.Reason = fmt.Sprintf("%s does not follow while the upgrade to %s runs", last.From, d.Upgrade.TargetVersion)
 	case !followed:
 		out.Reason = noWayBack(d)
+	case len(upgradestate.OpenBreaches(d)) > 0:
+		b := upgradestate.OpenBreaches(d)[0]
+		out.Reason = fmt.Sprintf("%s of %s: %s: see 'get', bring over what is missing, then 'accept-breaches'", b.Kind, b.Version, b.What)
 	case out.Blocking > 0:
 		out.Reason = fmt.Sprintf("%s cannot be brought back to %s: see 'parked', correct or waive them", records(out.Blocking), last.From)
 	default:

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller/coord"
+	"dbcontroller/limits"
 	"dbcontroller/upgradestate"
 )
 
@@ -87,6 +88,9 @@ func (e *InvalidError) Error() string {
 }
 
 func checkName(name string) error {
+	if len(name) > limits.NameBytes {
+		return &InvalidError{"name", name[:20] + "...", fmt.Sprintf("at most %d bytes", limits.NameBytes)}
+	}
 	if !validName.MatchString(name) {
 		return &InvalidError{"name", name, "services/{service}/deployments/{region}"}
 	}
@@ -114,7 +118,7 @@ func (s *Store) Create(ctx context.Context, version string, ringSize int) (upgra
 		}
 		_, err = s.coord.Commit(ctx,
 			[]coord.Condition{{Key: s.recordKey()}},
-			[]coord.Op{{Key: s.recordKey(), Value: value}, {Key: indexKey(s.cfg.Prefix, s.name)}})
+			[]coord.Op{{Key: s.recordKey(), Value: packRecord(value)}, {Key: indexKey(s.cfg.Prefix, s.name)}})
 		if err != nil && !again(err) {
 			return upgradestate.Deployment{}, fmt.Errorf("create %s: %w", s.name, err)
 		}
@@ -143,6 +147,10 @@ func (s *Store) Get(ctx context.Context) (upgradestate.Deployment, error) {
 }
 
 func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {
+	var err error
+	if kv.Value, err = unpackRecord(kv.Value); err != nil {
+		return upgradestate.Deployment{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
 	// The format is looked at first: a newer one may not even decode.
 	var head struct {
 		Format int `json:"format"`

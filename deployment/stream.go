@@ -11,10 +11,14 @@ import (
 
 	"dbcontroller/coord"
 	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/limits"
 )
 
 // streamEvery is the least time between two messages of WatchDeployment.
 const streamEvery = 500 * time.Millisecond
+
+// waitsEvery is how often a stream asks for what its own process waits for.
+const waitsEvery = 2 * time.Second
 
 // WatchDeployment implements the API.
 func (v *Service) WatchDeployment(ctx context.Context, req *connect.Request[pb.WatchDeploymentRequest], stream *connect.ServerStream[pb.Deployment]) error {
@@ -25,10 +29,15 @@ func (v *Service) WatchDeployment(ctx context.Context, req *connect.Request[pb.W
 	if _, err := s.Get(ctx); err != nil {
 		return err
 	}
+	if v.watches.Add(1) > limits.Watches {
+		v.watches.Add(-1)
+		return &FullError{"watches at this controller", limits.Watches, "ask another one, or ask with GetDeployment and wait_revision"}
+	}
+	defer v.watches.Add(-1)
 	ctx, cancel := v.untilStopped(ctx)
 	defer cancel()
 	g, watching := errgroup.WithContext(ctx)
-	f := &feed{store: s, news: make(chan struct{}, 1)}
+	f := &feed{store: s, waits: func() []string { return v.waits(s) }, warnings: v.warnings(s), news: make(chan struct{}, 1)}
 	for i, prefix := range f.prefixes() {
 		g.Go(func() error {
 			s.follow(watching, prefix, func(kvs map[string]coord.KV) { f.set(i, clone(kvs)) })
@@ -45,8 +54,10 @@ func (v *Service) WatchDeployment(ctx context.Context, req *connect.Request[pb.W
 
 // feed is the state of a deployment as watches of its parts bring it.
 type feed struct {
-	store *Store
-	news  chan struct{}
+	store    *Store
+	waits    func() []string // of this process
+	warnings []string        // of this process
+	news     chan struct{}
 
 	mu    sync.Mutex
 	parts [feedParts]map[string]coord.KV // as in prefixes; nil until listed
@@ -95,7 +106,7 @@ func (f *feed) status() (*pb.Deployment, error) {
 	if !ok {
 		return nil, nil
 	}
-	var state State
+	state := State{Waits: f.waits(), Warnings: f.warnings}
 	var err error
 	if state.Record, err = decodeRecord(kv); err != nil {
 		return nil, err
@@ -132,6 +143,8 @@ func (f *feed) send(ctx context.Context, send func(*pb.Deployment) error) error 
 	var last *pb.Deployment
 	pace := time.NewTimer(0)
 	defer pace.Stop()
+	waits := time.NewTicker(waitsEvery)
+	defer waits.Stop()
 	for {
 		select {
 		case <-pace.C:
@@ -141,6 +154,7 @@ func (f *feed) send(ctx context.Context, send func(*pb.Deployment) error) error 
 		for {
 			select {
 			case <-f.news:
+			case <-waits.C: // what the process waits for is in no watch
 			case <-ctx.Done():
 				return ctx.Err()
 			}

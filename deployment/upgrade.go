@@ -72,13 +72,16 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 // policy is that of a request, its zero fields as configured. One that runs is compared
 // only with what is asked for: it may have been changed since.
 func (v *Service) policy(d upgradestate.Deployment, p *pb.SwitchPolicy) upgradestate.Policy {
-	asked := upgradestate.Policy{Hold: p.GetHold(), DeadlineMillis: p.GetDeadlineMs(), MaxPauseMillis: p.GetMaxPauseMs()}
+	asked := upgradestate.Policy{Hold: p.GetHold(), DeadlineMillis: p.GetDeadlineMs(), MaxPauseMillis: p.GetMaxPauseMs(),
+		MaxHoldMillis: p.GetMaxHoldMs(), Retries: int(p.GetRetries())}
 	if d.Upgrade != nil && asked == (upgradestate.Policy{}) {
 		return asked
 	}
 	asked.Hold = asked.Hold || v.cfg.Policy.Hold
 	asked.DeadlineMillis = cmp.Or(asked.DeadlineMillis, v.cfg.Policy.DeadlineMillis)
 	asked.MaxPauseMillis = cmp.Or(asked.MaxPauseMillis, v.cfg.Policy.MaxPauseMillis)
+	asked.MaxHoldMillis = cmp.Or(asked.MaxHoldMillis, v.cfg.Policy.MaxHoldMillis)
+	asked.Retries = cmp.Or(asked.Retries, v.cfg.Policy.Retries)
 	return asked
 }
 
@@ -106,6 +109,15 @@ func beginEffects(before, after upgradestate.Deployment, parked ParkedCount) []s
 	}
 	if u.Policy.DeadlineMillis > 0 {
 		does = append(does, fmt.Sprintf("abort a switch that takes longer than %d ms", u.Policy.DeadlineMillis))
+	}
+	if u.Policy.MaxHoldMillis > 0 {
+		does = append(does, fmt.Sprintf("give held writes back after %d ms", u.Policy.MaxHoldMillis))
+	}
+	switch {
+	case u.Policy.Retries > 0:
+		does = append(does, fmt.Sprintf("try at most %d times more, when a switch was given up by itself", u.Policy.Retries))
+	case u.Policy.Retries < 0:
+		does = append(does, "end with the first attempt at the switch, whatever becomes of it")
 	}
 	if u.Policy.MaxPauseMillis > 0 {
 		does = append(does, fmt.Sprintf("wait with the switch while its pause is predicted to be longer than %d ms", u.Policy.MaxPauseMillis))

@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"dbcontroller/access"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/upgradestate"
 )
@@ -37,6 +38,9 @@ func asked(ctx context.Context, r request) (context.Context, error) {
 		return nil, &InvalidError{"requested_by", who, "one line of text"}
 	case who == "":
 		who = nameless
+		if caller, ok := access.CallerOf(ctx); ok && caller.Proven() {
+			who = caller.Name
+		}
 	}
 	return AskedBy(ctx, who), nil
 }
@@ -65,15 +69,28 @@ func (v *Service) change(ctx context.Context, s *Store, r request, ev upgradesta
 	if err != nil {
 		return nil, err
 	}
-	res, err := answer(ctx, s, shown)
+	res, err := v.answer(ctx, s, shown)
 	if err != nil {
 		return nil, err
 	}
 	res.Msg.Effects = does(before, after)
 	if len(res.Msg.Effects) == 0 {
 		res.Msg.Effects = []string{nothing(idle(after))}
+		if err := s.noteRepeat(ctx, r, eventName(ev)+": "+idle(after)); err != nil {
+			return nil, err
+		}
 	}
 	return res, nil
+}
+
+// noteRepeat tells the history of a call that changes nothing: that it was made may be what
+// somebody asks for later.
+func (s *Store) noteRepeat(ctx context.Context, r request, text string) error {
+	if r.GetDryRun() {
+		return nil
+	}
+	_, err := s.Apply(ctx, upgradestate.Remark{What: "repeat", Detail: shorten(text)})
+	return err
 }
 
 // nothing is the effect of what changes nothing.
@@ -129,14 +146,29 @@ func (v *Service) Switch(ctx context.Context, req *connect.Request[pb.SwitchRequ
 	})
 }
 
+// AcceptBreaches implements the API.
+func (v *Service) AcceptBreaches(ctx context.Context, req *connect.Request[pb.AcceptBreachesRequest]) (*connect.Response[pb.Deployment], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	return v.change(ctx, s, req.Msg, upgradestate.AcceptBreaches{}, func(before, _ upgradestate.Deployment) []string {
+		var does []string
+		for _, b := range upgradestate.OpenBreaches(before) {
+			does = append(does, fmt.Sprintf("take it that this was dealt with: %s of %s: %s", b.Kind, b.Version, b.What))
+		}
+		return does
+	}, func(upgradestate.Deployment) string { return "no breach of a fence waits for anybody" })
+}
+
 // SetPolicy implements the API.
 func (v *Service) SetPolicy(ctx context.Context, req *connect.Request[pb.SetPolicyRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
 		return nil, err
 	}
-	if req.Msg.Hold == nil && req.Msg.DeadlineMs == nil && req.Msg.MaxPauseMs == nil {
-		return nil, refuse("set-policy: nothing to set: give hold, deadline or max pause")
+	if req.Msg.Hold == nil && req.Msg.DeadlineMs == nil && req.Msg.MaxPauseMs == nil && req.Msg.MaxHoldMs == nil && req.Msg.Retries == nil {
+		return nil, refuse("set-policy: nothing to set: give hold, deadline, max pause, max hold or retries")
 	}
 	d, err := s.Get(ctx)
 	if err != nil {
@@ -145,6 +177,11 @@ func (v *Service) SetPolicy(ctx context.Context, req *connect.Request[pb.SetPoli
 	ev := upgradestate.SetPolicy{
 		ID: running(d, req.Msg.UpgradeId), Hold: req.Msg.Hold,
 		DeadlineMillis: req.Msg.DeadlineMs, MaxPauseMillis: req.Msg.MaxPauseMs,
+		MaxHoldMillis: req.Msg.MaxHoldMs,
+	}
+	if n := req.Msg.Retries; n != nil {
+		retries := int(*n)
+		ev.Retries = &retries
 	}
 	return v.change(ctx, s, req.Msg, ev, func(before, after upgradestate.Deployment) []string {
 		if before.Upgrade == nil || after.Upgrade == nil || before.Upgrade.Policy == after.Upgrade.Policy {

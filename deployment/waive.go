@@ -16,7 +16,7 @@ import (
 )
 
 // A waiver is noted in the history before it is made: asked for it was, whatever becomes
-// of it. Asked for again, it changes nothing, and is not noted again.
+// of it. Asked for again, it changes nothing, and is noted as a repetition.
 
 // WaiveParked implements the API.
 func (v *Service) WaiveParked(ctx context.Context, req *connect.Request[pb.WaiveParkedRequest]) (*connect.Response[pb.ParkedRecord], error) {
@@ -41,6 +41,9 @@ func (v *Service) WaiveParked(ctx context.Context, req *connect.Request[pb.Waive
 	named := func(p syncer.Parked) bool { return p.Kind == kind && p.Key == key && !IsOverflow(p) }
 	blocks := slices.IndexFunc(list, func(p syncer.Parked) bool { return named(p) && !p.Waived })
 	if at := slices.IndexFunc(list, named); at >= 0 && (blocks < 0 || req.Msg.DryRun) {
+		if err := s.noteRepeat(ctx, req.Msg, "waive: "+kind+"/"+key+" is waived already"); err != nil {
+			return nil, err
+		}
 		return connect.NewResponse(parkedStatus(list[at])), nil
 	}
 	if blocks >= 0 {
@@ -89,6 +92,9 @@ func (v *Service) WaiveKind(ctx context.Context, req *connect.Request[pb.WaiveKi
 		return nil, err
 	}
 	if done {
+		if err := s.noteRepeat(ctx, req.Msg, "waive: every "+kind+" is waived already"); err != nil {
+			return nil, err
+		}
 		return connect.NewResponse(&pb.WaiveKindResponse{Effects: []string{nothing("every " + kind + " is waived in this direction already")}}), nil
 	}
 	list, err := s.parkedOf(ctx, d)

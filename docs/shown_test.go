@@ -68,7 +68,7 @@ func transformers(t *testing.T) *transform.Registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, _, err := cli.Transformers(cfg)
+	registry, _, err := cli.Transformers(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ var folder, _ = os.Getwd()
 func run(t *testing.T, stdin string, args []string) string {
 	t.Helper()
 	var out bytes.Buffer
-	root := cli.Root()
+	root := cli.Command(nil)
 	root.SetArgs(args)
 	root.SetIn(strings.NewReader(stdin))
 	root.SetOut(&out)

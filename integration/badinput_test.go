@@ -84,6 +84,17 @@ func TestBadInputOfRun(t *testing.T) {
 			want: []string{"collection packages", "new version", "rename it or use another database"},
 		},
 		{
+			name: "both versions hold data", set: settings{decide: true}, make: func(ctx context.Context, s *system) {
+				insert(ctx, s, "v1", packageDoc("v1", "a", 0))
+				insert(ctx, s, "v2", packageDoc("v2", "b", 0))
+			},
+			want: []string{"v1 (packages) and v2 (packages)", "nothing says which is current", "initialVersion"},
+		},
+		{
+			name: "unknown initial version", edit: replace("initialVersion: v1", "initialVersion: v3"),
+			want: []string{"config.yaml:6", "initialVersion", "v3", "want one of dbs: v1, v2"},
+		},
+		{
 			name: "index that the lens breaks", set: settings{lens: "lens: 1\noperations:\n  - remove: {field: section}\n"},
 			make: func(ctx context.Context, s *system) {
 				insert(ctx, s, "v1", packageDoc("v1", "a", 0))

@@ -2,11 +2,14 @@ package integration_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 
+	"dbcontroller/coord"
 	"dbcontroller/record"
+	"dbcontroller/upgradestate"
 )
 
 // breakPoint is a place at which a controller stands still, having told its parent.
@@ -168,4 +171,50 @@ func (ns *breaking) Fence(ctx context.Context, f record.Fence) error {
 		b.stand()
 	}
 	return err
+}
+
+// stepper is a coordination store. Once its process has taken a switch to another step, it
+// tells that to its parent and stands still until it may go on: what the step asks for is
+// not done yet, and everything else in the process goes on.
+type stepper struct {
+	coord.Store
+	stage
+	goOn chan struct{}
+}
+
+func newStepper(s stage) *stepper {
+	return &stepper{Store: s.etcd, stage: s, goOn: make(chan struct{})}
+}
+
+// Commit implements coord.Store.
+func (s *stepper) Commit(ctx context.Context, conditions []coord.Condition, ops []coord.Op) (int64, error) {
+	if !s.Steps {
+		return s.Store.Commit(ctx, conditions, ops)
+	}
+	step, before := upgradestate.StepNone, upgradestate.StepNone
+	for _, op := range ops {
+		if step = stepOf(op.Value); step == upgradestate.StepNone {
+			continue
+		}
+		// A commit that succeeds replaced just this one.
+		if now, err := s.Get(ctx, op.Key); err == nil {
+			before = stepOf(now.Value)
+		}
+		break
+	}
+	revision, err := s.Store.Commit(ctx, conditions, ops)
+	if err == nil && step != before && step != upgradestate.StepNone {
+		s.tell(event{Reached: string(step)})
+		<-s.goOn // closed: at once
+	}
+	return revision, err
+}
+
+// stepOf is the step of the switch that a value says runs, if it is a Deployment.
+func stepOf(value []byte) upgradestate.Step {
+	var d upgradestate.Deployment
+	if json.Unmarshal(value, &d) != nil || d.Upgrade == nil {
+		return upgradestate.StepNone
+	}
+	return d.Upgrade.Step
 }

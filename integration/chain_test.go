@@ -177,7 +177,7 @@ func (w chained) awaitLeftovers(ctx context.Context, d upgradestate.Deployment, 
 			ns, _ := d.Namespace(version)
 			for _, name := range names {
 				kind := sequence.ReplaceAllString(name, "")
-				if _, ok := ns.Kind(strings.TrimPrefix(kind, "dbc_guards.")); !ok && !strings.HasPrefix(name, "system.") && name != "dbc_marks" {
+				if _, ok := ns.Kind(strings.TrimPrefix(kind, "dbc_guards.")); !ok && !strings.HasPrefix(name, "system.") && name != "dbc_marks" && name != "dbc_owner" {
 					return fmt.Errorf("%s has %s, which is of no kind of it", version, name)
 				}
 				seen[version+"/"+kind]++

@@ -20,9 +20,10 @@ const module = "dbcontroller"
 // layers are the top-level folders from the bottom up. A package imports only
 // folders of lower layers, and its own.
 var layers = [][]string{
+	{"limits"},
 	{"gen", "record", "coord", "upgradestate", "config", "inprocess"},
-	{"shards", "transform", "pace"},
-	{"syncer", "switchover", "verify", "vrunner", "apiversion", "update"},
+	{"shards", "transform", "pace", "access"},
+	{"syncer", "switchover", "verify", "vrunner", "apiversion", "update", "identity"},
 	{"web", "deployment", "sample"},
 	{"cmd"},
 }
@@ -35,7 +36,11 @@ var wired = []string{
 	"record/etcdstore", "record/faultstore", "record/memstore", "record/mongostore",
 }
 
-// testFolders hold what tests need; cmd may use it for its demo and benchmark.
+// shipped is what the program dbcontroller is made of. It carries neither a sample nor
+// what starts databases for tests, with all that these link.
+var shipped = []string{"cmd/dbcontroller", "cmd/internal"}
+
+// testFolders hold what tests need; cmd may use it for its demonstration.
 var testFolders = []string{"integration", "scripts"}
 
 // importer is one Go package with what its non-test files import of ours,
@@ -70,7 +75,7 @@ func TestViolationsAreSeen(t *testing.T) {
 	}{
 		{"down is allowed", importer{"syncer", []string{"record", "coord", "transform"}}, nil},
 		{"own folder is allowed", importer{"record/recordtest", []string{"record"}}, nil},
-		{"cmd wires", importer{"cmd/dbcontroller", []string{"config", "record/mongostore", "coord/etcdcoord", "integration/localmongo"}}, nil},
+		{"cmd wires", importer{"cmd/demo/app", []string{"config", "record/mongostore", "coord/etcdcoord", "integration/localmongo", "sample/bbs"}}, nil},
 		{"up", importer{"record", []string{"syncer"}},
 			[]string{"record imports syncer, which is not below it"}},
 		{"up from a sub-package", importer{"transform/lens", []string{"deployment/deploymentpb"}},
@@ -87,6 +92,8 @@ func TestViolationsAreSeen(t *testing.T) {
 			[]string{"record/faultstore imports record/memstore, which only cmd and tests may"}},
 		{"test infrastructure outside cmd", importer{"syncer", []string{"integration/localmongo"}},
 			[]string{"syncer imports integration/localmongo, which only cmd and tests may"}},
+		{"test infrastructure in the shipped program", importer{"cmd/dbcontroller/cli", []string{"integration/localmongo", "sample"}},
+			[]string{"cmd/dbcontroller/cli imports integration/localmongo, which the shipped program must not carry", "cmd/dbcontroller/cli imports sample, which the shipped program must not carry"}},
 		{"conformance suite outside tests", importer{"cmd/server", []string{"record/recordtest"}},
 			[]string{"cmd/server imports record/recordtest, which only tests may"}},
 		{"unknown folder", importer{"util/strings", nil},
@@ -125,6 +132,8 @@ func forbidden(from, to string) string {
 	switch {
 	case strings.HasSuffix(to, "test"):
 		return "only tests may"
+	case slices.ContainsFunc(shipped, func(s string) bool { return within(from, s) }) && (top(to) == "sample" || slices.Contains(testFolders, top(to))):
+		return "the shipped program must not carry"
 	case top(from) == "cmd":
 		return ""
 	case slices.Contains(testFolders, top(to)):

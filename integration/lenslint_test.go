@@ -48,7 +48,7 @@ kinds:
 	t.Setenv("LENS_LINT_URI", uri)
 	run := func(args ...string) (string, error) {
 		var out bytes.Buffer
-		root := cli.Root()
+		root := cli.Command(nil)
 		root.SetOut(&out)
 		root.SetErr(&out)
 		root.SetArgs(append([]string{"lens", "lint", "--json", "--config"}, args...))

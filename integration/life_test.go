@@ -98,7 +98,7 @@ func checkHistory(t *testing.T, asJSON, asText result) {
 			t.Errorf("entry %v", entry)
 		}
 	}
-	if want := []string{"pace", "upgrade", "pause", "resume", "pace", "switch", "complete"}; !slices.Equal(asked, want) {
+	if want := []string{"pace", "upgrade", "pause", "repeat", "resume", "pace", "switch", "complete", "repeat"}; !slices.Equal(asked, want) {
 		t.Errorf("history %v, want %v", asked, want)
 	}
 	if text := asText.stdout; !strings.Contains(text, "SEAL_SOURCE") || !strings.Contains(text, "switched") {

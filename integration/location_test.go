@@ -67,6 +67,8 @@ func TestSameVersionOtherPlace(t *testing.T) {
 // are in the one that is active.
 func (s *system) level(ctx context.Context, tr *traffic, version string) {
 	s.t.Helper()
+	tr.pause.Lock()
+	defer tr.pause.Unlock()
 	eventually(ctx, s.t, version+" is level", func() error {
 		old, err := s.rawPackages(ctx, version)
 		if err != nil {

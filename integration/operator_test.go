@@ -21,7 +21,7 @@ func TestOperatorPort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	// Four pages a second: the copy takes some seconds, and can be watched.
-	s := newSystem(ctx, t, settings{copy: "{auto: false, workers: 2, maxRate: 8000}"})
+	s := newSystem(ctx, t, settings{copy: "{auto: false, workers: 2, maxRate: 8000}", further: "operator: {pprof: true}\n"})
 	s.fill(ctx, newLedger("package"), documents)
 
 	server := s.server("server", 0).listening(ctx)

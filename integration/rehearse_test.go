@@ -13,7 +13,7 @@ import (
 // afterwards nothing is there that was not there before.
 func TestRehearse(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{})
 	tr := newTraffic(ctx, s, 2*appClients*ownDocuments)

@@ -20,12 +20,14 @@ import (
 	"dbcontroller/coord/etcdcoord"
 	"dbcontroller/record"
 	"dbcontroller/record/faultstore"
+	"dbcontroller/sample"
 )
 
 // Roles.
 const (
 	roleController = "controller" // with a break point
 	roleServer     = "server"     // whose writes can be held
+	roleEtcd       = "etcd"       // a member of an etcd cluster
 	roleCommand    = "command"    // the command line of dbcontroller, as its main runs it
 )
 
@@ -34,6 +36,7 @@ type part struct {
 	ID     string
 	Config string
 	Break  breakPoint // of a controller
+	Steps  bool       // of a controller: it stands still in each step of a switch
 	Hold   int        // of a server: writes to v1 that are held once it is armed
 }
 
@@ -44,6 +47,8 @@ const partVariable = "DBCONTROLLER_INTEGRATION_PART"
 const (
 	orderArm     = "arm"     // the break point, or the hold, counts from now on; it is answered
 	orderRelease = "release" // what is held goes on
+	orderStep    = "step"    // the switch goes on, to the next step
+	orderRun     = "run"     // the same, and without standing still from now on
 )
 
 // event is what a child tells its parent, a line of JSON each.
@@ -64,7 +69,9 @@ func play(role string) int {
 	var err error
 	switch role {
 	case roleCommand:
-		err = cli.Root().ExecuteContext(ctx)
+		err = cli.Command(sample.Register).ExecuteContext(ctx)
+	case roleEtcd:
+		err = playEtcd(ctx)
 	case roleController:
 		err = playPart(ctx, playController)
 	case roleServer:
@@ -102,7 +109,7 @@ func playPart(ctx context.Context, act func(context.Context, stage) error) error
 	encoder.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	encoder.EncodeDuration = zapcore.StringDurationEncoder
 	s.log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(encoder), zapcore.Lock(os.Stderr), zapcore.InfoLevel))
-	if s.etcd, err = etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: s.config.Etcd, Log: s.log}); err != nil {
+	if s.etcd, err = etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: s.config.Etcd.Endpoints, Log: s.log}); err != nil {
 		return err
 	}
 	defer s.etcd.Close() //nolint:errcheck // the process ends
@@ -127,11 +134,12 @@ func teller() func(event) {
 }
 
 func playController(ctx context.Context, s stage) error {
-	registry, carries, err := cli.Transformers(s.config)
+	registry, carries, err := cli.Transformers(s.config, sample.Register)
 	if err != nil {
 		return err
 	}
 	b := newBreaker(s.Break, s.tell)
+	steps := newStepper(s)
 	go func() {
 		for order := range s.orders {
 			switch order {
@@ -140,11 +148,16 @@ func playController(ctx context.Context, s stage) error {
 				b.arm()
 			case orderRelease:
 				close(b.goOn)
+			case orderStep:
+				steps.goOn <- struct{}{}
+			case orderRun:
+				close(steps.goOn)
 			}
 		}
 	}()
-	return controller.New(s.config, registry, s.etcd, controller.Options{
+	return controller.New(s.config, registry, steps, controller.Options{
 		ID: s.ID, APIListen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", Carry: carries, Wrap: b.wrap,
+		StartupWait: patience / 4,
 	}, s.log).Run(ctx)
 }
 

@@ -23,15 +23,20 @@ type traffic struct {
 	apps      []*packageWriter
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
+	pause     sync.RWMutex // held by each operation; who locks it has the clients stand still
 }
 
-// Clients of each path, documents that each of the application's owns, and the pause
-// between two operations of one client.
+// Clients of each path, documents that each of the application's owns, and the least pause
+// between two operations of one client. A client rests restPerWork times as long as its last
+// operation took: on a machine that has little to give, clients that do not rest take all
+// of it, and what they write is never followed.
 const (
 	bbsClients   = 4
 	appClients   = 2
 	ownDocuments = 50
 	think        = 15 * time.Millisecond
+	restPerWork  = 3
+	longestRest  = time.Second // whoever was held up by an election goes on soon
 )
 
 // newTraffic fills the application's collection. The servers are given later, when they
@@ -72,8 +77,13 @@ func (tr *traffic) start(ctx context.Context, servers ...*child) {
 
 func (tr *traffic) drive(ctx context.Context, step func()) {
 	tr.wg.Go(func() {
-		for pauseFor(ctx, think) == nil {
+		rest := think
+		for pauseFor(ctx, rest) == nil {
+			begun := time.Now()
+			tr.pause.RLock()
 			step()
+			tr.pause.RUnlock()
+			rest = min(max(think, restPerWork*time.Since(begun)), longestRest)
 		}
 	})
 }

@@ -114,7 +114,6 @@ func (p *Pacer) Wait(ctx context.Context, records int) error {
 		if p.stopped(now) == "" {
 			rate := p.rate()
 			if rate == 0 || p.debt <= 0 {
-				p.debt = max(p.debt, 0)
 				if rate == 0 {
 					p.debt = 0
 				}

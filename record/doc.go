@@ -17,6 +17,8 @@
 //   - Apply writes a group only where every guard it meets is lower, and all of
 //     it or nothing. Stale, duplicate, reordered and resurrecting writes are
 //     no-ops with any number of writers.
+//   - Documents of fixed-name kinds are never interpreted and never changed: what
+//     comes out is, byte for byte, what the application or an Apply put in.
 //   - What is acknowledged survives a failover (majority writes), and what could
 //     not be learned is ErrUnknown, never a guess.
 //

@@ -21,9 +21,18 @@ var (
 	ErrMismatch = errors.New("record has changed")
 	// ErrConflict: a unique index other than that of the key refused the write.
 	ErrConflict = errors.New("unique index refuses the record")
+	// ErrReserved: a document of a managed kind has the field ReservedField, in which the
+	// guard is kept. Documents of fixed-name kinds may have it.
+	ErrReserved = errors.New("the document has a field \"" + ReservedField + "\", which is reserved in managed kinds: give the field another name")
 	// ErrHistoryLost: the changes after the position are no longer there. Begin again at a
 	// new position, and compare.
 	ErrHistoryLost = errors.New("change history is lost")
+	// ErrUnavailable: the database cannot be reached or has no primary now. Nothing speaks
+	// against the configuration; the same call may succeed later. Open and Check of a
+	// backend say so, for whoever decides between waiting and giving up.
+	ErrUnavailable = errors.New("database is not available")
+	// ErrTooLarge: what a read selects is more than its Bytes. Select less.
+	ErrTooLarge = errors.New("more is selected than may be read at once")
 	// ErrBroken: the changes ended in a way that no engine can follow (a drop, a
 	// foreign rename). A person must look.
 	ErrBroken = errors.New("change stream is broken")

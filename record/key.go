@@ -1,11 +1,14 @@
 package record
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"math/big"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -61,15 +64,59 @@ func (k Key) Name() (string, bool) {
 	return string(k[5 : len(k)-1]), true
 }
 
-// String shows the key to people: a string as it is, anything else as extended JSON.
-func (k Key) String() string {
-	if s, ok := k.Name(); ok {
-		return s
+// MaxKey is how many bytes a key may have. A key is held in memory for each record that
+// waits for something, stands in commands several times over and in what is stored about the
+// work; so the size of all of that is bounded by their number.
+const MaxKey = 64 << 10
+
+// MaxCut is how many bytes the key between two ranges may have (Provisioner.Split): it is
+// stored with plans and checkpoints. Longer ones lie within a range.
+const MaxCut = 1 << 10
+
+// ErrLongKey: a key has more than MaxKey bytes.
+var ErrLongKey = fmt.Errorf("its _id has more than the %d bytes that a record can be moved with: give the document a shorter one, or delete it", MaxKey)
+
+// CheckKey refuses keys that are too long, and those of types that no server stores as an
+// _id: such a document can only come from a data file of long ago, and nothing could find it
+// by its _id.
+func CheckKey(k Key) error {
+	if k == "" {
+		return errors.New("there is no key")
 	}
+	if len(k) > MaxKey {
+		return ErrLongKey
+	}
+	switch t := bson.Type(k[0]); t {
+	case bson.TypeUndefined, bson.TypeArray, bson.TypeRegex:
+		return fmt.Errorf("a value of type %s cannot be the _id of a document: MongoDB stores none, so give the document another _id", t)
+	default:
+		return nil
+	}
+}
+
+// longestShown is how many bytes of a key people are shown.
+const longestShown = 1 << 10
+
+// String shows the key to people: a string as it is, anything else as extended JSON. A long
+// one is cut, with a digest that tells it from others that begin alike.
+func (k Key) String() string {
 	if k == "" {
 		return "(no key)"
 	}
-	return k.Value().String()
+	text, ok := k.Name()
+	switch {
+	case ok:
+	case len(k) > MaxKey:
+		text = bson.Type(k[0]).String() // extended JSON of megabytes is not worth making
+	default:
+		text = k.Value().String()
+	}
+	if len(k) <= MaxKey && len(text) <= longestShown {
+		return text
+	}
+	const begins = 64
+	sum := sha256.Sum256([]byte(k))
+	return fmt.Sprintf("%s... (%d bytes, %s)", strings.ToValidUTF8(text[:min(begins, len(text))], ""), len(k), hex.EncodeToString(sum[:8]))
 }
 
 // appendCanonical appends the canonical form of v to dst, whose last byte is the

@@ -1,9 +1,11 @@
 package record_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -222,5 +224,38 @@ func TestNoKey(t *testing.T) {
 	var none record.Key
 	if _, ok := none.Name(); ok || none.String() == "" || none.Value().Type != 0 {
 		t.Error("the zero key is a key")
+	}
+}
+
+// TestLongKeys: a key over the limit is refused, and people are shown the beginning of a long
+// one, told apart from others that begin alike.
+func TestLongKeys(t *testing.T) {
+	t.Parallel()
+	of := func(n int, end string) record.Key { return record.StringKey(strings.Repeat("x", n) + end) }
+	doc := func(n int) record.Key {
+		id, err := bson.Marshal(bson.D{{Key: "b", Value: make([]byte, n)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return record.Key(append([]byte{byte(bson.TypeEmbeddedDocument)}, id...))
+	}
+	if err := record.CheckKey(of(record.MaxKey-6, "")); err != nil {
+		t.Errorf("a key of the greatest length: %v", err)
+	}
+	for _, k := range []record.Key{of(record.MaxKey-5, ""), of(9<<20, ""), doc(record.MaxKey)} {
+		if err := record.CheckKey(k); !errors.Is(err, record.ErrLongKey) {
+			t.Errorf("a key of %d bytes: %v", len(k), err)
+		}
+	}
+	shown := map[string]bool{}
+	for _, k := range []record.Key{of(2000, "a"), of(2000, "b"), of(9<<20, "a"), of(9<<20, "b"), doc(2000), doc(1 << 20)} {
+		text := k.String()
+		if len(text) > 150 || shown[text] {
+			t.Errorf("a key of %d bytes is shown as %q", len(k), text)
+		}
+		shown[text] = true
+	}
+	if got := of(1000, "").String(); len(got) != 1000 {
+		t.Errorf("an ordinary key is cut: %q", got)
 	}
 }

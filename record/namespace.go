@@ -56,6 +56,13 @@ func (f Fence) Renames() bool {
 	return f.Class == FenceUUID || f.Class == FenceView || f.Class == ""
 }
 
+// Breach is what was found wrong with a fence that shall be in force.
+type Breach struct {
+	What  string // for people
+	Aside string // the collection that holds what was accepted; empty: none was made
+	Count int64  // documents in it
+}
+
 // Info describes a kind as it is found.
 type Info struct {
 	Exists bool
@@ -76,9 +83,27 @@ type Fencer interface {
 	// be called again, by anyone, whatever became of earlier calls; a rename that
 	// happened already only confirms. Open transactions that hold it up are killed.
 	Fence(ctx context.Context, f Fence) error
+	// Prevent settles an announced rename by identity (FenceUUID) that may have been sent or
+	// not, without waiting for it: either it has happened (moved), confirmed as by Fence, or
+	// it cannot happen any more, whoever sends it however late, and the kind is where
+	// Token.Name says. It needs no lock on the kind itself, so that what holds up the rename
+	// (an index build, a transaction) does not hold up Prevent. What the backend leaves for
+	// it under To goes once the kind has another name than Token.Name.
+	Prevent(ctx context.Context, f Fence) (moved bool, err error)
+	// Hindrances says what is known that would hold up an act on the kinds now, or lose a
+	// record beside it, for people: what it is, and what to do. Empty: nothing is known.
+	Hindrances(ctx context.Context, toks []Token) ([]string, error)
 	// Lift gives a fixed-name kind back to its application: its name, its validator.
-	// A no-op for FenceUUID and for a kind that is not fenced.
+	// A no-op for FenceUUID and for a kind that is not fenced. After it the fence f cannot
+	// be set any more where the class allows that (FenceView). An index build that began
+	// under the fence is ended: writes are not held for as long as it takes.
 	Lift(ctx context.Context, f Fence) error
+	// Uphold looks whether a fence of a fixed-name kind, which the record says is in force,
+	// still is, and puts it back at once. A collection that somebody made under the kind's
+	// own name is set aside under a name of ours, never dropped. It returns what was found
+	// now, and every collection that was ever set aside for the kind. One whose identity is
+	// among known is a kind itself, and left alone. A no-op for FenceUUID.
+	Uphold(ctx context.Context, f Fence, known []string) ([]Breach, error)
 	// Locate returns the present physical name of a collection by its identity.
 	Locate(ctx context.Context, id string) (name string, err error)
 }
@@ -97,7 +122,7 @@ type Provisioner interface {
 	// complete. Idempotent.
 	Provision(ctx context.Context, kind KindSpec, name string) (Token, error)
 	// Split cuts a kind into at most n ranges of about equal size that cover the key
-	// order without gaps, n = 1 being always possible.
+	// order without gaps, n = 1 being always possible. They meet at keys of MaxCut bytes at most.
 	Split(ctx context.Context, tok Token, n int) ([]Range, error)
 	// Purge removes the tombstones of a kind whose direction has ended.
 	Purge(ctx context.Context, tok Token) error
@@ -112,6 +137,7 @@ type Namespace interface {
 	Fencer
 	Provisioner
 	Indexer
+	Marker
 }
 
 // PhysicalName is the name of a managed kind's collection, or of the hidden one of a

@@ -18,6 +18,23 @@ type Token struct {
 // Tokens holds one token for each kind, by kind name.
 type Tokens map[string]Token
 
+// ReservedField is the top-level field of a managed kind's documents that backends may
+// keep for themselves. Writes of managed documents that have it are refused with
+// ErrReserved. In a fixed-name kind it belongs to the application, whatever it holds.
+const ReservedField = "_dbc"
+
+// CheckReserved refuses a document that has the field which a managed kind keeps.
+// Backends call it.
+func CheckReserved(tok Token, doc bson.Raw) error {
+	if tok.Fixed || doc == nil {
+		return nil
+	}
+	if _, err := doc.LookupErr(ReservedField); err != nil {
+		return nil //nolint:nilerr // it is not there; whether the rest is valid is checked elsewhere
+	}
+	return ErrReserved
+}
+
 // Record is one record as read. Doc is the document without the guard, nil for a
 // tombstone or an absent record; it is valid until the caller lets go of the batch
 // and must not be modified.
@@ -54,6 +71,11 @@ type ScanRequest struct {
 	Limit    int  // records at most; backends may return fewer to bound a page's bytes (16 MiB)
 	Guards   bool // return guards, and tombstones as records
 	KeysOnly bool // Doc holds the _id alone
+	// NotBefore is the version that the page's snapshot is not older than. A server that was
+	// the primary and does not know yet that it is not answers without it from the past, and
+	// whoever copies or compares such a page misses what was acknowledged since. What changes
+	// before a Position made is in every read that is not before its At.
+	NotBefore Version
 }
 
 // Page is the result of a scan. All records were read at one snapshot, Version.
@@ -65,12 +87,15 @@ type Page struct {
 }
 
 // ReadRequest asks for the records selected, all at one snapshot that is not older
-// than NotBefore.
+// than NotBefore (see ScanRequest).
 type ReadRequest struct {
 	Tokens    Tokens
 	Select    []Selector
 	NotBefore Version
 	Guards    bool
+	// Bytes is how many bytes of documents are wanted at most; more are ErrTooLarge, found out
+	// without holding much more than that. 0: no bound.
+	Bytes int
 }
 
 // Snapshot is the result of a read. What was selected and is not in Records was
@@ -80,7 +105,9 @@ type Snapshot struct {
 	Records []Record
 }
 
-// Reader reads what a namespace holds, majority-committed, at snapshots.
+// Reader reads what a namespace holds, majority-committed, at snapshots. A snapshot that is
+// not older than NotBefore and cannot be had yet is waited for, or is an error that asking
+// again may cure; an older one is never returned instead.
 type Reader interface {
 	// Scan returns the next page of a range in key order, across all key types.
 	Scan(ctx context.Context, req ScanRequest) (Page, error)
@@ -173,13 +200,32 @@ type Change struct {
 // ChangeBatch is a run of changes in order. Pos is the place after the last of them
 // (with no changes, a later place than before); Wall is the source's wall clock at
 // the last change in Unix milliseconds, 0 with no changes, for lag figures only.
+//
+// A batch never ends within a commit: what one transaction, or one command that has one
+// time, has changed is in one batch, so that whoever reads what is dirty at a snapshot not
+// before Pos has all that became dirty together. There are two exceptions, and for their
+// sake what looks incomplete is looked at again before it is held against anybody: a
+// commit of more than CommitBytes, and a transaction over several logs (the shards of a
+// cluster), of which each log's part comes whole, but the parts may come apart.
 type ChangeBatch struct {
 	Changes []Change
 	Pos     Position
 	Wall    int64
 }
 
-// Stream delivers changes in order, at least once, none missing.
+// CommitBytes is how much one commit may make a batch grow to, in bytes as Change.Size
+// counts them: more comes in several batches, so that memory is bounded whatever a
+// transaction deletes. It is enough for some hundred thousand changes.
+const CommitBytes = 32 << 20
+
+// Size is about what a change takes in memory.
+func (c Change) Size() int {
+	const header = 80 // with the place in a slice that grows
+	return header + len(c.Key) + len(c.Marker)
+}
+
+// Stream delivers changes in order, at least once, none missing, in batches as ChangeBatch
+// says.
 type Stream interface {
 	// Next blocks until changes arrive, or at most about a second, and returns an
 	// empty batch then. ErrHistoryLost, ErrBroken end a stream for good; other errors

@@ -92,7 +92,9 @@ func GuardFrom(b []byte) (Guard, bool) {
 }
 
 // Position is a place in a source's changes: all changes before it have a version of at
-// most At. Positions of one source are ordered by At and then bytewise by Token (see
+// most At, so that a read not before At (as NotBefore) holds them all. MongoDB: At is the
+// cluster time of a majority write, and of the snapshot; memstore: At is the clock, which
+// counts commits. Positions of one source are ordered by At and then bytewise by Token (see
 // Compare), which is how the earliest of several checkpoints is found; resuming needs
 // both. The zero Position is no position.
 type Position struct {

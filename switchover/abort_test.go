@@ -39,16 +39,16 @@ func TestHangingActInAbort(t *testing.T) {
 	t.Parallel()
 	kinds := simple
 	var tries atomic.Int64
-	hangs := faultstore.On(faultstore.InjectorFunc(func(faultstore.Op) faultstore.Fault {
-		if tries.Add(1) <= 2 {
+	hangs := faultstore.On(faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
+		if op.Command == faultstore.Fence || tries.Add(1) == 1 {
 			return faultstore.Fault{Latency: time.Hour}
 		}
 		return faultstore.Fault{}
-	}), faultstore.Fence)
+	}), faultstore.Fence, faultstore.Prevent)
 	kinds.inject = map[string]faultstore.Injector{"v1": hangs}
 	inBubble(t, kinds, func(ctx context.Context, w *world) {
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{})
+		w.drive(ctx, switchover.Config{Retries: -1})
 		w.await(ctx, "the switch", switching)
 		begun := time.Now()
 		d := w.await(ctx, "the end of the abort", open("v1"))
@@ -68,7 +68,7 @@ func TestDeadlineIsNotMissed(t *testing.T) {
 	kinds.inject = map[string]faultstore.Injector{"v2": faultstore.On(faultstore.Always(faultstore.Down()), faultstore.Fence)}
 	inBubble(t, kinds, func(ctx context.Context, w *world) {
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Deadline: 3 * time.Second})
+		w.drive(ctx, switchover.Config{Deadline: 3 * time.Second, Retries: -1})
 		w.await(ctx, "the switch", switching)
 		begun := time.Now()
 		w.await(ctx, "the abort", func(d upgradestate.Deployment) bool {

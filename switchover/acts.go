@@ -2,7 +2,9 @@ package switchover
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -21,6 +23,8 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 		return upgradestate.Held{ID: a.ID}, nil
 	case upgradestate.Perform:
 		return upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}, r.perform(ctx, a)
+	case upgradestate.Prevent:
+		return r.prevent(ctx, a)
 	case upgradestate.Lift:
 		return upgradestate.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From}, r.lift(ctx, a)
 	case upgradestate.StartSwitch:
@@ -29,6 +33,9 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 		return r.drained(ctx, d, a)
 	case upgradestate.Flip:
 		r.locate(ctx, d.Upgrade.TargetVersion)
+		if err := r.mark(ctx, d.Upgrade, func(m Marks) error { return m.BeforeFlip(ctx, d) }); err != nil {
+			return nil, err
+		}
 		a.Switch = r.measured(d)
 		return a, r.refence(ctx, d)
 	case upgradestate.FinishAbort:
@@ -95,12 +102,24 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 		return nil, fmt.Errorf("count parked: %w", err)
 	}
 	if n > 0 {
-		return upgradestate.Abort{ID: a.ID, Reason: fmt.Sprintf("%d groups were parked during the switch: see 'parked', fix or waive them, and begin again", n)}, nil
+		return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: fmt.Sprintf("%d groups were parked during the switch: see 'parked', fix or waive them, and begin again", n)}, nil
 	}
 	if r.cfg.Checks != nil {
-		if err := r.cfg.Checks.BeforeSeal(ctx, d); err != nil {
-			return upgradestate.Abort{ID: a.ID, Reason: err.Error()}, nil
+		switch err := r.cfg.Checks.BeforeSeal(ctx, d); {
+		case errors.Is(err, ErrPasses):
+			return r.giveUp(d, err.Error()), nil
+		case err != nil:
+			return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: err.Error()}, nil
 		}
+	}
+	// A build that began since would hold up the seal, or the opening after the flip, which
+	// cannot be aborted any more.
+	found, err := r.hindrances(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) > 0 {
+		return r.giveUp(d, "something began during the switch that holds it up: "+strings.Join(found, "; ")), nil
 	}
 	return a, nil
 }
@@ -123,6 +142,20 @@ func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 			return fmt.Errorf("confirm the fence of %s/%s again: %w", source.Version, k.Kind, err)
 		}
 	}
+	return nil
+}
+
+// mark tells the marks something, once for each attempt: an abort is another one than the
+// attempt that it ends.
+func (r *Driver) mark(ctx context.Context, u *upgradestate.Upgrade, tell func(Marks) error) error {
+	now := attempt{u.ID, u.Attempt}
+	if r.cfg.Marks == nil || r.marked == now {
+		return nil
+	}
+	if err := tell(r.cfg.Marks); err != nil {
+		return err
+	}
+	r.marked = now
 	return nil
 }
 
@@ -158,6 +191,24 @@ func (r *Driver) perform(ctx context.Context, a upgradestate.Perform) error {
 	r.log.Info("act is confirmed", zap.String("version", a.Version), zap.String("kind", a.Place.Kind),
 		zap.String("reason", string(a.Pending.Reason)), zap.String("to", a.Pending.To), zap.Duration("took", time.Since(begun)))
 	return nil
+}
+
+// prevent settles a rename that an abort must not wait for.
+func (r *Driver) prevent(ctx context.Context, a upgradestate.Prevent) (upgradestate.Event, error) {
+	f, err := r.fencer(a.Version)
+	if err != nil {
+		return nil, err
+	}
+	moved, err := f.Prevent(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To})
+	if err != nil {
+		return nil, fmt.Errorf("give up the %s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)
+	}
+	if moved {
+		return upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}, nil
+	}
+	r.log.Info("act was given up", zap.String("version", a.Version), zap.String("kind", a.Place.Kind),
+		zap.String("reason", string(a.Pending.Reason)), zap.String("to", a.Pending.To))
+	return upgradestate.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To}, nil
 }
 
 func (r *Driver) lift(ctx context.Context, a upgradestate.Lift) error {

@@ -35,6 +35,16 @@ type Config struct {
 	// Deadline is how long SWITCHING may take before it is aborted, unless the upgrade's
 	// policy says; 10 s.
 	Deadline time.Duration
+	// MaxHold is how long an attempt may hold clients' writes before it gives them back,
+	// unless the policy says; 0: as long as the deadline allows.
+	MaxHold time.Duration
+	// Retries is how often a switch is tried again by itself after an attempt was given up
+	// by its deadline or by what passes by itself, such as a failover, unless the policy
+	// says; 3, negative: never.
+	Retries int
+	// RetryWait is how long clients write undisturbed before the second attempt; it doubles
+	// with each further one, up to a minute. 5 s.
+	RetryWait time.Duration
 	// Checks are asked before what cannot be taken back easily; nil asks nobody.
 	Checks Checks
 	// Position tells where the changes of a version's database are now, for the sync of the
@@ -44,6 +54,8 @@ type Config struct {
 	Forecaster Forecaster
 	// Publish shows what stands between an upgrade and its switch; nil shows it to nobody.
 	Publish Publisher
+	// Marks are told what a switch is about to decide, before it does; nil: nobody is.
+	Marks Marks
 	// News tells that the checks or the forecaster may say something else now; nil: the
 	// driver looks every second.
 	News <-chan struct{}
@@ -56,14 +68,29 @@ type Checks interface {
 	BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error
 	// BeforeSeal is asked when everything is drained, the last moment at which the
 	// application loses nothing but time. An error aborts the switch.
+	// One that wraps ErrPasses is tried again as the policy says, any other is for a person.
 	BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 }
+
+// ErrPasses says that what a Checks found will pass by itself, such as a database that
+// does not answer now.
+var ErrPasses = errors.New("it passes by itself")
 
 // Preparer is a Checks that changes something for a switch. It is asked last, once nothing
 // speaks against SWITCHING, and again if that did not begin after all; an error keeps it
 // from beginning.
 type Preparer interface {
 	PrepareSwitch(ctx context.Context, d upgradestate.Deployment) error
+}
+
+// Marks keep what a switch decides where its data are, for the day when the Deployment is
+// lost. What they are told may be told again.
+type Marks interface {
+	// BeforeFlip is told in StepSealSource, and the flip is not tried before it returned nil.
+	BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
+	// BeforeAbort is told in StepAbort, and nothing is given back before it returned nil. It
+	// must not wait for the target.
+	BeforeAbort(ctx context.Context, d upgradestate.Deployment) error
 }
 
 // Driver drives one deployment's upgrades.
@@ -80,9 +107,11 @@ type Driver struct {
 	begun     time.Time
 	stepSince time.Time
 	step      upgradestate.Step
+	failed    failure
 	millis    map[string]int64
 	outlook   *Outlook // published last; nil: none
 	said      bool     // something was published, be it that there is none
+	marked    attempt  // of which Marks were told in its present step
 	position  string   // of the target, since its seal in this attempt; empty: not known yet
 }
 
@@ -99,6 +128,12 @@ func New(d Deployments, fencers map[string]record.Fencer, cfg Config, log *zap.L
 	}
 	if cfg.Deadline == 0 {
 		cfg.Deadline = 10 * time.Second
+	}
+	if cfg.Retries == 0 {
+		cfg.Retries = 3
+	}
+	if cfg.RetryWait == 0 {
+		cfg.RetryWait = 5 * time.Second
 	}
 	return &Driver{deployments: d, fencers: fencers, cfg: cfg, log: log}
 }
@@ -168,7 +203,7 @@ func (r *Driver) drive(ctx context.Context, d upgradestate.Deployment) (upgrades
 		var next upgradestate.Deployment
 		var err error
 		if r.overdue(d) {
-			next, err = r.apply(ctx, d, upgradestate.Abort{ID: d.Upgrade.ID, Reason: fmt.Sprintf("SWITCHING passed its deadline of %s in step %s", r.deadline(d), d.Upgrade.Step)})
+			next, err = r.apply(ctx, d, r.giveUp(d, r.whyOverdue(d)))
 		} else {
 			next, err = r.once(ctx, d)
 		}
@@ -185,6 +220,11 @@ func (r *Driver) drive(ctx context.Context, d upgradestate.Deployment) (upgrades
 func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.actTimeout(d))
 	defer cancel()
+	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepAbort {
+		if err := r.mark(bounded, u, func(m Marks) error { return m.BeforeAbort(bounded, d) }); err != nil {
+			return d, err
+		}
+	}
 	actions := upgradestate.Actions(d)
 	events := make([]upgradestate.Event, len(actions)) // nil: nothing came of the action
 	var g errgroup.Group                               // acts do not end each other
@@ -200,6 +240,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealSource && !isFlip(actions) {
 		// Beside the last renames it costs no time of its own.
 		g.Go(func() error { r.locate(bounded, u.TargetVersion); return nil })
+		g.Go(func() error { return r.mark(bounded, u, func(m Marks) error { return m.BeforeFlip(bounded, d) }) })
 	}
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepNone && !upgradestate.ReadyToSwitch(d) {
 		g.Go(func() error { o := r.lookAhead(bounded, d); r.publish(bounded, &o); return nil })
@@ -216,7 +257,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 	for _, ev := range events {
 		switch ev.(type) {
 		case nil:
-		case upgradestate.Confirmed, upgradestate.Lifted:
+		case upgradestate.Confirmed, upgradestate.Prevented, upgradestate.Lifted:
 			confirmed = append(confirmed, ev)
 		default:
 			others = append(others, ev)

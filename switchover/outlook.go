@@ -109,8 +109,20 @@ func (r *Driver) lookAhead(ctx context.Context, d upgradestate.Deployment) Outlo
 		waitFor("a shorter pause: %d ms are predicted, and at most %d ms are allowed: raise the limit with 'set-policy --max-pause', or wait for a quieter time",
 			*o.PredictedPauseMillis, most)
 	}
+	if why := r.recovering(d); why != "" {
+		waitFor("%s", why)
+	}
 	// The databases are asked once the shards are there: until then the collections are
 	// still being made and filled.
+	if upgradestate.AllReady(d) {
+		found, err := r.hindrances(ctx, d)
+		if err != nil {
+			waitFor("an answer of the databases, whether something would hold up the switch: %v", err)
+		}
+		for _, what := range found {
+			waitFor("%s", what)
+		}
+	}
 	if r.cfg.Checks != nil && upgradestate.AllReady(d) {
 		for _, err := range r.cfg.Checks.BeforeSwitch(ctx, d) {
 			waitFor("%v", err)

@@ -66,7 +66,7 @@ func TestPolicyDeadline(t *testing.T) {
 	inBubble(t, kinds, func(ctx context.Context, w *world) {
 		w.apply(ctx, upgradestate.SetPolicy{DeadlineMillis: ptr(int64(2000))})
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Deadline: time.Hour})
+		w.drive(ctx, switchover.Config{Deadline: time.Hour, Retries: -1})
 		w.await(ctx, "the switch", switching)
 		begun := time.Now()
 		w.await(ctx, "the abort", func(d upgradestate.Deployment) bool {

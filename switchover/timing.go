@@ -1,6 +1,7 @@
 package switchover
 
 import (
+	"fmt"
 	"maps"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 // observe notes when this driver first saw an attempt and each of its steps.
 func (r *Driver) observe(d upgradestate.Deployment) {
 	now := time.Now()
+	r.observeFailure(d, now)
 	var seen attempt
 	var step upgradestate.Step
 	if u := d.Upgrade; u != nil && u.State == upgradestate.Switching {
@@ -71,10 +73,29 @@ func (r *Driver) deadline(d upgradestate.Deployment) time.Duration {
 	return r.cfg.Deadline
 }
 
+// patience is how long an attempt may hold writes: its deadline, or less.
+func (r *Driver) patience(d upgradestate.Deployment) time.Duration {
+	most := r.cfg.MaxHold
+	if u := d.Upgrade; u != nil && u.Policy.MaxHoldMillis > 0 {
+		most = time.Duration(u.Policy.MaxHoldMillis) * time.Millisecond
+	}
+	if deadline := r.deadline(d); most == 0 || most > deadline {
+		return deadline
+	}
+	return most
+}
+
+func (r *Driver) whyOverdue(d upgradestate.Deployment) string {
+	if most := r.patience(d); most < r.deadline(d) {
+		return fmt.Sprintf("clients' writes were held for %s, the most that is allowed, and SWITCHING was in step %s", most, d.Upgrade.Step)
+	}
+	return fmt.Sprintf("SWITCHING passed its deadline of %s in step %s", r.deadline(d), d.Upgrade.Step)
+}
+
 func (r *Driver) overdue(d upgradestate.Deployment) bool {
 	u := d.Upgrade
 	return u != nil && u.State == upgradestate.Switching && u.Step != upgradestate.StepAbort &&
-		time.Since(r.begun) >= r.deadline(d)
+		time.Since(r.begun) >= r.patience(d)
 }
 
 // untilDeadline is when the driver has to look again even if nothing changes; 0 is never.
@@ -82,7 +103,7 @@ func (r *Driver) untilDeadline(d upgradestate.Deployment) time.Duration {
 	if d.Upgrade == nil || d.Upgrade.State != upgradestate.Switching || d.Upgrade.Step == upgradestate.StepAbort {
 		return 0
 	}
-	return max(time.Millisecond, r.deadline(d)-time.Since(r.begun))
+	return max(time.Millisecond, r.patience(d)-time.Since(r.begun))
 }
 
 // heldBackLook is how often the outlook of an upgrade that the record holds back is made anew.

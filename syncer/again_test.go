@@ -34,7 +34,7 @@ func TestWaivedIsMetAgain(t *testing.T) {
 		back.stop(t)
 		again := w.follow(3, w.src, w.dst, w.dir, all)
 		parked := func() []syncer.Parked {
-			list, err := w.store.Parked(t.Context(), syncer.Key(3, w.dir), -1)
+			list, err := w.store.Parked(t.Context(), syncer.Key(3, w.dir, 0), -1)
 			w.check(err)
 			return list
 		}
@@ -45,7 +45,7 @@ func TestWaivedIsMetAgain(t *testing.T) {
 		w.put("a1", "waived", 7)
 		w.eventually("it comes over", func() bool { return w.holds(w.dst, "v2", "a2") == "kept=2 waived=7" && len(parked()) == 0 })
 		again.stop(t)
-		plan, found, err := w.store.LoadPlan(t.Context(), syncer.Key(3, w.dir))
+		plan, found, err := w.store.LoadPlan(t.Context(), syncer.Key(3, w.dir, 0))
 		w.check(err)
 		if !found || !plan.Level {
 			t.Errorf("plan %+v: everything is copied again", plan)

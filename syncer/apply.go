@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -12,12 +11,9 @@ import (
 	"dbcontroller/transform"
 )
 
-// groupsAtOnce is how many groups are read and applied together: one snapshot read and
-// one transaction of about this size are near the optimum of the database.
+// groupsAtOnce is how many groups one worker is given. How many of them are read and applied
+// together is bounded by their bytes (transform.Sizer).
 const groupsAtOnce = 500
-
-// changedTries is how often groups that somebody else is writing are read again at once.
-const changedTries = 20
 
 // syncGroups brings groups to the target as the source holds them now, no older than
 // notBefore. When it returns nil each of them is applied, was newer already, or is parked.
@@ -27,145 +23,128 @@ func (e *Engine) syncGroups(ctx context.Context, ids []transform.GroupID, notBef
 
 // bring is syncGroups; copying says that the groups are met by a copy.
 func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore record.Version, copying bool) error {
-	groups, units := e.split(ids)
+	named, units := e.split(ids)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(e.cfg.Workers)
 	for chunk := range slices.Chunk(units, groupsAtOnce) {
-		g.Go(func() error { return e.syncUnits(ctx, chunk, notBefore, copying) })
+		g.Go(func() error { return e.bringRun(ctx, chunk, notBefore, transform.ReadBytes, copying) })
 	}
-	for chunk := range slices.Chunk(groups, groupsAtOnce) {
+	for chunk := range slices.Chunk(named, groupsAtOnce) {
 		g.Go(func() error {
-			return e.persist(ctx, "apply changes", func() error {
-				// Another writer of the same group, a copy beside a change, is no failure:
-				// what it left behind is read again.
-				var err error
-				for try := 0; err == nil && len(chunk) > 0 && try < changedTries; try++ {
-					err = e.unfenced(ctx, func() (err error) {
-						chunk, err = e.syncOnce(ctx, chunk, notBefore)
-						return err
-					})
-				}
-				if err == nil && len(chunk) > 0 {
-					err = fmt.Errorf("%d groups keep changing under the write", len(chunk))
-				}
-				return err
+			return transform.Each(&e.sizes, chunk, func(run []transform.GroupID, bytes int) error {
+				return e.bringRun(ctx, run, notBefore, bytes, copying)
 			})
 		})
 	}
 	return g.Wait()
 }
 
-// syncOnce makes one attempt and returns the groups that have to be read again.
-func (e *Engine) syncOnce(ctx context.Context, ids []transform.GroupID, notBefore record.Version) ([]transform.GroupID, error) {
-	if err := e.awaitApply(ctx); err != nil {
-		return ids, err
+// bringRun brings groups with reads of so many bytes, until none is left. Another writer of
+// the same group, a copy beside a change, is no failure: what it left behind is read again.
+func (e *Engine) bringRun(ctx context.Context, run []transform.GroupID, notBefore record.Version, bytes int, copying bool) error {
+	apart, asked := map[transform.GroupID]bool{}, map[transform.GroupID]bool{}
+	if !copying {
+		for _, id := range run {
+			asked[id] = true
+		}
 	}
-	src, err := e.sourceTokens(ctx)
+	return e.persist(ctx, "apply changes", func() (err error) {
+		run, err = transform.Until(run, func(ids []transform.GroupID) (left []transform.GroupID, err error) {
+			err = e.unfenced(ctx, func() (err error) {
+				left, err = e.bringOnce(ctx, ids, notBefore, bytes, asked, apart)
+				return err
+			})
+			return left, err
+		})
+		return err
+	})
+}
+
+// bringOnce makes one attempt and returns the groups that have to be read again. asked are
+// those that changed, or are compared: none in a copy.
+func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, notBefore record.Version, bytes int, asked, apart map[transform.GroupID]bool) ([]transform.GroupID, error) {
+	toks, err := e.awaitApply(ctx)
 	if err != nil {
 		return ids, err
 	}
-	dst, err := e.targetTokens(ctx)
+	src, err := e.sourceView(ctx, notBefore)
 	if err != nil {
 		return ids, err
 	}
-	found, version, err := transform.ReadSource(ctx, e.Source, e.Direction, src, ids, notBefore)
+	release, err := e.hold(ctx, bytes)
 	if err != nil {
 		return ids, err
 	}
-	wanting := slices.DeleteFunc(slices.Clone(ids), func(id transform.GroupID) bool { return !e.Direction.NeedsHave(id) })
-	have, err := transform.ReadTarget(ctx, e.Target, e.Direction, dst, wanting)
-	if err != nil {
-		return ids, err
+	defer release()
+	t := e.transfer(src.Within(bytes), e.target(toks).Within(bytes), e.Target.Apply)
+	t.Apart = apart
+	t.Done = func(ctx context.Context, c *transform.Component) error {
+		if len(asked) > 0 {
+			e.compareLeft(c)
+		}
+		return e.unparkAll(ctx, c)
 	}
-	batch := record.Batch{Tokens: dst, Epoch: e.cfg.Epoch}
-	var written []transform.GroupID
+	t.Fail = func(ctx context.Context, f transform.Failure, at record.Version) error {
+		if e.byContent(f.Unit) {
+			return e.failUnit(ctx, f, at, asked)
+		}
+		return e.park(ctx, f.Unit, at, f.Err)
+	}
+	return t.Once(ctx, ids)
+}
+
+// hold waits until it may hold groups of so many bytes in memory. Copies, comparisons and
+// changes all bring groups, each by several workers; as many runs of them as there are workers
+// are in memory at a time, whoever brings them. A group that is larger than a run is alone.
+// Whoever holds some must not wait for anything but the databases.
+func (e *Engine) hold(ctx context.Context, bytes int) (release func(), err error) {
+	part := int64(1)
+	if bytes > transform.ReadBytes {
+		part = int64(e.cfg.Workers)
+	}
+	if err := e.holding.Acquire(ctx, part); err != nil {
+		return nil, err
+	}
+	return func() { e.holding.Release(part) }, nil
+}
+
+// transfer is how this engine brings groups over: what fails is parked, and what now fits
+// is not parked any more.
+func (e *Engine) transfer(src, dst transform.View, write func(context.Context, record.Batch) ([]record.Result, error)) transform.Transfer {
+	return transform.Transfer{
+		Resolver: transform.Resolver{
+			Direction: e.Direction, Source: e.Source, Target: e.Target, From: src, To: dst, Epoch: e.cfg.Epoch,
+		},
+		Write: write,
+		Done:  e.unparkAll,
+		Fail: func(ctx context.Context, f transform.Failure, at record.Version) error {
+			return e.park(ctx, f.Unit, at, f.Err)
+		},
+	}
+}
+
+// unparkAll unparks whatever a component that was written consists of: its members may have
+// been parked by others.
+func (e *Engine) unparkAll(ctx context.Context, c *transform.Component) error {
+	e.mu.Lock()
+	nothing := len(e.parked)+len(e.failing) == 0
+	e.mu.Unlock()
+	if nothing {
+		return nil
+	}
+	ids := c.Units
+	if c.ByContent() {
+		ids = append(c.Members(), ids...)
+	}
 	for _, id := range ids {
-		var complement *transform.Held
-		if h, read := have[id]; read {
-			complement = &h
-		}
-		w, err := e.groupWrite(id, version, found[id], complement)
-		if err != nil {
-			if err := e.park(ctx, id, version, err); err != nil {
-				return ids, err
-			}
-			continue
-		}
-		batch.Groups = append(batch.Groups, w)
-		written = append(written, id)
-	}
-	if len(written) == 0 {
-		return nil, nil
-	}
-	results, err := e.Target.Apply(ctx, batch)
-	if err != nil {
-		return ids, err
-	}
-	return e.settle(ctx, written, version, results)
-}
-
-// settle acts on the answers: parks what was refused, unparks what now fits, and
-// returns what has to be read again.
-func (e *Engine) settle(ctx context.Context, ids []transform.GroupID, version record.Version, results []record.Result) ([]transform.GroupID, error) {
-	var again []transform.GroupID
-	for i, r := range results {
-		switch r.Outcome {
-		case record.Applied:
-			if err := e.unpark(ctx, ids[i], version); err != nil {
-				return ids, err
-			}
-		case record.Stale:
-		case record.Changed:
-			again = append(again, ids[i])
-		case record.Refused:
-			if err := e.park(ctx, ids[i], version, r.Err); err != nil {
-				return ids, err
-			}
-		default:
-			return ids, fmt.Errorf("apply: %v for group %q", r.Outcome, ids[i].Name)
+		e.mu.Lock()
+		delete(e.failing, id)
+		e.mu.Unlock()
+		if err := e.unpark(ctx, id, c.Version); err != nil {
+			return err
 		}
 	}
-	return again, nil
-}
-
-// groupWrite transforms one group: what comes out is written, what the target holds
-// beyond it and an anchor that is not part of it become tombstones. have is nil when
-// the complement was not read.
-func (e *Engine) groupWrite(id transform.GroupID, version record.Version, src transform.Group, have *transform.Held) (record.GroupWrite, error) {
-	w := record.GroupWrite{Group: id.Name, Version: version, Anchor: -1}
-	complement := transform.Group{Name: id.Name}
-	if have != nil {
-		complement = have.Group
-	}
-	var out []record.Record
-	if len(src.Records) > 0 {
-		var err error
-		if out, err = e.Direction.Transform(id, src, complement); err != nil {
-			return w, err
-		}
-	}
-	anchorKind, anchorKey := e.Direction.Anchor(id)
-	add := func(r record.Write) {
-		if r.Kind == anchorKind && r.Key == anchorKey {
-			w.Anchor = len(w.Writes)
-		}
-		w.Writes = append(w.Writes, r)
-	}
-	for _, r := range out {
-		add(record.Write{Kind: r.Kind, Key: r.Key, Doc: r.Doc})
-	}
-	for _, h := range complement.Records {
-		if !slices.ContainsFunc(out, func(r record.Record) bool { return r.Kind == h.Kind && r.Key == h.Key }) {
-			add(record.Write{Kind: h.Kind, Key: h.Key})
-		}
-	}
-	if w.Anchor < 0 {
-		add(record.Write{Kind: anchorKind, Key: anchorKey})
-	}
-	if have != nil {
-		w.Writes[w.Anchor].Expect = &have.Anchor
-	}
-	return w, nil
+	return nil
 }
 
 // shardOf is the shard of a group.

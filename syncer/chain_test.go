@@ -26,9 +26,15 @@ import (
 // the last one: nothing has a place for those in between.
 func worldOf(t *testing.T, r *transform.Registry) *world {
 	t.Helper()
+	return worldOn(t, r, memstore.Options{Lag: 3})
+}
+
+// worldOn is worldOf with a source that has the options.
+func worldOn(t *testing.T, r *transform.Registry, source memstore.Options) *world {
+	t.Helper()
 	w := &world{
 		t: t, coord: memcoord.New(),
-		src: memstore.NewCluster(memstore.Options{Lag: 3}).Open("old"),
+		src: memstore.NewCluster(source).Open("old"),
 		dst: memstore.NewCluster(memstore.Options{Start: 1 << 20}).Open("new"),
 	}
 	vs := r.Versions()
@@ -101,8 +107,10 @@ func (c *calls) taken() [5]int {
 func (w *world) everything(ns record.Namespace, version, kind string) map[string]bson.Raw {
 	w.t.Helper()
 	out := map[string]bson.Raw{}
+	now, err := ns.Position(w.t.Context())
+	w.check(err)
 	for rest, done := (record.Range{}), false; !done; {
-		p, err := ns.Scan(w.t.Context(), record.ScanRequest{Token: w.tokens(version)[kind], Range: rest, Limit: 100})
+		p, err := ns.Scan(w.t.Context(), record.ScanRequest{Token: w.tokens(version)[kind], Range: rest, Limit: 100, NotBefore: now.At})
 		w.check(err)
 		for _, r := range p.Records {
 			out[r.Key.String()] = r.Doc
@@ -205,7 +213,7 @@ func TestChainIsSyncedInOneGo(t *testing.T) {
 				t.Errorf("%s: %s became %s", name, doc, got)
 			}
 		}
-		if parked, err := w.store.Parked(t.Context(), syncer.Key(1, w.dir), -1); err != nil || len(parked) != 0 {
+		if parked, err := w.store.Parked(t.Context(), syncer.Key(1, w.dir, 0), -1); err != nil || len(parked) != 0 {
 			t.Errorf("parked %v, %v", parked, err)
 		}
 	})

@@ -16,12 +16,21 @@ import (
 func (s *shard) checkpoint() Checkpoint {
 	c := Checkpoint{
 		Position: s.compared.at, Markers: s.compared.markers, LateDeletes: s.compared.lateDeletes,
-		Copied: map[string]record.Range{}, Done: slices.Clone(s.done), Count: s.copied,
+		Copied: map[string]record.Range{}, Count: s.copied,
 		// What is known to differ is found again by the next owner.
 		Verified: s.verified && !s.rescan && s.found == 0, Rescan: s.rescan || s.rescanned && s.found > 0,
 	}
+	c.setDone(s.names, s.done)
 	for name, t := range s.todo {
-		c.Copied[name] = t.rest
+		if t.begun {
+			c.Copied[name] = t.stored()
+		}
+	}
+	if len(c.Copied) == 0 {
+		for name, t := range s.todo {
+			c.Copied[name] = t.stored()
+			break
+		}
 	}
 	return c
 }
@@ -31,10 +40,10 @@ func (s *shard) checkpoint() Checkpoint {
 const checkpointChunk = 16
 
 // saveCheckpoints stores the checkpoints that have changed (all: also those that only
-// moved on without any record).
-func (e *Engine) saveCheckpoints(ctx context.Context, all bool) error {
+// moved on without any record), and returns about how many bytes they had.
+func (e *Engine) saveCheckpoints(ctx context.Context, all bool) (written int, err error) {
 	if err := e.saving.Acquire(ctx, 1); err != nil {
-		return err
+		return 0, err
 	}
 	defer e.saving.Release(1)
 	e.mu.Lock()
@@ -47,14 +56,15 @@ func (e *Engine) saveCheckpoints(ctx context.Context, all bool) error {
 	e.mu.Unlock()
 	slices.Sort(save)
 	for chunk := range slices.Chunk(save, checkpointChunk) {
-		if err := e.saveChunk(ctx, chunk); err != nil {
-			return fmt.Errorf("save checkpoints: %w", err)
+		n, err := e.saveChunk(ctx, chunk)
+		if written += n; err != nil {
+			return written, fmt.Errorf("save checkpoints: %w", err)
 		}
 	}
-	return nil
+	return written, nil
 }
 
-func (e *Engine) saveChunk(ctx context.Context, chunk []int) error {
+func (e *Engine) saveChunk(ctx context.Context, chunk []int) (written int, err error) {
 	cs := map[int]Checkpoint{}
 	complete := map[*shard]bool{}
 	var locks []coord.Condition
@@ -68,9 +78,12 @@ func (e *Engine) saveChunk(ctx context.Context, chunk []int) error {
 	}
 	e.mu.Unlock()
 	if len(cs) == 0 {
-		return nil
+		return 0, nil
 	}
-	err := e.Journal.SaveCheckpoints(ctx, e.key, cs, locks...)
+	for _, c := range cs {
+		written += c.size()
+	}
+	err = e.Journal.SaveCheckpoints(ctx, e.key, cs, locks...)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for s, whole := range complete {
@@ -80,21 +93,24 @@ func (e *Engine) saveChunk(ctx context.Context, chunk []int) error {
 			s.stored = whole
 		}
 	}
-	return err
+	return written, err
 }
 
 // keep stores checkpoints and publishes progress. It does not wait for comparisons, which
 // may take long: no more than seconds of work may be lost with this process.
 func (e *Engine) keep(ctx context.Context) error {
-	tick := time.NewTicker(e.cfg.Every)
-	defer tick.Stop()
+	next := time.NewTimer(e.cfg.Every)
+	defer next.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-next.C:
 		}
-		if err := e.keepOnce(ctx); err == nil {
+		written, err := e.keepOnce(ctx)
+		e.wrote(written)
+		next.Reset(e.untilWrite())
+		if err == nil {
 			e.recovered("checkpoint")
 		} else if ctx.Err() == nil {
 			e.failed("checkpoint", err)
@@ -103,18 +119,55 @@ func (e *Engine) keep(ctx context.Context) error {
 	}
 }
 
+// journalRate is how many bytes of checkpoints and progress all controllers together write
+// in a second, on average. The coordination store keeps every one of them for minutes, and
+// what fills it up ends flips and aborts as well; so the traffic must not follow the number
+// of shards and kinds, let alone the data. At 1,024 shards a round comes about every five
+// seconds, at 64 and fewer twice a second.
+const journalRate = 128 << 10
+
+// wrote notes that so many bytes were written. A controller has the part of the rate that
+// its shards are of the ring, so that more controllers write no more.
+func (e *Engine) wrote(bytes int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	rate := float64(journalRate) * float64(max(1, len(e.shards))) / float64(e.cfg.Ring)
+	from := time.Now()
+	if e.writeAfter.After(from) {
+		from = e.writeAfter
+	}
+	e.writeAfter = from.Add(time.Duration(float64(bytes) / rate * float64(time.Second)))
+}
+
+// mayWrite reports whether the rate allows to write now.
+func (e *Engine) mayWrite() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !time.Now().Before(e.writeAfter)
+}
+
+// untilWrite is how long keep rests.
+func (e *Engine) untilWrite() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return max(e.cfg.Every, time.Until(e.writeAfter))
+}
+
 // idleCheckpoint is how often the checkpoints of idle shards are stored.
 const idleCheckpoint = 30 * time.Second
 
-func (e *Engine) keepOnce(ctx context.Context) error {
+// keepOnce returns about how many bytes it has written.
+func (e *Engine) keepOnce(ctx context.Context) (written int, err error) {
 	// Now and then also the checkpoints of idle shards: their positions would fall out of
 	// the source's history otherwise.
 	all := time.Since(e.savedAll) > idleCheckpoint
-	if err := e.saveCheckpoints(ctx, all); err != nil {
-		return e.lostOwnership(err)
+	saved, err := e.saveCheckpoints(ctx, all)
+	if err != nil {
+		return saved, e.lostOwnership(err)
 	}
 	if all {
 		e.savedAll = time.Now()
 	}
-	return e.publish(ctx)
+	published, err := e.publish(ctx)
+	return saved + published, err
 }

@@ -2,8 +2,8 @@ package syncer
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,9 +15,9 @@ import (
 	"dbcontroller/transform"
 )
 
-// settleTries is how often a difference may be seen before the group is brought over
-// anew, and giveUpTries when it is parked: a difference is normal while the source
-// changes, and an error when it stays.
+// settleTries is how often a difference may be seen, while nothing changes in the source,
+// before the group is brought over anew, and giveUpTries when it is parked: a difference is
+// normal while the source changes, and an error when it stays.
 const (
 	settleTries = 4
 	giveUpTries = 12
@@ -36,13 +36,9 @@ func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 		return Plan{}, err
 	}
 	plan = Plan{Ranges: map[string][]record.Range{}}
-	for _, k := range e.Direction.TargetKinds() {
-		if !transform.SyncsTo(e.Direction, k.Name) {
-			continue
-		}
-		if plan.Ranges[k.Name], err = e.Target.Split(ctx, dst[k.Name], e.cfg.Ring); err != nil {
-			return Plan{}, fmt.Errorf("split %s: %w", k.Name, err)
-		}
+	kinds := slices.DeleteFunc(slices.Clone(e.Direction.TargetKinds()), func(k record.KindSpec) bool { return !transform.SyncsTo(e.Direction, k.Name) })
+	if err := e.cut(ctx, &plan, e.Target, dst, kinds); err != nil {
+		return Plan{}, err
 	}
 	return e.Journal.CreatePlan(ctx, key, plan)
 }
@@ -86,13 +82,9 @@ func (e *Engine) planVerify(ctx context.Context) error {
 }
 
 func (e *Engine) rangesOf(shard int, p Plan, target bool) (ts []*rangeTask) {
-	for kind, ranges := range p.Ranges {
-		for i, r := range ranges {
-			if i%e.cfg.Ring == shard {
-				ts = append(ts, &rangeTask{job: compares, shard: shard, name: rangeName(kind, i), kind: kind, rest: r, target: target})
-			}
-		}
-	}
+	p.part(shard, e.cfg.Ring, func(kind string, i int, r record.Range) {
+		ts = append(ts, &rangeTask{job: compares, shard: shard, name: rangeName(kind, i), kind: kind, rest: r, target: target})
+	})
 	return ts
 }
 
@@ -105,11 +97,11 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	}
 	var page transform.Comparison
 	err := e.unfenced(ctx, func() error {
-		src, err := e.sourceTokens(ctx)
+		src, err := e.sourceView(ctx, record.Version{})
 		if err != nil {
 			return err
 		}
-		dst, err := e.targetTokens(ctx)
+		dst, err := e.targetView(ctx)
 		if err != nil {
 			return err
 		}
@@ -150,15 +142,15 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 // changed again since a comparison began.
 type lateEntry struct {
 	seq   uint64
-	tries int
-	found bool // by the comparison of a range, not by a change
+	tries int    // that found it different, with this state of the source
+	state uint64 // transform.Difference.Source
+	found bool   // by the comparison of a range, not by a change
+	from  place  // where the shard was before it had to be compared
 }
 
-// round is one comparison of a shard's late set: up to which position, and which groups
-// at which seq.
+// round is one comparison of a shard's late set: which groups at which seq.
 type round struct {
 	shard *shard // one that was lost and gained meanwhile is another
-	upTo  place
 	ids   map[transform.GroupID]uint64
 	// frozen: the shard had followed the source up to its fence, so that what differs does
 	// not settle by itself.
@@ -166,7 +158,8 @@ type round struct {
 }
 
 // compareLate compares the groups that changed since their shard's last comparison,
-// and moves the compared position to where the shard was when it began.
+// and moves the compared position to where the earliest is from that is left. Here it turns
+// out what has to be parked.
 func (e *Engine) compareLate(ctx context.Context) error {
 	rounds, ids, notBefore := e.beginRounds()
 	if len(rounds) == 0 {
@@ -176,24 +169,25 @@ func (e *Engine) compareLate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	repair, hopeless := e.endRounds(rounds, differ)
-	for _, id := range hopeless {
-		if err := e.park(ctx, id, record.Version{}, errors.New("source and target differ after repair: is the transformer deterministic?")); err != nil {
+	found := e.endRounds(rounds, differ)
+	for _, id := range found.hopeless {
+		if err := e.park(ctx, id, record.Version{}, transform.ErrDiffer); err != nil {
 			return err
 		}
 	}
-	if len(repair) == 0 {
-		return nil
+	if len(found.repair) > 0 {
+		e.Log.Warn("groups differ and are brought over again", zap.Int("groups", len(found.repair)),
+			zap.String("direction", string(e.key)))
 	}
-	e.Log.Warn("groups differ and are brought over again", zap.Int("groups", len(repair)),
-		zap.String("direction", string(e.key)))
-	if err := e.syncGroups(ctx, repair, notBefore); err != nil {
+	if err := e.syncGroups(ctx, slices.Concat(found.repair, found.failing), notBefore); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	e.announce() // a switch that waits for these groups compares them at once
-	e.mu.Unlock()
-	return nil
+	if len(found.repair) > 0 {
+		e.mu.Lock()
+		e.announce() // a switch that waits for these groups compares them at once
+		e.mu.Unlock()
+	}
+	return e.parkFailing(ctx)
 }
 
 func (e *Engine) beginRounds() (rounds []round, ids []transform.GroupID, notBefore record.Version) {
@@ -202,11 +196,14 @@ func (e *Engine) beginRounds() (rounds []round, ids []transform.GroupID, notBefo
 	if e.over() {
 		return nil, nil, notBefore
 	}
+	maps.DeleteFunc(e.failing, func(id transform.GroupID, _ failure) bool { return !e.isLate(id) }) // of shards that were lost
 	for _, s := range e.shards {
-		r := round{shard: s, upTo: s.applied, ids: map[transform.GroupID]uint64{}, frozen: e.switching() && e.seenFences(s)}
+		r := round{shard: s, ids: map[transform.GroupID]uint64{}, frozen: e.switching() && e.seenFences(s)}
 		for id, entry := range s.late {
 			if _, parked := e.parked[id]; parked {
+				delete(e.failing, id)
 				s.dropLate(id)
+				e.announce() // there may be room for more
 				continue
 			}
 			r.ids[id] = entry.seq
@@ -222,7 +219,19 @@ func (e *Engine) beginRounds() (rounds []round, ids []transform.GroupID, notBefo
 	return rounds, ids, notBefore
 }
 
-func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]bool) (repair, hopeless []transform.GroupID) {
+// findings are what a comparison has left to do.
+type findings struct {
+	repair   []transform.GroupID
+	failing  []transform.GroupID // to be tried again
+	hopeless []transform.GroupID // to be parked
+}
+
+// endRounds takes what was compared from the late sets. A group that differs, and whose
+// source has changed since the comparison before, is left to that change: its record is
+// compared late as well, after it was applied. Otherwise the members of a group that many
+// write to would differ each time they are looked at, and be repaired in vain. What cannot
+// be transformed is left to nobody: a change of another member does not apply it.
+func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transform.Difference) (found findings) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	moved := false
@@ -231,65 +240,74 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]bool) (r
 		if e.shards[s.lock.Shard] != s {
 			continue
 		}
-		settled := true
 		for id, seq := range r.ids {
 			entry, left := s.late[id]
 			if !left || entry.seq != seq {
 				continue // changed again: the next round compares it
 			}
-			if !differ[id] {
+			d, differs := differ[id]
+			if !differs {
+				delete(e.failing, id)
 				s.dropLate(id)
 				s.comparedCount++
 				moved = true
 				continue
 			}
-			settled = false
+			if _, failing := e.failing[id]; failing || d.Failed && e.byContent(id) {
+				found.failing = append(found.failing, id)
+				continue
+			}
+			if entry.tries > 0 && entry.state != d.Source && !d.Failed && !r.frozen {
+				s.dropLate(id)
+				moved = true
+				continue
+			}
+			entry.state = d.Source
 			if entry.tries++; r.frozen {
 				entry.tries = max(entry.tries, settleTries)
 			}
 			s.late[id] = entry
 			switch {
 			case entry.tries >= giveUpTries:
-				hopeless = append(hopeless, id)
+				found.hopeless = append(found.hopeless, id)
 			case entry.tries >= settleTries:
-				repair = append(repair, id)
-				if entry.tries == settleTries {
-					s.mismatched++
-				}
+				found.repair = append(found.repair, id)
 			}
 		}
-		if settled && r.upTo.at.Compare(s.compared.at) >= 0 { // a rescan begins further on
-			s.compared = r.upTo
-			s.dirty, moved = true, true
-		}
+		moved = s.moveCompared() || moved
 	}
 	if moved {
 		e.announce()
 	}
-	return repair, hopeless
+	return found
 }
 
-func (e *Engine) compareGroups(ctx context.Context, ids []transform.GroupID, notBefore record.Version) (map[transform.GroupID]bool, error) {
-	differ := map[transform.GroupID]bool{}
+func (e *Engine) compareGroups(ctx context.Context, ids []transform.GroupID, notBefore record.Version) (map[transform.GroupID]transform.Difference, error) {
+	differ := map[transform.GroupID]transform.Difference{}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(e.cfg.Workers)
 	for chunk := range slices.Chunk(ids, groupsAtOnce) {
 		g.Go(func() error {
 			return e.unfenced(ctx, func() error {
-				src, err := e.sourceTokens(ctx)
+				src, err := e.sourceView(ctx, notBefore)
 				if err != nil {
 					return err
 				}
-				dst, err := e.targetTokens(ctx)
+				dst, err := e.targetView(ctx)
 				if err != nil {
 					return err
 				}
-				ds, err := e.Comparer.Groups(ctx, src, dst, chunk, notBefore)
+				release, err := e.hold(ctx, transform.ReadBytes)
+				if err != nil {
+					return err
+				}
+				defer release()
+				ds, err := e.Comparer.Groups(ctx, src, dst, chunk)
 				mu.Lock()
 				defer mu.Unlock()
-				for _, id := range ds {
-					differ[id] = true
+				for _, d := range ds {
+					differ[d.ID] = d
 				}
 				return err
 			})

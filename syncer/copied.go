@@ -3,7 +3,6 @@ package syncer
 import (
 	"context"
 	"fmt"
-	"slices"
 )
 
 // Copied reports whether everything that a direction copies is copied, in all shards, as
@@ -16,20 +15,17 @@ func Copied(ctx context.Context, j Journal, key DirectionKey, ring int) (bool, e
 	if plan.Level {
 		return true, nil
 	}
-	done := map[int][]string{}
-	for kind, ranges := range plan.Ranges {
-		for i := range ranges {
-			shard := i % ring
-			if _, loaded := done[shard]; !loaded {
-				c, _, err := j.LoadCheckpoint(ctx, key, shard)
-				if err != nil {
-					return false, fmt.Errorf("checkpoint of shard %d: %w", shard, err)
-				}
-				done[shard] = c.Done
-			}
-			if !slices.Contains(done[shard], rangeName(kind, i)) {
-				return false, nil
-			}
+	for shard := range ring {
+		names := plan.names(shard, ring)
+		if len(names) == 0 {
+			continue
+		}
+		c, _, err := j.LoadCheckpoint(ctx, key, shard)
+		if err != nil {
+			return false, fmt.Errorf("checkpoint of shard %d: %w", shard, err)
+		}
+		if len(c.done(names)) < len(names) {
+			return false, nil
 		}
 	}
 	return true, nil

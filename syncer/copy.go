@@ -73,6 +73,9 @@ func (e *Engine) nextTask() *rangeTask {
 			}
 		}
 	}
+	if !e.roomForLate() {
+		return nil
+	}
 	free := func(t *rangeTask) bool { return !t.taken }
 	for _, n := range owned {
 		if i := slices.IndexFunc(e.shards[n].verify, free); i >= 0 {
@@ -90,17 +93,19 @@ func (e *Engine) nextTask() *rangeTask {
 // copyPage copies one page of a range, moves the range on and tells how many records it
 // read.
 func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
-	if err := e.awaitApply(ctx); err != nil {
+	if _, err := e.awaitApply(ctx); err != nil {
 		return 0, err
 	}
 	whole := e.Direction.Whole(t.kind)
 	var page record.Page
 	err := e.unfenced(ctx, func() error {
-		src, err := e.sourceTokens(ctx)
+		src, err := e.sourceView(ctx, record.Version{})
 		if err != nil {
 			return err
 		}
-		page, err = e.Source.Scan(ctx, record.ScanRequest{Token: src[t.kind], Range: t.rest, Limit: e.cfg.Page, KeysOnly: !whole})
+		page, err = e.Source.Scan(ctx, record.ScanRequest{
+			Token: src.Tokens[t.kind], Range: t.rest, Limit: e.cfg.Page, KeysOnly: !whole, NotBefore: src.NotBefore,
+		})
 		return err
 	})
 	if err != nil {
@@ -123,10 +128,10 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 	}
 	s.copied += int64(len(page.Records))
 	s.dirty = true
-	t.rest.From = page.Next
+	t.moveTo(page.Next)
 	if page.Done {
 		delete(s.todo, t.name)
-		s.done = append(s.done, t.name)
+		s.done[t.name] = true
 		if len(s.todo) == 0 {
 			e.Log.Info("shard is copied", zap.Int("shard", t.shard), zap.Int64("records", s.copied))
 		}
@@ -138,27 +143,16 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 // loadRecords transforms a page whose records are whole groups, inserts it, and brings
 // over one by one what was there already.
 func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
-	batch := record.Batch{Epoch: e.cfg.Epoch, Groups: make([]record.GroupWrite, 0, len(page.Records))}
 	ids := make([]transform.GroupID, 0, len(page.Records))
+	at := make([]int, 0, len(page.Records)) // of each group's record in the page
 	var ungrouped []ungroupedKey
 	for i, r := range page.Records {
 		id, ok, err := e.Direction.GroupOf(r.Kind, r.Key)
 		if err != nil {
 			ungrouped = append(ungrouped, ungroupedKey{r.Kind, r.Key, err})
-			continue
+		} else if ok {
+			ids, at = append(ids, id), append(at, i)
 		}
-		if !ok {
-			continue
-		}
-		w, err := e.groupWrite(id, page.Version, transform.Group{Name: id.Name, Records: page.Records[i : i+1]}, nil)
-		if err != nil {
-			if err := e.park(ctx, id, page.Version, err); err != nil {
-				return err
-			}
-			continue
-		}
-		batch.Groups = append(batch.Groups, w)
-		ids = append(ids, id)
 	}
 	if err := e.parkKeys(ctx, ungrouped, page.Version); err != nil {
 		return err
@@ -166,20 +160,19 @@ func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	var err error
-	if batch.Tokens, err = e.targetTokens(ctx); err != nil {
+	toks, err := e.awaitApply(ctx)
+	if err != nil {
 		return err
 	}
-	results, err := e.Target.Load(ctx, batch)
+	t := e.transfer(transform.View{}, e.target(toks), e.Target.Load)
+	again, err := t.Put(ctx, t.Fresh(ids, page.Version, func(i int) transform.Group {
+		return transform.Group{Name: ids[i].Name, Records: page.Records[at[i] : at[i]+1]}
+	}))
 	if errors.Is(err, record.ErrFenced) {
 		err = errors.Join(err, e.refresh(ctx))
 	}
 	if err != nil {
 		return fmt.Errorf("load: %w", err)
-	}
-	again, err := e.settle(ctx, ids, page.Version, results)
-	if err != nil {
-		return err
 	}
 	return e.syncGroups(ctx, again, page.Version)
 }

@@ -12,8 +12,8 @@
 // Guarantees. The start position is stored before the copy starts. A checkpoint says
 // only what is done: changes before its position are applied and compared once more
 // with the source. A group that cannot be transformed or stored is parked before the
-// work that met it counts as done (in a copy of groups by content: before its shard
-// counts as compared). After a kill, any controller goes on from the
+// work that met it counts as done (of groups by content: before it counts as compared, see
+// failing.go). After a kill, any controller goes on from the
 // checkpoints, at most a few seconds of work earlier.
 //
 // Groups by content. A change, and a page of a copy, tell of a record and not of its
@@ -26,8 +26,9 @@
 // so whoever joins last writes the whole group. A group that cannot be transformed while
 // it is incomplete is not parked: its members wait, noted in the lineage, where the next
 // one finds them. When all ranges of all shards are copied each record is compared, and
-// only what fails then is parked; earlier no target record is taken for nobody's. A group
-// of n members is read n times by this, unless they share pages, so groups should be
+// what fails then waits for some seconds and is parked, as is what fails when it changes:
+// the rest of its group may be in another batch or on another controller. Before all is
+// copied no target record is taken for nobody's. A group of n members is read n times by this, unless they share pages, so groups should be
 // small; the Resolver bounds them.
 //
 // Shards. A change belongs to the shard of its group (shards.Of). The ranges of the

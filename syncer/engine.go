@@ -27,7 +27,7 @@ type Config struct {
 	// Page is how many records a copy reads at once; 2000.
 	Page int
 	// LagBound is how long the changes of a batch may take to be applied for a shard to
-	// count as level; 500 ms. After four times of it a ready report is withdrawn.
+	// count as level (switch.maxLag); 500 ms. After four times of it a ready report is withdrawn.
 	LagBound time.Duration
 	// Calm is how long a shard must have been level, and this controller have had nothing
 	// to copy or to compare as a whole, before it reports ready; 1 s.
@@ -35,12 +35,18 @@ type Config struct {
 	// LateBound is how many groups may wait for their second comparison in one shard at
 	// the time it reports ready; 50. It bounds the re-check while writes are held.
 	LateBound int
+	// LateBytes is about how much memory the groups that wait for their second comparison may
+	// take, of all shards together; 64 MiB. Beyond it no further changes are read.
+	LateBytes int
 	// Every is the interval of checkpoints, progress and late comparisons; 500 ms.
 	Every time.Duration
 	// Copy starts the copy; without it the engine waits for a running upgrade.
 	Copy bool
 	// Snapshot has the engine serve an upgrade to the snapshot, and sync nothing.
 	Snapshot bool
+	// ShowValues has parked entries quote values of records, where errors do. They are kept in
+	// the coordination store and shown to whoever may look at the deployment.
+	ShowValues bool
 	// LateDeletes, if not nil, tells what the engine of the direction before has counted in
 	// a shard: what passes the fence of that switch is part of this engine's progress.
 	LateDeletes func(shard int) int64
@@ -55,6 +61,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Workers, 4)
 	set(&c.Page, 2000)
 	set(&c.LateBound, 50)
+	set(&c.LateBytes, 64<<20)
 	if c.LagBound == 0 {
 		c.LagBound = 500 * time.Millisecond
 	}
@@ -87,24 +94,31 @@ type Parts struct {
 // Engine syncs one direction for the shards that its controller owns.
 type Engine struct {
 	Parts
-	cfg     Config
-	key     DirectionKey
-	plan    Plan
-	lineage bool // some groups go by content
+	cfg  Config
+	key  DirectionKey
+	plan Plan
+	// generation is that of upgradestate.Images when the engine began. It works for no other.
+	generation uint64
+	lineage    bool // some groups go by content
+	// targetStart is a version of the target from when this engine, or its latest rescan, began.
+	targetStart record.Version
 
 	mu       sync.Mutex
 	shards   map[int]*shard
-	parked   map[transform.GroupID]Parked // of the whole direction, as last listed
-	unlisted map[transform.GroupID]bool   // changed here since a list of parked was asked for
+	parked   map[transform.GroupID]Parked  // of the whole direction, as last listed
+	unlisted map[transform.GroupID]bool    // changed here since a list of parked was asked for
+	failing  map[transform.GroupID]failure // units in late sets that may have to be parked
+	others   map[int]record.Version        // how far the shards of others were seen to be compared
 	record   upgradestate.Deployment
 	news     chan struct{} // closed and replaced when anything that waiters look at changed
 	restart  bool          // the tail must begin again at an earlier position
 	pass     *pass         // the rescan that runs
 	lastErr  string
 
-	published []Progress
-	next      *Engine      // of the direction after this one; it publishes the progress by now
-	deleted   []lateDelete // what next has to look at
+	published   []Progress
+	next        *Engine      // of the direction after this one; it publishes the progress by now
+	deleted     []lateDelete // what next has to look at
+	deletedSize int          // about how many bytes deleted takes
 	// wake gets a token when the step of the upgrade changed, so that housekeeping does
 	// not sleep through the beginning of a switch.
 	wake chan struct{}
@@ -112,29 +126,48 @@ type Engine struct {
 	readopt chan struct{}
 
 	savedAll time.Time // used by keep alone
-	retried  time.Time // used by housekeep alone
-	busy     time.Time // when the last page was copied or compared
+	// writeAfter is when checkpoints and progress may be written again; guarded by mu.
+	writeAfter time.Time
+	retried    time.Time // used by housekeep alone
+	busy       time.Time // when the last page was copied or compared
 
 	// Each is held by one at a time, across calls of the coordination store.
 	saving  *semaphore.Weighted // an older checkpoint must not be stored later
 	listing *semaphore.Weighted // unlisted is of one list of parked
+
+	sizes   transform.Sizer
+	holding *semaphore.Weighted // runs of groups that are in memory; as many as workers
 }
 
-// ErrOtherTransform ends an engine whose transformation is not that of the upgrade that
-// runs: what it would write is not what the others write. Its process must not own shards.
+// ErrOtherTransform ends an engine whose transformation is not the one that is announced, or
+// that of the upgrade that runs: what it would write is not what the others write. Its process
+// must not own shards.
 var ErrOtherTransform = errors.New("another transformation is in use")
 
 // errOver ends an engine whose direction epoch has passed.
 var errOver = errors.New("direction is over")
 
 // Key names a direction's persisted state.
-func Key(epoch uint64, d transform.Direction) DirectionKey {
-	return KeyOf(epoch, d.From(), d.To(), d.Hash())
+func Key(epoch uint64, d transform.Direction, generation uint64) DirectionKey {
+	return KeyOf(epoch, d.From(), d.To(), d.Hash(), generation)
 }
 
-// KeyOf is Key for a direction of which only the hash is known.
-func KeyOf(epoch uint64, from, to, hash string) DirectionKey {
+// KeyOf is Key for a direction of which only the hash is known. generation is that of
+// upgradestate.Images: a transformation that comes back after another one begins anew.
+func KeyOf(epoch uint64, from, to, hash string, generation uint64) DirectionKey {
+	if generation > 0 {
+		hash += fmt.Sprintf(".g%d", generation)
+	}
 	return DirectionKey(fmt.Sprintf("%d-%s-%s-%s", epoch, from, to, hash))
+}
+
+// KeyIn is the key of the present direction of a record, to what is available.
+func KeyIn(d upgradestate.Deployment, to upgradestate.Available) DirectionKey {
+	m, ok := upgradestate.ImagesOf(d, to.TargetVersion)
+	if !ok || m.TransformHash != to.TransformHash {
+		m.Generation = 0
+	}
+	return KeyOf(d.Epoch, d.CurrentVersion, to.TargetVersion, to.TransformHash, m.Generation)
 }
 
 // New makes an engine; Run makes it work.
@@ -144,14 +177,16 @@ func New(p Parts, cfg Config) *Engine {
 		p.Pacer = pace.New(pace.Config{})
 	}
 	return &Engine{
-		Parts: p, cfg: cfg, key: Key(cfg.Epoch, p.Direction),
+		Parts: p, cfg: cfg, key: Key(cfg.Epoch, p.Direction, 0),
 		lineage: hasContent(p.Direction),
 		shards:  map[int]*shard{},
 		parked:  map[transform.GroupID]Parked{}, unlisted: map[transform.GroupID]bool{},
+		failing: map[transform.GroupID]failure{}, others: map[int]record.Version{},
 		news:    make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		readopt: make(chan struct{}, 1),
 		saving:  semaphore.NewWeighted(1), listing: semaphore.NewWeighted(1),
+		holding: semaphore.NewWeighted(int64(cfg.Workers)),
 	}
 }
 
@@ -184,6 +219,9 @@ func (e *Engine) Run(parent context.Context) error {
 	if err := e.persist(parent, "read deployment", func() error { return e.refresh(parent) }); err != nil {
 		return ended(parent, err)
 	}
+	if err := e.bind(); err != nil {
+		return ended(parent, err)
+	}
 	if e.cfg.Snapshot {
 		return ended(parent, e.runSnapshot(parent))
 	}
@@ -206,7 +244,7 @@ func (e *Engine) Run(parent context.Context) error {
 	err := ended(parent, g.Wait())
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if saveErr := e.saveCheckpoints(stop, true); saveErr != nil {
+	if _, saveErr := e.saveCheckpoints(stop, true); saveErr != nil {
 		e.Log.Debug("last checkpoint was not saved", zap.Error(saveErr))
 	}
 	if err != nil {

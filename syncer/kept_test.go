@@ -48,7 +48,7 @@ func (w *world) freeAll() {
 
 func (w *world) parkedIn(epoch uint64, dir transform.Direction) []syncer.Parked {
 	w.t.Helper()
-	list, err := w.store.Parked(w.t.Context(), syncer.Key(epoch, dir), -1)
+	list, err := w.store.Parked(w.t.Context(), syncer.Key(epoch, dir, 0), -1)
 	w.check(err)
 	return list
 }

@@ -75,7 +75,7 @@ func TestCopied(t *testing.T) {
 			w.put("a1", keyIn(shard, 0), shard)
 		}
 		copied := func() bool {
-			yes, err := syncer.Copied(t.Context(), w.store, syncer.Key(1, w.dir), ring)
+			yes, err := syncer.Copied(t.Context(), w.store, syncer.Key(1, w.dir, 0), ring)
 			w.check(err)
 			return yes
 		}

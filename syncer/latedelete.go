@@ -33,23 +33,26 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 	if err != nil {
 		return nil, err
 	}
-	req := record.ReadRequest{Tokens: src, NotBefore: notBefore, Guards: true}
-	for _, l := range late {
-		req.Select = append(req.Select, record.Selector{Kind: l.kind, Key: l.key})
-	}
-	snap, err := e.Source.Read(ctx, req)
-	if err != nil {
-		return nil, fmt.Errorf("read guards of late deletes: %w", err)
-	}
 	type name struct {
 		kind string
 		key  record.Key
 	}
 	ours := map[name]bool{}
-	for _, r := range snap.Records {
-		if r.Guard.Epoch > e.cfg.Epoch {
-			ours[name{r.Kind, r.Key}] = true
+	err = transform.Each(&e.sizes, late, func(run []lateDelete, bytes int) error {
+		req := record.ReadRequest{Tokens: src, NotBefore: notBefore, Guards: true, Bytes: bytes}
+		for _, l := range run {
+			req.Select = append(req.Select, record.Selector{Kind: l.kind, Key: l.key})
 		}
+		snap, err := e.Source.Read(ctx, req)
+		for _, r := range snap.Records {
+			if err == nil && r.Guard.Epoch > e.cfg.Epoch {
+				ours[name{r.Kind, r.Key}] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read guards of late deletes: %w", err)
 	}
 	for _, l := range late {
 		if !ours[name{l.kind, l.key}] {
@@ -60,14 +63,22 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	// All of them: that the way back has written a record does not tell who deleted it.
-	e.deleted = append(e.deleted, late[:min(len(late), mostDeleted-len(e.deleted))]...)
+	for _, l := range late {
+		if e.deletedSize += len(l.key) + lateDeleteSize; e.deletedSize > mostDeleted {
+			break
+		}
+		e.deleted = append(e.deleted, l)
+	}
 	e.announce()
 	return foreign, nil
 }
 
-// mostDeleted is how many late deletes are kept for the next engine, which may never come;
-// those beyond are counted only.
-const mostDeleted = 100_000
+// mostDeleted is how many bytes of late deletes are kept for the next engine, which may never
+// come; those beyond are counted only. One has lateDeleteSize beside its key.
+const (
+	mostDeleted    = 16 << 20
+	lateDeleteSize = 100
+)
 
 // restoreDeleted has the next engine bring over what was deleted late in its target. The
 // namespace that is active holds it, and whoever goes back must find it.
@@ -82,7 +93,7 @@ func (e *Engine) restoreDeleted(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := next.await(ctx, func() bool { return next.record.Name != "" }); err != nil {
+		if err := next.await(ctx, func() bool { return !next.plan.Start.IsZero() }); err != nil {
 			return err
 		}
 		ids := map[transform.GroupID]bool{}
@@ -96,7 +107,9 @@ func (e *Engine) restoreDeleted(ctx context.Context) error {
 			return fmt.Errorf("bring back what was deleted late: %w", err)
 		}
 		e.mu.Lock()
-		e.deleted = e.deleted[len(late):]
+		if e.deleted = e.deleted[len(late):]; len(e.deleted) == 0 {
+			e.deleted, e.deletedSize = nil, 0
+		}
 		e.mu.Unlock()
 	}
 }

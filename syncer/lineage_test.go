@@ -16,6 +16,7 @@ import (
 	"dbcontroller/coord"
 	"dbcontroller/record"
 	"dbcontroller/record/faultstore"
+	"dbcontroller/record/memstore"
 	"dbcontroller/shards"
 	"dbcontroller/syncer"
 	"dbcontroller/transform"
@@ -40,9 +41,15 @@ type crew struct {
 // transformed.
 func crews(t *testing.T, need int) *world {
 	t.Helper()
+	return crewsOn(t, need, memstore.Options{Lag: 3})
+}
+
+// crewsOn is crews with a source that has the options.
+func crewsOn(t *testing.T, need int, source memstore.Options) *world {
+	t.Helper()
 	r := transform.NewRegistry("crews")
 	err := r.Add("v1", "v2", transform.Spec{
-		Name: "crews", Revision: "1",
+		Name: "crews", Revision: "1", Reversal: transform.ReversalNone,
 		Old: transform.Side{Kinds: []transform.GroupedKind{{
 			KindSpec: record.KindSpec{Name: "hands1"},
 			Content:  func(r record.Record) (string, error) { return string(record.StringKey(handOf(r).Crew)), nil },
@@ -69,7 +76,7 @@ func crews(t *testing.T, need int) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return worldOf(t, r)
+	return worldOn(t, r, source)
 }
 
 func handOf(r record.Record) (h hand) {
@@ -89,6 +96,18 @@ func (w *world) hire(id, crew string, n int) {
 		w.check(err)
 	}
 	w.check(w.src.Write(w.t.Context(), w.tokens("v1"), []record.Mutation{m}))
+}
+
+// hireAll writes hands in one transaction.
+func (w *world) hireAll(hands ...hand) {
+	w.t.Helper()
+	var ms []record.Mutation
+	for _, h := range hands {
+		doc, err := bson.Marshal(h)
+		w.check(err)
+		ms = append(ms, record.Mutation{Kind: "hands1", Key: record.StringKey(h.ID), Doc: doc})
+	}
+	w.check(w.src.Write(w.t.Context(), w.tokens("v1"), ms))
 }
 
 // crew is what the target holds of one: "hands/sum", or nothing.
@@ -182,15 +201,15 @@ func TestCopyOfGroupsByTwo(t *testing.T) {
 // blind finds that everything is equal.
 type blind struct{}
 
-func (blind) Groups(context.Context, record.Tokens, record.Tokens, []transform.GroupID, record.Version) ([]transform.GroupID, error) {
+func (blind) Groups(context.Context, transform.View, transform.View, []transform.GroupID) ([]transform.Difference, error) {
 	return nil, nil
 }
 
-func (blind) SourcePage(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error) {
+func (blind) SourcePage(context.Context, transform.View, transform.View, string, record.Range, int) (transform.Comparison, error) {
 	return transform.Comparison{Done: true}, nil
 }
 
-func (blind) TargetPage(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error) {
+func (blind) TargetPage(context.Context, transform.View, transform.View, string, record.Range, int) (transform.Comparison, error) {
 	return transform.Comparison{Done: true}, nil
 }
 

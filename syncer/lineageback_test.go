@@ -26,7 +26,7 @@ func ships(t *testing.T) *world {
 	t.Helper()
 	r := transform.NewRegistry("ships")
 	err := r.Add("v1", "v2", transform.Spec{
-		Name: "ships", Revision: "1",
+		Name: "ships", Revision: "1", Reversal: transform.ReversalNone, // the order of hands is lost
 		Old: transform.Side{Kinds: []transform.GroupedKind{{
 			KindSpec: record.KindSpec{Name: "hands1"},
 			Content:  func(r record.Record) (string, error) { return string(record.StringKey(handOf(r).Crew)), nil },
@@ -111,7 +111,7 @@ func TestWayBackByContent(t *testing.T) {
 			slices.Sort(all)
 			return strings.Join(all, " ") == "bob@bear=2 cy@bear=3 eve@ark=5"
 		})
-		if parked, err := w.store.Parked(t.Context(), syncer.Key(2, w.back), -1); err != nil || len(parked) > 0 {
+		if parked, err := w.store.Parked(t.Context(), syncer.Key(2, w.back, 0), -1); err != nil || len(parked) > 0 {
 			t.Errorf("parked %v, %v", parked, err)
 		}
 		back.stop(t)

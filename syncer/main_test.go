@@ -212,7 +212,7 @@ func (w *world) ready() []int {
 func (w *world) allReady() bool { return len(w.ready()) == ring }
 
 func (w *world) parked() []syncer.Parked {
-	list, err := w.store.Parked(w.t.Context(), syncer.Key(1, w.dir), -1)
+	list, err := w.store.Parked(w.t.Context(), syncer.Key(1, w.dir, 0), -1)
 	w.check(err)
 	return list
 }
@@ -346,6 +346,11 @@ type running struct {
 
 // engine starts an engine; change, if not nil, replaces some of its parts.
 func (w *world) engine(o *owner, change func(*syncer.Parts)) *running {
+	return w.engineWith(o, change, nil)
+}
+
+// engineWith also changes how the engine works, where configure is not nil.
+func (w *world) engineWith(o *owner, change func(*syncer.Parts), configure func(*syncer.Config)) *running {
 	p := syncer.Parts{
 		Source: w.src, Target: w.dst, Direction: w.dir, Deployments: w.store, Journal: w.store, Ownership: o,
 		Comparer: verify.New(w.src, w.dst, w.dir), Lease: func() coord.LeaseID { return 0 },
@@ -354,9 +359,13 @@ func (w *world) engine(o *owner, change func(*syncer.Parts)) *running {
 	if change != nil {
 		change(&p)
 	}
+	cfg := syncer.Config{Owner: "c", Epoch: 1, Ring: ring, Workers: 2, Page: 5, Copy: true}
+	if configure != nil {
+		configure(&cfg)
+	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &running{
-		engine: syncer.New(p, syncer.Config{Owner: "c", Epoch: 1, Ring: ring, Workers: 2, Page: 5, Copy: true}),
+		engine: syncer.New(p, cfg),
 		cancel: cancel, done: make(chan error, 1),
 	}
 	go func() { r.done <- r.engine.Run(ctx) }()

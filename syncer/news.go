@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"context"
-	"fmt"
 
 	"dbcontroller/record"
 	"dbcontroller/upgradestate"
@@ -21,9 +20,8 @@ func (e *Engine) watchRecord(ctx context.Context) error {
 		if u := d.Upgrade; u != nil && d.Epoch == e.cfg.Epoch && u.TargetVersion != e.Direction.To() {
 			return errOver // another version is wanted now
 		}
-		if u := d.Upgrade; u != nil && d.Epoch == e.cfg.Epoch && u.TransformHash != e.Direction.Hash() {
-			return fmt.Errorf("%w: upgrade %s to %s runs with transform %s, this process has %s",
-				ErrOtherTransform, u.ID, u.TargetVersion, u.TransformHash, e.Direction.Hash())
+		if err := e.foreign(d); err != nil {
+			return err
 		}
 	}
 	return ctx.Err()

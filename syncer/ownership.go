@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller/record"
 	"dbcontroller/shards"
 	"dbcontroller/transform"
 )
@@ -37,7 +38,7 @@ func (e *Engine) adopt(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	if len(leaving) > 0 {
-		if err := e.saveCheckpoints(ctx, false); err != nil {
+		if _, err := e.saveCheckpoints(ctx, false); err != nil {
 			// The next owner repeats what is not in the checkpoint; that is safe.
 			e.Log.Info("shards leave without a last checkpoint", zap.Ints("shards", leaving), zap.Error(err))
 		}
@@ -107,21 +108,21 @@ func (e *Engine) load(ctx context.Context, gained []int, owned map[int]shards.Lo
 func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 	at := place{at: c.Position, markers: c.Markers, lateDeletes: c.LateDeletes}
 	s := &shard{
-		lock: lock, todo: map[string]*rangeTask{}, done: c.Done, copied: c.Count,
+		lock: lock, todo: map[string]*rangeTask{}, names: e.plan.names(lock.Shard, e.cfg.Ring), copied: c.Count,
 		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified || e.plan.Level, rescan: c.Rescan,
 	}
-	for kind, ranges := range e.plan.Ranges {
-		for i, r := range ranges {
-			name := rangeName(kind, i)
-			if i%e.cfg.Ring != lock.Shard || slices.Contains(s.done, name) {
-				continue
-			}
-			if rest, ok := c.Copied[name]; ok {
-				r = rest
-			}
-			s.todo[name] = &rangeTask{job: copies, shard: lock.Shard, name: name, kind: kind, rest: r}
+	s.done = c.done(s.names)
+	e.plan.part(lock.Shard, e.cfg.Ring, func(kind string, i int, r record.Range) {
+		name := rangeName(kind, i)
+		if s.done[name] {
+			return
 		}
-	}
+		rest, begun := c.Copied[name]
+		if begun {
+			r = rest
+		}
+		s.todo[name] = &rangeTask{job: copies, shard: lock.Shard, name: name, kind: kind, rest: r, begun: begun, mark: r.From}
+	})
 	s.stored = s.complete()
 	e.shards[lock.Shard] = s
 	e.Log.Info("shard is adopted", zap.Int("shard", lock.Shard), zap.String("direction", string(e.key)),

@@ -2,9 +2,9 @@ package syncer
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,9 +20,13 @@ func (e *Engine) park(ctx context.Context, id transform.GroupID, version record.
 }
 
 func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key string, version record.Version, why error) error {
+	text := why.Error() // says nothing of what the records hold
+	if e.cfg.ShowValues {
+		text = record.Revealed(why)
+	}
 	p := Parked{
 		Direction: e.key, Shard: e.shardOf(id), Kind: kind, Key: key, Spec: id.Spec,
-		Group: base64.StdEncoding.EncodeToString([]byte(id.Name)), Version: version.String(), Error: why.Error(),
+		Group: base64.StdEncoding.EncodeToString([]byte(id.Name)), Version: version.String(), Error: shortened(text),
 	}
 	e.mu.Lock()
 	old, known := e.parked[id]
@@ -38,6 +42,16 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	e.parked[id], e.unlisted[id] = p, true
 	e.mu.Unlock()
 	return nil
+}
+
+// longestReason is how many bytes of an error are stored. A panic's has a stack.
+const longestReason = 4 << 10
+
+func shortened(text string) string {
+	if len(text) <= longestReason {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestReason], "") + "..."
 }
 
 // parkedName is a name that people can find the group by: its first source selector, or
@@ -98,15 +112,77 @@ const noSpec = -1
 // list, for there are too many of them.
 const OverflowSpec = -2
 
+// longSpec marks the parked entry of a key that is too long to be stored. A digest stands
+// for it, so that only a change of the record itself tells that it is gone.
+const longSpec = -4
+
+func (k ungroupedKey) id() transform.GroupID {
+	if len(k.key) > record.MaxKey {
+		sum := sha256.Sum256([]byte(k.key))
+		return transform.GroupID{Spec: longSpec, Name: k.kind + "\x00" + string(sum[:])}
+	}
+	return transform.GroupID{Spec: noSpec, Name: k.kind + "\x00" + string(k.key)}
+}
+
 // parkKeys parks keys that have no group, each under a group of its own.
 func (e *Engine) parkKeys(ctx context.Context, keys []ungroupedKey, version record.Version) error {
 	for _, k := range keys {
-		id := transform.GroupID{Spec: noSpec, Name: k.kind + "\x00" + string(k.key)}
-		if err := e.parkAs(ctx, id, k.kind, k.key.String(), version, k.err); err != nil {
+		if err := e.parkAs(ctx, k.id(), k.kind, k.key.String(), version, k.err); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// changedKeys parks keys that have changed and have no group, unless the source does not have
+// them any more.
+func (e *Engine) changedKeys(ctx context.Context, keys []ungroupedKey, notBefore record.Version) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	sel := make([]record.Selector, len(keys))
+	for i, k := range keys {
+		sel[i] = record.Selector{Kind: k.kind, Key: k.key}
+	}
+	return e.unfenced(ctx, func() error {
+		src, err := e.sourceView(ctx, notBefore)
+		if err != nil {
+			return err
+		}
+		return e.lookFor(ctx, e.Source, src, sel, func(i int, there bool, version record.Version) error {
+			if there {
+				return e.parkKeys(ctx, keys[i:i+1], version)
+			}
+			return e.unpark(ctx, keys[i].id(), version)
+		})
+	})
+}
+
+// lookFor reads records, few at a time if they are large, and tells of each whether it is
+// there.
+func (e *Engine) lookFor(ctx context.Context, ns record.Reader, v transform.View, sel []record.Selector, found func(i int, there bool, version record.Version) error) error {
+	type name struct {
+		kind string
+		key  record.Key
+	}
+	first := 0
+	return transform.Each(&e.sizes, sel, func(run []record.Selector, bytes int) error {
+		snap, err := ns.Read(ctx, record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: bytes, Select: run})
+		if err != nil {
+			return err
+		}
+		there := map[name]bool{}
+		for _, r := range snap.Records {
+			there[name{r.Kind, r.Key}] = true
+		}
+		for i, s := range run {
+			if err := found(first+i, there[name{s.Kind, s.Key}], snap.Version); err != nil {
+				return err
+			}
+		}
+		first += len(run)
+		return nil
+	})
 }
 
 // retryKeys unparks keys without a group that the source no longer has.
@@ -114,31 +190,30 @@ func (e *Engine) retryKeys(ctx context.Context, ids []transform.GroupID, notBefo
 	if len(ids) == 0 {
 		return nil
 	}
-	src, err := e.sourceTokens(ctx)
+	src, err := e.sourceView(ctx, notBefore)
 	if err != nil {
 		return err
 	}
-	req := record.ReadRequest{Tokens: src, NotBefore: notBefore}
-	for _, id := range ids {
-		kind, key, _ := strings.Cut(id.Name, "\x00")
-		req.Select = append(req.Select, record.Selector{Kind: kind, Key: record.Key(key)})
-	}
-	snap, err := e.Source.Read(ctx, req)
+	err = e.lookFor(ctx, e.Source, src, selectNamed(ids), func(i int, there bool, version record.Version) error {
+		if there {
+			return nil
+		}
+		return e.unpark(ctx, ids[i], version)
+	})
 	if err != nil {
 		return fmt.Errorf("read parked keys: %w", err)
 	}
-	for i, id := range ids {
-		there := slices.ContainsFunc(snap.Records, func(r record.Record) bool {
-			return r.Kind == req.Select[i].Kind && r.Key == req.Select[i].Key
-		})
-		if there {
-			continue
-		}
-		if err := e.unpark(ctx, id, snap.Version); err != nil {
-			return err
-		}
-	}
 	return nil
+}
+
+// selectNamed selects the records that noSpec and straySpec entries are of.
+func selectNamed(ids []transform.GroupID) []record.Selector {
+	sel := make([]record.Selector, len(ids))
+	for i, id := range ids {
+		kind, key, _ := strings.Cut(id.Name, "\x00")
+		sel[i] = record.Selector{Kind: kind, Key: record.Key(key)}
+	}
+	return sel
 }
 
 // refreshParked lists what is parked in the whole direction: other controllers park

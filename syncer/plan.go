@@ -24,6 +24,11 @@ func (e *Engine) prepare(ctx context.Context) error {
 			return err
 		}
 		if !found {
+			// What others wrote by another transformation is kept out before the plan's start,
+			// so that whatever they had read is older.
+			if _, err := e.awaitApply(ctx); err != nil {
+				return err
+			}
 			if plan, err = e.makePlan(ctx); err != nil {
 				return err
 			}
@@ -31,9 +36,14 @@ func (e *Engine) prepare(ctx context.Context) error {
 				return err
 			}
 		}
+		began, err := e.Target.Position(ctx)
+		if err != nil {
+			return fmt.Errorf("position of the target: %w", err)
+		}
 		e.mu.Lock()
-		e.plan = plan
-		e.mu.Unlock()
+		defer e.mu.Unlock()
+		e.plan, e.targetStart = plan, began.At
+		e.announce()
 		return nil
 	})
 }
@@ -77,6 +87,10 @@ func (e *Engine) switched() (Plan, bool) {
 		e.Log.Info("the transformation is another one than at the latest switch this way: everything is compared", zap.String("version", e.Direction.To()))
 		return Plan{}, false
 	}
+	if e.generation > 0 {
+		e.Log.Info("another transformation was in use since the latest switch: everything is compared", zap.String("version", e.Direction.To()))
+		return Plan{}, false
+	}
 	plan := Plan{Level: true}
 	if err := json.Unmarshal([]byte(last.Position), &plan.Start); err != nil || plan.Start.IsZero() {
 		e.Log.Warn("position of the latest switch is not readable: everything is compared", zap.String("switch", last.ID))
@@ -108,20 +122,12 @@ func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	for _, k := range e.Direction.SourceKinds() {
-		if !transform.SyncsFrom(e.Direction, k.Name) {
-			continue
-		}
-		if plan.Ranges[k.Name], err = e.Source.Split(ctx, src[k.Name], e.cfg.Ring); err != nil {
-			return Plan{}, fmt.Errorf("split %s: %w", k.Name, err)
-		}
-		info, err := e.Source.Describe(ctx, k, src[k.Name].Name)
-		if err != nil {
-			return Plan{}, fmt.Errorf("describe %s: %w", k.Name, err)
-		}
-		plan.Totals[k.Name] = info.Count
-	}
-	return plan, nil
+	return plan, e.cut(ctx, &plan, e.Source, src, e.syncedKinds())
+}
+
+// syncedKinds are the kinds of the source that are synced.
+func (e *Engine) syncedKinds() []record.KindSpec {
+	return slices.DeleteFunc(slices.Clone(e.Direction.SourceKinds()), func(k record.KindSpec) bool { return !transform.SyncsFrom(e.Direction, k.Name) })
 }
 
 // parkAgain parks what was parked and waived when this direction was last synced, before
@@ -132,7 +138,7 @@ func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 	if e.cfg.Epoch < 3 {
 		return true, nil
 	}
-	list, err := e.Journal.Parked(ctx, Key(e.cfg.Epoch-2, e.Direction), -1)
+	list, err := e.Journal.Parked(ctx, Key(e.cfg.Epoch-2, e.Direction, e.current().LastSwitch.BeforeGeneration), -1)
 	if err != nil {
 		return false, fmt.Errorf("list what was waived: %w", err)
 	}
@@ -163,7 +169,7 @@ func (e *Engine) left(ctx context.Context) ([]Parked, error) {
 	if last == nil || d.Epoch != e.cfg.Epoch || last.Snapshot || last.To != e.Direction.From() || last.From != e.Direction.To() {
 		return nil, nil
 	}
-	list, err := e.Journal.Parked(ctx, KeyOf(d.Epoch-1, last.From, last.To, last.TransformHash), -1)
+	list, err := e.Journal.Parked(ctx, KeyOf(d.Epoch-1, last.From, last.To, last.TransformHash, last.Generation), -1)
 	if err != nil {
 		return nil, fmt.Errorf("list what was waived: %w", err)
 	}

@@ -20,15 +20,15 @@ func (e *Engine) Progress() []Progress {
 	total := map[int]int64{}
 	for kind, ranges := range e.plan.Ranges {
 		for i := range ranges {
-			total[i%e.cfg.Ring] += e.plan.Totals[kind] / int64(len(ranges))
+			total[e.plan.shardOf(kind, i, e.cfg.Ring)] += e.plan.Totals[kind] / int64(len(ranges))
 		}
 	}
 	ps := make([]Progress, 0, len(e.shards))
 	for n, s := range e.shards {
 		p := Progress{
 			Shard: n, Owner: e.cfg.Owner, Copied: s.copied, Total: max(total[n], s.copied),
-			Rate: s.rate.observe(now, s.copied), LagMillis: s.lag.Milliseconds(), Applied: s.appliedCount,
-			Parked: e.parkedIn(n), Retries: s.retries, Verified: s.comparedCount, Mismatched: s.mismatched,
+			Rate: s.rate.observe(now, s.copied), LagMillis: s.lagMillis(now), Applied: s.appliedCount,
+			Parked: e.parkedIn(n), Retries: s.retries, Verified: s.comparedCount, Mismatched: s.differing(),
 			LateDeletes: s.applied.lateDeletes, WaitsFor: e.waitsFor(n, s), LastError: e.lastErr,
 		}
 		if len(s.todo) == 0 {
@@ -43,6 +43,24 @@ func (e *Engine) Progress() []Progress {
 	}
 	slices.SortFunc(ps, func(a, b Progress) int { return a.Shard - b.Shard })
 	return ps
+}
+
+func (s *shard) lagMillis(now time.Time) *int64 {
+	if s.heard.IsZero() || now.Sub(s.heard) > silence {
+		return nil
+	}
+	millis := s.lag.Milliseconds()
+	return &millis
+}
+
+// differing counts the groups that have differed too often to be under way.
+func (s *shard) differing() (n int64) {
+	for _, entry := range s.late {
+		if entry.tries >= settleTries {
+			n++
+		}
+	}
+	return n
 }
 
 // StateCopying is the Progress.State of a shard that has ranges to copy.
@@ -71,10 +89,10 @@ func (e *Engine) stateOf(s *shard, waits string) string {
 }
 
 // publish stores the progress when it has changed.
-func (e *Engine) publish(ctx context.Context) error {
+func (e *Engine) publish(ctx context.Context) (written int, err error) {
 	lease := e.Lease()
 	if lease == 0 {
-		return nil // without a lease it would outlive this controller
+		return 0, nil // without a lease it would outlive this controller
 	}
 	ps := e.Progress()
 	e.mu.Lock()
@@ -82,19 +100,28 @@ func (e *Engine) publish(ctx context.Context) error {
 	relieved := e.next != nil
 	e.mu.Unlock()
 	if same || relieved {
-		return nil
+		return 0, nil
 	}
-	err := e.Journal.PublishProgress(ctx, e.cfg.Owner, ps, lease)
+	for i := range ps {
+		written += ps[i].size()
+	}
+	err = e.Journal.PublishProgress(ctx, e.cfg.Owner, ps, lease)
 	if errors.Is(err, coord.ErrLeaseLost) {
-		return nil
+		return written, nil
 	}
 	if err != nil {
-		return fmt.Errorf("publish progress: %w", err)
+		return written, fmt.Errorf("publish progress: %w", err)
 	}
 	e.mu.Lock()
 	e.published = ps
 	e.mu.Unlock()
-	return nil
+	return written, nil
+}
+
+// size is about what a shard's progress takes in the coordination store.
+func (p Progress) size() int {
+	const numbers = 350 // with the names of all fields
+	return numbers + len(p.Owner) + len(p.WaitsFor) + len(p.LastError) + len(p.Pace)
 }
 
 // meter is a rate over the recent seconds.

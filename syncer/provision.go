@@ -10,6 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"golang.org/x/sync/errgroup"
+
 	"dbcontroller/record"
 	"dbcontroller/upgradestate"
 )
@@ -24,32 +26,49 @@ import (
 func Provision(ctx context.Context, ns record.Namespace, d upgradestate.Deployment, version, location string, kinds []record.KindSpec, fence func(kind string) record.FenceClass) (upgradestate.Namespace, error) {
 	out := upgradestate.Namespace{Version: version, Location: location}
 	known, _ := d.Namespace(version)
-	for _, spec := range kinds {
-		if _, there := known.Kind(spec.Name); there {
-			continue
+	missing := slices.DeleteFunc(slices.Clone(kinds), func(spec record.KindSpec) bool {
+		_, there := known.Kind(spec.Name)
+		return there
+	})
+	made := make([]upgradestate.Kind, len(missing))
+	err := together(ctx, missing, func(ctx context.Context, i int, spec record.KindSpec) error {
+		var err error
+		if made[i], err = provisionKind(ctx, ns, spec, version == d.CurrentVersion, fence(spec.Name)); err != nil {
+			return fmt.Errorf("provision %s/%s: %w", version, spec.Name, err)
 		}
-		k, err := provisionKind(ctx, ns, spec, version == d.CurrentVersion, fence(spec.Name))
-		if err != nil {
-			return out, fmt.Errorf("provision %s/%s: %w", version, spec.Name, err)
-		}
-		out.Kinds = append(out.Kinds, k)
+		return nil
+	})
+	if err != nil {
+		return out, err
 	}
+	out.Kinds = append(out.Kinds, made...)
 	return out, nil
+}
+
+// together does something for each kind, for a few of them at a time: one after the other
+// hundreds of kinds would take minutes.
+func together(ctx context.Context, kinds []record.KindSpec, do func(ctx context.Context, i int, spec record.KindSpec) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(splitters)
+	for i, spec := range kinds {
+		g.Go(func() error { return do(ctx, i, spec) })
+	}
+	return g.Wait()
 }
 
 // Inspect refuses, before anything is made, what Provision would refuse of an
 // application's collections.
 func Inspect(ctx context.Context, ns record.Namespace, d upgradestate.Deployment, version string, kinds []record.KindSpec) error {
 	known, _ := d.Namespace(version)
-	for _, spec := range kinds {
+	return together(ctx, kinds, func(ctx context.Context, _ int, spec record.KindSpec) error {
 		if _, there := known.Kind(spec.Name); there || !spec.Fixed {
-			continue
+			return nil
 		}
 		if _, err := describeFixed(ctx, ns, spec, version == d.CurrentVersion); err != nil {
 			return fmt.Errorf("inspect %s/%s: %w", version, spec.Name, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // describeFixed describes a fixed-name kind under its own name: the application's

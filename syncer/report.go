@@ -76,9 +76,13 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.compareLate(ctx); err != nil {
 		return err
 	}
-	// What is reported must not be lost with this process.
-	if err := e.saveCheckpoints(ctx, false); err != nil {
-		return e.lostOwnership(err)
+	// What is reported must not be lost with this process: a shard is reported once its
+	// checkpoint is stored, here or by keep, whose turn comes when this would be too much.
+	if e.mayWrite() {
+		written, err := e.saveCheckpoints(ctx, false)
+		if e.wrote(written); err != nil {
+			return e.lostOwnership(err)
+		}
 	}
 	return e.reportReady(ctx)
 }
@@ -119,7 +123,7 @@ const reportsAtOnce = 48
 func (e *Engine) reportReady(ctx context.Context) error {
 	e.mu.Lock()
 	up := e.record.Upgrade
-	if up == nil || e.over() || up.TargetVersion != e.Direction.To() || up.TransformHash != e.Direction.Hash() {
+	if up == nil || e.over() || up.TargetVersion != e.Direction.To() || e.foreign(e.record) != nil {
 		e.mu.Unlock()
 		return nil
 	}
@@ -176,7 +180,7 @@ func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coor
 // badly reports that a shard is so far from ready that its report must be taken back.
 func (e *Engine) badly(n int, s *shard) bool {
 	lagging := !s.behind.IsZero() && time.Since(s.behind) > 4*e.cfg.LagBound
-	return len(s.todo) > 0 || !s.verified || s.rescan || e.parkedIn(n) > 0 || lagging || time.Since(s.heard) > silence ||
+	return len(s.todo) > 0 || !s.verified || s.rescan || e.parkedIn(n) > 0 || e.failingIn(s, e.cfg.LagBound) > 0 || lagging || time.Since(s.heard) > silence ||
 		e.targetLacks() != ""
 }
 
@@ -221,6 +225,8 @@ func (e *Engine) lacks(n int, s *shard) string {
 		return fmt.Sprintf("%d parked groups to be fixed or waived", e.parkedIn(n))
 	case s.rescan:
 		return e.rescanWaits(s)
+	case e.failingIn(s, 0) > 0:
+		return fmt.Sprintf("%d groups that cannot be brought over yet", e.failingIn(s, 0))
 	case !s.verified:
 		return fmt.Sprintf("comparison of %d ranges", len(s.verify))
 	case s.found > 0:
@@ -237,6 +243,9 @@ func (e *Engine) lacks(n int, s *shard) string {
 		return fmt.Sprintf("second comparison of %d groups", len(s.late))
 	case switching:
 		return ""
+	case s.took > e.cfg.LagBound && time.Since(s.heard) <= silence:
+		return fmt.Sprintf("changes that are not applied: the latest took %v, more than switch.maxLag, %v",
+			s.took.Round(10*time.Millisecond), e.cfg.LagBound)
 	case s.level.IsZero() || time.Since(s.heard) > silence:
 		return "changes that are not applied"
 	case time.Since(s.level) < e.cfg.Calm || time.Since(e.busy) < e.cfg.Calm:

@@ -11,7 +11,6 @@ import (
 
 	"dbcontroller/coord"
 	"dbcontroller/record"
-	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
 
@@ -198,8 +197,13 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("verify plan: %w", err)
 	}
+	now, err := e.Target.Position(ctx)
+	if err != nil {
+		return fmt.Errorf("position of the target: %w", err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.targetStart = now.At // what others wrote while the history was lost is in sight
 	p := &pass{shards: map[*shard]bool{}}
 	for _, s := range e.shards {
 		if !s.rescan || s.leaving {
@@ -265,13 +269,8 @@ func (e *Engine) sourcePlan(ctx context.Context) (Plan, error) {
 		return Plan{}, err
 	}
 	plan = Plan{Start: e.plan.Start, Ranges: map[string][]record.Range{}}
-	for _, k := range e.Direction.SourceKinds() {
-		if !transform.SyncsFrom(e.Direction, k.Name) {
-			continue
-		}
-		if plan.Ranges[k.Name], err = e.Source.Split(ctx, src[k.Name], e.cfg.Ring); err != nil {
-			return Plan{}, fmt.Errorf("split %s: %w", k.Name, err)
-		}
+	if err := e.cut(ctx, &plan, e.Source, src, e.syncedKinds()); err != nil {
+		return Plan{}, err
 	}
 	return e.Journal.CreatePlan(ctx, key, plan)
 }

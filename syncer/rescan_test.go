@@ -190,9 +190,9 @@ func TestKilledInTheRescan(t *testing.T) {
 		w.lose(w.src, func() { w.churn(rnd, w.src, "v1", "a1", "b1") }, ear)
 		w.eventually("the rescan", func() bool { p, _ := first.progress(1); return strings.Contains(p.WaitsFor, "comparison of") })
 		for n := range ring {
-			c, found, err := w.store.LoadCheckpoint(t.Context(), syncer.Key(1, w.dir), n)
+			c, found, err := w.store.LoadCheckpoint(t.Context(), syncer.Key(1, w.dir, 0), n)
 			w.check(err)
-			if !found || !c.Rescan || c.Verified || len(c.Done) == 0 {
+			if !found || !c.Rescan || c.Verified || len(c.DoneBits) == 0 {
 				t.Errorf("shard %d: %+v, want one that is copied and to be compared", n, c)
 			}
 		}
@@ -343,41 +343,58 @@ func TestWaivedInTheRescan(t *testing.T) {
 	})
 }
 
-// stale is a source whose scans are behind for a while: a record is not there yet.
-type stale struct {
-	record.Namespace
-	hidden string
-	left   *atomic.Int64
-}
-
-func (s stale) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
-	p, err := s.Namespace.Scan(ctx, req)
-	if s.left.Add(-1) >= 0 {
-		p.Version = record.Version{}
-		p.Records = slices.DeleteFunc(p.Records, func(r record.Record) bool { return r.Key == record.StringKey(s.hidden) })
-	}
-	return p, err
-}
-
 // TestStaleRead: a read of the source that is older than the loss does not count.
 func TestStaleRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, ear := newWorld(t), deaf()
-		var left atomic.Int64
-		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
-			p.Source = faultstore.Wrap(stale{p.Source, "made", &left}, ear)
-		})
+		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) { p.Source = faultstore.Wrap(p.Source, ear) })
 		w.begin()
 		w.eventually("ready", w.allReady)
-		left.Store(30)
+		w.src.Cluster().Depose()
 		w.lose(w.src, func() { w.put("a1", "made", 2) }, ear)
 		w.eventually("the loss", func() bool { return !w.allReady() })
+		<-time.After(10 * time.Second)
+		if w.allReady() {
+			t.Error("ready by reads from before the loss")
+		}
+		w.src.Cluster().Rejoin()
 		w.eventually("ready again", w.allReady)
 		if got := w.holds(w.dst, "v2", "a2"); got != "made=2" {
 			t.Errorf("v2 holds %q", got)
 		}
 		e.stop(t)
 	})
+}
+
+// TestDeposedSource: a plan whose copy and comparison are answered by a server that was the
+// source's primary, or the target's, takes nothing from before the plan's start.
+func TestDeposedSource(t *testing.T) {
+	for _, side := range []string{"source", "target"} {
+		t.Run(side, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				deposed := w.src.Cluster()
+				if side == "target" {
+					deposed = w.dst.Cluster()
+				}
+				deposed.Depose()
+				for i := range 20 {
+					w.put("a1", keyIn(i%ring, i/ring), i)
+					w.write(w.dst, "v2", mutation("b2", keyIn(i%ring, i/ring), i)) // orphans: of nothing in the source
+				}
+				w.begin()
+				e := w.engine(w.owner(0, 1, 2, 3), nil)
+				<-time.After(10 * time.Second)
+				if w.allReady() {
+					t.Error("ready by reads from before the plan")
+				}
+				deposed.Rejoin()
+				w.eventually("ready", w.allReady)
+				w.level()
+				e.stop(t)
+			})
+		})
+	}
 }
 
 // TestLostAgainAndAgain: a loss in the middle of a rescan begins it anew, for what it had

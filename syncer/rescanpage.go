@@ -69,26 +69,11 @@ func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
 	return len(page.Records), nil
 }
 
-// staleTries is how often a page is read again that is older than the changes that were
-// lost: what happened in between would be in nobody's sight.
-const staleTries = 20
-
 // rescanScan reads a page of keys and returns the groups of the pass's shards. Keys
 // without a group are parked, as a copy and a comparison do.
 func (e *Engine) rescanScan(ctx context.Context, p *pass, t *rangeTask, mine map[int]*shard) (page record.Page, ids []transform.GroupID, err error) {
-	for try := 0; ; try++ {
-		if page, err = e.scanKeys(ctx, t); err != nil {
-			return page, nil, fmt.Errorf("scan %s: %w", t.kind, err)
-		}
-		if t.target || page.Version.Compare(p.floor) >= 0 {
-			break
-		}
-		if try == staleTries {
-			return page, nil, fmt.Errorf("scan %s: the source was read as of %s, and %s is needed", t.kind, page.Version, p.floor)
-		}
-		if err := wait(ctx, e.cfg.Every); err != nil {
-			return page, nil, err
-		}
+	if page, err = e.scanKeys(ctx, p, t); err != nil {
+		return page, nil, fmt.Errorf("scan %s: %w", t.kind, err)
 	}
 	groupOf := e.Direction.GroupOf
 	if t.target {
@@ -117,17 +102,20 @@ func (e *Engine) rescanScan(ctx context.Context, p *pass, t *rangeTask, mine map
 	return page, ids, e.parkKeys(ctx, ungrouped, page.Version)
 }
 
-func (e *Engine) scanKeys(ctx context.Context, t *rangeTask) (page record.Page, err error) {
+func (e *Engine) scanKeys(ctx context.Context, p *pass, t *rangeTask) (page record.Page, err error) {
 	err = e.unfenced(ctx, func() error {
-		tokens, scan := e.sourceTokens, e.Source.Scan
+		from := e.Source
+		v, err := e.sourceView(ctx, p.floor)
 		if t.target {
-			tokens, scan = e.targetTokens, e.Target.Scan
+			from = e.Target
+			v, err = e.targetView(ctx)
 		}
-		toks, err := tokens(ctx)
 		if err != nil {
 			return err
 		}
-		page, err = scan(ctx, record.ScanRequest{Token: toks[t.kind], Range: t.rest, Limit: e.cfg.Page, KeysOnly: true})
+		page, err = from.Scan(ctx, record.ScanRequest{
+			Token: v.Tokens[t.kind], Range: t.rest, Limit: e.cfg.Page, KeysOnly: true, NotBefore: v.NotBefore,
+		})
 		return err
 	})
 	return page, err
@@ -144,7 +132,8 @@ func (e *Engine) differing(ctx context.Context, t *rangeTask, ids []transform.Gr
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, id := range ids {
-		if p, parked := e.parked[id]; set[id] && !(t.target && parked && p.Kept) {
+		_, differs := set[id]
+		if p, parked := e.parked[id]; differs && !(t.target && parked && p.Kept) {
 			differ = append(differ, id)
 		}
 	}

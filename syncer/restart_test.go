@@ -16,15 +16,17 @@ import (
 )
 
 // comparer stands before another one: it holds comparisons of single groups while held,
-// and calls onPage, once, before the first page of a source kind.
+// and calls onPage before pages of source kinds until that has done what it is for.
 type comparer struct {
 	syncer.Comparer
 	held   atomic.Bool
-	once   sync.Once
-	onPage func()
+	onPage func() (done bool)
+
+	mu   sync.Mutex
+	done bool
 }
 
-func (c *comparer) Groups(ctx context.Context, src, dst record.Tokens, ids []transform.GroupID, notBefore record.Version) ([]transform.GroupID, error) {
+func (c *comparer) Groups(ctx context.Context, src, dst transform.View, ids []transform.GroupID) ([]transform.Difference, error) {
 	for c.held.Load() {
 		select {
 		case <-time.After(10 * time.Millisecond):
@@ -32,13 +34,15 @@ func (c *comparer) Groups(ctx context.Context, src, dst record.Tokens, ids []tra
 			return nil, ctx.Err()
 		}
 	}
-	return c.Comparer.Groups(ctx, src, dst, ids, notBefore)
+	return c.Comparer.Groups(ctx, src, dst, ids)
 }
 
-func (c *comparer) SourcePage(ctx context.Context, src, dst record.Tokens, kind string, r record.Range, limit int) (transform.Comparison, error) {
-	if c.onPage != nil {
-		c.once.Do(c.onPage)
+func (c *comparer) SourcePage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error) {
+	c.mu.Lock()
+	if c.onPage != nil && !c.done {
+		c.done = c.onPage()
 	}
+	c.mu.Unlock()
 	return c.Comparer.SourcePage(ctx, src, dst, kind, r, limit)
 }
 
@@ -121,9 +125,13 @@ func TestDifferenceOutlivesItsFinder(t *testing.T) {
 		w := newWorld(t)
 		key := keyIn(1, 0)
 		w.put("a1", key, 7)
-		c := &comparer{onPage: func() {
+		c := &comparer{onPage: func() bool {
+			if w.target("a2", key) != 7 {
+				return false // a page of another shard: the copy would write it anew
+			}
 			// Somebody else writes the target.
 			w.check(w.dst.Write(t.Context(), w.tokens("v2"), []record.Mutation{mutation("a2", key, 1000)}))
+			return true
 		}}
 		w.begin()
 		first := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) { c.Comparer, p.Comparer = p.Comparer, c })
@@ -140,6 +148,14 @@ func TestDifferenceOutlivesItsFinder(t *testing.T) {
 		w.eventually("ready", w.allReady)
 		if got := w.target("a2", key); got != 7 {
 			t.Errorf("ready with %d in the target, want 7", got)
+		}
+		for _, p := range second.engine.Progress() {
+			if p.Mismatched != 0 { // it differed, and does not any more
+				t.Errorf("shard %d still shows %d different groups", p.Shard, p.Mismatched)
+			}
+			if p.LagMillis == nil {
+				t.Errorf("shard %d is ready and does not know its lag", p.Shard)
+			}
 		}
 		second.stop(t)
 	})
@@ -164,9 +180,9 @@ func TestCheckpointsDoNotWaitForComparisons(t *testing.T) {
 		begun := time.Now()
 		for shard := range ring {
 			w.eventually("a checkpoint of the copy", func() bool {
-				cp, _, err := w.store.LoadCheckpoint(t.Context(), syncer.Key(1, w.dir), shard)
+				cp, _, err := w.store.LoadCheckpoint(t.Context(), syncer.Key(1, w.dir, 0), shard)
 				w.check(err)
-				return len(cp.Done) > 0
+				return len(cp.DoneBits) > 0
 			})
 		}
 		if took := time.Since(begun); took > 10*time.Second {

@@ -45,7 +45,7 @@ func (e *Engine) persist(ctx context.Context, what string, f func() error) error
 // permanent errors end an engine; a person, or a new plan, has to help.
 func permanent(err error) bool {
 	var unsupported *record.UnsupportedError
-	return errors.Is(err, errOver) || errors.Is(err, ErrOtherTransform) || errors.Is(err, record.ErrHistoryLost) ||
+	return errors.Is(err, errOver) || errors.Is(err, record.ErrTooLarge) || errors.Is(err, ErrOtherTransform) || errors.Is(err, record.ErrHistoryLost) ||
 		errors.Is(err, record.ErrBroken) || errors.As(err, &unsupported)
 }
 

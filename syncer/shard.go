@@ -20,7 +20,8 @@ type shard struct {
 
 	// copying
 	todo   map[string]*rangeTask // by "<kind>/<index>", what is not copied yet
-	done   []string
+	names  []string              // of all its ranges, in the order of a checkpoint's bits
+	done   map[string]bool       // by name
 	copied int64
 
 	// following: applied is how far changes are applied, compared how far they are also
@@ -29,10 +30,12 @@ type shard struct {
 	compared place
 	late     map[transform.GroupID]lateEntry
 	lateSeq  uint64
+	lateSize int       // about how many bytes late takes
 	heard    time.Time // when the stream last said something; zero: not yet
 	lag      time.Duration
-	level    time.Time // since when changes are applied as they come; zero while they are not
-	behind   time.Time // since when they are not; zero while they are
+	level    time.Time     // since when changes are applied as they come; zero while they are not
+	behind   time.Time     // since when they are not; zero while they are
+	took     time.Duration // for the latest batch of changes, from its arrival on
 
 	// comparing the whole
 	verify   []*rangeTask
@@ -46,8 +49,8 @@ type shard struct {
 	dirty  bool // the checkpoint in memory is ahead of the stored one
 	stored bool // the stored checkpoint says that the shard is complete
 
-	appliedCount, comparedCount, mismatched, retries int64
-	rate                                             meter
+	appliedCount, comparedCount, retries int64
+	rate                                 meter
 }
 
 // place is how far a shard has followed the changes, and what it met up to there.
@@ -72,16 +75,48 @@ func (p place) after(b record.ChangeBatch, lateDeletes int64) place {
 	return p
 }
 
-// addLate notes a group for (another) comparison. Engine.mu is held.
+// addLate notes a group that changed for a comparison. The position of the change must not
+// count as applied yet. Engine.mu is held.
 func (s *shard) addLate(id transform.GroupID) {
 	s.lateSeq++
-	s.late[id] = lateEntry{seq: s.lateSeq, found: s.late[id].found}
+	if _, there := s.late[id]; !there {
+		s.lateSize += lateSize(id)
+	}
+	s.late[id] = lateEntry{seq: s.lateSeq, found: s.late[id].found, from: s.applied}
+}
+
+// addAgain notes a group for another comparison, without a change of its own: what it waits
+// for already is not compared for that. Engine.mu is held.
+func (s *shard) addAgain(id transform.GroupID) {
+	before, late := s.late[id]
+	s.addLate(id)
+	if entry := s.late[id]; late {
+		entry.from = before.from
+		s.late[id] = entry
+	}
+}
+
+// moveCompared moves the compared position as far as nothing that was applied before it
+// waits to be compared, and reports whether it did. Engine.mu is held.
+func (s *shard) moveCompared() bool {
+	to := s.applied
+	for _, entry := range s.late {
+		if entry.from.at.Compare(to.at) < 0 {
+			to = entry.from
+		}
+	}
+	further := to.at.Compare(s.compared.at) // a rescan begins further on
+	if further < 0 || further == 0 && len(s.late) > 0 {
+		return false
+	}
+	s.compared, s.dirty = to, true
+	return true
 }
 
 // addDifferent notes a group that the comparison of a range found different. Until it
 // has settled the shard does not count as compared, whoever owns it. Engine.mu is held.
 func (s *shard) addDifferent(id transform.GroupID) {
-	s.addLate(id)
+	s.addAgain(id)
 	entry := s.late[id]
 	if !entry.found {
 		s.found++
@@ -92,11 +127,29 @@ func (s *shard) addDifferent(id transform.GroupID) {
 
 // dropLate forgets a group that is equal, or parked. Engine.mu is held.
 func (s *shard) dropLate(id transform.GroupID) {
-	if s.late[id].found {
+	entry, there := s.late[id]
+	if !there {
+		return
+	}
+	if entry.found {
 		s.found--
 		s.dirty = true
 	}
 	delete(s.late, id)
+	s.lateSize -= lateSize(id)
+}
+
+// lateSize is about what an entry of late takes, while a round compares it as well.
+func lateSize(id transform.GroupID) int { return 2*len(id.Name) + 300 }
+
+// roomForLate reports whether more groups may wait for their second comparison. What would
+// add some waits: changes, and comparisons of ranges. Engine.mu is held.
+func (e *Engine) roomForLate() bool {
+	size := 0
+	for _, s := range e.shards {
+		size += s.lateSize
+	}
+	return size < e.cfg.LateBytes
 }
 
 // complete reports whether the shard is copied and compared as a whole, and what that
@@ -116,11 +169,15 @@ const (
 
 // rangeTask is one range of one kind, being copied or compared.
 type rangeTask struct {
-	job    job
-	shard  int    // that it is a part of, -1 for a rescan
-	name   string // "<kind>/<index>"
-	kind   string
-	rest   record.Range
+	job   job
+	shard int    // that it is a part of, -1 for a rescan
+	name  string // "<kind>/<index>"
+	kind  string
+	rest  record.Range
+	begun bool // rest is not the whole range any more
+	// mark is what a checkpoint says of rest.From: the latest place that is short enough to be
+	// stored. From there on a few records are copied twice.
+	mark   record.Cursor
 	target bool // compare from the target's side
 	taken  bool
 }
@@ -138,5 +195,19 @@ func (t *rangeTask) what() string {
 		return t.name
 	}
 }
+
+// longestMark is how many bytes of a place are stored, many times a minute for each range.
+const longestMark = 4 << 10
+
+// moveTo begins the rest of a range that is copied at a later place.
+func (t *rangeTask) moveTo(at record.Cursor) {
+	t.rest.From, t.begun = at, true
+	if len(at) <= longestMark {
+		t.mark = at
+	}
+}
+
+// stored is the rest of a range as a checkpoint has it.
+func (t *rangeTask) stored() record.Range { return record.Range{From: t.mark, To: t.rest.To} }
 
 func rangeName(kind string, i int) string { return kind + "/" + strconv.Itoa(i) }

@@ -67,7 +67,8 @@ func (e *Engine) serveSnapshot(ctx context.Context) error {
 	if err := e.reportReady(ctx); err != nil {
 		return err
 	}
-	return e.publish(ctx)
+	_, err := e.publish(ctx)
+	return err
 }
 
 // lacksForSnapshot is what a shard waits for in an upgrade to the snapshot. e.mu is held.

@@ -111,7 +111,7 @@ func TestSnapshot(t *testing.T) {
 				}
 			}
 		}
-		if _, found, err := w.store.LoadPlan(t.Context(), syncer.Key(2, w.back)); err != nil || found {
+		if _, found, err := w.store.LoadPlan(t.Context(), syncer.Key(2, w.back, 0)); err != nil || found {
 			t.Errorf("a plan was made: %t, %v", found, err)
 		}
 		// Forward again, when somebody begins it.

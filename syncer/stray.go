@@ -3,8 +3,6 @@ package syncer
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"dbcontroller/record"
 	"dbcontroller/transform"
@@ -19,7 +17,10 @@ const straySpec = -3
 // unseen.
 func (e *Engine) parkStrays(ctx context.Context, strays []transform.Stray) error {
 	for _, s := range strays {
-		id := transform.GroupID{Spec: straySpec, Name: s.Kind + "\x00" + string(s.Key)}
+		id := ungroupedKey{kind: s.Kind, key: s.Key}.id()
+		if id.Spec == noSpec {
+			id.Spec = straySpec
+		}
 		why := fmt.Errorf("it is in %s alone and is no record of this transformation (%w): remove it there, or waive it", e.Direction.To(), s.Err)
 		if err := e.parkAs(ctx, id, s.Kind, s.Key.String(), record.Version{}, why); err != nil {
 			return err
@@ -33,29 +34,18 @@ func (e *Engine) retryStrays(ctx context.Context, ids []transform.GroupID) error
 	if len(ids) == 0 {
 		return nil
 	}
-	dst, err := e.targetTokens(ctx)
+	dst, err := e.targetView(ctx)
 	if err != nil {
 		return err
 	}
-	req := record.ReadRequest{Tokens: dst}
-	for _, id := range ids {
-		kind, key, _ := strings.Cut(id.Name, "\x00")
-		req.Select = append(req.Select, record.Selector{Kind: kind, Key: record.Key(key)})
-	}
-	snap, err := e.Target.Read(ctx, req)
+	err = e.lookFor(ctx, e.Target, dst, selectNamed(ids), func(i int, there bool, _ record.Version) error {
+		if there {
+			return nil
+		}
+		return e.unpark(ctx, ids[i], record.Version{})
+	})
 	if err != nil {
 		return fmt.Errorf("read parked strays: %w", err)
-	}
-	for i, id := range ids {
-		there := slices.ContainsFunc(snap.Records, func(r record.Record) bool {
-			return r.Kind == req.Select[i].Kind && r.Key == req.Select[i].Key
-		})
-		if there {
-			continue
-		}
-		if err := e.unpark(ctx, id, record.Version{}); err != nil {
-			return err
-		}
 	}
 	return nil
 }

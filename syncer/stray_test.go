@@ -7,6 +7,7 @@ import (
 
 	"dbcontroller/record"
 	"dbcontroller/syncer"
+	"dbcontroller/transform"
 	"dbcontroller/verify"
 )
 
@@ -21,7 +22,7 @@ func TestStraysAreParked(t *testing.T) {
 		w.flip("")
 		back := w.wayBack()
 		parked := func() []syncer.Parked {
-			list, err := w.store.Parked(t.Context(), syncer.Key(2, w.back), -1)
+			list, err := w.store.Parked(t.Context(), syncer.Key(2, w.back, 0), -1)
 			w.check(err)
 			return list
 		}
@@ -29,7 +30,7 @@ func TestStraysAreParked(t *testing.T) {
 		if p := parked(); len(p) != 1 || p[0].Kind != "c1" || p[0].Key != "bad-1" || !strings.Contains(p[0].Error, "in v1 alone") {
 			t.Errorf("parked are %+v", p)
 		}
-		rep, err := verify.New(w.dst, w.src, w.back).Run(t.Context(), w.tokens("v2"), w.tokens("v1"), verify.Settle{Tries: 1}, nil)
+		rep, err := verify.New(w.dst, w.src, w.back).Run(t.Context(), transform.View{Tokens: w.tokens("v2")}, transform.View{Tokens: w.tokens("v1")}, verify.Settle{Tries: 1}, nil)
 		w.check(err)
 		if rep.Mismatched != 1 || len(rep.Examples) != 1 || !strings.Contains(rep.Examples[0], "c1 bad-1") {
 			t.Errorf("verify says %+v", rep)

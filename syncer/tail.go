@@ -103,6 +103,11 @@ const backlog = 1000
 // shard is already is consumed again: several changes can share one position. again asks
 // for a new stream.
 func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
+	if len(b.Changes) > 0 {
+		if err := e.await(ctx, func() bool { return e.roomForLate() || e.over() || e.restart }); err != nil {
+			return false, err
+		}
+	}
 	arrived := time.Now()
 	marked := slices.ContainsFunc(b.Changes, func(c record.Change) bool { return c.Marker != "" })
 	if marked {
@@ -117,7 +122,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 	if err != nil {
 		return false, err
 	}
-	if err := e.parkKeys(ctx, d.ungrouped, b.Pos.At); err != nil {
+	if err := e.changedKeys(ctx, d.ungrouped, b.Pos.At); err != nil {
 		return false, err
 	}
 	if len(d.ids) > 0 {
@@ -137,13 +142,13 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		if !s.follows(b) {
 			continue
 		}
-		s.applied = s.applied.after(b, late[s])
 		if !e.over() {
 			for _, id := range d.hits[s] {
 				s.addLate(id)
 			}
 			s.appliedCount += int64(len(d.hits[s]))
 		}
+		s.applied = s.applied.after(b, late[s])
 		s.heard = time.Now()
 		s.lag = 0
 		if b.Wall > 0 {
@@ -151,7 +156,8 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		}
 		// Wall clocks of two machines may disagree, so that only what this process took
 		// decides, and whether the stream had a backlog to deliver.
-		if time.Since(arrived) > e.cfg.LagBound || len(b.Changes) >= backlog {
+		s.took = time.Since(arrived)
+		if s.took > e.cfg.LagBound || len(b.Changes) >= backlog {
 			s.level = time.Time{}
 			if s.behind.IsZero() {
 				s.behind = arrived

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"dbcontroller/record"
+	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
 
@@ -17,6 +18,34 @@ func (e *Engine) sourceTokens(ctx context.Context) (record.Tokens, error) {
 
 func (e *Engine) targetTokens(ctx context.Context) (record.Tokens, error) {
 	return e.tokens(ctx, e.Target, e.Direction.To())
+}
+
+// sourceView is how the source is read: not from before the plan's start, of which nobody
+// follows the changes, and not before notBefore. (A Level plan starts at the switch: before
+// it the source was not level with anything.)
+func (e *Engine) sourceView(ctx context.Context, notBefore record.Version) (transform.View, error) {
+	toks, err := e.sourceTokens(ctx)
+	return transform.View{Tokens: toks, NotBefore: e.start().Start.At}.AtLeast(notBefore), err
+}
+
+// targetView is how the target is read: not from before this engine began. What others had
+// written by then, and what an earlier direction left there, is in sight, so that a stray is.
+func (e *Engine) targetView(ctx context.Context) (transform.View, error) {
+	toks, err := e.targetTokens(ctx)
+	return e.target(toks), err
+}
+
+func (e *Engine) target(toks record.Tokens) transform.View {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return transform.View{Tokens: toks, NotBefore: e.targetStart}
+}
+
+// start is the plan, once it is there.
+func (e *Engine) start() Plan {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.plan
 }
 
 func (e *Engine) tokens(ctx context.Context, ns record.Namespace, version string) (record.Tokens, error) {
@@ -34,9 +63,13 @@ func (e *Engine) tokens(ctx context.Context, ns record.Namespace, version string
 				}
 			}
 		}
-		toks[kind] = record.Token{Kind: kind, Name: at.Name, ID: at.ID, Fixed: at.Fixed}
+		toks[kind] = tokenOf(kind, at)
 	}
 	return toks, nil
+}
+
+func tokenOf(kind string, at upgradestate.Place) record.Token {
+	return record.Token{Kind: kind, Name: at.Name, ID: at.ID, Fixed: at.Fixed}
 }
 
 // refresh reads the record after a refusal by the database.
@@ -50,16 +83,66 @@ func (e *Engine) refresh(ctx context.Context) error {
 }
 
 // awaitApply blocks while the target must not be written, and ends with errOver when it
-// never may be again in this direction.
-func (e *Engine) awaitApply(ctx context.Context) error {
-	err := e.await(ctx, func() bool { return e.over() || upgradestate.ApplyAllowed(e.record) })
-	if err != nil {
-		return err
+// never may be again in this direction, with ErrOtherTransform when others write by another
+// transformation. The tokens are those of the very record that allows it: whoever asked for
+// them later could get names that were announced to keep it out.
+func (e *Engine) awaitApply(ctx context.Context) (record.Tokens, error) {
+	var toks record.Tokens
+	var never error
+	err := e.await(ctx, func() bool {
+		foreign := e.foreign(e.record)
+		switch {
+		case e.over():
+			never = errOver
+		case foreign != nil:
+			never = foreign
+		case !upgradestate.ApplyAllowed(e.record):
+			return false
+		default:
+			toks = record.Tokens{}
+			for kind, places := range upgradestate.EnginePlaces(e.record, e.Direction.To()) {
+				toks[kind] = tokenOf(kind, places[0])
+			}
+		}
+		return true
+	})
+	if err == nil {
+		err = never
 	}
+	return toks, err
+}
+
+// bind binds the engine to the generation that its record says, or refuses one that is made
+// by another transformation.
+func (e *Engine) bind() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.over() {
-		return errOver
+	if target, _ := e.record.Namespace(e.Direction.To()); target.Images.Epoch == e.cfg.Epoch {
+		e.generation = target.Images.Generation
+	}
+	e.key = Key(e.cfg.Epoch, e.Direction, e.generation)
+	return e.foreign(e.record)
+}
+
+// foreign says why the images of this engine are not those that a record asks for. e.mu is
+// held, or nobody else has the record.
+func (e *Engine) foreign(d upgradestate.Deployment) error {
+	if d.Epoch != e.cfg.Epoch {
+		return nil
+	}
+	if u := d.Upgrade; u != nil && u.TargetVersion == e.Direction.To() && u.TransformHash != e.Direction.Hash() {
+		return fmt.Errorf("%w: upgrade %s to %s runs with transform %s, this process has %s",
+			ErrOtherTransform, u.ID, u.TargetVersion, u.TransformHash, e.Direction.Hash())
+	}
+	m, ok := upgradestate.ImagesOf(d, e.Direction.To())
+	switch {
+	case !ok:
+		return nil
+	case m.TransformHash != e.Direction.Hash():
+		return fmt.Errorf("%w: records of %s are made with transform %s now, this process has %s",
+			ErrOtherTransform, e.Direction.To(), m.TransformHash, e.Direction.Hash())
+	case m.Generation != e.generation:
+		return errOver // another engine begins anew
 	}
 	return nil
 }

@@ -11,15 +11,19 @@ import (
 )
 
 // DirectionKey names everything that is persisted for one direction of copying:
-// "<epoch>-<from>-<to>-<transform hash>".
+// "<epoch>-<from>-<to>-<transform hash>", and ".g<generation>" from the second one on.
 type DirectionKey string
 
 // Plan is made once for a direction, before its copy starts, and never changes.
 type Plan struct {
 	// Start is the source's position from before the first record was copied.
 	Start record.Position `json:"start"`
-	// Ranges cuts each source kind; range i of a kind is copied by shard i mod ring size.
+	// Ranges cuts each source kind. Range i of a kind is copied by the shard that is i behind
+	// the kind's first one, which is 0 unless Dealt.
 	Ranges map[string][]record.Range `json:"ranges"`
+	// Dealt: kinds begin at the shard that their name hashes to. Plans of earlier binaries are
+	// not.
+	Dealt bool `json:"-"`
 	// Totals is the estimated number of records of each kind.
 	Totals map[string]int64 `json:"totals"`
 	// Level says that the target was level with the source at Start, as a switch leaves it:
@@ -30,12 +34,17 @@ type Plan struct {
 // Checkpoint is the resumable place of one shard. It is written after what it says was
 // done, so that work after it is done again, never skipped.
 type Checkpoint struct {
-	Position record.Position         `json:"position"`          // changes before it are applied and compared
-	Markers  map[string]string       `json:"markers,omitempty"` // the latest fence seen before Position, by kind
-	Copied   map[string]record.Range `json:"copied"`            // by "<kind>/<range index>": what remains
-	Done     []string                `json:"done"`              // ranges that are copied whole
-	Count    int64                   `json:"count"`             // records copied, for people
-	Verified bool                    `json:"verified"`          // the shard's ranges were compared once, and what differed has settled
+	Position record.Position   `json:"position"`          // changes before it are applied and compared
+	Markers  map[string]string `json:"markers,omitempty"` // the latest fence seen before Position, by kind
+	// Copied is, by "<kind>/<range index>", what remains of the ranges that were begun. While
+	// there are others it holds one at least, for binaries that take none for the end.
+	Copied map[string]record.Range `json:"copied"`
+	// DoneBits has a bit for each range of the shard, in the order of kinds and indices, that
+	// is copied whole. Done names them; only earlier binaries wrote it.
+	DoneBits []byte   `json:"doneBits,omitempty"`
+	Done     []string `json:"done,omitempty"`
+	Count    int64    `json:"count"`    // records copied, for people
+	Verified bool     `json:"verified"` // the shard's ranges were compared once, and what differed has settled
 	// Rescan: the changes before Position were lost. The shard's groups are still to be
 	// compared from both sides, as they are after Position, and what differs to be repaired.
 	Rescan bool `json:"rescan,omitempty"`
@@ -61,22 +70,26 @@ type Parked struct {
 
 // Progress is what a shard's owner publishes about once a second while it changes.
 type Progress struct {
-	Shard       int     `json:"shard"`
-	Owner       string  `json:"owner"`
-	State       string  `json:"state"` // copying, comparing, rescan, following, ready, draining, drained, switched
-	Copied      int64   `json:"copied"`
-	Total       int64   `json:"total"`
-	Rate        float64 `json:"rate"`      // records a second, recent
-	LagMillis   int64   `json:"lagMillis"` // age of the newest change not yet applied; 0 when level
-	Applied     int64   `json:"applied"`
-	Parked      int64   `json:"parked"` // not waived
-	Retries     int64   `json:"retries"`
-	Verified    int64   `json:"verified"`
-	Mismatched  int64   `json:"mismatched"`
-	LateDeletes int64   `json:"lateDeletes,omitempty"` // passed a validator fence; never applied after the flip
-	WaitsFor    string  `json:"waitsFor,omitempty"`
-	Pace        string  `json:"pace,omitempty"` // why bulk work of the owner is held back now
-	LastError   string  `json:"lastError,omitempty"`
+	Shard  int     `json:"shard"`
+	Owner  string  `json:"owner"`
+	State  string  `json:"state"` // copying, comparing, rescan, following, ready, draining, drained, switched
+	Copied int64   `json:"copied"`
+	Total  int64   `json:"total"`
+	Rate   float64 `json:"rate"` // records a second, recent
+	// LagMillis is the age of the newest change when it was applied; 0 when level, nil while
+	// it is not known: the shard has not followed yet, or has heard nothing for a while.
+	LagMillis *int64 `json:"lagMillis,omitempty"`
+	Applied   int64  `json:"applied"`
+	Parked    int64  `json:"parked"` // not waived
+	Retries   int64  `json:"retries"`
+	Verified  int64  `json:"verified"`
+	// Mismatched is how many groups differ now, and have differed for longer than a change
+	// takes. It falls when they settle.
+	Mismatched  int64  `json:"mismatched"`
+	LateDeletes int64  `json:"lateDeletes,omitempty"` // passed a validator fence; never applied after the flip
+	WaitsFor    string `json:"waitsFor,omitempty"`
+	Pace        string `json:"pace,omitempty"` // why bulk work of the owner is held back now
+	LastError   string `json:"lastError,omitempty"`
 }
 
 // Deployments is what the engine needs of the Deployment. Apply makes one transition
@@ -122,11 +135,11 @@ type Ownership interface {
 // source's group into what the target holds would change something. A group that cannot
 // be transformed differs: it is brought over again, and parked.
 type Comparer interface {
-	// Groups compares groups as read now, the source not older than notBefore.
-	Groups(ctx context.Context, src, dst record.Tokens, ids []transform.GroupID, notBefore record.Version) (differ []transform.GroupID, err error)
+	// Groups compares groups as read now.
+	Groups(ctx context.Context, src, dst transform.View, ids []transform.GroupID) (differ []transform.Difference, err error)
 	// SourcePage compares the groups of the next page of a range of a source kind.
-	SourcePage(ctx context.Context, src, dst record.Tokens, kind string, r record.Range, limit int) (transform.Comparison, error)
+	SourcePage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error)
 	// TargetPage finds, on a page of a range of a target kind, groups that the source
 	// does not have, or has otherwise.
-	TargetPage(ctx context.Context, src, dst record.Tokens, kind string, r record.Range, limit int) (transform.Comparison, error)
+	TargetPage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error)
 }

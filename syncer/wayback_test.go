@@ -40,7 +40,7 @@ func TestWayBackStartsLevel(t *testing.T) {
 		if got := w.holds(w.dst, "v2", "a2"); got != "kept=5 made=6" {
 			t.Errorf("v2 holds %q: something came back", got)
 		}
-		plan, found, err := w.store.LoadPlan(t.Context(), syncer.Key(2, w.back))
+		plan, found, err := w.store.LoadPlan(t.Context(), syncer.Key(2, w.back, 0))
 		w.check(err)
 		if !found || !plan.Level || len(plan.Ranges) != 0 {
 			t.Errorf("plan %+v", plan)

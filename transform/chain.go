@@ -41,8 +41,8 @@ type joint struct {
 func join(a, b step) (step, error) {
 	j := &joint{
 		a: a, b: b, makers: map[string]int{}, takers: map[string]int{}, dropped: map[string]bool{},
-		aUp: compile(a.oldVersion, a.newVersion, "", a.specs, true), aDown: compile(a.newVersion, a.oldVersion, "", a.specs, false),
-		bUp: compile(b.oldVersion, b.newVersion, "", b.specs, true), bDown: compile(b.newVersion, b.oldVersion, "", b.specs, false),
+		aUp: unchecked(compile(a.oldVersion, a.newVersion, "", a.specs, true)), aDown: unchecked(compile(a.newVersion, a.oldVersion, "", a.specs, false)),
+		bUp: unchecked(compile(b.oldVersion, b.newVersion, "", b.specs, true)), bDown: unchecked(compile(b.newVersion, b.oldVersion, "", b.specs, false)),
 	}
 	if err := j.match(); err != nil {
 		return step{}, fmt.Errorf("%w: %w: upgrade from %s to %s first", ErrNoChain, err, a.oldVersion, a.newVersion)
@@ -178,5 +178,29 @@ func (j *joint) spec(p part) (Spec, error) {
 		run.downHeld = run.downHeld || j.bDown.specs[i].needsHave
 	}
 	out.Up, out.Down = run.up, run.down
+	// The chain's result is taken back as a whole: what the middle version would hold is
+	// put together of both ends, and no step has to give that back.
+	out.Reversal = j.reversal(p)
 	return out, nil
+}
+
+// reversal is what holds for a part: one step that cannot go back is enough, and one that
+// has to be tried.
+func (j *joint) reversal(p part) Reversal {
+	out := ReversalOwn
+	see := func(sp Spec) {
+		switch {
+		case sp.Reversal == ReversalNone || out == ReversalNone:
+			out = ReversalNone
+		case sp.Reversal == ReversalTried:
+			out = ReversalTried
+		}
+	}
+	for _, i := range p.a {
+		see(j.a.specs[i])
+	}
+	for _, i := range p.b {
+		see(j.b.specs[i])
+	}
+	return out
 }

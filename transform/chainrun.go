@@ -184,15 +184,15 @@ func (d *direction) groupOfRecord(r record.Record, target bool) (GroupID, bool, 
 func keepOrder(out, have []record.Record) []record.Record {
 	for i := range out {
 		at := slices.IndexFunc(have, func(h record.Record) bool { return h.Kind == out[i].Kind && h.Key == out[i].Key })
-		if at >= 0 && sameFields(out[i].Doc, have[at].Doc) {
+		if at >= 0 && sameTopFields(out[i].Doc, have[at].Doc) {
 			out[i].Doc = have[at].Doc
 		}
 	}
 	return out
 }
 
-// sameFields reports whether two documents have the same top-level fields, in any order.
-func sameFields(a, b bson.Raw) bool {
+// sameTopFields reports whether two documents have the same top-level fields, in any order.
+func sameTopFields(a, b bson.Raw) bool {
 	if len(a) != len(b) || bytes.Equal(a, b) {
 		return false // another length has other fields; the same bytes need no help
 	}

@@ -19,6 +19,7 @@ type direction struct {
 	sourceKinds    []record.KindSpec
 	targetKinds    []record.KindSpec
 	stranded       map[string]error // source kinds whose records cannot be brought over, and why
+	unchecked      bool             // results are not taken back
 }
 
 var _ Direction = (*direction)(nil)
@@ -29,6 +30,9 @@ type compiled struct {
 	source, target Side
 	apply          Func
 	needsHave      bool
+	back           Func // the other direction
+	backNeedsHave  bool // what apply was given is the complement of back
+	reversal       Reversal
 	whole          bool
 	single         bool   // a target group is never more than one record
 	lineage        string // the kind that holds it; empty for groups by name
@@ -47,9 +51,9 @@ func compile(from, to, hash string, specs []Spec, up bool) *direction {
 		older, newer = newer, older
 	}
 	for i, sp := range specs {
-		c := compiled{name: sp.Name, source: sp.Old, target: sp.New, apply: sp.Up, needsHave: sp.UpNeedsHave}
+		c := compiled{name: sp.Name, source: sp.Old, target: sp.New, apply: sp.Up, needsHave: sp.UpNeedsHave, back: sp.Down, backNeedsHave: sp.DownNeedsHave, reversal: sp.Reversal}
 		if !up {
-			c.source, c.target, c.apply, c.needsHave = sp.New, sp.Old, sp.Down, sp.DownNeedsHave
+			c.source, c.target, c.apply, c.needsHave, c.back, c.backNeedsHave = sp.New, sp.Old, sp.Down, sp.DownNeedsHave, sp.Up, sp.UpNeedsHave
 		}
 		if sp.oneSided() {
 			d.specs = append(d.specs, c)
@@ -64,6 +68,7 @@ func compile(from, to, hash string, specs []Spec, up bool) *direction {
 			c.whole, c.single = one(c.source), one(c.target)
 			// What is no longer part of a group must be found to be removed.
 			c.needsHave = c.needsHave || !c.single
+			c.backNeedsHave = c.backNeedsHave || !one(c.source)
 		}
 		d.specs = append(d.specs, c)
 		for _, k := range c.source.Kinds {
@@ -104,8 +109,8 @@ func (d *direction) groupOf(kinds map[string]kindAt, target bool, kind string, k
 	if !ok {
 		return GroupID{}, false, nil
 	}
-	if key == "" {
-		return GroupID{}, true, fmt.Errorf("group of %s: no key", kind)
+	if err := record.CheckKey(key); err != nil {
+		return GroupID{}, true, fmt.Errorf("group of %s: %w", kind, err)
 	}
 	if d.specs[at.spec].lineage != "" {
 		return unit{ref{kind, key}, target}.id(at.spec), true, nil
@@ -189,15 +194,21 @@ func (d *direction) Transform(id GroupID, src, have Group) (out []record.Record,
 	c := &d.specs[id.Spec]
 	defer func() {
 		if p := recover(); p != nil {
-			out, err = nil, fmt.Errorf("transform %s: %w", c.name, panicked(p, debug.Stack()))
+			out, err = nil, panicked(p, debug.Stack())
+		}
+		if err != nil {
+			err = fmt.Errorf("transform %s: %w", c.name, Conceal(err, src, have))
 		}
 	}()
 	out, err = c.apply(src, have)
 	if err != nil {
-		return nil, fmt.Errorf("transform %s: %w", c.name, err)
+		return nil, err
 	}
 	if err := d.check(id, c, out); err != nil {
-		return nil, fmt.Errorf("transform %s: bad result: %w", c.name, err)
+		return nil, fmt.Errorf("bad result: %w", err)
+	}
+	if err := d.takeBack(c, src, out); err != nil {
+		return nil, err
 	}
 	return out, nil
 }
@@ -294,5 +305,5 @@ func panicked(p any, stack []byte) error {
 	if len(lines) > stackLines {
 		lines = append(lines[:stackLines], "...")
 	}
-	return fmt.Errorf("panic: %v\n%s", p, strings.Join(lines, "\n"))
+	return &panicError{said: fmt.Sprint(p), stack: strings.Join(lines, "\n")}
 }

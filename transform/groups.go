@@ -2,7 +2,9 @@ package transform
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 
@@ -18,6 +20,15 @@ type Comparison struct {
 	Done     bool
 }
 
+// Difference is a group whose sides differ. Source tells one state of the source from another:
+// between two comparisons in which it is the same nothing has changed there that is known to
+// belong to the group, and the target has had that long to follow.
+type Difference struct {
+	ID     GroupID
+	Source uint64
+	Failed bool // it cannot be transformed
+}
+
 // Stray is a record of the target whose key belongs to no group of the direction: another
 // transformation has made it, or somebody else.
 type Stray struct {
@@ -26,11 +37,55 @@ type Stray struct {
 	Err  error // why it belongs to none
 }
 
+// View is how one side of a direction is read: where its kinds are, and the version that no
+// answer may be older than. What was there before a comparison began, and is not in a page
+// from the past, would count as equal, or as absent.
+type View struct {
+	Tokens    record.Tokens
+	NotBefore record.Version
+	Bytes     int // of one read, at most; 0: no bound (see Each)
+}
+
+// Within is v with reads of so many bytes at most.
+func (v View) Within(bytes int) View {
+	v.Bytes = bytes
+	return v
+}
+
+// AtLeast is v with answers that are not older than w either.
+func (v View) AtLeast(w record.Version) View {
+	if w.Compare(v.NotBefore) > 0 {
+		v.NotBefore = w
+	}
+	return v
+}
+
 // Held is what the target holds of a group: its live records, and the guard of its
 // anchor, which a write that was made with this complement must still find.
 type Held struct {
 	Group
 	Anchor record.Guard
+}
+
+// Names are the groups that differ.
+func Names(differ []Difference) []GroupID {
+	ids := make([]GroupID, len(differ))
+	for i, d := range differ {
+		ids[i] = d.ID
+	}
+	return ids
+}
+
+// SourceState is Difference.Source of some records.
+func SourceState(rs []record.Record) uint64 {
+	h := fnv.New64a()
+	for _, r := range rs {
+		for _, part := range [][]byte{[]byte(r.Kind), []byte(r.Key), r.Doc} {
+			_, _ = h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part)))) // a hash never fails
+			_, _ = h.Write(part)
+		}
+	}
+	return h.Sum64()
 }
 
 // SortRecords orders records as a Group has them: by kind, then by key.
@@ -43,10 +98,10 @@ func SortRecords(rs []record.Record) {
 	})
 }
 
-// ReadSource reads the live records of groups of d's source at one snapshot that is not
-// older than notBefore. Groups that do not exist are absent from the result.
-func ReadSource(ctx context.Context, r record.Reader, d Direction, toks record.Tokens, ids []GroupID, notBefore record.Version) (map[GroupID]Group, record.Version, error) {
-	req := record.ReadRequest{Tokens: toks, NotBefore: notBefore}
+// ReadSource reads the live records of groups of d's source at one snapshot. Groups that do
+// not exist are absent from the result.
+func ReadSource(ctx context.Context, r record.Reader, d Direction, v View, ids []GroupID) (map[GroupID]Group, record.Version, error) {
+	req := record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: v.Bytes}
 	for _, id := range ids {
 		req.Select = append(req.Select, d.SourceSelect(id)...)
 	}
@@ -69,12 +124,12 @@ func ReadSource(ctx context.Context, r record.Reader, d Direction, toks record.T
 }
 
 // ReadTarget reads what d's target holds of groups. Every id has an entry.
-func ReadTarget(ctx context.Context, r record.Reader, d Direction, toks record.Tokens, ids []GroupID) (map[GroupID]Held, error) {
+func ReadTarget(ctx context.Context, r record.Reader, d Direction, v View, ids []GroupID) (map[GroupID]Held, error) {
 	held := make(map[GroupID]Held, len(ids))
 	if len(ids) == 0 {
 		return held, nil
 	}
-	req := record.ReadRequest{Tokens: toks, Guards: true}
+	req := record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: v.Bytes, Guards: true}
 	for _, id := range ids {
 		held[id] = Held{Group: Group{Name: id.Name}}
 		req.Select = append(req.Select, d.TargetSelect(id)...)

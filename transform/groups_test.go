@@ -107,7 +107,7 @@ func TestReadSource(t *testing.T) {
 	store(t, s, toks, "parts", "a/2", "a/1", "a/1/no-group", "b/1", "c/1")
 	store(t, s, toks, "heads", "a", "c")
 	ids := []transform.GroupID{groupID("a"), groupID("b"), groupID("absent")}
-	groups, version, err := transform.ReadSource(t.Context(), s, way(t, "v2", "v1"), toks, ids, record.Version{})
+	groups, version, err := transform.ReadSource(t.Context(), s, way(t, "v2", "v1"), transform.View{Tokens: toks}, ids)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,13 +135,13 @@ func TestReadSourceNotBefore(t *testing.T) {
 	}
 	toks := record.Tokens{"wholes": tok}
 	store(t, s, toks, "wholes", "a")
-	page, err := s.Scan(t.Context(), record.ScanRequest{Token: tok})
+	now, err := s.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ids := []transform.GroupID{groupID("a")}
-	for notBefore, want := range map[record.Version]int{{}: 0, page.Version: 1} {
-		groups, at, err := transform.ReadSource(t.Context(), s, way(t, "v1", "v2"), toks, ids, notBefore)
+	for notBefore, want := range map[record.Version]int{{}: 0, now.At: 1} {
+		groups, at, err := transform.ReadSource(t.Context(), s, way(t, "v1", "v2"), transform.View{Tokens: toks, NotBefore: notBefore}, ids)
 		if err != nil || len(groups) != want || at.Compare(notBefore) < 0 {
 			t.Errorf("not before %s: %d groups at %s, %v; want %d", notBefore, len(groups), at, err, want)
 		}
@@ -174,7 +174,7 @@ func TestReadTarget(t *testing.T) {
 	headless := apply(3, "headless", "headless/1")
 	store(t, s, toks, "parts", "live/1/no-group", "other/1")
 	ids := []transform.GroupID{groupID("live"), groupID("dead"), groupID("headless"), groupID("absent")}
-	held, err := transform.ReadTarget(t.Context(), s, dir, toks, ids)
+	held, err := transform.ReadTarget(t.Context(), s, dir, transform.View{Tokens: toks}, ids)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestReadTarget(t *testing.T) {
 
 func TestReadTargetOfNothing(t *testing.T) {
 	t.Parallel()
-	held, err := transform.ReadTarget(t.Context(), nil, way(t, "v1", "v2"), nil, nil)
+	held, err := transform.ReadTarget(t.Context(), nil, way(t, "v1", "v2"), transform.View{}, nil)
 	if err != nil || len(held) != 0 {
 		t.Errorf("%v, %v", held, err)
 	}
@@ -213,10 +213,10 @@ func TestFencedRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := []transform.GroupID{groupID("a")}
-	if _, _, err := transform.ReadSource(t.Context(), s, way(t, "v2", "v1"), toks, ids, record.Version{}); !errors.Is(err, record.ErrFenced) {
+	if _, _, err := transform.ReadSource(t.Context(), s, way(t, "v2", "v1"), transform.View{Tokens: toks}, ids); !errors.Is(err, record.ErrFenced) {
 		t.Errorf("source: %v", err)
 	}
-	if _, err := transform.ReadTarget(t.Context(), s, way(t, "v1", "v2"), toks, ids); !errors.Is(err, record.ErrFenced) {
+	if _, err := transform.ReadTarget(t.Context(), s, way(t, "v1", "v2"), transform.View{Tokens: toks}, ids); !errors.Is(err, record.ErrFenced) {
 		t.Errorf("target: %v", err)
 	}
 }

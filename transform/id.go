@@ -6,7 +6,7 @@ import (
 )
 
 // idOf finds the top-level _id of a document. It walks elements by their lengths and
-// does not allocate.
+// does not allocate. An _id that is null, MinKey or MaxKey has a type and no bytes.
 func idOf(doc []byte) (bson.RawValue, bool) {
 	length, rest, ok := bsoncore.ReadLength(doc)
 	if !ok || int(length) != len(doc) || length < 5 {
@@ -17,7 +17,7 @@ func idOf(doc []byte) (bson.RawValue, bool) {
 		if !ok {
 			return bson.RawValue{}, false
 		}
-		if len(elem) > 5 && string(elem[1:5]) == "_id\x00" {
+		if len(elem) >= 5 && string(elem[1:5]) == "_id\x00" {
 			return bson.RawValue{Type: bson.Type(elem[0]), Value: elem[5:]}, true
 		}
 		rest = after

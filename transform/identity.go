@@ -70,7 +70,7 @@ func (r *Registry) same(from, to string) (Direction, error) {
 	specs := make([]Spec, len(kinds))
 	for i, k := range kinds {
 		side := Side{Kinds: []GroupedKind{{KindSpec: k}}}
-		specs[i] = Spec{Name: k.Name, Old: side, New: side, Up: asIs, Down: asIs}
+		specs[i] = Spec{Name: k.Name, Old: side, New: side, Up: asIs, Down: asIs, Reversal: ReversalOwn}
 		put(h, "kind", k.Name, fmt.Sprint(k.Fixed), string(k.Shape.Options))
 		for _, ix := range k.Shape.Indexes {
 			put(h, "index", string(ix))

@@ -120,7 +120,7 @@ func contentOf(k GroupedKind, r record.Record) (group string, err error) {
 			group, err = "", panicked(p, debug.Stack())
 		}
 		if err != nil {
-			err = fmt.Errorf("group of %s %s: %w", r.Kind, r.Key, err)
+			err = fmt.Errorf("group of %s %s: %w", r.Kind, r.Key, Conceal(err, Group{Records: []record.Record{r}}))
 		}
 	}()
 	switch {

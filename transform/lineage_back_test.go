@@ -166,13 +166,15 @@ func (f *fleet) store(before map[string]map[string]int) {
 func (f *fleet) resolver() transform.Resolver {
 	return transform.Resolver{
 		Direction: f.dirs[f.from], Source: f.db[f.from], Target: f.db[f.to()],
-		SourceTokens: f.toks[f.from], TargetTokens: f.toks[f.to()], Epoch: f.epoch,
+		From: transform.View{Tokens: f.toks[f.from]}, To: transform.View{Tokens: f.toks[f.to()]}, Epoch: f.epoch,
 	}
 }
 
 func (f *fleet) bring(id transform.GroupID, notBefore record.Version) {
 	f.t.Helper()
-	cs, _, err := f.resolver().Resolve(f.c, []transform.GroupID{id}, notBefore)
+	r := f.resolver()
+	r.From.NotBefore = notBefore
+	cs, _, err := r.Resolve(f.c, []transform.GroupID{id})
 	if err != nil {
 		f.t.Fatalf("resolve: %v", err)
 	}
@@ -234,8 +236,8 @@ func (f *fleet) level() {
 		f.t.Fatalf("position: %v", err)
 	}
 	r := f.resolver()
-	r.Epoch = 0 // as a comparison reads
-	cs, _, err := r.Resolve(f.c, ids, pos.At)
+	r.Epoch, r.From.NotBefore = 0, pos.At // as a comparison reads
+	cs, _, err := r.Resolve(f.c, ids)
 	if err != nil {
 		f.t.Fatalf("resolve: %v", err)
 	}

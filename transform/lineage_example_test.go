@@ -24,7 +24,7 @@ func ExampleGroupedKind_content() {
 	}
 	reg := transform.NewRegistry("shop")
 	err := reg.Add("v1", "v2", transform.Spec{
-		Name: "customers", Revision: "1",
+		Name: "customers", Revision: "1", Reversal: transform.ReversalNone, // as Down says
 		Old: transform.Side{Kinds: []transform.GroupedKind{{
 			KindSpec: record.KindSpec{Name: "orders"},
 			Content: func(r record.Record) (string, error) {

@@ -403,7 +403,7 @@ func TestOutputOfAnotherGroup(t *testing.T) {
 	}
 	byTeam := func(r record.Record) (string, error) { return decoded[seatDoc](r).Team, nil }
 	err := r.Add("v1", "v2", transform.Spec{
-		Name: "s", Up: wrong, Down: wrong,
+		Name: "s", Up: wrong, Down: wrong, Reversal: transform.ReversalNone,
 		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "old"}, Content: byTeam}}},
 		New: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "new"}, Content: byTeam}}},
 	})
@@ -415,7 +415,7 @@ func TestOutputOfAnotherGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := transform.Group{Name: "red", Records: []record.Record{{Kind: "old", Key: record.StringKey("a"), Doc: marshal(seatDoc{ID: "a", Team: "red"})}}}
-	if _, err := up.Transform(transform.GroupID{Name: "red"}, src, transform.Group{}); err == nil || !strings.Contains(err.Error(), "blue") {
+	if _, err := up.Transform(transform.GroupID{Name: "red"}, src, transform.Group{}); err == nil || !strings.Contains(record.Revealed(err), "blue") || strings.Contains(err.Error(), "blue") {
 		t.Errorf("a record of group blue was made of group red: %v", err)
 	}
 	if _, err := up.Transform(transform.GroupID{Name: "blue"}, src, transform.Group{}); err != nil {

@@ -102,7 +102,7 @@ func teamUp(src, have transform.Group) ([]record.Record, error) {
 func teamsRegistry() (*transform.Registry, error) {
 	r := transform.NewRegistry("test")
 	return r, r.Add("v1", "v2", transform.Spec{
-		Name: "teams", Revision: "1", UpNeedsHave: true,
+		Name: "teams", Revision: "1", UpNeedsHave: true, Reversal: transform.ReversalNone,
 		Old: transform.Side{Kinds: []transform.GroupedKind{
 			{KindSpec: record.KindSpec{Name: "desks1"}, Content: byTeam},
 			{KindSpec: record.KindSpec{Name: "people1"}, Content: byTeam},
@@ -193,8 +193,12 @@ func newTeams(c ctx, t fatal) *teams {
 func all(c ctx, t fatal, s *memstore.Store, toks record.Tokens) map[string]record.Record {
 	t.Helper()
 	out := map[string]record.Record{}
+	now, err := s.Position(c)
+	if err != nil {
+		t.Fatalf("position: %v", err)
+	}
 	for _, kind := range slices.Sorted(maps.Keys(toks)) {
-		page, err := s.Scan(c, record.ScanRequest{Token: toks[kind], Limit: 1 << 20})
+		page, err := s.Scan(c, record.ScanRequest{Token: toks[kind], Limit: 1 << 20, NotBefore: now.At})
 		if err != nil || !page.Done {
 			t.Fatalf("scan %s: %v", kind, err)
 		}
@@ -412,9 +416,9 @@ func (w *teams) resolve(c ctx, ids []transform.GroupID, notBefore record.Version
 	w.t.Helper()
 	r := transform.Resolver{
 		Direction: w.dir, Source: interrupted{w.src, w, true}, Target: interrupted{w.dst, w, false},
-		SourceTokens: w.srcToks, TargetTokens: w.dstToks, Epoch: w.epoch, Apart: apart,
+		From: transform.View{Tokens: w.srcToks, NotBefore: notBefore}, To: transform.View{Tokens: w.dstToks}, Epoch: w.epoch, Apart: apart,
 	}
-	cs, left, err := r.Resolve(c, ids, notBefore)
+	cs, left, err := r.Resolve(c, ids)
 	if err != nil {
 		w.t.Fatalf("resolve: %v", err)
 	}

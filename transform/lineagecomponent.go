@@ -7,27 +7,30 @@ import (
 	"dbcontroller/record"
 )
 
-// Component is groups by content that have to be written together, because a record
-// moves between them, or what one made is now made by another.
+// Component is a group by name, or groups by content that have to be written together,
+// because a record moves between them, or what one made is now made by another.
 type Component struct {
-	// Units are those of the component that were asked for, and those that waited.
+	// Units are those of the component that were asked for, and those that waited; of a group
+	// by name, the group.
 	Units []GroupID
 	// Version is that of the source snapshot that everything was made of.
 	Version record.Version
-	// Write brings the target to what the source holds; every record in it has to be as it
-	// was read. Where Failed is not empty it only notes which group the failed units wait
-	// for, and nothing at all when that is known.
+	// Write brings the target to what the source holds; what it depends on has to be there
+	// as it was read. Where Failed is not empty it only notes which group the failed units
+	// wait for, and nothing at all when that is known.
 	Write record.GroupWrite
-	// Level reports that Write would not change anything.
+	// Level reports that Write would not change anything. It is not known, and false, of a
+	// group by name whose target was not read (Resolver.Compare).
 	Level bool
 	// Failed are the units that keep the component from being written, each with the
 	// reason. The other units are to be resolved again, with these Apart.
 	Failed []Failure
 
-	x       *resolution
-	units   []*memberState
-	targets []*targetState // that were asked for
-	groups  []*groupState
+	src, held []record.Record // of a group by name; the rest is of groups by content
+	x         *resolution     // nil for a group by name
+	units     []*memberState
+	targets   []*targetState // that were asked for
+	groups    []*groupState
 }
 
 // Failure is a unit that cannot be brought over.
@@ -36,8 +39,47 @@ type Failure struct {
 	Err  error
 }
 
-// Members lists the source records that the groups of the component consist of.
+// ByContent reports whether the component is groups by content.
+func (c *Component) ByContent() bool { return c.x != nil }
+
+// Differ lists the units that the target does not hold as the source has them: those that
+// failed, or all of them unless the component is level.
+func (c *Component) Differ() []GroupID {
+	switch {
+	case len(c.Failed) > 0:
+		ids := make([]GroupID, len(c.Failed))
+		for i, f := range c.Failed {
+			ids[i] = f.Unit
+		}
+		return ids
+	case c.Level:
+		return nil
+	default:
+		return c.Units
+	}
+}
+
+// Held reports whether the target holds any record that the component is about, be it that
+// it is written or that it is to go. Of groups by content that failed it is not known.
+func (c *Component) Held() bool {
+	if !c.ByContent() {
+		return len(c.held) > 0
+	}
+	return slices.ContainsFunc(c.Write.Writes, func(w record.Write) bool {
+		t := c.x.targets[ref{w.Kind, w.Key}]
+		return t != nil && t.live
+	})
+}
+
+// Members lists the source records that the groups of the component consist of, or the
+// group by name if it has any.
 func (c *Component) Members() []GroupID {
+	if !c.ByContent() {
+		if len(c.src) == 0 {
+			return nil
+		}
+		return c.Units
+	}
 	var ids []GroupID
 	for _, g := range c.groups {
 		for _, r := range g.src {
@@ -47,12 +89,54 @@ func (c *Component) Members() []GroupID {
 	return ids
 }
 
+// Bytes is what the source records have that the groups of the component consist of.
+func (c *Component) Bytes() (n int) {
+	for _, g := range c.groups {
+		for _, r := range g.src {
+			n += len(r.Doc)
+		}
+	}
+	return n
+}
+
+// Left are members, one of each group that the component writes and that no unit of it
+// belongs to: a unit has moved away from there, or was deleted. Nobody compares these groups
+// again for the sake of what has changed, unless it is by them.
+func (c *Component) Left() []GroupID {
+	stays := map[string]bool{}
+	for _, m := range c.units {
+		stays[m.content] = true
+	}
+	var ids []GroupID
+	for _, g := range c.groups { // none of a group by name
+		if len(g.src) > 0 && !stays[g.name] {
+			ids = append(ids, unit{ref: ref{g.src[0].Kind, g.src[0].Key}}.id(c.x.spec))
+		}
+	}
+	return ids
+}
+
+// Source is Difference.Source of the component.
+func (c *Component) Source() uint64 {
+	if !c.ByContent() {
+		return SourceState(c.src)
+	}
+	var rs []record.Record
+	for _, m := range c.units {
+		rs = append(rs, record.Record{Kind: m.kind, Key: m.key, Doc: m.rec.Doc})
+	}
+	for _, g := range c.groups {
+		rs = append(rs, g.src...)
+	}
+	return SourceState(rs)
+}
+
 // Blame is the source record that stands for a unit of the component where it is not as it
 // should be: one that failed, or any other. A target record that no group of the component
 // lists or makes stands for itself: whoever looks at a source record does not meet it.
 func (c *Component) Blame(id GroupID) GroupID {
 	u, ok := unitOf(id.Name)
-	if !ok || !u.target || !c.knows(u.ref) {
+	if !c.ByContent() || !ok || !u.target || !c.knows(u.ref) {
 		return id
 	}
 	for _, f := range c.Failed {
@@ -89,6 +173,10 @@ func (c *Component) Rest() []GroupID {
 // Refuse turns a component whose write the database refused into one that failed. Where
 // records move, they are what was refused, as far as anybody can tell.
 func (c *Component) Refuse(err error) {
+	if !c.ByContent() {
+		c.Write, c.Level, c.Failed = record.GroupWrite{}, false, []Failure{{c.Units[0], err}}
+		return
+	}
 	var moving []*memberState
 	for _, m := range c.units {
 		if len(m.named()) > 1 {

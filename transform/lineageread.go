@@ -29,7 +29,7 @@ func (x *resolution) readTarget(ctx context.Context) error {
 			return nil
 		}
 		asked := make(map[ref]*question, len(qs))
-		req := record.ReadRequest{Tokens: x.TargetTokens, Guards: true, Select: make([]record.Selector, len(qs))}
+		req := record.ReadRequest{Tokens: x.To.Tokens, NotBefore: x.To.NotBefore, Bytes: x.bytes(x.To), Guards: true, Select: make([]record.Selector, len(qs))}
 		for i, q := range qs {
 			asked[q.ref] = q
 			req.Select[i] = record.Selector{Kind: q.kind, Key: q.key}
@@ -55,6 +55,14 @@ func (x *resolution) readTarget(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// bytes is the bound of a read, if there is any: what belongs to one unit may be larger.
+func (x *resolution) bytes(v View) int {
+	if x.alone && v.Bytes > 0 {
+		return max(v.Bytes, GroupBytes)
+	}
+	return v.Bytes
 }
 
 // questions asks for what is not known yet, and takes it for known from here on.
@@ -110,11 +118,11 @@ func (x *resolution) questions() (qs []*question) {
 // one has not written yet, so that the way back knows everything from its beginning. It
 // stands as it was at the switch: its kind is the source's now, which nobody syncs to.
 func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
-	if _, ok := x.SourceTokens[x.lineage]; !ok {
+	if _, ok := x.From.Tokens[x.lineage]; !ok {
 		return nil
 	}
 	asked := map[record.Key]*question{}
-	req := record.ReadRequest{Tokens: x.SourceTokens, NotBefore: x.least, Guards: true}
+	req := record.ReadRequest{Tokens: x.From.Tokens, NotBefore: x.least, Bytes: x.bytes(x.From), Guards: true}
 	for _, q := range qs {
 		if q.inherit != nil {
 			asked[q.counterpart] = q
@@ -149,7 +157,7 @@ func (x *resolution) readSource(ctx context.Context) error {
 	if done {
 		return nil
 	}
-	req := record.ReadRequest{Tokens: x.SourceTokens, NotBefore: x.least}
+	req := record.ReadRequest{Tokens: x.From.Tokens, NotBefore: x.least, Bytes: x.bytes(x.From)}
 	for _, m := range x.members {
 		req.Select = append(req.Select, record.Selector{Kind: m.kind, Key: m.key})
 	}

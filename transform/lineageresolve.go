@@ -26,37 +26,54 @@ var (
 	errUnsettled = errors.New("groups keep changing while they are read")
 )
 
-// Resolver finds out what units come to: which groups they belong to by their lineage and
-// by their content, who else does, and what has to be written for that.
+// Resolver finds out what groups come to, and what has to be written for that. Of a group
+// by name it reads what the two sides hold; of units also which groups they belong to, by
+// their lineage and by their content, and who else does.
 type Resolver struct {
-	Direction                  Direction
-	Source, Target             record.Reader
-	SourceTokens, TargetTokens record.Tokens
+	Direction      Direction
+	Source, Target record.Reader
+	From, To       View // of the source, and of the target
 	// Epoch is the direction epoch: guards of earlier ones say nothing about versions.
 	Epoch uint64
+	// Compare reads of every group what the target holds, so that Level is known. Without it
+	// groups by name are read there only where what is to be written depends on it.
+	Compare bool
 	// Apart are units that are known to fail, and must not hold up the others of a group
 	// that they wait for.
 	Apart map[GroupID]bool
 }
 
-// Resolve reads the components of units of specs by content, all of one spec at one
-// snapshot of the source that is not older than notBefore. left are units that were too
-// many for one reading; they are to be resolved after the others.
-func (r Resolver) Resolve(ctx context.Context, ids []GroupID, notBefore record.Version) (cs []Component, left []GroupID, err error) {
+// Resolve reads the components of groups: one of each group by name, all at one snapshot of
+// the source, and those of units, all of one spec at one snapshot. left are units that were
+// too many for one reading; they are to be resolved after the others. Groups by name that
+// are too large for one reading are record.ErrTooLarge, as Each takes it.
+func (r Resolver) Resolve(ctx context.Context, ids []GroupID) (cs []Component, left []GroupID, err error) {
+	named, units := Split(r.Direction, ids)
+	if len(named) > 0 {
+		if cs, err = r.named(ctx, named); err != nil {
+			return nil, ids, err
+		}
+	}
 	bySpec := map[int][]GroupID{}
-	for _, id := range ids {
+	for _, id := range units {
 		bySpec[id.Spec] = append(bySpec[id.Spec], id)
 	}
 	for _, spec := range slices.Sorted(maps.Keys(bySpec)) {
 		units := bySpec[spec]
 		for {
-			x := newResolution(r, spec, units, notBefore)
+			x := newResolution(r, spec, units)
 			err := x.settle(ctx)
-			if errors.Is(err, errTooMany) && len(units) > 1 {
+			if (errors.Is(err, errTooMany) || errors.Is(err, record.ErrTooLarge)) && len(units) > 1 {
 				half := len(units) / 2
 				left = append(left, units[half:]...)
 				units = units[:half]
 				continue
+			}
+			if errors.Is(err, record.ErrTooLarge) {
+				cs = append(cs, Component{
+					Units: units, Failed: []Failure{{units[0], ErrLargeGroup}}, Version: r.From.NotBefore, x: x,
+				})
+				break
 			}
 			if err != nil {
 				return nil, ids, fmt.Errorf("resolve %s: %w", x.lineage, err)
@@ -77,7 +94,7 @@ type resolution struct {
 	Resolver
 	spec    int
 	lineage string
-	alone   bool           // one unit was asked for: it is read whatever that takes
+	alone   bool           // one unit was asked for: what belongs to it is read up to GroupBytes
 	version record.Version // of the source snapshot
 	least   record.Version // the source must not be older
 
@@ -129,9 +146,9 @@ type targetState struct {
 	live  bool
 }
 
-func newResolution(r Resolver, spec int, ids []GroupID, notBefore record.Version) *resolution {
+func newResolution(r Resolver, spec int, ids []GroupID) *resolution {
 	x := &resolution{
-		Resolver: r, spec: spec, lineage: r.Direction.LineageKind(spec), least: notBefore, alone: len(ids) == 1,
+		Resolver: r, spec: spec, lineage: r.Direction.LineageKind(spec), least: r.From.NotBefore, alone: len(ids) == 1,
 		members: map[ref]*memberState{}, groups: map[string]*groupState{}, targets: map[ref]*targetState{},
 	}
 	for _, id := range ids {

@@ -62,19 +62,22 @@ func (r *Registry) Versions() []string {
 // Kinds returns the kinds of a version, each once, as its steps and Declare have them.
 func (r *Registry) Kinds(version string) []record.KindSpec {
 	var ks []record.KindSpec
+	have := map[string]bool{}
+	add := func(k record.KindSpec) {
+		if !have[k.Name] {
+			have[k.Name] = true
+			ks = append(ks, k)
+		}
+	}
 	for _, s := range r.steps {
 		for _, sp := range s.specs {
 			for _, k := range s.side(sp, version).Kinds {
-				if !slices.ContainsFunc(ks, func(have record.KindSpec) bool { return have.Name == k.Name }) {
-					ks = append(ks, k.KindSpec)
-				}
+				add(k.KindSpec)
 			}
 		}
 	}
 	for _, k := range r.declared[version] {
-		if !slices.ContainsFunc(ks, func(have record.KindSpec) bool { return have.Name == k.Name }) {
-			ks = append(ks, k)
-		}
+		add(k)
 	}
 	return ks
 }
@@ -182,17 +185,18 @@ func (r *Registry) checkStep(s step) error {
 		names[sp.Name] = true
 	}
 	for _, version := range []string{s.oldVersion, s.newVersion} {
-		owner := map[string]string{}
+		owner, fixed := map[string]string{}, map[string]bool{}
+		for _, known := range r.Kinds(version) {
+			fixed[known.Name] = known.Fixed
+		}
 		for _, sp := range s.specs {
 			for _, k := range s.side(sp, version).Kinds {
 				if by, taken := owner[k.Name]; taken {
 					return fmt.Errorf("kind %s of %s is in spec %s and in spec %s", k.Name, version, by, sp.Name)
 				}
 				owner[k.Name] = sp.Name
-				for _, known := range r.Kinds(version) {
-					if known.Name == k.Name && known.Fixed != k.Fixed {
-						return fmt.Errorf("kind %s of %s is declared as fixed-name and as managed", k.Name, version)
-					}
+				if known, there := fixed[k.Name]; there && known != k.Fixed {
+					return fmt.Errorf("kind %s of %s is declared as fixed-name and as managed", k.Name, version)
 				}
 			}
 		}
@@ -270,6 +274,9 @@ func (r *Registry) hash(s step, from, to string) string {
 		put(h, "spec", sp.Name, sp.Revision, fmt.Sprint(sp.UpNeedsHave, sp.DownNeedsHave))
 		if sp.Discontinued {
 			put(h, "discontinued")
+		}
+		if sp.Reversal == ReversalNone {
+			put(h, "one-way") // decides what is parked
 		}
 		for _, side := range []Side{sp.Old, sp.New} {
 			put(h, "side", fmt.Sprint(side.Anchor != nil))

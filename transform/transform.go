@@ -14,9 +14,11 @@
 // engine deals in units, which are single records; Resolver turns units into components:
 // the groups that their lineage and their content name, linked where a record moves from
 // one to the other. A component is written whole or not at all, and every entry that it
-// was made of must still be as it was read.
+// was made of must still be as it was read. A group by name is a component of its own, so
+// that there is one way to bring groups over (Transfer), whatever they go by.
 //
-// Guarantees: a transformer is pure and deterministic; it neither keeps nor modifies
+// Guarantees: what a transformer makes of a group gives that group again when it is taken
+// back over it, or is an error of the group (Reversal). A transformer is pure and deterministic; it neither keeps nor modifies
 // the bytes it is given. A panic of a transformer is returned as an error with its
 // stack. Direction.Hash changes when any declared part changes.
 //
@@ -76,6 +78,9 @@ type Spec struct {
 	// UpNeedsHave and DownNeedsHave ask for the complement. A side with several records
 	// in a group gets it always.
 	UpNeedsHave, DownNeedsHave bool
+	// Reversal says how it is made sure that each result can be taken back. The zero value
+	// tries it with every group.
+	Reversal Reversal
 	// Discontinued declares that the kinds of Old have no counterpart in the new version.
 	// There is no New, Up and Down then. Their records are not copied; the kinds take part
 	// in the switch, so that nobody writes them after it, and stand as they were left if it
@@ -124,6 +129,7 @@ type Direction interface {
 	// NeedsHave reports whether Transform wants what the target holds.
 	NeedsHave(id GroupID) bool
 	// Transform computes the target's records of a group, sorted by kind and key. Any
-	// error (and a panic) concerns this group alone.
+	// error (and a panic) concerns this group alone. A result that does not give back src
+	// when it is taken back over it is such an error, unless the Spec says otherwise.
 	Transform(id GroupID, src, have Group) ([]record.Record, error)
 }

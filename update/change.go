@@ -90,7 +90,7 @@ func (c *changing) once(ctx context.Context, rs []record.Record) (again []record
 	for _, r := range rs {
 		doc, err := transform.Isolated(func() (bson.Raw, error) { return c.run.task.Func(r) })
 		if err != nil {
-			c.fail(r.Key, err)
+			c.fail(r.Key, transform.Conceal(err, transform.Group{Records: []record.Record{r}}))
 			continue
 		}
 		if doc == nil || bytes.Equal(doc, r.Doc) {

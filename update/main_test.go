@@ -165,11 +165,19 @@ func (w *world) seed(n int) {
 	}
 }
 
+// now is a version that shows everything acknowledged so far.
+func (w *world) now() record.Version {
+	w.t.Helper()
+	pos, err := w.ns.Position(w.t.Context())
+	w.check(err)
+	return pos.At
+}
+
 // items are all that there are, by id.
 func (w *world) items() map[string]item {
 	w.t.Helper()
 	out := map[string]item{}
-	page, err := w.ns.Scan(w.t.Context(), record.ScanRequest{Token: w.token(), Limit: 100_000})
+	page, err := w.ns.Scan(w.t.Context(), record.ScanRequest{Token: w.token(), Limit: 100_000, NotBefore: w.now()})
 	w.check(err)
 	for _, r := range page.Records {
 		it := itemOf(r.Doc)

@@ -149,15 +149,11 @@ func (s *shard) page(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	page, err := s.run.ns.Scan(ctx, record.ScanRequest{Token: tok, Range: s.at.Rest, Limit: e.cfg.Page})
+	page, err := s.run.ns.Scan(ctx, record.ScanRequest{Token: tok, Range: s.at.Rest, Limit: e.cfg.Page, NotBefore: s.run.plan.Start})
 	if err != nil {
 		return fmt.Errorf("scan %s: %w", tok.Kind, err)
 	}
 	s.read = len(page.Records)
-	if page.Version.Compare(s.run.plan.Start) < 0 {
-		// From a server that does not know yet that it is not the primary any more.
-		return fmt.Errorf("scan %s: what was read is from before the update began", tok.Kind)
-	}
 	ch := &changing{run: s.run, tok: tok}
 	if err := ch.records(ctx, page.Records); err != nil {
 		return err

@@ -3,17 +3,24 @@ package upgradestate
 // abort ends INITIAL_SYNCING at once and SWITCHING by way of StepAbort.
 func (d *Deployment) abort(e Abort) error {
 	u := d.Upgrade
-	if u == nil || (e.ID != "" && e.ID != u.ID) {
+	if u == nil || (e.ID != "" && e.ID != u.ID) || (e.Attempt != 0 && e.Attempt != u.Attempt) {
 		return nil
 	}
 	switch u.Step {
 	case StepNone:
+		if e.Again {
+			return nil // there is no attempt to give up
+		}
 		if told := d.entry("upgrade", u.ID); told != nil {
 			told.Outcome = outcomeOfAbort(e.Reason)
 		}
 		d.Upgrade = nil
+		d.bindImages(d.Available)
 		return nil
 	case StepAbort:
+		if u.Again && !e.Again {
+			u.Again, u.AbortReason = false, e.Reason
+		}
 		return nil
 	case StepHold, StepFence, StepDrain, StepSealTarget, StepSealSource:
 	default:
@@ -23,6 +30,7 @@ func (d *Deployment) abort(e Abort) error {
 	u.Attempt++
 	u.ReadyShards = []int{}
 	u.AbortReason = e.Reason
+	u.Again = e.Again && u.Policy.mayRetry(u.Failures)
 	for _, k := range d.kinds(d.CurrentVersion) {
 		k.openForAbort()
 	}
@@ -30,14 +38,17 @@ func (d *Deployment) abort(e Abort) error {
 }
 
 // openForAbort decides what a source kind still needs before its clients write again.
-// An announced rename, sent or not, must be completed: its sender may be asleep, and
-// would otherwise fence the kind after the abort. A mark is not waited for, so that a
-// fence that cannot be set does not prevent the abort; its lift ends it, set or not.
+//
+// An announced rename by identity, sent or not, is settled: it has happened, or its
+// destination is taken so that it cannot any more (action Prevent). Its sender may be
+// asleep, and would otherwise fence the kind after the abort; and the abort must not wait
+// for a rename that the database holds up. Of the other classes the lift ends a fence,
+// set or not, and is not waited for either until then.
 func (k *Kind) openForAbort() {
 	if p := k.Pending; p != nil {
 		switch p.Reason {
 		case PendingFence:
-			if k.moves(p.Reason) {
+			if k.Fence == classUUID {
 				return
 			}
 			k.Fenced = p.To
@@ -50,7 +61,25 @@ func (k *Kind) openForAbort() {
 	}
 }
 
-// aborted ends the upgrade; the source's names, as confirmed, are the tokens again.
+// prevented leaves a source kind where it is: its announced rename cannot come any more.
+func (d *Deployment) prevented(e Prevented) error {
+	k := d.pendingKind(e.Version, e.Kind)
+	u := d.Upgrade
+	if k == nil || k.Pending.To != e.To || u == nil || u.Step != StepAbort || e.Version != d.CurrentVersion || !k.preventable() {
+		return nil
+	}
+	k.Pending = nil
+	return nil
+}
+
+// preventable reports whether the pending act is a rename of a source kind that an abort
+// need not wait for.
+func (k Kind) preventable() bool {
+	p := k.Pending
+	return p != nil && k.Fence == classUUID && (p.Reason == PendingFence || p.Reason == PendingLast)
+}
+
+// aborted ends the attempt; the source's names, as confirmed, are the tokens again.
 func (d *Deployment) aborted(e Aborted) error {
 	u, err := d.running(e.ID, "aborted")
 	if err != nil {
@@ -71,6 +100,16 @@ func (d *Deployment) aborted(e Aborted) error {
 		k.Sealed = false
 		k.Fenced = ""
 	}
-	d.Upgrade = nil
+	if !u.Again {
+		d.Upgrade = nil
+		d.bindImages(d.Available)
+		return nil
+	}
+	u.State, u.Step = InitialSyncing, StepNone
+	u.Attempt++
+	u.ReadyShards = []int{}
+	u.Failures++
+	u.LastFailure = u.AbortReason
+	u.Again, u.AbortReason = false, ""
 	return nil
 }

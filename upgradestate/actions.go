@@ -27,6 +27,16 @@ type (
 		Pending Pending
 	}
 
+	// Prevent is an announced rename of a source kind that an abort must not wait for: it
+	// has happened, or it is made impossible (record.Fencer.Prevent). Apply Confirmed, as
+	// for Perform, or Prevented{Version, Place.Kind, Pending.To}.
+	Prevent struct {
+		Version string
+		Place   Place
+		Class   string // uuid
+		Pending Pending
+	}
+
 	// Lift gives a fenced kind back to those who write it under its own name: the name
 	// (class view), the validator, the cluster. It must have an effect only if From (the
 	// present hidden name, or the mark) is still in force, so that one that was sent
@@ -56,6 +66,7 @@ type (
 
 func (Hold) action()         {}
 func (Perform) action()      {}
+func (Prevent) action()      {}
 func (Lift) action()         {}
 func (AwaitReports) action() {}
 func (FinishAbort) action()  {}
@@ -79,7 +90,7 @@ func Actions(d Deployment) []Action {
 		as := leftovers(d)
 		switch {
 		case ReadyToSwitch(d):
-			as = append(as, StartSwitch{ID: u.ID})
+			as = append(as, StartSwitch{ID: u.ID, Attempt: u.Attempt})
 		case !AllReady(d):
 			as = append(as, AwaitReports{ID: u.ID, State: u.State, Attempt: u.Attempt, Shards: PendingShards(d)})
 		}
@@ -133,6 +144,10 @@ func acts(d Deployment, version string) []Action {
 			continue
 		}
 		p := *k.Pending
+		if d.Upgrade != nil && d.Upgrade.Step == StepAbort && version == d.CurrentVersion && k.preventable() {
+			as = append(as, Prevent{Version: version, Place: k.place(), Class: k.Fence, Pending: p})
+			continue
+		}
 		if p.Reason == PendingOpen && k.liftable() {
 			as = append(as, Lift{
 				Version: version, Place: k.place(), Class: k.Fence, Restore: k.Restore,

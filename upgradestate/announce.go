@@ -24,6 +24,18 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 		return refused("announce namespace: %s is at %s in the deployment, not at %s: correct the configuration",
 			ns.Version, have.Location, ns.Location)
 	}
+	if have.Identity.Differs(ns.Identity) {
+		return refused("announce namespace: %s is in another database than the deployment means: correct mongo.endpoint or mongo.database in the configuration", ns.Version)
+	}
+	for _, other := range d.Namespaces {
+		if db := ns.Identity.Database; other.Version != ns.Version && db != "" && other.Identity.Database == db && !other.Identity.Differs(ns.Identity) {
+			return refused("announce namespace: %s and %s are one database: give each version its own", other.Version, ns.Version)
+		}
+	}
+	have.Identity.fill(ns.Identity)
+	if ns.Hosts != "" {
+		have.Hosts = ns.Hosts
+	}
 	for _, k := range ns.Kinds {
 		if old, ok := have.Kind(k.Kind); ok {
 			if old.ID != k.ID || old.Fixed != k.Fixed {
@@ -71,6 +83,11 @@ func (d *Deployment) announceAvailable(a Available) error {
 	if Retired(*d, a.TargetVersion) {
 		return refused("announce available: %s was retired: take it out of dbs", a.TargetVersion)
 	}
+	if u := d.Upgrade; u != nil && u.TargetVersion == a.TargetVersion && u.TransformHash != a.TransformHash {
+		return refused("announce available: upgrade %s to %s runs with transform %s, not with %s: run the binary and lenses that it was begun with, or abort it first",
+			u.ID, u.TargetVersion, u.TransformHash, a.TransformHash)
+	}
+	before := slices.Clone(d.Available)
 	if a.Ahead {
 		for i := range d.Available {
 			d.Available[i].Ahead = false
@@ -79,9 +96,10 @@ func (d *Deployment) announceAvailable(a Available) error {
 	i := slices.IndexFunc(d.Available, func(b Available) bool { return b.TargetVersion == a.TargetVersion })
 	if i < 0 {
 		d.Available = append(d.Available, a)
-		return nil
+	} else {
+		d.Available[i] = a
 	}
-	d.Available[i] = a
+	d.bindImages(before)
 	return nil
 }
 
@@ -90,7 +108,9 @@ func (d *Deployment) withdrawAvailable(e WithdrawAvailable) error {
 		return nil
 	}
 	if _, ok := d.available(e.TargetVersion); ok {
+		before := slices.Clone(d.Available)
 		d.Available = slices.DeleteFunc(d.Available, func(a Available) bool { return a.TargetVersion == e.TargetVersion })
+		d.bindImages(before)
 	}
 	return nil
 }
@@ -163,6 +183,7 @@ func (d *Deployment) begin(e Begin) error {
 		State: InitialSyncing, Step: StepNone, Attempt: 1, ReadyShards: []int{},
 		Policy: e.Policy, Snapshot: e.Snapshot,
 	}
+	d.bindImages(d.Available)
 	return nil
 }
 

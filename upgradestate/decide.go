@@ -15,7 +15,7 @@ const (
 	GoOn           Role = "go_on"            // an upgrade between two known versions is running: take part
 	ServeUntilFlip Role = "serve_until_flip" // a server may serve until the flip and must say so; a controller refuses
 	Refuse         Role = "refuse"           // must not touch the database
-	CreateFirst    Role = "create_first"     // there is no Deployment yet: create it at the first known version
+	CreateFirst    Role = "create_first"     // there is no Deployment yet: a controller creates it at what Initial decides, servers wait
 )
 
 // Serves reports whether a server of this role may serve clients.
@@ -129,7 +129,7 @@ var decisions = []decision{
 		func(f facts) bool { return !f.record },
 		CreateFirst,
 		func(f facts) string {
-			return fmt.Sprintf("there is no deployment yet: it is created at %s", f.known[0])
+			return "there is no deployment yet: a controller creates it where there is data, or at the newest version that all know"
 		},
 	},
 	{

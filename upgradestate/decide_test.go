@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 	}{
 		{"no version configured", "", deployment("v1", ""), Refuse, "configure at least one"},
 		{"no version configured", "", nil, Refuse, "configure at least one"},
-		{"no deployment", "v1 v2", nil, CreateFirst, "created at v1"},
+		{"no deployment", "v1 v2", nil, CreateFirst, "at the newest version that all know"},
 		{"newer format", "v1", withFormat(deployment("v1", ""), Format+1), Refuse, "use a newer binary"},
 		{"no format", "v1", withFormat(deployment("v1", ""), 0), Refuse, "no deployment"},
 		{"current version unknown", "v2 v3", deployment("v1", "", "v1"), Refuse, "at version v1, this binary knows only v2, v3"},

@@ -13,7 +13,7 @@
 //
 // No upgrade -> INITIAL_SYNCING -> SWITCHING (HOLD, FENCE, DRAIN, SEAL_TARGET,
 // SEAL_SOURCE) -> flip (no upgrade, other version, epoch+1); ABORT from any step of
-// SWITCHING -> no upgrade, same version. docs/state-diagram.md is drawn from the machine.
+// SWITCHING -> no upgrade, or INITIAL_SYNCING once more (Abort.Again), same version. docs/state-diagram.md is drawn from the machine.
 //
 // Two kinds of acts outlive their upgrade. An announced seal of a target is completed
 // after an abort, before controllers apply to it again and before another SWITCHING. And
@@ -49,22 +49,27 @@
 //     write, and no controller's token opens what clients write (uuid and view; a class
 //     that keeps the collection's name has no new token to offer);
 //   - reads of the current version find their kind until its last rename;
-//   - an abort completes announced source renames first, so that no sleeper can move the
-//     source after it; it never waits for the target;
+//   - an abort settles announced source renames first, as completed or as impossible, so
+//     that no sleeper can move the source after it; it ends from every state although no
+//     fence's command is ever answered, and never waits for the target;
+//   - an attempt that was given up is tried again as often as the policy says, from the
+//     beginning, and not after an abort by a person;
 //   - no switch begins that is held back, no version is served whose namespace is dropped
 //     or being dropped, and no namespace goes without having been asked for;
 //   - no name or mark is announced twice, and an event that comes late, twice or from
 //     elsewhere changes nothing;
+//   - where a transformation may write a target, no controller of another one can;
 //   - from every state drivers alone come to rest, with the same or the other version.
 //
-// # Late repetitions
+// # Late acts
 //
-// A rename by identity that is sent late finds nothing under its old name, and a Lift
-// ends only what its From names. Two commands cannot be refused by a database when a
-// driver that slept sends them again after an abort: a rename away from an
-// application's own name (class view) and a mark (validator, writeBlock). They make the
-// kind refuse writes although the record says it is open. Nothing is lost by it; the
-// backends narrow it by remembering what was lifted.
+// A rename by identity that is sent late finds nothing under its old name, or its
+// destination taken by an abort; a view fence that was lifted finds its way closed; and a
+// Lift ends only what its From names. Two commands cannot be taken back, which a driver
+// that slept sends after an abort: a mark (validator, writeBlock), and a view fence that
+// was confirmed once and is repeated a whole life later. They make the kind refuse writes
+// although the record says it is open. Nothing is lost by it; the backends narrow it by
+// remembering what was lifted.
 //
 // # What this package does not own
 //

@@ -21,8 +21,10 @@ var (
 	threeClasses = explore.Config{Shards: 2, Kinds: []us.Kind{
 		{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}, {Kind: "logs", Fixed: true, Fence: "validator"},
 	}}
-	wholeLife = explore.Config{Shards: 2, Life: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}}}
-	byMark    = explore.Config{Shards: 2, Kinds: []us.Kind{
+	fewRetries = explore.Config{Shards: 2, Retries: 1, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}}}
+	twoHashes  = explore.Config{Shards: 1, Hashes: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
+	wholeLife  = explore.Config{Shards: 2, Life: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}}}
+	byMark     = explore.Config{Shards: 2, Kinds: []us.Kind{
 		{Kind: "lrps", Fence: "validator"}, {Kind: "users", Fixed: true, Fence: "writeBlock"},
 	}}
 )
@@ -37,6 +39,8 @@ func TestExploration(t *testing.T) {
 		"three classes":                threeClasses,
 		"managed by validator, blocks": byMark,
 		"every verb":                   wholeLife,
+		"few retries":                  fewRetries,
+		"two transformations":          twoHashes,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

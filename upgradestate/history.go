@@ -5,14 +5,20 @@ import (
 	"slices"
 )
 
-// maxHistory keeps the record small.
-const maxHistory = 50
+// maxHistory and maxPhases, of one entry, keep the record small.
+const (
+	maxHistory = 50
+	maxPhases  = 40
+)
 
 // Entry is something that happened to the deployment, or was asked for.
 type Entry struct {
 	At string `json:"at,omitempty"` // RFC 3339, by the clock of who wrote it: for people
-	By string `json:"by,omitempty"` // who asked for it
-	// What is upgrade, switch, pause, resume, pace, policy, complete, update, or that of a
+	By string `json:"by,omitempty"` // who asked for it, by its own account
+	// Identity is who was proven to have asked, and Address where from; empty: nobody was.
+	Identity string `json:"identity,omitempty"`
+	Address  string `json:"address,omitempty"`
+	// What is upgrade, retry, switch, breach, accept-breaches, pause, resume, pace, policy, complete, update, or that of a
 	// Remark.
 	What   string `json:"what"`
 	ID     string `json:"id,omitempty"` // of the upgrade or update
@@ -48,6 +54,7 @@ func (d *Deployment) addEntry(e Entry) {
 	d.History = append(d.History, e)
 	if over := len(d.History) - maxHistory; over > 0 {
 		d.History = slices.Delete(d.History, 0, over)
+		d.HistoryDropped += over
 	}
 }
 
@@ -82,6 +89,21 @@ func Note(before, after Deployment, by, at string) Deployment {
 		}
 	}
 	d.noteUpdate(before, by, at)
+	return d
+}
+
+// Ascribe puts the proven identity of who asked into the entries that a transition made.
+// Note was called for it, with that by and at.
+func Ascribe(d Deployment, by, at, identity, address string) Deployment {
+	if identity == "" {
+		return d
+	}
+	d = Clone(d)
+	for i := range d.History {
+		if e := &d.History[i]; e.At == at && e.By == by {
+			e.Identity, e.Address = identity, address
+		}
+	}
 	return d
 }
 
@@ -123,12 +145,28 @@ func (d *Deployment) noteUpgrade(before Deployment, by, at string) {
 	if e == nil {
 		return
 	}
-	enter := func(phase string) { e.Phases = append(e.Phases, PhaseTime{phase, at}) }
+	if is.Failures > was.Failures {
+		d.addEntry(Entry{At: at, By: by, What: "retry", ID: is.ID,
+			Detail: fmt.Sprintf("attempt %d at the switch was given up: %s", is.Failures, is.LastFailure)})
+		if e = d.entry("upgrade", is.ID); e == nil {
+			return
+		}
+	}
+	enter := func(phase string) {
+		e.Phases = append(e.Phases, PhaseTime{phase, at})
+		if over := len(e.Phases) - maxPhases; over > 0 {
+			e.Phases = slices.Delete(e.Phases, 1, 1+over) // the beginning, and the latest attempts
+		}
+	}
 	noted := slices.ContainsFunc(e.Phases, func(p PhaseTime) bool { return p.Phase == phaseReady })
 	if is.Step == StepNone && AllReady(*d) && !noted {
 		enter(phaseReady)
 	}
-	if is.Step != was.Step {
+	switch {
+	case is.Step == was.Step:
+	case is.Step == StepNone:
+		enter(string(is.State))
+	default:
 		enter(string(is.Step))
 	}
 	if is.SwitchAsked && !was.SwitchAsked {

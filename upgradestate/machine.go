@@ -7,7 +7,8 @@ type (
 	// AnnounceNamespace adds or completes the namespace of a version (its kinds were
 	// provisioned). Repeating it is a no-op; it cannot change a kind that is there, and no
 	// kinds are added to the source or target of a running upgrade. NextSeq may be 0 (the
-	// first unused), Hidden and the class of a managed kind may be left out.
+	// first unused), Hidden and the class of a managed kind may be left out. Its Identity is
+	// noted where there is none yet; another one is refused, as is that of another version.
 	AnnounceNamespace struct{ Namespace Namespace }
 
 	// AnnounceAvailable says that an upgrade to a version is possible. Ahead takes the mark
@@ -35,9 +36,10 @@ type (
 	// SetPolicy changes the policy of the upgrade that runs, before SWITCHING. What is nil
 	// stays. ID "" means: whichever runs.
 	SetPolicy struct {
-		ID                             string
-		Hold                           *bool
-		DeadlineMillis, MaxPauseMillis *int64
+		ID                                            string
+		Hold                                          *bool
+		DeadlineMillis, MaxPauseMillis, MaxHoldMillis *int64
+		Retries                                       *int
 	}
 
 	// AskSwitch lets an upgrade that holds at ready go on to SWITCHING. It may come before
@@ -109,8 +111,12 @@ type (
 	}
 
 	// StartSwitch enters SWITCHING/HOLD. Every shard must be ready and nothing pending
-	// from an earlier attempt. All shards become pending.
-	StartSwitch struct{ ID string }
+	// from an earlier attempt. All shards become pending. Attempt, if not 0, is the one
+	// that it was decided in: a late one is ErrOutdated.
+	StartSwitch struct {
+		ID      string
+		Attempt uint64
+	}
 
 	// Held ends StepHold: announces a fence for every source kind, enters StepFence.
 	Held struct{ ID string }
@@ -128,6 +134,15 @@ type (
 		Kind    string
 		To      string
 		From    string
+	}
+
+	// Prevented says that the announced rename of a source kind has not happened and cannot
+	// happen any more: the kind keeps its name. Only in StepAbort; of what is not pending
+	// (any more) under that name a no-op.
+	Prevented struct {
+		Version string
+		Kind    string
+		To      string
 	}
 
 	// Lifted says that the Lift of one kind is confirmed. From is that of the action, a
@@ -157,16 +172,24 @@ type (
 	}
 
 	// Abort ends the upgrade. In INITIAL_SYNCING at once; in SWITCHING it enters
-	// StepAbort, where announced source renames are completed and the source's fences
-	// that do not rename by identity are lifted. Without an upgrade, or for another ID, a
-	// no-op (ID "" means: whichever runs).
+	// StepAbort, where announced source renames are completed or prevented and the
+	// source's fences that do not rename by identity are lifted. Without an upgrade, or
+	// for another ID, a no-op (ID "" means: whichever runs).
+	//
+	// Attempt, if not 0, is the attempt that is given up: for any other a no-op, so that a
+	// driver that was late ends no later attempt. With Again the upgrade goes on after it
+	// in INITIAL_SYNCING, as often as its policy allows; an Abort without it is final, also
+	// while one with it is being completed.
 	Abort struct {
-		ID     string
-		Reason string
+		ID      string
+		Reason  string
+		Attempt uint64
+		Again   bool
 	}
 
 	// Aborted ends StepAbort: nothing is pending on the source. The source's names, as
-	// confirmed, are the tokens again; the target's announced seals stay pending.
+	// confirmed, are the tokens again; the target's announced seals stay pending. The
+	// upgrade ends, or is in INITIAL_SYNCING again with no shard ready.
 	Aborted struct{ ID string }
 )
 
@@ -189,6 +212,7 @@ func (Withdraw) event()          {}
 func (StartSwitch) event()       {}
 func (Held) event()              {}
 func (Confirmed) event()         {}
+func (Prevented) event()         {}
 func (Lifted) event()            {}
 func (Together) event()          {}
 func (Drained) event()           {}
@@ -250,6 +274,12 @@ func (d *Deployment) apply(e Event) error {
 		return d.held(e)
 	case Confirmed:
 		return d.confirmed(e)
+	case Breached:
+		return d.breached(e)
+	case AcceptBreaches:
+		return d.acceptBreaches()
+	case Prevented:
+		return d.prevented(e)
 	case Lifted:
 		return d.lifted(e)
 	case Together:

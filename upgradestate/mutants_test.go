@@ -206,6 +206,126 @@ func TestMutants(t *testing.T) {
 				})
 			}
 		})},
+		"abort publishes before a rename is settled": {managedOnly, "place", after(func(d, next *us.Deployment, e us.Event) {
+			if entered(d, next, us.StepAbort) {
+				dropPending(next, func(version string) bool { return version == next.CurrentVersion })
+				next.Upgrade = nil
+			}
+		})},
+		"abort waits for an announced rename": {managedOnly, "abort", func(m *explore.Machine) {
+			m.Actions = func(d us.Deployment) []us.Action {
+				as := us.Actions(d)
+				for i, a := range as {
+					if p, ok := a.(us.Prevent); ok {
+						as[i] = us.Perform{Version: p.Version, Place: p.Place, Class: p.Class, Pending: p.Pending}
+					}
+				}
+				return as
+			}
+		}},
+		"abort waits for the fence of a view": {managedAndView, "abort", blind(after(func(d, next *us.Deployment, _ us.Event) {
+			if entered(d, next, us.StepAbort) && d.Upgrade.Step == us.StepFence {
+				eachKind(next, func(version string, k *us.Kind) {
+					if version == next.CurrentVersion && k.Fence == "view" && !k.Hidden && k.Pending != nil {
+						k.Fenced, k.Pending = "", &us.Pending{Reason: us.PendingFence, From: k.Kind, To: k.Pending.From}
+					}
+				})
+			}
+		}))},
+		"a rename counts as prevented in any step": {managedOnly, "stale", func(m *explore.Machine) {
+			m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
+				if p, ok := e.(us.Prevented); ok {
+					next, hit := us.Clone(d), false
+					eachKind(&next, func(version string, k *us.Kind) {
+						if version == p.Version && k.Kind == p.Kind && k.Pending != nil && k.Pending.To == p.To {
+							k.Pending, hit = nil, true
+						}
+					})
+					if hit {
+						return next, nil
+					}
+				}
+				return us.Apply(d, e)
+			}
+		}},
+		"a rename counts as prevented under any name": {managedOnly, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if p, ok := e.(us.Prevented); ok {
+				ns, _ := d.Namespace(p.Version)
+				if k, _ := ns.Kind(p.Kind); k.Pending != nil {
+					p.To = k.Pending.To
+				}
+				return p
+			}
+			return e
+		})},
+		"a rename counts as prevented without looking": {managedOnly, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.Aborted); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
+				eachKind(d, func(version string, k *us.Kind) {
+					if version == d.CurrentVersion && k.Pending != nil && k.Pending.Reason != us.PendingOpen {
+						k.Pending = nil
+					}
+				})
+			}
+			return e
+		})},
+		"a late abort ends a later attempt": {managedOnly, "stale", before(func(_ *us.Deployment, e us.Event) us.Event {
+			if a, ok := e.(us.Abort); ok && a.ID != "" {
+				a.Attempt = 0
+				return a
+			}
+			return e
+		})},
+		"an automatic abort ends an upgrade that does not switch": {managedOnly, "stale", before(func(_ *us.Deployment, e us.Event) us.Event {
+			if a, ok := e.(us.Abort); ok && a.Again {
+				a.Attempt, a.Again = 0, false
+				return a
+			}
+			return e
+		})},
+		"a late start begins a later attempt": {managedOnly, "stale", before(func(_ *us.Deployment, e us.Event) us.Event {
+			if s, ok := e.(us.StartSwitch); ok {
+				s.Attempt = 0
+				return s
+			}
+			return e
+		})},
+		"shards stay ready after an attempt": {managedOnly, "again", after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.Aborted); ok && next.Upgrade != nil {
+				next.Upgrade.ReadyShards = []int{0, 1}
+			}
+		})},
+		"an attempt that was given up is not counted": {managedOnly, "attempt", after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.Aborted); ok && next.Upgrade != nil {
+				next.Upgrade.Attempt = d.Upgrade.Attempt
+			}
+		})},
+		"an operator's abort tries again": {managedOnly, "twice", after(func(d, next *us.Deployment, e us.Event) {
+			if a, ok := e.(us.Abort); ok && !a.Again && entered(d, next, us.StepAbort) {
+				next.Upgrade.Again = true
+			}
+		})},
+		"an operator's abort is lost in one that tries again": {managedOnly, "again", before(func(d *us.Deployment, e us.Event) us.Event {
+			if a, ok := e.(us.Abort); ok && d.Upgrade != nil && d.Upgrade.Again {
+				a.Again = true
+				return a
+			}
+			return e
+		})},
+		"it is tried more often than the policy says": {fewRetries, "again", func(m *explore.Machine) {
+			m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
+				a, ok := e.(us.Abort)
+				if !ok || !a.Again || d.Upgrade == nil {
+					return us.Apply(d, e)
+				}
+				seen := us.Clone(d)
+				seen.Upgrade.Policy.Retries = 0
+				next, err := us.Apply(seen, e)
+				if next.Upgrade != nil {
+					next.Upgrade.Policy = d.Upgrade.Policy
+				}
+				return next, err
+			}
+		}},
 		"abort does not lift a validator": {managedAndValidator, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
 			if _, ok := e.(us.Aborted); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
 				dropPending(d, func(version string) bool { return version == d.CurrentVersion })
@@ -389,6 +509,47 @@ func TestMutants(t *testing.T) {
 }
 
 // mutant is a machine with one rule broken.
+// TestImagesMutants breaks what keeps images of another transformation out.
+func TestImagesMutants(t *testing.T) {
+	t.Parallel()
+	seals := func(d *us.Deployment) {
+		eachKind(d, func(version string, k *us.Kind) {
+			if version != d.CurrentVersion && k.Pending != nil && k.Pending.Reason == us.PendingSeal {
+				k.Pending = nil
+			}
+		})
+	}
+	hunt(t, map[string]mutant{
+		"another transformation is announced without a rename": {twoHashes, "images", after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.AnnounceAvailable); ok && d.Upgrade == nil && pendingActs(*d) == 0 {
+				seals(next)
+			}
+		})},
+		"an upgrade changes its transformation": {twoHashes, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if a, ok := e.(us.AnnounceAvailable); ok && d.Upgrade != nil {
+				d.Upgrade.TransformHash = a.Available.TransformHash
+			}
+			return e
+		})},
+		"writing goes on before the renames are confirmed": {twoHashes, "images", func(m *explore.Machine) {
+			m.ApplyAllowed = func(d us.Deployment) bool {
+				if d.Upgrade == nil {
+					return true
+				}
+				return us.ApplyAllowed(d)
+			}
+		}},
+		"a transformation that comes back counts as the one before": {twoHashes, "images", before(func(d *us.Deployment, e us.Event) us.Event {
+			if a, ok := e.(us.AnnounceAvailable); ok && a.Available.TransformHash == "h" {
+				for i := range d.Namespaces {
+					d.Namespaces[i].Images.TransformHash = "h"
+				}
+			}
+			return e
+		})},
+	})
+}
+
 type mutant struct {
 	cfg    explore.Config
 	wants  string // how the violation begins; the rule that catches the mutant

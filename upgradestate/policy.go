@@ -14,6 +14,18 @@ type Policy struct {
 	DeadlineMillis int64 `json:"deadlineMillis,omitempty"`
 	// MaxPauseMillis is the predicted pause above which the switch waits; 0: any.
 	MaxPauseMillis int64 `json:"maxPauseMillis,omitempty"`
+	// MaxHoldMillis is how long an attempt at the switch may hold clients' writes before it
+	// gives them back; 0: as the controllers are configured.
+	MaxHoldMillis int64 `json:"maxHoldMillis,omitempty"`
+	// Retries is how often the switch is tried again by itself after an attempt was given
+	// up by its deadline or by a failover; 0: as the controllers are configured, -1: never.
+	Retries int `json:"retries,omitempty"`
+}
+
+// mayRetry reports whether one more attempt is allowed after so many were given up before
+// the one that ends.
+func (p Policy) mayRetry(failures int) bool {
+	return p.Retries == 0 || failures < p.Retries
 }
 
 // String is the policy as an operator reads it.
@@ -28,6 +40,15 @@ func (p Policy) String() string {
 	if p.MaxPauseMillis > 0 {
 		parts = append(parts, fmt.Sprintf("pause at most %d ms", p.MaxPauseMillis))
 	}
+	if p.MaxHoldMillis > 0 {
+		parts = append(parts, fmt.Sprintf("writes held at most %d ms", p.MaxHoldMillis))
+	}
+	switch {
+	case p.Retries < 0:
+		parts = append(parts, "no second attempt")
+	case p.Retries > 0:
+		parts = append(parts, fmt.Sprintf("at most %d more attempts", p.Retries))
+	}
 	return strings.Join(parts, ", ")
 }
 
@@ -37,10 +58,17 @@ const (
 	maxDeadlineMillis = 600_000
 )
 
+// MaxRetries bounds Policy.Retries: what fails that often does not pass by itself.
+const MaxRetries = 100
+
 func (p Policy) validate() error {
 	switch {
 	case p.DeadlineMillis != 0 && (p.DeadlineMillis < minDeadlineMillis || p.DeadlineMillis > maxDeadlineMillis):
 		return fmt.Errorf("a deadline of %d ms is not within %d to %d", p.DeadlineMillis, minDeadlineMillis, maxDeadlineMillis)
+	case p.MaxHoldMillis != 0 && (p.MaxHoldMillis < minDeadlineMillis || p.MaxHoldMillis > maxDeadlineMillis):
+		return fmt.Errorf("holding writes for at most %d ms is not within %d to %d", p.MaxHoldMillis, minDeadlineMillis, maxDeadlineMillis)
+	case p.Retries < -1 || p.Retries > MaxRetries:
+		return fmt.Errorf("%d more attempts are not within -1 (none) to %d", p.Retries, MaxRetries)
 	case p.MaxPauseMillis < 0:
 		return fmt.Errorf("a pause of at most %d ms is negative", p.MaxPauseMillis)
 	}
@@ -105,6 +133,8 @@ func (d *Deployment) setPolicy(e SetPolicy) error {
 	set(&next.Hold, e.Hold)
 	set(&next.DeadlineMillis, e.DeadlineMillis)
 	set(&next.MaxPauseMillis, e.MaxPauseMillis)
+	set(&next.MaxHoldMillis, e.MaxHoldMillis)
+	set(&next.Retries, e.Retries)
 	if next == u.Policy {
 		return nil
 	}

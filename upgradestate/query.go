@@ -58,6 +58,7 @@ func Clone(d Deployment) Deployment {
 		d.Retire = &r
 	}
 	d.Retired = slices.Clone(d.Retired)
+	d.Breaches = slices.Clone(d.Breaches)
 	d.History = slices.Clone(d.History)
 	for i := range d.History {
 		d.History[i].Phases = slices.Clone(d.History[i].Phases)

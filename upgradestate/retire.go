@@ -44,6 +44,7 @@ func (d *Deployment) dropped(e Dropped) error {
 		return outdated("dropped: %s is not being retired", e.Version)
 	}
 	d.Namespaces = slices.DeleteFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == e.Version })
+	d.Breaches = slices.DeleteFunc(d.Breaches, func(b Breach) bool { return b.Version == e.Version })
 	d.Retire = nil
 	d.Retired = append(d.Retired, e.Version)
 	return nil

@@ -108,6 +108,8 @@ func eventOf(a us.Action) us.Event {
 		return us.Held{ID: a.ID}
 	case us.Perform:
 		return us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}
+	case us.Prevent:
+		return us.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To}
 	case us.Lift:
 		return us.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From}
 	case us.AwaitReports:

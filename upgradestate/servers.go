@@ -10,6 +10,24 @@ import (
 // could not follow it is registered. Nothing of this is needed for safety: the fence
 // refuses whoever does not follow.
 func CheckServers(servers []ServerState, target string) error {
+	if bad := oldServers(servers, target); len(bad) > 0 {
+		return refused("begin-upgrade: servers too old for %s: %s; update or stop them", target, strings.Join(bad, "; "))
+	}
+	return nil
+}
+
+// LateServers says which servers have registered since the upgrade began and could not
+// follow it; empty: none. They would have nothing to serve after the flip.
+func LateServers(servers []ServerState, target string) string {
+	bad := oldServers(servers, target)
+	if len(bad) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("servers that are too old for %s and came after the upgrade began: %s; update or stop them", target, strings.Join(bad, "; "))
+}
+
+// oldServers says of each server that cannot follow to a version why.
+func oldServers(servers []ServerState, target string) []string {
 	var bad []string
 	for _, s := range servers {
 		switch {
@@ -19,9 +37,6 @@ func CheckServers(servers []ServerState, target string) error {
 			bad = append(bad, fmt.Sprintf("%s knows only %s", s.ID, strings.Join(s.Versions, ", ")))
 		}
 	}
-	if len(bad) > 0 {
-		slices.Sort(bad)
-		return refused("begin-upgrade: servers too old for %s: %s; update or stop them", target, strings.Join(bad, "; "))
-	}
-	return nil
+	slices.Sort(bad)
+	return bad
 }

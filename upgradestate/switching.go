@@ -52,6 +52,9 @@ func (d *Deployment) startSwitch(e StartSwitch) error {
 	}
 	switch u.Step {
 	case StepNone:
+		if e.Attempt != 0 && e.Attempt != u.Attempt {
+			return outdated("start of the switch in attempt %d", e.Attempt)
+		}
 	case StepHold, StepFence, StepDrain, StepSealTarget, StepSealSource:
 		return nil
 	case StepAbort:
@@ -152,10 +155,13 @@ func (d *Deployment) flip(e Flip) error {
 	done := e.Switch.clone()
 	done.ID, done.From, done.To, done.TransformHash, done.Before = u.ID, d.CurrentVersion, u.TargetVersion, u.TransformHash, ""
 	if last := d.LastSwitch; last != nil && last.From == done.To && last.To == done.From {
-		done.Before = last.TransformHash
+		done.Before, done.BeforeGeneration = last.TransformHash, last.Generation
+	}
+	if m, ok := ImagesOf(*d, u.TargetVersion); ok {
+		done.Generation = m.Generation
 	}
 	if done.Snapshot = u.Snapshot; done.Snapshot {
-		done.Position, done.Before = "", "" // the two are not level
+		done.Position, done.Before, done.BeforeGeneration = "", "", 0 // the two are not level
 	}
 	done.Back = d.LastSwitch != nil && d.LastSwitch.From == u.TargetVersion && !d.LastSwitch.Back
 	d.CurrentVersion = u.TargetVersion

@@ -87,6 +87,12 @@ func (k Kind) place() Place {
 // allows its reason, the announced one.
 func (k Kind) candidates(publish func(PendingReason) bool) []Place {
 	ps := []Place{k.place()}
+	if p := k.Pending; p != nil && p.Reason == PendingOpen && !k.Hidden && k.renames() && p.From != k.Physical {
+		// An abort lifts a fence that may have been set or not.
+		fenced := k.place()
+		fenced.Name = p.From
+		return append(ps, fenced)
+	}
 	if p := k.Pending; p != nil && publish(p.Reason) && k.moves(p.Reason) && p.To != k.Physical {
 		next := k.place()
 		next.Name = p.To

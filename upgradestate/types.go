@@ -30,7 +30,7 @@ const (
 	// StepSealSource: target renames are confirmed; the last source renames, whose names
 	// are never published as tokens, are announced. Reads of the old namespace wait.
 	StepSealSource Step = "SEAL_SOURCE"
-	// StepAbort: an abort completes or lifts what was announced on the source.
+	// StepAbort: an abort completes, prevents or lifts what was announced on the source.
 	StepAbort Step = "ABORT"
 )
 
@@ -49,9 +49,11 @@ type Deployment struct {
 	Pace           Pace        `json:"pace,omitzero"`
 	Update         *Update     `json:"update,omitempty"`
 	Retire         *Retire     `json:"retire,omitempty"`
-	Retired        []string    `json:"retired,omitempty"`       // versions whose namespace is gone for good
-	History        []Entry     `json:"history,omitempty"`       // oldest first, at most maxHistory
-	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"` // of the latest Begin; not to be used again
+	Retired        []string    `json:"retired,omitempty"`        // versions whose namespace is gone for good
+	History        []Entry     `json:"history,omitempty"`        // oldest first, at most maxHistory
+	HistoryDropped int         `json:"historyDropped,omitempty"` // entries that had no room in History any more
+	Breaches       []Breach    `json:"breaches,omitempty"`       // of fences, at most maxBreaches
+	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"`  // of the latest Begin; not to be used again
 	Revision       int64       `json:"-"`
 }
 
@@ -59,7 +61,38 @@ type Deployment struct {
 type Namespace struct {
 	Version  string `json:"version"`
 	Location string `json:"location"` // backend and database, without secrets
-	Kinds    []Kind `json:"kinds"`
+	// Hosts are where the database is reached, without secrets, for people alone: one
+	// database has several names.
+	Hosts string `json:"hosts,omitempty"`
+	// Identity is noted once, with the first collections, or where a record of an older
+	// binary has none.
+	Identity Identity `json:"identity,omitzero"`
+	Kinds    []Kind   `json:"kinds"`
+	// Images says how the records are made while the namespace is a target.
+	Images Images `json:"images,omitzero"`
+}
+
+// Identity says which database a namespace is in (record.Identity). What is empty is not
+// known, and not compared.
+type Identity struct {
+	Cluster  string `json:"cluster,omitempty"`
+	Database string `json:"database,omitempty"`
+}
+
+// Differs reports whether the two are surely not one database.
+func (i Identity) Differs(other Identity) bool {
+	differ := func(a, b string) bool { return a != "" && b != "" && a != b }
+	return differ(i.Cluster, other.Cluster) || differ(i.Database, other.Database)
+}
+
+// fill takes what is not known yet from another.
+func (i *Identity) fill(from Identity) {
+	if i.Database == "" {
+		i.Database = from.Database
+	}
+	if i.Cluster == "" {
+		i.Cluster = from.Cluster
+	}
 }
 
 // Kind is a kind's physical place. Physical and ID are those last confirmed. NextSeq
@@ -89,8 +122,10 @@ type PendingReason string
 
 const (
 	PendingFence PendingReason = "fence" // of a source kind, StepFence
-	PendingSeal  PendingReason = "seal"  // of a target kind, StepSealTarget; to a name that no client knows
-	PendingLast  PendingReason = "last"  // of a source kind, StepSealSource; never a token
+	// PendingSeal: of a target kind, in StepSealTarget, or when another transformation begins
+	// to write there (Images); to a name that no client knows.
+	PendingSeal PendingReason = "seal"
+	PendingLast PendingReason = "last" // of a source kind, StepSealSource; never a token
 	// PendingOpen: of a kind that clients write under its own name (every class but
 	// uuid), when its namespace is the current one after a flip or an abort. It ends the
 	// fence and gives a hidden kind its own name. No target ever bears an application's
@@ -129,6 +164,12 @@ type Upgrade struct {
 	Attempt     uint64 `json:"attempt"`
 	ReadyShards []int  `json:"readyShards"`
 	AbortReason string `json:"abortReason,omitempty"` // in StepAbort
+	// Again: the abort that is being completed ends this attempt only.
+	Again bool `json:"again,omitempty"`
+	// Failures counts the attempts at the switch that were given up, LastFailure is why the
+	// latest was.
+	Failures    int    `json:"failures,omitempty"`
+	LastFailure string `json:"lastFailure,omitempty"`
 	Policy      Policy `json:"policy,omitzero"`
 	SwitchAsked bool   `json:"switchAsked,omitempty"` // by AskSwitch
 	// Snapshot: a way back to the old data as they are. Nothing is synced; what was written
@@ -155,6 +196,9 @@ type Switch struct {
 	// if it went from To to From: by it the records of From were made. Empty: of none.
 	TransformHash string `json:"transformHash,omitempty"`
 	Before        string `json:"before,omitempty"`
+	// Generation and BeforeGeneration are those of Images, in the directions of the two.
+	Generation       uint64 `json:"generation,omitempty"`
+	BeforeGeneration uint64 `json:"beforeGeneration,omitempty"`
 	// Snapshot: it went back without what was written since the switch before it. The two
 	// namespaces are not level, and the one that was left stays as it is until somebody
 	// begins an upgrade to it.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"dbcontroller/limits"
 )
 
 // Validate checks what must hold of every record, whoever wrote it. A record that fails
@@ -22,6 +24,10 @@ func Validate(d Deployment) error {
 		return errors.New("the epoch is 0")
 	case d.RingSize < 1:
 		return fmt.Errorf("ring size %d is less than 1", d.RingSize)
+	case d.RingSize > limits.RingSize:
+		return fmt.Errorf("ring size %d is more than %d", d.RingSize, limits.RingSize)
+	case len(d.CurrentVersion) > limits.VersionBytes:
+		return fmt.Errorf("the current version has more than %d bytes", limits.VersionBytes)
 	}
 	versions := map[string]bool{}
 	for _, ns := range d.Namespaces {

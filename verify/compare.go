@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
@@ -13,68 +12,38 @@ import (
 type Comparer struct {
 	source, target record.Reader
 	dir            transform.Direction
+	sizes          *transform.Sizer
 }
 
 // New compares source with target through dir.
 func New(source, target record.Reader, dir transform.Direction) *Comparer {
-	return &Comparer{source: source, target: target, dir: dir}
+	return &Comparer{source: source, target: target, dir: dir, sizes: &transform.Sizer{}}
 }
 
-// Groups returns those of ids whose two sides differ as read now, the source not older
-// than notBefore. A group that cannot be transformed differs.
-func (c *Comparer) Groups(ctx context.Context, src, dst record.Tokens, ids []transform.GroupID, notBefore record.Version) ([]transform.GroupID, error) {
-	groups, units := c.split(ids)
-	differ, err := c.units(ctx, src, dst, units, notBefore, false)
-	if err != nil || len(groups) == 0 {
-		return differ, err
-	}
-	want, _, err := transform.ReadSource(ctx, c.source, c.dir, src, groups, notBefore)
-	if err != nil {
-		return nil, err
-	}
-	more, err := c.against(ctx, dst, groups, want)
-	return append(differ, more...), err
+// Groups returns those of ids whose two sides differ as read now. A group that cannot be
+// transformed differs.
+func (c *Comparer) Groups(ctx context.Context, src, dst transform.View, ids []transform.GroupID) ([]transform.Difference, error) {
+	return c.differing(ctx, src, dst, ids, false)
 }
 
-// against compares the groups read from the source with what the target holds.
-func (c *Comparer) against(ctx context.Context, dst record.Tokens, ids []transform.GroupID, want map[transform.GroupID]transform.Group) ([]transform.GroupID, error) {
-	have, err := transform.ReadTarget(ctx, c.target, c.dir, dst, ids)
-	if err != nil {
-		return nil, err
-	}
+// against compares groups that were read from the source, as of one snapshot, with what the
+// target holds.
+func (c *Comparer) against(ctx context.Context, dst transform.View, ids []transform.GroupID, at record.Version, source map[transform.GroupID]transform.Group) ([]transform.GroupID, error) {
 	var differ []transform.GroupID
-	for _, id := range ids {
-		var out []record.Record
-		if src := want[id]; len(src.Records) > 0 {
-			if out, err = c.dir.Transform(id, src, have[id].Group); err != nil {
-				differ = append(differ, id)
-				continue
-			}
+	err := transform.Each(c.sizes, ids, func(run []transform.GroupID, bytes int) error {
+		cs, err := c.resolver(transform.View{}, dst.Within(bytes)).Given(ctx, run, at, func(i int) transform.Group { return source[run[i]] })
+		for i := range cs {
+			differ = append(differ, cs[i].Differ()...)
 		}
-		if !same(out, have[id].Records) {
-			differ = append(differ, id)
-		}
-	}
-	return differ, nil
-}
-
-// same compares two sorted lists of records byte by byte.
-func same(a, b []record.Record) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Kind != b[i].Kind || a[i].Key != b[i].Key || !bytes.Equal(a[i].Doc, b[i].Doc) {
-			return false
-		}
-	}
-	return true
+		return err
+	})
+	return differ, err
 }
 
 // SourcePage compares the groups that a page of a source kind belongs to.
-func (c *Comparer) SourcePage(ctx context.Context, src, dst record.Tokens, kind string, r record.Range, limit int) (transform.Comparison, error) {
+func (c *Comparer) SourcePage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error) {
 	whole := c.dir.Whole(kind)
-	page, err := c.source.Scan(ctx, record.ScanRequest{Token: src[kind], Range: r, Limit: limit, KeysOnly: !whole})
+	page, err := c.source.Scan(ctx, record.ScanRequest{Token: src.Tokens[kind], Range: r, Limit: limit, KeysOnly: !whole, NotBefore: src.NotBefore})
 	if err != nil {
 		return transform.Comparison{}, fmt.Errorf("scan source %s: %w", kind, err)
 	}
@@ -84,17 +53,19 @@ func (c *Comparer) SourcePage(ctx context.Context, src, dst record.Tokens, kind 
 		return out, nil
 	}
 	if whole {
-		out.Differ, err = c.against(ctx, dst, ids, groups)
+		out.Differ, err = c.against(ctx, dst, ids, page.Version, groups)
 	} else {
-		out.Differ, err = c.Groups(ctx, src, dst, ids, page.Version)
+		var differ []transform.Difference
+		differ, err = c.Groups(ctx, src.AtLeast(page.Version), dst, ids)
+		out.Differ = transform.Names(differ)
 	}
 	return out, err
 }
 
 // TargetPage compares the groups that a page of a target kind belongs to: a group that
 // the source does not have differs.
-func (c *Comparer) TargetPage(ctx context.Context, src, dst record.Tokens, kind string, r record.Range, limit int) (transform.Comparison, error) {
-	page, err := c.target.Scan(ctx, record.ScanRequest{Token: dst[kind], Range: r, Limit: limit, KeysOnly: true})
+func (c *Comparer) TargetPage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error) {
+	page, err := c.target.Scan(ctx, record.ScanRequest{Token: dst.Tokens[kind], Range: r, Limit: limit, KeysOnly: true, NotBefore: dst.NotBefore})
 	if err != nil {
 		return transform.Comparison{}, fmt.Errorf("scan target %s: %w", kind, err)
 	}
@@ -105,12 +76,12 @@ func (c *Comparer) TargetPage(ctx context.Context, src, dst record.Tokens, kind 
 			out.Strays = append(out.Strays, transform.Stray{Kind: rec.Kind, Key: rec.Key, Err: err})
 		}
 	}
-	if len(ids) > 0 && c.byContent(ids[0]) { // a kind is part of one spec
-		out.Differ, err = c.units(ctx, src, dst, ids, record.Version{}, true)
-	} else if len(ids) > 0 {
+	if len(ids) > 0 {
 		// The versions of the two sides are not comparable, so that the source is read as
 		// it is now; what was deleted since settles when it is compared again.
-		out.Differ, err = c.Groups(ctx, src, dst, ids, record.Version{})
+		var differ []transform.Difference
+		differ, err = c.differing(ctx, src, dst.AtLeast(page.Version), ids, true)
+		out.Differ = transform.Names(differ)
 	}
 	return out, err
 }

@@ -26,7 +26,7 @@ type Settle struct {
 // Run compares everything: all source kinds, then all target kinds for groups that the
 // source does not have. Groups that differ are compared again until they settle or
 // s.Tries is used up. progress, if not nil, is called with the running report.
-func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, progress func(Report)) (Report, error) {
+func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Settle, progress func(Report)) (Report, error) {
 	if s.Tries == 0 {
 		s.Tries = 20
 	}
@@ -35,9 +35,10 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 	}
 	var rep Report
 	var differ []transform.GroupID
+	size := 0
 	var strays []transform.Stray
 	seen := map[transform.GroupID]bool{} // a group has pages of several kinds, of both sides
-	walk := func(kinds []record.KindSpec, syncs func(transform.Direction, string) bool, page func(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error)) error {
+	walk := func(kinds []record.KindSpec, syncs func(transform.Direction, string) bool, page func(context.Context, transform.View, transform.View, string, record.Range, int) (transform.Comparison, error)) error {
 		for _, k := range kinds {
 			if !syncs(c.dir, k.Name) {
 				continue
@@ -54,13 +55,17 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 					if !seen[id] {
 						seen[id] = true
 						differ = append(differ, id)
+						size += len(id.Name)
 					}
+				}
+				for _, x := range p.Strays {
+					size += len(x.Key)
 				}
 				if progress != nil {
 					progress(rep)
 				}
-				if len(differ)+len(strays) > maxDiffering {
-					return fmt.Errorf("more than %d groups differ: the target is not level with the source", maxDiffering)
+				if len(differ)+len(strays) > maxDiffering || size > maxDifferingBytes {
+					return fmt.Errorf("%d groups differ and more: the target is not level with the source", len(differ)+len(strays))
 				}
 			}
 		}
@@ -82,21 +87,22 @@ func (c *Comparer) Run(ctx context.Context, src, dst record.Tokens, s Settle, pr
 }
 
 const (
-	pageSize     = 2000
-	maxDiffering = 100_000 // bounds memory
+	pageSize          = 2000
+	maxDiffering      = 100_000  // bounds memory
+	maxDifferingBytes = 32 << 20 // of their names, likewise
 )
 
-func (c *Comparer) settle(ctx context.Context, src, dst record.Tokens, s Settle, rep Report, differ []transform.GroupID) (Report, error) {
+func (c *Comparer) settle(ctx context.Context, src, dst transform.View, s Settle, rep Report, differ []transform.GroupID) (Report, error) {
 	tick := time.NewTicker(s.Every)
 	defer tick.Stop()
 	for try := 0; len(differ) > 0 && try < s.Tries; try++ {
 		var left []transform.GroupID
 		for from := 0; from < len(differ); from += pageSize {
-			ds, err := c.Groups(ctx, src, dst, differ[from:min(from+pageSize, len(differ))], record.Version{})
+			ds, err := c.Groups(ctx, src, dst, differ[from:min(from+pageSize, len(differ))])
 			if err != nil {
 				return rep, fmt.Errorf("verify again: %w", err)
 			}
-			left = append(left, ds...)
+			left = append(left, transform.Names(ds)...)
 		}
 		differ = left
 		if len(differ) == 0 || try == s.Tries-1 {

@@ -27,7 +27,7 @@ func TestSettles(t *testing.T) {
 		begun := time.Now()
 		go func() {
 			defer close(done)
-			rep, err = w.up.Run(t.Context(), w.oldToks, w.newToks, verify.Settle{}, nil)
+			rep, err = w.up.Run(t.Context(), w.oldView(), w.newView(), verify.Settle{}, nil)
 		}()
 		<-time.After(time.Second)
 		synctest.Wait()
@@ -57,7 +57,7 @@ func TestLasting(t *testing.T) {
 		w.put(t, "heads", "c", nil)
 		begun := time.Now()
 		var progress []verify.Report
-		rep, err := w.up.Run(t.Context(), w.oldToks, w.newToks, verify.Settle{Tries: 4, Every: time.Second},
+		rep, err := w.up.Run(t.Context(), w.oldView(), w.newView(), verify.Settle{Tries: 4, Every: time.Second},
 			func(r verify.Report) { progress = append(progress, r) })
 		if err != nil || rep.Mismatched != 1 || len(rep.Examples) != 1 || rep.Examples[0] != "c" {
 			t.Errorf("%+v, %v", rep, err)
@@ -80,7 +80,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		_, err := w.up.Run(ctx, w.oldToks, w.newToks, verify.Settle{Every: time.Second}, nil)
+		_, err := w.up.Run(ctx, w.oldView(), w.newView(), verify.Settle{Every: time.Second}, nil)
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 600*time.Millisecond {
 			t.Errorf("%v after %s", err, time.Since(begun))
 		}

@@ -2,72 +2,96 @@ package verify
 
 import (
 	"context"
-	"slices"
 
-	"dbcontroller/record"
 	"dbcontroller/transform"
 )
 
-// units returns those of some units whose groups are not as the lineage says, or not as
-// their members would be transformed, or cannot be transformed at all. It resolves them
-// as the engine does and writes nothing. A target record is named by a source record that
-// it was made of, if blame says so and there is any: that is what people look for.
-func (c *Comparer) units(ctx context.Context, src, dst record.Tokens, ids []transform.GroupID, notBefore record.Version, blame bool) (differ []transform.GroupID, err error) {
-	r := transform.Resolver{
-		Direction: c.dir, Source: c.source, Target: c.target, SourceTokens: src, TargetTokens: dst,
+// Each resolves groups as the engine does, and shows what each comes to; nothing is written.
+// What cannot be brought over is shown with its Failed, and the rest of its component again
+// without them. A component may be shown for more than the groups that were asked for.
+func (c *Comparer) Each(ctx context.Context, src, dst transform.View, ids []transform.GroupID, show func(*transform.Component) error) error {
+	named, units := transform.Split(c.dir, ids)
+	err := transform.Each(c.sizes, named, func(run []transform.GroupID, bytes int) error {
+		cs, _, err := c.resolver(src.Within(bytes), dst.Within(bytes)).Resolve(ctx, run)
+		if err != nil {
+			return err
+		}
+		return each(cs, show)
+	})
+	if err != nil || len(units) == 0 {
+		return err
+	}
+	r := c.resolver(src.Within(transform.ReadBytes), dst.Within(transform.ReadBytes))
+	asked := make(map[transform.GroupID]bool, len(units))
+	for _, id := range units {
+		asked[id] = true
+	}
+	for len(units) > 0 {
+		cs, left, err := r.Resolve(ctx, units)
+		if err != nil {
+			return err
+		}
+		for i := range cs {
+			if len(cs[i].Failed) == 0 {
+				continue
+			}
+			for _, f := range cs[i].Failed {
+				r.Apart[f.Unit] = true
+			}
+			for _, id := range cs[i].Rest() {
+				if asked[id] {
+					left = append(left, id)
+				}
+			}
+		}
+		if err := each(cs, show); err != nil {
+			return err
+		}
+		units = left
+	}
+	return nil
+}
+
+func each(cs []transform.Component, show func(*transform.Component) error) error {
+	for i := range cs {
+		if err := show(&cs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Comparer) resolver(src, dst transform.View) transform.Resolver {
+	return transform.Resolver{
+		Direction: c.dir, Source: c.source, Target: c.target, From: src, To: dst, Compare: true,
 		Apart: map[transform.GroupID]bool{},
 	}
+}
+
+// differing returns those of ids that do not hold what they should, or cannot be transformed
+// at all. With blame a target record is named by a source record that it was made of, if
+// there is any: that is what people look for.
+func (c *Comparer) differing(ctx context.Context, src, dst transform.View, ids []transform.GroupID, blame bool) (differ []transform.Difference, err error) {
 	asked := make(map[transform.GroupID]bool, len(ids))
 	for _, id := range ids {
 		asked[id] = true
 	}
-	for len(ids) > 0 {
-		cs, left, err := r.Resolve(ctx, ids, notBefore)
-		if err != nil {
-			return nil, err
+	err = c.Each(ctx, src, dst, ids, func(comp *transform.Component) error {
+		found := comp.Differ()
+		if len(found) == 0 {
+			return nil
 		}
-		for i := range cs {
-			comp := &cs[i]
-			if len(comp.Failed) == 0 && comp.Level {
+		d := transform.Difference{Source: comp.Source(), Failed: len(comp.Failed) > 0}
+		for _, id := range found {
+			if !asked[id] {
 				continue
 			}
-			rest := []transform.GroupID(nil)
-			if len(comp.Failed) > 0 {
-				rest = comp.Rest()
-				for _, f := range comp.Failed {
-					r.Apart[f.Unit] = true
-				}
+			if d.ID = id; blame {
+				d.ID = comp.Blame(id)
 			}
-			for _, id := range comp.Units {
-				switch {
-				case !asked[id]:
-				case slices.Contains(rest, id):
-					left = append(left, id)
-				case blame:
-					differ = append(differ, comp.Blame(id))
-				default:
-					differ = append(differ, id)
-				}
-			}
+			differ = append(differ, d)
 		}
-		ids = left
-	}
-	return differ, nil
+		return nil
+	})
+	return differ, err
 }
-
-// split tells groups by name from units.
-func (c *Comparer) split(ids []transform.GroupID) (groups, units []transform.GroupID) {
-	if !slices.ContainsFunc(ids, c.byContent) {
-		return ids, nil
-	}
-	for _, id := range ids {
-		if c.byContent(id) {
-			units = append(units, id)
-		} else {
-			groups = append(groups, id)
-		}
-	}
-	return groups, units
-}
-
-func (c *Comparer) byContent(id transform.GroupID) bool { return c.dir.LineageKind(id.Spec) != "" }

@@ -35,6 +35,9 @@ func raw(v any) bson.Raw {
 	return b
 }
 
+func (f *flock) from() transform.View { return transform.View{Tokens: f.srcToks} }
+func (f *flock) to() transform.View   { return transform.View{Tokens: f.dstToks} }
+
 func newFlock(t *testing.T) *flock {
 	t.Helper()
 	of := func(r record.Record) (string, error) {
@@ -55,7 +58,7 @@ func newFlock(t *testing.T) *flock {
 	}
 	reg := transform.NewRegistry("test")
 	err := reg.Add("v1", "v2", transform.Spec{
-		Name: "flock", Up: up, Down: up,
+		Name: "flock", Up: up, Down: up, Reversal: transform.ReversalNone,
 		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "sheep"}, Content: of}}},
 		New: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "shepherds"}}}},
 	})
@@ -112,8 +115,8 @@ func (f *flock) sync(t *testing.T, ids ...string) {
 	for _, id := range ids {
 		units = append(units, f.unit(t, id))
 	}
-	r := transform.Resolver{Direction: f.dir, Source: f.src, Target: f.dst, SourceTokens: f.srcToks, TargetTokens: f.dstToks, Epoch: 1}
-	cs, _, err := r.Resolve(t.Context(), units, record.Version{})
+	r := transform.Resolver{Direction: f.dir, Source: f.src, Target: f.dst, From: f.from(), To: f.to(), Epoch: 1}
+	cs, _, err := r.Resolve(t.Context(), units)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,20 +182,20 @@ func TestUnits(t *testing.T) {
 			for _, id := range []string{"dolly", "molly", "polly", "shaun", "lamb", "wolf"} {
 				ids = append(ids, f.unit(t, id))
 			}
-			differ, err := f.compare.Groups(t.Context(), f.srcToks, f.dstToks, ids[:4], record.Version{})
+			differ, err := f.compare.Groups(t.Context(), f.from(), f.to(), ids[:4])
 			if err != nil || len(tt.names) == 0 && len(differ) > 0 {
 				t.Errorf("%v differ, %v", differ, err)
 			}
-			if slices.Contains(differ, f.unit(t, "polly")) && tt.unit != "molly" {
+			if slices.Contains(transform.Names(differ), f.unit(t, "polly")) && tt.unit != "molly" {
 				t.Error("a group that has nothing to do with it differs")
 			}
 			if tt.unit != "" {
 				one := f.unit(t, tt.unit)
-				if differ, err := f.compare.Groups(t.Context(), f.srcToks, f.dstToks, []transform.GroupID{one}, record.Version{}); err != nil || !slices.Equal(differ, []transform.GroupID{one}) {
+				if differ, err := f.compare.Groups(t.Context(), f.from(), f.to(), []transform.GroupID{one}); err != nil || !slices.Equal(transform.Names(differ), []transform.GroupID{one}) {
 					t.Errorf("%s alone: %v differ, %v", tt.unit, differ, err)
 				}
 			}
-			rep, err := f.compare.Run(t.Context(), f.srcToks, f.dstToks, verify.Settle{Tries: 1}, nil)
+			rep, err := f.compare.Run(t.Context(), f.from(), f.to(), verify.Settle{Tries: 1}, nil)
 			if err != nil || (rep.Mismatched > 0) != (len(tt.names) > 0) {
 				t.Errorf("whole: %+v, %v", rep, err)
 			}

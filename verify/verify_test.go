@@ -67,11 +67,14 @@ type world struct {
 	up, down         *verify.Comparer
 }
 
+func (w *world) oldView() transform.View { return transform.View{Tokens: w.oldToks} }
+func (w *world) newView() transform.View { return transform.View{Tokens: w.newToks} }
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	reg := transform.NewRegistry("test")
 	err := reg.Add("v1", "v2", transform.Spec{
-		Name: "split", Revision: "1", Up: split, Down: join,
+		Name: "split", Revision: "1", Up: split, Down: join, Reversal: transform.ReversalNone, // what parts hold is lost
 		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "wholes"}}}},
 		New: transform.Side{Kinds: []transform.GroupedKind{
 			{KindSpec: record.KindSpec{Name: "heads"}},
@@ -151,10 +154,10 @@ func names(ids []transform.GroupID) []string {
 	return slices.Compact(out)
 }
 
-type pager func(context.Context, record.Tokens, record.Tokens, string, record.Range, int) (transform.Comparison, error)
+type pager func(context.Context, transform.View, transform.View, string, record.Range, int) (transform.Comparison, error)
 
 // pages compares kinds page by page and returns who differs, and how many were compared.
-func pages(t *testing.T, page pager, src, dst record.Tokens, limit int, kinds ...string) (differ []string, compared int) {
+func pages(t *testing.T, page pager, src, dst transform.View, limit int, kinds ...string) (differ []string, compared int) {
 	t.Helper()
 	var ids []transform.GroupID
 	for _, kind := range kinds {
@@ -217,27 +220,27 @@ func TestDifferences(t *testing.T) {
 				}
 			}
 			all := []transform.GroupID{group("a"), group("b"), group("c"), group("d"), group("e"), group("x")}
-			ids, err := w.up.Groups(t.Context(), w.oldToks, w.newToks, all, record.Version{})
+			found, err := w.up.Groups(t.Context(), w.oldView(), w.newView(), all)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want("groups up", names(ids), tc.differ != "")
-			if ids, err = w.down.Groups(t.Context(), w.newToks, w.oldToks, all, record.Version{}); err != nil {
+			want("groups up", names(transform.Names(found)), tc.differ != "")
+			if found, err = w.down.Groups(t.Context(), w.newView(), w.oldView(), all); err != nil {
 				t.Fatal(err)
 			}
-			want("groups down", names(ids), tc.down)
+			want("groups down", names(transform.Names(found)), tc.down)
 			for _, limit := range []int{1, 2, 3, 1000} {
-				differ, _ := pages(t, w.up.SourcePage, w.oldToks, w.newToks, limit, "wholes")
+				differ, _ := pages(t, w.up.SourcePage, w.oldView(), w.newView(), limit, "wholes")
 				want(fmt.Sprintf("source pages of %d", limit), differ, tc.source)
-				differ, _ = pages(t, w.up.TargetPage, w.oldToks, w.newToks, limit, "heads", "parts")
+				differ, _ = pages(t, w.up.TargetPage, w.oldView(), w.newView(), limit, "heads", "parts")
 				want(fmt.Sprintf("target pages of %d", limit), differ, tc.target)
-				source, _ := pages(t, w.down.SourcePage, w.newToks, w.oldToks, limit, "heads", "parts")
-				target, _ := pages(t, w.down.TargetPage, w.newToks, w.oldToks, limit, "wholes")
+				source, _ := pages(t, w.down.SourcePage, w.newView(), w.oldView(), limit, "heads", "parts")
+				target, _ := pages(t, w.down.TargetPage, w.newView(), w.oldView(), limit, "wholes")
 				both := append(source, target...)
 				slices.Sort(both)
 				want(fmt.Sprintf("pages down of %d", limit), slices.Compact(both), tc.down)
 			}
-			rep, err := w.up.Run(t.Context(), w.oldToks, w.newToks, once, nil)
+			rep, err := w.up.Run(t.Context(), w.oldView(), w.newView(), once, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,7 +248,7 @@ func TestDifferences(t *testing.T) {
 			if rep.Mismatched != int64(len(rep.Examples)) || rep.Compared == 0 {
 				t.Errorf("report %+v", rep)
 			}
-			if rep, err = w.down.Run(t.Context(), w.newToks, w.oldToks, once, nil); err != nil {
+			if rep, err = w.down.Run(t.Context(), w.newView(), w.oldView(), once, nil); err != nil {
 				t.Fatal(err)
 			}
 			want("run down", rep.Examples, tc.down)
@@ -270,11 +273,11 @@ func TestEveryGroupIsCompared(t *testing.T) {
 		w.put(t, "heads", name, doc(name, 99))
 	}
 	for limit := 1; limit < 7; limit++ {
-		differ, compared := pages(t, w.up.SourcePage, w.oldToks, w.newToks, limit, "wholes")
+		differ, compared := pages(t, w.up.SourcePage, w.oldView(), w.newView(), limit, "wholes")
 		if len(differ) != 5 || compared != 5 {
 			t.Errorf("pages of %d: %d compared, %v differ", limit, compared, differ)
 		}
-		if differ, _ = pages(t, w.down.SourcePage, w.newToks, w.oldToks, limit, "heads", "parts"); len(differ) != 5 {
+		if differ, _ = pages(t, w.down.SourcePage, w.newView(), w.oldView(), limit, "heads", "parts"); len(differ) != 5 {
 			t.Errorf("pages down of %d: %v differ", limit, differ)
 		}
 	}
@@ -286,7 +289,7 @@ func TestKeysWithoutGroup(t *testing.T) {
 	w := newWorld(t)
 	w.put(t, "parts", "no-slash", doc("no-slash", 1))
 	w.put(t, "parts", "zz/0", doc("zz/0", 1))
-	rep, err := w.up.Run(t.Context(), w.oldToks, w.newToks, once, nil)
+	rep, err := w.up.Run(t.Context(), w.oldView(), w.newView(), once, nil)
 	if err != nil || rep.Mismatched != 2 || !slices.Equal(rep.Examples, []string{"zz", "parts no-slash (in the target alone)"}) {
 		t.Errorf("%+v, %v", rep, err)
 	}
@@ -312,15 +315,15 @@ func TestFenced(t *testing.T) {
 					t.Errorf("%s: %v", where, err)
 				}
 			}
-			_, err := w.up.Groups(t.Context(), w.oldToks, w.newToks, []transform.GroupID{group("a")}, record.Version{})
+			_, err := w.up.Groups(t.Context(), w.oldView(), w.newView(), []transform.GroupID{group("a")})
 			fenced("groups", err)
-			_, err = w.up.SourcePage(t.Context(), w.oldToks, w.newToks, "wholes", record.Range{}, 10)
+			_, err = w.up.SourcePage(t.Context(), w.oldView(), w.newView(), "wholes", record.Range{}, 10)
 			fenced("source page", err)
 			for _, target := range []string{"heads", "parts"} {
-				_, err = w.up.TargetPage(t.Context(), w.oldToks, w.newToks, target, record.Range{}, 10)
+				_, err = w.up.TargetPage(t.Context(), w.oldView(), w.newView(), target, record.Range{}, 10)
 				fenced("target page", err)
 			}
-			_, err = w.up.Run(t.Context(), w.oldToks, w.newToks, once, nil)
+			_, err = w.up.Run(t.Context(), w.oldView(), w.newView(), once, nil)
 			fenced("run", err)
 		})
 	}

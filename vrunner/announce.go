@@ -57,7 +57,8 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 		}
 		s.Held = 0 // changes all the time; the metrics have it
 		again.Stop()
-		if d.Name != "" && !reflect.DeepEqual(s, said) {
+		// Before there is a Deployment as well: what servers know decides where it begins.
+		if !reflect.DeepEqual(s, said) {
 			switch err := r.deployments.Announce(ctx, s); {
 			case err == nil:
 				said, failed = s, false

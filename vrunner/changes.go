@@ -19,8 +19,11 @@ var ErrLost = errors.New("changes were lost; list again")
 // errStopped is what streams and subscriptions of a server that stops end with.
 var errStopped = errors.New("server stops; call again")
 
-// maxDirty bounds the names that wait for one subscriber.
-const maxDirty = 10_000
+// maxDirty and maxDirtyBytes bound the names that wait for one subscriber.
+const (
+	maxDirty      = 10_000
+	maxDirtyBytes = 4 << 20
+)
 
 // Dirty names a record that has changed, was made or was deleted. It says nothing of what
 // the record holds: read it.
@@ -30,7 +33,8 @@ type Dirty struct {
 }
 
 // Changes is a subscription to the changes of a version. One goroutine at a time may call
-// Next. It keeps at most 10,000 names, each once, that are dirty and were not taken yet.
+// Next. It keeps at most 10,000 names, or 4 MiB of them, each once, that are dirty and were not
+// taken yet.
 type Changes struct {
 	hub   *hub
 	kinds []string
@@ -41,6 +45,7 @@ type Changes struct {
 	lost   bool
 	order  []Dirty
 	set    map[Dirty]struct{}
+	bytes  int // of the names in order
 }
 
 // Changes subscribes to the changes of kinds. What is acknowledged after it returned will
@@ -122,7 +127,7 @@ func (c *Changes) take() (names []Dirty, lost, stopped bool) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	names, lost = c.order, c.lost
-	c.order, c.set, c.lost = nil, nil, false
+	c.order, c.set, c.bytes, c.lost = nil, nil, 0, false
 	return names, lost, c.hub.stopped
 }
 
@@ -134,7 +139,7 @@ func (c *Changes) add(d Dirty) {
 	if _, there := c.set[d]; there {
 		return
 	}
-	if len(c.order) == maxDirty {
+	if c.bytes += len(d.Name); len(c.order) == maxDirty || c.bytes > maxDirtyBytes {
 		c.lose()
 		return
 	}
@@ -148,7 +153,7 @@ func (c *Changes) add(d Dirty) {
 
 // lose forgets what waits, and says so. hub.mu is held.
 func (c *Changes) lose() {
-	c.lost, c.order, c.set = true, nil, nil
+	c.lost, c.order, c.set, c.bytes = true, nil, nil, 0
 	c.signal()
 }
 

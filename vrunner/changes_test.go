@@ -221,6 +221,15 @@ func TestTooSlow(t *testing.T) {
 		expectDirty(ctx, t, slow, vrunner.ErrLost.Error())
 		w.put(ctx, "v1", "old", "after", "1")
 		expectDirty(ctx, t, slow, "old:after")
+		dirty(ctx, t, fast)
+		for i := range 200 { // fewer names, and more bytes
+			w.put(ctx, "v1", "old", fmt.Sprint(i)+strings.Repeat("x", 30<<10), "1")
+			if i%50 == 0 {
+				dirty(ctx, t, fast)
+			}
+		}
+		dirty(ctx, t, fast)
+		expectDirty(ctx, t, slow, vrunner.ErrLost.Error())
 	})
 }
 

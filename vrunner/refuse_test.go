@@ -129,7 +129,7 @@ func TestUnknownActiveVersion(t *testing.T) {
 		held := send(ctx, r, put("a", "1"))
 		w.until(ctx, open("v2"))
 		synctest.Wait()
-		want := "version v2 is active; this server knows [v1]"
+		want := "the database is at version v2, this binary knows only v1: use one that knows v2"
 		if err := r.Ready(); err == nil || err.Error() != want {
 			t.Errorf("ready: %v, want %s", err, want)
 		}

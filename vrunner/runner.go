@@ -98,6 +98,7 @@ type Runner struct {
 	stopped bool            // Run has ended
 	term    *term           // of the controllers that run; nil: none do
 	seeded  map[string]bool // versions whose fixtures are known to have been made
+	warned  string          // the upgrade that this server cannot follow, once it was said
 	waived  uint64          // the epoch in which requests wait no longer for fixtures
 	since   string          // of used
 	used    map[string]upgradestate.Usage
@@ -201,6 +202,7 @@ func (r *Runner) accept(d upgradestate.Deployment) {
 		r.flipSeen = time.Now()
 	}
 	r.record = d
+	r.warn(d)
 	r.flipStreams()
 	// With the record: nobody may acknowledge a hold before the gate holds.
 	r.admit()
@@ -251,13 +253,31 @@ func (r *Runner) serves(d upgradestate.Deployment) error {
 	if d.Name == "" {
 		return fmt.Errorf("waiting for the Deployment in etcd")
 	}
-	if _, known := r.stacks[d.CurrentVersion]; !known {
-		return fmt.Errorf("version %s is active; this server knows %v", d.CurrentVersion, slices.Sorted(maps.Keys(r.databases)))
+	if decision := r.decide(d); !decision.Role.Serves() {
+		return errors.New(decision.Reason)
 	}
 	if ns, ok := d.Namespace(d.CurrentVersion); !ok || len(ns.Kinds) == 0 {
 		return fmt.Errorf("waiting for a controller to make the namespace of %s", d.CurrentVersion)
 	}
 	return nil
+}
+
+// decide is what the table says for this server: its versions are those that it has
+// databases of.
+func (r *Runner) decide(d upgradestate.Deployment) upgradestate.Decision {
+	return upgradestate.Decide(slices.Sorted(maps.Keys(r.databases)), &d)
+}
+
+// warn says once for each upgrade that this server has to be replaced before the flip.
+// r.mu is held.
+func (r *Runner) warn(d upgradestate.Deployment) {
+	if d.Upgrade == nil || d.Upgrade.ID == r.warned {
+		return
+	}
+	if decision := r.decide(d); decision.Role == upgradestate.ServeUntilFlip {
+		r.warned = d.Upgrade.ID
+		r.log.Warn("this server is too old for the upgrade that runs", zap.String("reason", decision.Reason))
+	}
 }
 
 func (r *Runner) current() upgradestate.Deployment {

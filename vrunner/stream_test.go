@@ -161,7 +161,7 @@ func TestStreamIsRefused(t *testing.T) {
 			w.begin(ctx)
 			w.until(ctx, open("v2"))
 			expectRuns(t, runs, "v1", vrunner.ErrFlipped.Error())
-			unavailable(t, <-ended, "version v2 is active; this server knows [v1]")
+			unavailable(t, <-ended, "the database is at version v2, this binary knows only v1: use one that knows v2")
 		})
 	})
 	t.Run("when the server stops", func(t *testing.T) {

@@ -16,11 +16,22 @@ type digest [16]byte
 // latest message. Past max names it knows nothing any more.
 type told struct {
 	max      int
+	bytes    int // of the names in latest
 	overflow bool
 	latest   map[string]digest
 	// unseen are the records of latest that the initial state, which is being sent once
 	// more, has not named yet. Nil outside of that.
 	unseen map[string]struct{}
+}
+
+// nameBytes is how long names may be on average.
+const nameBytes = 256
+
+func (t *told) forget(name string) {
+	if _, known := t.latest[name]; known {
+		t.bytes -= len(name)
+		delete(t.latest, name)
+	}
 }
 
 // restart prepares for a further initial state.
@@ -51,7 +62,10 @@ func (t *told) put(name string, message any) (news bool, err error) {
 	if known && before == now {
 		return false, nil
 	}
-	if !known && len(t.latest) >= t.max {
+	if !known {
+		t.bytes += len(name)
+	}
+	if !known && (len(t.latest) >= t.max || t.bytes > nameBytes*t.max) {
 		t.overflow, t.latest, t.unseen = true, nil, nil
 		return true, nil
 	}
@@ -68,7 +82,7 @@ func (t *told) remove(name string) bool {
 		return true
 	}
 	_, known := t.latest[name]
-	delete(t.latest, name)
+	t.forget(name)
 	delete(t.unseen, name)
 	return known
 }
@@ -79,7 +93,7 @@ func (t *told) gone() []string {
 	var names []string
 	for name := range t.unseen {
 		names = append(names, name)
-		delete(t.latest, name)
+		t.forget(name)
 	}
 	slices.Sort(names)
 	t.unseen = nil

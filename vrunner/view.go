@@ -142,7 +142,7 @@ func (v *View) Write(ctx context.Context, ms []record.Mutation) error {
 // withoutEffect reports an error that says for certain that nothing was written. Any
 // other, a broken connection for one, may stand for a lost acknowledgement.
 func withoutEffect(err error) bool {
-	for _, certain := range []error{record.ErrFenced, record.ErrNotFound, record.ErrExists, record.ErrMismatch, record.ErrConflict} {
+	for _, certain := range []error{record.ErrFenced, record.ErrNotFound, record.ErrExists, record.ErrMismatch, record.ErrConflict, record.ErrReserved} {
 		if errors.Is(err, certain) {
 			return true
 		}

@@ -28,7 +28,8 @@ type WatchProcedure[Res any] struct {
 	Deleted func(name string) *Res
 	// MaxNames bounds what a stream remembers: for each record that the client has, its
 	// name and 16 bytes, some 100 bytes beside the name in all. A stream of more records
-	// than that goes on, and ends at the next flip with UNAVAILABLE. 0: 100,000.
+	// than that, or of names of more than 256 bytes on average, goes on, and ends at the next
+	// flip with UNAVAILABLE. 0: 100,000.
 	MaxNames int
 }
 

@@ -381,11 +381,13 @@ func TestWatchCannotGoOn(t *testing.T) {
 	for label, tc := range map[string]struct {
 		p        vrunner.WatchProcedure[text]
 		versions []string
+		last     string // record
 		want     string
 	}{
-		"too many records": {vrunner.WatchProcedure[text]{Event: event, Deleted: deleted, MaxNames: 2}, []string{"v1", "v2"}, "too many records"},
-		"no events":        {vrunner.WatchProcedure[text]{}, []string{"v1", "v2"}, "cannot go on after a switch"},
-		"unknown version":  {watchedText, []string{"v1"}, "version v2 is active; this server knows [v1]"},
+		"too many records": {vrunner.WatchProcedure[text]{Event: event, Deleted: deleted, MaxNames: 2}, []string{"v1", "v2"}, "d", "too many records"},
+		"too long names":   {vrunner.WatchProcedure[text]{Event: event, Deleted: deleted, MaxNames: 4}, []string{"v1", "v2"}, strings.Repeat("d", 2000), "too many records"},
+		"no events":        {vrunner.WatchProcedure[text]{}, []string{"v1", "v2"}, "d", "cannot go on after a switch"},
+		"unknown version":  {watchedText, []string{"v1"}, "d", "the database is at version v2, this binary knows only v1: use one that knows v2"},
 	} {
 		t.Run(label, func(t *testing.T) {
 			t.Parallel()
@@ -404,9 +406,9 @@ func TestWatchCannotGoOn(t *testing.T) {
 				f.expect("PUT a 1", "PUT b 1", "PUT c 1", "LEVEL")
 				all = append(all, f)
 			}
-			w.put(ctx, "v1", "old", "d", "1")
+			w.put(ctx, "v1", "old", tc.last, "1")
 			for _, f := range all {
-				f.expect("PUT d 1")
+				f.expect("PUT " + tc.last + " 1")
 			}
 			w.begin(ctx)
 			w.until(ctx, open("v2"))

@@ -96,6 +96,19 @@ func (w *world) begin(ctx context.Context) {
 	w.apply(ctx, upgradestate.Begin{ID: "u1", TargetVersion: "v2"})
 }
 
+// prevent settles an announced rename that an abort does not wait for.
+func (w *world) prevent(ctx context.Context, a upgradestate.Prevent) {
+	w.t.Helper()
+	tok := record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID, Fixed: a.Place.Fixed}
+	moved, err := w.db[a.Version].Prevent(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.Pending.To})
+	w.check(err)
+	if moved {
+		w.apply(ctx, upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
+	} else {
+		w.apply(ctx, upgradestate.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To})
+	}
+}
+
 // until does what a controller does, one record at a time, until the record is as wanted.
 func (w *world) until(ctx context.Context, ok func(upgradestate.Deployment) bool) {
 	w.t.Helper()
@@ -111,6 +124,8 @@ func (w *world) until(ctx context.Context, ok func(upgradestate.Deployment) bool
 			case upgradestate.Perform:
 				w.perform(ctx, a)
 				w.apply(ctx, upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
+			case upgradestate.Prevent:
+				w.prevent(ctx, a)
 			case upgradestate.AwaitReports:
 				w.apply(ctx, upgradestate.Report{ID: a.ID, State: a.State, Attempt: a.Attempt, Fences: a.Fences, Shards: a.Shards})
 			case upgradestate.FinishAbort:

@@ -1,7 +1,12 @@
 // Command dbcontroller moves a live service's database from one version to the next: the
-// controller process, the commands of an operator, and a demonstration of it all.
+// controller process, and the commands of an operator.
 package main
 
-import "dbcontroller/cmd/dbcontroller/cli"
+import (
+	// Certificate authorities where the system has none, as in a container from scratch.
+	_ "golang.org/x/crypto/x509roots/fallback"
+
+	"dbcontroller/cmd/dbcontroller/cli"
+)
 
 func main() { cli.Main(nil) }

@@ -40,12 +40,13 @@ func command() *cobra.Command {
 			}
 			defer p.Close()
 			opts.ID = p.ID
+			opts.Insecure = common.Insecure
 			return app.New(p.Config, p.Store, opts, p.Log).Run(cmd.Context())
 		},
 	}
 	common.Register(cmd.Flags())
 	cmd.Flags().StringVar(&opts.Listen, "listen", "127.0.0.1:8080", "address of the APIs")
 	cmd.Flags().DurationVar(&opts.DeleteExpired, "delete-expired", 0, "delete secrets that expired longer ago than this, one server at a time; 0: never")
-	cmd.Flags().StringVar(&opts.OperatorListen, "operator-listen", "127.0.0.1:7081", "address of /healthz, /readyz, /metrics and pprof")
+	cmd.Flags().StringVar(&opts.OperatorListen, "operator-listen", "127.0.0.1:7081", "address of /healthz, /readyz, /metrics and /usage")
 	return cmd
 }

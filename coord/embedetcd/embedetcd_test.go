@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ func find(t *testing.T, dir string) *etcdcoord.Store {
 	return s
 }
 
-func TestRestartKeepsDataAndPort(t *testing.T) {
+func TestRestartKeepsDataAndAddress(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := embedetcd.Find(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("Find before the first start: %v", err)
@@ -73,28 +74,80 @@ func TestRestartKeepsDataAndPort(t *testing.T) {
 	}
 }
 
-// Where the old port was taken meanwhile, another one is found, and found by others.
-func TestRestartWithPortTaken(t *testing.T) {
-	dir := t.TempDir()
-	first := start(t, dir)
-	if _, err := find(t, dir).Commit(t.Context(), nil, []coord.Op{{Key: "k"}}); err != nil {
-		t.Fatal(err)
+// TestNobodyElseGetsIn: the address is a socket in a folder of our own, also where the data
+// folder stands open to others, and where its path is too long for a socket.
+func TestNobodyElseGetsIn(t *testing.T) {
+	for name, dir := range map[string]string{
+		"short": filepath.Join(shortDir(t), "data"), "long": filepath.Join(shortDir(t), strings.Repeat("long", 30)),
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, "socket"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			s := start(t, dir)
+			path, isSocket := strings.CutPrefix(s.Endpoints()[0], "unix://")
+			info, err := os.Stat(filepath.Dir(path))
+			if err != nil || !isSocket {
+				t.Fatalf("%s: endpoint %s: %v", name, s.Endpoints()[0], err)
+			}
+			if info.Mode().Perm() != 0o700 {
+				t.Errorf("%s: the folder of the socket has mode %v", name, info.Mode())
+			}
+			if strings.HasPrefix(path, dir) != (name == "short") {
+				t.Errorf("%s: the socket is %s", name, path)
+			}
+			if _, err := find(t, dir).Commit(t.Context(), nil, []coord.Op{{Key: "k"}}); err != nil {
+				t.Error(err)
+			}
+			if ports := listening(t); len(ports) > 0 {
+				t.Errorf("%s: ports are open: %v", name, ports)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if name == "long" {
+				t.Cleanup(func() { os.RemoveAll(filepath.Dir(path)) }) //nolint:errcheck // among temporary files
+			}
+		}
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	squatter, err := net.Listen("tcp", strings.TrimPrefix(first.Endpoints()[0], "http://"))
+}
+
+// shortDir is a folder whose path leaves room for a socket's.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "e")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer squatter.Close()
-	second := start(t, dir)
-	if slices.Equal(first.Endpoints(), second.Endpoints()) {
-		t.Fatal("the taken port was used")
-	}
-	if _, err := find(t, dir).Get(t.Context(), "k"); err != nil {
+	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // among temporary files
+	return dir
+}
+
+// listening returns the TCP ports that this process listens on, where the system says.
+func listening(t *testing.T) (ports []string) {
+	t.Helper()
+	own := map[string]bool{}
+	links, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
 		t.Fatal(err)
 	}
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil {
+			own[strings.TrimSuffix(strings.TrimPrefix(to, "socket:["), "]")] = true
+		}
+	}
+	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
+		text, err := os.ReadFile(table)
+		if err != nil {
+			continue // another system
+		}
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > 9 && f[3] == "0A" && own[f[9]] {
+				ports = append(ports, f[1])
+			}
+		}
+	}
+	return ports
 }
 
 func TestSecondOwnerIsRefused(t *testing.T) {
@@ -110,16 +163,7 @@ func TestConfigErrors(t *testing.T) {
 	if _, err := embedetcd.Start(t.Context(), embedetcd.Config{}); err == nil {
 		t.Error("Start without a directory succeeded")
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
 	dir := t.TempDir()
-	_, err = embedetcd.Start(t.Context(), embedetcd.Config{Dir: dir, ClientURL: "http://" + taken.Addr().String()})
-	if err == nil || !strings.Contains(err.Error(), taken.Addr().String()) {
-		t.Errorf("Start at a taken address: %v", err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if s, err := embedetcd.Start(ctx, embedetcd.Config{Dir: dir}); err == nil {

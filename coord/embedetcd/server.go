@@ -1,26 +1,24 @@
 // Package embedetcd hosts a single etcd member inside this process, for a single
 // machine and for tests.
 //
-// Start keeps everything below one directory and writes the address that clients use
-// to the file etcd-endpoint there, so that other processes of the machine Find it. A
-// second Start on the same directory gives the same data and, if it is still free, the
-// same port. Only loopback is listened on unless ClientURL says otherwise, and no peer
-// port is open.
+// Start keeps everything below one directory, and writes the address that clients use to
+// the file etcd-endpoint there, so that other processes of the machine Find it. A second
+// Start on the same directory gives the same data. The address is a Unix socket in a
+// folder that nobody but the user of this process may enter: no port is open, and neither
+// other users of the machine nor other machines can reach it.
 //
-// It does not replicate, secure or back up anything: whoever needs that runs an etcd
-// cluster. Losing it stops upgrades, not servers.
+// It does not replicate or back up anything, and knows no users and no certificates:
+// whoever needs that runs an etcd cluster. Losing it stops upgrades, not servers.
 package embedetcd
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
@@ -31,10 +29,8 @@ import (
 const (
 	// startTimeout bounds Start; a large database takes a while to open.
 	startTimeout = 60 * time.Second
-	// portTries: a free port may be taken between finding it and listening.
-	portTries = 10
 	// history is how long watches can lag behind and how long old revisions take space.
-	history = "15m"
+	history = "5m"
 	// A lone member needs no time to hear of others. The least lease that etcd grants
 	// is one and a half election timeouts, rounded up to a second.
 	tickMillis, electionMillis = 50, 500
@@ -42,11 +38,10 @@ const (
 
 // Config says where the server lives.
 type Config struct {
-	Dir string // made if missing
-	// ClientURL is where clients connect, as in http://127.0.0.1:2379. Empty is a port of
-	// loopback: the one of the last start on Dir if it is free, otherwise any.
-	ClientURL string
-	Log       *zap.Logger // nil for none; etcd's own messages go there from error up
+	Dir string      // made if missing
+	Log *zap.Logger // nil for none; etcd's own messages go there from error up
+	// Quota is how many bytes the database may take; 0: 2 GiB.
+	Quota int64
 }
 
 // Server is a running etcd member.
@@ -54,7 +49,9 @@ type Server struct {
 	etcd     *embed.Etcd
 	lock     *fileutil.LockedFile
 	endpoint string
-	level    zap.AtomicLevel // of its log
+	level    zap.AtomicLevel    // of its log
+	stop     context.CancelFunc // of what keeps room
+	rested   chan struct{}      // closed when that has ended
 	close    sync.Once
 	closeErr error
 }
@@ -88,45 +85,16 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// start starts one member.
 func start(ctx context.Context, cfg Config) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if cfg.ClientURL != "" {
-		return serve(ctx, cfg, cfg.ClientURL)
-	}
-	if before, err := Find(cfg.Dir); err == nil {
-		s, err := serve(ctx, cfg, before[0])
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			return s, err
-		}
-	}
-	for try := 1; ; try++ {
-		address, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		s, err := serve(ctx, cfg, "http://"+address)
-		if !errors.Is(err, syscall.EADDRINUSE) || try == portTries {
-			return s, err
-		}
-	}
-}
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	socket, err := socketPath(cfg.Dir)
 	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+		return nil, err
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
-// serve starts one member at one address.
-func serve(ctx context.Context, cfg Config, endpoint string) (*Server, error) {
-	at, err := url.Parse(endpoint)
-	if err != nil {
-		return nil, fmt.Errorf("client URL: %w", err)
-	}
+	endpoint := scheme + socket
+	at := &url.URL{Scheme: "unix", Path: socket}
 	ec := embed.NewConfig()
 	ec.Name = "embedded"
 	ec.Dir = filepath.Join(cfg.Dir, "etcd")
@@ -137,6 +105,10 @@ func serve(ctx context.Context, cfg Config, endpoint string) (*Server, error) {
 	ec.TickMs, ec.ElectionMs = tickMillis, electionMillis
 	ec.AutoCompactionMode = embed.CompactorModePeriodic
 	ec.AutoCompactionRetention = history
+	ec.QuotaBackendBytes = quota
+	if cfg.Quota != 0 {
+		ec.QuotaBackendBytes = cfg.Quota
+	}
 	ec.EnableGRPCGateway = false
 	// etcd reports its own listeners' end as errors; a wanted end is none.
 	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
@@ -160,7 +132,14 @@ func serve(ctx context.Context, cfg Config, endpoint string) (*Server, error) {
 		shut(etcd)
 		return nil, err
 	}
-	return &Server{etcd: etcd, endpoint: endpoint, level: level}, nil
+	s := &Server{etcd: etcd, endpoint: endpoint, level: level, rested: make(chan struct{})}
+	keeping, stop := context.WithCancel(context.WithoutCancel(ctx)) // until Close
+	s.stop = stop
+	go func() {
+		defer close(s.rested)
+		keepRoom(keeping, etcd, cfg.Log)
+	}()
+	return s, nil
 }
 
 // shut closes etcd, which needs its Err channel read.
@@ -179,6 +158,8 @@ func (s *Server) Err() <-chan error { return s.etcd.Err() }
 // for the port of the next start.
 func (s *Server) Close() error {
 	s.close.Do(func() {
+		s.stop()
+		<-s.rested
 		s.level.SetLevel(zap.DPanicLevel)
 		shut(s.etcd)
 		s.closeErr = s.lock.Close()

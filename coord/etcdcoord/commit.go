@@ -47,8 +47,10 @@ func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, fmt.Errorf("commit: %w", coord.ErrLeaseLost)
+	case noSpace(err):
+		return 0, fmt.Errorf("commit: %w: %s", coord.ErrNoSpace, makeRoom)
 	case err != nil && refused(err):
-		return 0, fmt.Errorf("commit: %w", err)
+		return 0, fmt.Errorf("commit: %w", s.denied(err))
 	case err != nil:
 		return 0, fmt.Errorf("commit: %w: %w", coord.ErrUnknown, err)
 	case !resp.Succeeded:
@@ -103,10 +105,16 @@ func refused(err error) bool {
 	}
 }
 
+// makeRoom is what a person does about etcd that is full. An embedded one does it itself.
+const makeRoom = "run 'etcdctl compact' with a recent revision, 'etcdctl defrag' and 'etcdctl alarm disarm', or give etcd a higher --quota-backend-bytes"
+
+// noSpace reports whether etcd refuses writes because its quota was reached.
+func noSpace(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) }
+
 // ping reads linearizably. It does not go through the client's retries, whose error
 // does not tell why a connection cannot be made.
 func (s *Store) ping(ctx context.Context) error {
 	_, err := pb.NewKVClient(s.client.ActiveConnection()).Range(ctx,
-		&pb.RangeRequest{Key: []byte(s.prefix + "ping"), CountOnly: true}, grpc.WaitForReady(true))
-	return err
+		&pb.RangeRequest{Key: []byte(s.scope + "ping"), CountOnly: true}, grpc.WaitForReady(true))
+	return s.denied(err)
 }

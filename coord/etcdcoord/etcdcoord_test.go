@@ -100,7 +100,7 @@ func TestOpenUnreachable(t *testing.T) {
 		t.Fatalf("Open with its context over: %v", err)
 	}
 	_, err = etcdcoord.Open(t.Context(), etcdcoord.Config{
-		Endpoints: []string{endpoint}, DialTimeout: time.Second, Username: "u", Password: "p",
+		Endpoints: []string{endpoint}, DialTimeout: time.Second, Username: "u", Password: func() (string, error) { return "p", nil },
 	})
 	if err == nil || !strings.Contains(err.Error(), endpoint) {
 		t.Fatalf("Open with a password = %v", err)

@@ -27,8 +27,11 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 	seconds := max(int64((ttl+time.Second-1)/time.Second), 1)
 	granted := time.Now() // what we trust begins before the server's own count does
 	resp, err := s.client.Grant(ctx, seconds)
+	if noSpace(err) {
+		return nil, fmt.Errorf("grant lease: %w: %s", coord.ErrNoSpace, makeRoom)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("grant lease: %w", err)
+		return nil, fmt.Errorf("grant lease: %w", s.denied(err))
 	}
 	keep, stop := context.WithCancel(s.client.Ctx())
 	renewals, err := s.client.KeepAlive(keep, resp.ID)
@@ -81,7 +84,7 @@ func (l *lease) Close(ctx context.Context) error {
 	<-l.done
 	_, err := l.store.client.Revoke(ctx, l.id)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return fmt.Errorf("revoke lease: %w", err)
+		return fmt.Errorf("revoke lease: %w", l.store.denied(err))
 	}
 	return nil
 }

@@ -21,13 +21,13 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/status"
 
 	"dbcontroller/coord"
 )
@@ -49,18 +49,29 @@ type Config struct {
 	Prefix    string   // put before every key; may be empty
 	// DialTimeout bounds Open. Zero is 5 s.
 	DialTimeout time.Duration
-	// Username and Password are for etcd's own authentication; empty for none.
-	Username, Password string
-	TLS                *tls.Config // nil for plain connections
-	Log                *zap.Logger // nil for none
+	// Scope is the prefix, after Prefix, below which all keys are. Open reads there and
+	// nowhere else, so that a user with permission for it alone will do. Empty: any key.
+	Scope string
+	// Username is for etcd's own authentication, empty for none. Password is asked at each
+	// authentication, so that it may change.
+	Username string
+	Password func() (string, error)
+	// TLS is asked for each new connection, so that certificates may change; nil for plain
+	// connections, and for system roots where an endpoint begins with https.
+	TLS func() (*tls.Config, error)
+	Log *zap.Logger // nil for none
 }
 
 // Store is a connection to etcd. It is safe for concurrent use.
 type Store struct {
 	client *clientv3.Client
 	prefix string
+	scope  string // Prefix and Scope together, for messages and the first read
+	user   string
 	log    *zap.Logger
 	leases sync.WaitGroup // their goroutines
+	// streams counts how often the streams of watches were given up for their token.
+	streams atomic.Int64
 }
 
 var _ coord.Store = (*Store)(nil)
@@ -81,16 +92,29 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	// asks for a token where there is a password.
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
+	between := []grpc.UnaryClientInterceptor{sendOnce}
+	var options []grpc.DialOption
+	password := ""
+	if cfg.Username != "" {
+		if cfg.Password == nil {
+			cfg.Password = func() (string, error) { return "", nil }
+		}
+		password = placeholder
+		between = append(between, (&login{password: cfg.Password, log: cfg.Log}).intercept)
+	}
+	if cfg.TLS != nil {
+		// After the client's own, which it replaces.
+		options = append(options, grpc.WithTransportCredentials(freshTLS{cfg.TLS}))
+	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            cfg.Endpoints,
 		Context:              base,
 		DialTimeout:          cfg.DialTimeout,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		TLS:                  cfg.TLS,
 		Username:             cfg.Username,
-		Password:             cfg.Password,
-		DialOptions:          []grpc.DialOption{grpc.WithChainUnaryInterceptor(sendOnce)},
+		Password:             password,
+		DialOptions:          append(options, grpc.WithChainUnaryInterceptor(between...)),
 		// The client warns of each retry that it makes by itself; what it gives up on
 		// comes back as an error.
 		Logger: cfg.Log.Named("etcd").WithOptions(zap.IncreaseLevel(zap.ErrorLevel)),
@@ -108,7 +132,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		_ = client.Close() // nothing was done with it
 		return nil, unreachable(cfg, ctx.Err())
 	}
-	s := &Store{client: client, prefix: cfg.Prefix, log: cfg.Log}
+	s := &Store{client: client, prefix: cfg.Prefix, scope: cfg.Prefix + cfg.Scope, user: cfg.Username, log: cfg.Log}
 	first, done := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer done()
 	if err := s.ping(first); err != nil {
@@ -119,19 +143,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, unreachable(cfg, err)
 	}
 	return s, nil
-}
-
-// unreachable says where, and why as far as gRPC tells, without its layers of wrapping.
-func unreachable(cfg Config, err error) error {
-	at := strings.Join(cfg.Endpoints, ", ")
-	if errors.Is(err, context.Canceled) || refused(err) {
-		return fmt.Errorf("open etcd at %s: %w", at, err)
-	}
-	reason := status.Convert(err).Message()
-	if i := strings.LastIndex(reason, `desc = "`); i >= 0 {
-		reason = strings.TrimSuffix(reason[i+len(`desc = "`):], `"`)
-	}
-	return fmt.Errorf("open etcd at %s: no answer within %s: %s", at, cfg.DialTimeout, reason)
 }
 
 // Close ends the connection, watches and the renewal of leases. It does not revoke
@@ -149,7 +160,7 @@ func (s *Store) Close() error {
 func (s *Store) Get(ctx context.Context, key string) (coord.KV, error) {
 	resp, err := s.client.Get(ctx, s.prefix+key)
 	if err != nil {
-		return coord.KV{}, fmt.Errorf("get %s: %w", key, err)
+		return coord.KV{}, fmt.Errorf("get %s: %w", key, s.denied(err))
 	}
 	if len(resp.Kvs) == 0 {
 		return coord.KV{}, fmt.Errorf("get %s: %w", key, coord.ErrNotFound)
@@ -162,7 +173,7 @@ func (s *Store) List(ctx context.Context, prefix string) ([]coord.KV, int64, err
 	resp, err := s.client.Get(ctx, s.prefix+prefix, clientv3.WithPrefix(),
 		clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
 	if err != nil {
-		return nil, 0, fmt.Errorf("list %s: %w", prefix, err)
+		return nil, 0, fmt.Errorf("list %s: %w", prefix, s.denied(err))
 	}
 	kvs := make([]coord.KV, len(resp.Kvs))
 	for i, kv := range resp.Kvs {

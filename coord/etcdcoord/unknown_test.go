@@ -104,10 +104,10 @@ func (p *proxy) cut() {
 // A commit whose answer is lost with the connection has an unknown outcome, happened
 // once, and is not sent again.
 func TestConnectionBreaksAfterSending(t *testing.T) {
-	server := startEtcd(t)
-	p := startProxy(t, server.Endpoints()[0])
+	at := "http://" + startPlain(t)
+	p := startProxy(t, at)
 	ctx := t.Context()
-	direct := open(t, etcdcoord.Config{Endpoints: server.Endpoints()})
+	direct := open(t, etcdcoord.Config{Endpoints: []string{at}})
 	s := open(t, etcdcoord.Config{Endpoints: []string{"http://" + p.listener.Addr().String()}})
 	w, err := direct.Watch(ctx, "k", 0)
 	if err != nil {
@@ -137,9 +137,9 @@ func TestConnectionBreaksAfterSending(t *testing.T) {
 
 // The same with the context that ends while the answer is on its way.
 func TestContextEndsAfterSending(t *testing.T) {
-	server := startEtcd(t)
-	p := startProxy(t, server.Endpoints()[0])
-	direct := open(t, etcdcoord.Config{Endpoints: server.Endpoints()})
+	at := "http://" + startPlain(t)
+	p := startProxy(t, at)
+	direct := open(t, etcdcoord.Config{Endpoints: []string{at}})
 	s := open(t, etcdcoord.Config{Endpoints: []string{"http://" + p.listener.Addr().String()}})
 	p.setDeaf(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)

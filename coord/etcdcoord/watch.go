@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/metadata"
 
 	"dbcontroller/coord"
 )
@@ -28,6 +30,7 @@ type watch struct {
 	// Used by Next only, of which there is one call at a time.
 	events clientv3.WatchChan // nil while not open
 	stop   context.CancelFunc // of events
+	stream int64              // Store.streams as it was when events was opened
 	retry  backoff.BackOff
 }
 
@@ -73,16 +76,20 @@ func (w *watch) wait(ctx context.Context) ([]coord.Event, error) {
 			w.drop()
 			return nil, coord.ErrClosed
 		case resp, ok := <-w.events:
-			err := resp.Err()
+			err := plain(resp.Err())
 			switch {
 			case errors.Is(err, rpctypes.ErrCompacted):
 				w.drop()
 				return nil, coord.ErrCompacted
-			case err != nil && refused(err):
+			case err != nil && refused(err) && !staleToken(err):
 				w.drop()
-				return nil, err
+				return nil, w.store.denied(err)
 			case err != nil || !ok:
 				w.drop()
+				if staleToken(err) {
+					// The watches that run on that stream go on; all new ones get another.
+					w.store.streams.CompareAndSwap(w.stream, w.stream+1)
+				}
 				w.store.log.Debug("watch opens again", zap.String("prefix", w.prefix),
 					zap.Int64("revision", w.next), zap.Error(err))
 				if err := w.pause(ctx); err != nil {
@@ -99,6 +106,21 @@ func (w *watch) wait(ctx context.Context) ([]coord.Event, error) {
 			}
 		}
 	}
+}
+
+// plain makes the reason for which a watch was refused what it would be as the answer to a
+// call: the server sends it as text, with gRPC's own words around.
+func plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, reason, ok := strings.Cut(err.Error(), " desc = "); ok {
+		var known rpctypes.EtcdError
+		if errors.As(rpctypes.Error(errors.New(reason)), &known) {
+			return known
+		}
+	}
+	return err
 }
 
 // open returns without an error with w.events set.
@@ -120,7 +142,10 @@ func (w *watch) open(ctx context.Context) error {
 	}
 	// The client's Watch blocks until the server confirms it, on the context that it
 	// then lives by. Until then, that context ends with ctx and with Close as well.
-	life, stop := context.WithCancel(clientv3.WithRequireLeader(w.store.client.Ctx()))
+	w.stream = w.store.streams.Load()
+	// Watches whose contexts carry the same metadata share a stream.
+	own := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(w.store.client.Ctx()), "dbc-stream", strconv.FormatInt(w.stream, 10))
+	life, stop := context.WithCancel(own)
 	keep := context.AfterFunc(ctx, stop)
 	go func() {
 		defer stop()

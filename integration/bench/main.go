@@ -47,7 +47,7 @@ func main() {
 	flag.IntVar(&o.rate, "rate", 1000, "writes a second for the lag")
 	flag.IntVar(&o.seconds, "seconds", 10, "how long to write for the lag")
 	flag.IntVar(&o.switches, "switches", 10, "switches for the pause")
-	flag.StringVar(&o.demo, "demo", "bin/dbcontroller", "program whose demo makes the switches")
+	flag.StringVar(&o.demo, "demo", "bin/demo", "program that makes the switches")
 	flag.StringVar(&o.only, "only", "", "copy, lag or pause; empty is all")
 	flag.BoolVar(&o.json, "json", false, "print JSON")
 	flag.Parse()
@@ -58,7 +58,7 @@ func main() {
 }
 
 func run(ctx context.Context, o settings) error {
-	mongo, err := localmongo.Start(ctx, localmongo.Options{CacheGB: 1, OplogMB: 4096})
+	mongo, err := localmongo.Start(ctx, localmongo.Options{CacheGB: 1, OplogMB: 4096, Dir: os.TempDir()})
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func measurePause(ctx context.Context, o settings) (*pause, error) {
 	out := &pause{Switches: o.switches}
 	var p50s, p99s, maxs []float64
 	for i := range o.switches {
-		cmd := exec.CommandContext(ctx, o.demo, "demo", "--json", "--records", "5000", "--seed", fmt.Sprint(i+1))
+		cmd := exec.CommandContext(ctx, o.demo, "--json", "--records", "5000", "--seed", fmt.Sprint(i+1))
 		cmd.Stderr = os.Stderr
 		text, err := cmd.Output()
 		if err != nil {

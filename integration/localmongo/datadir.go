@@ -27,6 +27,9 @@ type dataDir struct {
 // makeDataDir makes a folder below parent and removes those whose owners died.
 func makeDataDir(parent string) (*dataDir, error) {
 	if parent == "" {
+		parent = memoryDir()
+	}
+	if parent == "" {
 		parent = os.TempDir()
 	}
 	sweep(parent, time.Now().Add(-sweepAge))

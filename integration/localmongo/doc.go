@@ -12,18 +12,20 @@
 //  4. the official image, through Docker.
 //
 // Options that need control over the server (several nodes, authentication, a
-// standalone, kill and restart) skip the connection string, and those beyond one
-// plain node skip Docker too. A connection string that is set but unusable is
+// standalone, a sharded cluster, kill and restart) skip the connection string, and
+// those beyond one plain node skip Docker too. A sharded cluster needs mongos beside
+// mongod. A connection string that is set but unusable is
 // an error at once: quietly testing against another server would be worse.
 //
 // # What it guarantees
 //
-// A server started here is a replica set (unless a standalone is asked for)
-// with a writable primary, and every other member is up and level enough to
-// vote. Its nodes listen on 127.0.0.1 only, keep mongod's defaults for journal
+// A server started here is a replica set (unless a standalone or a sharded cluster
+// is asked for) with a writable primary, and every other member is up and level
+// enough to vote. A sharded cluster is one of such sets behind one mongos. Its nodes listen on 127.0.0.1 only, keep mongod's defaults for journal
 // and durability, and die with the process that started them, even when that
-// is killed. Data lies in a temporary folder that Stop removes; folders that a
-// killed process left behind are removed by a later Start.
+// is killed. Data lies in a temporary folder that Stop removes, in memory where there is
+// room (Options.Dir); folders that a killed process left behind are removed by a later
+// Start.
 //
 // # What it does not own
 //

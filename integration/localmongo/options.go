@@ -12,6 +12,11 @@ type Options struct {
 	// Nodes is the number of replica set members: 1 (the default) to 7, the
 	// most that can vote.
 	Nodes int
+	// Shards asks for a sharded cluster: that many shards, each a replica set of
+	// Nodes members, a config server of one member, and one mongos, which is what
+	// URI names. The balancer is off, so that chunks lie where the caller puts them.
+	// 0 means no sharding.
+	Shards int
 	// CacheGB is the storage cache of each node in GB; 0 means 0.25, the least
 	// that mongod accepts.
 	CacheGB float64
@@ -32,8 +37,9 @@ type Options struct {
 	// Own demands a server of one's own, for tests that stop it or change
 	// settings of the whole cluster.
 	Own bool
-	// Dir is the folder below which the temporary data folder is made; empty
-	// means os.TempDir().
+	// Dir is the folder below which the temporary data folder is made. Empty
+	// means memory, where there is plenty of it, so that servers of tests do not
+	// wait for a disk; otherwise os.TempDir(). Whoever measures gives a folder.
 	Dir string
 	// Log receives a line for each step worth telling; nil discards them.
 	Log io.Writer
@@ -59,6 +65,10 @@ func (o Options) validate() error {
 	switch {
 	case o.Nodes < 1 || o.Nodes > 7:
 		return fmt.Errorf("nodes is %d, must be 1 to 7", o.Nodes)
+	case o.Shards < 0 || o.Shards > 8:
+		return fmt.Errorf("shards is %d, must be 0 to 8", o.Shards)
+	case o.Shards > 0 && o.Standalone:
+		return errors.New("a standalone has no shards")
 	case o.CacheGB < 0.25:
 		return fmt.Errorf("cache is %g GB, must be 0.25 or more", o.CacheGB)
 	case o.OplogMB < 1:
@@ -81,6 +91,8 @@ func (o Options) private() string {
 // set node, or "". Settings that only tune a server do not count.
 func (o Options) special() string {
 	switch {
+	case o.Shards > 0:
+		return fmt.Sprintf("a sharded cluster of %d shards is needed", o.Shards)
 	case o.Nodes > 1:
 		return fmt.Sprintf("%d nodes are needed", o.Nodes)
 	case o.Auth:

@@ -24,13 +24,17 @@ const (
 	startLimit = 2 * time.Minute
 )
 
-// startOwn runs mongods in a fresh data folder.
+// startOwn runs mongods, and a mongos for a sharded cluster, in a fresh data folder.
 func startOwn(ctx context.Context, p place, o Options) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
+	startShape := startNodes
+	if o.Shards > 0 {
+		startShape = startSharded
+	}
 	const tries = 3
 	for try := 1; ; try++ {
-		s, err := startNodes(ctx, p, o)
+		s, err := startShape(ctx, p, o)
 		if err == nil {
 			return s, nil
 		}
@@ -46,15 +50,7 @@ func startNodes(ctx context.Context, p place, o Options) (_ *Server, err error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{}
-	s.stop = func(context.Context) error {
-		// Nobody will read the data again, so there is no reason to let
-		// mongod flush it.
-		for _, n := range s.nodes {
-			n.Kill()
-		}
-		return data.remove()
-	}
+	s := newServer(data)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Stop(ctx))
@@ -67,28 +63,46 @@ func startNodes(ctx context.Context, p place, o Options) (_ *Server, err error) 
 	}
 	secret := newSecret()
 	for i, port := range ports {
-		dir := filepath.Join(data.path, fmt.Sprintf("node%d", i))
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make node folder: %w", err)
-		}
-		if o.Auth && !o.Standalone {
-			if err := os.WriteFile(filepath.Join(dir, keyFileName), []byte(secret), 0o400); err != nil {
-				return nil, fmt.Errorf("write key file: %w", err)
-			}
-		}
-		s.nodes = append(s.nodes, newNode(p, dir, port, o))
-	}
-	for _, n := range s.nodes {
-		if err := n.start(); err != nil {
+		dir, err := makeNodeDir(data.path, i, secret, o)
+		if err != nil {
 			return nil, err
 		}
+		s.nodes = append(s.nodes, newNode(p, dir, port, setName, o))
 	}
-	for _, n := range s.nodes {
-		if err := n.awaitListening(ctx); err != nil {
-			return nil, err
-		}
+	if err := startAll(ctx, s.nodes); err != nil {
+		return nil, err
 	}
 	return s, s.configure(ctx, o, secret)
+}
+
+// makeNodeDir makes the folder of the node with number i, with the key file that it
+// needs to be believed by its neighbours.
+func makeNodeDir(parent string, i int, secret string, o Options) (string, error) {
+	dir := filepath.Join(parent, fmt.Sprintf("node%d", i))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make node folder: %w", err)
+	}
+	if o.Auth && !o.Standalone {
+		if err := os.WriteFile(filepath.Join(dir, keyFileName), []byte(secret), 0o400); err != nil {
+			return "", fmt.Errorf("write key file: %w", err)
+		}
+	}
+	return dir, nil
+}
+
+// startAll starts nodes beside each other and returns when all accept connections.
+func startAll(ctx context.Context, nodes []*Node) error {
+	for _, n := range nodes {
+		if err := n.start(); err != nil {
+			return err
+		}
+	}
+	for _, n := range nodes {
+		if err := n.awaitListening(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // configure turns running nodes into the wanted shape and sets the URI.
@@ -105,11 +119,11 @@ func (s *Server) configure(ctx context.Context, o Options, secret string) error 
 	}
 	if !o.Standalone {
 		query = "replicaSet=" + setName
-		if err := initiate(ctx, first, addrs); err != nil {
+		if err := initiate(ctx, first, setName, addrs, false); err != nil {
 			return err
 		}
 	}
-	if err := s.awaitElected(ctx, first); err != nil {
+	if err := awaitElected(ctx, s.nodes, first); err != nil {
 		return err
 	}
 	login := ""
@@ -125,9 +139,10 @@ func (s *Server) configure(ctx context.Context, o Options, secret string) error 
 	return nil
 }
 
-// awaitElected returns when the first node is primary and all others follow.
-func (s *Server) awaitElected(ctx context.Context, first *mongo.Client) error {
-	if len(s.nodes) > 1 {
+// awaitElected returns when the first of nodes, which the client reaches, is primary and
+// all others follow.
+func awaitElected(ctx context.Context, nodes []*Node, first *mongo.Client) error {
+	if len(nodes) > 1 {
 		// Left alone, several fresh members wait for an election timeout.
 		err := poll(ctx, func() error {
 			if err := awaitRole(ctx, first, true); err != nil {
@@ -142,7 +157,7 @@ func (s *Server) awaitElected(ctx context.Context, first *mongo.Client) error {
 	if err := awaitRole(ctx, first, false); err != nil {
 		return err
 	}
-	for _, n := range s.nodes[1:] {
+	for _, n := range nodes[1:] {
 		client, err := direct(n.addr)
 		if err != nil {
 			return err
@@ -154,6 +169,20 @@ func (s *Server) awaitElected(ctx context.Context, first *mongo.Client) error {
 		}
 	}
 	return nil
+}
+
+// newServer is a server without nodes yet, over the data that it removes when it stops.
+func newServer(data *dataDir) *Server {
+	s := &Server{}
+	s.stop = func(context.Context) error {
+		// Nobody will read the data again, so there is no reason to let
+		// mongod flush it.
+		for _, n := range s.nodes {
+			n.Kill()
+		}
+		return data.remove()
+	}
+	return s
 }
 
 func createRoot(ctx context.Context, client *mongo.Client, password string) error {

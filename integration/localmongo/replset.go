@@ -12,7 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// setName is the name of every replica set started here.
+// setName is the name of every replica set started here that is not a part of a
+// sharded cluster.
 const setName = "rs0"
 
 // hello is the part of the server's answer to "hello" that tells its role.
@@ -21,6 +22,8 @@ type hello struct {
 	Msg               string `bson:"msg"`
 	IsWritablePrimary bool   `bson:"isWritablePrimary"`
 	Secondary         bool   `bson:"secondary"`
+	// ElectionID grows with each election; only a primary has one.
+	ElectionID bson.ObjectID `bson:"electionId"`
 }
 
 // poll calls try until it returns nil or a permanent error, or ctx ends; then
@@ -64,13 +67,13 @@ func ask(ctx context.Context, client *mongo.Client) (hello, error) {
 
 // initiate makes a replica set of the members, of which client reaches the
 // first, directly.
-func initiate(ctx context.Context, client *mongo.Client, members []string) error {
+func initiate(ctx context.Context, client *mongo.Client, name string, members []string, configServer bool) error {
 	list := make(bson.A, len(members))
 	for i, m := range members {
 		list[i] = bson.D{{Key: "_id", Value: i}, {Key: "host", Value: m}}
 	}
 	config := bson.D{
-		{Key: "_id", Value: setName},
+		{Key: "_id", Value: name},
 		{Key: "members", Value: list},
 		// A fifth of the default of 10 s: tests kill primaries, and all
 		// members share one machine. Less would elect for no reason when
@@ -79,6 +82,9 @@ func initiate(ctx context.Context, client *mongo.Client, members []string) error
 			{Key: "electionTimeoutMillis", Value: 2000},
 			{Key: "heartbeatIntervalMillis", Value: 500},
 		}},
+	}
+	if configServer {
+		config = append(config, bson.E{Key: "configsvr", Value: true})
 	}
 	cmd := bson.D{{Key: "replSetInitiate", Value: config}}
 	if err := client.Database("admin").RunCommand(ctx, cmd).Err(); err != nil {

@@ -17,6 +17,7 @@ type Server struct {
 	uri     string
 	version string
 	nodes   []*Node
+	shards  []Shard
 
 	stopOnce sync.Once
 	stop     func(context.Context) error
@@ -54,7 +55,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		// Docker is the last resort, and only a run shows whether its image
 		// can be had.
 		if s, err = startDocker(ctx, o); err != nil {
-			return nil, &NotFoundError{Tried: append(tried, Attempt{Place: p.String(), Reason: err})}
+			return nil, &NotFoundError{Tried: append(tried, Attempt{Place: p.String(), Reason: err}), Sharded: o.Shards > 0}
 		}
 	}
 	if s.version, err = askVersion(ctx, s.uri); err != nil {
@@ -72,9 +73,13 @@ func (s *Server) URI() string { return s.uri }
 // Version is the server's version, such as "8.2.0".
 func (s *Server) Version() string { return s.version }
 
-// Nodes returns the mongods that this process runs: none for a connection
-// string and for Docker.
+// Nodes returns the processes that this process runs: none for a connection
+// string and for Docker. Those of a sharded cluster are in the order in which they
+// start: the members of the shards, the config server, mongos.
 func (s *Server) Nodes() []*Node { return append([]*Node(nil), s.nodes...) }
+
+// Shards returns the shards of a sharded cluster, and none of another server.
+func (s *Server) Shards() []Shard { return append([]Shard(nil), s.shards...) }
 
 // Stop ends a server that Start started and removes its data; calling it again
 // is harmless. A server reached by a connection string goes on running.

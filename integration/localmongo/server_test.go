@@ -3,6 +3,7 @@ package localmongo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,6 +91,33 @@ func TestOneNode(t *testing.T) {
 	}
 }
 
+func TestShardedCluster(t *testing.T) {
+	t.Parallel()
+	for _, auth := range []bool{false, true} {
+		t.Run(fmt.Sprintf("auth=%v", auth), func(t *testing.T) {
+			s := start(t, Options{Shards: 2, Auth: auth})
+			client := connect(t, s.URI())
+			if h, err := ask(t.Context(), client); err != nil || h.Msg != "isdbgrid" {
+				t.Errorf("the server calls itself %q, %v, want a mongos", h.Msg, err)
+			}
+			if err := insert(t.Context(), client, 1); err != nil {
+				t.Fatal(err)
+			}
+			found := int64(0)
+			for _, shard := range s.Shards() {
+				n, err := connect(t, shard.URI).Database("d").Collection("c").CountDocuments(t.Context(), bson.D{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				found += n
+			}
+			if len(s.Shards()) != 2 || found != 1 {
+				t.Errorf("%d shards hold %d documents, want 2 with 1", len(s.Shards()), found)
+			}
+		})
+	}
+}
+
 func TestKilledNodeComesBackWithItsData(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{})
@@ -154,6 +182,44 @@ func TestThreeNodesElectAnotherPrimary(t *testing.T) {
 	if err != nil {
 		t.Fatalf("no primary after the first was killed: %v", err)
 	}
+	second := primary(t, s)
+	if second == s.Nodes()[0] {
+		t.Error("the node that was killed is called primary")
+	}
+	if err := s.Nodes()[0].Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AwaitMembers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.StepDown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	third := primary(t, s)
+	if third == second {
+		t.Error("the node that stepped down is called primary")
+	}
+	if err := third.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if fourth := primary(t, s); fourth == third {
+		t.Error("the node that is paused is called primary")
+	}
+	if err := third.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AwaitMembers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func primary(t *testing.T, s *Server) *Node {
+	t.Helper()
+	n, err := s.Primary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func TestAuth(t *testing.T) {
@@ -266,7 +332,7 @@ func TestFailedStartShowsTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newNode(p, t.TempDir(), 1, Options{}.withDefaults())
+	n := newNode(p, t.TempDir(), 1, setName, Options{}.withDefaults())
 	n.args = append(n.args, "--noSuchFlag")
 	if err := n.start(); err != nil {
 		t.Fatal(err)
@@ -281,7 +347,7 @@ func TestTakenPortIsRecognised(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{})
 	taken := s.Nodes()[0]
-	n := newNode(taken.place, t.TempDir(), 0, Options{}.withDefaults())
+	n := newNode(taken.place, t.TempDir(), 0, setName, Options{}.withDefaults())
 	n.addr = "127.0.0.1:1" // nobody listens: only the exit of mongod is left to see
 	n.args = append([]string(nil), taken.args...)
 	n.args[1] = filepath.Join(n.dir, "data")

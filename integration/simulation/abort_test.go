@@ -23,7 +23,7 @@ func lead(ctx context.Context, s *system) {
 	s.check(err)
 	go func() {
 		_ = switchover.New(deployment.ForDriver{Store: s.admin}, map[string]record.Fencer{"v1": s.db["v1"], "v2": s.db["v2"]},
-			switchover.Config{}, s.log).Run(ctx) // ends with ctx
+			switchover.Config{Retries: -1}, s.log).Run(ctx) // ends with ctx
 	}()
 }
 

@@ -90,7 +90,7 @@ func contentRegistry() *transform.Registry {
 		return nil, errors.New("the simulation does not go back")
 	}
 	spec := func(name string, up transform.Func, old, fresh []transform.GroupedKind) transform.Spec {
-		return transform.Spec{Name: name, Revision: "1", Up: up, Down: back, Old: transform.Side{Kinds: old}, New: transform.Side{Kinds: fresh}}
+		return transform.Spec{Name: name, Revision: "1", Up: up, Down: back, Reversal: transform.ReversalNone, Old: transform.Side{Kinds: old}, New: transform.Side{Kinds: fresh}}
 	}
 	type kinds = []transform.GroupedKind
 	err := r.Add("v1", "v2",

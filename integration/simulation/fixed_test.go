@@ -167,7 +167,7 @@ func idOf(id any) bson.RawValue {
 
 // anyIDs are names of all kinds, as collections in the wild mix them.
 func anyIDs() []any {
-	ids := []any{true, false, bson.NewObjectID(), bson.DateTime(5), bson.D{{Key: "a", Value: 1}}, bson.D{{Key: "a", Value: 2.5}}, bson.Null{}}
+	ids := []any{true, false, bson.NewObjectID(), bson.DateTime(5), bson.D{{Key: "a", Value: 1}}, bson.D{{Key: "a", Value: 2.5}}, bson.Null{}, bson.MinKey{}, bson.MaxKey{}}
 	for i := range 15 {
 		ids = append(ids, fmt.Sprint("s", i), int32(i), int64(1)<<40+int64(i), float64(i)+0.5, bson.Binary{Data: []byte{byte(i)}})
 	}

@@ -132,7 +132,7 @@ type (
 // may be there before the job and after it.
 func jobSpec() transform.Spec {
 	return must(typed.Group[oldJob, newJob]{
-		Name: "jobs", Revision: "1",
+		Name: "jobs", Revision: "1", OneWay: true,
 		Up: func(old oldJob, _ newJob) (newJob, error) {
 			out := newJob{Steps: map[string]newThing{}}
 			if old.Job != nil {

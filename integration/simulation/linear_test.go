@@ -33,10 +33,10 @@ func TestLinearizable(t *testing.T) {
 				h := &history{servers: []*vrunner.Runner{a, b}}
 				stop := h.drive(ctx, seed, 5)
 				c := s.controller(ctx, "controller-1", nil)
-				time.Sleep(300 * time.Millisecond)
+				pass(300 * time.Millisecond)
 				s.begin(ctx)
 				s.await(ctx, "the flip", active("v2"))
-				time.Sleep(300 * time.Millisecond)
+				pass(300 * time.Millisecond)
 				stop()
 				if h.versions["v1"] == 0 || h.versions["v2"] == 0 {
 					t.Errorf("operations by version: %v, want both", h.versions)

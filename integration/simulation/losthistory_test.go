@@ -27,7 +27,7 @@ func TestHistoryIsLost(t *testing.T) {
 				a, pa := s.server(ctx, "server-a", nil)
 				tr := newTraffic(t, a)
 				stop := drive(ctx, tr, seed, 4, 40, 3*time.Millisecond)
-				time.Sleep(2 * time.Second)
+				pass(2 * time.Second)
 				deaf := map[string]*faultstore.Toggle{}
 				controller := func(id string) *process {
 					ear := faultstore.NewToggle(faultstore.On(faultstore.Always(faultstore.Down()), faultstore.Watch, faultstore.Next))
@@ -43,7 +43,7 @@ func TestHistoryIsLost(t *testing.T) {
 					for _, id := range ids {
 						deaf[id].On()
 					}
-					time.Sleep(2500 * time.Millisecond) // traffic goes on
+					pass(2500 * time.Millisecond) // traffic goes on
 					meanwhile()
 					s.db["v1"].(*memstore.Store).Cluster().LoseHistory()
 					for _, id := range ids {
@@ -51,17 +51,17 @@ func TestHistoryIsLost(t *testing.T) {
 					}
 				}
 				c1, c2 := controller("controller-1"), controller("controller-2")
-				time.Sleep(500 * time.Millisecond)
+				pass(500 * time.Millisecond)
 				nothing := func() {}
 				lose(nothing, "controller-1", "controller-2") // in the copy
-				time.Sleep(10 * time.Second)
+				pass(10 * time.Second)
 				lose(nothing, "controller-2") // while it follows
-				time.Sleep(time.Duration(seed) * 700 * time.Millisecond)
+				pass(time.Duration(seed) * 700 * time.Millisecond)
 				c1.kill()
 				// When all shards are its own, and nobody writes afterwards what was lost.
 				lose(stop, "controller-2")
 				c3 := controller("controller-3")
-				time.Sleep(time.Second)
+				pass(time.Second)
 				s.begin(ctx)
 				s.await(ctx, "the flip", active("v2"))
 				tr.settle(ctx, s)

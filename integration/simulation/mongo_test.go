@@ -20,15 +20,12 @@ type real struct {
 	*mongostore.Client
 }
 
-// TestContentOnMongoDB is TestContentUnderTraffic on a real server, where time is real
-// too: a merge, a fan-out, a re-key and an N to M, while writers change all parts of them.
-// For a while several records claim the same part.
-func TestContentOnMongoDB(t *testing.T) {
+// onMongoDB is two databases of a real server.
+func onMongoDB(ctx context.Context, t *testing.T) map[string]database {
+	t.Helper()
 	mongotest.Server(t) // its process is everybody's
 	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
 	db := map[string]database{}
 	for _, v := range []string{"v1", "v2"} {
 		uri, name := mongotest.Database(t)
@@ -43,8 +40,20 @@ func TestContentOnMongoDB(t *testing.T) {
 		})
 		db[v] = real{ns, ns.Client()}
 	}
-	s := newSystemOf(ctx, t, db, contentRegistry(), contentStack)
+	return db
+}
+
+// TestContentOnMongoDB is TestContentUnderTraffic on a real server, where time is real
+// too: a merge, a fan-out, a re-key and an N to M, while writers change all parts of them.
+// For a while several records claim the same part.
+func TestContentOnMongoDB(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	s := newSystemOf(ctx, t, onMongoDB(ctx, t), contentRegistry(), contentStack)
 	s.quiet()
+	// Time is real, and the machine may have other tests to run: level is what is applied
+	// within seconds.
+	s.lagBound = 3 * time.Second
 	a, pa := s.server(ctx, "server-a", nil)
 	c := newCrowd(t, a)
 	// Some thousand changes before the copy; then slower, so that a calm moment comes.
@@ -63,7 +72,7 @@ func TestContentOnMongoDB(t *testing.T) {
 	pass(3 * time.Second)
 	stop()
 	c.tidy(3)
-	stop = c.drive(ctx, 4, 4, 60, 20*time.Millisecond)
+	stop = c.drive(ctx, 4, 2, 60, 20*time.Millisecond)
 	c.hold(false)
 	s.await(ctx, "the flip", active("v2"))
 	pass(time.Second)
@@ -77,4 +86,14 @@ func TestContentOnMongoDB(t *testing.T) {
 	for _, p := range append(running, pa) {
 		p.kill()
 	}
+}
+
+// TestWholeOrdersOnMongoDB is TestWholeOrders on a real server.
+func TestWholeOrdersOnMongoDB(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	s := newSystemOf(ctx, t, onMongoDB(ctx, t), ordersRegistry(), ordersStack)
+	s.quiet()
+	s.lagBound = 3 * time.Second
+	s.wholeOrders(ctx)
 }

@@ -218,9 +218,12 @@ func (tasks) Task(name string) (upgradestate.Update, error) {
 	return upgradestate.Update{Name: name, Version: "v" + n, Kind: "items" + n, Hash: "h"}, nil
 }
 
-// work reports the shards of data updates done, one after the other, as controllers do.
-func work(ctx context.Context, s *system) {
+// work reports the shards of data updates done, one after the other, as controllers do,
+// until ctx ends; done is closed then.
+func work(ctx context.Context, s *system) (done <-chan struct{}) {
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		for ctx.Err() == nil {
 			pass(100 * time.Millisecond)
 			d, err := s.admin.Get(ctx)
@@ -230,6 +233,7 @@ func work(ctx context.Context, s *system) {
 			}
 		}
 	}()
+	return ended
 }
 
 // asked is a verb that was answered.
@@ -375,7 +379,7 @@ func twoOperators(t *testing.T, seed uint64, total *tally) {
 	pass(time.Second)
 	c1, c2 := s.controller(ctx, "controller-1", nil), s.controller(ctx, "controller-2", nil)
 	offer(ctx, s)
-	work(ctx, s)
+	worked := work(ctx, s)
 	p := &past{}
 	p.follow(ctx, s)
 	var operators []*operator
@@ -411,6 +415,7 @@ func twoOperators(t *testing.T, seed uint64, total *tally) {
 	tr.settle(ctx, s)
 	t.Logf("%d flips before the last one", flips)
 	cancel()
+	<-worked
 	for _, p := range []*process{pa, c1, c2} {
 		p.kill()
 	}

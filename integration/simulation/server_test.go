@@ -46,7 +46,7 @@ func (s *system) contents(ctx context.Context, version string) map[string]string
 		at, err := s.db[version].Locate(ctx, places[0].ID)
 		s.check(err)
 		page, err := s.db[version].Scan(ctx, record.ScanRequest{
-			Token: record.Token{Kind: kind, Name: at, ID: places[0].ID}, Limit: 1 << 20,
+			Token: record.Token{Kind: kind, Name: at, ID: places[0].ID}, Limit: 1 << 20, NotBefore: s.now(ctx, version),
 		})
 		s.check(err)
 		for _, r := range page.Records {

@@ -59,7 +59,11 @@ var errPoison = errors.New("n is negative")
 
 const panicN = -13
 
-func registry() *transform.Registry {
+func registry() *transform.Registry { return registryOf("1") }
+
+// registryOf is the transformers of a revision. Those of the first are right; another one
+// writes other fields, and a record more.
+func registryOf(revision string) *transform.Registry {
 	r := transform.NewRegistry("items")
 	partGroup := func(k record.Key) (string, error) {
 		name, _ := k.Name()
@@ -70,7 +74,7 @@ func registry() *transform.Registry {
 		return string(record.StringKey(owner)), nil
 	}
 	err := r.Add("v1", "v2", transform.Spec{
-		Name: "items", Revision: "1",
+		Name: "items", Revision: revision,
 		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "items1"}}}},
 		New: transform.Side{Kinds: []transform.GroupedKind{
 			{KindSpec: record.KindSpec{Name: "items2"}},
@@ -90,6 +94,9 @@ func registry() *transform.Registry {
 			if it.N < 0 {
 				return nil, errPoison
 			}
+			if revision != "1" {
+				return newRecords(it.ID, it.N+1_000_000, it.Parts+1), nil
+			}
 			return newRecords(it.ID, it.N, it.Parts), nil
 		},
 		Down: func(src, _ transform.Group) ([]record.Record, error) {
@@ -98,6 +105,9 @@ func registry() *transform.Registry {
 			}
 			it := itemOf(src.Records[0])
 			it.Parts = len(src.Records) - 1
+			if revision != "1" {
+				it.N, it.Parts = it.N-1_000_000, it.Parts-1
+			}
 			return []record.Record{{Kind: "items1", Key: record.StringKey(it.ID), Doc: must(bson.Marshal(it))}}, nil
 		},
 	})

@@ -14,6 +14,7 @@ import (
 
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
+	"dbcontroller/identity"
 	"dbcontroller/pace"
 	"dbcontroller/record"
 	"dbcontroller/record/memstore"
@@ -41,10 +42,11 @@ type system struct {
 	registry *transform.Registry
 	stack    func(version string, views map[string]*vrunner.View) vrunner.Stack
 	admin    *deployment.Store
-	maxRate  int          // records that a controller copies a second; 0 is no limit
-	loads    atomic.Int64 // groups that were copied, by all controllers
-	begun    int          // upgrades
-	back     bool         // controllers that start from now on sync the way back as well
+	maxRate  int           // records that a controller copies a second; 0 is no limit
+	loads    atomic.Int64  // groups that were copied, by all controllers
+	begun    int           // upgrades
+	lagBound time.Duration // of controllers; 0 is theirs
+	back     bool          // controllers that start from now on sync the way back as well
 }
 
 // database is one version's, as controllers and as servers reach it.
@@ -106,6 +108,10 @@ type process struct {
 	stop context.CancelFunc
 	done chan struct{}
 	conn *memcoord.Store // its connection to the coordination store
+	// Once done is closed, why it ended by itself: others transform otherwise, or a database
+	// is not the one that the deployment means.
+	foreign error
+	astray  *identity.MismatchError
 }
 
 // kill ends the process as SIGKILL does: what it had not stored is gone, and its leases
@@ -135,17 +141,18 @@ func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *
 	for v, own := range s.db {
 		db[v] = wrap(p, v, countLoads{own, &s.loads})
 	}
-	log := s.log.With(zap.String("controller", id))
+	log, registry := s.log.With(zap.String("controller", id)), s.registry
 	go func() {
 		defer close(p.done)
 		defer stop()
 		store := deployment.New(p.conn, name, deployment.Config{Log: log})
 		pool := shards.New(p.conn, shards.Config{Prefix: store.Root(), ID: id, Ring: ring, Log: log})
+		stopped := ctx
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return pool.Run(ctx) })
 		sync := func(ctx context.Context, d upgradestate.Deployment) error {
 			from, to := d.CurrentVersion, other(d.CurrentVersion)
-			dir := must(s.registry.Direction(from, to))
+			dir := must(registry.Direction(from, to))
 			last := d.LastSwitch
 			left := last != nil && last.Snapshot && last.From == to // stays as it is until somebody begins
 			return syncer.New(syncer.Parts{
@@ -153,7 +160,7 @@ func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *
 				Ownership: pool, Comparer: verify.New(db[from], db[to], dir), Lease: pool.Lease, Log: log,
 				Pacer: pace.New(pace.Config{MaxRate: s.maxRate}),
 			}, syncer.Config{
-				Owner: id, Epoch: d.Epoch, Ring: ring, Workers: 2, Page: 7,
+				Owner: id, Epoch: d.Epoch, Ring: ring, Workers: 2, Page: 7, LagBound: s.lagBound,
 				Copy: !left, Snapshot: d.Upgrade != nil && d.Upgrade.Snapshot,
 			}).Run(ctx)
 		}
@@ -170,7 +177,12 @@ func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *
 					switchover.Config{Position: func(ctx context.Context, version string) (string, error) { return position(ctx, db[version]) }}, log).Run(ctx)
 			})
 		})
-		if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		err := g.Wait()
+		switch {
+		case errors.Is(err, syncer.ErrOtherTransform):
+			p.foreign = err
+		case errors.As(err, &p.astray):
+		case err != nil && !errors.Is(err, context.Canceled) && stopped.Err() == nil:
 			s.t.Errorf("controller %s: %v", id, err)
 		}
 	}()
@@ -198,9 +210,9 @@ func (s *system) server(ctx context.Context, id string, wrap func(version string
 	go func() {
 		defer close(p.done)
 		defer stop()
-		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() error { return runner.Run(ctx) })
-		g.Go(func() error { return presence.Run(ctx) })
+		g, group := errgroup.WithContext(ctx)
+		g.Go(func() error { return runner.Run(group) })
+		g.Go(func() error { return presence.Run(group) })
 		if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
 			s.t.Errorf("server %s: %v", id, err)
 		}
@@ -219,6 +231,18 @@ func (s *system) awaitReady(ctx context.Context, r *vrunner.Runner) {
 		case <-time.After(time.Millisecond):
 		}
 	}
+}
+
+// now is a version that shows everything acknowledged so far: reads of v1 lag.
+func (s *system) now(ctx context.Context, version string) record.Version {
+	s.t.Helper()
+	pos, err := s.db[version].Position(ctx)
+	s.check(err)
+	return pos.At
+}
+
+func (s *system) view(ctx context.Context, version string, toks record.Tokens) transform.View {
+	return transform.View{Tokens: toks, NotBefore: s.now(ctx, version)}
 }
 
 // begin starts the upgrade to v2: "upgrade-1", and the next ones when it is called again.

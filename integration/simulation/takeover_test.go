@@ -28,11 +28,11 @@ func TestTakeoverReplaysFromTheCheckpoint(t *testing.T) {
 				stop := drive(ctx, tr, seed, 6, 4000, 3*time.Millisecond)
 				c1 := s.controller(ctx, "controller-1", nil)
 				c2 := s.controller(ctx, "controller-2", nil)
-				time.Sleep(15 * time.Second) // copied, compared, level
+				pass(15 * time.Second) // copied, compared, level
 				c1.kill()
-				time.Sleep(6 * time.Second) // the lease runs out, the other one adopts
+				pass(6 * time.Second) // the lease runs out, the other one adopts
 				stop()
-				time.Sleep(3 * time.Second)
+				pass(3 * time.Second)
 				s.begin(ctx)
 				s.await(ctx, "the flip", active("v2"))
 				tr.settle(ctx, s)
@@ -94,12 +94,14 @@ func TestLateSuccessDoesNotUnpark(t *testing.T) {
 			s.check(err)
 			return len(list)
 		}
-		for parked() == 0 {
-			time.Sleep(10 * time.Millisecond) // simulated
+		for since := time.Now(); parked() == 0; pass(10 * time.Millisecond) {
+			if time.Since(since) > time.Minute {
+				t.Fatal("what cannot be transformed is not parked")
+			}
 		}
 		close(l.release)
 		s.begin(ctx)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		d, err := s.admin.Get(ctx)
 		s.check(err)
 		if d.CurrentVersion != "v1" || parked() != 1 {

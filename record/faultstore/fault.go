@@ -28,6 +28,9 @@ const (
 	Close        Command = "close"
 	Prepare      Command = "prepare"
 	Fence        Command = "fence"
+	Prevent      Command = "prevent"
+	Hindrances   Command = "hindrances"
+	Uphold       Command = "uphold"
 	Lift         Command = "lift"
 	Locate       Command = "locate"
 	Check        Command = "check"
@@ -39,6 +42,13 @@ const (
 	Purge        Command = "purge"
 	Drop         Command = "drop"
 	Health       Command = "health"
+	Identity     Command = "identity"
+	Identify     Command = "identify"
+	Marks        Command = "marks"
+	PutMark      Command = "putMark"
+	Claim        Command = "claim"
+	Claims       Command = "claims"
+	Release      Command = "release"
 	Get          Command = "get"
 	List         Command = "list"
 	Write        Command = "write"
@@ -52,7 +62,7 @@ type Op struct {
 	Kinds []string
 	// Tokens that it carries, in no order.
 	Tokens []record.Token
-	// To is the name or mark of a Fence or Lift.
+	// To is the name or mark of a Fence, Prevent or Lift.
 	To string
 }
 

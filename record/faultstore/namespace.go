@@ -108,6 +108,25 @@ func (n *Namespace) Fence(ctx context.Context, f record.Fence) error {
 	return doErr(ctx, n.inj, op, func() error { return n.inner.Fence(ctx, f) })
 }
 
+// Prevent is record.Fencer's.
+func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (bool, error) {
+	op := opOf(Prevent, f.Token)
+	op.To = f.To
+	return do(ctx, n.inj, op, func() (bool, error) { return n.inner.Prevent(ctx, f) })
+}
+
+// Hindrances is record.Fencer's.
+func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
+	return do(ctx, n.inj, opOf(Hindrances, toks...), func() ([]string, error) { return n.inner.Hindrances(ctx, toks) })
+}
+
+// Uphold is record.Fencer's.
+func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
+	op := opOf(Uphold, f.Token)
+	op.To = f.To
+	return do(ctx, n.inj, op, func() ([]record.Breach, error) { return n.inner.Uphold(ctx, f, known) })
+}
+
 // Lift is record.Fencer's.
 func (n *Namespace) Lift(ctx context.Context, f record.Fence) error {
 	op := opOf(Lift, f.Token)

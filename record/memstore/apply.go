@@ -101,8 +101,8 @@ func (s *Store) group(b record.Batch, g record.GroupWrite, do func(*txn, map[str
 		return record.Result{}, err
 	}
 	for _, w := range g.Writes {
-		if err := checkDoc(w.Key, w.Doc); err != nil {
-			return record.Result{Outcome: record.Refused, Err: err}, nil
+		if err := checkDoc(b.Tokens[w.Kind], w.Key, w.Doc); err != nil {
+			return record.Result{Outcome: record.Refused, Err: fmt.Errorf("%s %s: %w", w.Kind, w.Key, err)}, nil
 		}
 	}
 	return do(s.newTxn(), cols, g, record.Guard{Epoch: b.Epoch, Version: g.Version}), nil

@@ -9,10 +9,7 @@ import (
 	"dbcontroller/record"
 )
 
-const (
-	maxChanges = 256 // of one batch
-	idle       = time.Second
-)
+const idle = time.Second
 
 var errClosed = errors.New("stream is closed")
 
@@ -82,8 +79,11 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 		st.broken = fmt.Errorf("change %d: %w", st.next, record.ErrHistoryLost)
 	}
 	var batch record.ChangeBatch
-	for st.broken == nil && st.next < c.end() && len(batch.Changes) < maxChanges {
+	for size := 0; st.broken == nil && st.next < c.end() && size < record.CommitBytes; {
 		e := c.log[st.next-c.forgotten]
+		if len(batch.Changes) >= c.opts.Changes && (c.opts.Torn || e.at != c.log[st.next-1-c.forgotten].at) {
+			break
+		}
 		change, ok, err := st.match(e)
 		if err != nil {
 			st.broken = err
@@ -93,6 +93,7 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 		if ok {
 			batch.Changes = append(batch.Changes, change)
 			batch.Wall = e.wall
+			size += change.Size()
 		}
 	}
 	if len(batch.Changes) == 0 && st.broken != nil {

@@ -78,15 +78,15 @@ func (s *Store) Write(ctx context.Context, toks record.Tokens, ms []record.Mutat
 	}
 	t := s.newTxn()
 	for _, m := range ms {
-		if err := mutate(t, cols[m.Kind], m); err != nil {
+		if err := mutate(t, cols[m.Kind], toks[m.Kind], m); err != nil {
 			return fmt.Errorf("%s %s: %w", m.Kind, m.Key, err)
 		}
 	}
 	return t.commit(false)
 }
 
-func mutate(t *txn, col *collection, m record.Mutation) error {
-	if err := checkDoc(m.Key, m.Doc); err != nil {
+func mutate(t *txn, col *collection, tok record.Token, m record.Mutation) error {
+	if err := checkDoc(tok, m.Key, m.Doc); err != nil {
 		return err
 	}
 	st := t.get(col, m.Key)

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"crypto/rand"
 	"fmt"
 	"sync"
 	"time"
@@ -13,9 +14,15 @@ type Options struct {
 	// Start is the clock's first value. Two clusters with different starts have clocks
 	// that disagree.
 	Start uint64
-	// Lag is how many versions a read without NotBefore may be behind the newest commit,
-	// and is. It finds callers that forget to say what they must see. 0: none.
+	// Lag is how many versions a read or scan may be behind the newest commit, and is as far
+	// as its NotBefore allows, like one of a secondary. It finds callers that forget to say
+	// what they must see. 0: none.
 	Lag uint64
+	// Changes is how many changes a batch holds at most, but for those of a commit that it has
+	// begun: 256. Fewer find callers that take what comes together for all there is.
+	Changes int
+	// Torn has batches end within commits too, as those of a transaction over several logs do.
+	Torn bool
 	// FixedFence is the strongest class offered for fixed-name kinds: FenceView
 	// (default) or FenceValidator, as on a cluster that grants less.
 	FixedFence record.FenceClass
@@ -25,15 +32,19 @@ type Options struct {
 // everything: the reference is to be obviously right before it is fast.
 type Cluster struct {
 	opts Options
+	id   string // of the cluster
 
 	mu        sync.Mutex
 	clock     uint64
 	databases map[string]*database
 	nextID    uint64
+	deposed   uint64 // the clock when Depose was called; 0: reads are answered by the primary
 	log       []entry
 	forgotten int               // entries before log[0] that are no longer there
 	wake      chan struct{}     // closed and replaced at each append to log
 	blocked   map[string]string // collection id -> mark of its write block; any entry blocks the cluster
+
+	hindrances map[string]string // by kind, for Hindrances
 
 	health     record.Health
 	unmeasured error // instead of health
@@ -46,6 +57,7 @@ type database struct {
 	byID    map[string]*collection
 	views   map[string]*collection // a view in place of a name that a fence took away
 	foreign map[string]bool        // views that an application made itself
+	marks   marks
 }
 
 // entry is one change. Exactly one of key, rename, mark, dropped is set.
@@ -66,8 +78,12 @@ func NewCluster(opts Options) *Cluster {
 	if opts.FixedFence == "" {
 		opts.FixedFence = record.FenceView
 	}
+	if opts.Changes == 0 {
+		opts.Changes = 256
+	}
 	return &Cluster{
 		opts:      opts,
+		id:        rand.Text(),
 		clock:     opts.Start + 1, // a zero version is older than any
 		databases: map[string]*database{},
 		wake:      make(chan struct{}),
@@ -136,11 +152,43 @@ func (c *Cluster) signal() {
 	c.wake = make(chan struct{})
 }
 
+// Depose has reads and scans answered, until Rejoin, by a server that was the primary and
+// does not know yet that it is not: they show nothing of what is committed from now on, and
+// fail where NotBefore asks for it. Writes, positions and changes go on at the new primary.
+func (c *Cluster) Depose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deposed = c.clock
+}
+
+// Rejoin ends Depose.
+func (c *Cluster) Rejoin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deposed = 0
+}
+
+// snapshot is the clock of a read that is not before a version: the oldest that it may be.
+// Callers hold mu.
+func (c *Cluster) snapshot(notBefore record.Version) (uint64, error) {
+	newest := c.clock
+	if c.deposed != 0 {
+		newest = c.deposed
+	}
+	if clockOf(notBefore) > newest {
+		return 0, fmt.Errorf("read not before %s: the server has come to %s", notBefore, versionAt(newest))
+	}
+	return max(c.oldestSnapshot(), clockOf(notBefore)), nil
+}
+
 // oldestSnapshot is the earliest version that a read may still ask for.
 func (c *Cluster) oldestSnapshot() uint64 {
-	first := c.opts.Start + 1
-	if c.clock < first+c.opts.Lag {
+	newest, first := c.clock, c.opts.Start+1
+	if c.deposed != 0 {
+		newest = c.deposed
+	}
+	if newest < first+c.opts.Lag {
 		return first
 	}
-	return c.clock - c.opts.Lag
+	return newest - c.opts.Lag
 }

@@ -22,6 +22,7 @@ type collection struct {
 	indexes   []bson.Raw              // all of them, as given
 	options   bson.Raw
 	once      map[string]bool // markers of what was created once
+	closed    map[string]bool // names and marks of fences that were given up
 }
 
 // row is one key's history, oldest state first, never empty.

@@ -27,6 +27,7 @@ func TestConformance(t *testing.T) {
 	for name, opts := range map[string]Options{
 		"plain":          {},
 		"lagging reads":  {Lag: 40},
+		"small batches":  {Changes: 1},
 		"late clock":     {Start: 1 << 40},
 		"validator only": {FixedFence: record.FenceValidator},
 	} {

@@ -3,6 +3,8 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"dbcontroller/record"
 )
@@ -74,6 +76,9 @@ func (s *Store) fenceByRename(f record.Fence, col *collection) error {
 		if col.name != f.Token.Name {
 			return fmt.Errorf("fence %s to %s: it is at %s: %w", f.Token.Name, f.To, col.name, record.ErrFenced)
 		}
+		if col.closed[f.To] {
+			return fmt.Errorf("fence %s to %s: it was given up, a new attempt needs a new name", f.Token.Name, f.To)
+		}
 		if s.db.byName[f.To] != nil || (s.db.views[f.To] != nil && s.db.views[f.To] != col) {
 			return fmt.Errorf("fence %s to %s: the name is taken", f.Token.Name, f.To)
 		}
@@ -84,6 +89,118 @@ func (s *Store) fenceByRename(f record.Fence, col *collection) error {
 		s.db.views[f.Token.Name] = col
 	}
 	return nil
+}
+
+// Prevent settles a rename that was announced.
+func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err error) {
+	if err := s.begin(ctx); err != nil {
+		return false, err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.identified(f.Token)
+	if err != nil {
+		return false, fmt.Errorf("prevent %s: %w", f.To, err)
+	}
+	switch {
+	case f.Class != record.FenceUUID && f.Class != "":
+		return false, fmt.Errorf("prevent %s: a fence of class %s is lifted instead", f.To, f.Class)
+	case col.name == f.To:
+		return true, nil
+	case col.name != f.Token.Name:
+		return false, fmt.Errorf("prevent %s: it is at %s: %w", f.To, col.name, record.ErrFenced)
+	}
+	col.close(f.To)
+	return false, nil
+}
+
+// close has the fence to a name or mark not be set any more.
+func (c *collection) close(to string) {
+	if c.closed == nil {
+		c.closed = map[string]bool{}
+	}
+	c.closed[to] = true
+}
+
+// Hindrances are the builds of indexes, which here nobody sees half done.
+func (s *Store) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.cluster.mu.Unlock()
+	var found []string
+	for _, tok := range toks {
+		if what := s.cluster.hindrances[tok.Kind]; what != "" {
+			found = append(found, what)
+		}
+	}
+	return found, nil
+}
+
+// Uphold puts a fence back that somebody has taken away.
+func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.identified(f.Token)
+	if err != nil {
+		return nil, fmt.Errorf("uphold %s: %w", f.To, err)
+	}
+	var found []record.Breach
+	own := f.Token.Kind
+	switch f.Class {
+	case record.FenceView:
+		stray := s.db.byName[own]
+		switch {
+		case stray != nil && stray != col && slices.Contains(known, stray.id):
+			return nil, nil
+		case stray == nil && s.db.views[own] != nil:
+		case stray == nil:
+			found = append(found, record.Breach{What: "the view was removed"})
+		case stray == col:
+			s.cluster.rename(s.db, col, f.To)
+			found = append(found, record.Breach{What: "the collection was given its name back"})
+		default:
+			s.cluster.rename(s.db, stray, asidePrefix+own+"."+stray.id)
+		}
+		s.db.views[own] = col
+	case record.FenceValidator:
+		if col.mark != f.To {
+			col.validator, col.mark = &validator{Nothing: true}, f.To
+			found = append(found, record.Breach{What: "the validator was removed"})
+		}
+	case record.FenceWriteBlock:
+		if s.cluster.blocked[col.id] != f.To {
+			s.cluster.blocked[col.id] = f.To
+			found = append(found, record.Breach{What: "the write block was lifted"})
+		}
+	}
+	for name, aside := range s.db.byName {
+		if !strings.HasPrefix(name, asidePrefix+own+".") {
+			continue
+		}
+		count := int64(0)
+		for _, r := range aside.rows {
+			if r.states[len(r.states)-1].live() {
+				count++
+			}
+		}
+		found = append(found, record.Breach{What: "a collection was made under the name", Aside: name, Count: count})
+	}
+	return found, nil
+}
+
+// asidePrefix begins the names of collections that were set aside.
+const asidePrefix = "dbc_aside."
+
+// Hinder has Hindrances say something about a kind, until what is "".
+func (s *Store) Hinder(kind, what string) {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	if s.cluster.hindrances == nil {
+		s.cluster.hindrances = map[string]string{}
+	}
+	s.cluster.hindrances[kind] = what
 }
 
 // Lift gives a fixed-name kind back to its application.
@@ -101,6 +218,7 @@ func (s *Store) Lift(ctx context.Context, f record.Fence) error {
 	}
 	switch f.Class {
 	case record.FenceView:
+		col.close(f.To)
 		if s.db.views[f.Token.Name] == col {
 			delete(s.db.views, f.Token.Name)
 		}

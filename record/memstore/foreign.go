@@ -154,3 +154,25 @@ func (f *Foreign) CreateView(ctx context.Context, name string) error {
 	s.db.foreign[name] = true
 	return nil
 }
+
+// Unfence takes a fence of a fixed-name kind away as somebody does who knows nothing of
+// it: the view is dropped and the collection has its name again, the validator is
+// removed, the cluster takes writes.
+func (f *Foreign) Unfence(ctx context.Context, name string) error {
+	if err := f.store.begin(ctx); err != nil {
+		return err
+	}
+	defer f.store.cluster.mu.Unlock()
+	if col := f.store.db.views[name]; col != nil {
+		delete(f.store.db.views, name)
+		f.store.cluster.rename(f.store.db, col, name)
+		return nil
+	}
+	col := f.store.db.byName[name]
+	if col == nil {
+		return fmt.Errorf("collection %s: %w", name, record.ErrNotFound)
+	}
+	col.validator, col.mark = nil, ""
+	delete(f.store.cluster.blocked, col.id)
+	return nil
+}

@@ -52,7 +52,7 @@ func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker strin
 		if t.get(cols[r.Kind], r.Key).live() {
 			continue
 		}
-		if err := mutate(t, cols[r.Kind], record.Mutation{Kind: r.Kind, Key: r.Key, Doc: r.Doc, Absent: true}); err != nil {
+		if err := mutate(t, cols[r.Kind], toks[r.Kind], record.Mutation{Kind: r.Kind, Key: r.Key, Doc: r.Doc, Absent: true}); err != nil {
 			return false, fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
 		}
 	}

@@ -152,10 +152,16 @@ func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Ra
 	if err != nil {
 		return nil, err
 	}
-	n = max(1, min(n, len(col.rows)))
+	var keys []record.Key
+	for _, r := range col.rows {
+		if len(r.key) < record.MaxCut {
+			keys = append(keys, r.key)
+		}
+	}
+	n = max(1, min(n, len(keys)))
 	ranges := make([]record.Range, n)
 	for i := 1; i < n; i++ {
-		cut := cursorAt(cursorBefore, col.rows[i*len(col.rows)/n].key)
+		cut := cursorAt(cursorBefore, keys[i*len(keys)/n])
 		ranges[i-1].To, ranges[i].From = cut, cut
 	}
 	return ranges, nil
@@ -206,6 +212,11 @@ func (s *Store) drop(col *collection) {
 	delete(s.db.byName, col.name)
 	delete(s.db.byID, col.id)
 	delete(s.cluster.blocked, col.id)
+	for kind, c := range s.db.marks.kinds {
+		if c.ID == col.id {
+			delete(s.db.marks.kinds, kind)
+		}
+	}
 	for name, of := range s.db.views {
 		if of == col {
 			delete(s.db.views, name)

@@ -24,12 +24,13 @@ func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapsh
 	if err != nil {
 		return record.Snapshot{}, err
 	}
-	if clockOf(req.NotBefore) > s.cluster.clock {
-		return record.Snapshot{}, fmt.Errorf("read not before %s: the clock is at %s", req.NotBefore, versionAt(s.cluster.clock))
+	clock, err := s.cluster.snapshot(req.NotBefore)
+	if err != nil {
+		return record.Snapshot{}, err
 	}
-	clock := max(s.cluster.oldestSnapshot(), clockOf(req.NotBefore))
 	snap := record.Snapshot{Version: versionAt(clock)}
 	seen := map[*row]bool{}
+	size := 0
 	for _, sel := range req.Select {
 		for _, r := range selected(cols[sel.Kind], sel) {
 			if seen[r] {
@@ -38,6 +39,9 @@ func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapsh
 			seen[r] = true
 			if rec, ok := r.record(sel.Kind, r.at(clock), req.Guards, false); ok {
 				snap.Records = append(snap.Records, rec)
+				if size += len(rec.Doc); req.Bytes > 0 && size > req.Bytes {
+					return record.Snapshot{}, fmt.Errorf("read %d bytes: %w", size, record.ErrTooLarge)
+				}
 			}
 		}
 	}

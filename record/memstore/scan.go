@@ -11,7 +11,7 @@ const (
 	maxPage     = 16 << 20 // bytes
 )
 
-// Scan returns the next page of a range, at the newest version.
+// Scan returns the next page of a range at one snapshot, chosen as Read does.
 func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
 	if err := s.begin(ctx); err != nil {
 		return record.Page{}, err
@@ -25,7 +25,10 @@ func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, 
 	if limit <= 0 {
 		limit = defaultPage
 	}
-	clock := s.cluster.clock
+	clock, err := s.cluster.snapshot(req.NotBefore)
+	if err != nil {
+		return record.Page{}, err
+	}
 	page := record.Page{Version: versionAt(clock), Next: req.Range.From, Done: true}
 	size := 0
 	for _, r := range col.within(req.Range) {

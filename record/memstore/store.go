@@ -84,10 +84,14 @@ func (s *Store) resolveAll(toks record.Tokens, kinds func(yield func(string) boo
 	return cols, nil
 }
 
-// checkDoc is what a backend may insist on: the document carries the _id of its key.
-func checkDoc(key record.Key, doc bson.Raw) error {
+// checkDoc is what a backend may insist on: the document carries the _id of its key, and
+// leaves the reserved field of managed kinds alone.
+func checkDoc(tok record.Token, key record.Key, doc bson.Raw) error {
 	if key == "" {
 		return errors.New("write without a key")
+	}
+	if len(key) > record.MaxKey {
+		return record.ErrLongKey
 	}
 	if doc == nil {
 		return nil
@@ -99,7 +103,7 @@ func checkDoc(key record.Key, doc bson.Raw) error {
 	if have != key {
 		return fmt.Errorf("document of %s has the _id of %s", key, have)
 	}
-	return nil
+	return record.CheckReserved(tok, doc)
 }
 
 func versionAt(clock uint64) record.Version {

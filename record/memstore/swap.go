@@ -3,6 +3,7 @@ package memstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"dbcontroller/record"
@@ -39,7 +40,7 @@ func (s *Store) swap(ctx context.Context, tok record.Token, w record.Swap) (reco
 	if !st.live() || !bytes.Equal(st.doc, w.Was) {
 		return record.Result{Outcome: record.Changed}, nil
 	}
-	if err := record.CheckSwap(w); err != nil {
+	if err := errors.Join(record.CheckReserved(tok, w.Doc), record.CheckSwap(w)); err != nil {
 		return record.Result{Outcome: record.Refused, Err: err}, nil
 	}
 	t.set(col, w.Key, state{doc: w.Doc, guard: beside(col, st)})

@@ -127,6 +127,8 @@ type attempt struct {
 type refusal struct {
 	group    int
 	conflict bool
+	coll     string // that refused it
+	code     int    // the server's
 	err      error
 }
 
@@ -135,7 +137,8 @@ func (r *refusal) Unwrap() error { return r.err }
 
 // settle brings groups to an outcome. A group that the database refuses is taken out
 // and the others are tried again; after a few of those, halves are tried on their own,
-// so that many refusals cost a logarithm each and not a transaction of everything.
+// so that many refusals cost a logarithm each and not a transaction of everything. Halves
+// are tried as well of what was too much for the server.
 func (n *Namespace) settle(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
 	const beforeHalving = 3
 	for refused := 0; len(groups) > 0; {
@@ -151,6 +154,11 @@ func (n *Namespace) settle(ctx context.Context, j *job, groups []int, results []
 		case errors.Is(err, errValidatorFence) && !how.bypass:
 			how.bypass = true
 			continue
+		case errors.Is(err, errTooMuch) && len(groups) > 1:
+			return n.settleHalves(ctx, j, groups, results, how)
+		case hasCode(err, codeTransactionTooLarge):
+			results[groups[0]] = record.Result{Outcome: record.Refused, Err: err}
+			return nil
 		case !errors.As(err, &r):
 			return err
 		}
@@ -158,7 +166,7 @@ func (n *Namespace) settle(ctx context.Context, j *job, groups []int, results []
 			how.clear = true
 			continue
 		}
-		results[r.group] = record.Result{Outcome: record.Refused, Err: r.err}
+		results[r.group] = record.Result{Outcome: record.Refused, Err: n.located(ctx, r.coll, r.code, r.err)}
 		rest := make([]int, 0, len(groups)-1)
 		for _, g := range groups {
 			if g != r.group {
@@ -167,14 +175,18 @@ func (n *Namespace) settle(ctx context.Context, j *job, groups []int, results []
 		}
 		groups = rest
 		if refused++; refused == beforeHalving && len(groups) > 1 {
-			half := len(groups) / 2
-			if err := n.settle(ctx, j, groups[:half], results, how); err != nil {
-				return err
-			}
-			return n.settle(ctx, j, groups[half:], results, how)
+			return n.settleHalves(ctx, j, groups, results, how)
 		}
 	}
 	return nil
+}
+
+func (n *Namespace) settleHalves(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
+	half := len(groups) / 2
+	if err := n.settle(ctx, j, groups[:half], results, how); err != nil {
+		return err
+	}
+	return n.settle(ctx, j, groups[half:], results, how)
 }
 
 // applyOnce is one transaction: read the guards, decide, write.

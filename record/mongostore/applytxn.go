@@ -34,7 +34,7 @@ func (n *Namespace) readState(ctx context.Context, j *job, groups []int) (state,
 		found := make(map[record.Key]held, len(keys))
 		have[kind] = found
 		err := n.findKeys(ctx, t.place, keys, readOptions{keysOnly: true, guards: !t.fixed}, func(doc []byte) error {
-			return addHeld(found, doc, func(h *held, l layout) {
+			return addHeld(found, doc, !t.fixed, func(h *held, l layout) {
 				h.data = true
 				h.id = l.id
 				h.guard, _ = l.guard(doc)
@@ -47,7 +47,7 @@ func (n *Namespace) readState(ctx context.Context, j *job, groups []int) (state,
 			continue
 		}
 		err = n.findKeys(ctx, place{coll: GuardsName(kind)}, keys, readOptions{}, func(doc []byte) error {
-			return addHeld(found, doc, func(h *held, l layout) {
+			return addHeld(found, doc, false, func(h *held, l layout) {
 				h.side = true
 				h.guard, _ = guardOf(doc)
 			})
@@ -59,8 +59,8 @@ func (n *Namespace) readState(ctx context.Context, j *job, groups []int) (state,
 	return have, nil
 }
 
-func addHeld(found map[record.Key]held, doc []byte, set func(*held, layout)) error {
-	l, err := layoutOf(doc)
+func addHeld(found map[record.Key]held, doc []byte, managed bool, set func(*held, layout)) error {
+	l, err := layoutOf(doc, managed)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,11 @@ func (n *Namespace) runWrites(ctx context.Context, c *writeCommand) error {
 		if err == nil {
 			continue
 		}
-		return writeFailure(c.verb+" "+c.place.coll, err, part.owners)
+		err = writeFailure(c.verb+" "+c.place.coll, err, part.owners)
+		if r := new(refusal); errors.As(err, &r) {
+			r.coll = c.place.coll
+		}
+		return err
 	}
 	return nil
 }
@@ -241,7 +245,7 @@ func writeFailure(what string, err error, owners []int) error {
 	verdict, reason := judge(what, we)
 	switch verdict {
 	case refused:
-		return &refusal{group: owners[we.Index], conflict: errors.Is(reason, record.ErrConflict), err: reason}
+		return &refusal{group: owners[we.Index], conflict: errors.Is(reason, record.ErrConflict), code: we.Code, err: reason}
 	case present:
 		// The snapshot said absent, so somebody has written since. A new snapshot tells.
 		return fmt.Errorf("%w: %w", errAgain, reason)
@@ -275,14 +279,16 @@ func judge(what string, we mongo.WriteError) (verdict, error) {
 		if strings.Contains(we.Details.String(), fencePrefix) {
 			return failed, fmt.Errorf("%s: %w", what, errValidatorFence)
 		}
-		return refused, fmt.Errorf("%s: the collection's validator refuses the document", what)
+		return refused, invalidError(what, we)
+	case codeTransactionTooLarge, codeTooLargeForCache:
+		return failed, fmt.Errorf("%s: %w: %s", what, errTooMuch, we.Message)
 	case codeUUIDMismatch, codeQueryPlanKilled, codeViewWrite, codeWriteBlocked:
 		return failed, fmt.Errorf("%s: %w", what, record.ErrFenced)
 	case 13, 24, 46, 50, 64, 91, 112, 189, 246, 262, 10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436:
 		// Privileges, locks, time limits, elections, shard versions: another time or
 		// another server would take the same document.
-		return failed, fmt.Errorf("%s: error %d: %s", what, we.Code, we.Message)
+		return failed, refusedError(what, we)
 	default:
-		return refused, fmt.Errorf("%s: error %d: %s", what, we.Code, we.Message)
+		return refused, refusedError(what, we)
 	}
 }

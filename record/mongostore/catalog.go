@@ -49,6 +49,9 @@ const (
 	gatePrefix  = "dbc_fence."
 	// fencePrefix stands before the mark in the validators and views of fences.
 	fencePrefix = "dbc-fence:"
+	// closingMark stands before the mark of a validator fence that is not yet in force on
+	// every shard of a cluster.
+	closingMark = "closing/"
 
 	// markBlocked is the field of a mark that only write blocks count up.
 	markBlocked = "blocked"
@@ -117,6 +120,7 @@ func (n *Namespace) collectionNamed(ctx context.Context, name string) (*collecti
 // mark writes the document of a fence, acknowledged by a majority.
 // That of a write block, which leaves no other trace in the changes, is their marker.
 func (n *Namespace) mark(ctx context.Context, f record.Fence) error {
+	n.pulse.quicken() // what waits for the marker waits for the shards
 	count := bson.D{{Key: "n", Value: int64(1)}}
 	if f.Class == record.FenceWriteBlock {
 		count = append(count, bson.E{Key: markBlocked, Value: int64(1)})
@@ -224,5 +228,5 @@ func withPrivilege(err error) error {
 		refused = " (" + strings.Replace(what, "execute command { ", "run ", 1) + ")"
 	}
 	return &privilegeError{errNoPrivilege.Error() + refused +
-		": grant readWrite and dbAdmin on the database, clusterMonitor and hostManager on admin", err}
+		": grant the role that 'dbcontroller roles' prints, or readWrite and dbAdmin on the database and clusterMonitor on admin", err}
 }

@@ -1,11 +1,11 @@
 package mongostore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -17,7 +17,10 @@ import (
 
 const (
 	streamWait  = time.Second // of a getMore that finds nothing
-	streamBatch = 2000        // changes of one ChangeBatch and of one getMore, at most
+	streamBatch = 2000        // changes of one getMore, and of one ChangeBatch but for a commit at its end
+	// fullReply is how many bytes of events make a reply that may have ended for want of
+	// room. The server sends 16 MiB at most, and an event takes three times its _id.
+	fullReply = 4 << 20
 )
 
 // stream is a database stream of keys. A place in it is a cluster time alone, from which
@@ -26,11 +29,22 @@ const (
 // changes of one cluster time may come again.
 type stream struct {
 	cs    *mongo.ChangeStream
-	kinds map[string]bool   // name -> fixed
-	away  map[string]string // fixed kind -> identity of its collection, while that has a hidden name
-	at    bson.Timestamp    // of the latest position delivered
-	err   error             // that ended the stream for good
+	beat  func(context.Context) // behind mongos: makes the shards write; see pulse.go
+	got   func()                // behind mongos: told of changes
+	kinds map[string]bool       // name -> fixed
+	away  map[string]string     // fixed kind -> identity of its collection, while that has a hidden name
+	at    bson.Timestamp        // of the latest event or position
+	err   error                 // that ended the stream for good
+	ahead bool                  // cs.Current is not delivered yet
+	most  int                   // bytes of a batch
+	reply replySize
 }
+
+// replySize is what was taken of one reply of the server.
+type replySize struct{ events, bytes int }
+
+// full reports whether the server may have had more to send.
+func (r replySize) full() bool { return r.events >= streamBatch || r.bytes >= fullReply }
 
 var _ record.Stream = (*stream)(nil)
 
@@ -40,15 +54,23 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 	if from.IsZero() {
 		return nil, errors.New("watch: no position")
 	}
-	s := &stream{kinds: make(map[string]bool, len(kinds)), away: make(map[string]string), at: timestampOf(from.At)}
+	s := &stream{kinds: make(map[string]bool, len(kinds)), away: make(map[string]string), at: timestampOf(from.At), most: record.CommitBytes}
 	for _, k := range kinds {
 		s.kinds[k.Name] = k.Fixed
+	}
+	mongos, err := n.isMongos(ctx)
+	if err != nil {
+		return nil, classify("watch "+n.name, err)
+	}
+	wait := streamWait
+	if mongos {
+		s.beat, s.got, wait = n.beat, n.pulse.quicken, shardedWait
 	}
 	start := s.at
 	opts := options.ChangeStream().
 		SetStartAtOperationTime(&start).
 		SetShowExpandedEvents(true). // collMod is a fence of the validator class
-		SetMaxAwaitTime(streamWait).
+		SetMaxAwaitTime(wait).
 		SetBatchSize(streamBatch)
 	cs, err := n.db.Watch(ctx, streamPipeline(kinds), opts)
 	if err != nil {
@@ -101,13 +123,20 @@ func streamPipeline(kinds []record.KindSpec) mongo.Pipeline {
 	}
 }
 
-// Next returns what the server has sent, or waits for it about a second.
+// Next returns what the server has sent, or waits for it about a second. A batch ends where
+// the cluster time does: all changes of a transaction have one, that of its commit. The
+// server ends a reply within one only when the reply is full; then the first event of the
+// next reply tells.
 func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	if s.err != nil {
 		return record.ChangeBatch{}, s.err
 	}
 	var batch record.ChangeBatch
-	for len(batch.Changes) < streamBatch && s.cs.TryNext(ctx) {
+	for size, enough := 0, false; s.ahead || s.tryNext(ctx); {
+		s.ahead = enough && !s.sameTime(s.cs.Current)
+		if s.ahead {
+			break
+		}
 		change, ok, err := s.event(s.cs.Current, &batch)
 		if err != nil {
 			if len(batch.Changes) == 0 {
@@ -120,17 +149,22 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 		}
 		if ok {
 			batch.Changes = append(batch.Changes, change)
+			size += change.Size()
 		}
-		if s.cs.RemainingBatchLength() == 0 {
+		last := s.cs.RemainingBatchLength() == 0
+		if last && !s.mayBeCut() || size >= s.most {
 			break // the next TryNext would wait for the server
 		}
+		enough = len(batch.Changes) >= streamBatch || len(batch.Changes) > 0 && (enough || last)
 	}
 	if err := s.cs.Err(); err != nil && s.err == nil {
 		err = classify("watch", err)
 		if errors.Is(err, record.ErrHistoryLost) {
 			s.err = err
 		}
-		return record.ChangeBatch{}, err
+		if s.err == nil || len(batch.Changes) == 0 {
+			return record.ChangeBatch{}, err
+		}
 	}
 	if len(batch.Changes) == 0 {
 		if s.err == nil && s.cs.ID() == 0 {
@@ -144,144 +178,53 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	return batch, nil
 }
 
+// mayBeCut reports whether the reply that ends here may have ended within a cluster time. A
+// token that is not that of the last event tells that the server has looked further.
+func (s *stream) mayBeCut() bool {
+	return s.reply.full() && bytes.Equal(s.cs.ResumeToken(), s.cs.Current.Lookup("_id").Value)
+}
+
+// sameTime reports whether an event is of the cluster time of the one before.
+func (s *stream) sameTime(event bson.Raw) bool {
+	t, i, ok := event.Lookup("clusterTime").TimestampOK()
+	return ok && s.at.Equal(bson.Timestamp{T: t, I: i})
+}
+
+// tryNext waits about a second for an event. Behind mongos it does so in short steps and
+// makes the shards write meanwhile.
+func (s *stream) tryNext(ctx context.Context) bool {
+	if s.cs.RemainingBatchLength() == 0 {
+		s.reply = replySize{}
+	}
+	if !s.tryReply(ctx) {
+		return false
+	}
+	s.reply.events++
+	s.reply.bytes += len(s.cs.Current)
+	return true
+}
+
+func (s *stream) tryReply(ctx context.Context) bool {
+	if s.beat == nil {
+		return s.cs.TryNext(ctx)
+	}
+	for end := time.Now().Add(streamWait); ; {
+		if s.cs.TryNext(ctx) {
+			s.got()
+			return true
+		}
+		if s.cs.Err() != nil || s.cs.ID() == 0 || ctx.Err() != nil || time.Now().After(end) {
+			return false
+		}
+		s.beat(ctx)
+	}
+}
+
 // advance moves the position of a stream without changes to the server's high-water mark.
 func (s *stream) advance() {
 	if at, ok := tokenTime(s.cs.ResumeToken()); ok && at.After(s.at) {
 		s.at = at
 	}
-}
-
-// event reads one event. ok says that change is to be delivered.
-func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.Change, ok bool, err error) {
-	var e struct {
-		op, coll, to string
-		uuid         string // the collection's identity; a view has none
-		id           bson.RawValue
-		description  bson.Raw
-	}
-	elems, err := raw.Elements()
-	if err != nil {
-		return change, false, fmt.Errorf("watch: %w", err)
-	}
-	for _, elem := range elems {
-		v := elem.Value()
-		switch elem.Key() {
-		case "operationType":
-			e.op, _ = v.StringValueOK()
-		case "ns":
-			e.coll = lookupString(v, "coll")
-		case "to":
-			e.to = lookupString(v, "coll")
-		case "collectionUUID":
-			_, data, _ := v.BinaryOK()
-			e.uuid = string(data)
-		case "documentKey":
-			if doc, ok := v.DocumentOK(); ok {
-				e.id = doc.Lookup("_id")
-			}
-		case "operationDescription":
-			e.description, _ = v.DocumentOK()
-		case "clusterTime":
-			if t, i, ok := v.TimestampOK(); ok {
-				s.at = bson.Timestamp{T: t, I: i}
-			}
-		case "wallTime":
-			if ms, ok := v.DateTimeOK(); ok {
-				batch.Wall = ms
-			}
-		}
-	}
-	if e.coll == marksCollection {
-		return s.writeBlock(e.op, e.id)
-	}
-	kind, current := s.kindOf(e.coll)
-	switch e.op {
-	case "insert", "update", "replace", "delete":
-		if kind == "" || !current {
-			return change, false, nil
-		}
-		if away, ok := s.away[kind]; ok && away != e.uuid {
-			return change, false, fmt.Errorf("watch: %w: a fence moved the collection %s away, and another one was made under its name; "+
-				"what was written there is not part of the kind", record.ErrBroken, e.coll)
-		}
-		key, err := record.KeyOf(e.id)
-		if err != nil {
-			return change, false, fmt.Errorf("watch %s: %w", e.coll, err)
-		}
-		return record.Change{Kind: kind, Key: key, Delete: e.op == "delete"}, true, nil
-	case "rename":
-		if s.kinds[e.to] { // given back, or taken by the kind's next collection
-			delete(s.away, e.to)
-		} else if s.kinds[e.coll] && physicalOf(e.to, e.coll) {
-			s.away[e.coll] = e.uuid
-		}
-		return s.rename(e.coll, e.to)
-	case "modify":
-		mark := fenceMark(e.description)
-		if kind == "" || !current || mark == "" {
-			return change, false, nil
-		}
-		return record.Change{Kind: kind, Marker: mark}, true, nil
-	case "drop":
-		if kind == "" || !current || e.uuid == "" {
-			return change, false, nil
-		}
-		return change, false, fmt.Errorf("watch: %w: collection %s was dropped, and one made anew under its name is another one: "+
-			"abort the upgrade and set the deployment up anew", record.ErrBroken, e.coll)
-	case "dropDatabase", "invalidate":
-		// A database without any of the kinds: their own drops have come before.
-		return change, false, fmt.Errorf("watch: %w: the stream was ended by %s", record.ErrHistoryLost, e.op)
-	default:
-		// Indexes, sharding and the like do not concern the records.
-		return change, false, nil
-	}
-}
-
-// writeBlock is the marker of a write block: it was written once the block was in force.
-func (s *stream) writeBlock(op string, id bson.RawValue) (record.Change, bool, error) {
-	mark, ok := id.StringValueOK()
-	kind, _, hidden := record.KindOfPhysical(mark)
-	if !ok || !hidden || !s.kinds[kind] || op == "delete" {
-		return record.Change{}, false, nil
-	}
-	return record.Change{Kind: kind, Marker: mark}, true, nil
-}
-
-// rename tells a fence from what no engine can follow.
-func (s *stream) rename(from, to string) (record.Change, bool, error) {
-	fromKind, fromCurrent := s.kindOf(from)
-	toKind, toCurrent := s.kindOf(to)
-	switch {
-	case toKind != "" && (fromKind == toKind || physicalOf(to, toKind)):
-		return record.Change{Kind: toKind, Marker: to}, true, nil
-	case toKind != "" && toCurrent, fromKind != "" && fromCurrent:
-		return record.Change{}, false, fmt.Errorf("watch: %w: %s was renamed to %s", record.ErrBroken, from, to)
-	default:
-		return record.Change{}, false, nil
-	}
-}
-
-// kindOf returns the watched kind that a collection is or was of. current says that its
-// changes are the kind's: those of a fixed-name kind are only made under its own name,
-// its other names are hidden ones.
-func (s *stream) kindOf(coll string) (kind string, current bool) {
-	if fixed, ok := s.kinds[coll]; ok && fixed {
-		return coll, true
-	}
-	kind, _, ok := record.KindOfPhysical(coll)
-	if !ok {
-		return "", false
-	}
-	fixed, ok := s.kinds[kind]
-	if !ok {
-		return "", false
-	}
-	return kind, !fixed
-}
-
-func physicalOf(name, kind string) bool {
-	k, _, ok := record.KindOfPhysical(name)
-	return ok && k == kind
 }
 
 // Close ends the stream.
@@ -290,34 +233,4 @@ func (s *stream) Close(ctx context.Context) error {
 		return fmt.Errorf("close stream: %w", err)
 	}
 	return nil
-}
-
-func lookupString(v bson.RawValue, key string) string {
-	doc, ok := v.DocumentOK()
-	if !ok {
-		return ""
-	}
-	text, _ := doc.Lookup(key).StringValueOK()
-	return text
-}
-
-// fenceMark finds the mark in what a collMod was described with, empty if it is none.
-func fenceMark(description bson.Raw) string {
-	values, err := description.Values()
-	if err != nil {
-		return ""
-	}
-	for _, v := range values {
-		switch v.Type {
-		case bson.TypeString:
-			if mark, ok := strings.CutPrefix(v.StringValue(), fencePrefix); ok {
-				return mark
-			}
-		case bson.TypeEmbeddedDocument, bson.TypeArray:
-			if mark := fenceMark(bson.Raw(v.Value)); mark != "" {
-				return mark
-			}
-		}
-	}
-	return ""
 }

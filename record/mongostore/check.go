@@ -60,8 +60,10 @@ func (n *Namespace) checkServer(ctx context.Context) error {
 }
 
 // reachable turns the driver's account of a failed server selection, which spans the
-// whole topology, into one line.
-func (n *Namespace) reachable(err error) error {
+// whole topology, into one line, and marks what waiting may cure as record.ErrUnavailable.
+func (n *Namespace) reachable(err error) error { return asUnavailable(err, n.oneLine(err)) }
+
+func (n *Namespace) oneLine(err error) error {
 	var selection topology.ServerSelectionError
 	if !errors.As(err, &selection) && !errors.Is(err, context.DeadlineExceeded) && !mongo.IsNetworkError(err) {
 		return withPrivilege(err)
@@ -139,7 +141,7 @@ func (n *Namespace) checkPrivileges(ctx context.Context) error {
 			return n.setValidator(ctx, record.Token{Name: c.Name}, restoration{})
 		}},
 		{"renameCollectionSameDB on the database", "readWrite", func() error {
-			return n.rename(ctx, c.Name, c.Name+".n1")
+			return n.renameScratch(ctx, c.Name, c.Name+".n1")
 		}},
 		{"dropCollection on the database", "readWrite", func() error {
 			return n.db.RunCommand(ctx, bson.D{{Key: "drop", Value: c.Name + ".n1"}}).Err()
@@ -150,12 +152,24 @@ func (n *Namespace) checkPrivileges(ctx context.Context) error {
 			return refusedFor(err, step.privilege, step.role, n.name)
 		}
 	}
+	// What is needed only later, in the middle of an upgrade, is looked up.
+	lacks, err := n.lacking(ctx)
+	if err != nil {
+		return fmt.Errorf("ask for privileges: %w", err)
+	}
+	if len(lacks) > 0 {
+		return &privilegeError{fmt.Sprintf("%v (%s on the database): grant the role that 'dbcontroller roles' prints, or readWrite and dbAdmin on %s",
+			errNoPrivilege, strings.Join(lacks, ", "), n.name), nil}
+	}
 	return nil
 }
 
 // checkKill tries what ends open transactions at a fence. Without it a fence waits for
 // them, a minute at most, and gives up sooner; that is worth a warning and no more.
 func (n *Namespace) checkKill(ctx context.Context) {
+	if n.quiet {
+		return
+	}
 	_, err := n.openTransactions(ctx)
 	if err == nil {
 		err = n.admin().RunCommand(ctx, bson.D{{Key: "killAllSessionsByPattern", Value: bson.A{bson.D{{Key: "lsid", Value: bson.D{
@@ -164,7 +178,7 @@ func (n *Namespace) checkKill(ctx context.Context) {
 	}
 	if err != nil {
 		n.log.Warn("open transactions cannot be ended at a fence, which then waits for them; "+
-			"grant inprog and killAnySession on the cluster, for example the roles clusterMonitor and hostManager",
+			"grant inprog and killAnySession on the cluster (the role that 'dbcontroller roles' prints has them)",
 			zap.String("location", n.location), zap.Error(err))
 	}
 }

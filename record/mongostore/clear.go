@@ -10,7 +10,7 @@ import (
 )
 
 // ours are the beginnings of the names of what this package keeps beside kinds.
-var ours = []string{marksCollection, scratchName, gatePrefix, GuardsName("")}
+var ours = []string{marksCollection, ownerCollection, scratchName, gatePrefix, GuardsName("")}
 
 // Clear drops what this package keeps beside kinds, once no kind is left, and returns the
 // names of what is in the database then. It drops nothing, and names all of it, while there
@@ -27,6 +27,13 @@ func (n *Namespace) Clear(ctx context.Context) (left []string, err error) {
 	for _, c := range all {
 		switch {
 		case strings.HasPrefix(c.Name, "system."):
+		case c.Name == ownerCollection:
+			owned, err := n.owned(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("clear %s: %w", n.name, err)
+			}
+			drop = append(drop, c.Name)
+			shared = shared || owned
 		case c.Type != "view" && isOurs(c.Name):
 			drop = append(drop, c.Name)
 		default:
@@ -43,6 +50,16 @@ func (n *Namespace) Clear(ctx context.Context) (left []string, err error) {
 		}
 	}
 	return left, nil
+}
+
+// owned reports whether any namespace, or kind, is still somebody's.
+func (n *Namespace) owned(ctx context.Context) (bool, error) {
+	for _, prefix := range []string{ownerNamespace, ownerKind} {
+		if docs, err := n.ownerDocs(ctx, prefix); err != nil || len(docs) > 0 {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 func isOurs(name string) bool {

@@ -210,7 +210,7 @@ func liveDoc(doc bson.Raw) (bson.Raw, bool, error) {
 	if doc == nil {
 		return nil, false, nil
 	}
-	l, err := layoutOf(doc)
+	l, err := layoutOf(doc, true)
 	if err != nil {
 		return nil, false, err
 	}

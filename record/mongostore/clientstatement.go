@@ -70,9 +70,12 @@ func (c *Client) statement(toks record.Tokens, m record.Mutation) (statement, er
 
 // stored is a document of a key as it is stored, with touch as its guard unless it is nil.
 func stored(key record.Key, doc bson.Raw, touch []byte) (out bson.Raw, emptyTS bool, err error) {
-	l, err := checkDoc(doc)
+	l, err := checkDoc(doc, true)
 	if err != nil {
 		return nil, false, err
+	}
+	if len(key) > record.MaxKey {
+		return nil, false, record.ErrLongKey
 	}
 	id, err := record.KeyOf(l.id)
 	if err != nil {
@@ -176,7 +179,7 @@ func refusalOf(s statement, we *mongo.WriteError) error {
 		if byFence(we) {
 			return fmt.Errorf("%w: %s", record.ErrFenced, we.Message)
 		}
-		return fmt.Errorf("the collection's validator refuses the record: %w", we)
+		return invalidError("write", *we)
 	case codeDuplicateKey:
 		d := duplicateOf(we.Raw, we.Message)
 		switch {
@@ -187,7 +190,7 @@ func refusalOf(s statement, we *mongo.WriteError) error {
 		}
 		return conflictError(d)
 	default:
-		return we
+		return refusedError("write", *we)
 	}
 }
 

@@ -20,6 +20,11 @@ import (
 // 16 KiB as the body of a message; one document of 16 MiB always fits alone.
 const maxCommandBytes = 15 << 20
 
+const (
+	largeWrite    = 64 << 10 // bytes from which on a write is worth a look at its buffer
+	writeOverhead = 1 << 10  // of a statement, and of a command, beside the document and its _id
+)
+
 // buffers holds command bodies for reuse; the driver copies what it sends.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 64<<10); return &b }}
 
@@ -119,6 +124,8 @@ func (c *writeCommand) list() string {
 
 // next makes room for one more write of about size bytes, on behalf of a group, and
 // returns the part to append the write's document to, its header being there already.
+// Room for large documents is made in large steps: growing by small ones leaves several
+// times the command behind as garbage.
 func (c *writeCommand) next(owner, size int) *writePart {
 	var part *writePart
 	if len(c.parts) > 0 {
@@ -129,6 +136,9 @@ func (c *writeCommand) next(owner, size int) *writePart {
 		b := appendCommand(*part.buf, c.verb, c.place)
 		*part.buf, part.array = beginElement(b, bson.TypeArray, c.list())
 		c.parts = append(c.parts, part)
+	}
+	if b := *part.buf; size > largeWrite && cap(b)-len(b) < size+writeOverhead {
+		*part.buf = append(make([]byte, 0, max(min(4*cap(b), maxCommandBytes), len(b)+size)+2*writeOverhead), b...)
 	}
 	*part.buf = appendIndexed(*part.buf, byte(bson.TypeEmbeddedDocument), len(part.owners))
 	part.owners = append(part.owners, owner)

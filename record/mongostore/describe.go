@@ -2,17 +2,15 @@ package mongostore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"dbcontroller/record"
 )
 
-// Describe tells what a collection is. For one that a validator fence holds, the shape
-// is that without the fence.
+// Describe tells what a collection is. The shape is the declared one: without the validator
+// of a fence, and without the condition under which a managed kind's tombstones pass.
 func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	info, err := n.describe(ctx, kind, name)
 	if err != nil {
@@ -34,7 +32,7 @@ func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name str
 	if info.Token, err = n.tokenOf(ctx, kind, c); err != nil {
 		return info, err
 	}
-	if info.Shape.Options, err = n.optionsOf(ctx, c); err != nil {
+	if info.Shape.Options, err = n.optionsOf(ctx, kind, c); err != nil {
 		return info, err
 	}
 	if info.Shape.Indexes, err = n.indexesOf(ctx, info.Token); err != nil {
@@ -111,32 +109,9 @@ func checkOptions(what string, options bson.Raw) error {
 	return nil
 }
 
-// refuseShardKey refuses collections that are sharded by anything but _id.
-func (n *Namespace) refuseShardKey(ctx context.Context, c *collection, refused func(string) error) error {
-	mongos, err := n.isMongos(ctx)
-	if err != nil || !mongos {
-		return err
-	}
-	var sharded struct {
-		Key bson.Raw `bson:"key"`
-	}
-	err = n.client.Database("config").Collection("collections").
-		FindOne(ctx, bson.D{{Key: "_id", Value: n.name + "." + c.Name}}).Decode(&sharded)
-	switch {
-	case errors.Is(err, mongo.ErrNoDocuments):
-		return nil
-	case err != nil:
-		return fmt.Errorf("read shard key: %w", err)
-	}
-	elems, err := sharded.Key.Elements()
-	if err != nil || len(elems) != 1 || elems[0].Key() != "_id" {
-		return refused("it is sharded by " + sharded.Key.String() + "; only _id finds every record by its key")
-	}
-	return nil
-}
-
-// optionsOf returns the options that a new collection would be created with.
-func (n *Namespace) optionsOf(ctx context.Context, c *collection) (bson.Raw, error) {
+// optionsOf returns the options that a new collection would be created with, without what
+// Provision adds for the tombstones of a managed kind.
+func (n *Namespace) optionsOf(ctx context.Context, kind record.KindSpec, c *collection) (bson.Raw, error) {
 	var validation restoration
 	text, err := n.validatorOf(ctx, record.Token{Name: c.Name})
 	if err == nil {
@@ -156,6 +131,9 @@ func (n *Namespace) optionsOf(ctx context.Context, c *collection) (bson.Raw, err
 		default:
 			options = append(options, bson.E{Key: e.Key(), Value: e.Value()})
 		}
+	}
+	if !kind.Fixed {
+		validation.Validator = withoutTombstones(validation.Validator)
 	}
 	if len(validation.Validator) > 5 {
 		options = append(options, bson.E{Key: "validator", Value: validation.Validator})
@@ -193,14 +171,20 @@ func (n *Namespace) sizeOf(ctx context.Context, tok record.Token) (count, bytes 
 	}
 	var shards []struct {
 		Storage struct {
-			Count int64 `bson:"count"`
-			Size  int64 `bson:"size"`
+			Count   int64 `bson:"count"`
+			Size    int64 `bson:"size"`
+			Orphans int64 `bson:"numOrphanDocs"`
 		} `bson:"storageStats"`
 	}
 	if err := cursor.All(ctx, &shards); err != nil {
 		return 0, 0, fmt.Errorf("read statistics: %w", err)
 	}
 	for _, s := range shards {
+		// What a chunk has left behind on its former shard is deleted some time later.
+		if own := s.Storage.Count - s.Storage.Orphans; own < s.Storage.Count && s.Storage.Count > 0 {
+			s.Storage.Size = s.Storage.Size / s.Storage.Count * max(own, 0)
+			s.Storage.Count = max(own, 0)
+		}
 		count, bytes = count+s.Storage.Count, bytes+s.Storage.Size
 	}
 	return count, bytes, nil

@@ -25,6 +25,12 @@ type engine struct {
 func newEngine(t testing.TB) *engine {
 	t.Helper()
 	uri, name := mongotest.Database(t)
+	return engineIn(t, uri, name)
+}
+
+// engineIn is newEngine for a database of the test's choice.
+func engineIn(t testing.TB, uri, name string) *engine {
+	t.Helper()
 	ns, err := Open(t.Context(), Config{URI: uri, Database: name, AppName: t.Name(), Log: zaptest.NewLogger(t)})
 	if err != nil {
 		t.Fatal(err)

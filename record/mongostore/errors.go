@@ -15,37 +15,36 @@ import (
 
 // Server error codes that this package acts on.
 const (
-	codeInvalidBSON           = 22
-	codeNamespaceNotFound     = 26
-	codeCursorNotFound        = 43
-	codeNamespaceExists       = 48
-	codeInvalidOptions        = 72
-	codeNotImplemented        = 238
-	codeMaxTimeExpired        = 50
-	codeWriteConcernTimeout   = 64
-	codeWriteConflict         = 112
-	codeValidation            = 121
-	codeOplogPositionLost     = 136
-	codeViewWrite             = 166
-	codeQueryPlanKilled       = 175
-	codeSnapshotTooOld        = 239
-	codeSnapshotUnavailable   = 246
-	codeInvalidResumeToken    = 260
-	codeChangeStreamFatal     = 280
-	codeHistoryLost           = 286
-	codeUUIDMismatch          = 361
-	codeWriteBlocked          = 371
-	codeBSONObjectTooLarge    = 10334
-	codeDuplicateKey          = 11000
-	codeResultingDocTooLarge  = 17419
-	codeDocTooLargeForUpdate  = 17420
-	codeDocTooLargeForStorage = 17280 // key too large for an index
+	codeInvalidBSON         = 22
+	codeNamespaceNotFound   = 26
+	codeCursorNotFound      = 43
+	codeNamespaceExists     = 48
+	codeInvalidOptions      = 72
+	codeNotImplemented      = 238
+	codeMaxTimeExpired      = 50
+	codeWriteConcernTimeout = 64
+	codeWriteConflict       = 112
+	codeValidation          = 121
+	codeOplogPositionLost   = 136
+	codeViewWrite           = 166
+	codeQueryPlanKilled     = 175
+	codeSnapshotTooOld      = 239
+	codeSnapshotUnavailable = 246
+	codeTransactionTooLarge = 257
+	codeInvalidResumeToken  = 260
+	codeChangeStreamFatal   = 280
+	codeHistoryLost         = 286
+	codeUUIDMismatch        = 361
+	codeWriteBlocked        = 371
+	codeTooLargeForCache    = 388
+	codeDuplicateKey        = 11000
 )
 
 // classify maps an error of the driver to the errors of the contract, for commands
 // whose failure leaves nothing behind: reads, and statements of a transaction that
 // will not be committed. Errors with no counterpart are returned wrapped as they are.
 func classify(what string, err error) error {
+	err = concealed(err)
 	switch {
 	case err == nil:
 		return nil
@@ -53,6 +52,8 @@ func classify(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	case hasCode(err, codeUUIDMismatch, codeQueryPlanKilled):
 		return fmt.Errorf("%s: %w: %w", what, record.ErrFenced, err)
+	case hasCode(err, codeTransactionTooLarge, codeTooLargeForCache):
+		return fmt.Errorf("%s: %w: %w", what, errTooMuch, err)
 	case hasCode(err, codeHistoryLost, codeOplogPositionLost, codeInvalidResumeToken, codeChangeStreamFatal):
 		return fmt.Errorf("%s: %w: %w", what, record.ErrHistoryLost, err)
 	default:
@@ -67,7 +68,7 @@ func classifyWrite(what string, err error) error {
 		return nil
 	}
 	if outcomeUnknown(err) {
-		return fmt.Errorf("%s: %w: %w", what, record.ErrUnknown, err)
+		return fmt.Errorf("%s: %w: %w", what, record.ErrUnknown, concealed(err))
 	}
 	return classify(what, err)
 }
@@ -110,6 +111,10 @@ func hasCode(err error, codes ...int) bool {
 	}
 	return false
 }
+
+// errTooMuch: a transaction was more than the server takes, or has room for, at once.
+// Nothing of it was written.
+var errTooMuch = errors.New("the transaction is too large for the server")
 
 // isTransient reports whether a transaction failed as a whole, without effect, and may
 // simply be tried again.

@@ -3,6 +3,7 @@ package mongostore
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -221,4 +222,94 @@ func TestGetIsNotAnsweredByADeposedPrimary(t *testing.T) {
 		}
 	}
 	t.Logf("a plain majority read there: %+v", <-plain)
+}
+
+// TestPagesAreNotOlderThanAsked: a node that others have left behind, like a primary that does
+// not know yet that it was deposed, answers a scan and a read from the past, unless they say
+// what they must not be older than.
+func TestPagesAreNotOlderThanAsked(t *testing.T) {
+	r := newReplicas(t)
+	tok := r.managed(t, record.Shape{})
+	behind := (r.primary(t, -1) + 1) % len(r.direct)
+	stop := func(mode string) {
+		t.Helper()
+		err := r.direct[behind].admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: mode}}).Err()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := r.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.direct[behind].Scan(t.Context(), record.ScanRequest{Token: tok, NotBefore: before.At}); err != nil {
+		t.Fatal(err)
+	}
+	stop("alwaysOn")
+	if err := r.Client().Write(t.Context(), record.Tokens{"things": tok}, []record.Mutation{creation("acknowledged", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	start, err := r.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := record.StringKey("acknowledged")
+	reads := map[string]func(ctx context.Context, notBefore record.Version) ([]record.Record, error){
+		"scan": func(ctx context.Context, notBefore record.Version) ([]record.Record, error) {
+			page, err := r.direct[behind].Scan(ctx, record.ScanRequest{Token: tok, NotBefore: notBefore})
+			return page.Records, err
+		},
+		"read": func(ctx context.Context, notBefore record.Version) ([]record.Record, error) {
+			snap, err := r.direct[behind].Read(ctx, record.ReadRequest{
+				Tokens: record.Tokens{"things": tok}, NotBefore: notBefore, Select: []record.Selector{{Kind: "things", Key: key}},
+			})
+			return snap.Records, err
+		},
+	}
+	there := func(rs []record.Record) bool {
+		return slices.ContainsFunc(rs, func(r record.Record) bool { return r.Key == key })
+	}
+	for name, read := range reads {
+		if rs, err := read(t.Context(), before.At); err != nil || there(rs) {
+			t.Fatalf("the test is void: a %s of the past shows %d records, %v", name, len(rs), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if rs, err := read(ctx, start.At); err == nil && !there(rs) {
+			t.Errorf("a %s not before %s shows %d records, and not what was acknowledged earlier", name, start.At, len(rs))
+		}
+		cancel()
+	}
+	stop("off")
+	for name, read := range reads {
+		if rs, err := read(t.Context(), start.At); err != nil || !there(rs) {
+			t.Errorf("a %s shows %d records, %v", name, len(rs), err)
+		}
+	}
+}
+
+// TestFrozenPrimaryIsGivenUp: calls that were sent to a primary which then stands still,
+// with all its connections open, are answered by the next one before long, and not when
+// the old one goes on.
+func TestFrozenPrimaryIsGivenUp(t *testing.T) {
+	r := newReplicas(t)
+	tok := r.managed(t, record.Shape{})
+	old := r.primary(t, -1)
+	if err := r.server.Nodes()[old].Pause(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
+	defer cancel()
+	err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{replacement("a", 2)})
+	t.Logf("the write took %s", time.Since(begun))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.Client().Get(ctx, tok, record.StringKey("a"))
+	if err != nil || got.Doc.Lookup("n").AsInt64() != 2 {
+		t.Errorf("read %v, %v", got.Doc, err)
+	}
+	if err := r.server.Nodes()[old].Resume(); err != nil {
+		t.Fatal(err)
+	}
 }

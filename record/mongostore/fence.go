@@ -37,7 +37,7 @@ const (
 // either. Fixed-name kinds are refused there, since nothing would tell their collection
 // from another one under its name. Elsewhere they get what is wanted if it can be had;
 // else FenceView where an atomic rename and view works with the privileges at hand
-// (never through mongos), else FenceValidator. FenceWriteBlock is only taken when
+// (never through mongos), else FenceValidator; a quiet namespace takes no other one. FenceWriteBlock is only taken when
 // wanted, since it stops every database of the cluster.
 func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	class, restore, err := n.chooseFence(ctx, tok, want)
@@ -53,6 +53,14 @@ func (n *Namespace) chooseFence(ctx context.Context, tok record.Token, want reco
 	}
 	if err := n.refuseFixed(ctx, tok); err != nil {
 		return "", "", err
+	}
+	if n.quiet && want == record.FenceWriteBlock {
+		if err := n.probeWriteBlock(ctx); err != nil { // it only reads
+			return "", "", err
+		}
+	}
+	if n.quiet && want != record.FenceUUID {
+		want = record.FenceValidator
 	}
 	switch want {
 	case record.FenceUUID:

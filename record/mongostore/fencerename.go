@@ -25,6 +25,12 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 			return err
 		}
 		if !at.moved {
+			if _, _, hidden := record.KindOfPhysical(f.To); !hidden {
+				// It is opened for its application, and nobody can write until it is.
+				if err := n.stopBuilds(ctx, f.Token.Name); err != nil {
+					return err
+				}
+			}
 			if at.overView {
 				err = n.renameOverView(ctx, f)
 			} else {
@@ -116,6 +122,9 @@ func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary
 	case taken.Type == "view" && taken.fenceMark() != "":
 		at.overView = true
 		return at, true, nil
+	}
+	if id := taken.occupies(); id != "" && id == f.Token.ID {
+		return at, true, permanent(fmt.Errorf("the fence %s was given up, a new attempt needs a new name", f.To))
 	}
 	return at, true, permanent(fmt.Errorf("the name %q is taken by another %s; rename or drop that one, it is never replaced", f.To, taken.Type))
 }

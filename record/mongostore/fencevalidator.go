@@ -14,6 +14,12 @@ import (
 // Inserts and updates of everyone who does not bypass validation fail with 121. Deletes
 // pass, so does findAndModify with remove; clients of managed kinds therefore delete by
 // writing a tombstone, and the deletes of other applications are found in the stream.
+//
+// The shards of a cluster change the validator one after the other, and each tells of it
+// by an event of its own, which is the marker: behind the first one another shard could
+// still accept writes. So through mongos the validator is set twice. The first one
+// refuses as much, but its mark says "closing" and is nobody's marker; the second, with the
+// mark itself, follows when the first is in force on all shards.
 
 // restoration is what a validator fence replaces.
 type restoration struct {
@@ -132,14 +138,18 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 		default:
 			// An earlier fence that nobody lifted. Its note has the true validator.
 		}
+		mongos, err := n.isMongos(ctx)
+		if err != nil {
+			return err
+		}
+		if mongos && c.fenceMark() != f.To {
+			if err := n.setValidator(ctx, f.Token, refusing(closingMark+f.To)); err != nil {
+				return err
+			}
+		}
 		// Sent even if it is there already: a command that a majority acknowledged shows
 		// that the fence is in force, what a node lists does not.
-		err = n.setValidator(ctx, f.Token, restoration{
-			Validator: mustMarshal(bson.D{{Key: "$expr", Value: bson.D{{Key: "$eq", Value: bson.A{fencePrefix + f.To, ""}}}}}),
-			Level:     "strict",
-			Action:    "error",
-		})
-		if err != nil {
+		if err := n.setValidator(ctx, f.Token, refusing(f.To)); err != nil {
 			return err
 		}
 		if err := n.mark(ctx, f); err != nil {
@@ -155,6 +165,15 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 	})
 }
 
+// refusing is the validation that no document passes.
+func refusing(mark string) restoration {
+	return restoration{
+		Validator: mustMarshal(bson.D{{Key: "$expr", Value: bson.D{{Key: "$eq", Value: bson.A{fencePrefix + mark, ""}}}}}),
+		Level:     "strict",
+		Action:    "error",
+	}
+}
+
 func (n *Namespace) liftValidator(ctx context.Context, f record.Fence) error {
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
 		if err := n.noteLift(ctx, f); err != nil {
@@ -167,7 +186,7 @@ func (n *Namespace) liftValidator(ctx context.Context, f record.Fence) error {
 		switch mark := c.fenceMark(); mark {
 		case "":
 			return nil
-		case f.To:
+		case f.To, closingMark + f.To:
 		default:
 			return permanent(fmt.Errorf("it is fenced as %s, not as %s", mark, f.To))
 		}
@@ -181,6 +200,9 @@ func (n *Namespace) liftValidator(ctx context.Context, f record.Fence) error {
 		r, err := restorationFrom(text)
 		if err != nil {
 			return permanent(err)
+		}
+		if err := n.stopBuilds(ctx, f.Token.Name); err != nil {
+			return err
 		}
 		return n.setValidator(ctx, f.Token, r)
 	})

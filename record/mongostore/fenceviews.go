@@ -58,6 +58,9 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 			if err := n.openGate(ctx, f); err != nil {
 				return err
 			}
+			if err := n.calm(ctx, f.Token.Name); err != nil {
+				return err
+			}
 			if err := n.throughGate(ctx, f); err != nil {
 				return err
 			}
@@ -120,6 +123,9 @@ func (n *Namespace) liftView(ctx context.Context, f record.Fence) error {
 		if !at.moved {
 			return nil
 		}
+		if err := n.stopBuilds(ctx, f.To); err != nil {
+			return err
+		}
 		if err := n.unview(ctx, f.Token.Name, f.To, f.Token.Name); err != nil {
 			return err
 		}
@@ -141,6 +147,9 @@ func (n *Namespace) renameOverView(ctx context.Context, f record.Fence) error {
 // unview removes a view and renames a collection in one step. Without the collection it
 // does nothing and fails. The caller looks what became of it.
 func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
+	if err := n.calm(ctx, from); err != nil {
+		return err
+	}
 	err := n.applyOps(ctx, bson.A{
 		n.existsOp(from, bson.NewObjectID(), bson.D{}),
 		bson.D{

@@ -3,7 +3,9 @@ package mongostore
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -13,8 +15,9 @@ import (
 )
 
 const (
-	keysPerFind     = 1000 // of an $in
-	prefixesPerFind = 100  // of an $or
+	keysPerFind     = 1000    // of an $in
+	keyBytesPerFind = 8 << 20 // of an $in: a command is 16 MiB at most
+	prefixesPerFind = 100     // of an $or
 )
 
 // readOptions says how a find reads and what it returns.
@@ -25,6 +28,28 @@ type readOptions struct {
 	// at one not before after. Without it the find belongs to a transaction.
 	snapshot  bool
 	at, after bson.Timestamp
+	bound     *bound // of all finds of a read together; nil: none
+}
+
+// bound is how many bytes of documents a read may still bring.
+type bound struct{ left int }
+
+func newBound(bytes int) *bound {
+	if bytes <= 0 {
+		return nil
+	}
+	return &bound{bytes}
+}
+
+// take counts a batch of documents.
+func (b *bound) take(docs []byte) error {
+	if b == nil {
+		return nil
+	}
+	if b.left -= len(docs); b.left < 0 {
+		return record.ErrTooLarge
+	}
+	return nil
 }
 
 // append appends what ends a find.
@@ -52,20 +77,62 @@ func (o readOptions) append(dst []byte) []byte {
 	return endDocument(dst, start)
 }
 
+// timeOf is the snapshot of a reply. Of a collection that does not exist, as the side
+// collection of a kind that nobody has applied to yet, the server names none; it is the time
+// that was asked for then.
+func (o readOptions) timeOf(r reply) bson.Timestamp {
+	if r.at.IsZero() {
+		return o.at
+	}
+	return r.at
+}
+
+// tooOld refuses a reply whose snapshot is older than was asked for, or unknown. A server
+// waits for afterClusterTime or fails; one that does neither is not believed.
+func (o readOptions) tooOld(at bson.Timestamp) error {
+	if o.snapshot && at.Before(o.after) {
+		return fmt.Errorf("%w: it is of %d.%d, and %d.%d is needed", errSnapshot, at.T, at.I, o.after.T, o.after.I)
+	}
+	return nil
+}
+
+// afterWait is how long a server may wait for the cluster time that a read asks for. One that
+// was cut off while it was the primary waits until it is back; another try finds its successor.
+const afterWait = 20 * time.Second
+
+// runFind sends a find, the first of a cursor.
+func (n *Namespace) runFind(ctx context.Context, command []byte, o readOptions) (bson.Raw, error) {
+	if o.snapshot && o.at.IsZero() && !o.after.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, afterWait)
+		defer cancel()
+	}
+	return n.run(ctx, command)
+}
+
 // find runs a find command to its end and yields each document, whose bytes are the
 // caller's. ctx carries the session that getMore needs. It returns the snapshot's time.
-func (n *Namespace) find(ctx context.Context, p place, command []byte, yield func(doc []byte) error) (bson.Timestamp, error) {
+func (n *Namespace) find(ctx context.Context, p place, command []byte, o readOptions, yield func(doc []byte) error) (bson.Timestamp, error) {
 	what := "find " + p.coll
-	raw, err := n.run(ctx, command)
+	raw, err := n.runFind(ctx, command, o)
 	if err != nil {
 		return bson.Timestamp{}, classifyRead(what, err)
 	}
 	r, err := parseReply(raw)
+	at := o.timeOf(r)
+	if err == nil {
+		err = o.tooOld(at)
+	}
 	if err != nil {
 		return bson.Timestamp{}, fmt.Errorf("%s: %w", what, err)
 	}
-	at := r.at
 	for {
+		if err := o.bound.take(r.docs); err != nil {
+			if r.id != 0 {
+				n.killCursor(ctx, p, r.id)
+			}
+			return at, fmt.Errorf("%s: %w", what, err)
+		}
 		if err := each(r.docs, yield); err != nil {
 			return at, fmt.Errorf("%s: %w", what, err)
 		}
@@ -100,14 +167,14 @@ func (n *Namespace) findSelected(ctx context.Context, p place, s selection, o re
 		b = endDocument(filter(b), start)
 		b = bsoncore.AppendInt32Element(b, "batchSize", int32(batch))
 		*buf = endDocument(o.append(b), 0)
-		got, err := n.find(ctx, p, *buf, yield)
+		got, err := n.find(ctx, p, *buf, o, yield)
 		if err == nil && o.snapshot {
 			// Everything else is read at the same time.
 			at, o.at = got, got
 		}
 		return err
 	}
-	for keys := range slices.Chunk(s.keys, keysPerFind) {
+	for keys := range chunkKeys(s.keys) {
 		err := run(len(keys)+1, func(b []byte) []byte { return appendIn(b, keys) })
 		if err != nil {
 			return at, err
@@ -120,6 +187,23 @@ func (n *Namespace) findSelected(ctx context.Context, p place, s selection, o re
 		}
 	}
 	return at, nil
+}
+
+// chunkKeys cuts keys into what one command takes, by number and by bytes.
+func chunkKeys(keys []record.Key) iter.Seq[[]record.Key] {
+	return func(yield func([]record.Key) bool) {
+		for len(keys) > 0 {
+			n, size := 0, 0
+			for n < min(len(keys), keysPerFind) && (n == 0 || size+len(keys[n]) <= keyBytesPerFind) {
+				size += len(keys[n])
+				n++
+			}
+			if !yield(keys[:n]) {
+				return
+			}
+			keys = keys[n:]
+		}
+	}
 }
 
 func appendIn(dst []byte, keys []record.Key) []byte {

@@ -13,15 +13,22 @@ import (
 )
 
 // guardField is the element of a managed kind's document that holds the guard. Clients
-// write documents without it, which is how their writes are told from ours.
-const guardField = "_dbc"
+// write documents without it, which is how their writes are told from ours. In documents
+// of fixed-name kinds it is a field like any other.
+const guardField = record.ReservedField
 
 // maxGuardBytes is what guard and tombstone mark add to a document at most.
 const maxGuardBytes = 64
 
+const (
+	maxDocument = 16 << 20 // that MongoDB stores
+	// maxStatement bounds a document with its _id, which stands beside it in an update and in
+	// the oplog: both are 16 MiB and 16 KiB at most, and have some fields of their own.
+	maxStatement = maxDocument + 12<<10
+)
+
 var (
 	errMalformed = errors.New("document is not valid BSON")
-	errReserved  = fmt.Errorf("field %q is reserved", guardField)
 	errNoID      = errors.New("document has no _id")
 )
 
@@ -29,13 +36,14 @@ var (
 type layout struct {
 	id               bson.RawValue
 	idStart, idEnd   int
-	dbcStart, dbcEnd int  // of the guard element; 0 when there is none
+	dbcStart, dbcEnd int  // of a managed kind's guard element; 0 when there is none
 	emptyTS          bool // a field is a timestamp of zero, which the server fills in
 	dollar           bool // a field's name begins with $, which an update does not take
 }
 
-// layoutOf walks the top-level elements. It does not look into values.
-func layoutOf(doc []byte) (layout, error) {
+// layoutOf walks the top-level elements. It does not look into values. In documents that
+// are not a managed kind's it sees no guard, whatever their fields are called.
+func layoutOf(doc []byte, managed bool) (layout, error) {
 	var l layout
 	if len(doc) < 5 || int(binary.LittleEndian.Uint32(doc)) != len(doc) || doc[len(doc)-1] != 0 {
 		return l, errMalformed
@@ -50,7 +58,7 @@ func layoutOf(doc []byte) (layout, error) {
 		case string(key) == "_id":
 			l.idStart, l.idEnd = at, end
 			l.id = bson.RawValue{Type: bson.Type(elem[0]), Value: doc[at+1+len("_id")+1 : end]}
-		case string(key) == guardField:
+		case managed && string(key) == guardField:
 			l.dbcStart, l.dbcEnd = at, end
 		case len(key) > 0 && key[0] == '$':
 			l.dollar = true
@@ -63,7 +71,7 @@ func layoutOf(doc []byte) (layout, error) {
 	return l, nil
 }
 
-// guard reads the guard element. A foreign element of that name is no guard.
+// guard reads the guard element. An element of another form is no guard.
 func (l layout) guard(doc []byte) (g record.Guard, tombstone bool) {
 	if l.dbcStart == 0 || bson.Type(doc[l.dbcStart]) != bson.TypeEmbeddedDocument {
 		return g, false
@@ -143,18 +151,40 @@ func appendSide(dst []byte, id bson.RawValue, g []byte, tombstone bool) []byte {
 }
 
 // checkDoc refuses what must not be stored.
-func checkDoc(doc []byte) (layout, error) {
-	l, err := layoutOf(doc)
+func checkDoc(doc []byte, managed bool) (layout, error) {
+	l, err := layoutOf(doc, managed)
 	switch {
 	case err != nil:
 		return l, err
 	case l.idStart == 0:
 		return l, errNoID
 	case l.dbcStart != 0:
-		return l, errReserved
+		return l, record.ErrReserved
 	}
 	return l, nil
 }
+
+// checkSize refuses a document that MongoDB would not take as it is to be stored. guard is
+// what is added to it. Sent, it would end the transaction of others as well, and of the
+// ways in which the server says so some look like a failure that another try cures.
+func checkSize(doc []byte, l layout, guard int) error {
+	size := len(doc) + guard
+	switch {
+	case size > maxDocument && guard > 0:
+		return fmt.Errorf("it has %d bytes, with the %d that a managed kind's record carries beside its fields, and MongoDB takes %d: make it smaller", size, guard, maxDocument)
+	case size > maxDocument:
+		return fmt.Errorf("it has %d bytes, and MongoDB takes %d: make it smaller", size, maxDocument)
+	case size+2*len(l.id.Value) > maxStatement:
+		return fmt.Errorf("it has %d bytes and an _id of %d, which MongoDB cannot write together: make it smaller", size, len(l.id.Value))
+	default:
+		return nil
+	}
+}
+
+// guardBytes is what the guard element adds to a live document.
+var guardBytes = len(appendStored(nil, emptyDocument, layout{idStart: 4, idEnd: 4}, record.Guard{}.Bytes())) - len(emptyDocument)
+
+var emptyDocument = []byte{5, 0, 0, 0, 0}
 
 // validate looks at a whole document, which the driver's own validation does not.
 func validate(doc bson.Raw) error {

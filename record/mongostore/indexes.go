@@ -24,6 +24,7 @@ type listedIndex struct {
 	name     string
 	spec     bson.Raw
 	building bool
+	build    string // which build, of those that are being built
 }
 
 // listIndexes lists the indexes of a token's collection, those that are being built too.
@@ -57,6 +58,9 @@ func listedFrom(entry bson.Raw) listedIndex {
 	if spec, ok := entry.Lookup("spec").DocumentOK(); ok {
 		ix.spec = spec
 		ix.building = !entry.Lookup("indexBuildInfo").IsZero()
+		if _, data, ok := entry.Lookup("indexBuildInfo", "buildUUID").BinaryOK(); ok {
+			ix.build = string(data)
+		}
 	}
 	ix.name, _ = ix.spec.Lookup("name").StringValueOK()
 	return ix
@@ -120,7 +124,7 @@ func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs [
 	case hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict):
 		return permanent(differentIndex(specs, listed, err))
 	case err != nil:
-		return fmt.Errorf("build indexes: %w", err)
+		return fmt.Errorf("build indexes: %w", concealed(err))
 	}
 	if listed, err = n.listIndexes(ctx, tok); err != nil {
 		return err
@@ -172,7 +176,7 @@ func differentIndex(specs []bson.D, listed []listedIndex, err error) error {
 			}
 		}
 	}
-	return fmt.Errorf("an index is there and differs from the declared one: drop it, and it is built as declared: %w: %w", record.ErrConflict, err)
+	return fmt.Errorf("an index is there and differs from the declared one: drop it, and it is built as declared: %w: %w", record.ErrConflict, concealed(err))
 }
 
 // duplicateIndex names index and fields of a duplicate key error.

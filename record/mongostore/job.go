@@ -71,7 +71,14 @@ func newJob(b record.Batch) (*job, error) {
 				p.bytes += len(w.Key) + maxGuardBytes
 				continue
 			}
-			l, err := checkDoc(w.Doc)
+			managed, guard := !j.targets[w.Kind].fixed, 0
+			if managed {
+				guard = guardBytes
+			}
+			l, err := checkDoc(w.Doc, managed)
+			if err == nil {
+				err = checkSize(w.Doc, l, guard)
+			}
 			if err != nil && p.refused == nil {
 				p.refused = fmt.Errorf("%s %s: %w", w.Kind, w.Key, err)
 			}
@@ -88,8 +95,11 @@ func newJob(b record.Batch) (*job, error) {
 }
 
 // checkKey refuses an _id that cannot be stored and that queries would read as an
-// operator, failing a whole batch.
+// operator, failing a whole batch, or that is too long.
 func checkKey(k record.Key) error {
+	if err := record.CheckKey(k); errors.Is(err, record.ErrLongKey) {
+		return err
+	}
 	if bson.Type(k[0]) == bson.TypeEmbeddedDocument && len(k) > 6 && k[6] == '$' {
 		return errors.New("a field of _id begins with $")
 	}

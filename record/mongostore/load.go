@@ -117,7 +117,7 @@ func (n *Namespace) insertPart(ctx context.Context, c *writeCommand, part *write
 		case present:
 			results[g] = record.Result{Outcome: record.Changed}
 		case refused:
-			results[g] = record.Result{Outcome: record.Refused, Err: reason}
+			results[g] = record.Result{Outcome: record.Refused, Err: n.located(ctx, c.place.coll, we.Code, reason)}
 		default:
 			return reason
 		}
@@ -145,7 +145,7 @@ func (n *Namespace) insertGroups(ctx context.Context, j *job, groups []int, resu
 			results[g] = record.Result{Outcome: record.Applied}
 		}
 		return nil
-	case errors.Is(err, errPresent), errors.Is(err, errValidatorFence), errors.As(err, &r):
+	case errors.Is(err, errPresent), errors.Is(err, errValidatorFence), errors.Is(err, errTooMuch), errors.As(err, &r):
 		return n.settle(ctx, j, groups, results, attempt{absentOnly: true})
 	default:
 		return err

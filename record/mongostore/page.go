@@ -13,6 +13,7 @@ import (
 // copy allocates.
 type recordSet struct {
 	kind   string
+	fixed  bool // documents are the application's and hold no guards
 	guards bool // keep tombstones and guards
 	recs   []record.Record
 	keys   []byte
@@ -29,7 +30,7 @@ func (s *recordSet) grow(count int) {
 
 // add takes a document, whose bytes become the record's.
 func (s *recordSet) add(doc []byte) error {
-	l, err := layoutOf(doc)
+	l, err := layoutOf(doc, !s.fixed)
 	if err != nil {
 		return err
 	}

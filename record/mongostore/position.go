@@ -9,7 +9,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"dbcontroller/record"
 )
@@ -52,39 +51,39 @@ func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
 	if err != nil {
 		return record.Position{}, fmt.Errorf("position: %w", err)
 	}
-	if err := n.tellShards(ctx, at); err != nil {
+	// Through mongos the time is that of the shard which came last. The others are told.
+	mongos, err := n.isMongos(ctx)
+	if err == nil && mongos {
+		n.pulse.quicken()
+		err = n.tellShards(ctx, at, false)
+	}
+	if err != nil {
 		return record.Position{}, fmt.Errorf("position: %w", err)
 	}
 	return record.Position{At: versionOf(at)}, nil
 }
 
-// tellShards, through mongos, sends every shard a command that carries the cluster time,
-// as opening a stream does: what a shard writes afterwards is later. The no-op was on one
-// of them only.
-func (n *Namespace) tellShards(ctx context.Context, at bson.Timestamp) error {
-	mongos, err := n.isMongos(ctx)
-	if err != nil || !mongos {
-		return err
-	}
-	cs, err := n.db.Watch(ctx, mongo.Pipeline{}, options.ChangeStream().SetStartAtOperationTime(&at))
-	if err != nil {
-		return classify("tell shards the time", err)
-	}
-	if err := cs.Close(ctx); err != nil {
-		return fmt.Errorf("tell shards the time: %w", err)
-	}
-	return nil
+// appendNote writes a no-op into the oplog, through mongos into that of every shard.
+func (n *Namespace) appendNote(ctx context.Context, text string, concern bson.D) *mongo.SingleResult {
+	return n.admin().RunCommand(ctx, bson.D{
+		{Key: "appendOplogNote", Value: 1},
+		{Key: "data", Value: bson.D{{Key: "dbcontroller", Value: text}}},
+		{Key: "writeConcern", Value: concern},
+	})
+}
+
+// lacksNotes reports whether the server refuses notes as such. The stable API does not
+// know them.
+func lacksNotes(err error) bool {
+	return hasCode(err, codeUnauthorized, codeCommandNotFound, codeNotImplemented, codeIllegalOperation, codeAPIStrict)
 }
 
 func (n *Namespace) majorityNow(ctx context.Context) (bson.Timestamp, error) {
-	majority := bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}
-	raw, err := n.client.Database("admin").RunCommand(ctx, bson.D{
-		{Key: "appendOplogNote", Value: 1},
-		{Key: "data", Value: bson.D{{Key: "dbcontroller", Value: "position of " + n.name}}},
-		majority,
-	}).Raw()
-	// A note takes its lock at once or not at all, and the stable API does not know it.
-	if hasCode(err, codeUnauthorized, codeCommandNotFound, codeNotImplemented, codeIllegalOperation, codeLockFailed, codeAPIStrict) {
+	concern := bson.D{{Key: "w", Value: "majority"}}
+	majority := bson.E{Key: "writeConcern", Value: concern}
+	raw, err := n.appendNote(ctx, "position of "+n.name, concern).Raw()
+	// A note takes its lock at once or not at all.
+	if lacksNotes(err) || hasCode(err, codeLockFailed) {
 		raw, err = n.db.RunCommand(ctx, bson.D{
 			{Key: "update", Value: marksCollection},
 			{Key: "updates", Value: bson.A{bson.D{

@@ -1,6 +1,7 @@
 package mongostore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -125,12 +126,21 @@ func (n *Namespace) adopt(ctx context.Context, kind record.KindSpec, c *collecti
 // passTombstones is a validator that a managed kind's tombstones satisfy too.
 func passTombstones(validator bson.Raw) bson.D {
 	tombstone := bson.D{{Key: guardField + ".x", Value: true}}
-	if first, err := validator.IndexErr(0); err == nil && first.Key() == "$or" {
-		if v, ok := validator.Lookup("$or", "0", guardField+".x").BooleanOK(); ok && v {
-			return bson.D{{Key: "$or", Value: first.Value()}} // described from a kind of ours
-		}
-	}
 	return bson.D{{Key: "$or", Value: bson.A{tombstone, validator}}}
+}
+
+// withoutTombstones is what passTombstones was given, and any other validator itself. A
+// fixed-name kind that is made like a managed one would otherwise let through the
+// application's documents that look like tombstones.
+func withoutTombstones(validator bson.Raw) bson.Raw {
+	inner, ok := validator.Lookup("$or", "1").DocumentOK()
+	if !ok {
+		return validator
+	}
+	if ours, err := bson.Marshal(passTombstones(inner)); err != nil || !bytes.Equal(ours, validator) {
+		return validator
+	}
+	return inner
 }
 
 // indexSpecs returns the declared indexes as createIndexes takes them.
@@ -145,7 +155,7 @@ func indexSpecs(kind record.KindSpec) ([]bson.D, error) {
 		if !ok || len(key) == 0 {
 			return nil, fmt.Errorf("index %s has no key", raw)
 		}
-		if len(key) == 1 && key[0].Key == "_id" && lookup(spec, "unique") == nil {
+		if len(key) == 1 && key[0].Key == "_id" && key[0].Value != "hashed" && lookup(spec, "unique") == nil {
 			continue // the one that every collection has
 		}
 		// Places of other versions' catalogs that createIndexes does not take.

@@ -151,6 +151,18 @@ func TestManagedValidatorLetsTombstonesPass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if fmt.Sprint(info.Shape) != fmt.Sprint(spec.Shape) {
+		t.Errorf("described as %v, declared as %v", info.Shape, spec.Shape)
+	}
+	// A fixed-name kind that is made like it holds the application's documents to the same.
+	plain := record.KindSpec{Name: "plain", Fixed: true, Shape: info.Shape}
+	if _, err := b.Provision(t.Context(), plain, "plain"); err != nil {
+		t.Fatal(err)
+	}
+	like := bson.D{{Key: "_id", Value: "c"}, {Key: "_dbc", Value: bson.D{{Key: "x", Value: true}}}}
+	if _, err := b.raw.Collection("plain").InsertOne(t.Context(), like); !hasCode(err, codeValidation) {
+		t.Errorf("a document that looks like a tombstone: %v", err)
+	}
 	spec.Shape = info.Shape
 	if _, err := b.Provision(t.Context(), spec, "things.n2"); err != nil {
 		t.Fatal(err)

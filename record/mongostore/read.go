@@ -88,6 +88,7 @@ func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Sn
 	var snap record.Snapshot
 	err = n.atSnapshot(ctx, req.NotBefore, func(ctx context.Context, o readOptions) error {
 		snap = record.Snapshot{}
+		o.bound = newBound(req.Bytes)
 		for _, kind := range kinds {
 			tok, ok := req.Tokens[kind]
 			if !ok {
@@ -123,7 +124,7 @@ func (n *Namespace) readKind(ctx context.Context, tok record.Token, s *selection
 	if err != nil {
 		return o.at, err
 	}
-	rs := recordSet{kind: tok.Kind, guards: guards && !tok.Fixed}
+	rs := recordSet{kind: tok.Kind, fixed: tok.Fixed, guards: guards}
 	at, err := n.findSelected(ctx, p, *s, o, func(doc []byte) error { return rs.add(doc) })
 	if err != nil {
 		return at, err
@@ -166,7 +167,7 @@ type sideEntry struct {
 }
 
 func sideEntryOf(doc []byte) (record.Key, sideEntry, error) {
-	l, err := layoutOf(doc)
+	l, err := layoutOf(doc, false)
 	if err != nil {
 		return "", sideEntry{}, err
 	}

@@ -28,7 +28,7 @@ func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Pa
 	}
 	req.Limit = min(req.Limit, largestPage)
 	var page record.Page
-	err = n.atSnapshot(ctx, record.Version{}, func(ctx context.Context, o readOptions) error {
+	err = n.atSnapshot(ctx, req.NotBefore, func(ctx context.Context, o readOptions) error {
 		o.keysOnly, o.guards = req.KeysOnly, !req.Token.Fixed
 		var err error
 		if req.Token.Fixed && req.Guards {
@@ -45,7 +45,7 @@ func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Pa
 }
 
 func (n *Namespace) scanPage(ctx context.Context, p place, req record.ScanRequest, o readOptions) (record.Page, error) {
-	rs := recordSet{kind: req.Token.Kind, guards: req.Guards}
+	rs := recordSet{kind: req.Token.Kind, fixed: req.Token.Fixed, guards: req.Guards}
 	next, at, err := n.scan(ctx, p, req.Range, req.Limit, o, rs.grow, rs.add)
 	if err != nil {
 		return record.Page{}, err
@@ -53,8 +53,12 @@ func (n *Namespace) scanPage(ctx context.Context, p place, req record.ScanReques
 	return record.Page{Records: rs.records(), Version: versionOf(at), Next: next, Done: next == nil}, nil
 }
 
-// maxKey is the one _id that index bounds cannot reach: without max they end before it.
-var maxKey = record.Key([]byte{byte(bson.TypeMaxKey)})
+// The ends of the order. maxKey is the one _id that index bounds cannot reach: without max
+// they end before it.
+var (
+	minKey = record.Key([]byte{byte(bson.TypeMinKey)})
+	maxKey = record.Key([]byte{byte(bson.TypeMaxKey)})
+)
 
 // scan yields at most limit documents of a range and returns the cursor of the first that
 // it did not yield, nil if there is none. What fits a reply (16 MiB) bounds it as well.
@@ -64,7 +68,7 @@ func (n *Namespace) scan(ctx context.Context, p place, r record.Range, limit int
 ) (record.Cursor, bson.Timestamp, error) {
 	last := selection{keys: []record.Key{maxKey}}
 	switch {
-	case len(r.From) > 0 && string(r.From) == string(r.To):
+	case len(r.From) > 0 && string(r.From) == string(r.To), string(r.To) == string(minKey):
 		// The server calls such bounds an error. The snapshot still has a time.
 		at := o.at
 		if at.IsZero() {
@@ -97,11 +101,15 @@ func (n *Namespace) scanIndex(ctx context.Context, p place, r record.Range, limi
 	buf := getBuffer()
 	defer putBuffer(buf)
 	*buf = appendScan(*buf, p, r, limit, o)
-	raw, err := n.run(ctx, *buf)
+	raw, err := n.runFind(ctx, *buf, o)
 	if err != nil {
 		return nil, bson.Timestamp{}, classifyRead(what, err)
 	}
 	reply, err := parseReply(raw)
+	reply.at = o.timeOf(reply)
+	if err == nil {
+		err = o.tooOld(reply.at)
+	}
 	if err != nil {
 		return nil, bson.Timestamp{}, fmt.Errorf("%s: %w", what, err)
 	}
@@ -124,7 +132,7 @@ func (n *Namespace) scanIndex(ctx context.Context, p place, r record.Range, limi
 		case i <= yielded:
 			return yield(doc)
 		case i == yielded+1 && more:
-			l, err := layoutOf(doc)
+			l, err := layoutOf(doc, false)
 			next = cursorAt(l.id)
 			return err
 		default:
@@ -155,7 +163,7 @@ func (n *Namespace) peek(ctx context.Context, p place, id int64) (record.Cursor,
 	}
 	var next record.Cursor
 	err = each(r.docs, func(doc []byte) error {
-		l, err := layoutOf(doc)
+		l, err := layoutOf(doc, false)
 		next = cursorAt(l.id)
 		return err
 	})
@@ -175,6 +183,12 @@ func (n *Namespace) killCursor(ctx context.Context, p place, id int64) {
 func appendScan(dst []byte, p place, r record.Range, limit int, o readOptions) []byte {
 	dst = appendCommand(dst, "find", p)
 	dst, at := beginElement(dst, bson.TypeEmbeddedDocument, "hint")
+	dst = bsoncore.AppendInt32Element(dst, "_id", 1)
+	dst = endDocument(dst, at)
+	// On one node the index alone makes this order. Behind mongos only a sort does: without
+	// it the shards' records come as they arrive, and the next page would begin behind some
+	// that were never read.
+	dst, at = beginElement(dst, bson.TypeEmbeddedDocument, "sort")
 	dst = bsoncore.AppendInt32Element(dst, "_id", 1)
 	dst = endDocument(dst, at)
 	// Index bounds, unlike a condition on _id, do not stop at the bounds of a type.

@@ -10,6 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller/integration/localmongo/mongotest"
 	"dbcontroller/record"
 )
 
@@ -35,17 +36,46 @@ func everyID(t testing.TB) []any {
 }
 
 // TestScanTypes: pages of any size walk all types in the server's order, with and without
-// the tombstones of a side collection between them.
+// the tombstones of a side collection between them, and ranges between any two ids hold
+// just what is between them; also where every third id begins another shard's range.
 func TestScanTypes(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
-	tok := e.collection("f", "f", true)
-	toks := tokensOf(tok)
 	ids := everyID(t)
+	for name, shard := range map[string]func(c *mongotest.Cluster, db string){
+		"replica set": nil,
+		"hashed":      func(c *mongotest.Cluster, db string) { c.ShardHashed(t, db, "f") },
+		"ranged": func(c *mongotest.Cluster, db string) {
+			var splits []any
+			for i := 1; i < len(ids); i += 3 {
+				splits = append(splits, ids[i])
+			}
+			c.ShardRanged(t, db, "f", splits...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if shard == nil {
+				e := newEngine(t)
+				scanTypes(e, e.collection("f", "f", true), ids)
+				return
+			}
+			c := mongotest.Sharded(t)
+			e := engineIn(t, c.URI(), c.Database(t, 0))
+			tok := e.collection("f", "f", true)
+			shard(c, e.ns.name)
+			scanTypes(e, tok, ids)
+		})
+	}
+}
+
+func scanTypes(e *engine, tok record.Token, ids []any) {
+	t, toks := e.t, tokensOf(tok)
 	var live, dead []record.GroupWrite
+	var selectors []record.Selector
 	for i, id := range ids {
 		w := put(t, "f", bson.D{{Key: "_id", Value: id}, {Key: "i", Value: i}})
 		live = append(live, group(1, w))
+		selectors = append(selectors, record.Selector{Kind: "f", Key: w.Key})
 		if i%3 == 0 {
 			dead = append(dead, group(2, remove("f", w.Key)))
 		}
@@ -57,6 +87,10 @@ func TestScanTypes(t *testing.T) {
 	}
 	if !slices.IsSortedFunc(whole, compareKeys) {
 		t.Errorf("the server's order is another than ours: %v", whole)
+	}
+	snap, err := e.ns.Read(t.Context(), record.ReadRequest{Tokens: toks, Select: selectors})
+	if err != nil || len(snap.Records) != len(ids) {
+		t.Errorf("%d records by their keys, want %d: %v", len(snap.Records), len(ids), err)
 	}
 	e.want(e.apply(1, toks, dead...), slices.Repeat([]record.Outcome{record.Applied}, len(dead))...)
 	for _, limit := range []int{1000, 1, 2, 3, 7} {
@@ -73,15 +107,22 @@ func TestScanTypes(t *testing.T) {
 			t.Errorf("%s: %+v", r.Key, r)
 		}
 	}
-	// Ranges between any two ids hold just what is between them.
-	for i := 0; i < len(whole); i += 5 {
-		r := record.Range{From: record.Cursor(whole[i])}
-		if end := i + 7; end < len(whole) {
-			r.To = record.Cursor(whole[end])
+	for i := range whole {
+		for _, end := range []int{i, i + 1, i + 7, len(whole) - 1, len(whole)} {
+			if end < i || end > len(whole) {
+				continue
+			}
+			r := record.Range{From: record.Cursor(whole[i])}
+			if end < len(whole) {
+				r.To = record.Cursor(whole[end])
+			}
+			got := keysOf(e.scan(record.ScanRequest{Token: tok, Limit: 5, Range: r, Guards: true}))
+			if want := whole[i:end]; !slices.Equal(got, want) {
+				t.Errorf("range %d to %d: %v, want %v", i, end, got, want)
+			}
 		}
-		got := keysOf(e.scan(record.ScanRequest{Token: tok, Limit: 2, Range: r, Guards: true}))
-		if want := whole[i:min(i+7, len(whole))]; !slices.Equal(got, want) {
-			t.Errorf("range %d: %v, want %v", i, got, want)
+		if got := keysOf(e.scan(record.ScanRequest{Token: tok, Limit: 9, Range: record.Range{To: record.Cursor(whole[i])}, Guards: true})); !slices.Equal(got, whole[:i]) {
+			t.Errorf("range to %d: %v, want %v", i, got, whole[:i])
 		}
 	}
 	empty := record.Range{From: record.Cursor(whole[3]), To: record.Cursor(whole[3])}
@@ -214,5 +255,33 @@ func TestKeyOrderOfNumbers(t *testing.T) {
 	}
 	if compareValues(value(int64(1)<<53+1), value(float64(int64(1)<<53))) != 1 {
 		t.Error("a double hides the difference of two longs")
+	}
+}
+
+// TestGuardsOfAKindNobodyAppliedTo: its side collection does not exist, and the server names
+// no snapshot for what it reads there.
+func TestGuardsOfAKindNobodyAppliedTo(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	tok := e.collection("f", "f", true)
+	if err := e.ns.db.Collection(GuardsName("f")).Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.ns.db.Collection("f").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	now, err := e.ns.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := e.ns.Scan(t.Context(), record.ScanRequest{Token: tok, Guards: true, NotBefore: now.At})
+	if err != nil || len(page.Records) != 1 || page.Version.Compare(now.At) < 0 {
+		t.Errorf("scan: %d records at %s, %v", len(page.Records), page.Version, err)
+	}
+	snap, err := e.ns.Read(t.Context(), record.ReadRequest{
+		Tokens: tokensOf(tok), Select: []record.Selector{{Kind: "f", Key: record.StringKey("a")}}, Guards: true, NotBefore: now.At,
+	})
+	if err != nil || len(snap.Records) != 1 || snap.Version.Compare(now.At) < 0 {
+		t.Errorf("read: %d records at %s, %v", len(snap.Records), snap.Version, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -30,6 +31,27 @@ func ClaimScratch(ctx context.Context, cfg Config) error {
 	})
 }
 
+// CheckScratch tries whether a scratch database could be used: whether it may be claimed,
+// and what is done in it. It leaves what it finds.
+func CheckScratch(ctx context.Context, cfg Config) error {
+	err := onDatabase(ctx, cfg, func(db *mongo.Database) error {
+		names, err := db.ListCollectionNames(ctx, bson.D{})
+		if err == nil {
+			err = refuseForeign(names)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	ns, err := Open(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("scratch database %s: %w", cfg.Database, err)
+	}
+	defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was kept
+	return ns.Check(ctx)
+}
+
 // DropScratch drops a database that ClaimScratch has made. One that is not there is fine.
 func DropScratch(ctx context.Context, cfg Config) error {
 	return onDatabase(ctx, cfg, func(db *mongo.Database) error { return dropMarked(ctx, db) })
@@ -40,13 +62,19 @@ func dropMarked(ctx context.Context, db *mongo.Database) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(names) == 0:
-		return nil
-	case !slices.Contains(names, scratchMark):
-		return errors.New("it holds collections that are not a rehearsal's: rename or remove the database")
+	if err := refuseForeign(names); err != nil || len(names) == 0 {
+		return err
 	}
 	return db.Drop(ctx)
+}
+
+// refuseForeign refuses a database whose collections are not those of a scratch database.
+func refuseForeign(names []string) error {
+	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, scratchName) }) // of a check
+	if len(names) > 0 && !slices.Contains(names, scratchMark) {
+		return errors.New("it holds collections that are not a rehearsal's: rename or remove the database")
+	}
+	return nil
 }
 
 func onDatabase(ctx context.Context, cfg Config, do func(*mongo.Database) error) error {
@@ -58,6 +86,9 @@ func onDatabase(ctx context.Context, cfg Config, do func(*mongo.Database) error)
 	err = do(db)
 	if closeErr := ns.Close(context.WithoutCancel(ctx)); err == nil {
 		err = closeErr
+	}
+	if hasCode(err, codeUnauthorized) {
+		err = &privilegeError{fmt.Sprintf("%v: grant the roles readWrite and dbAdmin on %s, which is made and dropped again", errNoPrivilege, cfg.Database), err}
 	}
 	if err != nil {
 		return fmt.Errorf("scratch database %s: %w", cfg.Database, err)

@@ -61,11 +61,11 @@ func doneHere(err error) error {
 }
 
 // onScratch does something to a scratch collection, again as long as it gives up waiting
-// for a lock: a busy server is no reason not to start.
+// for a lock, or for the shards: a busy server is no reason not to start.
 func onScratch(ctx context.Context, do func() error) error {
 	for {
 		err := doneHere(do())
-		if !heldUp(err) {
+		if !heldUp(err) && !hasCode(err, codeConflictingOperation) {
 			return err
 		}
 		timer := time.NewTimer(lockWait)
@@ -75,6 +75,25 @@ func onScratch(ctx context.Context, do func() error) error {
 			return err
 		case <-timer.C:
 		}
+	}
+}
+
+// renameScratch renames a scratch collection. A rename that gave up waiting can be done
+// all the same: mongos only stops waiting for the shards, which go on with it. So what
+// became of it is settled by looking, and a repetition finds nothing left to do.
+func (n *Namespace) renameScratch(ctx context.Context, from, to string) error {
+	err := doneHere(n.rename(ctx, from, to))
+	if err == nil || hasCode(err, codeUnauthorized) {
+		return err
+	}
+	renamed, lookErr := n.collectionNamed(ctx, to)
+	switch {
+	case lookErr != nil:
+		return errors.Join(err, lookErr)
+	case renamed != nil:
+		return nil
+	default:
+		return err
 	}
 }
 

@@ -50,13 +50,19 @@ func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]r
 	if err != nil {
 		return nil, classify("split "+tok.Name, err)
 	}
-	var sample []bson.Raw
-	if err := cursor.All(ctx, &sample); err != nil {
+	defer cursor.Close(context.WithoutCancel(ctx))
+	var sample []record.Cursor
+	for cursor.Next(ctx) {
+		if at := cursorAt(cursor.Current.Lookup("_id")); len(at) <= record.MaxCut {
+			sample = append(sample, at)
+		}
+	}
+	if err := cursor.Err(); err != nil {
 		return nil, classify("split "+tok.Name, err)
 	}
 	var cuts []record.Cursor
 	for i := 1; i < count && len(sample) > 0; i++ {
-		cut := cursorAt(sample[i*len(sample)/count].Lookup("_id"))
+		cut := sample[i*len(sample)/count]
 		if len(cuts) == 0 || !bytes.Equal(cuts[len(cuts)-1], cut) {
 			cuts = append(cuts, cut)
 		}
@@ -176,6 +182,9 @@ func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
 	default:
 		return err
 	}
+	if err := n.dropOccupations(ctx, tok); err != nil {
+		return err
+	}
 	if tok.Fixed {
 		if err := n.dropNamed(ctx, GuardsName(tok.Kind)); err != nil {
 			return err
@@ -183,6 +192,9 @@ func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
 		if err := n.dropGate(ctx, tok.Name); err != nil { // that a fence which died has left
 			return err
 		}
+	}
+	if err := n.disclaim(ctx, tok); err != nil {
+		return err
 	}
 	notes := bson.A{ownOnce(tok)}
 	if tok.ID != "" {

@@ -24,11 +24,26 @@ type Config struct {
 	PoolSize int         // connections at most; 0: 64
 	AppName  string      // shown by the server's logs and currentOp; empty: "dbcontroller"
 	Log      *zap.Logger // nil: none
+	// Quiet keeps what is done here from being felt by anybody else on the server: no
+	// session is ended, whatever it holds up, and no fence takes the lock of the whole
+	// server or blocks its writes. Fixed-name kinds get the validator class. It is for
+	// rehearsals, and for the proof of the way back.
+	Quiet bool
 }
 
 // selectTimeout bounds the wait for a usable server. A failover takes about 10 s with
 // default settings, and callers retry with backoff, so a longer wait only hides loss.
 const selectTimeout = 15 * time.Second
+
+// A primary that stands still (a frozen machine, a network that drops what it is given)
+// answers nothing and closes nothing. What was sent to it waits until the driver gives its
+// connections up, which is after heartbeatEvery and twice connectTimeout, about when a set
+// elects another primary with default settings. The driver's own values make that 70 s.
+// A connection string may say otherwise.
+const (
+	connectTimeout = 5 * time.Second
+	heartbeatEvery = 2 * time.Second
+)
 
 // Namespace is one MongoDB database. Its methods may be called concurrently.
 type Namespace struct {
@@ -37,10 +52,12 @@ type Namespace struct {
 	name     string          // of the database
 	location string          // hosts and database, without secrets
 	app      string          // AppName
+	quiet    bool            // Config.Quiet
 	log      *zap.Logger
 
 	sides  sideCollections
 	health gauges
+	pulse  pulse
 }
 
 var _ record.Store = (*Namespace)(nil)
@@ -67,7 +84,11 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 	}
 	opts := options.Client().ApplyURI(cfg.URI)
 	if err := opts.Validate(); err != nil {
-		return nil, fmt.Errorf("open mongodb: %w", redactError(cfg.URI, err))
+		shown := redactError(cfg.URI, err)
+		if lookupFailed(err) {
+			shown = &unavailableError{shown}
+		}
+		return nil, fmt.Errorf("open mongodb: %w", shown)
 	}
 	// What the connection string says of concerns and preferences must not weaken what
 	// is acknowledged or read, so these are set after it.
@@ -79,6 +100,12 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 		SetReadPreference(readpref.Primary()).
 		SetRetryWrites(true).
 		SetRetryReads(true)
+	if opts.ConnectTimeout == nil {
+		opts.SetConnectTimeout(connectTimeout)
+	}
+	if opts.HeartbeatInterval == nil {
+		opts.SetHeartbeatInterval(heartbeatEvery)
+	}
 	if dialer != nil {
 		opts.SetDialer(dialer)
 	}
@@ -92,16 +119,25 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 		name:     cfg.Database,
 		location: locationOf(opts.Hosts, cfg.Database),
 		app:      cfg.AppName,
+		quiet:    cfg.Quiet,
 		log:      cfg.Log,
 	}
 	if err := client.Ping(ctx, readpref.Primary()); err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		return nil, errors.Join(
-			fmt.Errorf("open %s: %w", n.location, redactError(cfg.URI, n.reachable(err))),
+			fmt.Errorf("open %s: %w", n.location, asUnavailable(err, redactError(cfg.URI, n.oneLine(err)))),
 			client.Disconnect(closeCtx))
 	}
 	return n, nil
+}
+
+// Quietly is the same namespace with Config.Quiet, over the same connections, which it does
+// not close.
+func (n *Namespace) Quietly() *Namespace {
+	return &Namespace{
+		client: n.client, db: n.db, name: n.name, location: n.location, app: n.app, log: n.log, quiet: true,
+	}
 }
 
 // closeTimeout bounds how long clean-up waits for connections in use.
@@ -119,7 +155,7 @@ func (n *Namespace) Close(ctx context.Context) error {
 func (n *Namespace) Location() string { return n.location }
 
 // run sends a command that was built as raw BSON and returns the reply. The error is
-// the driver's; callers classify it. A reply with write errors is returned with the
+// the driver's, without what it quotes; callers classify it. A reply with write errors is returned with the
 // mongo.WriteException.
 func (n *Namespace) run(ctx context.Context, cmd []byte) (bson.Raw, error) {
 	res := n.db.RunCommand(ctx, bson.Raw(cmd))
@@ -127,5 +163,5 @@ func (n *Namespace) run(ctx context.Context, cmd []byte) (bson.Raw, error) {
 	if err == nil {
 		err = res.Err()
 	}
-	return raw, err
+	return raw, concealed(err)
 }

@@ -23,8 +23,8 @@ func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.S
 	s.layouts = make([]layout, len(swaps))
 	var all []int
 	for i, w := range swaps {
-		if s.layouts[i], err = checkDoc(w.Doc); err == nil {
-			err = record.CheckSwap(w)
+		if s.layouts[i], err = checkDoc(w.Doc, !tok.Fixed); err == nil {
+			err = errors.Join(record.CheckSwap(w), checkSize(w.Doc, s.layouts[i], 0))
 		}
 		if err != nil {
 			results[i] = record.Result{Outcome: record.Refused, Err: err}
@@ -38,7 +38,7 @@ func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.S
 		// One that the database refuses takes the others with it: each on its own.
 		for _, i := range all {
 			if err = s.run(ctx, []int{i}); errors.As(err, &refused) {
-				results[i], err = record.Result{Outcome: record.Refused, Err: refused.err}, nil
+				results[i], err = record.Result{Outcome: record.Refused, Err: s.ns.located(ctx, s.place.coll, refused.code, refused.err)}, nil
 			}
 			if err != nil {
 				break
@@ -90,7 +90,7 @@ func (s *swapping) run(ctx context.Context, which []int) error {
 
 // compare adds the update of a document that is what it was.
 func (s *swapping) compare(updates *writeCommand, byKey map[record.Key]int, doc []byte) error {
-	l, err := layoutOf(doc)
+	l, err := layoutOf(doc, !s.tok.Fixed)
 	if err != nil {
 		return err
 	}
@@ -102,12 +102,7 @@ func (s *swapping) compare(updates *writeCommand, byKey map[record.Key]int, doc 
 	if !ok {
 		return nil
 	}
-	switch _, tombstone := l.guard(doc); {
-	case s.tok.Fixed && l.dbcStart != 0:
-		// Readers take it for ours and leave it out: it would be lost.
-		s.results[i] = record.Result{Outcome: record.Refused, Err: errReserved}
-		return nil
-	case tombstone:
+	if _, tombstone := l.guard(doc); tombstone {
 		return nil
 	}
 	w := s.swaps[i]

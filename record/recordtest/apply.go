@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -28,6 +29,7 @@ var applyTests = []test{
 	{"unique index refuses one group", flavours(applyUnique)},
 	{"tombstones are not in unique indexes", flavours(applyUniqueTombstones)},
 	{"empty batch", flavours(applyEmpty)},
+	{"too large for a record", flavours(applyTooLarge)},
 }
 
 func applyNewer(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
@@ -299,4 +301,29 @@ func applyEmpty(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	b.apply(t, tokens(k), 1)
 	b.load(t, tokens(k), 1)
 	k.wantState(t, nil)
+}
+
+// What no database stores is refused alone, whatever it stands beside: nobody tries it again.
+func applyTooLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	large := k.set("large", 1)
+	large.Doc = raw(bson.D{{Key: "_id", Value: "large"}, {Key: "filler", Value: make([]byte, 16<<20)}})
+	long := k.set(strings.Repeat("x", record.MaxKey), 1)
+	gone := k.set(strings.Repeat("y", record.MaxKey), -1)
+	want := []record.Outcome{record.Applied, record.Refused, record.Refused, record.Refused, record.Applied}
+	batch := func(before, after string) []record.GroupWrite {
+		return []record.GroupWrite{group(1, k.set(before, 1)), group(1, large), group(1, long), group(1, gone), group(1, k.set(after, 1))}
+	}
+	for _, res := range [][]record.Result{b.apply(t, tokens(k), 1, batch("a", "b")...), b.load(t, tokens(k), 1, batch("c", "d")...)} {
+		wantOutcomes(t, res, want...)
+		wantError(t, "a key that is too long", res[2].Err, record.ErrLongKey)
+		if text := fmt.Sprint(res[1].Err); len(text) > 300 || !strings.Contains(text, "16777216") {
+			t.Errorf("of a document that is too large it says %.300s", text)
+		}
+	}
+	state := map[string]record.Record{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		state[name] = at(name, 1, guard(1, 1))
+	}
+	k.wantState(t, state)
 }

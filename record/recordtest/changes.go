@@ -16,6 +16,7 @@ var changesTests = []test{
 	{"managed kinds", withClient(changesManaged)},
 	{"fixed-name kinds", withApp(changesFixed)},
 	{"transactions", withClient(changesTransaction)},
+	{"batches end with commits", withClient(changesCommits)},
 	{"only the kinds asked for", withClient(changesKinds)},
 	{"resume from every position", withClient(changesResume)},
 	{"positions are ordered", withClient(changesPositions)},
@@ -225,6 +226,81 @@ func changesTransaction(t *testing.T, b *bench) {
 	if !slices.Equal(first, []string{"+ka", "+kb", "+la", "+lc"}) || !slices.Equal(second, []string{"+la", "-ka"}) {
 		t.Errorf("changes %v", have)
 	}
+}
+
+// Large transactions follow each other while a stream is read, and all of them lie before
+// another: no batch has a part of one.
+func changesCommits(t *testing.T, b *bench) {
+	k, l := b.managed(t), b.managed(t)
+	start := b.now(t)
+	s := b.follow(t, start, k, l)
+	// Of more changes than a reply of a server or a batch may hold, and of sizes that do not
+	// fit a number of them.
+	sizes := []int{3, 400, 2600, 2, 1999, 1, 300}
+	if b.SeveralLogs {
+		// Nothing is said of the batches, and beside moves the large ones take half a minute.
+		sizes = []int{3, 400, 2, 1, 300}
+	}
+	name := func(txn, i int) string { return fmt.Sprintf("%c%d-%04d", 'a'+i%26, txn, i) } // on all shards, where there are any
+	want := map[record.Key]int{}                                                          // transaction
+	var txns [][]record.Mutation
+	for txn, n := range sizes {
+		var ms []record.Mutation
+		for i := range n {
+			of := k
+			if i%3 == 2 {
+				of = l
+			}
+			ms = append(ms, of.mutation(name(txn, i), i))
+			want[record.StringKey(name(txn, i))] = txn
+		}
+		txns = append(txns, ms)
+	}
+	txns = append(txns, []record.Mutation{k.mutation("end", 1)})
+	g, ctx := errgroup.WithContext(bounded(t))
+	g.Go(func() error {
+		for i, ms := range txns {
+			if err := b.Client.Write(ctx, tokens(k, l), ms); err != nil {
+				t.Errorf("transaction %d of %d records: %v", i, len(ms), err) // who reads waits for it in vain
+				return err
+			}
+		}
+		return nil
+	})
+	check := func(when string, s record.Stream) {
+		t.Helper()
+		all, batches := next(t, s, reached(k, "end"))
+		if seen := distinct(all); len(seen) != len(want)+1 {
+			t.Errorf("%s: %d records changed, want %d", when, len(seen), len(want)+1)
+		}
+		for i, batch := range batches {
+			parts := map[int]int{}
+			for c := range distinct(batch.Changes) {
+				if txn, ok := want[c.Key]; ok {
+					parts[txn]++
+				}
+			}
+			for txn, n := range parts {
+				if n != sizes[txn] && !b.SeveralLogs {
+					t.Errorf("%s: batch %d of %d ends within a transaction: it has %d of its %d changes", when, i, len(batches), n, sizes[txn])
+				}
+			}
+		}
+	}
+	check("as they come", s)
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	check("all at once", b.follow(t, start, k, l))
+}
+
+// distinct are changes without their repetitions.
+func distinct(cs []record.Change) map[record.Change]bool {
+	seen := map[record.Change]bool{}
+	for _, c := range cs {
+		seen[c] = true
+	}
+	return seen
 }
 
 func changesKinds(t *testing.T, b *bench) {

@@ -22,6 +22,7 @@ var clientTests = []test{
 	{"checks keep decisions true", withClient(clientChecks)},
 	{"put and delete", withClient(clientPut)},
 	{"documents byte for byte", withClient(clientBytes)},
+	{"the reserved field", withClient(managedReserved)},
 	{"list", withClient(clientList)},
 	{"transaction", withClient(clientTransaction)},
 	{"tombstones are invisible", withClient(clientTombstones)},

@@ -16,6 +16,9 @@ var fenceTests = []test{
 	{"idempotent", movers(fenceIdempotent)},
 	{"late duplicate", movers(fenceLate)},
 	{"at once by many", movers(fenceConcurrent)},
+	{"given up before it was set", movers(fencePrevent)},
+	{"given up after it was set", movers(fencePreventLate)},
+	{"given up and set at once", movers(fencePreventRace)},
 	{"another collection of the same name", withClient(fenceImpostor)},
 	{"lift of a managed kind", withClient(fenceLiftManaged)},
 	{"clients hammer", withClient(fenceHammer)},
@@ -204,6 +207,91 @@ func fenceConcurrent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 	}
 	k.moved(f)
 	k.put(t, "a")
+}
+
+// A fence that is given up cannot be set any more, by whoever and however late; the next
+// one, under another name, can, and the kind is where it was meanwhile.
+func fencePrevent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	k.put(t, "a")
+	f := k.announce(t)
+	if f.Class != record.FenceUUID {
+		t.Logf("left out: class is %s", f.Class)
+		return
+	}
+	for i := range 2 {
+		if moved, err := b.Namespace.Prevent(t.Context(), f); err != nil || moved {
+			t.Fatalf("prevent, time %d: moved %t, %v", i+1, moved, err)
+		}
+		if err := b.Namespace.Fence(t.Context(), f); err == nil {
+			t.Fatal("a fence that was given up is confirmed")
+		}
+	}
+	k.put(t, "b")
+	k.seq++ // the name is used up
+	next := k.announce(t)
+	if err := b.Namespace.Fence(t.Context(), next); err != nil {
+		t.Fatalf("the next fence: %v", err)
+	}
+	old := k.moved(next)
+	if err := b.Namespace.Fence(t.Context(), f); err == nil {
+		t.Error("a fence that was given up is confirmed after a later one")
+	}
+	if name, err := b.Namespace.Locate(t.Context(), k.tok.ID); err != nil || name != k.tok.Name {
+		t.Errorf("the kind is at %q (%v), want %q", name, err, k.tok.Name)
+	}
+	_, err := b.Namespace.Scan(t.Context(), record.ScanRequest{Token: old, Limit: 1})
+	wantError(t, "scan with an old token", err, record.ErrFenced)
+	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1)), "b": at("b", 0, guard(1, 1))})
+}
+
+// What has happened is not undone.
+func fencePreventLate(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	k.put(t, "a")
+	f := k.announce(t)
+	if f.Class != record.FenceUUID {
+		t.Logf("left out: class is %s", f.Class)
+		return
+	}
+	k.fence(t)
+	if moved, err := b.Namespace.Prevent(t.Context(), f); err != nil || !moved {
+		t.Errorf("prevent of a fence in force: moved %t, %v", moved, err)
+	}
+	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
+}
+
+// Of many that set a fence and give it up at once all are told the same.
+func fencePreventRace(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	for range 5 {
+		k := mk(t)
+		k.put(t, "a")
+		f := k.announce(t)
+		if f.Class != record.FenceUUID {
+			t.Logf("left out: class is %s", f.Class)
+			return
+		}
+		var g errgroup.Group
+		var fenced, moved [3]bool
+		ctx := bounded(t)
+		for i := range fenced {
+			g.Go(func() error { fenced[i] = b.Namespace.Fence(ctx, f) == nil; return nil })
+			g.Go(func() (err error) { moved[i], err = b.Namespace.Prevent(ctx, f); return err })
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatalf("prevent: %v", err)
+		}
+		name, err := b.Namespace.Locate(ctx, k.tok.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		happened := name == f.To
+		for i := range fenced {
+			if fenced[i] != happened || moved[i] != happened {
+				t.Errorf("the kind is at %s; fenced %v, moved %v", name, fenced, moved)
+			}
+		}
+	}
 }
 
 // A new collection under the old name is not the one that the old token means.

@@ -13,6 +13,8 @@ import (
 
 var fixedTests = []test{
 	{"guards are invisible", withApp(fixedInvisible)},
+	{"a field named as the guards' in a source", withApp(fixedOwnFieldSource)},
+	{"a field named as the guards' in a target", withApp(fixedOwnFieldTarget)},
 	{"an id changes its type", withApp(fixedIDType)},
 	{"application writes beside guards", withApp(fixedBeside)},
 	{"prepare changes nothing", withApp(fixedPrepare)},

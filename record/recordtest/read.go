@@ -3,6 +3,7 @@ package recordtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -19,6 +20,7 @@ var readTests = []test{
 	{"prefix", flavours(readPrefix)},
 	{"many keys", flavours(readMany)},
 	{"not before", flavours(readNotBefore)},
+	{"no more bytes than asked", flavours(readBytes)},
 	{"one snapshot across kinds", flavours(readOneSnapshot)},
 	{"equal numbers are one key", withApp(readNumbers)},
 }
@@ -138,6 +140,30 @@ func readMany(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind
 	k.put(t, names...)
 	if n := len(b.read(t, record.ReadRequest{Tokens: tokens(k), Select: sel}).Records); n != len(names) {
 		t.Errorf("%d records, want %d", n, len(names))
+	}
+}
+
+// Whoever reads many records at once does not know their size.
+func readBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	const each = 100 << 10
+	var sel []record.Selector
+	for _, name := range []string{"a", "b", "c", "d"} {
+		w := k.set(name, 1)
+		w.Doc = raw(bson.D{{Key: "_id", Value: name}, {Key: "n", Value: int64(1)}, {Key: "filler", Value: make([]byte, each)}})
+		b.apply(t, tokens(k), 1, group(1, w))
+		sel = append(sel, k.sel(name))
+	}
+	req := record.ReadRequest{Tokens: tokens(k), Select: sel, NotBefore: b.now(t).At}
+	for bytes, fits := range map[int]bool{0: true, 5 * each: true, 3 * each: false, each / 2: false} {
+		req.Bytes = bytes
+		snap, err := b.Namespace.Read(t.Context(), req)
+		if fits && (err != nil || len(snap.Records) != len(sel)) {
+			t.Errorf("%d bytes: %d records, %v", bytes, len(snap.Records), err)
+		}
+		if !fits && !errors.Is(err, record.ErrTooLarge) {
+			t.Errorf("%d bytes: %v", bytes, err)
+		}
 	}
 }
 

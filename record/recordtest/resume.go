@@ -24,6 +24,9 @@ func changesResume(t *testing.T, b *bench) {
 	type place struct {
 		pos  record.Position
 		want int // first change after it
+		// Delivery is at least once: after the place of a batch the changes of the last
+		// time in it may come again. After that of a Position nothing does.
+		again bool
 	}
 	var places []place
 	seen := 0
@@ -43,7 +46,7 @@ func changesResume(t *testing.T, b *bench) {
 	all, batches := next(t, s, reached(k, "end"))
 	for _, batch := range batches {
 		seen += len(batch.Changes)
-		places = append(places, place{batch.Pos, seen})
+		places = append(places, place{batch.Pos, seen, true})
 	}
 	for i, pos := range between {
 		before := 0
@@ -52,7 +55,7 @@ func changesResume(t *testing.T, b *bench) {
 				before++
 			}
 		}
-		places = append(places, place{pos, before})
+		places = append(places, place{pos, before, false})
 	}
 	for _, p := range places {
 		if p.want == len(all) {
@@ -67,7 +70,11 @@ func changesResume(t *testing.T, b *bench) {
 			t.Fatalf("watch again: %v", err)
 		}
 		have, _ := next(t, s, reached(k, "end"))
-		if h, w := show(nil, have), show(nil, all[p.want:]); !slices.Equal(h, w) {
+		first := p.want
+		for p.again && first > 0 && len(have) > len(all)-first && have[0] != all[first] {
+			first-- // have begins that much earlier
+		}
+		if h, w := show(nil, have), show(nil, all[first:]); !slices.Equal(h, w) {
 			t.Errorf("after %s: %v, want %v", p.pos.At, h, w)
 		}
 		if err := s.Close(t.Context()); err != nil {

@@ -144,53 +144,66 @@ func swapRefused(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	}
 }
 
-// Records that are swapped all the time lose nothing of what their writers were told.
+// rest is a writer that leaves its record alone until it is told what became of it in a
+// round of swaps that began afterwards.
+type rest struct {
+	name string
+	told chan<- rested
+}
+
+type rested struct {
+	n       int // the write that the round found
+	applied bool
+}
+
+// Records that are swapped all the time lose nothing of what their writers were told. A
+// record that is written without a pause can always be ahead of its swap, so writers rest
+// in turn, while the others go on, and then find theirs at their last write, and swapped.
 func swapBeside(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
-	const records, writes = 5, 60
+	const records, writes, every = 5, 60, 20
 	g, ctx := errgroup.WithContext(bounded(t))
-	var writers, applied atomic.Int64
-	var last [records]int
+	rests := make(chan rest, records)
+	var writers atomic.Int64
 	for i := range records {
 		name := fmt.Sprint("r", i)
 		wantOutcomes(t, b.apply(t, tokens(k), 1, group(1, k.set(name, 0))), record.Applied)
 		writers.Add(1)
 		g.Go(func() error {
 			defer writers.Add(-1)
-			for n := 1; n <= writes || applied.Load() == 0; n++ { // until the two have met
+			for n := 1; n <= writes; n++ {
 				if err := k.replace(ctx, name, n); err != nil {
-					return err
+					return fmt.Errorf("write %d of %s: %w", n, name, err)
 				}
-				last[i] = n
+				if n%every != i*every/records && n < writes {
+					continue
+				}
+				told := make(chan rested, 1)
+				rests <- rest{name, told}
+				select {
+				case r := <-told:
+					if r.n != n || !r.applied {
+						return fmt.Errorf("%s rests at write %d, and a round found %d and swapped it: %t", name, n, r.n, r.applied)
+					}
+				case <-ctx.Done():
+					return fmt.Errorf("%s waits for a round: %w", name, ctx.Err())
+				}
 			}
 			return nil
 		})
 	}
 	g.Go(func() error {
 		for i := 0; writers.Load() > 0; i++ {
-			page, err := b.Namespace.Scan(ctx, record.ScanRequest{Token: k.tok})
+			var resting []rest
+			for range len(rests) {
+				resting = append(resting, <-rests)
+			}
+			found, err := k.swapAll(ctx, i)
 			if err != nil {
-				return err
+				return fmt.Errorf("round %d: %w", i, err)
 			}
-			var swaps []record.Swap
-			for _, r := range page.Records {
-				var d bson.D
-				if err := bson.Unmarshal(r.Doc, &d); err != nil {
-					return err
-				}
-				swaps = append(swaps, record.Swap{Key: r.Key, Was: r.Doc, Doc: raw(append(d, bson.E{Key: fmt.Sprint("f", i), Value: int32(i)}))})
-			}
-			res, err := b.Namespace.Swap(ctx, k.tok, swaps)
-			if err != nil {
-				return err
-			}
-			for _, r := range res {
-				if r.Outcome != record.Applied && r.Outcome != record.Changed {
-					return fmt.Errorf("%s: %w", r.Outcome, r.Err)
-				}
-				if r.Outcome == record.Applied {
-					applied.Add(1)
-				}
+			for _, r := range resting {
+				r.told <- found[r.name]
 			}
 		}
 		return nil
@@ -199,12 +212,49 @@ func swapBeside(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 		t.Fatal(err)
 	}
 	all := k.all(t)
-	for i, want := range last {
+	for i := range records {
 		name := fmt.Sprint("r", i)
-		if n := number(t, all[record.StringKey(name)].Doc); n != want {
-			t.Errorf("%s is at write %d of %d", name, n, want)
+		if n := number(t, all[record.StringKey(name)].Doc); n != writes {
+			t.Errorf("%s is at write %d of %d", name, n, writes)
 		}
 	}
+}
+
+// swapAll reads all records, not older than they are now, and adds a field to each that is
+// still what was read.
+func (k *kind) swapAll(ctx context.Context, round int) (map[string]rested, error) {
+	now, err := k.b.Namespace.Position(ctx)
+	if err != nil {
+		return nil, err
+	}
+	page, err := k.b.Namespace.Scan(ctx, record.ScanRequest{Token: k.tok, NotBefore: now.At})
+	if err != nil {
+		return nil, err
+	}
+	var swaps []record.Swap
+	for _, r := range page.Records {
+		var d bson.D
+		if err := bson.Unmarshal(r.Doc, &d); err != nil {
+			return nil, err
+		}
+		swaps = append(swaps, record.Swap{Key: r.Key, Was: r.Doc, Doc: raw(append(d, bson.E{Key: fmt.Sprint("f", round), Value: int32(round)}))})
+	}
+	results, err := k.b.Namespace.Swap(ctx, k.tok, swaps)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]rested{}
+	for i, r := range results {
+		if r.Outcome != record.Applied && r.Outcome != record.Changed {
+			return nil, fmt.Errorf("%s: %w", r.Outcome, r.Err)
+		}
+		n, ok := swaps[i].Was.Lookup("n").AsInt64OK()
+		if !ok {
+			return nil, fmt.Errorf("%s holds no number", swaps[i].Was)
+		}
+		found[swaps[i].Key.String()] = rested{int(n), r.Outcome == record.Applied}
+	}
+	return found, nil
 }
 
 // replace is a write of the kind's client or application.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller/apiversion"
 )
@@ -32,13 +33,18 @@ func StackV2(v2 Store, opts ...connect.HandlerOption) http.Handler {
 	return mux
 }
 
-var reads = apiversion.Readers(serviceV1, serviceV2)
+var reads = apiversion.Readers(Services()...)
 
 // IsWrite reports whether a procedure, the path of its URL, may write. Unknown ones may.
 func IsWrite(procedure string) bool { return !reads(procedure) }
 
 // Usage counts the calls of both versions, to tell when v1 is no longer used.
 func Usage(cfg apiversion.UsageConfig) *apiversion.Usage {
-	cfg.Services = append(cfg.Services, serviceV1, serviceV2)
+	cfg.Services = append(cfg.Services, Services()...)
 	return apiversion.NewUsage(cfg)
+}
+
+// Services are those of both versions, which a stack serves.
+func Services() []protoreflect.ServiceDescriptor {
+	return []protoreflect.ServiceDescriptor{serviceV1, serviceV2}
 }

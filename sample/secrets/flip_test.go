@@ -37,7 +37,7 @@ type flippable struct {
 func newFlippable(t *testing.T) *flippable {
 	t.Helper()
 	f := &flippable{news: make(chan struct{}), seen: make(chan struct{}), dbs: map[string]*memstore.Store{}}
-	f.d = upgradestate.Deployment{Name: "services/s/deployments/d", CurrentVersion: secrets.V1, Epoch: 1, Revision: 1}
+	f.d = upgradestate.Deployment{Format: upgradestate.Format, Name: "services/s/deployments/d", CurrentVersion: secrets.V1, Epoch: 1, Revision: 1}
 	for _, version := range []string{secrets.V1, secrets.V2} {
 		f.dbs[version] = memstore.New()
 		tok, err := f.dbs[version].Provision(context.Background(), record.KindSpec{Name: secrets.Kind}, record.PhysicalName(secrets.Kind, 1))

@@ -1,4 +1,4 @@
-// Makesample turns a Debian package index into the frozen sample of
+// Command makesample turns a Debian package index into the frozen sample of
 // sample/packages:
 //
 //	makesample [-n 25000] -o packages.jsonl.gz < Packages

@@ -1,4 +1,4 @@
-// Withmongodb runs a command with a real MongoDB beside it:
+// Command withmongodb runs a command with a real MongoDB beside it:
 //
 //	withmongodb [-nodes N] [-cache GB] [-v] -- COMMAND [ARG...]
 //
@@ -46,6 +46,7 @@ func run(args []string, signals <-chan os.Signal, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	nodes := flags.Int("nodes", 1, "members of the replica `set`; with more than one, a connection string is not used")
 	cache := flags.Float64("cache", 0.5, "storage cache of each node in `GB`")
+	dir := flags.String("dir", "", "`folder` for the data; empty: memory where there is room, or the temporary folder")
 	verbose := flags.Bool("v", false, "say which MongoDB is used")
 	if err := flags.Parse(args); err != nil {
 		return exitOwn
@@ -54,7 +55,7 @@ func run(args []string, signals <-chan os.Signal, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "withmongodb: no command given; usage: withmongodb [-nodes N] -- COMMAND [ARG...]")
 		return exitOwn
 	}
-	options := localmongo.Options{Nodes: *nodes, CacheGB: *cache}
+	options := localmongo.Options{Nodes: *nodes, CacheGB: *cache, Dir: *dir}
 	if *verbose {
 		options.Log = stderr
 	}

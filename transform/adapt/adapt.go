@@ -95,7 +95,8 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 			return nil, fmt.Errorf("adapt: kind %s has Names but no Leads: say which stored kind they are names of", kind)
 		}
 	}
-	return &Adapter{stored: stored, show: show, keep: keep, cfg: cfg}, nil
+	// What is written is looked at here (loss), and what is shown is never stored.
+	return &Adapter{stored: stored, show: transform.Unchecked(show), keep: transform.Unchecked(keep), cfg: cfg}, nil
 }
 
 // ErrTransform: a group cannot be shown, or what was written cannot be brought into the

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"dbcontroller/record"
+	"dbcontroller/transform"
 	"dbcontroller/transform/lens"
 )
 
@@ -166,19 +167,51 @@ func TestEntryTakenOut(t *testing.T) {
 	}
 }
 
-// TestEmptyListThatGotEntries: what stood for an empty list goes away with the first
-// child, whichever side makes it, so that a record never depends on what it once was.
-func TestEmptyListThatGotEntries(t *testing.T) {
+// TestEmptyFieldThatGotEntries: what stood for an empty list or map stays where records
+// were added beside it, because the version that added them did not take it away, and goes
+// when the other version takes the field away.
+func TestEmptyFieldThatGotEntries(t *testing.T) {
 	t.Parallel()
-	s := parsed(t, orders(linesByOrder)).Spec("old", "new")
-	now := fromJSON(t, `new {"_id":"o","lines":[],"x":1}`, `lines {"_id":"o/a","order":"o","position":0,"sku":"a"}`)
-	old := mustTake(t, s.Down, now, nil)
-	if got := shown(t, old); got != `old {"_id":"o","lines":[{"sku":"a"}],"x":1}` {
-		t.Fatal(got)
-	}
-	want := fromJSON(t, `new {"_id":"o","x":1}`, `lines {"_id":"o/a","order":"o","position":0,"sku":"a"}`)
-	if got := mustTake(t, s.Up, old, now); shown(t, got) != shown(t, want) {
-		t.Errorf("became\n%s", shown(t, got))
+	copies := `fanOut: {field: copies, as: map, kind: copies, key: "{_key}/{id}"}`
+	for _, tc := range []struct {
+		lens           string
+		now            []string
+		old, gone, new string
+	}{
+		{orders(linesByOrder), []string{`new {"_id":"o","lines":[],"x":1}`, `lines {"_id":"o/a","order":"o","position":0,"sku":"a"}`},
+			`old {"_id":"o","lines":[{"sku":"a"}],"x":1}`, `old {"_id":"o","x":1}`, `new {"_id":"o","x":1}`},
+		{orders(copies), []string{`new {"_id":"o","copies":{},"x":1}`, `copies {"_id":"o/a","n":1}`},
+			`old {"_id":"o","copies":{"a":{"n":1}},"x":1}`, `old {"_id":"o","x":1}`, `new {"_id":"o","x":1}`},
+		{orders(copies), []string{`new {"_id":"o","copies":null}`, `copies {"_id":"o/a","n":1}`},
+			`old {"_id":"o","copies":{"a":{"n":1}}}`, `old {"_id":"o"}`, `new {"_id":"o"}`},
+		{orders(strings.Replace(copies, "copies", "o.copies", 1), "rename: {from: o, to: p}"), []string{`new {"_id":"o","p":{"copies":{},"x":1}}`, `copies {"_id":"o/a","n":1}`},
+			`old {"_id":"o","o":{"copies":{"a":{"n":1}},"x":1}}`, `old {"_id":"o","o":{"x":1}}`, `new {"_id":"o","p":{"x":1}}`},
+	} {
+		l := parsed(t, tc.lens)
+		up, down := ways(t, l)
+		s := l.Spec("old", "new")
+		now := fromJSON(t, tc.now...)
+		id, _, _ := down.GroupOf("new", record.StringKey("o"))
+		old, err := down.Transform(id, transform.Group{Name: id.Name, Records: now}, transform.Group{})
+		if err != nil || shown(t, old) != tc.old {
+			t.Errorf("%s became %v, %v", tc.now, shown(t, old), err)
+			continue
+		}
+		if !up.NeedsHave(id) {
+			t.Error("what the new version holds is not asked for")
+		}
+		if got := mustTake(t, s.Up, old, now); shown(t, got) != shown(t, now) {
+			t.Errorf("get-put: became\n%s", shown(t, got))
+		}
+		// What was made for the empty field goes with the first entry, so that the other side
+		// never depends on what a record once was.
+		alone := slices.DeleteFunc(slices.Clone(now), func(r record.Record) bool { return r.Kind != "new" })
+		if got, want := mustTake(t, s.Up, old, alone), mustTake(t, s.Up, old, nil); shown(t, got) != shown(t, want) {
+			t.Errorf("over an empty field: became\n%s", shown(t, got))
+		}
+		if got := shown(t, mustTake(t, s.Up, fromJSON(t, tc.gone), now)); got != tc.new {
+			t.Errorf("without the field: %s", got)
+		}
 	}
 }
 
@@ -347,9 +380,7 @@ func newOrder(t *rapid.T, controls func(order, sku string, at int) bson.D) []rec
 	id := orderID(t)
 	d := maybe(t, bson.D{{Key: "_id", Value: id}}, "x", 1)
 	skus := someSKUs(t)
-	if len(skus) == 0 {
-		d = maybe(t, d, "lines", nil, bson.A{})
-	}
+	d = maybe(t, d, "lines", nil, bson.A{}) // also beside lines: these were added later
 	out := []record.Record{rec(t, "new", d)}
 	at := 0
 	for _, sku := range skus {

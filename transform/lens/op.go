@@ -60,8 +60,8 @@ func typeName(t bson.Type) string {
 	}
 }
 
-// show writes a value for an error, which is stored with the parked record: not all of
-// a long one.
+// show writes a value for an error: not all of a long one. transform.Conceal takes it out
+// again before the error is stored with a parked record, unless the operator allows it.
 func show(t bson.Type, val []byte) string {
 	const most = 80
 	s := bson.RawValue{Type: t, Value: val}.String()

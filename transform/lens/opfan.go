@@ -187,10 +187,22 @@ func (p *lensParser) complete() error {
 	return nil
 }
 
+// farOf is where the other side has the value that stays in a field behind an operation.
+func (p *program) farOf(field path, at int) path {
+	far, err := traceKept(field, p.ops[at+1:])
+	if err != nil {
+		return nil
+	}
+	return far
+}
+
 // placeFans finds where the other side has the field of a fan, so that what it holds
 // there can be looked at. bad needs that and cannot have it.
 func (p *program) placeFans() (bad *fan) {
 	for i, o := range p.ops {
+		if s, ok := o.(*scatter); ok {
+			s.far = p.farOf(s.field, i)
+		}
 		c, ok := o.(*collect)
 		if !ok {
 			continue

@@ -13,8 +13,14 @@ import (
 
 // scatter makes records of the entries of a field: fanOut on the way up, gather on the
 // way down. A field that is null, or a list or map without entries, stays in the record
-// as it is: records that are not there could not tell it from an absent one.
-type scatter struct{ *fan }
+// as it is: records that are not there could not tell it from an absent one. Where the
+// target holds such a field and records beside it, they were added on that side, and it
+// stays there: nothing that is made here looks so. Without such records it only stood for
+// the source's field, and goes.
+type scatter struct {
+	*fan
+	far path // where the other side has what stays in the field; nil: it cannot be told
+}
 
 func (o *scatter) String() string  { return fmt.Sprintf("%s %s", o.verb(), o.field) }
 func (o *scatter) inverse() op     { return &collect{fan: o.fan} }
@@ -63,7 +69,14 @@ func (o *scatter) apply(e *editor, root *node) error {
 	if twice, ok := repeated(r.g.out[first:]); ok {
 		return refuse(o.field, "has two entries that would become the record %s of %s", twice.Key, o.kind)
 	}
+	name := el.name
 	n.remove(i)
+	if o.far == nil || r.g.main == nil || len(r.have) == 0 {
+		return nil
+	}
+	if v, ok := lookupRaw(r.g.main, o.far); ok && o.stays(v.Type, v.Value) {
+		n.append(elem{typ: v.Type, name: name, val: v.Value})
+	}
 	return nil
 }
 

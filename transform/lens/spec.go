@@ -44,6 +44,12 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 		Down:          (&transformer{l, false, to, from}).run,
 		UpNeedsHave:   l.up.needsHave(),
 		DownNeedsHave: l.down.needsHave(),
+		// Operations refuse by themselves what they could not take back.
+		Reversal: transform.ReversalOwn,
+	}
+	if len(l.fans) > 0 {
+		// What is put together of several records is taken back as a whole.
+		s.Reversal = transform.ReversalTried
 	}
 	if len(l.references) > 0 {
 		s.Revision += " references " + l.linked
@@ -86,7 +92,7 @@ func (p *program) needsHave() bool {
 	return len(p.held) > 0 || slices.ContainsFunc(p.ops, func(o op) bool {
 		switch o := o.(type) {
 		case *scatter:
-			return o.order != nil || len(o.fan.scatter.held) > 0
+			return o.as != asObject || o.order != nil || len(o.fan.scatter.held) > 0
 		case *keyField:
 			return len(o.makes()) > 0
 		case *collect:

@@ -42,6 +42,10 @@ type Group[Old, New any] struct {
 	Revision string // the author changes it when a function's result changes
 	Up       func(old Old, have New) (New, error)
 	Down     func(new New, have Old) (Old, error)
+	// OneWay declares that Down does not give back what Up was made of, and the other way
+	// round. Otherwise each result is taken back, and one that does not come back the same is
+	// an error of its group (transform.Reversal).
+	OneWay bool
 	// Codecs are those of kinds whose types are no structs with bson tags.
 	Codecs map[string]KindCodec
 	// Shapes are the indexes and options of kinds that have any.
@@ -84,8 +88,20 @@ func (g Group[Old, New]) spec() (transform.Spec, error) {
 		Name: g.Name, Revision: g.Revision,
 		Old: old.declare(byContent, g.Shapes), New: fresh.declare(byContent, g.Shapes),
 		Up: run(old, fresh, separators, g.Up), Down: run(fresh, old, separators, g.Down),
-		UpNeedsHave: true, DownNeedsHave: true,
+		UpNeedsHave: true, DownNeedsHave: true, Reversal: reversal(g.OneWay, true),
 	}, nil
+}
+
+// reversal is how the results of functions of the user are known to come back.
+func reversal(oneWay, tried bool) transform.Reversal {
+	switch {
+	case oneWay:
+		return transform.ReversalNone
+	case tried:
+		return transform.ReversalTried
+	default:
+		return transform.ReversalOwn
+	}
 }
 
 // checkName refuses the name of a group that could not be told from a part of another one.

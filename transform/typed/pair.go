@@ -22,6 +22,10 @@ type Pair[Old, New any] struct {
 	Names *Names
 	// Whole is for what cannot be said field by field.
 	Whole *Whole[Old, New]
+	// OneWay declares that Whole does not give back what it was given. Otherwise each of its
+	// results is taken back, as those of all other functions are, and one that does not come
+	// back the same is an error of its record.
+	OneWay bool
 	// OldCodec and NewCodec are how the types lie in documents; BSON by default.
 	OldCodec Codec[Old]
 	NewCodec Codec[New]
@@ -96,6 +100,8 @@ func Compile[Old, New any](p Pair[Old, New]) (*Transformer, error) {
 		New: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: p.NewKind}}},
 		Up:  up.transform, Down: down.transform,
 		UpNeedsHave: up.needsHave(), DownNeedsHave: down.needsHave(),
+		// The functions of fields are tried by themselves.
+		Reversal: reversal(p.OneWay, p.Whole != nil),
 	}
 	if p.Names != nil {
 		t.Spec.New = p.Names.side(p.NewKind)

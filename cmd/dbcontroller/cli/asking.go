@@ -20,13 +20,13 @@ import (
 // asker is the connection of a command that changes something. Such a command first has
 // the controller say what it would do, prints that to standard error, and then does it.
 type asker struct {
-	client
+	connection
 	by     string
 	dryRun bool
 }
 
 func (a *asker) register(cmd *cobra.Command) {
-	a.client.register(cmd)
+	a.connection.register(cmd)
 	cmd.Flags().StringVar(&a.by, "by", "", "who asks, for the history (default: user@host)")
 	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "say what would be done, and do nothing")
 }
@@ -116,12 +116,16 @@ func asMillis(flag string, d time.Duration) (int64, error) {
 type policyFlags struct {
 	hold               bool
 	deadline, maxPause time.Duration
+	maxHold            time.Duration
+	retries            int
 }
 
 func (p *policyFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&p.hold, "hold", false, "stay ready until 'dbcontroller switch'")
 	cmd.Flags().DurationVar(&p.deadline, "deadline", 0, "abort a switch that takes longer, e.g. 5s; 0: as configured")
 	cmd.Flags().DurationVar(&p.maxPause, "max-pause", 0, "wait with the switch while its pause is predicted to be longer, e.g. 200ms; 0: do not")
+	cmd.Flags().DurationVar(&p.maxHold, "max-hold", 0, "give held writes back after so long, and try again later, e.g. 2s; 0: as configured")
+	cmd.Flags().IntVar(&p.retries, "retries", 0, "attempts after one that was given up by its deadline or a failover; 0: as configured, -1: none")
 }
 
 // policy is nil where nothing was asked for: as configured.
@@ -131,10 +135,14 @@ func (p *policyFlags) policy() (*dbv1.SwitchPolicy, error) {
 		return nil, err
 	}
 	maxPause, err := asMillis("max-pause", p.maxPause)
-	if err != nil || !p.hold && deadline == 0 && maxPause == 0 {
+	if err != nil {
 		return nil, err
 	}
-	return &dbv1.SwitchPolicy{Hold: p.hold, DeadlineMs: deadline, MaxPauseMs: maxPause}, nil
+	maxHold, err := asMillis("max-hold", p.maxHold)
+	if err != nil || !p.hold && deadline == 0 && maxPause == 0 && maxHold == 0 && p.retries == 0 {
+		return nil, err
+	}
+	return &dbv1.SwitchPolicy{Hold: p.hold, DeadlineMs: deadline, MaxPauseMs: maxPause, MaxHoldMs: maxHold, Retries: int32(p.retries)}, nil
 }
 
 // paceFlags are how fast bulk work goes.

@@ -73,7 +73,8 @@ func (a *asker) upgrade(cmd *cobra.Command, p *policyFlags, pace *paceFlags, req
 
 func rollbackCommand() *cobra.Command {
 	a, p, pace := &asker{}, &policyFlags{}, &paceFlags{}
-	var snapshot, accept bool
+	var snapshot, accept, noController bool
+	alone := &offline{}
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Go back to the version that the latest switch came from",
@@ -82,11 +83,22 @@ func rollbackCommand() *cobra.Command {
 			"for. The same call again changes nothing, also after the switch back.\n\n" +
 			"Where the way back was disabled, --to-snapshot goes back to the data as the switch left it. What\n" +
 			"was written since is lost to the service then: the command counts it first, and goes on only\n" +
-			"with --accept-loss.",
+			"with --accept-loss.\n\n" +
+			"When no controller can run any more, --to-snapshot --offline --config FILE does that with etcd and\n" +
+			"the old database alone; see docs/break-glass.md.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if accept && !snapshot {
 				return errors.New("--accept-loss: nothing is lost without --to-snapshot: leave it out")
+			}
+			switch {
+			case noController && (!snapshot || alone.config == ""):
+				return errors.New("--offline: give --to-snapshot and --config FILE with it")
+			case !noController && (alone.config != "" || alone.newLost):
+				return errors.New("--config and --new-database-lost are for --offline: a controller has a configuration")
+			case noController:
+				alone.accept, alone.dryRun, alone.by, alone.say = accept, a.dryRun, a.who(), cmd.ErrOrStderr()
+				return alone.run(cmd.Context())
 			}
 			var now *dbv1.Deployment
 			err := a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
@@ -128,6 +140,9 @@ func rollbackCommand() *cobra.Command {
 	pace.register(cmd)
 	cmd.Flags().BoolVar(&snapshot, "to-snapshot", false, "go back to the old data as the switch left it, without what was written since")
 	cmd.Flags().BoolVar(&accept, "accept-loss", false, "with --to-snapshot: lose what was written since")
+	cmd.Flags().BoolVar(&noController, "offline", false, "with --to-snapshot: do it here, for no controller can run any more")
+	cmd.Flags().StringVar(&alone.config, "config", "", "with --offline: configuration file (YAML)")
+	cmd.Flags().BoolVar(&alone.newLost, "new-database-lost", false, "with --offline: the new database cannot be reached, and nobody writes there any more")
 	return cmd
 }
 

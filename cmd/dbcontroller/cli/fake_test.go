@@ -172,7 +172,7 @@ func serve(t *testing.T, f *fake) string {
 func run(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, diag bytes.Buffer
-	root := Root()
+	root := Command(nil)
 	root.SetOut(&out)
 	root.SetErr(&diag)
 	root.SetArgs(args)
@@ -217,7 +217,7 @@ func sample() *dbv1.Deployment {
 		},
 		ReverseSync: &dbv1.ReverseSync{Reason: "nothing was switched yet"},
 		Progress: &dbv1.Progress{
-			Copied: 15000, Total: 20000, Rate: 1234.5, EtaSeconds: &eta, MaxLagMillis: 1520, Verified: 8000, Mismatched: 1, Parked: 2,
+			Copied: 15000, Total: 20000, Rate: 1234.5, EtaSeconds: &eta, MaxLagMillis: new(int64(1520)), ReportingShards: 4, Verified: 8000, Mismatched: 1, Parked: 2,
 			LateDeletes: 3, WaitsFor: []string{"shard 1: copy of 2 ranges", "shard 3: changes that are not applied"},
 			LastError: "shard 3: apply changes: connection reset",
 		},
@@ -229,12 +229,12 @@ func sample() *dbv1.Deployment {
 		Controllers: []string{"controller-1", "controller-2"},
 	}
 	for i, state := range []string{"ready", "copying", "ready", "following"} {
-		s := &dbv1.ShardProgress{Shard: int32(i), Owner: "controller-1", State: state, Copied: 5000, Total: 5000, LagMillis: 12, Applied: 321}
+		s := &dbv1.ShardProgress{Shard: int32(i), Owner: "controller-1", State: state, Copied: 5000, Total: 5000, LagMillis: new(int64(12)), Applied: 321}
 		switch state {
 		case "copying":
 			s.Copied, s.Rate, s.WaitsFor = 1500, 1234, "copy of 2 ranges"
 		case "following":
-			s.LagMillis, s.WaitsFor = 1520, "changes that are not applied"
+			s.LagMillis, s.WaitsFor = new(int64(1520)), "changes that are not applied"
 		}
 		d.Progress.Shards = append(d.Progress.Shards, s)
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 func historyCommand() *cobra.Command {
-	c := &client{}
+	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show who asked for what when, how long each phase took, and how it ended",
@@ -33,6 +33,9 @@ func historyCommand() *cobra.Command {
 				}
 				if c.json {
 					return printHistory(cmd.OutOrStdout(), res.Msg.GetHistory())
+				}
+				if n := res.Msg.GetHistoryDropped(); n > 0 {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%d older entries have no room here any more; the audit logs of the controllers have them\n", n)
 				}
 				return renderHistory(cmd.OutOrStdout(), res.Msg.GetHistory())
 			})
@@ -63,7 +66,7 @@ func renderHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "AT\tWHAT\tOF\tBY\tTOOK\tOUTCOME\tDETAIL")
 	for _, e := range entries {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortTime(e.GetAt()), e.GetWhat(), or(subjectOf(e), "-"), or(e.GetBy(), "-"),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortTime(e.GetAt()), e.GetWhat(), or(subjectOf(e), "-"), or(whoOf(e), "-"),
 			or(between(e.GetAt(), e.GetEnded()), "-"), or(e.GetOutcome(), "-"), or(e.GetDetail(), "-"))
 		for i, p := range e.GetPhases() {
 			until := e.GetEnded()
@@ -75,6 +78,17 @@ func renderHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 	}
 	flush(t)
 	return write(w, trimLines(b.Bytes()))
+}
+
+// whoOf is who asked: as proven, with its own account beside it.
+func whoOf(e *dbv1.HistoryEntry) string {
+	switch {
+	case e.GetIdentity() == "":
+		return e.GetBy()
+	case e.GetBy() == "" || e.GetBy() == e.GetIdentity():
+		return e.GetIdentity()
+	}
+	return fmt.Sprintf("%s (%s)", e.GetIdentity(), e.GetBy())
 }
 
 // subjectOf is what an entry is about.

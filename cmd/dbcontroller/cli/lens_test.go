@@ -25,7 +25,7 @@ const (
 func runLens(t *testing.T, stdin, line string, options ...lens.Option) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
-	root := Root()
+	root := Command(nil)
 	if len(options) > 0 {
 		for _, c := range root.Commands() {
 			if c.Name() == "lens" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -22,10 +21,11 @@ const callTimeout = 30 * time.Second
 // operatorCommands are the commands that talk to a controller's API.
 func operatorCommands() []*cobra.Command {
 	return []*cobra.Command{
+		verb("create", "Create a deployment that is not there yet", createCommand()),
 		verb("begin-upgrade", "Start moving a deployment to another version", beginCommand()),
 		verb("get", "Show a deployment", getCommand()),
 		verb("watch", "Follow a deployment as it changes", watchCommand()),
-		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(),
+		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(), breachesCommand(),
 		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), planCommand(), rehearseCommand(),
 	}
 }
@@ -46,7 +46,7 @@ func verb(name, short string, nouns ...*cobra.Command) *cobra.Command {
 }
 
 func getCommand() *cobra.Command {
-	c := &client{}
+	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "deployment",
 		Short: "Show a deployment: versions, upgrade, progress, fences, servers",
@@ -66,7 +66,7 @@ func getCommand() *cobra.Command {
 }
 
 func listCommand() *cobra.Command {
-	c := &client{}
+	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the deployments that the controllers' etcd knows",
@@ -98,7 +98,7 @@ func onlyDeployment(cmd *cobra.Command, args []string) error {
 }
 
 // call runs f with a time limit and explains what it returns.
-func (c *client) call(cmd *cobra.Command, f func(context.Context, dbcontrollerv1connect.DeploymentServiceClient) error) error {
+func (c *connection) call(cmd *cobra.Command, f func(context.Context, dbcontrollerv1connect.DeploymentServiceClient) error) error {
 	api, err := c.open()
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (c *client) call(cmd *cobra.Command, f func(context.Context, dbcontrollerv1
 }
 
 // print shows a deployment.
-func (c *client) print(cmd *cobra.Command, d *dbv1.Deployment) error {
+func (c *connection) print(cmd *cobra.Command, d *dbv1.Deployment) error {
 	if c.json {
 		return printJSON(cmd.OutOrStdout(), d)
 	}
@@ -117,7 +117,7 @@ func (c *client) print(cmd *cobra.Command, d *dbv1.Deployment) error {
 }
 
 // explain makes an error of the API one line for people.
-func (c *client) explain(err error) error {
+func (c *connection) explain(err error) error {
 	var ce *connect.Error
 	if err == nil || !errors.As(err, &ce) {
 		return err
@@ -125,6 +125,10 @@ func (c *client) explain(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted")
+	case ce.Code() == connect.CodeUnauthenticated:
+		return fmt.Errorf("%s: give --token-file, or --tls-cert and --tls-key", ce.Message())
+	case !connect.IsWireError(err) && distrust(err, c.address()) != nil:
+		return distrust(err, c.address())
 	case connect.IsWireError(err) && strings.HasSuffix(ce.Message(), deployment.ErrNotFound.Error()):
 		return fmt.Errorf("%s: 'dbcontroller list' shows those that do", ce.Message())
 	case connect.IsWireError(err):
@@ -136,13 +140,4 @@ func (c *client) explain(err error) error {
 	default:
 		return fmt.Errorf("what answers at %s is not a controller's API (%s): give the address of its API with --server", c.address(), ce.Message())
 	}
-}
-
-// address is where open connects, as people write it.
-func (c *client) address() string {
-	server := c.server
-	if server == "" {
-		server = os.Getenv(serverEnv)
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(server, "http://"), "/")
 }

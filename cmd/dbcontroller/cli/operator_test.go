@@ -183,7 +183,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 	foreign := other.Listener.Addr().String()
 	gone := closedPort(t)
 	for _, tc := range []struct{ line, want string }{
-		{"get deployment", "no controller named: give --server HOST:PORT or set DBCONTROLLER_SERVER"},
+		{"get deployment", "no controller named: give --server HOST:PORT, set DBCONTROLLER_SERVER, or choose one for good with 'dbcontroller context set'"},
 		{"get deployment --server " + gone, "no controller answers at " + gone + ": start one with 'dbcontroller run', or give another --server"},
 		{"watch deployment --server " + gone, "no controller answers at " + gone + ": start one with 'dbcontroller run', or give another --server"},
 		{"verify --server http://" + gone + "/", "no controller answers at " + gone + ": start one with 'dbcontroller run', or give another --server"},
@@ -205,7 +205,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"begin-upgrade deployment --target-version v2 --deadline -5s --server " + good, "--deadline -5s: give whole milliseconds from 0, such as 10s"},
 		{"begin-upgrade deployment --target-version v2 --max-pause 10us --server " + good, "--max-pause 10µs: give whole milliseconds from 0, such as 10s"},
 		{"begin-upgrade deployment --target-version v2 --max-rate -2 --server " + good, "--max-rate -2: give records a second, or 0 for as configured"},
-		{"set-policy --server " + good, "nothing to set: give --hold, --no-hold, --deadline or --max-pause"},
+		{"set-policy --server " + good, "nothing to set: give --hold, --no-hold, --deadline, --max-pause, --max-hold or --retries"},
 		{"set-policy --hold --no-hold --server " + good, "--hold and --no-hold: give one of them"},
 		{"switch now --server " + good, `unknown argument "now": name the deployment with --name`},
 		{"complete --confirm x --server " + good, "no version named: give --version, e.g. --version v1"},
@@ -214,8 +214,6 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"rollback --accept-loss --server " + good, "--accept-loss: nothing is lost without --to-snapshot: leave it out"},
 		{"parked waive --all --server " + good, "no kind named: give --kind as 'dbcontroller parked' shows it"},
 		{"parked waive --kind packages --key p --all --server " + good, "--key and --all: give one of them"},
-		{"demo --records 3", "--records 3: give a number from 100 to 5000000"},
-		{"demo --server-binary /nowhere/server", `no sample server binary at "/nowhere/server": build it with 'make build', or name it with --server-binary`},
 	} {
 		t.Run(tc.line, func(t *testing.T) {
 			out, _, err := run(t, strings.Fields(tc.line)...)

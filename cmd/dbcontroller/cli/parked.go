@@ -14,7 +14,7 @@ import (
 )
 
 func parkedCommand() *cobra.Command {
-	c := &client{}
+	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "parked",
 		Short: "List the records that could not be moved; they block the switch",
@@ -123,7 +123,7 @@ func (a *asker) waiveKind(cmd *cobra.Command, kind string) error {
 var errDifferent = errors.New("source and target differ")
 
 func verifyCommand() *cobra.Command {
-	c := &client{}
+	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare all data of source and target once",
@@ -138,7 +138,7 @@ func verifyCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *client) verify(ctx context.Context, out, diagnostics io.Writer) error {
+func (c *connection) verify(ctx context.Context, out, diagnostics io.Writer) error {
 	api, err := c.open()
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (c *client) verify(ctx context.Context, out, diagnostics io.Writer) error {
 	return nil
 }
 
-func (c *client) printReport(w io.Writer, r *dbv1.VerifyReport) error {
+func (c *connection) printReport(w io.Writer, r *dbv1.VerifyReport) error {
 	if c.json {
 		return printJSON(w, r)
 	}

@@ -22,7 +22,7 @@ const planTimeout = 5 * time.Minute
 var errPlan = errors.New("the upgrade would fail as planned: correct what FAILED")
 
 func planCommand() *cobra.Command {
-	c := &client{}
+	c := &connection{}
 	var target string
 	cmd := &cobra.Command{
 		Use:   "plan",
@@ -40,7 +40,7 @@ func planCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *client) plan(ctx context.Context, target string, out io.Writer) error {
+func (c *connection) plan(ctx context.Context, target string, out io.Writer) error {
 	api, err := c.open()
 	if err != nil {
 		return err

@@ -20,15 +20,17 @@ import (
 var errRehearsal = errors.New("the rehearsal found problems: correct them before begin-upgrade")
 
 func rehearseCommand() *cobra.Command {
-	c := &client{}
+	c := &connection{}
 	req := &dbv1.RehearseRequest{}
 	cmd := &cobra.Command{
 		Use:   "rehearse",
 		Short: "Do the whole upgrade into scratch databases, throw them away, and report",
 		Long: "Do the whole upgrade into scratch databases and throw them away: everything is copied, followed and\n" +
 			"compared, and a sample goes through the switch, and back. The data are only read, and clients do not\n" +
-			"notice; the pace of the deployment holds. Progress goes to standard error, the report to standard\n" +
-			"output; the exit status is 1 when it found problems.",
+			"notice: no session is ended, and no fence waits for transactions, so that collections of applications\n" +
+			"are fenced by a validator in it. The pace of the deployment holds. The user needs readWrite and dbAdmin\n" +
+			"on both scratch databases, <database>_dbcrehearsal; 'plan' tries them. Progress goes to standard error,\n" +
+			"the report to standard output; the exit status is 1 when it found problems.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Sample < 0 {
@@ -45,7 +47,7 @@ func rehearseCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *client) rehearse(ctx context.Context, req *dbv1.RehearseRequest, out, diagnostics io.Writer) error {
+func (c *connection) rehearse(ctx context.Context, req *dbv1.RehearseRequest, out, diagnostics io.Writer) error {
 	api, err := c.open()
 	if err != nil {
 		return err

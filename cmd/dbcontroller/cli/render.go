@@ -109,7 +109,14 @@ func summary(d *dbv1.Deployment) []labelled {
 	case u != nil:
 		add("upgrade", "%s -> %s, %s", d.GetCurrentVersion(), u.GetTargetVersion(), phaseOf(u))
 		if u.GetAbortReason() != "" {
-			add("aborting", "%s", u.GetAbortReason())
+			again := ""
+			if u.GetAgain() {
+				again = "; the switch will be tried again"
+			}
+			add("aborting", "%s%s", u.GetAbortReason(), again)
+		}
+		if u.GetFailures() > 0 {
+			add("given up", "%d attempts at the switch, the latest because: %s", u.GetFailures(), u.GetLastFailure())
 		}
 		add("policy", "%s", policyOf(u))
 		add("shards", "%d of %d ready%s", len(u.GetReadyShards()), d.GetRingSize(), pendingOf(u))
@@ -131,10 +138,10 @@ func summary(d *dbv1.Deployment) []labelled {
 	}
 	if p := d.GetProgress(); p != nil {
 		if p.GetTotal() > 0 { // a way back has nothing to copy
-			add("copied", "%s", copiedOf(p))
+			add("copied", "%s", copiedOf(d))
 		}
 		if u != nil || p.GetTotal() > 0 || p.GetVerified() > 0 || p.GetMaxLagMillis() > 0 {
-			add("lag", "%s", millis(p.GetMaxLagMillis()))
+			add("lag", "%s", lagOf(p.MaxLagMillis))
 			add("compared", "%s groups, %s different", count(p.GetVerified()), count(p.GetMismatched()))
 		}
 		if p.GetParked() > 0 {
@@ -165,6 +172,12 @@ func summary(d *dbv1.Deployment) []labelled {
 			state += ": " + r.GetReason()
 		}
 		add("reverse sync", "%s", state)
+	}
+	for _, w := range d.GetWarnings() {
+		add("INSECURE", "%s", w)
+	}
+	for _, b := range d.GetBreaches() {
+		add("BREACH", "%s of %s: %s", b.GetKind(), b.GetVersion(), b.GetWhat())
 	}
 	if r := d.GetRollbackSafe(); r != nil {
 		add("rollback", "%s", rollbackOf(r))
@@ -203,7 +216,8 @@ func pendingOf(u *dbv1.UpgradeState) string {
 	return "; pending " + strings.Join(names, " ")
 }
 
-func copiedOf(p *dbv1.Progress) string {
+func copiedOf(d *dbv1.Deployment) string {
+	p := d.GetProgress()
 	s := fmt.Sprintf("%s of %s", count(p.GetCopied()), count(p.GetTotal()))
 	if p.GetTotal() > 0 {
 		s += fmt.Sprintf(" (%d %%)", p.GetCopied()*100/p.GetTotal())
@@ -214,7 +228,18 @@ func copiedOf(p *dbv1.Progress) string {
 	if p.EtaSeconds != nil && p.GetCopied() < p.GetTotal() {
 		s += fmt.Sprintf(", %s left", span(p.GetEtaSeconds()))
 	}
+	// A shard without an owner does not say what it has; its part is not 0.
+	if n := p.GetReportingShards(); n < d.GetRingSize() {
+		s += fmt.Sprintf("; %d of %d shards, the others have no controller", n, d.GetRingSize())
+	}
 	return s
+}
+
+func lagOf(lag *int64) string {
+	if lag == nil {
+		return "not known"
+	}
+	return millis(*lag)
 }
 
 // stepsOf lists the durations of a switch in the order in which its steps run.

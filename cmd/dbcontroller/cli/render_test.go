@@ -19,8 +19,13 @@ func TestRenderingIsAsReviewed(t *testing.T) {
 	available := sample()
 	available.UpgradeState = nil
 	available.AvailableUpgrades = []*dbv1.AvailableUpgrade{{TargetVersion: "v2"}}
+	dead := sample() // one of its controllers died
+	dead.Progress.ReportingShards, dead.Progress.MaxLagMillis, dead.Progress.EtaSeconds = 2, nil, nil
+	for _, s := range dead.Progress.Shards[2:] {
+		s.Owner, s.State, s.Copied, s.Total, s.LagMillis, s.WaitsFor = "", "waiting", 0, 0, nil, "a controller"
+	}
 	for name, d := range map[string]*dbv1.Deployment{
-		"upgrade": sample(), "switched": switched(), "aborting": aborting, "available": available,
+		"dead": dead, "upgrade": sample(), "switched": switched(), "aborting": aborting, "available": available,
 		"new": {Name: "services/a/deployments/b", CurrentVersion: "v1", Epoch: 1, RingSize: 16},
 	} {
 		t.Run(name, func(t *testing.T) {

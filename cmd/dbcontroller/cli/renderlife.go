@@ -26,6 +26,15 @@ func policyOf(u *dbv1.UpgradeState) string {
 	if p.GetMaxPauseMs() > 0 {
 		text += "; pause at most " + millis(p.GetMaxPauseMs())
 	}
+	if p.GetMaxHoldMs() > 0 {
+		text += "; writes held at most " + millis(p.GetMaxHoldMs())
+	}
+	switch {
+	case p.GetRetries() < 0:
+		text += "; no second attempt"
+	case p.GetRetries() > 0:
+		text += fmt.Sprintf("; at most %d more attempts", p.GetRetries())
+	}
 	return text
 }
 

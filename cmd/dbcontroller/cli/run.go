@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"dbcontroller/cmd/dbcontroller/controller"
@@ -22,18 +24,22 @@ func runCommand(register Register) *cobra.Command {
 				return err
 			}
 			defer p.Close()
-			registry, carries, err := transformers(p.Config, register)
+			registry, carries, err := Transformers(p.Config, register)
 			if err != nil {
 				return err
 			}
 			opts.Carry = carries
 			opts.ID = p.ID
+			opts.EmbeddedEtcd = p.Embedded
+			opts.Insecure = common.Insecure
 			return controller.New(p.Config, registry, p.Store, opts, p.Log).Run(cmd.Context())
 		},
 	}
 	common.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&common.EmbeddedEtcd, "embedded-etcd", false, "host etcd in this process, in dataDir, where local processes find it")
 	cmd.Flags().StringVar(&opts.APIListen, "api-listen", "", "address of the Deployment API (default: api.listen of the configuration)")
-	cmd.Flags().StringVar(&opts.OperatorListen, "operator-listen", "", "address of /healthz, /readyz, /metrics and pprof (default: operator.listen)")
+	cmd.Flags().StringVar(&opts.AppsListen, "applications-listen", "", "address of what applications call of the Deployment API, alone (default: api.applications)")
+	cmd.Flags().StringVar(&opts.OperatorListen, "operator-listen", "", "address of /healthz, /readyz and /metrics (default: operator.listen)")
+	cmd.Flags().DurationVar(&opts.StartupWait, "startup-wait", 30*time.Second, "how long the very first start of a deployment waits for databases that do not answer; a deployment that has lived waits as long as it takes")
 	return cmd
 }

@@ -59,7 +59,7 @@ func TestTransformersOfManyKinds(t *testing.T) {
 - {from: customers, to: clients, lens: customers.yaml}
 - {from: audit_log, discontinued: true}
 `, map[string]string{"orders.yaml": orderLens, "customers.yaml": customerLens})
-	r, carries, err := Transformers(c)
+	r, carries, err := Transformers(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestDeclaredIndexesReplaceThoseOfTheOldKind(t *testing.T) {
 	t.Parallel()
 	c := configured(t, "- {from: orders, to: orders, lens: orders.yaml, indexes: {orders: []}}\n- {from: customers, to: customers, lens: customers.yaml}\n",
 		map[string]string{"orders.yaml": orderLens, "customers.yaml": customerLens})
-	_, carries, err := Transformers(c)
+	_, carries, err := Transformers(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestTransformersRefuse(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			c := configured(t, tc.kinds, map[string]string{"orders.yaml": orderLens, "customers.yaml": customerLens})
-			if _, _, err := Transformers(c); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, _, err := Transformers(c, nil); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error is %v, want %q", err, tc.want)
 			}
 		})

@@ -10,8 +10,6 @@ import (
 	"dbcontroller/cmd/dbcontroller/controller"
 	"dbcontroller/config"
 	"dbcontroller/record"
-	"dbcontroller/sample/bbs"
-	"dbcontroller/sample/secrets"
 	"dbcontroller/transform"
 	"dbcontroller/transform/lens"
 )
@@ -20,21 +18,9 @@ import (
 // is that of the configuration.
 type Register func(*transform.Registry) error
 
-// Samples adds those of the sample service, to its registry alone.
-func Samples(r *transform.Registry) error {
-	if r.Service() != bbs.Service {
-		return nil
-	}
-	return r.Add(bbs.V1, bbs.V2, append(bbs.Specs(), secrets.Specs()...)...)
-}
-
-// Transformers is the registry of a configuration, with those of the samples and a lens for
-// each fixed-name kind.
-func Transformers(cfg config.Config) (*transform.Registry, controller.Carries, error) {
-	return transformers(cfg, Samples)
-}
-
-func transformers(cfg config.Config, register Register) (*transform.Registry, controller.Carries, error) {
+// Transformers is the registry of a configuration, with what register adds and a lens for
+// each fixed-name kind. A nil register adds nothing.
+func Transformers(cfg config.Config, register Register) (*transform.Registry, controller.Carries, error) {
 	r := transform.NewRegistry(strings.Split(cfg.Deployment, "/")[1])
 	if register != nil {
 		if err := register(r); err != nil {

@@ -52,7 +52,7 @@ func TestKindsOverThreeVersions(t *testing.T) {
 - {from: sales, to: orders, lens: two.yaml, versions: [v2, v3]}
 - {from: audit, discontinued: true, versions: [v1, v2]}
 `)
-	r, carries, err := Transformers(c)
+	r, carries, err := Transformers(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestNoWayOfAKind(t *testing.T) {
 		},
 		"new in the middle": {"- {from: sales, to: sales, lens: two.yaml, versions: [v2, v3]}\n", ""},
 	} {
-		_, _, err := Transformers(placed(t, "shop", "v1 v2 v3", tc.kinds))
+		_, _, err := Transformers(placed(t, "shop", "v1 v2 v3", tc.kinds), nil)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
@@ -112,7 +112,7 @@ func TestNoWayOfAKind(t *testing.T) {
 // TestKindsThatMove: a service of one version needs their names alone.
 func TestKindsThatMove(t *testing.T) {
 	t.Parallel()
-	r, _, err := Transformers(placed(t, "shop", "v1 v1@b", "- {from: orders}\n- {from: audit, fence: validator}\n"))
+	r, _, err := Transformers(placed(t, "shop", "v1 v1@b", "- {from: orders}\n- {from: audit, fence: validator}\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestKindsThatMove(t *testing.T) {
 func TestOwnTransformers(t *testing.T) {
 	t.Parallel()
 	own := func(r *transform.Registry) error { return r.Add("v1", "v2", secrets.Specs()...) }
-	r, _, err := transformers(placed(t, "tasks", "v1 v2", "- {from: orders, to: sales, lens: one.yaml}\n"), own)
+	r, _, err := Transformers(placed(t, "tasks", "v1 v2", "- {from: orders, to: sales, lens: one.yaml}\n"), own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,28 +142,10 @@ func TestOwnTransformers(t *testing.T) {
 		t.Errorf("service %s has %s", r.Service(), got)
 	}
 	bad := errors.New("not now")
-	if _, _, err := transformers(placed(t, "tasks", "v1 v2", ""), func(*transform.Registry) error { return bad }); !errors.Is(err, bad) {
+	if _, _, err := Transformers(placed(t, "tasks", "v1 v2", ""), func(*transform.Registry) error { return bad }); !errors.Is(err, bad) {
 		t.Errorf("refused with %v", err)
 	}
-	if r, _, err := transformers(placed(t, "bbs", "v1 v2", ""), nil); err != nil || len(r.Versions()) != 0 {
+	if r, _, err := Transformers(placed(t, "bbs", "v1 v2", ""), nil); err != nil || len(r.Versions()) != 0 {
 		t.Errorf("without any: %v, %v", r.Versions(), err)
-	}
-}
-
-// TestCommandsOfAService: its own program has everything but the demonstration.
-func TestCommandsOfAService(t *testing.T) {
-	t.Parallel()
-	has := func(register Register, name string) bool {
-		cmd, _, err := rootFor(register).Find([]string{name})
-		return err == nil && cmd.Name() == name
-	}
-	own := func(*transform.Registry) error { return nil }
-	for _, name := range []string{"run", "begin-upgrade", "lens"} {
-		if !has(own, name) || !has(nil, name) {
-			t.Errorf("there is no %s", name)
-		}
-	}
-	if has(own, "demo") || !has(nil, "demo") {
-		t.Error("the demonstration is of the samples")
 	}
 }

@@ -39,7 +39,7 @@ func updateCommand() *cobra.Command {
 }
 
 func listUpdatesCommand() *cobra.Command {
-	c := &client{}
+	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the data updates that the controller has",

@@ -96,6 +96,24 @@ func switchCommand() *cobra.Command {
 	return cmd
 }
 
+func breachesCommand() *cobra.Command {
+	a := &asker{}
+	cmd := &cobra.Command{
+		Use:   "accept-breaches",
+		Short: "Say that what was written past fences was dealt with",
+		Long: "Say that what was written past fences was dealt with: brought over by hand, or not wanted. It counts no\n" +
+			"more for 'verify' and for the way back. The collections that were set aside stay.",
+		Args: onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+				return api.AcceptBreaches(ctx, connect.NewRequest(&dbv1.AcceptBreachesRequest{Name: a.name, DryRun: dryRun, RequestedBy: a.who()}))
+			})
+		},
+	}
+	a.register(cmd)
+	return cmd
+}
+
 func policyCommand() *cobra.Command {
 	a, p := &asker{}, &policyFlags{}
 	var id string
@@ -116,8 +134,8 @@ func policyCommand() *cobra.Command {
 			case noHold:
 				hold := false
 				req.Hold = &hold
-			case !given("deadline") && !given("max-pause"):
-				return errors.New("nothing to set: give --hold, --no-hold, --deadline or --max-pause")
+			case !given("deadline") && !given("max-pause") && !given("max-hold") && !given("retries"):
+				return errors.New("nothing to set: give --hold, --no-hold, --deadline, --max-pause, --max-hold or --retries")
 			}
 			deadline, err := asMillis("deadline", p.deadline)
 			if err != nil {
@@ -126,6 +144,17 @@ func policyCommand() *cobra.Command {
 			maxPause, err := asMillis("max-pause", p.maxPause)
 			if err != nil {
 				return err
+			}
+			maxHold, err := asMillis("max-hold", p.maxHold)
+			if err != nil {
+				return err
+			}
+			if given("max-hold") {
+				req.MaxHoldMs = &maxHold
+			}
+			if given("retries") {
+				retries := int32(p.retries)
+				req.Retries = &retries
 			}
 			if given("deadline") {
 				req.DeadlineMs = &deadline
@@ -136,6 +165,7 @@ func policyCommand() *cobra.Command {
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				return api.SetPolicy(ctx, connect.NewRequest(&dbv1.SetPolicyRequest{
 					Name: a.name, UpgradeId: meant(id, shown), Hold: req.Hold, DeadlineMs: req.DeadlineMs, MaxPauseMs: req.MaxPauseMs,
+					MaxHoldMs: req.MaxHoldMs, Retries: req.Retries,
 					DryRun: dryRun, RequestedBy: a.who(),
 				}))
 			})
@@ -206,7 +236,7 @@ func completeCommand() *cobra.Command {
 	a.register(cmd)
 	cmd.Flags().StringVar(&version, "version", "", "version to retire, e.g. v1")
 	cmd.Flags().StringVar(&confirm, "confirm", "", "where its namespace is, as 'get deployment' shows it")
-	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "how long nobody must have called its API")
+	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "how long it must not have been served, and nobody have called its API")
 	cmd.Flags().BoolVar(&ignore, "ignore-usage", false, "retire it although servers were called by its API lately, or cannot tell")
 	return cmd
 }

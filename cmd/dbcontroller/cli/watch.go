@@ -23,7 +23,7 @@ import (
 const watchPatience = time.Minute
 
 func watchCommand() *cobra.Command {
-	c := &client{}
+	c := &connection{}
 	var until string
 	cmd := &cobra.Command{
 		Use:   "deployment",
@@ -46,7 +46,7 @@ func watchCommand() *cobra.Command {
 }
 
 // view is how changes are shown: to a program, a person at a terminal, or a log.
-func (c *client) view(w io.Writer) func(*dbv1.Deployment) error {
+func (c *connection) view(w io.Writer) func(*dbv1.Deployment) error {
 	switch {
 	case c.json:
 		return func(d *dbv1.Deployment) error { return printJSON(w, d) }
@@ -163,9 +163,9 @@ func changeLine(d *dbv1.Deployment) string {
 	}
 	if p := d.GetProgress(); p != nil {
 		if p.GetTotal() > 0 {
-			parts = append(parts, "copied "+copiedOf(p))
+			parts = append(parts, "copied "+copiedOf(d))
 		}
-		parts = append(parts, "lag "+millis(p.GetMaxLagMillis()))
+		parts = append(parts, "lag "+lagOf(p.MaxLagMillis))
 		if p.GetParked() > 0 {
 			parts = append(parts, "parked "+count(p.GetParked()))
 		}
@@ -221,7 +221,7 @@ func live(d *dbv1.Deployment) string {
 	fmt.Fprintln(t, "  SHARD\tDONE\tSTATE\tCOPIED\tTOTAL\tRATE\tLAG\tAPPLIED\tWAITS FOR")
 	for _, s := range shards {
 		fmt.Fprintf(t, "  %d\t%s\t%s\t%s\t%s\t%s/s\t%s\t%s\t%s\n", s.GetShard(), bar(s), s.GetState(), count(s.GetCopied()), count(s.GetTotal()),
-			count(int64(s.GetRate())), millis(s.GetLagMillis()), count(s.GetApplied()), or(s.GetWaitsFor(), "-"))
+			count(int64(s.GetRate())), lagOf(s.LagMillis), count(s.GetApplied()), or(s.GetWaitsFor(), "-"))
 	}
 	flush(t)
 	if more := len(d.GetProgress().GetShards()) - len(shards); more > 0 {
@@ -245,6 +245,9 @@ func busiest(shards []*dbv1.ShardProgress) []*dbv1.ShardProgress {
 
 func bar(s *dbv1.ShardProgress) string {
 	const width = 10
+	if s.GetOwner() == "" {
+		return strings.Repeat("?", width)
+	}
 	full := width
 	if s.GetTotal() > 0 {
 		full = int(min(s.GetCopied(), s.GetTotal()) * width / s.GetTotal())

@@ -7,12 +7,11 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/cmd/internal/operator"
+	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/config"
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
@@ -35,8 +34,16 @@ import (
 type Options struct {
 	ID             string // of this controller; unique among those alive
 	APIListen      string // empty: as configured
+	AppsListen     string // of the calls of applications alone; empty: as configured
 	OperatorListen string // empty: as configured
+	Insecure       bool   // listen where others can reach it without TLS or identities
 	Carry          Carries
+	// EmbeddedEtcd: the coordination store is in a process of this machine.
+	EmbeddedEtcd bool
+	// StartupWait is how long the first start of a deployment waits for databases that
+	// cannot be reached, or that have no primary, before it gives up: a mistake in the
+	// configuration looks like that. A deployment that has lived waits as long as it takes.
+	StartupWait time.Duration
 	// Wrap, if not nil, stands between the controller and a version's database. Tests
 	// stop a controller with it at a chosen place.
 	Wrap func(version string, ns record.Namespace) record.Namespace
@@ -44,10 +51,14 @@ type Options struct {
 	// reads: it stands for a rehearsal over the real source, and never switches. Nothing is
 	// tried in the databases, not even in scratch collections.
 	reads bool
+	// quiet: it is part of a rehearsal, which no client may feel.
+	quiet bool
 }
 
 // App is one controller process.
 type App struct {
+	breaches atomic.Int64 // of fences that nobody has accepted, while this controller leads
+
 	cfg      config.Config
 	opts     Options
 	registry *transform.Registry
@@ -57,7 +68,11 @@ type App struct {
 	deployment *deployment.Store
 	namespaces map[string]record.Namespace // by version
 	scratches  map[string]scratchSpace     // the same without Options.Wrap
-	running    atomic.Bool                 // the databases are open, and pool is there
+	quiet      map[string]scratchSpace     // the same, of which nobody else on the server feels anything
+	databases  *databases.Set              // what both reach
+	waiting    waiting                     // for what this process does not do its work yet
+	postponed  postponed                   // upgrades that are offered when their databases are there
+	running    atomic.Bool                 // pool is there
 	pool       *shards.Pool
 	engines    engines
 	planning   sync.Mutex // one plan at a time
@@ -74,87 +89,92 @@ func New(cfg config.Config, registry *transform.Registry, store coord.Store, opt
 	if opts.OperatorListen == "" {
 		opts.OperatorListen = cfg.Operator
 	}
+	opts.AppsListen = cmp.Or(opts.AppsListen, cfg.Applications)
 	return &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, log: log.With(zap.String("controller", opts.ID)),
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
-		namespaces: map[string]record.Namespace{}, scratches: map[string]scratchSpace{},
+		namespaces: map[string]record.Namespace{}, scratches: map[string]scratchSpace{}, quiet: map[string]scratchSpace{},
 	}
 }
 
 // Run works until ctx ends, which is no error. What is wrong with the configuration, the
 // servers or the data is an error before anything was changed.
 func (a *App) Run(ctx context.Context) error {
-	api, err := net.Listen("tcp", a.opts.APIListen)
-	if err != nil {
-		return fmt.Errorf("API port: %w; give another address with --api-listen", err)
-	}
-	defer api.Close() //nolint:errcheck // closed by the server as well
-	port, err := operator.Listen(a.opts.OperatorListen, a.ready, &metrics{app: a})
+	doors, err := a.openDoors()
 	if err != nil {
 		return err
 	}
+	defer doors.close() // closed by their servers as well
 	// From the beginning: databases may let one wait, and the port says so.
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return port.Run(ctx) })
-	g.Go(func() error { return a.control(ctx, api, port.Addr()) })
+	g.Go(func() error { return doors.port.Run(ctx) })
+	g.Go(func() error { return a.control(ctx, doors) })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-// control opens the databases and does a controller's work.
-func (a *App) control(ctx context.Context, api net.Listener, operatorAddr string) error {
-	closeAll, err := a.open(ctx)
+// control answers the Deployment API, and does a controller's work as far as the databases
+// that are there allow.
+func (a *App) control(ctx context.Context, doors *doors) error {
+	closeAll := a.connect(ctx)
 	defer closeAll()
-	if err != nil {
-		return err
-	}
-	d, err := a.prepare(ctx)
-	if err != nil {
-		return err
-	}
-	a.pool = shards.New(a.store, shards.Config{
-		Prefix: a.deployment.Root(), ID: a.opts.ID, Ring: d.RingSize, Log: a.log,
-	})
-	a.running.Store(true)
-	a.log.Info("controller runs", zap.String("deployment", a.cfg.Deployment), zap.String("version", d.CurrentVersion),
-		zap.String("api", api.Addr().String()), zap.String("operator", operatorAddr))
-
-	// Ownership outlives the engine, so that its last checkpoints are still stored under
-	// its locks when shards are handed over.
-	owning, release := context.WithCancel(context.WithoutCancel(ctx))
-	defer release()
-	g, ctx := errgroup.WithContext(ctx)
 	service := deployment.NewService(a.store, a.deployment, deployment.ServiceConfig{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a, Planner: a, Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold},
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits,
+		Warnings: doors.warnings(),
 	})
+	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.addresses()...)...)
+	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return service.Run(ctx) })
-	g.Go(func() error {
-		return operator.Serve(ctx, &http.Server{Handler: a.api(service), ReadHeaderTimeout: 10 * time.Second}, api)
-	})
-	g.Go(func() error { return a.pool.Run(owning) })
-	g.Go(func() error {
-		defer release()
-		return a.sync(ctx)
-	})
-	g.Go(func() error { return a.index(ctx) })
-	g.Go(func() error { return a.lead(ctx) })
+	g.Go(func() error { return doors.serve(ctx, service) })
+	g.Go(func() error { return a.work(ctx) })
 	return g.Wait()
 }
 
-// api is the Deployment API.
-func (a *App) api(service *deployment.Service) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle(deployment.NewHandler(service))
-	return mux
+// work prepares, and then owns shards, syncs and leads. Where it has to wait for a database
+// it leads from the beginning: an upgrade may have to be aborted meanwhile.
+func (a *App) work(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	// The leader asks it for its lease, from the beginning.
+	a.pool = shards.New(a.store, shards.Config{Prefix: a.deployment.Root(), ID: a.opts.ID, Ring: a.cfg.RingSize, Log: a.log})
+	var leading sync.Once
+	lead := func() { leading.Do(func() { g.Go(func() error { return a.lead(ctx) }) }) }
+	g.Go(func() error {
+		d, err := a.awaitPrepared(ctx, lead)
+		if err != nil {
+			return err
+		}
+		a.running.Store(true)
+		a.log.Info("controller runs", zap.String("deployment", a.cfg.Deployment), zap.String("version", d.CurrentVersion))
+		// Ownership outlives the engine, so that its last checkpoints are still stored under
+		// its locks when shards are handed over.
+		owning, release := context.WithCancel(context.WithoutCancel(ctx))
+		g.Go(func() error { return a.pool.Run(owning) })
+		g.Go(func() error {
+			defer release()
+			return a.sync(ctx)
+		})
+		g.Go(func() error { return a.index(ctx) })
+		g.Go(func() error { return a.offerPostponed(ctx) })
+		g.Go(func() error { return a.openRest(ctx) })
+		lead()
+		return nil
+	})
+	return g.Wait()
 }
 
 // ready says what the process waits for.
 func (a *App) ready() error {
+	if err := a.waiting.why(); err != nil {
+		return fmt.Errorf("waiting for the databases: %w", err)
+	}
 	if !a.running.Load() {
 		return errors.New("waiting for the databases")
+	}
+	if err := a.missing(); err != nil {
+		return fmt.Errorf("waiting for a database: %w", err)
 	}
 	if len(a.pool.Owned()) == 0 {
 		return errors.New("waiting for shards: other controllers own all of them, or etcd does not answer")
@@ -176,14 +196,17 @@ func (a *App) lead(ctx context.Context) error {
 		}
 		g.Go(func() error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
-				Deadline: a.cfg.Switch.Deadline, Checks: checks{a, prover}, Position: a.position,
-				Forecaster: prover, Publish: prover.publish, News: prover.news,
+				Deadline: a.cfg.Switch.Deadline, MaxHold: a.cfg.Switch.MaxHold, Retries: cmp.Or(a.cfg.Switch.Retries, -1),
+				Checks: checks{a, prover}, Position: a.position,
+				Forecaster: prover, Publish: prover.publish, News: prover.news, Marks: a.keeper(),
 			}, a.log).Run(ctx)
 		})
 		g.Go(func() error { return a.purge(ctx) })
 		g.Go(func() error { return a.retire(ctx) })
+		g.Go(func() error { return a.uphold(ctx) })
 		g.Go(func() error { return a.expire(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
+		g.Go(func() error { return a.keepMarks(ctx) })
 		return g.Wait()
 	})
 }

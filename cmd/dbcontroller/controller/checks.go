@@ -23,12 +23,24 @@ var _ switchover.Checks = checks{}
 // free, and wants the way back proved.
 func (c checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error {
 	var errs []error
-	for _, err := range []error{c.app.checkIndexes(ctx, d), c.checkNames(ctx, d), c.prover.against(d)} {
+	for _, err := range []error{c.lateServers(ctx, d), c.app.checkIndexes(ctx, d), c.checkNames(ctx, d), c.prover.against(d)} {
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errs
+}
+
+// lateServers looks that every server can follow: one may have come after the upgrade began.
+func (c checks) lateServers(ctx context.Context, d upgradestate.Deployment) error {
+	servers, err := c.app.deployment.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	if late := upgradestate.LateServers(servers, d.Upgrade.TargetVersion); late != "" {
+		return errors.New(late)
+	}
+	return nil
 }
 
 var _ switchover.Preparer = checks{}

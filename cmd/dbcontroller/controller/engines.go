@@ -97,6 +97,7 @@ func (a *App) sync(ctx context.Context) error {
 	if err := a.watchLate(ctx, &g, owned); err != nil {
 		return err
 	}
+	said := ""
 	for {
 		d, to, err := a.awaitDirection(ctx, idle)
 		if err != nil {
@@ -115,9 +116,14 @@ func (a *App) sync(ctx context.Context) error {
 			return fmt.Errorf("%w: run the same binary and lenses everywhere", err)
 		}
 		if err == nil {
+			said = ""
 			continue
 		}
-		a.log.Error("sync has stopped and is tried again", zap.String("version", to), zap.Error(err), zap.Duration("in", retryEngine))
+		// Once for each reason: a database may be away for long.
+		if text := err.Error(); text != said {
+			a.log.Error("sync has stopped and is tried again", zap.String("version", to), zap.Error(err), zap.Duration("every", retryEngine))
+			said = text
+		}
 		rest := time.NewTimer(retryEngine)
 		select {
 		case <-ctx.Done():
@@ -255,6 +261,7 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 	}, syncer.Config{
 		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers,
 		Copy: a.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: a.engines.late(),
+		ShowValues: a.cfg.ShowValues, LagBound: a.cfg.Switch.MaxLag,
 	})
 	a.engines.follow(e)
 	return e, nil

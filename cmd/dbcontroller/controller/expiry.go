@@ -30,6 +30,7 @@ func (a *App) expire(ctx context.Context) error {
 	defer look.Stop()
 	watch := a.deployment.Watch(ctx)
 	var d upgradestate.Deployment
+	var said string // each reason once: a database may be away for long
 	for {
 		select {
 		case <-ctx.Done():
@@ -49,9 +50,16 @@ func (a *App) expire(ctx context.Context) error {
 			continue
 		}
 		look.Reset(lookAtExpiry)
-		if err := a.settleExpiry(ctx); err != nil && ctx.Err() == nil {
-			a.log.Warn("TTL indexes stay as they are for now", zap.Error(err))
+		err := a.settleExpiry(ctx)
+		switch {
+		case err == nil:
+			said = ""
+		case ctx.Err() == nil:
 			look.Reset(time.Second)
+			if err.Error() != said {
+				said = err.Error()
+				a.log.Warn("TTL indexes stay as they are for now", zap.Error(err))
+			}
 		}
 	}
 }
@@ -73,6 +81,8 @@ func (a *App) settleExpiry(ctx context.Context) error {
 	for _, ns := range d.Namespaces {
 		switch {
 		case a.namespaces[ns.Version] == nil || upgradestate.Retired(d, ns.Version):
+		case a.idle(d, ns.Version):
+			// Its indexes were stopped before it was left, and nobody asks for its database.
 		case ns.Version != d.CurrentVersion:
 			errs = append(errs, a.stopExpiry(ctx, d, ns.Version))
 		case !upgradestate.ReadyToSwitch(d):

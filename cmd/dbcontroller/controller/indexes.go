@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -80,14 +81,24 @@ func (a *App) index(ctx context.Context) error {
 			look.Reset(lookForMissing)
 			continue
 		}
-		lacks, err := a.completeIndexes(ctx, d, to)
+		// A collection that was made anew under its name, by a shard that was moved, would
+		// leave shards ready that can neither read nor write it.
+		var lacks string
+		err := a.belongs(ctx, d.CurrentVersion, to)
+		if err == nil {
+			lacks, err = a.completeIndexes(ctx, d, to)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if a.moved(ctx, d, err) {
+			look.Reset(lookWhileMissing)
+			continue
 		}
 		if err != nil {
 			lacks = err.Error()
 			if lacks != last {
-				a.log.Warn("the indexes of the target are not complete", zap.String("version", to), zap.Error(err))
+				a.log.Warn("the databases are not as a switch needs them", zap.String("version", to), zap.Error(err))
 			}
 		}
 		last = lacks
@@ -97,6 +108,16 @@ func (a *App) index(ctx context.Context) error {
 			look.Reset(lookWhileMissing)
 		}
 	}
+}
+
+// moved reports whether an error is of a collection that has another name than when the
+// deployment was looked at, as after a switch: that is no fault, and the next look finds it.
+func (a *App) moved(ctx context.Context, d upgradestate.Deployment, err error) bool {
+	if !errors.Is(err, record.ErrNotFound) && !errors.Is(err, record.ErrFenced) {
+		return false
+	}
+	now, getErr := a.deployment.Get(ctx)
+	return getErr == nil && now.Revision != d.Revision
 }
 
 // completeIndexes builds what may be built now and says what is missing after that. No
@@ -121,7 +142,7 @@ func (a *App) completeIndexes(ctx context.Context, d upgradestate.Deployment, to
 		late := slices.DeleteFunc(slices.Clone(missing), record.IsUnique)
 		copied := len(late) == 0
 		if !copied {
-			key := syncer.Key(d.Epoch, dir)
+			key := syncer.KeyIn(d, upgradestate.Available{TargetVersion: dir.To(), TransformHash: dir.Hash()})
 			if copied, err = syncer.Copied(ctx, a.deployment, key, d.RingSize); err != nil {
 				return "", fmt.Errorf("is everything copied: %w", err)
 			}
@@ -158,6 +179,17 @@ func (a *App) completeIndexes(ctx context.Context, d upgradestate.Deployment, to
 		}
 		if err := a.namespaces[to].BuildIndexes(ctx, k.tok, build); err != nil {
 			return "", err
+		}
+		if len(missing) == 0 || !copied {
+			continue
+		}
+		// What is declared and never comes would hold up the switch for ever: it is said.
+		if missing, err = a.missingIndexes(ctx, to, k); err != nil {
+			return "", err
+		}
+		if len(missing) > 0 {
+			lacks = fmt.Sprintf("index %s of %s, which the database has not built though it was asked to: build it yourself, or take it from the source",
+				record.IndexName(missing[0]), k.spec.Name)
 		}
 	}
 	return lacks, nil
@@ -255,7 +287,17 @@ func (a *App) carriedShape(ctx context.Context, d upgradestate.Deployment, carry
 		return record.Shape{}, fmt.Errorf("collection %s of %s: %w", name, d.CurrentVersion, record.ErrNotFound)
 	}
 	// Before a switch its TTL indexes may be kept from deleting already.
-	return carry.Shape(record.WithExpiry(info.Shape, stopped(info.Shape, from.Expiry)))
+	return carry.Shape(withoutShardKey(record.WithExpiry(info.Shape, stopped(info.Shape, from.Expiry))))
+}
+
+// withoutShardKey leaves out the hashed index of _id, which a collection has because it is
+// sharded by it. A target that is sharded so has its own; another one needs none.
+func withoutShardKey(s record.Shape) record.Shape {
+	s.Indexes = slices.DeleteFunc(slices.Clone(s.Indexes), func(ix bson.Raw) bool {
+		hashed, _ := ix.Lookup("key", "_id").StringValueOK()
+		return hashed == "hashed"
+	})
+	return s
 }
 
 // missingIndexes are the declared indexes of a kind that are not there, or not complete.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -23,7 +24,7 @@ func plainIndex(field string, unique bool) bson.D {
 // copied stores that everything is copied.
 func (w *shapeWorld) copied() {
 	w.t.Helper()
-	key := syncer.Key(1, w.dir)
+	key := syncer.Key(1, w.dir, 0)
 	pos, err := w.db["v1"].Position(w.t.Context())
 	w.check(err)
 	_, err = w.app.deployment.CreatePlan(w.t.Context(), key, syncer.Plan{Start: pos, Ranges: map[string][]record.Range{shapeKind: {{}}}})
@@ -146,5 +147,55 @@ func TestIndexesSurviveFailures(t *testing.T) {
 				break // there is no such command
 			}
 		}
+	}
+}
+
+// TestShardKeyIndexStaysBehind: the hashed index of _id, which a source has because it is
+// sharded by it, is not asked of the target.
+func TestShardKeyIndexStaysBehind(t *testing.T) {
+	t.Parallel()
+	hashed := bson.D{{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}, {Key: "name", Value: "_id_hashed"}}
+	w := newShapeWorld(t, hashed, plainIndex("n", false))
+	w.copied()
+	w.lacks("")
+	w.indexes("n_1")
+	w.check(w.app.checkIndexes(t.Context(), w.begin("u1")))
+}
+
+// deaf is a database that says it has built indexes and has not.
+type deaf struct{ record.Namespace }
+
+func (deaf) BuildIndexes(context.Context, record.Token, record.KindSpec) error { return nil }
+
+// TestIndexThatIsNeverBuilt: whatever holds a switch up is said.
+func TestIndexThatIsNeverBuilt(t *testing.T) {
+	t.Parallel()
+	w := newShapeWorld(t, plainIndex("n", false))
+	w.copied()
+	w.app.namespaces["v2"] = deaf{w.db["v2"]}
+	w.lacks("index n_1 of sessions, which the database has not built though it was asked to")
+}
+
+// TestIndexesOfWhatHasMoved: a look that began before a switch finds collections under other
+// names after it. That is no fault of the databases, and nobody is warned of it; the same
+// without a switch is one.
+func TestIndexesOfWhatHasMoved(t *testing.T) {
+	t.Parallel()
+	w := newShapeWorld(t, plainIndex("n", false))
+	d, k := w.record(), w.kind("v2")
+	f := record.Fence{Token: record.Token{Kind: shapeKind, Name: k.Physical, ID: k.ID}, Class: record.FenceUUID, To: shapeKind + ".n9"}
+	w.check(w.db["v2"].Fence(t.Context(), f))
+	_, err := w.app.completeIndexes(t.Context(), d, "v2")
+	if err == nil {
+		t.Fatal("indexes are completed on a collection that has another name")
+	}
+	if w.app.moved(t.Context(), d, err) {
+		t.Errorf("nothing was switched, and it passes for that: %v", err)
+	}
+	paused, reason := true, "a change of the record"
+	_, applyErr := w.app.deployment.Apply(t.Context(), upgradestate.SetPace{Paused: &paused, Reason: &reason})
+	w.check(applyErr)
+	if !w.app.moved(t.Context(), d, err) {
+		t.Errorf("somebody is warned of it: %v", err)
 	}
 }

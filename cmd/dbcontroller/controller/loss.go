@@ -35,7 +35,14 @@ func (a *App) EstimateLoss(ctx context.Context, progress func(compared int64)) (
 	if err != nil {
 		return nil, err
 	}
-	src, dst := tokens(d, from), tokens(d, to)
+	src, err := view(ctx, source, tokens(d, from))
+	if err != nil {
+		return nil, err
+	}
+	dst, err := view(ctx, target, tokens(d, to))
+	if err != nil {
+		return nil, err
+	}
 	return newLoss(source, target, dir, src, dst, progress).count(ctx)
 }
 
@@ -52,14 +59,14 @@ const (
 type loss struct {
 	source, target record.Reader
 	dir            transform.Direction
-	src, dst       record.Tokens
+	src, dst       transform.View
 	progress       func(int64)
 	report         *pb.LossReport
 	seed           maphash.Seed
 	counted        map[uint64]struct{} // groups, for each is met on pages of several kinds
 }
 
-func newLoss(source, target record.Reader, dir transform.Direction, src, dst record.Tokens, progress func(int64)) *loss {
+func newLoss(source, target record.Reader, dir transform.Direction, src, dst transform.View, progress func(int64)) *loss {
 	return &loss{
 		source: source, target: knownKinds{target}, dir: dir, src: src, dst: dst, progress: progress,
 		report: &pb.LossReport{}, seed: maphash.MakeSeed(), counted: map[uint64]struct{}{},
@@ -87,7 +94,7 @@ func (l *loss) count(ctx context.Context) (*pb.LossReport, error) {
 		if !transform.SyncsFrom(l.dir, k.Name) {
 			continue
 		}
-		err := l.walk(ctx, func(r record.Range) (transform.Comparison, error) {
+		err := l.walk(ctx, c, func(r record.Range) (transform.Comparison, error) {
 			p, err := c.SourcePage(ctx, l.src, l.dst, k.Name, r, lossPage)
 			l.report.Compared += int64(p.Compared)
 			return p, err
@@ -97,10 +104,10 @@ func (l *loss) count(ctx context.Context) (*pb.LossReport, error) {
 		}
 	}
 	for _, k := range l.dir.TargetKinds() {
-		if _, known := l.dst[k.Name]; !known || !transform.SyncsTo(l.dir, k.Name) {
+		if _, known := l.dst.Tokens[k.Name]; !known || !transform.SyncsTo(l.dir, k.Name) {
 			continue
 		}
-		err := l.walk(ctx, func(r record.Range) (transform.Comparison, error) {
+		err := l.walk(ctx, c, func(r record.Range) (transform.Comparison, error) {
 			return c.TargetPage(ctx, l.src, l.dst, k.Name, r, lossPage)
 		})
 		if err != nil {
@@ -112,14 +119,14 @@ func (l *loss) count(ctx context.Context) (*pb.LossReport, error) {
 }
 
 // walk goes through the pages of a kind.
-func (l *loss) walk(ctx context.Context, page func(record.Range) (transform.Comparison, error)) error {
+func (l *loss) walk(ctx context.Context, c *verify.Comparer, page func(record.Range) (transform.Comparison, error)) error {
 	for rest, done := (record.Range{}), false; !done; {
 		p, err := page(rest)
 		if err != nil {
 			return err
 		}
 		rest, done = p.Next, p.Done
-		if err := l.differ(ctx, p.Differ); err != nil {
+		if err := l.differ(ctx, c, p.Differ); err != nil {
 			return err
 		}
 		if len(l.counted) > maxLoss {
@@ -132,114 +139,60 @@ func (l *loss) walk(ctx context.Context, page func(record.Range) (transform.Comp
 
 // first reports whether a group is met for the first time.
 func (l *loss) first(id transform.GroupID) bool {
-	h := maphash.Comparable(l.seed, id)
-	_, met := l.counted[h]
-	l.counted[h] = struct{}{}
+	met := l.met(id)
+	l.counted[maphash.Comparable(l.seed, id)] = struct{}{}
 	return !met
 }
 
-// differ counts groups that differ.
-func (l *loss) differ(ctx context.Context, ids []transform.GroupID) error {
-	var named, units []transform.GroupID
-	for _, id := range ids {
-		switch {
-		case l.dir.LineageKind(id.Spec) != "":
-			units = append(units, id)
-		case l.first(id):
-			named = append(named, id)
-		}
-	}
-	if err := l.named(ctx, named); err != nil {
-		return err
-	}
-	return l.units(ctx, units)
+func (l *loss) met(id transform.GroupID) bool {
+	_, met := l.counted[maphash.Comparable(l.seed, id)]
+	return met
 }
 
-// named counts groups by name.
-func (l *loss) named(ctx context.Context, ids []transform.GroupID) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	now, _, err := transform.ReadSource(ctx, l.source, l.dir, l.src, ids, record.Version{})
-	if err != nil {
-		return err
-	}
-	left, err := transform.ReadTarget(ctx, l.target, l.dir, l.dst, ids)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		l.add(l.nameOf(id), len(now[id].Records) > 0, len(left[id].Records) > 0)
-	}
-	return nil
-}
-
-// units counts groups by content. What has to be written together counts as one group: a
-// record that moved between two of them is one change.
-func (l *loss) units(ctx context.Context, ids []transform.GroupID) error {
-	r := transform.Resolver{
-		Direction: l.dir, Source: l.source, Target: l.target, SourceTokens: l.src, TargetTokens: l.dst,
-		Apart: map[transform.GroupID]bool{},
-	}
-	for len(ids) > 0 {
-		cs, left, err := r.Resolve(ctx, ids, record.Version{})
-		if err != nil {
-			return err
-		}
-		for i := range cs {
-			c := &cs[i]
+// differ counts groups that differ. What has to be written together counts as one group: a
+// record that moved between two groups by content is one change.
+func (l *loss) differ(ctx context.Context, c *verify.Comparer, ids []transform.GroupID) error {
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id transform.GroupID) bool {
+		return l.met(id) && l.dir.LineageKind(id.Spec) == "" // by a page of another of its kinds
+	})
+	return c.Each(ctx, l.src, l.dst, ids, func(c *transform.Component) error {
+		members, held := c.Members(), c.Held()
+		if len(c.Failed) > 0 {
+			// Nobody can tell what the target has of groups by content.
+			now, before := c.ByContent() || len(members) > 0, c.ByContent() || held
 			for _, f := range c.Failed {
-				if r.Apart[f.Unit] = true; l.first(f.Unit) {
-					l.add(l.nameOf(f.Unit), true, true) // nobody can tell what the target has of it
+				if l.first(f.Unit) {
+					l.add(l.nameOf(f.Unit), now, before)
 				}
 			}
-			if len(c.Failed) > 0 {
-				left = append(left, c.Rest()...)
-			} else if err := l.component(ctx, c); err != nil {
-				return err
-			}
+			return nil
 		}
-		ids = left
-	}
-	return nil
+		if c.Level || !l.firstOf(append(slices.Clone(c.Units), members...)) || len(c.Units) == 0 {
+			return nil
+		}
+		if len(members) == 0 && !held {
+			return nil // what differs is the lineage alone
+		}
+		name := c.Units[0]
+		if len(members) > 0 {
+			name = members[0]
+		}
+		l.add(l.nameOf(name), len(members) > 0, held)
+		return nil
+	})
 }
 
-func (l *loss) component(ctx context.Context, c *transform.Component) error {
-	if c.Level {
-		return nil
-	}
-	members := c.Members()
+// firstOf reports whether none of a component's groups was met.
+func (l *loss) firstOf(ids []transform.GroupID) bool {
+	first := true
 	all := map[transform.GroupID]bool{}
-	for _, id := range append(slices.Clone(members), c.Units...) {
-		all[id] = true
-	}
-	met := false
-	for id := range all {
-		met = !l.first(id) || met
-	}
-	if met || len(c.Units) == 0 {
-		return nil
-	}
-	req := record.ReadRequest{Tokens: l.dst}
-	for _, w := range c.Write.Writes {
-		if !transform.IsLineage(w.Kind) {
-			req.Select = append(req.Select, record.Selector{Kind: w.Kind, Key: w.Key})
+	for _, id := range ids {
+		if !all[id] {
+			all[id] = true
+			first = l.first(id) && first
 		}
 	}
-	snap, err := l.target.Read(ctx, req)
-	if err != nil {
-		return fmt.Errorf("read target: %w", err)
-	}
-	there := slices.ContainsFunc(snap.Records, func(r record.Record) bool { return !r.Tombstone })
-	if len(members) == 0 && !there {
-		return nil // what differs is the lineage alone
-	}
-	name := c.Units[0]
-	if len(members) > 0 {
-		name = members[0]
-	}
-	l.add(l.nameOf(name), len(members) > 0, there)
-	return nil
+	return first
 }
 
 // add counts one group, by whether it is there now, and was when the target was left.

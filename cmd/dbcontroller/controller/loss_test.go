@@ -131,7 +131,7 @@ func TestLoss(t *testing.T) {
 	count := func() *pb.LossReport {
 		t.Helper()
 		var seen int64
-		r, err := newLoss(now, before, down, now.toks, before.toks, func(n int64) { seen = n }).count(t.Context())
+		r, err := newLoss(now, before, down, transform.View{Tokens: now.toks}, transform.View{Tokens: before.toks}, func(n int64) { seen = n }).count(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,9 +172,9 @@ func TestLoss(t *testing.T) {
 // bringOver writes units as a sync would, with their lineage.
 func bringOver(t *testing.T, dir transform.Direction, from, to side, units []transform.GroupID) {
 	t.Helper()
-	r := transform.Resolver{Direction: dir, Source: from, Target: to, SourceTokens: from.toks, TargetTokens: to.toks, Epoch: 1, Apart: map[transform.GroupID]bool{}}
+	r := transform.Resolver{Direction: dir, Source: from, Target: to, From: transform.View{Tokens: from.toks}, To: transform.View{Tokens: to.toks}, Epoch: 1, Apart: map[transform.GroupID]bool{}}
 	for len(units) > 0 {
-		cs, left, err := r.Resolve(t.Context(), units, record.Version{})
+		cs, left, err := r.Resolve(t.Context(), units)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"math"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ type metrics struct{ app *App }
 var (
 	shardLabels = []string{"shard"}
 	shardState  = prometheus.NewDesc("dbcontroller_shard_state", "1 for the state that an owned shard is in.", []string{"shard", "state"}, nil)
+	breaches    = prometheus.NewDesc("dbcontroller_fence_breaches", "Fences that were found not in force, and that nobody has accepted; by the controller that leads.", nil, nil)
 	shardValues = []struct {
 		desc  *prometheus.Desc
 		kind  prometheus.ValueType
@@ -21,19 +23,27 @@ var (
 	}{
 		{prometheus.NewDesc("dbcontroller_shard_copied_records", "Records copied.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Copied) }},
 		{prometheus.NewDesc("dbcontroller_shard_total_records", "Records to copy, estimated.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Total) }},
-		{prometheus.NewDesc("dbcontroller_shard_lag_seconds", "Age of the newest change when it was applied.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.LagMillis) / 1000 }},
+		{prometheus.NewDesc("dbcontroller_shard_lag_seconds", "Age of the newest change when it was applied; NaN while it is not known.", shardLabels, nil), prometheus.GaugeValue, lagSeconds},
 		{prometheus.NewDesc("dbcontroller_shard_applied_total", "Changed groups brought over.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Applied) }},
 		{prometheus.NewDesc("dbcontroller_shard_parked_groups", "Groups that are parked and not waived.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Parked) }},
 		{prometheus.NewDesc("dbcontroller_shard_retries_total", "Attempts that failed and were tried again.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Retries) }},
 		{prometheus.NewDesc("dbcontroller_shard_compared_total", "Groups compared between source and target.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Verified) }},
-		{prometheus.NewDesc("dbcontroller_shard_mismatched_total", "Groups whose difference did not settle by itself.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Mismatched) }},
+		{prometheus.NewDesc("dbcontroller_shard_mismatched_groups", "Groups that differ now, and not because they just changed.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Mismatched) }},
 		{prometheus.NewDesc("dbcontroller_shard_late_deletes_total", "Deletes that passed a validator fence; reported, not applied.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.LateDeletes) }},
 	}
 )
 
+func lagSeconds(p syncer.Progress) float64 {
+	if p.LagMillis == nil {
+		return math.NaN()
+	}
+	return float64(*p.LagMillis) / 1000
+}
+
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- shardState
+	ch <- breaches
 	for _, v := range shardValues {
 		ch <- v.desc
 	}
@@ -41,6 +51,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(breaches, prometheus.GaugeValue, float64(m.app.breaches.Load()))
 	for _, p := range m.app.engines.progress() {
 		shard := strconv.Itoa(p.Shard)
 		ch <- prometheus.MustNewConstMetric(shardState, prometheus.GaugeValue, 1, shard, p.State)

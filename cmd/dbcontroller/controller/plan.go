@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/deployment"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/record"
@@ -26,6 +27,8 @@ var errPlanning = errors.New("a plan is being made already: wait for it")
 type surveyor interface {
 	Survey(ctx context.Context) (mongostore.Survey, error)
 }
+
+var _ surveyor = (*databases.Database)(nil)
 
 // plan is one plan while it is made. It looks and tries, in scratch collections of its own,
 // and changes nothing else.
@@ -77,7 +80,7 @@ func (a *App) Plan(ctx context.Context, target string) (*pb.PlanReport, error) {
 		report: &pb.PlanReport{FromVersion: dir.From(), ToVersion: dir.To()},
 	}
 	for _, look := range []func(context.Context) error{
-		p.state, p.servers, p.databases, p.sources, p.names, p.shapes, p.fences, p.copy, p.space, p.oplog, p.wayBack,
+		p.state, p.servers, p.wires, p.databases, p.sources, p.spread, p.names, p.shapes, p.fences, p.copy, p.space, p.oplog, p.wayBack, p.undo, p.rehearsal,
 	} {
 		if err := look(ctx); err != nil {
 			return nil, err
@@ -183,7 +186,7 @@ func (p *plan) databases(ctx context.Context) error {
 			}
 			continue
 		}
-		s, known := ns.(surveyor)
+		s, known := p.app.scratches[v].(surveyor)
 		if !known {
 			continue
 		}
@@ -235,7 +238,7 @@ func (p *plan) server(version string, s mongostore.Survey) {
 		p.ok("server", version, "%s, collection UUIDs are checked", text)
 	}
 	if !s.May("inprog") || !s.May("killAnySession") {
-		p.warn("privileges", version, "open transactions cannot be ended at a fence, which then waits for them for up to a minute: grant clusterMonitor and hostManager on admin")
+		p.warn("privileges", version, "open transactions cannot be ended at a fence, which then waits for them for up to a minute: grant inprog and killAnySession on the cluster, as the role that 'dbcontroller roles' prints has them")
 	}
 }
 
@@ -313,6 +316,40 @@ func (p *plan) wayBack(ctx context.Context) error {
 		return err
 	}
 	p.pause(found.parts(time.Since(begun)))
+	return nil
+}
+
+// undo says how long the upgrade can be taken back, and what ends that.
+func (p *plan) undo(context.Context) error {
+	from := p.dir.From()
+	if what, _ := p.app.needs(p.record, p.dir.To(), false); what == needRenames {
+		p.warn("undo", from, "until the flip 'abort' takes all of it back; after that only 'rollback --to-snapshot' does, without what clients write from then on")
+		return nil
+	}
+	p.ok("undo", from, "until the flip 'abort' takes all of it back, after that 'rollback' does, with what clients write from then on; "+
+		"'complete' cannot be taken back: it drops the collections of %s", from)
+	return nil
+}
+
+// rehearsal tries whether the scratch databases of 'rehearse' can be had. Nothing else needs
+// them, so that it is no reason not to begin.
+func (p *plan) rehearsal(ctx context.Context) error {
+	for _, v := range []string{p.dir.From(), p.dir.To()} {
+		db, ok := p.app.cfg.DB(v)
+		if !ok {
+			continue
+		}
+		scratch, cfg := scratchOf(db, p.app.log)
+		err := mongostore.CheckScratch(ctx, cfg)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			p.warn("rehearsal", v, "'dbcontroller rehearse' will fail: %v", err)
+			continue
+		}
+		p.ok("rehearsal", v, "'dbcontroller rehearse' can make and drop the database %s", scratch.Database)
+	}
 	return nil
 }
 

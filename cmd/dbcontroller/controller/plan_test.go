@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"dbcontroller/config"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
@@ -49,6 +50,13 @@ func TestPlanVerdicts(t *testing.T) {
 			p.load(t.Context(), "v1")
 		}
 	}
+	undo := func(disabled bool) func(*plan) {
+		return func(p *plan) {
+			p.record = upgradestate.Deployment{CurrentVersion: "v1"}
+			p.app.cfg.DBs = []config.DB{{Version: "v1", Disabled: disabled}, {Version: "v2"}}
+			_ = p.undo(t.Context())
+		}
+	}
 	full := mongostore.Survey{Server: "8.2.1", Feature: "8.2", UUIDs: true}
 	for name, tc := range map[string]struct {
 		survey mongostore.Survey
@@ -73,6 +81,8 @@ func TestPlanVerdicts(t *testing.T) {
 		"nothing runs":         {full, state(upgradestate.Deployment{}), pb.PlanCheck_OK, "it may begin"},
 		"another one runs":     {full, state(upgradestate.Deployment{Upgrade: &upgradestate.Upgrade{TargetVersion: "v3"}}), pb.PlanCheck_FAILED, "abort it"},
 		"a version is retired": {full, state(upgradestate.Deployment{Retire: &upgradestate.Retire{Version: "v0"}}), pb.PlanCheck_FAILED, "v0 is being retired"},
+		"v1 will follow":       {full, undo(false), pb.PlanCheck_OK, "'complete' cannot be taken back"},
+		"v1 will not follow":   {full, undo(true), pb.PlanCheck_WARNING, "only 'rollback --to-snapshot'"},
 		"bulk work is paused":  {full, state(upgradestate.Deployment{Pace: upgradestate.Pace{Paused: true}}), pb.PlanCheck_WARNING, "'resume'"},
 	} {
 		t.Run(name, func(t *testing.T) {

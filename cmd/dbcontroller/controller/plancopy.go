@@ -98,14 +98,12 @@ func (p *plan) measure(ctx context.Context, s *scratch) error {
 			}
 		}
 	}
-	made, err := s.all(ctx, p.dir.TargetKinds())
-	for _, r := range made {
+	return s.each(ctx, p.dir.TargetKinds(), func(r record.Record) {
 		p.tried.made += int64(len(r.Doc))
 		if n := int64(len(r.Doc)); n > p.tried.largest {
 			p.tried.largest, p.tried.largestOf = n, r.Kind
 		}
-	}
-	return err
+	})
 }
 
 // bring brings the groups of records over. Those by content may lack members here, and what
@@ -124,7 +122,8 @@ func (p *plan) bring(ctx context.Context, s *scratch, src record.Tokens, records
 	if err != nil {
 		return err
 	}
-	failed, err := leg{dir: p.dir, from: held, toks: src, to: s, epoch: p.record.Epoch, load: true}.bring(ctx, ids)
+	ids = groupsOf(held.records, p.dir.GroupOf) // as many of them as are tried at once
+	failed, err := leg{dir: p.dir, from: held, src: transform.View{Tokens: src}, to: s, epoch: p.record.Epoch, load: true}.bring(ctx, ids)
 	if err != nil {
 		return err
 	}

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
+	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/config"
 	"dbcontroller/deployment"
+	"dbcontroller/identity"
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
 	"dbcontroller/syncer"
@@ -18,47 +21,47 @@ import (
 	"dbcontroller/upgradestate"
 )
 
+// appName is this process in the logs of database servers.
+const appName = "dbcontroller"
+
 func mongoConfig(db config.DB, log *zap.Logger) mongostore.Config {
-	return mongostore.Config{
-		URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: "dbcontroller", Log: log,
-	}
+	return databases.MongoConfig(db, appName, log)
 }
 
-// open connects to every configured database and checks that it can be served.
-func (a *App) open(ctx context.Context) (closeAll func(), err error) {
-	var opened []*mongostore.Namespace
-	closeAll = func() {
-		for _, ns := range opened {
-			if err := ns.Close(context.WithoutCancel(ctx)); err != nil {
-				a.log.Debug("close database", zap.Error(err))
-			}
-		}
-	}
+// checkServer refuses a server that a controller cannot work with.
+func checkServer(ctx context.Context, _ config.DB, ns *mongostore.Namespace) error {
+	return ns.Check(ctx)
+}
+
+// connect makes the databases of the configuration known. Each is opened when something
+// needs it.
+func (a *App) connect(ctx context.Context) (closeAll func()) {
+	a.databases = databases.New(a.cfg, databases.Config{App: appName, Checks: []databases.Check{checkServer, databases.Belongs(a.deployment)}, Log: a.log, Quiet: a.opts.quiet})
 	for _, db := range a.cfg.DBs {
-		ns, err := mongostore.Open(ctx, mongoConfig(db, a.log))
-		if err != nil {
-			return closeAll, fmt.Errorf("database of %s: %w: start the server, or correct mongo.endpoint in %s", db.Version, err, filepath.Base(a.cfg.Path))
-		}
-		opened = append(opened, ns)
-		if err := ns.Check(ctx); err != nil {
-			return closeAll, fmt.Errorf("database of %s: %w", db.Version, err)
-		}
-		a.namespaces[db.Version], a.scratches[db.Version] = ns, ns
+		ns := a.databases.Database(db.Version)
+		a.namespaces[db.Version], a.scratches[db.Version], a.quiet[db.Version] = ns, ns, ns.Quietly()
 		if a.opts.Wrap != nil {
 			a.namespaces[db.Version] = a.opts.Wrap(db.Version, ns)
 		}
+		a.namespaces[db.Version] = a.guard(db.Version, a.namespaces[db.Version])
 	}
-	return closeAll, nil
+	return func() { a.databases.Close(ctx) }
 }
 
-// prepare creates the Deployment at the first configured version unless it is there, and
-// makes the collections of both sides. What this binary cannot work with is refused
-// before anything is created.
+// prepare makes one attempt at what has to be before a controller works: a Deployment, and
+// the collections of both sides. What this binary cannot work with is refused before
+// anything is created.
+//
+// A deployment that has lived needs the database of its current version alone: whatever
+// else is away is waited for while that is served, see sync. Before its life begins all
+// databases that are not disabled have to be there, for they decide where it begins.
 func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
-	versions := a.cfg.Versions()
 	d, err := a.deployment.Get(ctx)
 	if errors.Is(err, deployment.ErrNotFound) {
-		d, err = upgradestate.New(a.cfg.Deployment, versions[0], a.cfg.RingSize), nil
+		var version string
+		if version, err = a.InitialVersion(ctx); err == nil {
+			d = upgradestate.New(a.cfg.Deployment, version, a.cfg.RingSize)
+		}
 	}
 	if err != nil {
 		return d, err
@@ -66,7 +69,23 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if err := a.fits(d); err != nil {
 		return d, err
 	}
-	if to, ok := a.wants(d); ok {
+	if err := a.openFor(ctx, d); err != nil {
+		return d, err
+	}
+	if err := a.distinct(ctx); err != nil {
+		return d, err
+	}
+	to, ok := a.wants(d)
+	if ok && lived(d) {
+		switch err := a.openSoon(ctx, to); {
+		case databases.Unavailable(err):
+			a.engines.fail(err)
+			return d, nil // sync offers upgrades as soon as it can
+		case err != nil:
+			return d, err
+		}
+	}
+	if ok {
 		dir, err := a.registry.Direction(d.CurrentVersion, to)
 		if err != nil {
 			return d, err
@@ -75,7 +94,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 			return d, err
 		}
 	}
-	if d, err = a.deployment.Create(ctx, versions[0], a.cfg.RingSize); err != nil {
+	if d, err = a.deployment.Create(ctx, d.CurrentVersion, a.cfg.RingSize); err != nil {
 		return d, err
 	}
 	if err := a.fits(d); err != nil { // another controller may have been faster
@@ -87,10 +106,38 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	return a.offer(ctx, d)
 }
 
+// soon is how long a controller waits for a database that it can begin without.
+const soon = 5 * time.Second
+
+// openSoon opens a database unless that takes long, which is unavailable.
+func (a *App) openSoon(ctx context.Context, version string) error {
+	bounded, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	_, err := a.databases.Database(version).Get(bounded)
+	return err
+}
+
+// lived reports whether a deployment has ever had a namespace.
+func lived(d upgradestate.Deployment) bool { return len(d.Namespaces) > 0 }
+
+// openFor opens the databases that prepare needs.
+func (a *App) openFor(ctx context.Context, d upgradestate.Deployment) error {
+	for _, db := range a.cfg.DBs {
+		if db.Version != d.CurrentVersion && (lived(d) || db.Disabled) {
+			continue
+		}
+		if _, err := a.databases.Database(db.Version).Get(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // offer announces every upgrade that is possible now, with the collections of both sides,
 // and which one is copied ahead. It is done once in each direction: what another process
 // withdraws, because it is configured otherwise, stays withdrawn. What prevents the upgrade
-// that this process is going to sync is an error; another one is left out.
+// that this process is going to sync is an error; another one is left out, or offered later
+// if nothing but its database is missing.
 func (a *App) offer(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	targets := a.reachable(d)
 	wanted, ok := a.wants(d)
@@ -108,6 +155,9 @@ func (a *App) offer(ctx context.Context, d upgradestate.Deployment) (upgradestat
 		case to == wanted || ctx.Err() != nil:
 			return d, err
 		default:
+			if databases.Unavailable(err) {
+				a.postpone(to)
+			}
 			a.log.Warn("this upgrade is not possible", zap.String("version", to), zap.Error(err))
 		}
 	}
@@ -181,6 +231,19 @@ func (a *App) inspect(ctx context.Context, d upgradestate.Deployment, dir transf
 
 func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version string, kinds []record.KindSpec) (upgradestate.Deployment, error) {
 	db, _ := a.cfg.DB(version)
+	d, err := a.adopt(ctx, d, version)
+	if err != nil {
+		return d, err
+	}
+	known, _ := d.Namespace(version)
+	missing := slices.DeleteFunc(slices.Clone(kinds), func(k record.KindSpec) bool { _, there := known.Kind(k.Name); return there })
+	if len(missing) == 0 {
+		return d, a.belongs(ctx, version)
+	}
+	id, err := a.enter(ctx, d, version, missing)
+	if err != nil {
+		return d, err
+	}
 	ns, err := syncer.Provision(ctx, a.namespaces[version], d, version, "mongo:"+db.Database, kinds, func(kind string) record.FenceClass {
 		for _, k := range a.cfg.Kinds {
 			if kind == k.From || kind == k.To {
@@ -192,8 +255,9 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 	if err != nil {
 		return d, err
 	}
-	if len(ns.Kinds) == 0 {
-		return d, nil
+	if err := identity.Take(ctx, d, version, a.namespaces[version], ns.Kinds); err != nil {
+		return d, err
 	}
+	ns.Identity, ns.Hosts = id, db.Hosts()
 	return a.deployment.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns})
 }

@@ -17,29 +17,37 @@ import (
 
 // Bounds of a proof. It holds up nothing but the switch that it is for.
 const (
-	proofTimeout  = 2 * time.Minute
+	proofTimeout  = 2 * time.Minute  // and proofPerKind for each kind
+	proofPerKind  = 2 * time.Second  // it is made, filled, renamed three times and removed in both databases
 	streamTimeout = 20 * time.Second // for a stream to show what was written while it was open
 )
 
 // proof tries, before a switch, what its way back will need: in scratch collections that
-// are shaped like the kinds, in both databases. Of the data it only reads.
+// are shaped like the kinds, in both databases. Of the data it only reads, and clients do not
+// feel it, for an upgrade may be held for days: no session is ended, whatever it holds up,
+// and no fence is tried that locks the whole server.
 type proof struct {
-	older, newer scratchSpace // the databases of the current version and of the target
+	older, newer scratchSpace // the databases of the current version and of the target, quietly
 	up, down     transform.Direction
 	record       upgradestate.Deployment
 	prefix       string // that scratch names begin with
 	newPrefix    string // one that nobody has used
 	renamesOnly  bool   // there will be no way back: only measure the switch
 
+	// at, if not nil, is told what the proof is about to do, as the end of a sentence about it.
+	at func(doing string)
+
 	old, new *scratch
 	skipped  int // sampled groups that cannot be brought over: the copy has parked them
 	records  int // that went there and back
 	kinds    int
+	altered  int // of them, by transformers that are declared not to give back what was there
 }
 
 // proved is what a proof found out.
 type proved struct {
-	records, kinds, skipped int
+	records, kinds, skipped, altered int
+
 	fence, sealTarget, last time.Duration // renames of all kinds at once
 	write                   time.Duration // of the source, acknowledged by a majority
 }
@@ -54,7 +62,7 @@ func (a *App) newProof(d upgradestate.Deployment, to string, renamesOnly bool) (
 		return nil, fmt.Errorf("there is no way back in the transformers: %w", err)
 	}
 	p := &proof{up: up, down: down, record: d, prefix: proofPrefix, newPrefix: newPrefix(proofPrefix), renamesOnly: renamesOnly}
-	p.older, p.newer = a.scratches[d.CurrentVersion], a.scratches[to]
+	p.older, p.newer = a.quiet[d.CurrentVersion], a.quiet[to]
 	if p.older == nil || p.newer == nil {
 		return nil, fmt.Errorf("versions %s and %s must both be configured", d.CurrentVersion, to)
 	}
@@ -63,8 +71,16 @@ func (a *App) newProof(d upgradestate.Deployment, to string, renamesOnly bool) (
 
 // run proves, and leaves nothing behind, of earlier proofs either.
 func (p *proof) run(ctx context.Context) (out proved, err error) {
-	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+	kinds := len(p.down.TargetKinds()) + len(p.up.TargetKinds())
+	limit := proofLimit(kinds)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has taken longer than %s, the most for so many kinds", limit))
 	defer cancel()
+	defer func() {
+		if err != nil && errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+	}()
+	p.doing("removes what earlier proofs have left, and may take %s", limit)
 	if err := p.sweep(ctx); err != nil {
 		return out, fmt.Errorf("remove scratch collections of an earlier proof: %w", err)
 	}
@@ -75,10 +91,12 @@ func (p *proof) run(ctx context.Context) (out proved, err error) {
 			err = fmt.Errorf("remove scratch collections: %w", left)
 		}
 	}()
+	p.doing("makes scratch collections of %d kinds, and may take %s in all", kinds, limit)
 	if err := p.make(ctx); err != nil {
 		return out, err
 	}
 	if p.renamesOnly {
+		p.doing("renames scratch collections of %d kinds, and may take %s in all", kinds, limit)
 		return p.moves(ctx, nil)
 	}
 	stream, err := p.watch(ctx)
@@ -86,14 +104,27 @@ func (p *proof) run(ctx context.Context) (out proved, err error) {
 		return out, err
 	}
 	defer stream.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing more is wanted of it
+	p.doing("brings records there and back, and may take %s in all", limit)
 	if err := p.there(ctx); err != nil {
 		return out, err
 	}
+	p.doing("renames scratch collections of %d kinds, and may take %s in all", kinds, limit)
 	if out, err = p.moves(ctx, stream); err != nil {
 		return out, err
 	}
-	out.records, out.kinds, out.skipped = p.records, p.kinds, p.skipped
+	out.records, out.kinds, out.skipped, out.altered = p.records, p.kinds, p.skipped, p.altered
 	return out, nil
+}
+
+func (p *proof) doing(format string, args ...any) {
+	if p.at != nil {
+		p.at(fmt.Sprintf(format, args...))
+	}
+}
+
+// proofLimit is how long a proof of so many kinds may take.
+func proofLimit(kinds int) time.Duration {
+	return proofTimeout + time.Duration(kinds)*proofPerKind
 }
 
 func (p *proof) sweep(ctx context.Context) error {
@@ -125,7 +156,7 @@ func (p *proof) make(ctx context.Context) error {
 	return g.Wait()
 }
 
-// there brings real records to the new side and back, and deletes some.
+// there brings real records to the new side and back.
 func (p *proof) there(ctx context.Context) error {
 	s := sampler{
 		source: p.older, target: p.newer, dir: p.up, epoch: p.record.Epoch, perSpec: tripGroups,
@@ -135,10 +166,7 @@ func (p *proof) there(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.trip(ctx, source, s.src); err != nil {
-		return err
-	}
-	return p.delete(ctx)
+	return p.trip(ctx, source, s.src)
 }
 
 // watch opens the changes of the new version, as the way back will, and of what stands for
@@ -180,14 +208,18 @@ func (p *proof) seen(ctx context.Context, stream record.Stream) error {
 	}
 }
 
-// trip brings records of the source to the new side and back to where nothing is, as they
-// come back when they are created there; and, where that loses something, to where they
-// are, as they come back when they are changed. Nothing may be refused, and what was not
-// changed has to be as it was.
+// trip brings records of the source to the new side, and from there to where nothing is, as
+// they come back when they are created; to where they are, as they come back when they are
+// changed; and, for half of them, as they come back when they are deleted. Nothing may be
+// refused, what was not changed has to be as it was, and what is deleted has to go, with
+// nothing else.
 func (p *proof) trip(ctx context.Context, source *frozen, toks record.Tokens) error {
 	e := p.record.Epoch
-	failed, err := leg{dir: p.up, from: source, toks: toks, to: p.new, epoch: e, load: true}.
-		bring(ctx, groupsOf(source.records, p.up.GroupOf))
+	over, ids := leg{dir: p.up, from: source, src: transform.View{Tokens: toks}, to: p.new, epoch: e}, groupsOf(source.records, p.up.GroupOf)
+	failed, err := over.bring(ctx, ids)
+	if err == nil {
+		err = over.compare(ctx, ids, failed)
+	}
 	if err != nil {
 		return fmt.Errorf("to scratch collections of %s: %w", p.up.To(), err)
 	}
@@ -200,46 +232,62 @@ func (p *proof) trip(ctx context.Context, source *frozen, toks record.Tokens) er
 	if err != nil {
 		return err
 	}
-	ids := groupsOf(there, p.down.GroupOf)
-	back := leg{dir: p.down, from: p.new, toks: p.new.toks, to: p.old, epoch: e + 1, load: true}
-	if failed, err = back.bring(ctx, ids); err != nil {
-		return fmt.Errorf("to scratch collections of %s: %w", p.down.To(), err)
-	}
-	if err := p.refused(failed); err != nil {
-		return err
-	}
-	if lost, err := p.compare(ctx, originals); err != nil || len(lost) == 0 {
+	ids = groupsOf(there, p.down.GroupOf)
+	back := leg{dir: p.down, from: p.new, src: transform.View{Tokens: p.new.toks}, to: p.old, epoch: e + 1}
+	if err := p.back(ctx, back, ids); err != nil {
 		return err
 	}
 	if err := p.restore(ctx, originals, e+2); err != nil {
 		return err
 	}
-	back.epoch, back.load = e+3, false
-	if failed, err = back.bring(ctx, ids); err != nil {
-		return fmt.Errorf("to scratch collections of %s: %w", p.down.To(), err)
-	}
-	if err := p.refused(failed); err != nil {
+	back.epoch = e + 3
+	if err := p.back(ctx, back, ids); err != nil {
 		return err
 	}
-	differ, err := p.compare(ctx, originals)
-	if err != nil || len(differ) == 0 {
+	if err := p.compare(ctx, originals); err != nil {
 		return err
 	}
-	return fmt.Errorf("records of %s differ when they come back unchanged: %s: correct the transformer", p.down.To(), some(differ))
+	return p.delete(ctx, back, there, ids)
 }
 
-// compare counts what has come back and tells in what it differs.
-func (p *proof) compare(ctx context.Context, originals []record.Record) ([]string, error) {
+// back brings groups to the old side. None may fail.
+func (p *proof) back(ctx context.Context, l leg, ids []transform.GroupID) error {
+	failed, err := l.bring(ctx, ids)
+	if err == nil {
+		err = l.compare(ctx, ids, failed)
+	}
+	if err != nil {
+		return fmt.Errorf("to scratch collections of %s: %w", p.down.To(), err)
+	}
+	return p.refused(failed)
+}
+
+// compare counts what has come back. It has to be as it was, but for records whose
+// transformer is declared not to give back what it was made of.
+func (p *proof) compare(ctx context.Context, originals []record.Record) error {
 	got, err := p.old.all(ctx, p.up.SourceKinds())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	kinds := map[string]bool{}
 	for _, r := range originals {
 		kinds[r.Kind] = true
 	}
 	p.records, p.kinds = len(originals), len(kinds)
-	return differences(originals, got), nil
+	oneWay := func(r record.Record) bool {
+		id, _, err := p.up.GroupOf(r.Kind, r.Key)
+		return err == nil && transform.ReversalOf(p.up, id) == transform.ReversalNone
+	}
+	both := func(r record.Record) bool { return !oneWay(r) }
+	p.altered = len(differences(without(originals, both), without(got, both)))
+	if differ := differences(without(originals, oneWay), without(got, oneWay)); len(differ) > 0 {
+		return fmt.Errorf("records of %s differ when they come back unchanged: %s: correct the transformer", p.down.To(), some(differ))
+	}
+	return nil
+}
+
+func without(rs []record.Record, which func(record.Record) bool) []record.Record {
+	return slices.DeleteFunc(slices.Clone(rs), which)
 }
 
 // restore puts the originals where they came back to, and takes away what else is there.
@@ -262,7 +310,7 @@ func (p *proof) restore(ctx context.Context, originals []record.Record, epoch ui
 	for _, r := range originals {
 		add(r, r.Doc)
 	}
-	results, err := p.old.write(ctx, batch, false)
+	results, err := p.old.apply(ctx, batch)
 	if err != nil {
 		return err
 	}
@@ -302,25 +350,48 @@ func some(texts []string) string {
 	return strings.Join(texts, "; ")
 }
 
-// delete makes one record of each kind a tombstone, as deletes come back.
-func (p *proof) delete(ctx context.Context) error {
-	got, err := p.old.all(ctx, p.up.SourceKinds())
+// delete deletes every second group on the new side, as clients do, and brings that back.
+func (p *proof) delete(ctx context.Context, l leg, there []record.Record, ids []transform.GroupID) error {
+	r := transform.Resolver{Direction: l.dir, Source: l.from, Target: l.to, From: l.src, To: l.dst(), Epoch: l.epoch}
+	cs, _, err := r.Resolve(ctx, ids)
 	if err != nil {
-		return err
+		return fmt.Errorf("delete in scratch collections of %s: %w", p.up.To(), err)
 	}
-	gone := map[string]bool{}
-	batch := record.Batch{Epoch: p.record.Epoch + 4}
-	for _, r := range got {
-		if !gone[r.Kind] {
-			gone[r.Kind] = true
-			batch.Groups = append(batch.Groups, record.GroupWrite{Group: r.Key.String(), Writes: []record.Write{{Kind: r.Kind, Key: r.Key}}})
+	var gone []transform.GroupID
+	batch := record.Batch{Epoch: l.epoch}
+	for i := 0; i < len(cs); i += 2 {
+		members := cs[i].Members()
+		gone = append(gone, members...)
+		for _, id := range members {
+			for _, s := range p.down.SourceSelect(id) {
+				for _, rec := range there {
+					if selects(s, rec) {
+						batch.Groups = append(batch.Groups, record.GroupWrite{Group: rec.Key.String(), Writes: []record.Write{{Kind: rec.Kind, Key: rec.Key}}})
+					}
+				}
+			}
 		}
 	}
 	if len(batch.Groups) == 0 {
 		return nil
 	}
-	if _, err := p.old.write(ctx, batch, false); err != nil {
-		return fmt.Errorf("delete in scratch collections of %s: %w", p.down.To(), err)
+	if _, err := p.new.apply(ctx, batch); err != nil {
+		return fmt.Errorf("delete in scratch collections of %s: %w", p.up.To(), err)
+	}
+	now, err := p.newer.Position(ctx)
+	if err != nil {
+		return err
+	}
+	l.src.NotBefore = now.At
+	if err := p.back(ctx, l, gone); err != nil {
+		return fmt.Errorf("deleted in %s: %w", p.up.To(), err)
+	}
+	failed := map[transform.GroupID]error{}
+	if err := l.compare(ctx, ids, failed); err != nil {
+		return err
+	}
+	if err := p.refused(failed); err != nil {
+		return fmt.Errorf("when others are deleted in %s: %w", p.up.To(), err)
 	}
 	return nil
 }

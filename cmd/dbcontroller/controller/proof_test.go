@@ -161,11 +161,11 @@ func (r refusing) Watch(ctx context.Context, from record.Position, kinds []recor
 	return r.scratchSpace.Watch(ctx, from, kinds)
 }
 
-func (r refusing) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
+func (r refusing) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	if r.apply != nil {
 		return nil, r.apply
 	}
-	return r.scratchSpace.Load(ctx, b)
+	return r.scratchSpace.Apply(ctx, b)
 }
 
 // TestProofNeedsPrivileges of both databases, those of the way back.
@@ -281,37 +281,4 @@ type silent struct{ record.Stream }
 func (silent) Next(ctx context.Context) (record.ChangeBatch, error) {
 	<-ctx.Done()
 	return record.ChangeBatch{}, ctx.Err()
-}
-
-func TestSameFields(t *testing.T) {
-	t.Parallel()
-	doc := func(d bson.D) bson.Raw {
-		b, err := bson.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	base := doc(bson.D{{Key: "a", Value: 1}, {Key: "b", Value: bson.D{{Key: "c", Value: "x"}, {Key: "d", Value: bson.A{1, 2}}}}})
-	for name, tc := range map[string]struct {
-		other bson.Raw
-		want  bool
-	}{
-		"same":            {base, true},
-		"other order":     {doc(bson.D{{Key: "b", Value: bson.D{{Key: "d", Value: bson.A{1, 2}}, {Key: "c", Value: "x"}}}, {Key: "a", Value: 1}}), true},
-		"order of a list": {doc(bson.D{{Key: "a", Value: 1}, {Key: "b", Value: bson.D{{Key: "c", Value: "x"}, {Key: "d", Value: bson.A{2, 1}}}}}), false},
-		"other type":      {doc(bson.D{{Key: "a", Value: int64(1)}, {Key: "b", Value: bson.D{{Key: "c", Value: "x"}, {Key: "d", Value: bson.A{1, 2}}}}}), false},
-		"one more":        {doc(bson.D{{Key: "a", Value: 1}, {Key: "b", Value: bson.D{{Key: "c", Value: "x"}, {Key: "d", Value: bson.A{1, 2}}}}, {Key: "e", Value: nil}}), false},
-		"one twice":       {doc(bson.D{{Key: "a", Value: 1}, {Key: "a", Value: 1}}), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := sameFields(base, tc.other); got != tc.want {
-				t.Errorf("%t, want %t", got, tc.want)
-			}
-			if got := sameFields(tc.other, base); got != tc.want {
-				t.Errorf("the other way round: %t, want %t", got, tc.want)
-			}
-		})
-	}
 }

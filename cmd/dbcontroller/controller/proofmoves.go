@@ -89,16 +89,19 @@ func (p *proof) movesBack(ctx context.Context) error {
 }
 
 // movable is the class that a scratch collection is fenced with: one that stops a whole
-// cluster is never tried, and what bears no known name is renamed.
+// cluster, or locks a whole server as the view does, is never tried. The rename that stands
+// for it takes about as long.
 func movable(k *scratchKind) record.FenceClass {
-	if k.class == record.FenceWriteBlock {
+	switch k.class {
+	case record.FenceWriteBlock, record.FenceView:
 		return record.FenceUUID
+	default:
+		return k.class
 	}
-	return k.class
 }
 
-// prepare asks the database whether it still allows the fence classes that the kinds have,
-// and returns what lifting each needs.
+// prepare asks the database whether it still allows the fence classes that the kinds have, as
+// far as that can be told quietly, and returns what lifting each needs.
 func (p *proof) prepare(ctx context.Context, s *scratch) (map[record.FenceClass]string, error) {
 	restore := map[record.FenceClass]string{}
 	by := s.classes()

@@ -48,14 +48,19 @@ func ordersSpec(t *testing.T, text string) transform.Spec {
 // newProofWorld fills the application's collection, and has the upgrade to v2 begun.
 func newProofWorld(t *testing.T, create bson.D, indexes []mongo.IndexModel, docs []any, specs ...transform.Spec) *proofWorld {
 	t.Helper()
+	return newProofWorldOn(t, mongotest.Client(t), func() (string, string) { return mongotest.Database(t) }, create, indexes, docs, specs...)
+}
+
+func newProofWorldOn(t *testing.T, client *mongo.Client, database func() (uri, name string), create bson.D, indexes []mongo.IndexModel, docs []any, specs ...transform.Spec) *proofWorld {
+	t.Helper()
 	w := &proofWorld{t: t, raw: map[string]*mongo.Database{}, db: map[string]*mongostore.Namespace{}, registry: transform.NewRegistry("shop")}
 	ctx := t.Context()
 	for _, v := range []string{"v1", "v2"} {
-		uri, name := mongotest.Database(t)
+		uri, name := database()
 		ns, err := mongostore.Open(ctx, mongostore.Config{URI: uri, Database: name})
 		w.check(err)
 		t.Cleanup(func() { w.check(ns.Close(context.WithoutCancel(ctx))) })
-		w.db[v], w.raw[v] = ns, mongotest.Client(t).Database(name)
+		w.db[v], w.raw[v] = ns, client.Database(name)
 	}
 	w.check(w.raw["v1"].RunCommand(ctx, append(bson.D{{Key: "create", Value: "orders"}}, create...)).Err())
 	if len(indexes) > 0 {
@@ -95,11 +100,11 @@ func (w *proofWorld) check(err error) {
 // proof is a proof of the world's way back, over namespaces that a test may wrap.
 func (w *proofWorld) proof(wrap func(version string, ns scratchSpace) scratchSpace) *proof {
 	w.t.Helper()
-	a := App{registry: w.registry, scratches: map[string]scratchSpace{}}
+	a := App{registry: w.registry, quiet: map[string]scratchSpace{}}
 	for v, ns := range w.db {
-		a.scratches[v] = ns
+		a.quiet[v] = ns.Quietly()
 		if wrap != nil {
-			a.scratches[v] = wrap(v, ns)
+			a.quiet[v] = wrap(v, a.quiet[v])
 		}
 	}
 	p, err := a.newProof(w.record, "v2", false)

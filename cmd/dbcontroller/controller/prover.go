@@ -27,6 +27,7 @@ type prover struct {
 	done   bool
 	err    error
 	proved proved
+	doing  string        // what a proof that runs is about; empty: none runs
 	writes time.Duration // of the coordination store, the latest
 }
 
@@ -166,7 +167,9 @@ func (p *prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 	work, err := p.app.newProof(d, d.Upgrade.TargetVersion, what == needRenames || done)
 	begun := time.Now()
 	if err == nil {
+		work.at = p.isDoing
 		found, err = work.run(ctx)
+		p.isDoing("")
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -176,7 +179,7 @@ func (p *prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 	defer p.tell()
 	switch {
 	case err == nil && done:
-		found.records, found.kinds, found.skipped = p.proved.records, p.proved.kinds, p.proved.skipped
+		found.records, found.kinds, found.skipped, found.altered = p.proved.records, p.proved.kinds, p.proved.skipped, p.proved.altered
 		p.proved = found
 	case err == nil:
 		p.done, p.err, p.proved = true, nil, found
@@ -189,6 +192,12 @@ func (p *prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 		p.app.log.Info("renames could not be measured again", zap.Error(err))
 	}
 	return err
+}
+
+func (p *prover) isDoing(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doing = what
 }
 
 func (p *prover) tell() {
@@ -219,7 +228,11 @@ func (p *prover) against(d upgradestate.Deployment) error {
 // publish shows an outlook, and notes how long the coordination store took.
 func (p *prover) publish(ctx context.Context, o *switchover.Outlook) error {
 	begun := time.Now()
-	if err := p.app.deployment.PublishOutlook(ctx, o, p.app.pool.Lease()); err != nil {
+	lease := p.app.pool.Lease()
+	if lease == 0 {
+		return errors.New("this controller has no lease yet") // what it says would outlive it
+	}
+	if err := p.app.deployment.PublishOutlook(ctx, o, lease); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -236,9 +249,9 @@ func (p *prover) Forecast(ctx context.Context, d upgradestate.Deployment) switch
 	what, text := p.app.needs(d, d.Upgrade.TargetVersion, d.Upgrade.Snapshot)
 	p.mu.Lock()
 	known := p.id == d.Upgrade.ID && p.done
-	found, problem, writes := p.proved, p.err, p.writes
+	found, problem, writes, doing := p.proved, p.err, p.writes, p.doing
 	if p.id != d.Upgrade.ID {
-		problem = nil
+		problem, doing = nil, ""
 	}
 	p.mu.Unlock()
 	f := switchover.Forecast{WayBack: text}
@@ -248,6 +261,8 @@ func (p *prover) Forecast(ctx context.Context, d upgradestate.Deployment) switch
 		f.WayBack = found.String()
 	case problem != nil:
 		f.WayBack = "not proved: " + problem.Error()
+	case doing != "":
+		f.WayBack = "not proved yet: the proof " + doing
 	default:
 		f.WayBack = "not proved yet"
 	}
@@ -257,7 +272,9 @@ func (p *prover) Forecast(ctx context.Context, d upgradestate.Deployment) switch
 	f.Parts = found.parts(writes)
 	shards, err := p.app.deployment.Progress(ctx)
 	for _, s := range shards {
-		f.Parts["drain"] = max(f.Parts["drain"], time.Duration(s.LagMillis)*time.Millisecond+found.write+2*writes)
+		if s.LagMillis != nil {
+			f.Parts["drain"] = max(f.Parts["drain"], time.Duration(*s.LagMillis)*time.Millisecond+found.write+2*writes)
+		}
 	}
 	servers, serversErr := p.app.deployment.Servers(ctx)
 	for _, s := range servers {
@@ -284,6 +301,9 @@ func (f proved) String() string {
 	text := fmt.Sprintf("proved: %d records of %d kinds went there and back in scratch collections, and the changes can be followed", f.records, f.kinds)
 	if f.records == 0 {
 		text = "proved with scratch collections alone, since no records were there to try; the changes can be followed"
+	}
+	if f.altered > 0 {
+		text += fmt.Sprintf("; %d of them came back altered, by a transformer that is declared one-way", f.altered)
 	}
 	if f.skipped > 0 {
 		text += fmt.Sprintf(" (%d more groups cannot be brought over, and stay)", f.skipped)

@@ -90,3 +90,16 @@ func TestAgainst(t *testing.T) {
 		})
 	}
 }
+
+// TestForecastOfAProofThatRuns says what it is about, which is not that of another upgrade.
+func TestForecastOfAProofThatRuns(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{"u1": "not proved yet: the proof makes scratch collections", "u0": "not proved yet"} {
+		p := &prover{id: id, app: &App{cfg: config.Config{DBs: []config.DB{{Version: "v1"}, {Version: "v2"}}}}}
+		p.isDoing("makes scratch collections")
+		d := upgradestate.Deployment{CurrentVersion: "v1", Upgrade: &upgradestate.Upgrade{ID: "u1", TargetVersion: "v2"}}
+		if got := p.Forecast(t.Context(), d).WayBack; got != want {
+			t.Errorf("%s: %q, want %q", id, got, want)
+		}
+	}
+}

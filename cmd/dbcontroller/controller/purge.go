@@ -21,6 +21,9 @@ func (a *App) purge(ctx context.Context) error {
 		if d.LastSwitch == nil || d.Upgrade != nil || d.Epoch == purged || len(places) == 0 {
 			return nil
 		}
+		if err := a.belongs(ctx, version); err != nil {
+			return fmt.Errorf("tombstones of %s stay for now: %w", version, err)
+		}
 		if err := a.purgeKinds(ctx, d, version, places); err != nil {
 			return fmt.Errorf("tombstones of %s stay for now: %w", version, err)
 		}

@@ -17,6 +17,9 @@ type reading interface {
 	Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error)
 	Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error)
 	Locate(ctx context.Context, id string) (string, error)
+	Identity(ctx context.Context) (record.Identity, error)
+	Marks(ctx context.Context) ([]record.Mark, error)
+	Claims(ctx context.Context) ([]record.Claim, error)
 }
 
 // readOnly is a database that a rehearsal reads and does not change.
@@ -36,6 +39,15 @@ func (readOnly) Swap(context.Context, record.Token, []record.Swap) ([]record.Res
 }
 func (readOnly) Fence(context.Context, record.Fence) error { return errReadOnly }
 func (readOnly) Lift(context.Context, record.Fence) error  { return errReadOnly }
+func (readOnly) Prevent(context.Context, record.Fence) (bool, error) {
+	return false, errReadOnly
+}
+func (readOnly) Uphold(context.Context, record.Fence, []string) ([]record.Breach, error) {
+	return nil, errReadOnly
+}
+func (readOnly) Hindrances(context.Context, []record.Token) ([]string, error) {
+	return nil, errReadOnly
+}
 func (readOnly) Prepare(context.Context, record.Token, record.FenceClass) (record.FenceClass, string, error) {
 	return "", "", errReadOnly
 }
@@ -48,3 +60,9 @@ func (readOnly) BuildIndexes(context.Context, record.Token, record.KindSpec) err
 	return errReadOnly
 }
 func (readOnly) Expire(context.Context, record.Token, map[string]int64) error { return errReadOnly }
+func (readOnly) Identify(context.Context) (record.Identity, error) {
+	return record.Identity{}, errReadOnly
+}
+func (readOnly) PutMark(context.Context, record.Mark) error              { return errReadOnly }
+func (readOnly) Claim(context.Context, record.Token, record.Owner) error { return errReadOnly }
+func (readOnly) Release(context.Context, record.Owner) error             { return errReadOnly }

@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +30,12 @@ const defaultSample = 1000
 
 // rehearsal is one run of Rehearse. It is a controller like this one, with scratch
 // databases and a coordination store in memory: what it does is what an upgrade does.
+//
+// Clients do not feel it, but for the load of reading: the real databases are only read,
+// and in the scratch ones nothing is done that waits for, or ends, what others do on the
+// server. So fixed-name kinds are fenced by a validator there, whatever the switch itself
+// will use; 'plan' tries that class. It needs readWrite and dbAdmin on the scratch
+// databases, which the real ones' roles do not cover.
 type rehearsal struct {
 	app      *App
 	from, to config.DB
@@ -95,14 +103,30 @@ func (a *App) newRehearsal(ctx context.Context, req *pb.RehearseRequest, progres
 
 // claim makes a scratch database beside one of the configuration.
 func (r *rehearsal) claim(ctx context.Context, db config.DB) (config.DB, error) {
-	if len(db.Database)+len(rehearsalSuffix) > maxDatabaseName {
-		return db, fmt.Errorf("the database name %s is too long for a scratch database beside it", db.Database)
+	db, cfg := scratchOf(db, r.app.log)
+	r.scratch = append(r.scratch, cfg)
+	return db, mongostore.ClaimScratch(ctx, cfg)
+}
+
+// scratchOf is the scratch database that stands for one of the configuration. A name that
+// would be too long has a hash in place of its end.
+func scratchOf(db config.DB, log *zap.Logger) (config.DB, mongostore.Config) {
+	if most := maxDatabaseName - len(rehearsalSuffix); len(db.Database) > most {
+		sum := sha256.Sum256([]byte(db.Database))
+		hash := "_" + hex.EncodeToString(sum[:8])
+		db.Database = db.Database[:most-len(hash)] + hash
 	}
 	db.Database += rehearsalSuffix
 	db.Disabled = false
-	cfg := mongoConfig(db, r.app.log)
-	r.scratch = append(r.scratch, cfg)
-	return db, mongostore.ClaimScratch(ctx, cfg)
+	cfg := mongoConfig(db, log)
+	cfg.Quiet = true
+	return db, cfg
+}
+
+// ScratchDatabase is the name of the database in which the rehearsal of another one works.
+func ScratchDatabase(db config.DB) string {
+	scratch, _ := scratchOf(db, zap.NewNop())
+	return scratch.Database
 }
 
 // cleanUpLimit bounds what is left to do when the caller has gone.
@@ -130,10 +154,11 @@ type stage struct {
 // source, which then is only read, that is where its kinds are.
 func (r *rehearsal) open(ctx context.Context, from, to config.DB, source *upgradestate.Namespace) (*stage, error) {
 	cfg := r.app.cfg
-	cfg.DBs, cfg.Kinds = []config.DB{from, to}, rehearsed(cfg.Kinds)
+	cfg.DBs = []config.DB{from, to}
 	cfg.Copy.Auto = true
 	opts := Options{
 		ID: r.app.opts.ID + "-rehearsal", APIListen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", Carry: r.app.opts.Carry,
+		quiet: true,
 	}
 	if source != nil {
 		opts.reads = true
@@ -156,18 +181,6 @@ func (r *rehearsal) open(ctx context.Context, from, to config.DB, source *upgrad
 	ctx, s.stop = context.WithCancel(ctx)
 	go func() { s.ended <- s.Run(ctx) }()
 	return s, nil
-}
-
-// rehearsed are kinds with fences that concern nothing but their own collection. The block
-// of a whole cluster would stop the applications there, and outlast a rehearsal that is killed.
-func rehearsed(kinds []config.Kind) []config.Kind {
-	kinds = slices.Clone(kinds)
-	for i := range kinds {
-		if kinds[i].Fence == string(record.FenceWriteBlock) {
-			kinds[i].Fence = ""
-		}
-	}
-	return kinds
 }
 
 // close stops the controller and waits for it.

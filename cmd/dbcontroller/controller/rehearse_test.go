@@ -1,26 +1,28 @@
 package controller
 
 import (
-	"slices"
+	"strings"
 	"testing"
+
+	"go.uber.org/zap"
 
 	"dbcontroller/config"
 )
 
-// TestRehearsalBlocksNoCluster: the fence that stops a whole cluster is never rehearsed.
-func TestRehearsalBlocksNoCluster(t *testing.T) {
+// A scratch database is beside the real one, and nothing that is done there is felt
+// elsewhere. Names of any length have one, each another.
+func TestScratchDatabase(t *testing.T) {
 	t.Parallel()
-	kinds := []config.Kind{{From: "a", Fence: "writeBlock"}, {From: "b", Fence: "validator"}, {From: "c"}}
-	fences := func(kinds []config.Kind) (out []string) {
-		for _, k := range kinds {
-			out = append(out, k.Fence)
+	db, cfg := scratchOf(config.DB{Database: "shop", Disabled: true}, zap.NewNop())
+	if db.Database != "shop_dbcrehearsal" || db.Disabled || cfg.Database != db.Database || !cfg.Quiet {
+		t.Errorf("%+v, quiet %t", db, cfg.Quiet)
+	}
+	seen := map[string]bool{}
+	for _, end := range []string{"", "x", "y", strings.Repeat("x", 13)} {
+		db, _ := scratchOf(config.DB{Database: strings.Repeat("x", 50) + end}, zap.NewNop())
+		if len(db.Database) > 63 || !strings.HasSuffix(db.Database, "_dbcrehearsal") || seen[db.Database] {
+			t.Errorf("the scratch database is %s", db.Database)
 		}
-		return out
-	}
-	if got := fences(rehearsed(kinds)); !slices.Equal(got, []string{"", "validator", ""}) {
-		t.Errorf("rehearsed with %q", got)
-	}
-	if got := fences(kinds); !slices.Equal(got, []string{"writeBlock", "validator", ""}) {
-		t.Errorf("the upgrade itself would have %q", got)
+		seen[db.Database] = true
 	}
 }

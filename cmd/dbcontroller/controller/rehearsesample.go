@@ -2,8 +2,11 @@ package controller
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 
+	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/config"
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
@@ -11,14 +14,17 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// fill copies the first records of each kind into a scratch database. Groups of several
+// fill makes all kinds of the source in a scratch database, discontinued ones as well, and
+// copies the first records of those that are copied. Groups of several
 // records may be incomplete; those that cannot be transformed for that are parked there.
 func (r *rehearsal) fill(ctx context.Context, to config.DB, sample int) error {
 	dir, err := r.app.registry.Direction(r.from.Version, r.to.Version)
 	if err != nil {
 		return err
 	}
-	out, err := mongostore.Open(ctx, mongoConfig(to, r.app.log))
+	cfg := mongoConfig(to, r.app.log)
+	cfg.Quiet = true
+	out, err := mongostore.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -26,9 +32,6 @@ func (r *rehearsal) fill(ctx context.Context, to config.DB, sample int) error {
 	source := r.app.namespaces[r.from.Version]
 	at := tokens(r.real, r.from.Version)
 	for _, k := range dir.SourceKinds() {
-		if !transform.SyncsFrom(dir, k.Name) {
-			continue
-		}
 		info, err := source.Describe(ctx, k, at[k.Name].Name)
 		if err != nil {
 			return err
@@ -40,6 +43,9 @@ func (r *rehearsal) fill(ctx context.Context, to config.DB, sample int) error {
 		tok, err := out.Provision(ctx, record.KindSpec{Name: k.Name, Fixed: k.Fixed, Shape: info.Shape}, name)
 		if err != nil {
 			return fmt.Errorf("kind %s: %w", k.Name, err)
+		}
+		if !transform.SyncsFrom(dir, k.Name) {
+			continue // takes part in the switch with its collection alone
 		}
 		err = scan(ctx, source, at[k.Name], sample, func(page record.Page) error {
 			batch := record.Batch{Tokens: record.Tokens{k.Name: tok}, Epoch: 1}
@@ -63,9 +69,10 @@ func (r *rehearsal) fill(ctx context.Context, to config.DB, sample int) error {
 	return nil
 }
 
-// contents are the records of a version, but those of groups by content: what they belong
-// to cannot be told from their keys, and the comparison sees them.
-func (r *rehearsal) contents(ctx context.Context, s *stage, version string) (map[member]record.Record, error) {
+// contents are digests of the records of a version, but those of groups by content (what they
+// belong to cannot be told from their keys, and the comparison sees them) and those of
+// transformers that are declared not to give back what was there.
+func (r *rehearsal) contents(ctx context.Context, s *stage, version string) (map[member]digest, error) {
 	d, err := s.deployment.Get(ctx)
 	if err != nil {
 		return nil, err
@@ -74,13 +81,13 @@ func (r *rehearsal) contents(ctx context.Context, s *stage, version string) (map
 	if err != nil {
 		return nil, err
 	}
-	out := map[member]record.Record{}
+	out := map[member]digest{}
 	for kind, tok := range tokens(d, version) {
 		err := scan(ctx, s.namespaces[version], tok, 0, func(page record.Page) error {
 			for _, rec := range page.Records {
 				id, ok, err := dir.GroupOf(kind, rec.Key)
-				if err == nil && ok && dir.LineageKind(id.Spec) == "" {
-					out[member{id, kind, rec.Key}] = rec
+				if err == nil && ok && dir.LineageKind(id.Spec) == "" && transform.ReversalOf(dir, id) != transform.ReversalNone {
+					out[member{id, kind, rec.Key}] = sha256.Sum256(rec.Doc)
 				}
 			}
 			return nil
@@ -91,6 +98,9 @@ func (r *rehearsal) contents(ctx context.Context, s *stage, version string) (map
 	}
 	return out, nil
 }
+
+// digest stands for a document: those of a whole sample are kept.
+type digest [sha256.Size]byte
 
 // rewriteShare is that one of so many groups is rewritten in the new version.
 const rewriteShare = 10
@@ -108,7 +118,7 @@ func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupI
 		return nil, err
 	}
 	_, places := upgradestate.WritePlaces(d)
-	ns, ok := s.namespaces[d.CurrentVersion].(*mongostore.Namespace)
+	ns, ok := s.scratches[d.CurrentVersion].(*databases.Database)
 	if !ok {
 		return nil, fmt.Errorf("the database of %s has no clients", d.CurrentVersion)
 	}
@@ -139,7 +149,10 @@ func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupI
 		if n++; n%rewriteShare != 0 {
 			continue
 		}
-		snap, err := ns.Read(ctx, record.ReadRequest{Tokens: toks, Select: back.SourceSelect(id)})
+		snap, err := ns.Read(ctx, record.ReadRequest{Tokens: toks, Select: back.SourceSelect(id), Bytes: transform.GroupBytes})
+		if errors.Is(err, record.ErrTooLarge) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

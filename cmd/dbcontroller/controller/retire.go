@@ -48,14 +48,15 @@ func (a *App) dropVersion(ctx context.Context, d upgradestate.Deployment) error 
 		return fmt.Errorf("version %s is not configured here: leave it in dbs until it is retired", version)
 	}
 	ns, _ := d.Namespace(version)
-	for _, k := range ns.Kinds {
-		if err := dropKind(ctx, db, k); err != nil {
-			return fmt.Errorf("drop %s of %s: %w", k.Kind, version, err)
-		}
-	}
-	left, err := a.clear(ctx, version)
+	cleared, err := a.unowned(ctx, ns)
 	if err != nil {
 		return err
+	}
+	var left []string
+	if !cleared {
+		if left, err = a.dropAll(ctx, d, ns, db); err != nil {
+			return err
+		}
 	}
 	if err := a.deployment.ForgetVersion(ctx, d, version); err != nil {
 		return err
@@ -65,6 +66,19 @@ func (a *App) dropVersion(ctx context.Context, d upgradestate.Deployment) error 
 	}
 	a.log.Info("version is retired", zap.String("version", version), zap.String("location", ns.Location), zap.Strings("left in the database", left))
 	return nil
+}
+
+// dropAll drops what the version has in its database, its marks last.
+func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, db record.Namespace) (left []string, err error) {
+	for _, k := range ns.Kinds {
+		if err := dropKind(ctx, db, k); err != nil {
+			return nil, fmt.Errorf("drop %s of %s: %w", k.Kind, ns.Version, err)
+		}
+	}
+	if err := a.release(ctx, d, ns.Version); err != nil {
+		return nil, err
+	}
+	return a.clear(ctx, ns.Version)
 }
 
 // dropKind drops the one collection that the record knows by its identity, whatever name

@@ -16,6 +16,9 @@ const (
 	tripGroups  = 20  // of each spec
 	tripRanges  = 4   // places of a kind that they are taken from
 	tripMembers = 400 // records at most that groups by content consist of
+	// tripBytes bounds the records of a sample, which are held in memory, more than once, until
+	// it was tried. Groups of which it is not enough for are left out.
+	tripBytes = 16 << 20
 )
 
 // frozen is records that were read once, as a source that does not change any more.
@@ -102,46 +105,84 @@ func (s sampler) sample(ctx context.Context) (*frozen, error) {
 	return s.read(ctx, groups, units)
 }
 
-// read reads groups by name, and all members of the groups that units belong to.
+// read reads groups by name, and all members of the groups that units belong to, as far as
+// tripBytes goes. Groups of one spec do not push out those of the others.
 func (s sampler) read(ctx context.Context, groups, units []transform.GroupID) (*frozen, error) {
-	req := record.ReadRequest{Tokens: s.src}
-	for _, id := range groups {
-		req.Select = append(req.Select, s.dir.SourceSelect(id)...)
+	room := tripBytes
+	if len(groups) > 0 {
+		room /= 2
 	}
-	members, err := s.members(ctx, units)
+	members, err := s.members(ctx, units, room)
 	if err != nil {
 		return nil, err
 	}
-	for _, id := range members {
-		req.Select = append(req.Select, s.dir.SourceSelect(id)...)
-	}
-	if len(req.Select) == 0 {
-		return &frozen{}, nil
-	}
-	snap, err := s.source.Read(ctx, req)
+	f := &frozen{}
+	left := tripBytes
+	err = transform.Each(&transform.Sizer{}, append(members, inTurns(groups)...), func(run []transform.GroupID, bytes int) error {
+		if left <= 0 {
+			return nil
+		}
+		req := record.ReadRequest{Tokens: s.src, Bytes: min(bytes, left)}
+		for _, id := range run {
+			req.Select = append(req.Select, s.dir.SourceSelect(id)...)
+		}
+		snap, err := s.source.Read(ctx, req)
+		if errors.Is(err, record.ErrTooLarge) && bytes == transform.GroupBytes {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, r := range snap.Records {
+			left -= len(r.Doc)
+		}
+		f.records = append(f.records, snap.Records...)
+		if snap.Version.Compare(f.version) > 0 {
+			f.version = snap.Version
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read a sample: %w", err)
 	}
-	return &frozen{records: snap.Records, version: snap.Version}, nil
+	return f, nil
 }
 
-// members are the units that the groups of units consist of, by the lineage of the copy.
-func (s sampler) members(ctx context.Context, units []transform.GroupID) ([]transform.GroupID, error) {
+// inTurns orders groups so that each spec's first comes before any spec's second.
+func inTurns(groups []transform.GroupID) []transform.GroupID {
+	turn := map[transform.GroupID]int{}
+	next := map[int]int{}
+	for _, id := range groups {
+		turn[id] = next[id.Spec]
+		next[id.Spec]++
+	}
+	groups = slices.Clone(groups)
+	slices.SortStableFunc(groups, func(a, b transform.GroupID) int { return turn[a] - turn[b] })
+	return groups
+}
+
+// members are the units that the groups of units consist of, by the lineage of the copy, up to
+// so many bytes.
+func (s sampler) members(ctx context.Context, units []transform.GroupID, room int) ([]transform.GroupID, error) {
 	if len(units) == 0 || s.target == nil {
 		return units, nil
 	}
+	bounded := func(toks record.Tokens) transform.View {
+		return transform.View{Tokens: toks}.Within(transform.ReadBytes)
+	}
 	r := transform.Resolver{
-		Direction: s.dir, Source: s.source, Target: s.target, SourceTokens: s.src, TargetTokens: s.dst,
+		Direction: s.dir, Source: s.source, Target: s.target, From: bounded(s.src), To: bounded(s.dst),
 		Epoch: s.epoch, Apart: map[transform.GroupID]bool{},
 	}
-	cs, _, err := r.Resolve(ctx, units, record.Version{})
+	cs, _, err := r.Resolve(ctx, units)
 	if err != nil {
 		return nil, err
 	}
 	var out []transform.GroupID
 	for i := range cs {
-		if of := cs[i].Members(); len(out)+len(of) <= tripMembers {
+		if of, size := cs[i].Members(), cs[i].Bytes(); len(out)+len(of) <= tripMembers && size <= room {
 			out = append(out, of...)
+			room -= size
 		}
 	}
 	return out, nil

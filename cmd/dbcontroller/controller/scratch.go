@@ -145,8 +145,17 @@ func (s *scratch) rename(rs []record.Record) {
 	}
 }
 
-// write writes groups, with Load where that is asked for.
-func (s *scratch) write(ctx context.Context, b record.Batch, load bool) ([]record.Result, error) {
+// apply and load write groups.
+func (s *scratch) apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	return s.ns.Apply(ctx, s.within(b))
+}
+
+func (s *scratch) load(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	return s.ns.Load(ctx, s.within(b))
+}
+
+// within is a batch for what stands for its kinds.
+func (s *scratch) within(b record.Batch) record.Batch {
 	b.Tokens, b.Groups = s.inner, slices.Clone(b.Groups)
 	for i := range b.Groups {
 		b.Groups[i].Writes = slices.Clone(b.Groups[i].Writes)
@@ -154,29 +163,33 @@ func (s *scratch) write(ctx context.Context, b record.Batch, load bool) ([]recor
 			b.Groups[i].Writes[j].Kind = s.prefix + b.Groups[i].Writes[j].Kind
 		}
 	}
-	if load {
-		return s.ns.Load(ctx, b)
-	}
-	return s.ns.Apply(ctx, b)
+	return b
 }
 
-// all returns the live records of some kinds.
-func (s *scratch) all(ctx context.Context, kinds []record.KindSpec) ([]record.Record, error) {
-	var out []record.Record
+// all returns the live records of some kinds. They are those of a sample.
+func (s *scratch) all(ctx context.Context, kinds []record.KindSpec) (out []record.Record, err error) {
+	err = s.each(ctx, kinds, func(r record.Record) { out = append(out, r) })
+	return out, err
+}
+
+// each calls do with each of the live records of some kinds, a page at a time.
+func (s *scratch) each(ctx context.Context, kinds []record.KindSpec, do func(record.Record)) error {
 	for _, k := range kinds {
 		tok, ok := s.toks[k.Name]
 		if !ok {
 			continue
 		}
 		err := scan(ctx, s, tok, 0, func(page record.Page) error {
-			out = append(out, page.Records...)
+			for _, r := range page.Records {
+				do(r)
+			}
 			return nil
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // move has a kind's collection fenced to its seq-th name, or, with 0, bear its own. What

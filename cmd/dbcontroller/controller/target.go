@@ -88,6 +88,13 @@ func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
 	return to.TargetVersion, true
 }
 
+// idle reports whether a version's database is needed by nothing: it is disabled, not
+// active, and no upgrade goes there.
+func (a *App) idle(d upgradestate.Deployment, version string) bool {
+	db, configured := a.cfg.DB(version)
+	return configured && db.Disabled && version != d.CurrentVersion && (d.Upgrade == nil || version != d.Upgrade.TargetVersion)
+}
+
 // withdraw takes back upgrades to versions that the configuration has disabled since they
 // were announced. The controller that leads does it, so that controllers which are
 // configured differently, as during a change of the configuration, do not take turns.

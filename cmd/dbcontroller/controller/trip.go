@@ -1,164 +1,73 @@
 package controller
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"dbcontroller/record"
 	"dbcontroller/transform"
+	"dbcontroller/verify"
 )
 
 // leg is one way between a source and scratch collections.
 type leg struct {
 	dir   transform.Direction
 	from  record.Reader
-	toks  record.Tokens // of from
+	src   transform.View // of from
 	to    *scratch
 	epoch uint64
-	load  bool
+	load  bool // as a copy does, of which the target probably holds nothing
 }
 
-// bring brings groups as the engine does. failed says of each that could not be brought why.
+func (l leg) dst() transform.View { return transform.View{Tokens: l.to.toks} }
+
+// bring brings groups over. failed says of each that could not be brought why.
 func (l leg) bring(ctx context.Context, ids []transform.GroupID) (failed map[transform.GroupID]error, err error) {
 	failed = map[transform.GroupID]error{}
-	var groups, units []transform.GroupID
-	for _, id := range ids {
-		if l.dir.LineageKind(id.Spec) != "" {
-			units = append(units, id)
-		} else {
-			groups = append(groups, id)
-		}
+	t := transform.Transfer{
+		Resolver: transform.Resolver{
+			Direction: l.dir, Source: l.from, Target: l.to, Epoch: l.epoch, Apart: map[transform.GroupID]bool{},
+		},
+		Write: l.to.apply,
+		Fail: func(_ context.Context, f transform.Failure, _ record.Version) error {
+			failed[f.Unit] = f.Err
+			return nil
+		},
 	}
-	if err := l.bringGroups(ctx, groups, failed); err != nil {
+	run := func(ids []transform.GroupID, bytes int) error {
+		t.From, t.To = l.src.Within(bytes), l.dst().Within(bytes)
+		if l.load {
+			t.Write = l.to.load
+		}
+		_, err := transform.Until(ids, func(ids []transform.GroupID) ([]transform.GroupID, error) {
+			again, err := t.Once(ctx, ids)
+			t.Write = l.to.apply // what is there already
+			return again, err
+		})
+		return err
+	}
+	named, units := transform.Split(l.dir, ids)
+	var sizes transform.Sizer
+	if err := transform.Each(&sizes, named, run); err != nil {
 		return nil, err
 	}
-	return failed, l.bringUnits(ctx, units, failed)
+	return failed, run(units, transform.ReadBytes)
 }
 
-func (l leg) bringGroups(ctx context.Context, ids []transform.GroupID, failed map[transform.GroupID]error) error {
-	if len(ids) == 0 {
+// compare compares groups, but those that have failed, as the engine does with what it has
+// brought over, and adds those that differ.
+func (l leg) compare(ctx context.Context, ids []transform.GroupID, failed map[transform.GroupID]error) error {
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id transform.GroupID) bool { return failed[id] != nil })
+	return verify.New(l.from, l.to, l.dir).Each(ctx, l.src, l.dst(), ids, func(c *transform.Component) error {
+		for _, id := range c.Differ() {
+			failed[id] = transform.ErrDiffer
+		}
+		for _, f := range c.Failed {
+			failed[f.Unit] = f.Err
+		}
 		return nil
-	}
-	src, version, err := transform.ReadSource(ctx, l.from, l.dir, l.toks, ids, record.Version{})
-	if err != nil {
-		return err
-	}
-	wanting := slices.DeleteFunc(slices.Clone(ids), func(id transform.GroupID) bool { return !l.dir.NeedsHave(id) })
-	have, err := transform.ReadTarget(ctx, l.to, l.dir, l.to.toks, wanting)
-	if err != nil {
-		return err
-	}
-	batch := record.Batch{Epoch: l.epoch}
-	var written []transform.GroupID
-	for _, id := range ids {
-		out, err := l.dir.Transform(id, src[id], have[id].Group)
-		if err != nil {
-			failed[id] = err
-			continue
-		}
-		w := record.GroupWrite{Group: id.Name, Version: version, Anchor: -1}
-		kind, key := l.dir.Anchor(id)
-		for _, r := range out {
-			if r.Kind == kind && r.Key == key {
-				w.Anchor = len(w.Writes)
-			}
-			w.Writes = append(w.Writes, record.Write{Kind: r.Kind, Key: r.Key, Doc: r.Doc})
-		}
-		if w.Anchor < 0 {
-			w.Anchor = len(w.Writes)
-			w.Writes = append(w.Writes, record.Write{Kind: kind, Key: key})
-		}
-		batch.Groups, written = append(batch.Groups, w), append(written, id)
-	}
-	results, err := l.to.write(ctx, batch, l.load)
-	if err != nil || len(written) == 0 {
-		return err
-	}
-	var again record.Batch
-	var againIDs []transform.GroupID
-	for i, r := range results {
-		switch r.Outcome {
-		case record.Applied:
-		case record.Refused:
-			failed[written[i]] = r.Err
-		case record.Stale, record.Changed:
-			again.Groups, againIDs = append(again.Groups, batch.Groups[i]), append(againIDs, written[i])
-		default:
-			return fmt.Errorf("write to scratch collections: %v", r.Outcome)
-		}
-	}
-	if len(againIDs) == 0 {
-		return nil
-	}
-	// Load says the same of what is there and of what collides; Apply tells them apart.
-	again.Epoch = l.epoch
-	if results, err = l.to.write(ctx, again, false); err != nil {
-		return err
-	}
-	for i, r := range results {
-		switch r.Outcome {
-		case record.Applied:
-		case record.Refused:
-			failed[againIDs[i]] = r.Err
-		case record.Stale, record.Changed:
-			return errDisturbed
-		default:
-			return fmt.Errorf("write to scratch collections: %v", r.Outcome)
-		}
-	}
-	return nil
-}
-
-// errDisturbed: somebody else has written to scratch collections. Begin again with others.
-var errDisturbed = errors.New("somebody else writes to our scratch collections: it is tried again")
-
-func (l leg) bringUnits(ctx context.Context, ids []transform.GroupID, failed map[transform.GroupID]error) error {
-	r := transform.Resolver{
-		Direction: l.dir, Source: l.from, Target: l.to, SourceTokens: l.toks, TargetTokens: l.to.toks,
-		Epoch: l.epoch, Apart: map[transform.GroupID]bool{},
-	}
-	for len(ids) > 0 {
-		cs, left, err := r.Resolve(ctx, ids, record.Version{})
-		if err != nil {
-			return err
-		}
-		for i := range cs {
-			c := &cs[i]
-			if len(c.Failed) == 0 && len(c.Write.Writes) > 0 {
-				results, err := l.to.write(ctx, record.Batch{Epoch: l.epoch, Groups: []record.GroupWrite{c.Write}}, false)
-				if err != nil {
-					return err
-				}
-				switch results[0].Outcome {
-				case record.Applied:
-				case record.Refused:
-					c.Refuse(results[0].Err)
-				case record.Stale, record.Changed:
-					return errDisturbed
-				default:
-					return fmt.Errorf("write to scratch collections: %v", results[0].Outcome)
-				}
-			}
-			if len(c.Failed) == 0 {
-				continue
-			}
-			for _, f := range c.Failed {
-				failed[f.Unit], r.Apart[f.Unit] = f.Err, true
-			}
-			for _, id := range c.Rest() {
-				if !r.Apart[id] {
-					left = append(left, id)
-				}
-			}
-		}
-		ids = left
-	}
-	return nil
+	})
 }
 
 // differences names the records of want that got has otherwise or not at all, and those
@@ -180,7 +89,7 @@ func differences(want, got []record.Record) []string {
 		switch {
 		case !ok:
 			out = append(out, fmt.Sprintf("%s %s is missing", r.Kind, r.Key))
-		case !sameFields(have.Doc, r.Doc):
+		case !transform.SameFields(have.Doc, r.Doc):
 			out = append(out, fmt.Sprintf("%s %s has changed", r.Kind, r.Key))
 		}
 	}
@@ -189,33 +98,4 @@ func differences(want, got []record.Record) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// sameFields reports whether two documents have the same fields, in any order.
-func sameFields(a, b bson.Raw) bool {
-	if bytes.Equal(a, b) {
-		return true
-	}
-	as, errA := a.Elements()
-	bs, errB := b.Elements()
-	if errA != nil || errB != nil || len(as) != len(bs) {
-		return false
-	}
-	byKey := make(map[string]bson.RawValue, len(bs))
-	for _, e := range bs {
-		byKey[e.Key()] = e.Value()
-	}
-	for _, e := range as {
-		x := e.Value()
-		y, there := byKey[e.Key()]
-		delete(byKey, e.Key())                                                    // a field may be there twice
-		nested := x.Type == bson.TypeEmbeddedDocument || x.Type == bson.TypeArray // the keys of an array are its order
-		switch {
-		case !there || x.Type != y.Type:
-			return false
-		case !nested && !bytes.Equal(x.Value, y.Value), nested && !sameFields(x.Value, y.Value):
-			return false
-		}
-	}
-	return true
 }

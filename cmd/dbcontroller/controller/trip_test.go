@@ -84,8 +84,8 @@ func (w *proofWorld) copyAll() {
 	src, dst := tokens(w.record, "v1"), tokens(w.record, "v2")
 	page, err := w.db["v1"].Scan(ctx, record.ScanRequest{Token: src["orders"], Limit: 1000})
 	w.check(err)
-	r := transform.Resolver{Direction: dir, Source: w.db["v1"], Target: w.db["v2"], SourceTokens: src, TargetTokens: dst, Epoch: 1}
-	cs, left, err := r.Resolve(ctx, groupsOf(page.Records, dir.GroupOf), record.Version{})
+	r := transform.Resolver{Direction: dir, Source: w.db["v1"], Target: w.db["v2"], From: transform.View{Tokens: src}, To: transform.View{Tokens: dst}, Epoch: 1}
+	cs, left, err := r.Resolve(ctx, groupsOf(page.Records, dir.GroupOf))
 	w.check(err)
 	if len(left) > 0 {
 		w.t.Fatalf("left to resolve: %v", left)
@@ -126,6 +126,7 @@ func TestProofByContent(t *testing.T) {
 func TestProofByContentFails(t *testing.T) {
 	t.Parallel()
 	spec := customers(3)
+	spec.Reversal = transform.ReversalOwn // says what is not so; others are parked by the copy
 	down := spec.Down
 	spec.Down = func(src, _ transform.Group) ([]record.Record, error) { return down(src, transform.Group{}) }
 	w := newProofWorld(t, nil, nil, customerOrders(120, 3), spec)

@@ -6,6 +6,7 @@ import (
 
 	"dbcontroller/record"
 	"dbcontroller/syncer"
+	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 	"dbcontroller/verify"
 )
@@ -34,8 +35,25 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 	if err != nil {
 		return verify.Report{}, err
 	}
-	c := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir)
-	return c.Run(ctx, tokens(d, d.CurrentVersion), tokens(d, to), verify.Settle{}, progress)
+	src, err := view(ctx, a.namespaces[d.CurrentVersion], tokens(d, d.CurrentVersion))
+	if err != nil {
+		return verify.Report{}, err
+	}
+	dst, err := view(ctx, a.namespaces[to], tokens(d, to))
+	if err != nil {
+		return verify.Report{}, err
+	}
+	rep, err := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir).Run(ctx, src, dst, verify.Settle{}, progress)
+	if err != nil {
+		return rep, err
+	}
+	return countBreaches(rep, d), nil
+}
+
+// view is how a database is read from here on: what was acknowledged up to now is seen.
+func view(ctx context.Context, db record.Watcher, toks record.Tokens) (transform.View, error) {
+	now, err := db.Position(ctx)
+	return transform.View{Tokens: toks, NotBefore: now.At}, err
 }
 
 // copied refuses while shards are known to copy: what has not come yet would count as

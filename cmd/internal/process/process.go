@@ -18,7 +18,6 @@ import (
 	"dbcontroller/config"
 	"dbcontroller/coord"
 	"dbcontroller/coord/embedetcd"
-	"dbcontroller/coord/etcdcoord"
 )
 
 // DefaultDataDir is where an embedded etcd keeps its data when the configuration names
@@ -30,7 +29,9 @@ type Flags struct {
 	Config       string
 	ID           string
 	LogLevel     string
-	EmbeddedEtcd bool // only for commands that may host it
+	EmbeddedEtcd bool        // only for commands that may host it
+	Etcd         config.Etcd // what is given counts before the configuration
+	Insecure     bool        // only for commands that listen
 }
 
 // Register adds the flags to a command.
@@ -38,6 +39,8 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
 	fs.StringVar(&f.ID, "id", "", "name of this process, unique among those alive; made up when empty")
 	fs.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
+	etcdFlags(fs, &f.Etcd)
+	fs.BoolVar(&f.Insecure, "insecure", false, "listen where other machines can reach it without TLS or identities: whoever reaches it may do everything")
 }
 
 // Process is a started process's surroundings.
@@ -46,7 +49,9 @@ type Process struct {
 	Store  coord.Store
 	Log    *zap.Logger
 	ID     string
-	close  []func() error
+	// Embedded: etcd is in a process of this machine, and for this machine alone.
+	Embedded bool
+	close    []func() error
 }
 
 // Start loads the configuration and connects to etcd. What is wrong is one clear error.
@@ -60,6 +65,9 @@ func Start(ctx context.Context, f Flags) (*Process, error) {
 	}
 	cfg, err := config.Load(f.Config, nil)
 	if err != nil {
+		return nil, err
+	}
+	if cfg.Etcd, err = merge(cfg.Etcd, f.Etcd); err != nil {
 		return nil, err
 	}
 	p := &Process{Config: cfg, ID: f.ID, Log: logger(level)}
@@ -81,7 +89,7 @@ func (p *Process) connect(ctx context.Context, embedded bool) error {
 	if dir == "" {
 		dir = DefaultDataDir
 	}
-	endpoints := p.Config.Etcd
+	etcd := p.Config.Etcd
 	switch {
 	case embedded:
 		s, err := embedetcd.Start(ctx, embedetcd.Config{Dir: dir, Log: p.Log})
@@ -89,16 +97,19 @@ func (p *Process) connect(ctx context.Context, embedded bool) error {
 			return err
 		}
 		p.close = append(p.close, s.Close)
-		endpoints = s.Endpoints()
-	case len(endpoints) == 0:
-		var err error
-		if endpoints, err = embedetcd.Find(dir); err != nil {
+		etcd = config.Etcd{Endpoints: s.Endpoints()}
+		p.Embedded = true
+	case len(etcd.Endpoints) == 0:
+		endpoints, err := embedetcd.Find(dir)
+		if err != nil {
 			return fmt.Errorf("%w: start a controller there with --embedded-etcd, or name etcd.endpoints in %s", err, filepath.Base(p.Config.Path))
 		}
+		etcd.Endpoints = endpoints
+		p.Embedded = true
 	}
-	store, err := etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: endpoints, Log: p.Log})
+	store, err := openEtcd(ctx, etcd, p.Log)
 	if err != nil {
-		return fmt.Errorf("%w: start etcd, or correct etcd.endpoints in %s", err, filepath.Base(p.Config.Path))
+		return fmt.Errorf("%w: %s in %s", err, correct(err, etcd), filepath.Base(p.Config.Path))
 	}
 	p.close = append(p.close, store.Close)
 	p.Store = store

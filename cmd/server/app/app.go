@@ -10,22 +10,25 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller/access"
+	"dbcontroller/access/door"
 	"dbcontroller/apiversion"
+	"dbcontroller/cmd/internal/databases"
+	"dbcontroller/cmd/internal/lock"
 	"dbcontroller/cmd/internal/operator"
 	"dbcontroller/config"
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
+	"dbcontroller/limits"
 	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
 	"dbcontroller/sample/bbs"
 	"dbcontroller/sample/secrets"
 	"dbcontroller/shards"
@@ -40,6 +43,7 @@ type Options struct {
 	ID             string // of this server; unique among those alive
 	Listen         string // address of the APIs
 	OperatorListen string
+	Insecure       bool // listen where others can reach it without TLS or identities
 	// DeleteExpired is how long after their expiry secrets are deleted. 0: never.
 	DeleteExpired time.Duration
 	// Wrap, if not nil, stands between the server and a version's database. Tests stop a
@@ -60,61 +64,69 @@ func New(cfg config.Config, store coord.Store, opts Options, log *zap.Logger) *A
 	return &App{cfg: cfg, opts: opts, store: store, log: log.With(zap.String("server", opts.ID))}
 }
 
+// Table is what a server's clients may call: all of the service, as applications.
+func Table() access.Table {
+	t := access.Table{}
+	for _, s := range append(bbs.Services(), secrets.Services()...) {
+		t["/"+string(s.FullName())+"/"] = access.Row{Least: access.Application}
+	}
+	return t
+}
+
+// Pages are those of the operator port that only a server has.
+func Pages(usage http.Handler) []operator.Page {
+	return []operator.Page{{Path: "/usage", Least: access.Viewer, Handler: usage}}
+}
+
 // Run serves until ctx ends, which is no error.
 func (a *App) Run(ctx context.Context) error {
-	listener, err := net.Listen("tcp", a.opts.Listen)
+	lock, err := lock.New(a.cfg.Access, a.opts.Insecure, a.log)
 	if err != nil {
-		return fmt.Errorf("API port: %w; give another address with --listen", err)
+		return err
 	}
-	defer listener.Close() //nolint:errcheck // closed by the server as well
-	databases := map[string]vrunner.Database{}
+	api, err := door.Open(door.Config{What: "API port", Address: a.opts.Listen, Flag: "--listen", Lock: lock, Table: Table(), Unencrypted2: true,
+		Connections: limits.ServerConnections, Requests: limits.ServerRequests, BodyBytes: limits.ServerRequestBytes,
+		BodiesBytes: limits.ServerRequestsBytes, Log: a.log})
+	if err != nil {
+		return err
+	}
+	defer api.Close() //nolint:errcheck // closed by the server as well
+	deployments := deployment.New(a.store, a.cfg.Deployment, deployment.Config{Log: a.log})
+	set := databases.New(a.cfg, databases.Config{App: "bbs-server", Checks: []databases.Check{databases.Belongs(deployments)}, Log: a.log})
+	defer set.Close(ctx)
+	reached := map[string]vrunner.Database{}
 	for _, db := range a.cfg.DBs {
-		ns, err := mongostore.Open(ctx, mongostore.Config{
-			URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: "bbs-server", Log: a.log,
-		})
-		if err != nil {
-			return fmt.Errorf("database of %s: %w", db.Version, err)
-		}
-		defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends
+		ns := set.Database(db.Version)
 		var client record.Client = ns.Client()
 		if a.opts.Wrap != nil {
 			client = a.opts.Wrap(db.Version, client)
 		}
-		databases[db.Version] = vrunner.Database{Client: client, Watcher: ns}
+		reached[db.Version] = vrunner.Database{Client: client, Watcher: ns.Watcher(deployments)}
 	}
-	deployments := deployment.New(a.store, a.cfg.Deployment, deployment.Config{Log: a.log})
 	presence := deployment.NewPresence(deployments)
 	usage := bbs.Usage(apiversion.UsageConfig{Services: secrets.Services()})
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{deployments, presence}, databases, a.stack, vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals}, a.log)
-	port, err := operator.Listen(a.opts.OperatorListen, runner.Ready, &metrics{runner: runner}, usage)
+	}{deployments, presence}, reached, a.stack, vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals}, a.log)
+	port, err := operator.Listen(operator.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: lock, Log: a.log},
+		func() error { return ready(runner, deployments, set) }, Pages(usage), &metrics{runner: runner}, usage)
 	if err != nil {
 		return err
 	}
-	port.Handle("GET /usage", usage)
-	a.log.Info("server runs", zap.String("api", listener.Addr().String()), zap.String("operator", port.Addr()))
+	defer port.Close() //nolint:errcheck // closed by the server as well
+	a.log.Info("server runs", zap.String("api", api.Addr()), zap.String("operator", port.Addr()))
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return runner.Run(ctx) })
 	g.Go(func() error { return presence.Run(ctx) })
+	g.Go(func() error { return a.open(ctx, deployments, set) })
 	g.Go(func() error { return port.Run(ctx) })
-	g.Go(func() error {
-		return operator.Serve(ctx, &http.Server{Handler: handler(runner, usage), ReadHeaderTimeout: 10 * time.Second, Protocols: protocols()}, listener)
-	})
+	g.Go(func() error { return api.Serve(ctx, handler(runner, usage)) })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
-}
-
-// protocols are HTTP/1.1 and, for gRPC, HTTP/2 without TLS.
-func protocols() *http.Protocols {
-	p := new(http.Protocols)
-	p.SetHTTP1(true)
-	p.SetUnencryptedHTTP2(true)
-	return p
 }
 
 // lead elects the servers that run controllers of which one is enough.
@@ -124,18 +136,21 @@ func (a *App) lead(deployments *deployment.Store) func(context.Context, string, 
 	}
 }
 
+// bounded refuses messages that are larger than any request may be once they are decompressed.
+var bounded = connect.WithReadMaxBytes(limits.ServerRequestBytes)
+
 // stack builds what belongs to a version: both sample services side by side.
 func (a *App) stack(version string, views map[string]*vrunner.View) vrunner.Stack {
 	process, secret := http.NotFoundHandler(), http.NotFoundHandler()
 	var janitor vrunner.Controller
 	switch version {
 	case bbs.V1:
-		process = bbs.StackV1(bbs.StoreOf(views[bbs.V1]), bbs.StoreOf(views[bbs.V2]))
-		secret = secrets.StackV1(secrets.StoreOf(views[secrets.V1]), secrets.StoreOf(views[secrets.V2]))
+		process = bbs.StackV1(bbs.StoreOf(views[bbs.V1]), bbs.StoreOf(views[bbs.V2]), bounded)
+		secret = secrets.StackV1(secrets.StoreOf(views[secrets.V1]), secrets.StoreOf(views[secrets.V2]), bounded)
 		janitor = secrets.JanitorV1(secrets.StoreOf(views[secrets.V1]), a.opts.DeleteExpired)
 	case bbs.V2:
-		process = bbs.StackV2(bbs.StoreOf(views[bbs.V2]))
-		secret = secrets.StackV2(secrets.StoreOf(views[secrets.V2]))
+		process = bbs.StackV2(bbs.StoreOf(views[bbs.V2]), bounded)
+		secret = secrets.StackV2(secrets.StoreOf(views[secrets.V2]), bounded)
 		janitor = secrets.JanitorV2(secrets.StoreOf(views[secrets.V2]), a.opts.DeleteExpired)
 	}
 	both := http.NewServeMux()

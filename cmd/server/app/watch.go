@@ -14,7 +14,7 @@ import (
 func handler(r *vrunner.Runner, usage *apiversion.Usage) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", r)
-	bbs.MountWatches(mux, r)
-	secrets.MountWatches(mux, r)
+	bbs.MountWatches(mux, r, bounded)
+	secrets.MountWatches(mux, r, bounded)
 	return usage.Handler(mux)
 }

@@ -1,5 +1,6 @@
-// Package mongotest gives tests a real MongoDB: one replica set for all tests of
-// a binary, and a database of its own for each test.
+// Package mongotest gives tests a real MongoDB: one replica set, and one sharded cluster
+// where tests ask for it, for all tests of a binary, and a database of its own for each
+// test.
 //
 // A test binary calls Main from its TestMain:
 //
@@ -16,9 +17,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,25 +39,29 @@ const DatabasePrefix = "dbc_"
 // has ended.
 const stopLimit = 30 * time.Second
 
-// shared is the server of this test binary.
-var shared struct {
+// lazy is a server that starts with the first test that asks for it.
+type lazy struct {
 	mu      sync.Mutex
-	hasMain bool
 	started bool
 	server  *localmongo.Server
 	err     error
 }
+
+// The servers of this test binary.
+var (
+	shared        lazy
+	sharedCluster lazy
+	mainSeen      atomic.Bool
+)
 
 // Main runs the tests, stops the shared server and exits with the tests' code.
 func Main(m *testing.M) { os.Exit(Run(m)) }
 
 // Run is Main without the exit, for a TestMain with more to do afterwards.
 func Run(m *testing.M) int {
-	shared.mu.Lock()
-	shared.hasMain = true
-	shared.mu.Unlock()
+	mainSeen.Store(true)
 	code := m.Run()
-	if err := stop(); err != nil {
+	if err := errors.Join(shared.stop(), sharedCluster.stop()); err != nil {
 		fmt.Fprintln(os.Stderr, "stop shared MongoDB:", err)
 		code = max(code, 1)
 	}
@@ -65,20 +72,7 @@ func Run(m *testing.M) int {
 // stop it or change settings of the whole cluster.
 func Server(t testing.TB) *localmongo.Server {
 	t.Helper()
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	if !shared.hasMain {
-		t.Fatal("mongotest needs: func TestMain(m *testing.M) { mongotest.Main(m) }")
-	}
-	if !shared.started {
-		shared.started = true
-		// Not the context of this test: the server serves the others too.
-		shared.server, shared.err = localmongo.Start(context.Background(), localmongo.Options{})
-	}
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return shared.server
+	return shared.start(t, localmongo.Options{})
 }
 
 // Database returns the shared server's connection string and the name of a
@@ -99,7 +93,14 @@ func Database(t testing.TB) (uri, name string) {
 // ends, before the databases that the test asked for earlier are dropped.
 func Client(t testing.TB) *mongo.Client {
 	t.Helper()
-	client, err := mongo.Connect(options.Client().ApplyURI(Server(t).URI()))
+	t.Helper()
+	return connect(t, Server(t).URI())
+}
+
+// connect returns a client that is closed when the test ends.
+func connect(t testing.TB, uri string) *mongo.Client {
+	t.Helper()
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {
 		t.Fatalf("connect to MongoDB: %v", err)
 	}
@@ -127,15 +128,34 @@ func drop(uri, name string) error {
 	return dropErr
 }
 
-func stop() error {
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	if shared.server == nil {
+// start starts the server unless it runs.
+func (l *lazy) start(t testing.TB, o localmongo.Options) *localmongo.Server {
+	t.Helper()
+	if !mainSeen.Load() {
+		t.Fatal("mongotest needs: func TestMain(m *testing.M) { mongotest.Main(m) }")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.started {
+		l.started = true
+		// Not the context of this test: the server serves the others too.
+		l.server, l.err = localmongo.Start(context.Background(), o)
+	}
+	if l.err != nil {
+		t.Fatal(l.err)
+	}
+	return l.server
+}
+
+func (l *lazy) stop() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.server == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
-	return shared.server.Stop(ctx)
+	return l.server.Stop(ctx)
 }
 
 func randomHex() string {

@@ -53,7 +53,7 @@ func plain(err error) string {
 	if errors.As(err, &at) {
 		return at.Error()
 	}
-	text := err.Error()
+	text := record.Revealed(err)
 	if rest, ok := strings.CutPrefix(text, "transform "); ok {
 		if _, after, found := strings.Cut(rest, ": "); found {
 			return after

@@ -44,6 +44,10 @@ type Config struct {
 	// Life has people pause, hold, go back to snapshots, update data in place and retire
 	// versions as well.
 	Life bool
+	// Retries is the policy of the upgrades that are begun; 0: no bound.
+	Retries int
+	// Hashes has controllers of two transformations announce theirs, in any order.
+	Hashes bool
 }
 
 // Edge is one step: an event that was applied, or a command that reached a database.
@@ -52,6 +56,7 @@ type Edge struct {
 	Event    us.Event // nil for a command
 	Label    string
 	Driver   bool // a driver alone makes this step, with nobody asking for it
+	Fence    bool // a fence's command at a database, which may hold it up for ever
 }
 
 // Graph is what was found. Node 0 is the start.
@@ -122,10 +127,13 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 			if to == at {
 				continue
 			}
-			g.add(Edge{From: at, To: to, Event: s.event, Label: s.label, Driver: s.driver})
+			g.add(Edge{From: at, To: to, Event: s.event, Label: s.label, Driver: s.driver, Fence: s.fence})
 		}
 	}
-	return g, g.checkProgress()
+	if err := g.checkProgress(); err != nil {
+		return g, err
+	}
+	return g, g.checkAborts()
 }
 
 func (g *Graph) add(e Edge) {
@@ -190,10 +198,56 @@ func (g *Graph) checkProgress() error {
 	return nil
 }
 
+// checkAborts demands that from every state of SWITCHING an abort ends, though no fence's
+// command is ever answered again: drivers alone, without such a command, come from
+// wherever the abort begins to where writes are possible.
+func (g *Graph) checkAborts() error {
+	back := make([][]int, len(g.Records))
+	for _, e := range g.Edges {
+		if e.Driver && !e.Fence {
+			back[e.To] = append(back[e.To], e.From)
+		}
+	}
+	ends := make([]bool, len(g.Records))
+	var queue []int
+	for i, d := range g.Records {
+		if _, places := g.machine.WritePlaces(d); len(places) > 0 {
+			ends[i] = true
+			queue = append(queue, i)
+		}
+	}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		for _, from := range back[at] {
+			if u := g.Records[from].Upgrade; !ends[from] && u != nil && u.Step == us.StepAbort {
+				ends[from] = true
+				queue = append(queue, from)
+			}
+		}
+	}
+	aborted := make([]bool, len(g.Records))
+	for _, e := range g.Edges {
+		if _, ok := e.Event.(us.Abort); ok {
+			aborted[e.From] = true
+		}
+	}
+	for i, d := range g.Records {
+		switch u := d.Upgrade; {
+		case u == nil || u.State != us.Switching:
+		case u.Step == us.StepAbort && !ends[i]:
+			return g.violation(i, "", fmt.Errorf("abort: it does not end while fences hang"))
+		case u.Step != us.StepAbort && !aborted[i]:
+			return g.violation(i, "", fmt.Errorf("abort: it cannot begin in step %s", u.Step))
+		}
+	}
+	return nil
+}
+
 // start is a deployment with two versions, the first of which is current.
 func start(cfg Config) (us.Deployment, *world, error) {
 	d := us.New("services/bbs/deployments/test", "v1", cfg.Shards)
-	w := &world{colls: map[string]*coll{}, drained: make([]bool, cfg.Shards), life: cfg.Life}
+	w := &world{colls: map[string]*coll{}, drained: make([]bool, cfg.Shards), life: cfg.Life, retries: cfg.Retries, hashes: cfg.Hashes}
 	for i, version := range []string{"v1", "v2"} {
 		ns := us.Namespace{Version: version, Location: "test/" + version}
 		for _, k := range cfg.Kinds {

@@ -24,7 +24,11 @@ func checkState(m Machine, d us.Deployment, w *world) error {
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {
 			c := w.colls[place(ns.Version, k.Kind)]
-			if err := checkPlace(m, d, ns.Version, k, c); err != nil {
+			err := checkPlace(m, d, ns.Version, k, c)
+			if err == nil {
+				err = checkImages(m, d, ns.Version, k, c)
+			}
+			if err != nil {
 				return fmt.Errorf("%w (%s of %s is at %s, mark %q; the record has %+v)", err, k.Kind, ns.Version, c.name, c.mark, k)
 			}
 		}
@@ -111,6 +115,19 @@ func checkPlace(m Machine, d us.Deployment, version string, k us.Kind, c *coll) 
 	return nil
 }
 
+// checkImages: where a transformation may write, nobody of another one can. The record says
+// so for each generation, of which the plan has one, and readiness with it.
+func checkImages(m Machine, d us.Deployment, version string, k us.Kind, c *coll) error {
+	a, ok := us.Followed(d)
+	if !ok || a.TargetVersion != version || byMark(k) && !k.Hidden || !m.ApplyAllowed(d) {
+		return nil
+	}
+	if by := c.tokens[c.name].by; by != "" && by != a.TransformHash {
+		return fmt.Errorf("images: controllers that transform by %q can write where %q does", by, a.TransformHash)
+	}
+	return nil
+}
+
 // checkStep checks what must hold of a step.
 func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error {
 	if next.CurrentVersion != d.CurrentVersion || next.Epoch != d.Epoch {
@@ -141,7 +158,33 @@ func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error
 			return fmt.Errorf("attempt: %s/%s to %s/%s keeps attempt %d", u.State, u.Step, n.State, n.Step, n.Attempt)
 		}
 	}
+	if err := checkAgain(s, d, next); err != nil {
+		return err
+	}
 	return checkEnds(m, d, next, w)
+}
+
+// checkAgain: an upgrade that goes on after an attempt was given up begins its count of
+// shards anew, goes on as often as its policy says, and not at all when a person ended it.
+func checkAgain(s step, d, next us.Deployment) error {
+	u, n := d.Upgrade, next.Upgrade
+	if a, ok := s.event.(us.Abort); ok && !a.Again && n != nil && n.Again {
+		return fmt.Errorf("again: what was aborted for good is tried again")
+	}
+	if u == nil || n == nil || u.ID != n.ID || u.State != us.Switching || n.State != us.InitialSyncing {
+		return nil
+	}
+	switch {
+	case u.Step != us.StepAbort || !u.Again:
+		return fmt.Errorf("again: %s/%s goes back to %s", u.State, u.Step, n.State)
+	case len(n.ReadyShards) > 0:
+		return fmt.Errorf("again: shards %v are ready before the attempt", n.ReadyShards)
+	case n.Failures != u.Failures+1:
+		return fmt.Errorf("again: %d attempts were given up, then %d", u.Failures, n.Failures)
+	case u.Policy.Retries != 0 && u.Failures >= u.Policy.Retries:
+		return fmt.Errorf("again: attempt %d, and the policy allows %d more", u.Failures+2, u.Policy.Retries)
+	}
+	return nil
 }
 
 // checkFlip: a flip needs the drain of every shard to the fences in force, and publishes

@@ -13,6 +13,7 @@ type step struct {
 	label  string
 	event  us.Event
 	driver bool
+	fence  bool   // a command that the database may hold up for ever
 	stale  bool   // must not change the record
 	at     string // for a command: where
 	act    act    // for a command
@@ -32,6 +33,9 @@ func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, af
 	if same := equal(next, d); err != nil || same {
 		if !same {
 			return next, w, true, fmt.Errorf("pure: a refused event has changed the record")
+		}
+		if a, ok := s.event.(us.Abort); ok && !s.stale && !a.Again && d.Upgrade != nil && d.Upgrade.Again {
+			return d, w, false, fmt.Errorf("again: an abort for good is lost")
 		}
 		return d, w, false, nil
 	}
@@ -65,7 +69,7 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 	}
 	for at, c := range w.colls {
 		for _, a := range c.acts {
-			ss = append(ss, step{label: fmt.Sprintf("at %s: %+v", at, a), at: at, act: a, driver: true})
+			ss = append(ss, step{label: fmt.Sprintf("at %s: %+v", at, a), at: at, act: a, driver: true, fence: !a.lift && !a.prevent})
 		}
 	}
 	slices.SortFunc(ss, func(a, b step) int { // map order must not decide what is found
@@ -84,6 +88,14 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 		case us.Perform:
 			if _, _, x, _ := actOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
 				add(true, false, us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
+			}
+		case us.Prevent:
+			c := w.colls[place(a.Version, a.Place.Kind)]
+			if c.name == a.Pending.To {
+				add(true, false, us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
+			}
+			if _, _, x, _ := actOf(a); c.done(x) {
+				add(true, false, us.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To})
 			}
 		case us.Lift:
 			if _, _, x, _ := actOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
@@ -124,11 +136,21 @@ func asked(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) 
 	if d.CurrentVersion == "v2" {
 		other = "v1"
 	}
-	add(false, false, us.Begin{ID: fmt.Sprintf("u%d", w.ids+1), TargetVersion: other, TransformHash: "h", Shards: d.RingSize})
+	hash := "h"
+	if w.hashes {
+		hash = ""
+		for _, h := range []string{"h", "k"} {
+			add(false, false, us.AnnounceAvailable{Available: us.Available{TargetVersion: other, TransformHash: h, Ahead: true}})
+		}
+	}
+	add(false, false, us.Begin{ID: fmt.Sprintf("u%d", w.ids+1), TargetVersion: other, TransformHash: hash, Shards: d.RingSize, Policy: us.Policy{Retries: w.retries}})
 	add(false, false, us.Abort{Reason: "asked"})
 	u := d.Upgrade
 	if u == nil {
 		return
+	}
+	if u.State == us.Switching {
+		add(false, false, us.Abort{ID: u.ID, Reason: "deadline", Attempt: u.Attempt, Again: true})
 	}
 	add(false, false, us.Withdraw{ID: u.ID, Shards: []int{0}})
 	add(false, false, us.StartSwitch{ID: u.ID})
@@ -174,7 +196,27 @@ func stale(d us.Deployment, add func(driver, stale bool, e us.Event)) {
 	if u == nil {
 		return
 	}
+	if u.Attempt > 1 { // 0 means any
+		add(false, true, us.Abort{ID: u.ID, Reason: "deadline", Attempt: u.Attempt - 1, Again: true})
+		add(false, true, us.Abort{ID: u.ID, Reason: "parked", Attempt: u.Attempt - 1})
+		add(false, true, us.StartSwitch{ID: u.ID, Attempt: u.Attempt - 1})
+	}
+	for _, ns := range d.Namespaces {
+		for _, k := range ns.Kinds {
+			if p := k.Pending; p == nil || u.Step != us.StepAbort || ns.Version != d.CurrentVersion {
+				to := k.Physical
+				if p != nil {
+					to = p.To
+				}
+				add(false, true, us.Prevented{Version: ns.Version, Kind: k.Kind, To: to})
+			}
+			add(false, true, us.Prevented{Version: ns.Version, Kind: k.Kind, To: k.Kind + ".n0"})
+		}
+	}
 	add(false, true, us.Begin{ID: "x", TargetVersion: u.TargetVersion, TransformHash: "h"})
+	if u.TransformHash != "other" {
+		add(false, true, us.AnnounceAvailable{Available: us.Available{TargetVersion: u.TargetVersion, TransformHash: "other"}})
+	}
 	fences := us.FenceNames(d)
 	for _, state := range []us.Phase{us.InitialSyncing, us.Switching} {
 		add(false, true, us.Report{ID: u.ID, State: state, Attempt: u.Attempt - 1, Fences: fences, Shards: []int{0, 1}})

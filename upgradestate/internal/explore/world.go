@@ -17,6 +17,8 @@ type world struct {
 	drained []bool           // by shard: a report that truly saw the fences in force was accepted
 	ids     int              // upgrade ids given out
 	life    bool             // people use every verb
+	retries int              // policy of what is begun
+	hashes  bool             // controllers of two transformations come and go
 }
 
 // coll is one collection.
@@ -25,16 +27,22 @@ type coll struct {
 	mark   string
 	tokens map[string]token // by name: what has been published for it at any time
 	acts   []act            // announced acts that some driver may still send, however late
+	closed []string         // names that no rename can bring it to any more
 }
 
 // token says what somebody may hold for a name.
-type token struct{ write, read, apply bool }
+type token struct {
+	write, read, apply bool
+	by                 string // the transformations whose controllers may apply with it
+}
 
 // act is a command to the database as a driver decided it.
 type act struct {
 	class    string
 	from, to string
 	lift     bool
+	prevent  bool // makes the rename from from to to impossible
+	done     bool // reached the database once
 }
 
 // marks reports an act that keeps the collection's name.
@@ -43,14 +51,25 @@ func (a act) marks() bool { return a.class == "validator" || a.class == "writeBl
 // do is the database's answer to an act. A rename finds its collection under the old
 // name only, and a lift what it ends; that is asked of every backend.
 func (c *coll) do(a act) {
+	if i := slices.Index(c.acts, a); i >= 0 {
+		c.acts[i].done = true
+	}
 	switch {
+	case a.prevent:
+		if c.name != a.to {
+			c.closed = append(c.closed, a.to)
+		}
 	case a.lift && a.marks():
 		if c.mark == a.from {
 			c.mark = ""
 		}
 	case a.marks():
 		c.mark = a.to
+	case slices.Contains(c.closed, a.to):
 	default:
+		if a.lift {
+			c.closed = append(c.closed, a.from) // a fence that comes after its lift does nothing
+		}
 		if c.name == a.from {
 			c.name = a.to
 		}
@@ -60,10 +79,14 @@ func (c *coll) do(a act) {
 // done reports whether the act can be confirmed.
 func (c *coll) done(a act) bool {
 	switch {
+	case a.prevent:
+		return slices.Contains(c.closed, a.to)
 	case a.lift && a.marks():
 		return c.mark != a.from
 	case a.marks():
 		return c.mark == a.to
+	case a.lift:
+		return c.name == a.to && slices.Contains(c.closed, a.from)
 	default:
 		return c.name == a.to
 	}
@@ -88,9 +111,9 @@ func (c *coll) writable(k us.Kind) bool {
 func place(version, kind string) string { return version + "/" + kind }
 
 func (w *world) clone() *world {
-	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids, life: w.life}
+	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids, life: w.life, retries: w.retries, hashes: w.hashes}
 	for p, c := range w.colls {
-		d := &coll{name: c.name, mark: c.mark, acts: slices.Clone(c.acts), tokens: make(map[string]token, len(c.tokens))}
+		d := &coll{name: c.name, mark: c.mark, acts: slices.Clone(c.acts), closed: slices.Clone(c.closed), tokens: make(map[string]token, len(c.tokens))}
 		for n, t := range c.tokens {
 			d.tokens[n] = t
 		}
@@ -115,7 +138,12 @@ func (w *world) observe(m Machine, d us.Deployment) {
 		if ns.Version != d.CurrentVersion && m.ApplyAllowed(d) {
 			for _, ps := range m.EnginePlaces(d, ns.Version) {
 				for _, p := range ps {
-					w.publish(ns.Version, p, func(t *token) { t.apply = true })
+					w.publish(ns.Version, p, func(t *token) {
+						t.apply = true
+						if a, ok := us.Followed(d); ok && w.hashes && a.TargetVersion == ns.Version && !strings.Contains(t.by, a.TransformHash) {
+							t.by += a.TransformHash
+						}
+					})
 				}
 			}
 		}
@@ -128,7 +156,8 @@ func (w *world) observe(m Machine, d us.Deployment) {
 		}
 		at := place(version, kind)
 		pending[at] = append(pending[at], x)
-		if c := w.colls[at]; !slices.Contains(c.acts, x) {
+		c := w.colls[at]
+		if !slices.ContainsFunc(c.acts, x.same) {
 			c.acts = append(c.acts, x)
 		}
 	}
@@ -147,25 +176,44 @@ func (w *world) publish(version string, p us.Place, set func(*token)) {
 	c.tokens[p.Name] = t
 }
 
+// same reports whether two acts are one command.
+func (a act) same(b act) bool {
+	a.done, b.done = false, false
+	return a == b
+}
+
 // forget drops acts without effect and tokens of names that cannot come back. A rename
 // away from an application's own name and a mark are commands that a database cannot
-// refuse when they come late, so a repetition of one after its confirmation is not
-// modelled; see "late repetitions" in the package comment of upgradestate.
+// refuse when they come again late, so a repetition of one is not modelled, nor the first
+// coming of a mark that was given up; see "late acts" in the package comment of
+// upgradestate.
 func (c *coll) forget(k us.Kind, pending []act) {
 	c.acts = slices.DeleteFunc(c.acts, func(a act) bool {
-		if slices.Contains(pending, a) {
+		if slices.ContainsFunc(pending, a.same) {
 			return false
 		}
 		switch {
+		case a.prevent:
+			return a.from != c.name || slices.Contains(c.closed, a.to)
 		case a.lift:
 			return a.from != c.name && a.from != c.mark
-		case a.marks(), a.from == k.Kind:
+		case a.marks(), slices.Contains(c.closed, a.to):
 			return true
+		case a.from == k.Kind:
+			return a.done
 		default:
 			return a.from != c.name
 		}
 	})
+	for i := range c.acts {
+		c.acts[i].done = c.acts[i].done && c.acts[i].from == k.Kind // else nothing depends on it
+	}
 	slices.SortFunc(c.acts, func(a, b act) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	// What is closed counts as long as somebody may still want to go there.
+	slices.Sort(c.closed)
+	c.closed = slices.DeleteFunc(slices.Compact(c.closed), func(name string) bool {
+		return !slices.ContainsFunc(c.acts, func(a act) bool { return a.to == name || a.lift && a.from == name })
+	})
 	alive := []string{c.name, k.Physical, k.Kind}
 	if k.Pending != nil {
 		alive = append(alive, k.Pending.To)
@@ -185,6 +233,8 @@ func actOf(a us.Action) (version, kind string, x act, ok bool) {
 	switch a := a.(type) {
 	case us.Perform:
 		return a.Version, a.Place.Kind, act{class: a.Class, from: a.Pending.From, to: a.Pending.To}, true
+	case us.Prevent:
+		return a.Version, a.Place.Kind, act{class: a.Class, from: a.Pending.From, to: a.Pending.To, prevent: true}, true
 	case us.Lift:
 		return a.Version, a.Place.Kind, act{class: a.Class, from: a.From, to: a.To, lift: true}, true
 	default:
@@ -198,10 +248,23 @@ func key(d us.Deployment, w *world) string {
 	var b strings.Builder
 	fmt.Fprint(&b, d.CurrentVersion, w.drained, d.LastSwitch != nil)
 	if u := d.Upgrade; u != nil {
-		fmt.Fprint(&b, u.TargetVersion, u.State, u.Step, u.ReadyShards)
+		fmt.Fprint(&b, u.TargetVersion, u.State, u.Step, u.ReadyShards, u.Again, u.Attempt > 1)
+		if u.Policy.Retries > 0 {
+			fmt.Fprint(&b, u.Failures)
+		}
 	}
 	if w.life {
 		b.WriteString(lifeKey(d))
+	}
+	if w.hashes {
+		fmt.Fprint(&b, d.Available)
+		if u := d.Upgrade; u != nil {
+			b.WriteString(u.TransformHash)
+		}
+		for _, ns := range d.Namespaces {
+			m, ok := us.ImagesOf(d, ns.Version)
+			fmt.Fprint(&b, ok && m.TransformHash != "", m.TransformHash)
+		}
 	}
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {
@@ -213,6 +276,7 @@ func key(d us.Deployment, w *world) string {
 			for _, a := range c.acts {
 				names = append(names, a.from, a.to)
 			}
+			names = append(names, c.closed...)
 			rank := ranks(k.Kind, names)
 			fmt.Fprintf(&b, "|%s:%s %s %t %t", k.Kind, rank(k.Physical), rank(k.Fenced), k.Hidden, k.Sealed)
 			if p := k.Pending; p != nil {
@@ -220,7 +284,10 @@ func key(d us.Deployment, w *world) string {
 			}
 			fmt.Fprintf(&b, " @%s %s", rank(c.name), rank(c.mark))
 			for _, a := range c.acts {
-				fmt.Fprintf(&b, " %s %t %s>%s", a.class, a.lift, rank(a.from), rank(a.to))
+				fmt.Fprintf(&b, " %s %t %t %t %s>%s", a.class, a.lift, a.prevent, a.done, rank(a.from), rank(a.to))
+			}
+			for _, name := range c.closed {
+				fmt.Fprintf(&b, " x%s", rank(name))
 			}
 			var ts []string
 			for n, t := range c.tokens {

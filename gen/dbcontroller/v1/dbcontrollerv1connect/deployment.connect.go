@@ -59,6 +59,9 @@ const (
 	// DeploymentServiceSwitchProcedure is the fully-qualified name of the DeploymentService's Switch
 	// RPC.
 	DeploymentServiceSwitchProcedure = "/dbcontroller.v1.DeploymentService/Switch"
+	// DeploymentServiceAcceptBreachesProcedure is the fully-qualified name of the DeploymentService's
+	// AcceptBreaches RPC.
+	DeploymentServiceAcceptBreachesProcedure = "/dbcontroller.v1.DeploymentService/AcceptBreaches"
 	// DeploymentServiceSetPolicyProcedure is the fully-qualified name of the DeploymentService's
 	// SetPolicy RPC.
 	DeploymentServiceSetPolicyProcedure = "/dbcontroller.v1.DeploymentService/SetPolicy"
@@ -132,6 +135,12 @@ type DeploymentServiceClient interface {
 	AbortUpgrade(context.Context, *connect.Request[v1.AbortUpgradeRequest]) (*connect.Response[v1.Deployment], error)
 	// Switch lets an upgrade that holds at ready switch. It may come before it is ready.
 	Switch(context.Context, *connect.Request[v1.SwitchRequest]) (*connect.Response[v1.Deployment], error)
+	// AcceptBreaches says that what was accepted past fences was dealt with: it counts no
+	// more for Verify and for the way back. The collections that were set aside stay.
+	//
+	//	curl -s -H 'Content-Type: application/json' -d '{}' \
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/AcceptBreaches
+	AcceptBreaches(context.Context, *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPolicy changes when the upgrade that runs may switch. What is absent stays.
 	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPace pauses and resumes bulk work, and changes how fast it goes. What is absent stays.
@@ -240,6 +249,12 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			httpClient,
 			baseURL+DeploymentServiceSwitchProcedure,
 			connect.WithSchema(deploymentServiceMethods.ByName("Switch")),
+			connect.WithClientOptions(opts...),
+		),
+		acceptBreaches: connect.NewClient[v1.AcceptBreachesRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceAcceptBreachesProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("AcceptBreaches")),
 			connect.WithClientOptions(opts...),
 		),
 		setPolicy: connect.NewClient[v1.SetPolicyRequest, v1.Deployment](
@@ -355,6 +370,7 @@ type deploymentServiceClient struct {
 	beginUpgrade     *connect.Client[v1.BeginUpgradeRequest, v1.Deployment]
 	abortUpgrade     *connect.Client[v1.AbortUpgradeRequest, v1.Deployment]
 	_switch          *connect.Client[v1.SwitchRequest, v1.Deployment]
+	acceptBreaches   *connect.Client[v1.AcceptBreachesRequest, v1.Deployment]
 	setPolicy        *connect.Client[v1.SetPolicyRequest, v1.Deployment]
 	setPace          *connect.Client[v1.SetPaceRequest, v1.Deployment]
 	plan             *connect.Client[v1.PlanRequest, v1.PlanReport]
@@ -402,6 +418,11 @@ func (c *deploymentServiceClient) AbortUpgrade(ctx context.Context, req *connect
 // Switch calls dbcontroller.v1.DeploymentService.Switch.
 func (c *deploymentServiceClient) Switch(ctx context.Context, req *connect.Request[v1.SwitchRequest]) (*connect.Response[v1.Deployment], error) {
 	return c._switch.CallUnary(ctx, req)
+}
+
+// AcceptBreaches calls dbcontroller.v1.DeploymentService.AcceptBreaches.
+func (c *deploymentServiceClient) AcceptBreaches(ctx context.Context, req *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error) {
+	return c.acceptBreaches.CallUnary(ctx, req)
 }
 
 // SetPolicy calls dbcontroller.v1.DeploymentService.SetPolicy.
@@ -510,6 +531,12 @@ type DeploymentServiceHandler interface {
 	AbortUpgrade(context.Context, *connect.Request[v1.AbortUpgradeRequest]) (*connect.Response[v1.Deployment], error)
 	// Switch lets an upgrade that holds at ready switch. It may come before it is ready.
 	Switch(context.Context, *connect.Request[v1.SwitchRequest]) (*connect.Response[v1.Deployment], error)
+	// AcceptBreaches says that what was accepted past fences was dealt with: it counts no
+	// more for Verify and for the way back. The collections that were set aside stay.
+	//
+	//	curl -s -H 'Content-Type: application/json' -d '{}' \
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/AcceptBreaches
+	AcceptBreaches(context.Context, *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPolicy changes when the upgrade that runs may switch. What is absent stays.
 	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPace pauses and resumes bulk work, and changes how fast it goes. What is absent stays.
@@ -614,6 +641,12 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		DeploymentServiceSwitchProcedure,
 		svc.Switch,
 		connect.WithSchema(deploymentServiceMethods.ByName("Switch")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceAcceptBreachesHandler := connect.NewUnaryHandler(
+		DeploymentServiceAcceptBreachesProcedure,
+		svc.AcceptBreaches,
+		connect.WithSchema(deploymentServiceMethods.ByName("AcceptBreaches")),
 		connect.WithHandlerOptions(opts...),
 	)
 	deploymentServiceSetPolicyHandler := connect.NewUnaryHandler(
@@ -732,6 +765,8 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceAbortUpgradeHandler.ServeHTTP(w, r)
 		case DeploymentServiceSwitchProcedure:
 			deploymentServiceSwitchHandler.ServeHTTP(w, r)
+		case DeploymentServiceAcceptBreachesProcedure:
+			deploymentServiceAcceptBreachesHandler.ServeHTTP(w, r)
 		case DeploymentServiceSetPolicyProcedure:
 			deploymentServiceSetPolicyHandler.ServeHTTP(w, r)
 		case DeploymentServiceSetPaceProcedure:
@@ -797,6 +832,10 @@ func (UnimplementedDeploymentServiceHandler) AbortUpgrade(context.Context, *conn
 
 func (UnimplementedDeploymentServiceHandler) Switch(context.Context, *connect.Request[v1.SwitchRequest]) (*connect.Response[v1.Deployment], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.Switch is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) AcceptBreaches(context.Context, *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.AcceptBreaches is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error) {

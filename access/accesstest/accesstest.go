@@ -1,0 +1,201 @@
+// Package accesstest makes what proves identities in tests: authorities with certificates,
+// and issuers of JSON web tokens.
+package accesstest
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc/oidctest"
+)
+
+// Authority signs certificates.
+type Authority struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+	pem  []byte
+}
+
+// NewAuthority makes one.
+func NewAuthority(t testing.TB) *Authority {
+	t.Helper()
+	key := newKey(t)
+	template := &x509.Certificate{
+		SerialNumber: serial(t), Subject: pkix.Name{CommonName: "test authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Authority{cert: cert, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+}
+
+// Pool has the authority alone.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// File writes the authority's certificate.
+func (a *Authority) File(t testing.TB, path string) string { return write(t, path, a.pem) }
+
+// Leaf is a certificate to be signed.
+type Leaf struct {
+	Subject pkix.Name
+	SPIFFE  []string
+	Expired bool
+}
+
+// Sign makes a certificate for localhost and 127.0.0.1, as PEM with its key.
+func (a *Authority) Sign(t testing.TB, leaf Leaf) (cert, key []byte) {
+	t.Helper()
+	k := newKey(t)
+	template := &x509.Certificate{
+		SerialNumber: serial(t), Subject: leaf.Subject, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	if leaf.Expired {
+		template.NotAfter = time.Now().Add(-time.Minute)
+	}
+	for _, s := range leaf.SPIFFE {
+		u, err := url.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.URIs = append(template.URIs, u)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, k.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
+}
+
+// Certificate signs one for a client.
+func (a *Authority) Certificate(t testing.TB, leaf Leaf) tls.Certificate {
+	t.Helper()
+	pair, err := tls.X509KeyPair(a.Sign(t, leaf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+// Files signs one and writes NAME.crt and NAME.key.
+func (a *Authority) Files(t testing.TB, dir, name string, leaf Leaf) (cert, key string) {
+	t.Helper()
+	c, k := a.Sign(t, leaf)
+	return write(t, filepath.Join(dir, name+".crt"), c), write(t, filepath.Join(dir, name+".key"), k)
+}
+
+// write replaces a file at once, as those who renew certificates do.
+func write(t testing.TB, path string, text []byte) string {
+	t.Helper()
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func serial(t testing.TB) *big.Int {
+	t.Helper()
+	n, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Issuer signs JSON web tokens, and shows its keys over plain HTTP on loopback.
+type Issuer struct {
+	URL string
+
+	server *oidctest.Server
+	mu     sync.Mutex
+	key    *ecdsa.PrivateKey
+	id     string
+	Asked  int // how often it was asked for anything
+}
+
+// NewIssuer starts one.
+func NewIssuer(t testing.TB) *Issuer {
+	t.Helper()
+	i := &Issuer{server: &oidctest.Server{Algorithms: []string{"ES256"}}}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.Asked++
+		i.server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	i.URL = s.URL
+	i.server.SetIssuer(s.URL)
+	i.Rotate(t, "first")
+	return i
+}
+
+// Rotate has it sign with a new key, and show no other.
+func (i *Issuer) Rotate(t testing.TB, id string) {
+	t.Helper()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.key, i.id = newKey(t), id
+	i.server.PublicKeys = []oidctest.PublicKey{{PublicKey: i.key.Public(), KeyID: id, Algorithm: "ES256"}}
+}
+
+// Token signs claims; iss, aud, exp and iat have defaults.
+func (i *Issuer) Token(t testing.TB, audience string, claims map[string]any) string {
+	t.Helper()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	all := map[string]any{"iss": i.URL, "aud": audience, "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()}
+	for k, v := range claims {
+		all[k] = v
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return oidctest.SignIDToken(i.key, i.id, "ES256", string(text))
+}

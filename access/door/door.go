@@ -1,0 +1,300 @@
+// Package door opens listeners: with TLS or on loopback, behind a guard, and with bounds
+// for clients that are slow, many or hostile.
+//
+// A listener that is reachable from elsewhere without TLS and without identities is
+// refused, unless it is said to be insecure, which is logged at each start.
+package door
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/net/netutil"
+
+	"dbcontroller/access"
+	"dbcontroller/limits"
+)
+
+// Config is one listener.
+type Config struct {
+	What    string // in messages, such as "API port"
+	Address string // host:port
+	Flag    string // that gives another address, in messages
+	Lock    *Lock
+	Table   access.Table
+	// Unencrypted2 takes HTTP/2 without TLS, too, for gRPC.
+	Unencrypted2 bool
+	Connections  int   // at the same time; more wait. 0: limits.Connections
+	Requests     int   // at the same time; more are refused. 0: limits.Requests
+	BodyBytes    int64 // of a request, as it is sent. 0: limits.RequestBytes
+	BodiesBytes  int64 // of all requests at the same time. 0: limits.RequestsBytes
+	// HeaderTime, BodyTime and WriteTime are limits.HeaderTime and so on, unless a test has
+	// no time for them.
+	HeaderTime, BodyTime, WriteTime time.Duration
+	Log                             *zap.Logger
+}
+
+// Lock is what all listeners of a process have in common.
+type Lock struct {
+	Authenticators []access.Authenticator
+	Policy         access.Policy
+	KeyPair        *access.KeyPair     // nil: no TLS
+	Clients        *access.Authorities // vouch for client certificates; nil: none are asked for
+	Hosts, Origins []string
+	Insecure       bool
+	Audit          *access.Audit
+}
+
+// Door is an open listener.
+type Door struct {
+	cfg      Config
+	listener net.Listener
+	guard    *access.Guard
+	// Warning says what is insecure about it; empty: nothing.
+	Warning string
+}
+
+// Open opens a listener, or says in one line why not.
+func Open(cfg Config) (*Door, error) {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	if cfg.Lock == nil {
+		cfg.Lock = &Lock{}
+	}
+	cfg.Connections = or(cfg.Connections, limits.Connections)
+	cfg.Requests = or(cfg.Requests, limits.Requests)
+	cfg.BodyBytes = or(cfg.BodyBytes, int64(limits.RequestBytes))
+	cfg.BodiesBytes = or(cfg.BodiesBytes, int64(limits.RequestsBytes))
+	cfg.HeaderTime = or(cfg.HeaderTime, limits.HeaderTime)
+	cfg.BodyTime = or(cfg.BodyTime, limits.BodyTime)
+	cfg.WriteTime = or(cfg.WriteTime, limits.WriteTime)
+	l, err := net.Listen("tcp", cfg.Address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; give another address with %s", cfg.What, err, cfg.Flag)
+	}
+	d := &Door{cfg: cfg, listener: l}
+	if err := d.lock(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return d, nil
+}
+
+func or[T int | int64 | time.Duration](n, otherwise T) T {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// lock decides who may come in.
+func (d *Door) lock() error {
+	lock := d.cfg.Lock
+	loopback := d.listener.Addr().(*net.TCPAddr).IP.IsLoopback()
+	missing := ""
+	switch {
+	case lock.KeyPair == nil && len(lock.Authenticators) == 0:
+		missing = "TLS and identities"
+	case lock.KeyPair == nil:
+		missing = "TLS"
+	case len(lock.Authenticators) == 0:
+		missing = "identities"
+	}
+	unproven := access.Loopback
+	if missing != "" && !loopback {
+		if !lock.Insecure {
+			return fmt.Errorf("%s: %s can be reached from other machines and has no %s: configure access in the configuration file (docs/security.md), listen on 127.0.0.1, or give --insecure",
+				d.cfg.What, d.cfg.Address, missing)
+		}
+		unproven = access.Anonymous
+		d.Warning = fmt.Sprintf("%s at %s has no %s (--insecure): whoever reaches it may do everything", d.cfg.What, d.listener.Addr(), missing)
+		if len(lock.Authenticators) > 0 {
+			d.Warning = fmt.Sprintf("%s at %s has no TLS (--insecure): whoever is on the way reads and repeats tokens", d.cfg.What, d.listener.Addr())
+		}
+		d.cfg.Log.Warn("insecure", zap.String("what", d.Warning))
+	}
+	names := access.Names{Hosts: lock.Hosts, Origins: lock.Origins}
+	if lock.KeyPair != nil {
+		names.Certificate = lock.KeyPair.Leaf
+	}
+	var err error
+	d.guard, err = access.NewGuard(access.GuardConfig{
+		Authenticators: lock.Authenticators, Policy: lock.Policy, Unproven: unproven, Table: d.cfg.Table,
+		Names: names, Audit: lock.Audit, Log: d.cfg.Log,
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", d.cfg.What, err)
+	}
+	return nil
+}
+
+// Addr is where it listens.
+func (d *Door) Addr() string { return d.listener.Addr().String() }
+
+// Close closes a door that does not serve.
+func (d *Door) Close() error { return d.listener.Close() }
+
+// Serve serves until ctx ends, then lets running requests finish for a while.
+func (d *Door) Serve(ctx context.Context, h http.Handler) error {
+	s := &http.Server{
+		Handler:           d.bounded(d.guard.Handler(h)),
+		ReadHeaderTimeout: d.cfg.HeaderTime,
+		IdleTimeout:       limits.IdleTime,
+		MaxHeaderBytes:    limits.HeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: limits.Streams, WriteByteTimeout: limits.WriteTime},
+		ErrorLog:          zap.NewStdLog(d.cfg.Log.Named("http").WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
+		Protocols:         new(http.Protocols),
+	}
+	s.Protocols.SetHTTP1(true)
+	l := netutil.LimitListener(d.listener, d.cfg.Connections)
+	if d.cfg.Lock.KeyPair != nil {
+		s.Protocols.SetHTTP2(true)
+		s.TLSConfig = access.ServerTLS(d.cfg.Lock.KeyPair, d.cfg.Lock.Clients)
+		l = tls.NewListener(l, s.TLSConfig)
+	} else if d.cfg.Unencrypted2 {
+		s.Protocols.SetUnencryptedHTTP2(true)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.StopTime)
+	defer cancel()
+	if err := s.Shutdown(stop); err != nil {
+		return errors.Join(fmt.Errorf("shut down %s: %w", l.Addr(), err), s.Close())
+	}
+	<-served
+	return ctx.Err()
+}
+
+// bounded bounds what one request, and all together, may take.
+func (d *Door) bounded(next http.Handler) http.Handler {
+	running := make(chan struct{}, d.cfg.Requests)
+	bodies := &budget{left: d.cfg.BodiesBytes}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case running <- struct{}{}:
+			defer func() { <-running }()
+		default:
+			busy(w)
+			return
+		}
+		rc := http.NewResponseController(w)
+		if r.Body != nil && r.Body != http.NoBody {
+			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, d.cfg.BodyBytes), rc: rc, budget: bodies}
+			defer b.done()
+			// What is compressed may become as large as anything may be.
+			if compressed(r.Header) && !b.take(d.cfg.BodyBytes) {
+				busy(w)
+				return
+			}
+			// Ignored here and below: a connection that has no deadlines has gone.
+			_ = rc.SetReadDeadline(time.Now().Add(d.cfg.BodyTime))
+			r.Body = b
+		}
+		next.ServeHTTP(&patient{ResponseWriter: w, rc: rc, most: d.cfg.WriteTime}, r)
+	})
+}
+
+func busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, "too many requests at the same time: try again", http.StatusServiceUnavailable)
+}
+
+func compressed(h http.Header) bool {
+	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
+		if v := h.Get(name); v != "" && v != "identity" {
+			return true
+		}
+	}
+	return false
+}
+
+// budget is how many bytes of bodies may be in memory.
+type budget struct {
+	mu   sync.Mutex
+	left int64
+}
+
+// body has to come in time, and to fit in.
+type body struct {
+	io.ReadCloser
+	rc     *http.ResponseController
+	budget *budget
+	taken  int64
+}
+
+var errBusy = errors.New("too many large requests at the same time: try again")
+
+// take reports whether n bytes more fit in.
+func (b *body) take(n int64) bool {
+	b.budget.mu.Lock()
+	defer b.budget.mu.Unlock()
+	if n > b.budget.left {
+		return false
+	}
+	b.budget.left -= n
+	b.taken += n
+	return true
+}
+
+// done gives back what was taken.
+func (b *body) done() {
+	b.budget.mu.Lock()
+	defer b.budget.mu.Unlock()
+	b.budget.left += b.taken
+	b.taken = 0
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if !b.take(int64(n)) {
+		return 0, errBusy
+	}
+	if err == io.EOF {
+		// Nothing more is to come, so the request may take as long as it likes. After any
+		// other error the deadline stays, for the server reads the rest, too.
+		_ = b.rc.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// patient waits for a slow reader, and not for ever.
+type patient struct {
+	http.ResponseWriter
+	rc   *http.ResponseController
+	most time.Duration
+}
+
+func (p *patient) Write(b []byte) (int, error) {
+	defer p.until()()
+	return p.ResponseWriter.Write(b)
+}
+
+// Flush implements http.Flusher.
+func (p *patient) Flush() { _ = p.FlushError() }
+
+// FlushError is what http.ResponseController calls.
+func (p *patient) FlushError() error {
+	defer p.until()()
+	return p.rc.Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+func (p *patient) until() func() {
+	_ = p.rc.SetWriteDeadline(time.Now().Add(p.most))
+	return func() { _ = p.rc.SetWriteDeadline(time.Time{}) }
+}

@@ -1,0 +1,83 @@
+package access
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect"
+)
+
+// Interceptor checks each procedure once more, by the caller that a Guard has put into the
+// context, and has the audit tell of those that change something.
+type Interceptor struct {
+	table Table
+	audit *Audit
+}
+
+var _ connect.Interceptor = Interceptor{}
+
+// NewInterceptor makes one. audit may be nil.
+func NewInterceptor(table Table, audit *Audit) Interceptor { return Interceptor{table, audit} }
+
+var errUnguarded = connect.NewError(connect.CodeUnauthenticated, errors.New("no guard has asked who calls"))
+
+func (i Interceptor) check(ctx context.Context, procedure string) (Caller, Row, error) {
+	caller, ok := CallerOf(ctx)
+	if !ok {
+		return caller, Row{}, errUnguarded
+	}
+	row, ok := i.table[procedure]
+	if !ok {
+		return caller, row, connect.NewError(connect.CodePermissionDenied, errors.New("no role may call "+callName(procedure)))
+	}
+	return caller, row, mayCall(caller, procedure, row)
+}
+
+// WrapUnary implements connect.Interceptor.
+func (i Interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		caller, row, err := i.check(ctx, req.Spec().Procedure)
+		var res connect.AnyResponse
+		if err == nil {
+			res, err = next(ctx, req)
+		}
+		if row.Changes {
+			i.audit.answered(caller, req.Spec().Procedure, req.Any(), err)
+		}
+		return res, err
+	}
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (i Interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		caller, row, err := i.check(ctx, conn.Spec().Procedure)
+		heard := &hearing{StreamingHandlerConn: conn}
+		if err == nil {
+			err = next(ctx, heard)
+		}
+		if row.Changes {
+			i.audit.answered(caller, conn.Spec().Procedure, heard.first, err)
+		}
+		return err
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor.
+func (Interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// hearing keeps the request of a stream for the audit.
+type hearing struct {
+	connect.StreamingHandlerConn
+	first any
+}
+
+func (h *hearing) Receive(m any) error {
+	err := h.StreamingHandlerConn.Receive(m)
+	if err == nil && h.first == nil {
+		h.first = m
+	}
+	return err
+}

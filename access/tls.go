@@ -1,0 +1,85 @@
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+)
+
+// KeyPair is a certificate with its key, from files that are read again when they change.
+// A half-written pair, whose key does not belong to its certificate, leaves the old one in
+// force.
+type KeyPair struct{ files *watched[*tls.Certificate] }
+
+// OpenKeyPair reads the files.
+func OpenKeyPair(what, cert, key string, log *zap.Logger) (*KeyPair, error) {
+	files, err := watch(what, log, func(texts [][]byte) (*tls.Certificate, error) {
+		pair, err := tls.X509KeyPair(texts[0], texts[1])
+		if err != nil {
+			return nil, fmt.Errorf("%s and %s: %w", cert, key, err)
+		}
+		return &pair, nil
+	}, cert, key)
+	if err != nil {
+		return nil, err
+	}
+	return &KeyPair{files}, nil
+}
+
+// Certificate is the pair as the files have it now.
+func (k *KeyPair) Certificate() *tls.Certificate { return k.files.get() }
+
+// Authorities are certificates that vouch for others, from a file that is read again when
+// it changes.
+type Authorities struct{ file *watched[*x509.CertPool] }
+
+// OpenAuthorities reads the file.
+func OpenAuthorities(what, path string, log *zap.Logger) (*Authorities, error) {
+	f, err := watch(what, log, func(texts [][]byte) (*x509.CertPool, error) {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(texts[0]) {
+			return nil, errors.New(path + " has no certificate in PEM form")
+		}
+		return pool, nil
+	}, path)
+	if err != nil {
+		return nil, err
+	}
+	return &Authorities{f}, nil
+}
+
+// Pool is what the file has now.
+func (a *Authorities) Pool() *x509.CertPool { return a.file.get() }
+
+// ServerTLS is the TLS of a listener: 1.2 and newer, with the pair as it is when a
+// connection is made. clients, if not nil, vouch for client certificates, which a client
+// may leave out: whether it has to prove itself, and how else, is up to the Guard.
+//
+// Sessions are not resumed: a client would otherwise come in by a certificate whose
+// authority was taken out meanwhile.
+func ServerTLS(pair *KeyPair, clients *Authorities) *tls.Config {
+	base := &tls.Config{
+		MinVersion:             tls.VersionTLS12,
+		NextProtos:             []string{"h2", "http/1.1"},
+		SessionTicketsDisabled: true,
+		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Certificate(), nil },
+	}
+	if clients == nil {
+		return base
+	}
+	base.ClientAuth = tls.VerifyClientCertIfGiven
+	base.ClientCAs = clients.Pool()
+	cfg := base.Clone()
+	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := base.Clone()
+		now.ClientCAs = clients.Pool()
+		return now, nil
+	}
+	return cfg
+}
+
+// Leaf is the certificate itself.
+func (k *KeyPair) Leaf() *x509.Certificate { return k.Certificate().Leaf }

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"dbcontroller/access/client"
+)
+
+// contexts are the controllers that somebody works with, in a file of that person. It has
+// names of files, and no secrets; but whoever can write it can send the person elsewhere.
+type contexts struct {
+	Current  string               `yaml:"current"`
+	Contexts map[string]contextAt `yaml:"contexts"`
+}
+
+// contextAt is one of them.
+type contextAt struct {
+	client.Config `yaml:",inline"`
+	Name          string `yaml:"name,omitempty"` // of the deployment; empty: the controller's own
+}
+
+var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// contextsPath is $XDG_CONFIG_HOME/dbcontroller/config.yaml, or what stands for it here.
+func contextsPath() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "dbcontroller", "config.yaml"), nil
+}
+
+// readContexts reads the file; there need not be one.
+func readContexts() (contexts, error) {
+	var all contexts
+	path, err := contextsPath()
+	if err != nil {
+		return all, nil //nolint:nilerr // somebody without a home has no contexts
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return all, fmt.Errorf("contexts: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return all, fmt.Errorf("contexts: %s is open to others than its owner: chmod 600 it", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return all, fmt.Errorf("contexts: %w", err)
+	}
+	if err := yaml.UnmarshalWithOptions(text, &all, yaml.Strict()); err != nil {
+		// Not the library's text: it quotes the file, where somebody may have put a token.
+		return all, fmt.Errorf("contexts: %s is not as 'context set' writes it: correct or remove it", path)
+	}
+	return all, nil
+}
+
+// writeContexts replaces the file at once.
+func writeContexts(all contexts) error {
+	path, err := contextsPath()
+	if err != nil {
+		return fmt.Errorf("contexts: %w", err)
+	}
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		return fmt.Errorf("contexts: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("contexts: %w", err)
+	}
+	next, err := os.CreateTemp(filepath.Dir(path), "config-*.new") // mode 0600
+	if err != nil {
+		return fmt.Errorf("contexts: %w", err)
+	}
+	_, err = next.Write(text)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("contexts: %w", errors.Join(err, os.Remove(next.Name())))
+	}
+	return nil
+}
+
+func contextCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "context", Short: "Name controllers, so that nobody types an address twice",
+		Long: "Name controllers: address, deployment, and the files with which one proves who one is. They are\n" +
+			"kept in $XDG_CONFIG_HOME/dbcontroller/config.yaml, which has names of files and no secrets. --server\n" +
+			"and " + serverEnv + " count before them.",
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("context what? use 'dbcontroller context list', 'set' or 'use'")
+		},
+	}
+	cmd.AddCommand(setContextCommand(), useContextCommand(), listContextsCommand())
+	return cmd
+}
+
+func setContextCommand() *cobra.Command {
+	var at contextAt
+	cmd := &cobra.Command{
+		Use:     "set NAME --server ADDRESS",
+		Short:   "Keep a controller under a name; the first one becomes the current one",
+		Example: "  dbcontroller context set prod --server https://ctl.example.org:7090 --tls-ca ca.crt --token-file token",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			name := args[0]
+			if !contextName.MatchString(name) {
+				return fmt.Errorf("%q is no name of a context: use letters, digits, and any of . _ -", name)
+			}
+			if at.Server == "" {
+				return errors.New("no controller named: give --server HOST:PORT")
+			}
+			if _, err := at.URL(); err != nil {
+				return err
+			}
+			for _, path := range []*string{&at.CA, &at.Cert, &at.Key, &at.TokenFile} {
+				if *path == "" {
+					continue
+				}
+				absolute, err := filepath.Abs(*path)
+				if err != nil {
+					return err
+				}
+				if _, err := os.Stat(absolute); err != nil {
+					return err
+				}
+				*path = absolute
+			}
+			all, err := readContexts()
+			if err != nil {
+				return err
+			}
+			if all.Contexts == nil {
+				all.Contexts = map[string]contextAt{}
+			}
+			all.Contexts[name] = at
+			all.Current = cmp.Or(all.Current, name)
+			return writeContexts(all)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&at.Server, "server", "", "address of its API")
+	f.StringVar(&at.Name, "name", "", "deployment; the controller's own when empty")
+	f.StringVar(&at.CA, "tls-ca", "", "certificates of those who vouch for it")
+	f.StringVar(&at.Cert, "tls-cert", "", "client certificate")
+	f.StringVar(&at.Key, "tls-key", "", "key of the client certificate")
+	f.StringVar(&at.TokenFile, "token-file", "", "file with a bearer token")
+	return cmd
+}
+
+func useContextCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "use NAME",
+		Short: "Have commands ask this controller from now on",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			all, err := readContexts()
+			if err != nil {
+				return err
+			}
+			if _, ok := all.Contexts[args[0]]; !ok {
+				return fmt.Errorf("there is no context %s: 'dbcontroller context list' shows those there are", args[0])
+			}
+			all.Current = args[0]
+			return writeContexts(all)
+		},
+	}
+}
+
+func listContextsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the controllers that have a name; a star is at the current one",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := readContexts()
+			if err != nil {
+				return err
+			}
+			var b bytes.Buffer
+			t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "\tNAME\tSERVER\tDEPLOYMENT\tPROVES ITSELF BY")
+			for _, name := range slices.Sorted(maps.Keys(all.Contexts)) {
+				at, star, by := all.Contexts[name], "", "-"
+				if name == all.Current {
+					star = "*"
+				}
+				switch {
+				case at.TokenFile != "":
+					by = "a token"
+				case at.Cert != "":
+					by = "a certificate"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", star, name, at.Server, or(at.Name, "-"), by)
+			}
+			flush(t)
+			return write(cmd.OutOrStdout(), trimLines(b.Bytes()))
+		},
+	}
+}

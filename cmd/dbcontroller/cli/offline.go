@@ -1,0 +1,305 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/cmd/internal/databases"
+	"dbcontroller/cmd/internal/process"
+	"dbcontroller/deployment"
+	"dbcontroller/identity"
+	"dbcontroller/record"
+	"dbcontroller/shards"
+	"dbcontroller/switchover"
+	"dbcontroller/upgradestate"
+)
+
+// offline is the rollback to the snapshot when no controller can run any more: this process
+// drives the ordinary switch, and reports for all shards, since there is nothing to sync. It
+// needs etcd and the database of the old version. That of the new one is fenced if it can be
+// reached; if it is lost, a person says so, for then nobody keeps late writers out of it.
+type offline struct {
+	config       string
+	newLost      bool
+	accept       bool
+	dryRun       bool
+	by           string
+	say          io.Writer
+	store        *deployment.Store
+	old, new     string
+	databases    *databases.Set
+	newReachable bool
+}
+
+// How long the offline rollback waits: for the new database, to find out whether it is
+// there, and for a whole switch before it is aborted.
+const (
+	newDatabaseWait = 8 * time.Second
+	offlineDeadline = 30 * time.Second
+	offlineLimit    = 2 * time.Minute
+	offlineHold     = 5 * time.Second
+)
+
+// offlineID begins the ids of upgrades that this command began, and may go on with.
+const offlineID = "offline-"
+
+func (o *offline) run(ctx context.Context) error {
+	p, err := process.Start(ctx, process.Flags{Config: o.config, LogLevel: "warn"})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	o.store = deployment.New(p.Store, p.Config.Deployment, deployment.Config{By: o.by, Log: p.Log})
+	o.databases = databases.New(p.Config, databases.Config{
+		App: "dbcontroller", Checks: []databases.Check{databases.Belongs(o.store)}, Log: zap.NewNop(),
+	})
+	defer o.databases.Close(ctx)
+	if err := o.rollback(ctx, p); err != nil {
+		return fmt.Errorf("rollback --offline: %w", err)
+	}
+	return nil
+}
+
+func (o *offline) rollback(ctx context.Context, p *process.Process) error {
+	if alive, err := o.store.Controllers(ctx); err != nil || len(alive) > 0 {
+		if err == nil {
+			err = fmt.Errorf("%w; or use 'rollback' without --offline, which a controller does", stillAlive(alive))
+		}
+		return err
+	}
+	d, err := o.store.Get(ctx)
+	if err != nil {
+		return err
+	}
+	if done, err := o.fits(d); err != nil || done {
+		return err
+	}
+	if err := o.openBoth(ctx); err != nil {
+		return err
+	}
+	o.tell(ctx, d)
+	switch {
+	case o.dryRun:
+		return nil
+	case !o.accept:
+		return errors.New("nothing is done yet: to lose what is said, give --accept-loss")
+	}
+	ctx, cancel := context.WithTimeout(ctx, offlineLimit)
+	defer cancel()
+	led := false
+	err = shards.Lead(ctx, p.Store, o.store.DriverKey(), p.ID, zap.NewNop(), func(ctx context.Context) error {
+		led = true
+		return o.drive(ctx, p.Log)
+	})
+	if err == nil && ctx.Err() != nil {
+		err = fmt.Errorf("it did not end within %s: give the same command again, it goes on from where it stands", offlineLimit)
+		if !led {
+			err = errors.New("another process drives this deployment: find and stop it")
+		}
+	}
+	return err
+}
+
+// fits refuses a record from which an offline rollback is not possible.
+func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
+	last, u := d.LastSwitch, d.Upgrade
+	switch {
+	case last == nil:
+		return false, errors.New("nothing was switched yet")
+	case last.Back && u == nil && last.Snapshot:
+		fmt.Fprintf(o.say, "nothing: %s went back to %s already\n", last.ID, last.To)
+		_, places := upgradestate.WritePlaces(d)
+		if len(places) > 0 {
+			return true, nil
+		}
+	case last.Back:
+		return false, fmt.Errorf("the latest switch, %s, went back from %s to %s: this goes back to the version that the latest switch forward came from, and there is none", last.ID, last.From, last.To)
+	case last.To != d.CurrentVersion:
+		return false, fmt.Errorf("%s is the current version, and the latest switch led to %s", d.CurrentVersion, last.To)
+	case upgradestate.Retired(d, last.From):
+		return false, fmt.Errorf("%s was retired, and its data are gone", last.From)
+	case u != nil && (!strings.HasPrefix(u.ID, offlineID) || !u.Snapshot):
+		return false, fmt.Errorf("upgrade %s to %s is running (%s %s): let a controller end or abort it", u.ID, u.TargetVersion, u.State, u.Step)
+	}
+	o.old, o.new = last.From, last.To
+	if last.Back {
+		o.old, o.new = last.To, last.From // it is done, but for giving the names back
+	}
+	return false, nil
+}
+
+// openBoth opens the old database, which has to be there, and the new one if it is.
+func (o *offline) openBoth(ctx context.Context) error {
+	for _, v := range []string{o.old, o.new} {
+		if o.databases.Database(v) == nil {
+			return fmt.Errorf("%s is not in dbs of the configuration: add it", v)
+		}
+	}
+	if _, err := o.databases.Database(o.old).Get(ctx); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, newDatabaseWait)
+	defer cancel()
+	_, err := o.databases.Database(o.new).Get(bounded)
+	var mismatch *identity.MismatchError
+	switch {
+	case err == nil:
+		o.newReachable = true
+		return nil
+	case errors.As(err, &mismatch):
+		return err
+	case o.newLost:
+		return nil
+	}
+	return fmt.Errorf("%w; %s cannot be fenced then, so that whoever still reaches it writes into what is left behind: stop every server and application of it, and give --new-database-lost", err, o.new)
+}
+
+// tell says what it finds, what it will do, and what is lost.
+func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
+	say := func(format string, args ...any) { fmt.Fprintf(o.say, format+"\n", args...) }
+	at := d.LastSwitch.At
+	if at == "" {
+		at = "an unknown time"
+	}
+	follows := "nothing of it has followed to " + o.old
+	if upgradestate.WayBack(d) {
+		follows = "but for what controllers had brought over to " + o.old + " while they ran"
+	}
+	say("loses: everything that was written to %s since the switch at %s, %s; it stays in the database of %s", o.new, at, follows, o.new)
+	if servers, err := o.store.Servers(ctx); err == nil {
+		for _, s := range servers {
+			say("found: server %s is alive; it holds writes, and follows", s.ID)
+		}
+	}
+	if d.Pace.Paused {
+		say("will: resume, for a pause keeps a switch from beginning")
+	}
+	if d.Update != nil {
+		say("will: cancel data update %s", d.Update.Name)
+	}
+	if o.newReachable {
+		say("will: fence %s, so that nobody writes there any more", o.new)
+	} else {
+		say("will: leave %s unfenced, for its database is lost: whoever reaches it later is not kept out", o.new)
+	}
+	say("will: make %s the current version, with the data that are in its database now, and give its collections their names", o.old)
+}
+
+// drive begins the rollback, or goes on with it, until clients can write to the old version.
+func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
+	d, err := o.store.Get(ctx)
+	if err != nil {
+		return err
+	}
+	if d.CurrentVersion == o.new && d.Upgrade == nil {
+		if err := o.begin(ctx, d); err != nil {
+			return err
+		}
+	}
+	fencers := map[string]record.Fencer{o.old: o.databases.Database(o.old), o.new: lostFencer{}}
+	keeper := identity.Keeper{Deployments: o.store, Databases: map[string]record.Marker{o.old: o.databases.Database(o.old)}}
+	if o.newReachable {
+		fencers[o.new] = o.databases.Database(o.new)
+		keeper.Databases[o.new] = o.databases.Database(o.new)
+	}
+	driving, stop := context.WithCancel(ctx)
+	defer stop()
+	g, driving := errgroup.WithContext(driving)
+	g.Go(func() error {
+		return switchover.New(deployment.ForDriver{Store: o.store}, fencers, switchover.Config{
+			HoldTimeout: offlineHold, Deadline: offlineDeadline, Marks: keeper,
+		}, log).Run(driving)
+	})
+	g.Go(func() error {
+		defer stop()
+		return o.report(driving, keeper)
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return ctx.Err()
+}
+
+// begin begins an upgrade to the snapshot, once nothing of the record holds it back.
+func (o *offline) begin(ctx context.Context, d upgradestate.Deployment) error {
+	var events []upgradestate.Event
+	if resume := false; d.Pace.Paused {
+		events = append(events, upgradestate.SetPace{Paused: &resume})
+	}
+	if d.Update != nil {
+		events = append(events, upgradestate.CancelUpdate{ID: d.Update.ID, Reason: "way back without a controller"})
+	}
+	hash := d.LastSwitch.TransformHash
+	for _, a := range d.Available {
+		if a.TargetVersion == o.old {
+			hash = a.TransformHash
+		}
+	}
+	if hash == "" {
+		hash = "none" // nothing is transformed
+	}
+	detail := "without a controller, to " + o.old
+	if !o.newReachable {
+		detail += "; the database of " + o.new + " was lost and is not fenced"
+	}
+	events = append(events,
+		upgradestate.Remark{What: "rollback --offline", Detail: detail},
+		upgradestate.Begin{ID: offlineID + strings.ToLower(rand.Text()[:12]), TargetVersion: o.old, TransformHash: hash, Snapshot: true})
+	_, err := o.store.Apply(ctx, upgradestate.Together{Events: events})
+	return err
+}
+
+// report says of all shards what there is to be said where nothing is synced, until the old
+// version is open to its clients.
+func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
+	begun := false
+	for d := range o.store.Watch(ctx) {
+		u := d.Upgrade
+		_, places := upgradestate.WritePlaces(d)
+		switch {
+		case d.CurrentVersion == o.old && len(places) > 0:
+			fmt.Fprintf(o.say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
+			return keeper.Keep(ctx, d)
+		case u == nil && begun && d.CurrentVersion == o.new:
+			return errors.New("it was aborted, and " + o.new + " is still the current version: see 'history', and give the same command again")
+		case u == nil:
+			continue
+		}
+		begun = true
+		if u.Step != upgradestate.StepNone && u.Step != upgradestate.StepDrain || upgradestate.AllReady(d) {
+			continue
+		}
+		_, err := o.store.Apply(ctx, upgradestate.Report{
+			ID: u.ID, State: u.State, Attempt: u.Attempt, Fences: upgradestate.FenceNames(d), Shards: upgradestate.PendingShards(d),
+		})
+		if err != nil && !errors.Is(err, upgradestate.ErrOutdated) {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// lostFencer stands for a database that is lost, by a person's word: nobody writes there.
+type lostFencer struct{}
+
+var errLost = errors.New("the database is lost")
+
+func (lostFencer) Fence(context.Context, record.Fence) error { return nil }
+func (lostFencer) Lift(context.Context, record.Fence) error  { return nil }
+func (lostFencer) Prepare(context.Context, record.Token, record.FenceClass) (record.FenceClass, string, error) {
+	return "", "", errLost
+}
+func (lostFencer) Locate(context.Context, string) (string, error)               { return "", errLost }
+func (lostFencer) Prevent(context.Context, record.Fence) (bool, error)          { return false, nil }
+func (lostFencer) Hindrances(context.Context, []record.Token) ([]string, error) { return nil, nil }
+func (lostFencer) Uphold(context.Context, record.Fence, []string) ([]record.Breach, error) {
+	return nil, nil
+}

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dbcontroller/cmd/internal/databases"
+	"dbcontroller/cmd/internal/process"
+	"dbcontroller/deployment"
+	"dbcontroller/identity"
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// recovery is the command 'recover'.
+type recovery struct {
+	common           process.Flags
+	confirm, current string
+	dryRun           bool
+}
+
+func recoverCommand() *cobra.Command {
+	r := &recovery{}
+	cmd := &cobra.Command{
+		Use:   "recover --config FILE",
+		Short: "Rebuild a deployment that etcd has lost from what its databases say",
+		Long: "Rebuild a deployment whose etcd was lost, emptied or restored to an older revision, from the marks\n" +
+			"that its databases hold. Stop all controllers and servers first. It says what it found and what it\n" +
+			"will write, and writes only with --confirm. Where the marks do not tell which version was the\n" +
+			"current one, it says so, and --current has to. No record is changed. An upgrade that ran is over,\n" +
+			"what was parked or waived is forgotten, and the version that the latest switch left stays as it is\n" +
+			"until an upgrade to it begins. The same call again changes nothing.",
+		Example: "  dbcontroller recover --config bbs.yaml --dry-run\n" +
+			"  dbcontroller recover --config bbs.yaml --confirm services/bbs/deployments/eu",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := process.Start(cmd.Context(), r.common)
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			if err := r.run(cmd.Context(), p, cmd.ErrOrStderr()); err != nil {
+				return fmt.Errorf("recover: %w", err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&r.common.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
+	cmd.Flags().StringVar(&r.common.LogLevel, "log-level", "warn", "debug, info, warn or error")
+	cmd.Flags().StringVar(&r.confirm, "confirm", "", "name of the deployment, to write what is said")
+	cmd.Flags().StringVar(&r.current, "current", "", "version that is the current one, where the marks do not tell")
+	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "say what would be written, and write nothing")
+	return cmd
+}
+
+func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) error {
+	store := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: p.Log})
+	set := databases.New(p.Config, databases.Config{App: "dbcontroller", Log: p.Log})
+	defer set.Close(ctx)
+	markers := map[string]record.Marker{}
+	for _, db := range p.Config.DBs {
+		if _, err := set.Database(db.Version).Get(ctx); err != nil {
+			return fmt.Errorf("%w; it is needed here: what it says may be what counts", err)
+		}
+		markers[db.Version] = set.Database(db.Version)
+	}
+	if alive, err := store.Controllers(ctx); err != nil || len(alive) > 0 {
+		return errors.Join(err, stillAlive(alive))
+	}
+	revision, err := r.replaceable(ctx, store, markers)
+	if err != nil {
+		return err
+	}
+	d, err := r.rebuild(ctx, p, markers, say)
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.dryRun:
+		return nil
+	case r.confirm == "":
+		return fmt.Errorf("nothing is written yet: to write it, stop all servers and give --confirm %s", d.Name)
+	case r.confirm != d.Name:
+		return fmt.Errorf("--confirm names %q, and the deployment is %s", r.confirm, d.Name)
+	}
+	if err := identity.Announce(ctx, d, "recover-"+strings.ToLower(rand.Text()[:12]), markers); err != nil {
+		return err
+	}
+	if err := identity.Reclaim(ctx, d, markers); err != nil {
+		return err
+	}
+	if err := store.Replace(ctx, d, revision, (&asker{}).who(), time.Now().UTC().Format(time.RFC3339)); err != nil {
+		return err
+	}
+	if err := identity.Settle(ctx, d, markers); err != nil {
+		return fmt.Errorf("the deployment is written, and the first controller will note it in the databases: %w", err)
+	}
+	fmt.Fprintf(say, "done: %s is at %s in epoch %d; start a controller and servers\n", d.Name, d.CurrentVersion, d.Epoch)
+	return nil
+}
+
+func stillAlive(controllers []string) error {
+	if len(controllers) == 0 {
+		return nil
+	}
+	return fmt.Errorf("controller %s is alive: stop all controllers, and wait until their leases end", strings.Join(controllers, ", "))
+}
+
+// replaceable is the revision of the record that is to be replaced, 0 for none. One that
+// agrees with the databases is not.
+func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, markers map[string]record.Marker) (int64, error) {
+	d, err := store.Get(ctx)
+	switch {
+	case errors.Is(err, deployment.ErrNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	var mismatch *identity.MismatchError
+	err = identity.Check(ctx, store, markers)
+	switch {
+	case err == nil:
+		return 0, fmt.Errorf("%s is there, at %s in epoch %d, and agrees with its databases: there is nothing to recover", d.Name, d.CurrentVersion, d.Epoch)
+	case !errors.As(err, &mismatch):
+		return 0, err
+	}
+	return d.Revision, nil
+}
+
+// rebuild makes the deployment of what the databases say, and says it.
+func (r *recovery) rebuild(ctx context.Context, p *process.Process, markers map[string]record.Marker, say io.Writer) (upgradestate.Deployment, error) {
+	e, err := identity.Gather(ctx, p.Config.Deployment, markers)
+	if err != nil {
+		return upgradestate.Deployment{}, err
+	}
+	for _, db := range p.Config.DBs {
+		f, ok := e.Found[db.Version]
+		if !ok {
+			fmt.Fprintf(say, "found: nothing of %s in %s\n", db.Version, db.Location())
+			continue
+		}
+		current := "not "
+		if f.Mark.Current {
+			current = ""
+		}
+		fmt.Fprintf(say, "found: %s in %s, last seen in epoch %d, %sthe current version then\n", db.Version, db.Location(), f.Mark.Epoch, current)
+	}
+	current, why, err := e.Current(r.current)
+	var undecided *identity.UndecidedError
+	if errors.As(err, &undecided) {
+		return upgradestate.Deployment{}, fmt.Errorf("%w: find out in which database the latest writes are, and choose it with --current VERSION; what was written in the other since the switch is lost for the service", err)
+	}
+	if err != nil {
+		return upgradestate.Deployment{}, err
+	}
+	d, notes, err := e.Rebuild(current)
+	if err != nil {
+		return d, err
+	}
+	fmt.Fprintf(say, "decided: %s is the current version: %s\n", current, why)
+	will := func(format string, args ...any) { fmt.Fprintf(say, "will: "+format+"\n", args...) }
+	will("write %s with %s as the current version, in epoch %d, with %d shards and no upgrade", d.Name, current, d.Epoch, d.RingSize)
+	for i, ns := range d.Namespaces {
+		db, _ := p.Config.DB(ns.Version)
+		d.Namespaces[i].Hosts = db.Hosts()
+		for _, k := range ns.Kinds {
+			opens := ""
+			if k.Pending != nil {
+				opens = fmt.Sprintf(", which the first controller gives back to its application as %s", k.Pending.To)
+			}
+			will("write that kind %s of %s is collection %s, now %s%s", k.Kind, ns.Version, k.ID, k.Physical, opens)
+		}
+	}
+	if last := d.LastSwitch; last != nil && !upgradestate.Retired(d, last.From) {
+		will("leave %s as it is, without sync, until an upgrade to it begins", last.From)
+	}
+	for _, n := range notes {
+		fmt.Fprintf(say, "note: %s\n", n)
+	}
+	return d, nil
+}

@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"context"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/access"
+	"dbcontroller/access/door"
+	"dbcontroller/cmd/internal/lock"
+	"dbcontroller/cmd/internal/operator"
+	"dbcontroller/deployment"
+)
+
+// doors are all that a controller listens at.
+type doors struct {
+	app   *App
+	audit *access.Audit
+	api   *door.Door
+	apps  *door.Door // what applications call, alone; nil: with the API
+	port  *operator.Port
+}
+
+func (a *App) openDoors() (*doors, error) {
+	lock, err := lock.New(a.cfg.Access, a.opts.Insecure, a.log)
+	if err != nil {
+		return nil, err
+	}
+	d := &doors{app: a, audit: lock.Audit}
+	d.api, err = door.Open(door.Config{What: "API port", Address: a.opts.APIListen, Flag: "--api-listen",
+		Lock: lock, Table: access.Calls, Log: a.log})
+	if err == nil && a.opts.AppsListen != "" {
+		d.apps, err = door.Open(door.Config{What: "port for applications", Address: a.opts.AppsListen, Flag: "--applications-listen",
+			Lock: lock, Table: access.Calls.Only(access.Application), Log: a.log})
+	}
+	if err == nil {
+		d.port, err = operator.Listen(operator.Config{Address: a.opts.OperatorListen, Metrics: a.cfg.Metrics, Profiles: a.cfg.Profiles,
+			Lock: lock, Log: a.log}, a.ready, nil, &metrics{app: a})
+	}
+	if err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// serve answers the Deployment API until ctx ends.
+func (d *doors) serve(ctx context.Context, service *deployment.Service) error {
+	mux := http.NewServeMux()
+	mux.Handle(deployment.NewHandler(service, connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.api.Serve(ctx, mux) })
+	if d.apps != nil {
+		g.Go(func() error { return d.apps.Serve(ctx, mux) })
+	}
+	return g.Wait()
+}
+
+func (d *doors) close() {
+	for _, door := range []*door.Door{d.api, d.apps} {
+		if door != nil {
+			_ = door.Close() // it may have served
+		}
+	}
+	if d.port != nil {
+		_ = d.port.Close()
+	}
+}
+
+// warnings say what is insecure.
+func (d *doors) warnings() []string {
+	var all []string
+	for _, door := range []*door.Door{d.api, d.apps} {
+		if door != nil && door.Warning != "" {
+			all = append(all, door.Warning)
+		}
+	}
+	return append(all, d.port.Warnings()...)
+}
+
+func (d *doors) addresses() []zap.Field {
+	at := []zap.Field{zap.String("api", d.api.Addr()), zap.String("operator", d.port.Addr())}
+	if d.apps != nil {
+		at = append(at, zap.String("applications", d.apps.Addr()))
+	}
+	if m := d.port.MetricsAddr(); m != "" {
+		at = append(at, zap.String("metrics", m))
+	}
+	return at
+}

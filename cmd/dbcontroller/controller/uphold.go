@@ -1,0 +1,121 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+	"dbcontroller/verify"
+)
+
+// Fences that keep an application out of a version that is not served are looked at as
+// long as they stand: whoever may write may also drop a view or change a validator, and
+// would then write where nobody looks. What is found is put back at once, noted in the
+// record, and counts until a person has accepted it.
+
+// lookAtFences is how often they are looked at.
+const lookAtFences = time.Second
+
+// uphold looks at fences whenever this controller leads.
+func (a *App) uphold(ctx context.Context) error {
+	look := time.NewTicker(lookAtFences)
+	defer look.Stop()
+	defer a.breaches.Store(0) // the next leader shows them
+	said := ""                // each reason once: a database may be away for long
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+		}
+		err := a.upholdAll(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			said = ""
+		case err.Error() != said:
+			said = err.Error()
+			a.log.Warn("fences cannot be looked at", zap.Error(err))
+		}
+	}
+}
+
+func (a *App) upholdAll(ctx context.Context) error {
+	d, err := a.deployment.Get(ctx)
+	if err != nil {
+		return err
+	}
+	a.breaches.Store(int64(len(upgradestate.OpenBreaches(d))))
+	var known []string
+	for _, ns := range d.Namespaces {
+		for _, k := range ns.Kinds {
+			known = append(known, k.ID)
+		}
+	}
+	for _, ns := range d.Namespaces {
+		db := a.namespaces[ns.Version]
+		if db == nil || upgradestate.Retired(d, ns.Version) {
+			continue
+		}
+		for _, k := range ns.Kinds {
+			// One with an act pending is being moved, and confirmed by whoever moves it.
+			if !k.Fixed || k.Fenced == "" || k.Pending != nil || namesake(d, ns, k) {
+				continue
+			}
+			found, err := db.Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
+			if err != nil {
+				return fmt.Errorf("fence of %s of %s: %w", k.Kind, ns.Version, err)
+			}
+			if err := a.noteBreaches(ctx, d, ns.Version, k.Kind, found); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// namesake reports whether another version has a kind of that name in the same database:
+// what bears the name is that one's, and nothing is known of a fence by it.
+func namesake(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) bool {
+	for _, other := range d.Namespaces {
+		if other.Version == ns.Version || other.Location != ns.Location {
+			continue
+		}
+		if same, ok := other.Kind(k.Kind); ok && same.Fixed {
+			return true
+		}
+	}
+	return false
+}
+
+// noteBreaches puts what was found into the record, and says so once.
+func (a *App) noteBreaches(ctx context.Context, d upgradestate.Deployment, version, kind string, found []record.Breach) error {
+	for _, b := range found {
+		at := time.Now().UTC().Format(time.RFC3339)
+		ev := upgradestate.Breached{Breach: upgradestate.Breach{At: at, Version: version, Kind: kind, What: b.What, Aside: b.Aside, Count: b.Count}}
+		next, err := upgradestate.Apply(d, ev)
+		if err == nil && len(next.Breaches) == len(d.Breaches) {
+			continue // known
+		}
+		if _, err := a.deployment.Apply(ctx, ev); err != nil {
+			return fmt.Errorf("note a breach of %s of %s: %w", kind, version, err)
+		}
+		a.log.Error("a fence was not in force and is put back", zap.String("version", version), zap.String("kind", kind),
+			zap.String("found", b.What), zap.String("aside", b.Aside), zap.Int64("documents", b.Count))
+	}
+	return nil
+}
+
+// countBreaches has a comparison say that what was written past a fence is missing.
+func countBreaches(rep verify.Report, d upgradestate.Deployment) verify.Report {
+	for _, b := range upgradestate.OpenBreaches(d) {
+		rep.Mismatched += max(1, b.Count)
+		rep.Examples = append(rep.Examples, fmt.Sprintf("%s of %s: %s", b.Kind, b.Version, b.What))
+	}
+	return rep
+}

@@ -1,0 +1,158 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"dbcontroller/coord/embedetcd"
+	"dbcontroller/integration/localmongo"
+)
+
+// backends are MongoDB and etcd.
+type backends struct {
+	URI     string   `json:"uri"`
+	Version string   `json:"version"` // of MongoDB
+	Etcd    []string `json:"etcd"`
+	// Foreign says that the server is not ours: what a run made there has to be removed.
+	Foreign bool `json:"foreign"`
+
+	close []func(context.Context) error
+}
+
+// startBackends finds or starts MongoDB, and starts etcd, in this process's care.
+func startBackends(ctx context.Context, dir string, log io.Writer) (_ *backends, err error) {
+	b := &backends{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.stop(ctx))
+		}
+	}()
+	m, err := localmongo.Start(ctx, localmongo.Options{CacheGB: 0.5, Dir: os.TempDir(), Log: log})
+	if err != nil {
+		return nil, err
+	}
+	b.URI, b.Version, b.Foreign = m.URI(), m.Version(), len(m.Nodes()) == 0
+	b.close = append(b.close, m.Stop)
+	e, err := embedetcd.Start(ctx, embedetcd.Config{Dir: dir})
+	if err != nil {
+		return nil, err
+	}
+	b.Etcd = e.Endpoints()
+	b.close = append(b.close, func(context.Context) error { return e.Close() })
+	return b, nil
+}
+
+// stop ends what was started, last first.
+func (b *backends) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	var errs []error
+	for i := len(b.close) - 1; i >= 0; i-- {
+		errs = append(errs, b.close[i](ctx))
+	}
+	b.close = nil
+	return errors.Join(errs...)
+}
+
+// connect opens the plain driver, as the application and the checks use it.
+func (b *backends) connect() (*mongo.Client, error) {
+	c, err := mongo.Connect(options.Client().ApplyURI(b.URI).SetAppName("demo-application").
+		SetWriteConcern(writeconcern.Majority()))
+	if err != nil {
+		return nil, fmt.Errorf("connect to MongoDB: %w", err)
+	}
+	return c, nil
+}
+
+// dropPatience is longer than MongoDB lets a transaction live that a killed process left.
+const dropPatience = 90 * time.Second
+
+// drop removes the databases of a run. A server that was started for the run is removed
+// with all that is in it.
+func (b *backends) drop(ctx context.Context, c *mongo.Client, names ...string) error {
+	if !b.Foreign {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropPatience)
+	defer cancel()
+	var errs []error
+	for _, n := range names {
+		if err := c.Database(n).Drop(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("drop database %s: %w", n, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hostFile is where a host says where MongoDB and etcd are. The connection string may
+// hold a password, so only the owner can read it.
+const hostFile = "backends.json"
+
+// Host runs MongoDB and etcd for a demo that leaves everything running, until ctx ends.
+// It then drops the databases named and removes the demo's folder.
+func Host(ctx context.Context, dir string, databases []string) (err error) {
+	if dir == "" {
+		return errors.New("no folder: give --dir; this command is for the demo's own use")
+	}
+	b, err := startBackends(ctx, dir, os.Stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.stop(ctx), os.RemoveAll(dir)) }()
+	text, err := json.Marshal(b)
+	if err != nil {
+		return fmt.Errorf("encode backends: %w", err)
+	}
+	l := layout{dir: dir}
+	// Renamed into place, so that whoever waits for the file reads it whole.
+	if err := os.WriteFile(l.file(hostFile+".new"), text, 0o600); err != nil {
+		return fmt.Errorf("say where the backends are: %w", err)
+	}
+	if err := os.Rename(l.file(hostFile+".new"), l.file(hostFile)); err != nil {
+		return fmt.Errorf("say where the backends are: %w", err)
+	}
+	<-ctx.Done()
+	c, err := b.connect()
+	if err != nil {
+		return err
+	}
+	err = b.drop(ctx, c, databases...)
+	return errors.Join(err, c.Disconnect(context.WithoutCancel(ctx)))
+}
+
+// keptBackends starts a host that outlives the demo, and waits until it serves.
+func keptBackends(ctx context.Context, o Options, l layout) (*backends, *child, error) {
+	args := []string{HostCommand, "--dir", l.dir, "--databases", l.oldDB + "," + l.newDB}
+	host, err := spawn("host", o.Binary, args, nil, l.file("host.log"), true)
+	if err != nil {
+		return nil, nil, err
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		text, err := os.ReadFile(l.file(hostFile))
+		if err == nil {
+			b := &backends{}
+			if err := json.Unmarshal(text, b); err != nil {
+				return nil, host, fmt.Errorf("read where the backends are: %w", err)
+			}
+			return b, host, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, host, ctx.Err()
+		case <-host.done:
+			return nil, host, &exitError{host, errExited}
+		case <-tick.C:
+		}
+	}
+}

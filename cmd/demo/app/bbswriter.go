@@ -1,0 +1,208 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	bbsv1 "dbcontroller/gen/bbs/v1"
+	bbsv2 "dbcontroller/gen/bbs/v2"
+)
+
+// bbsWriter is one client of the BBS service, and the only one that writes its processes.
+// It is used by one goroutine.
+type bbsWriter struct {
+	client *bbsClient
+	model  *model
+	tally  *tally
+	ops    *atomic.Int64 // numbers of operations, of all clients
+	rng    *rand.Rand
+	number int
+
+	live  []lrp
+	dead  []string // guids to be created again
+	names int
+}
+
+// put writes processes until there are n, before traffic begins.
+func (w *bbsWriter) put(ctx context.Context, n int) error {
+	for len(w.live) < n {
+		p := created(w.newGUID(), w.ops.Add(1))
+		w.model.begin(p.guid, p.state())
+		if _, err := w.createV1(ctx, p); err != nil {
+			return fmt.Errorf("create %s: %w", p.guid, err)
+		}
+		w.model.ack(p.guid, p.state())
+		w.live = append(w.live, p)
+	}
+	return nil
+}
+
+func (w *bbsWriter) newGUID() string {
+	w.names++
+	return guidPrefix(w.number) + strconv.Itoa(w.names)
+}
+
+// guidPrefix is what the names of one client's processes begin with.
+func guidPrefix(client int) string { return fmt.Sprintf("lrp-%d-", client) }
+
+// do makes one write that was due at a time: through the v1 API, and once the new version
+// answers also through the v2 API.
+func (w *bbsWriter) do(ctx context.Context, due time.Time) {
+	v2 := w.rng.IntN(2) == 0 && w.client.newAPI.enter()
+	if v2 {
+		defer w.client.newAPI.leave()
+	}
+	op := w.ops.Add(1)
+	switch dice := w.rng.IntN(100); {
+	case dice < 20 || len(w.live) < 3:
+		w.create(ctx, due, op, v2)
+	case dice < 35:
+		w.remove(ctx, due, v2)
+	case dice < 60 && v2:
+		w.define(ctx, due, op)
+	default:
+		w.update(ctx, due, op, v2)
+	}
+}
+
+// run makes one write and notes what became of it. A process whose state is unknown is
+// not touched again.
+func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool, next state, send func() (string, error)) bool {
+	path := pathV1
+	if v2 {
+		path = pathV2
+	}
+	version, err := send()
+	if err != nil {
+		if ctx.Err() == nil {
+			w.tally.writeFailed(fmt.Sprintf("%s %s: %v", path, guid, err))
+		}
+		return false
+	}
+	w.model.ack(guid, next)
+	w.tally.wrote(write{due: due, acked: time.Now(), path: path, on: version})
+	return true
+}
+
+func (w *bbsWriter) create(ctx context.Context, due time.Time, op int64, v2 bool) {
+	var guid string
+	if n := len(w.dead); n > 0 && w.rng.IntN(2) == 0 {
+		guid, w.dead = w.dead[n-1], w.dead[:n-1]
+	} else {
+		guid = w.newGUID()
+	}
+	p := created(guid, op)
+	w.model.begin(guid, p.state())
+	if w.run(ctx, due, guid, v2, p.state(), func() (string, error) {
+		if v2 {
+			return w.createV2(ctx, p)
+		}
+		return w.createV1(ctx, p)
+	}) {
+		w.live = append(w.live, p)
+	}
+}
+
+func (w *bbsWriter) createV1(ctx context.Context, p lrp) (string, error) {
+	return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
+		res, err := w.client.v1[s].CreateDesiredLRP(ctx, connect.NewRequest(&bbsv1.CreateDesiredLRPRequest{DesiredLrp: p.v1()}))
+		return header(res), err
+	})
+}
+
+func (w *bbsWriter) createV2(ctx context.Context, p lrp) (string, error) {
+	return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
+		res, err := w.client.v2[s].CreateLRPDeployment(ctx, connect.NewRequest(&bbsv2.CreateLRPDeploymentRequest{LrpDeployment: p.v2()}))
+		return header(res), err
+	})
+}
+
+// take removes a random process from the live ones.
+func (w *bbsWriter) take() lrp {
+	i := w.rng.IntN(len(w.live))
+	p := w.live[i]
+	w.live[i] = w.live[len(w.live)-1]
+	w.live = w.live[:len(w.live)-1]
+	return p
+}
+
+func (w *bbsWriter) remove(ctx context.Context, due time.Time, v2 bool) {
+	p := w.take()
+	w.model.begin(p.guid, state{})
+	if w.run(ctx, due, p.guid, v2, state{}, func() (string, error) {
+		return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
+			if v2 {
+				res, err := w.client.v2[s].DeleteLRPDeployment(ctx, connect.NewRequest(&bbsv2.DeleteLRPDeploymentRequest{ProcessGuid: p.guid}))
+				return header(res), err
+			}
+			res, err := w.client.v1[s].DeleteDesiredLRP(ctx, connect.NewRequest(&bbsv1.DeleteDesiredLRPRequest{ProcessGuid: p.guid}))
+			return header(res), err
+		})
+	}) {
+		w.dead = append(w.dead, p.guid)
+	}
+}
+
+func (w *bbsWriter) update(ctx context.Context, due time.Time, op int64, v2 bool) {
+	p := w.take().updated(op)
+	w.model.begin(p.guid, p.state())
+	instances, annotation := p.instances(), p.annotation()
+	if w.run(ctx, due, p.guid, v2, p.state(), func() (string, error) {
+		return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
+			if v2 {
+				res, err := w.client.v2[s].UpdateLRPDeployment(ctx, connect.NewRequest(&bbsv2.UpdateLRPDeploymentRequest{
+					ProcessGuid: p.guid, Instances: &instances, Annotation: &annotation, Routes: &bbsv2.Routes{Entries: p.routes()},
+				}))
+				return header(res), err
+			}
+			res, err := w.client.v1[s].UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{
+				ProcessGuid: p.guid, Instances: &instances, Annotation: &annotation, Routes: &bbsv1.Routes{Entries: p.routes()},
+			}))
+			return header(res), err
+		})
+	}) {
+		w.live = append(w.live, p)
+	}
+}
+
+// define adds a definition to a process, or activates one that was added.
+func (w *bbsWriter) define(ctx context.Context, due time.Time, op int64) {
+	p := w.take()
+	id, next := "", p
+	for other := range p.definitions {
+		if other != p.active {
+			id = other
+		}
+	}
+	add := id == ""
+	if add {
+		id = fmt.Sprintf("definition-%d", op)
+		next = p.withDefinition(id, op)
+	} else {
+		next = p.activated(id)
+	}
+	w.model.begin(p.guid, next.state())
+	if w.run(ctx, due, p.guid, true, next.state(), func() (string, error) {
+		return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
+			if add {
+				res, err := w.client.v2[s].AddDefinition(ctx, connect.NewRequest(&bbsv2.AddDefinitionRequest{
+					ProcessGuid: p.guid, DefinitionId: id, Definition: definitionV2(op),
+				}))
+				return header(res), err
+			}
+			res, err := w.client.v2[s].ActivateDefinition(ctx, connect.NewRequest(&bbsv2.ActivateDefinitionRequest{
+				ProcessGuid: p.guid, DefinitionId: id,
+			}))
+			return header(res), err
+		})
+	}) {
+		w.live = append(w.live, next)
+	}
+}

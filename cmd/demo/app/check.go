@@ -1,0 +1,334 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	bbsv1 "dbcontroller/gen/bbs/v1"
+	bbsv2 "dbcontroller/gen/bbs/v2"
+	secretsv1 "dbcontroller/gen/secrets/v1"
+	"dbcontroller/record"
+	"dbcontroller/sample/bbs"
+	"dbcontroller/sample/secrets"
+	"dbcontroller/upgradestate"
+)
+
+// listV1 and listV2 see the processes of one client through an API at one server.
+func (c *bbsClient) listV1(ctx context.Context, server int, prefix string, see func(guid, print string)) error {
+	for token := ""; ; {
+		res, err := c.v1[server].ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{Prefix: prefix, PageToken: token}))
+		if err != nil {
+			return fmt.Errorf("list through the v1 API: %w", err)
+		}
+		for _, d := range res.Msg.GetDesiredLrps() {
+			see(d.GetProcessGuid(), printV1(d))
+		}
+		if token = res.Msg.GetNextPageToken(); token == "" {
+			return nil
+		}
+	}
+}
+
+func (c *bbsClient) listV2(ctx context.Context, server int, prefix string, see func(guid, print string)) error {
+	for token := ""; ; {
+		res, err := c.v2[server].ListLRPDeployments(ctx, connect.NewRequest(&bbsv2.ListLRPDeploymentsRequest{Prefix: prefix, PageToken: token}))
+		if err != nil {
+			return fmt.Errorf("list through the v2 API: %w", err)
+		}
+		for _, d := range res.Msg.GetLrpDeployments() {
+			see(d.GetProcessGuid(), printV2(d))
+		}
+		if token = res.Msg.GetNextPageToken(); token == "" {
+			return nil
+		}
+	}
+}
+
+// view is what one place shows.
+type view struct {
+	place string
+	as    form
+	list  func(ctx context.Context, writer int, see func(key, print string)) error
+	mu    sync.Mutex
+	seen  map[string]sighting
+}
+
+func (v *view) see(guid, print string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.seen[guid] = sighting{print: print, copies: v.seen[guid].copies + 1}
+}
+
+// lookup lists what one client wrote through an API of a server.
+type lookup func(ctx context.Context, server, writer int, see func(key, print string)) error
+
+// checkAPIs looks data up through both APIs, each at every server. A list takes a server
+// long, so that those of all clients are asked for together.
+//
+// The API of the version that is not active shows data that follows: it has the latest
+// writes a moment later. So it is asked again until it has what was acknowledged, and what
+// was late is counted as late, with how long.
+func checkAPIs(ctx context.Context, active string, servers, writers int, v1, v2 lookup, m *model, f *findings) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	var views, follows []*view
+	for server := range servers {
+		for version, list := range map[string]lookup{oldVersion: v1, newVersion: v2} {
+			v := &view{place: fmt.Sprintf("the %s API of server %d", version, server+1), as: formOf(version), seen: map[string]sighting{}}
+			v.list = func(ctx context.Context, w int, see func(string, string)) error { return list(ctx, server, w, see) }
+			views = append(views, v)
+			if version != active {
+				follows = append(follows, v)
+			}
+			for w := range writers {
+				g.Go(func() error { return v.list(gctx, w, v.see) })
+			}
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, v := range follows {
+		if err := v.catchUp(ctx, writers, m, f); err != nil {
+			return err
+		}
+	}
+	for _, v := range views {
+		m.check(v.seen, v.as, v.place, f)
+	}
+	return nil
+}
+
+// How long a version that follows is waited for, and how often it is asked.
+const (
+	lateLimit = 30 * time.Second
+	lateEvery = 100 * time.Millisecond
+)
+
+// catchUp looks again until the view has what was acknowledged, or the limit has passed:
+// what is wrong then is wrong.
+func (v *view) catchUp(ctx context.Context, writers int, m *model, f *findings) error {
+	begun := time.Now()
+	for first := true; ; first = false {
+		wrong := newFindings(func(string) {})
+		m.check(v.seen, v.as, v.place, wrong)
+		if first {
+			f.noteLate(wrong)
+		}
+		if wrong.none() || time.Since(begun) > lateLimit {
+			if !first {
+				f.lateFor = max(f.lateFor, time.Since(begun))
+			}
+			return nil
+		}
+		again := time.NewTimer(lateEvery)
+		select {
+		case <-ctx.Done():
+			again.Stop()
+			return ctx.Err()
+		case <-again.C:
+		}
+		v.seen = map[string]sighting{}
+		for w := range writers {
+			if err := v.list(ctx, w, v.see); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// checkServices looks the services' data up through their APIs, and in MongoDB: ns is the
+// namespace of the active version.
+func checkServices(ctx context.Context, t *traffic, writers int, db *mongo.Database, ns upgradestate.Namespace, f *findings) error {
+	err := checkAPIs(ctx, ns.Version, t.service.servers, writers,
+		func(ctx context.Context, server, w int, see func(string, string)) error {
+			return t.bbs.listV1(ctx, server, guidPrefix(w), see)
+		},
+		func(ctx context.Context, server, w int, see func(string, string)) error {
+			return t.bbs.listV2(ctx, server, guidPrefix(w), see)
+		}, t.lrps, f)
+	if err != nil {
+		return err
+	}
+	err = checkAPIs(ctx, ns.Version, t.service.servers, writers,
+		func(ctx context.Context, server, w int, see func(string, string)) error {
+			return t.secretAPI.listV1(ctx, server, projectOf(w), see)
+		},
+		func(ctx context.Context, server, w int, see func(string, string)) error {
+			return t.secretAPI.listV2(ctx, server, projectOf(w), see)
+		}, t.secrets, f)
+	if err != nil {
+		return err
+	}
+	seen, strays, err := rawProcesses(ctx, db, ns)
+	if err != nil {
+		return err
+	}
+	t.lrps.check(seen, outlineIn(ns.Version), "MongoDB", f)
+	for _, s := range strays {
+		f.add(f.duplicated, "duplicated", t.lrps.name, s, "a definition without its process is in MongoDB")
+	}
+	if seen, err = rawSecrets(ctx, db, ns); err != nil {
+		return err
+	}
+	t.secrets.check(seen, secretOutline, "MongoDB", f)
+	return nil
+}
+
+// secretOutline is a secret as its raw record shows it: who wrote it last.
+func secretOutline(s state) string {
+	if s.v1 == "" {
+		return ""
+	}
+	m := &secretsv1.Secret{}
+	if err := proto.Unmarshal([]byte(s.v1), m); err != nil {
+		return err.Error()
+	}
+	return "operation " + m.GetLabels()["operation"]
+}
+
+func rawSecrets(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (map[string]sighting, error) {
+	seen := map[string]sighting{}
+	err := eachRaw(ctx, db, ns, secrets.Kind, func(id string, doc bson.Raw) {
+		op, _ := doc.Lookup("labels", "operation").StringValueOK()
+		name := oldName(id)
+		seen[name] = sighting{print: "operation " + op, copies: seen[name].copies + 1}
+	})
+	return seen, err
+}
+
+// outlineIn is a process as the raw records of a version show it.
+func outlineIn(version string) form {
+	if version == newVersion {
+		return outline
+	}
+	return func(s state) string {
+		if s.v1 == "" {
+			return ""
+		}
+		d := &bbsv1.DesiredLRP{}
+		if err := proto.Unmarshal([]byte(s.v1), d); err != nil {
+			return err.Error()
+		}
+		return d.GetAnnotation()
+	}
+}
+
+// outline is a process as its raw records show it: who wrote it last, and the names of
+// its definitions.
+func outline(s state) string {
+	if s.v2 == "" {
+		return ""
+	}
+	d := &bbsv2.LRPDeployment{}
+	if err := proto.Unmarshal([]byte(s.v2), d); err != nil {
+		return err.Error()
+	}
+	ids := make([]string, 0, len(d.GetDefinitions()))
+	for id := range d.GetDefinitions() {
+		ids = append(ids, id)
+	}
+	return outlineOf(d.GetAnnotation(), d.GetActiveDefinitionId(), ids)
+}
+
+func outlineOf(annotation, active string, definitions []string) string {
+	slices.Sort(definitions)
+	return fmt.Sprintf("%s, active %s of %s", annotation, active, strings.Join(definitions, " "))
+}
+
+// rawProcesses reads the service's collections past everything that is ours. strays are
+// definitions that belong to no process.
+func rawProcesses(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (seen map[string]sighting, strays []string, err error) {
+	if ns.Version == oldVersion {
+		seen = map[string]sighting{}
+		err = eachRaw(ctx, db, ns, bbs.KindDesiredLRPs, func(guid string, doc bson.Raw) {
+			annotation, _ := doc.Lookup("annotation").StringValueOK()
+			seen[guid] = sighting{print: annotation, copies: seen[guid].copies + 1}
+		})
+		return seen, nil, err
+	}
+	definitions := map[string][]string{}
+	err = eachRaw(ctx, db, ns, bbs.KindDefinitions, func(id string, _ bson.Raw) {
+		guid, definition, _ := strings.Cut(id, "/")
+		definitions[guid] = append(definitions[guid], definition)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	seen = map[string]sighting{}
+	err = eachRaw(ctx, db, ns, bbs.KindDeployments, func(guid string, doc bson.Raw) {
+		annotation, _ := doc.Lookup("annotation").StringValueOK()
+		active, _ := doc.Lookup("active_definition_id").StringValueOK()
+		seen[guid] = sighting{print: outlineOf(annotation, active, definitions[guid]), copies: seen[guid].copies + 1}
+		delete(definitions, guid)
+	})
+	for guid, ids := range definitions {
+		strays = append(strays, guid+"/"+ids[0])
+	}
+	return seen, strays, err
+}
+
+// eachRaw reads a managed kind's collection. Tombstones, which end with their direction,
+// are no records.
+func eachRaw(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace, kind string, each func(id string, doc bson.Raw)) error {
+	k, ok := ns.Kind(kind)
+	if !ok {
+		return fmt.Errorf("read %s: the deployment does not have it", kind)
+	}
+	cursor, err := db.Collection(k.Physical).Find(ctx, bson.D{{Key: "_dbc.x", Value: bson.D{{Key: "$ne", Value: true}}}})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", kind, err)
+	}
+	defer cursor.Close(context.WithoutCancel(ctx)) //nolint:errcheck // read whole
+	for cursor.Next(ctx) {
+		id, _ := cursor.Current.Lookup("_id").StringValueOK()
+		each(id, cursor.Current)
+	}
+	if err := cursor.Err(); err != nil {
+		return fmt.Errorf("read %s: %w", kind, err)
+	}
+	return nil
+}
+
+// checkPackages looks the application's data up where the application would. No two
+// documents may have one name, with or without a unique index.
+func checkPackages(ctx context.Context, db *mongo.Database, version string, m *model, f *findings) error {
+	cursor, err := db.Collection(packagesKind).Find(ctx, bson.D{})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", packagesKind, err)
+	}
+	defer cursor.Close(context.WithoutCancel(ctx)) //nolint:errcheck // read whole
+	seen, names := map[string]sighting{}, map[string]string{}
+	for cursor.Next(ctx) {
+		key, err := record.KeyOfDoc(cursor.Current)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", packagesKind, err)
+		}
+		name, _ := cursor.Current.Lookup("name").StringValueOK()
+		if other, taken := names[name]; taken {
+			f.add(f.duplicated, "duplicated", m.name, string(key), fmt.Sprintf("%s has the name %s too", record.Key(other), name))
+		}
+		names[name] = string(key)
+		// Only what clients have written is compared here, so only that is printed.
+		print := "loaded"
+		if m.written(string(key)) {
+			print = printDoc(cursor.Current)
+		}
+		seen[string(key)] = sighting{print: print, copies: seen[string(key)].copies + 1}
+	}
+	if err := cursor.Err(); err != nil {
+		return fmt.Errorf("read %s: %w", packagesKind, err)
+	}
+	m.check(seen, formOf(version), "MongoDB", f)
+	return nil
+}

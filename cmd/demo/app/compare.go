@@ -1,0 +1,138 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"dbcontroller/config"
+	"dbcontroller/record"
+	"dbcontroller/record/mongostore"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+	"dbcontroller/verify"
+)
+
+// comparison is what comparing the two namespaces found.
+type comparison struct {
+	records    int // of the old namespace
+	compared   int
+	mismatched int
+}
+
+// compare brings every record of each namespace through the transform and compares it
+// with the other: clients have stopped, and the namespace that is not active follows the
+// one that is, so that both ways everything must be equal within a moment.
+func compare(ctx context.Context, cfg config.Config, registry *transform.Registry, d upgradestate.Deployment, note func(string)) (out comparison, err error) {
+	spaces, views := map[string]*mongostore.Namespace{}, map[string]transform.View{}
+	for _, v := range []string{oldVersion, newVersion} {
+		db, ok := cfg.DB(v)
+		if !ok {
+			return out, fmt.Errorf("version %s is not configured", v)
+		}
+		ns, err := mongostore.Open(ctx, mongostore.Config{URI: db.Endpoint.Reveal(), Database: db.Database, AppName: "demo-check"})
+		if err != nil {
+			return out, fmt.Errorf("database of %s: %w", v, err)
+		}
+		defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // only read
+		now, err := ns.Position(ctx)
+		if err != nil {
+			return out, fmt.Errorf("database of %s: %w", v, err)
+		}
+		spaces[v], views[v] = ns, transform.View{Tokens: tokensOf(d, v), NotBefore: now.At}
+	}
+	for _, way := range [][2]string{{oldVersion, newVersion}, {newVersion, oldVersion}} {
+		dir, err := registry.Direction(way[0], way[1])
+		if err != nil {
+			return out, err
+		}
+		w := walk{
+			Comparer: verify.New(spaces[way[0]], spaces[way[1]], dir), src: views[way[0]], dst: views[way[1]],
+			differ: map[transform.GroupID]string{},
+		}
+		sources, err := w.pages(ctx, dir.SourceKinds(), func(kind string) bool { return transform.SyncsFrom(dir, kind) }, w.SourcePage)
+		if err != nil {
+			return out, err
+		}
+		targets, err := w.pages(ctx, dir.TargetKinds(), func(kind string) bool { return transform.SyncsTo(dir, kind) }, w.TargetPage)
+		if err != nil {
+			return out, err
+		}
+		if err := w.settle(ctx); err != nil {
+			return out, err
+		}
+		for i, id := range slices.SortedFunc(maps.Keys(w.differ), func(a, b transform.GroupID) int { return a.Spec - b.Spec }) {
+			if i < mostProblems {
+				note(fmt.Sprintf("different from %s to %s: %s %s", way[0], way[1], w.differ[id], record.Key(id.Name)))
+			}
+		}
+		if way[0] == oldVersion {
+			out.records = sources
+		}
+		out.compared += sources + targets
+		out.mismatched += len(w.differ)
+	}
+	return out, nil
+}
+
+// walk compares everything in one direction.
+type walk struct {
+	*verify.Comparer
+	src, dst transform.View
+	differ   map[transform.GroupID]string // with a kind, for people
+}
+
+type page func(context.Context, transform.View, transform.View, string, record.Range, int) (transform.Comparison, error)
+
+func (w *walk) pages(ctx context.Context, kinds []record.KindSpec, synced func(string) bool, next page) (groups int, err error) {
+	for _, k := range kinds {
+		if !synced(k.Name) {
+			continue
+		}
+		for rest, done := (record.Range{}), false; !done; {
+			const size = 1000
+			p, err := next(ctx, w.src, w.dst, k.Name, rest, size)
+			if err != nil {
+				return groups, fmt.Errorf("compare %s: %w", k.Name, err)
+			}
+			groups += p.Compared
+			for _, id := range p.Differ {
+				w.differ[id] = k.Name
+			}
+			rest, done = p.Next, p.Done
+		}
+	}
+	return groups, nil
+}
+
+// settle compares what differs again until it is equal, or has had its time: what clients
+// wrote last is still on its way.
+func (w *walk) settle(ctx context.Context) error {
+	for try := 0; len(w.differ) > 0 && try < 40; try++ {
+		if err := sleep(ctx, 250*time.Millisecond); err != nil {
+			return err
+		}
+		left, err := w.Groups(ctx, w.src, w.dst, slices.Collect(maps.Keys(w.differ)))
+		if err != nil {
+			return fmt.Errorf("compare again: %w", err)
+		}
+		still := map[transform.GroupID]string{}
+		for _, d := range left {
+			still[d.ID] = w.differ[d.ID]
+		}
+		w.differ = still
+	}
+	return nil
+}
+
+// tokensOf is where the kinds of a version are, as the record says after the switch.
+func tokensOf(d upgradestate.Deployment, version string) record.Tokens {
+	toks := record.Tokens{}
+	ns, _ := d.Namespace(version)
+	for _, k := range ns.Kinds {
+		toks[k.Kind] = record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
+	}
+	return toks
+}

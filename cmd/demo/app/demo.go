@@ -1,0 +1,207 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller/config"
+	"dbcontroller/coord/etcdcoord"
+	"dbcontroller/deployment"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller/transform/lens"
+)
+
+// Run does the demo and prints what it saw. An error means that it could not be done to
+// its end; what a finished one found is for Result.Err to judge.
+func Run(ctx context.Context, o Options) (Result, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return Result{}, err
+	}
+	l, err := newLayout()
+	if err != nil {
+		return Result{}, err
+	}
+	r := &run{Options: o, layout: l, begun: time.Now(), people: o.Stdout, http: httpClient(o)}
+	if o.JSON {
+		r.people = o.Stderr
+	}
+	result, err := r.demo(ctx)
+	kept := err == nil && o.Keep
+	if kept {
+		r.lookAround()
+	}
+	if err != nil && ctx.Err() == nil {
+		r.showLogs(err)
+	}
+	r.cleanUp(ctx, kept)
+	if ctx.Err() != nil {
+		return result, errors.New("demo: interrupted; everything was stopped and removed")
+	}
+	if err != nil {
+		return result, fmt.Errorf("demo: %w", err)
+	}
+	return result, result.print(o.Stdout, o.JSON)
+}
+
+// showLogs shows the end of the log of the process that failed, or, where none is known to
+// have, of all: they are removed with everything else.
+func (r *run) showLogs(err error) {
+	failed := r.children()
+	var exit *exitError
+	if errors.As(err, &exit) {
+		failed = []*child{exit.child}
+	}
+	for _, c := range failed {
+		fmt.Fprintf(r.Stderr, "the end of the log of %s:\n%s\n", c.name, c.tail())
+	}
+}
+
+// httpClient has a connection for every client, so that none waits for another's.
+func httpClient(o Options) *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = 4*o.Writers + 16
+	t.MaxIdleConns = 0
+	return &http.Client{Transport: t}
+}
+
+// run is one demo.
+type run struct {
+	Options
+	layout layout
+	begun  time.Time
+	http   *http.Client
+
+	printing sync.Mutex
+	people   io.Writer
+
+	backends    *backends
+	host        *child // hosts the backends of a demo that is kept
+	controllers []*child
+	servers     []*child
+	mongo       *mongo.Client
+	etcd        *etcdcoord.Store
+	config      config.Config
+}
+
+// say tells people what happens, with the time since the start.
+func (r *run) say(format string, args ...any) {
+	r.printing.Lock()
+	defer r.printing.Unlock()
+	fmt.Fprintf(r.people, "%6.2fs  %s\n", time.Since(r.begun).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (r *run) note(text string) { r.say("%s", text) }
+
+func (r *run) demo(ctx context.Context) (Result, error) {
+	if err := r.startBackends(ctx); err != nil {
+		return Result{}, err
+	}
+	t := newTraffic(r)
+	var err error
+	if t.hot, err = loadPackages(ctx, r.mongo.Database(r.layout.oldDB), r.Records, t.packages); err != nil {
+		return Result{}, err
+	}
+	r.say("%d records are in the application's collection %s", r.Records, packagesKind)
+	if err := r.startProcesses(ctx); err != nil {
+		return Result{}, err
+	}
+	text, err := os.ReadFile(r.layout.file("packages.yaml"))
+	if err != nil {
+		return Result{}, fmt.Errorf("read the lens: %w", err)
+	}
+	lens, err := lens.Parse("packages.yaml", text)
+	if err != nil {
+		return Result{}, err
+	}
+	t.shapes = shapes{lens}
+	if err := t.prepare(ctx); err != nil {
+		return Result{}, err
+	}
+	r.say("%d processes and as many secrets are in the services' database", t.stored())
+	u, err := r.upgrade(ctx, t)
+	if err != nil {
+		return Result{}, err
+	}
+	return r.judge(ctx, t, u)
+}
+
+// apis are the Deployment APIs of all controllers.
+func (r *run) apis() []dbcontrollerv1connect.DeploymentServiceClient {
+	var out []dbcontrollerv1connect.DeploymentServiceClient
+	for _, c := range r.controllers {
+		out = append(out, dbcontrollerv1connect.NewDeploymentServiceClient(r.http, "http://"+c.api))
+	}
+	return out
+}
+
+// children are all processes that run for the demo.
+func (r *run) children() []*child {
+	all := slices.Concat(r.servers, r.controllers)
+	if r.host != nil {
+		all = append(all, r.host)
+	}
+	return all
+}
+
+// judge looks everything up and puts the result together.
+func (r *run) judge(ctx context.Context, t *traffic, u upgraded) (Result, error) {
+	r.say("looking every acknowledged write up")
+	f := newFindings(r.note)
+	active := u.record.CurrentVersion
+	db := r.mongo.Database(r.layout.newDB)
+	if active == oldVersion {
+		db = r.mongo.Database(r.layout.oldDB)
+	}
+	ns, _ := u.record.Namespace(active)
+	if err := checkServices(ctx, t, r.Writers, db, ns, f); err != nil {
+		return Result{}, err
+	}
+	if err := checkPackages(ctx, db, active, t.packages, f); err != nil {
+		return Result{}, err
+	}
+	r.say("comparing all data through the transform, both ways")
+	registry, err := r.Transformers(r.config)
+	if err != nil {
+		return Result{}, err
+	}
+	c, err := compare(ctx, r.config, registry, u.record, r.note)
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{
+		Backend: "mongodb " + r.backends.Version, Active: active, Shards: u.record.RingSize,
+		Controllers: len(r.controllers), Servers: len(r.servers), Records: c.records,
+		CopyDocsPerSecond: u.copyRate, Lost: len(f.lost), Duplicated: len(f.duplicated), Resurrected: len(f.resurrected),
+		Late: len(f.late), LateMillis: f.lateFor.Milliseconds(),
+		Fence:       fences(u.record),
+		WritesAcked: len(t.tally.writes), WritesFailed: t.tally.failed, Reads: t.tally.reads, ReadsFailed: t.tally.readsFailed,
+		Verified: Verified{Compared: c.compared, Mismatched: c.mismatched, Parked: u.parked},
+	}
+	for _, s := range u.switches {
+		p := pause(t.tally.writes, s.start, s.to)
+		res.Switches = append(res.Switches, Switch{From: s.from, To: s.to, WritePause: p, Phases: s.phases})
+		if len(res.Switches) == 1 || p.Max > res.WritePause.Max {
+			res.WritePause, res.Phases = p, s.phases
+		}
+	}
+	return res, nil
+}
+
+// openEtcd connects to etcd, to watch the record as it changes.
+func (r *run) openEtcd(ctx context.Context) (*deployment.Store, error) {
+	var err error
+	if r.etcd, err = etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: r.backends.Etcd}); err != nil {
+		return nil, err
+	}
+	return deployment.New(r.etcd, deploymentName, deployment.Config{}), nil
+}

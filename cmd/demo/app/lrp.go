@@ -1,0 +1,117 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+
+	"google.golang.org/protobuf/proto"
+
+	bbsv1 "dbcontroller/gen/bbs/v1"
+	bbsv2 "dbcontroller/gen/bbs/v2"
+)
+
+// lrp is a process as its owner knows it. What it holds follows from the numbers of the
+// operations that wrote it, so that a state that is older, or mixed, is told apart.
+type lrp struct {
+	guid        string
+	op          int64            // that wrote instances, routes and annotation
+	definitions map[string]int64 // by id, the operation that made it
+	active      string           // id of a definition
+}
+
+// created is a process as either API's create makes it: with one definition.
+func created(guid string, op int64) lrp {
+	return lrp{guid: guid, op: op, definitions: map[string]int64{guid: op}, active: guid}
+}
+
+func (p lrp) updated(op int64) lrp {
+	p.op = op
+	return p
+}
+
+func (p lrp) withDefinition(id string, op int64) lrp {
+	p.definitions = maps.Clone(p.definitions)
+	p.definitions[id] = op
+	return p
+}
+
+func (p lrp) activated(id string) lrp {
+	p.active = id
+	return p
+}
+
+func (p lrp) instances() int32 { return int32(p.op%97) + 1 }
+
+func (p lrp) annotation() string { return fmt.Sprintf("operation %d", p.op) }
+
+func (p lrp) routes() map[string]string {
+	return map[string]string{"router": fmt.Sprintf(`{"hostnames":["%s-%d.example.com"],"port":8080}`, p.guid, p.op)}
+}
+
+// v1 is the process as the v1 API shows it: with its active definition.
+func (p lrp) v1() *bbsv1.DesiredLRP {
+	return &bbsv1.DesiredLRP{
+		ProcessGuid: p.guid, Domain: domain, Instances: p.instances(), Routes: p.routes(), Annotation: p.annotation(),
+		Definition: definitionV1(p.definitions[p.active]),
+	}
+}
+
+// v2 is the process as the v2 API shows it.
+func (p lrp) v2() *bbsv2.LRPDeployment {
+	d := &bbsv2.LRPDeployment{
+		ProcessGuid: p.guid, Domain: domain, Instances: p.instances(), Routes: p.routes(), Annotation: p.annotation(),
+		Definitions: map[string]*bbsv2.Definition{}, ActiveDefinitionId: p.active,
+	}
+	for id, op := range p.definitions {
+		d.Definitions[id] = definitionV2(op)
+	}
+	return d
+}
+
+func (p lrp) state() state { return state{v1: printV1(p.v1()), v2: printV2(p.v2())} }
+
+const domain = "demo"
+
+func definitionV1(op int64) *bbsv1.Definition {
+	return &bbsv1.Definition{
+		Rootfs:   "docker:///library/busybox",
+		Env:      []*bbsv1.EnvVar{{Name: "OPERATION", Value: fmt.Sprint(op)}, {Name: "LANG", Value: "C.UTF-8"}},
+		Action:   &bbsv1.Action{Path: "/bin/serve", Args: []string{"--number", fmt.Sprint(op)}, User: "vcap", Dir: "/home/vcap"},
+		MemoryMb: int32(op%512) + 64, DiskMb: 1024, Ports: []uint32{8080, 2222}, CpuWeight: int32(op%100) + 1,
+		LogGuid: fmt.Sprintf("log-%d", op), StartTimeoutMs: 60_000 + op,
+	}
+}
+
+func definitionV2(op int64) *bbsv2.Definition {
+	d := definitionV1(op)
+	out := &bbsv2.Definition{
+		Rootfs: d.Rootfs, Action: &bbsv2.Action{Path: d.Action.Path, Args: d.Action.Args, User: d.Action.User, Dir: d.Action.Dir},
+		MemoryMb: d.MemoryMb, DiskMb: d.DiskMb, Ports: d.Ports, CpuWeight: d.CpuWeight,
+		LogGuid: d.LogGuid, StartTimeoutMs: d.StartTimeoutMs,
+	}
+	for _, e := range d.Env {
+		out.Env = append(out.Env, &bbsv2.EnvVar{Name: e.Name, Value: e.Value})
+	}
+	return out
+}
+
+// printV1 and printV2 leave out what the service sets by itself.
+func printV1(d *bbsv1.DesiredLRP) string {
+	d = proto.CloneOf(d)
+	d.ModificationTag = nil
+	return printed(d)
+}
+
+func printV2(d *bbsv2.LRPDeployment) string {
+	d = proto.CloneOf(d)
+	d.ModificationTag, d.HealthyDefinitionId = nil, ""
+	return printed(d)
+}
+
+func printed(m proto.Message) string {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return "cannot be encoded: " + err.Error()
+	}
+	return string(b)
+}

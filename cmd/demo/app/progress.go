@@ -1,0 +1,77 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+)
+
+// progress notes whether an upgrade moves on.
+type progress struct {
+	mu   sync.Mutex
+	now  string
+	last string
+}
+
+func (p *progress) set(now string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = now
+}
+
+func (p *progress) copied(c copied) { p.set(fmt.Sprint(c)) }
+
+// moved reports whether anything changed since it was asked last.
+func (p *progress) moved() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	moved := p.now != p.last
+	p.last = p.now
+	return moved
+}
+
+// show tells people of the shards' progress, as an operator's watch would, until ctx ends.
+func (r *run) show(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, p *progress) error {
+	stream, err := api.WatchDeployment(ctx, connect.NewRequest(&dbv1.WatchDeploymentRequest{}))
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("watch the deployment: %w", err)
+	}
+	defer stream.Close() //nolint:errcheck // nothing more is wanted of it
+	last := ""
+	for stream.Receive() {
+		d := stream.Msg()
+		u, pr := d.GetUpgradeState(), d.GetProgress()
+		if u == nil || pr == nil {
+			continue
+		}
+		lag := "not known"
+		if pr.MaxLagMillis != nil {
+			lag = fmt.Sprintf("%d ms", pr.GetMaxLagMillis())
+		}
+		text := fmt.Sprintf("ready %d/%d shards, copied %d of %d, lag %s, compared %d", len(u.GetReadyShards()), d.GetRingSize(),
+			pr.GetCopied(), pr.GetTotal(), lag, pr.GetVerified())
+		if pr.GetParked() > 0 {
+			text += fmt.Sprintf(", parked %d", pr.GetParked())
+		}
+		if pr.GetLastError() != "" {
+			text += ", last error: " + pr.GetLastError()
+		}
+		if text != last {
+			r.note(text)
+			p.set(text)
+		}
+		last = text
+	}
+	if err := stream.Err(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("watch the deployment: %w", err)
+	}
+	return nil
+}

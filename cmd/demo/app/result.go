@@ -1,0 +1,137 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Result is what a demo saw. All figures are measured.
+type Result struct {
+	Backend           string            `json:"backend"` // with its version
+	Active            string            `json:"active"`  // version after the switch
+	Shards            int               `json:"shards"`
+	Controllers       int               `json:"controllers"`
+	Servers           int               `json:"servers"`
+	Records           int               `json:"records"`              // moved, of all kinds
+	CopyDocsPerSecond int               `json:"copy_docs_per_second"` // from the copy's begin until all shards were copied
+	WritesAcked       int               `json:"writes_acked"`
+	WritesFailed      int               `json:"writes_failed"`
+	Reads             int               `json:"reads"`
+	ReadsFailed       int               `json:"reads_failed"`
+	Lost              int               `json:"lost"`           // keys that lack their last acknowledged state
+	Duplicated        int               `json:"duplicated"`     // keys that are there more than once, or never were
+	Resurrected       int               `json:"resurrected"`    // keys that are there after an acknowledged delete
+	WritePause        Pause             `json:"write_pause_ms"` // of the switch with the longest
+	Fence             map[string]string `json:"fence"`
+	Phases            Phases            `json:"phases_ms"` // of the same switch
+	Verified          Verified          `json:"verified"`
+	Switches          []Switch          `json:"switches"` // in order
+	Late              int               `json:"late"`     // keys that the version that is not active had a moment later, in the end
+	LateMillis        int64             `json:"late_ms"`  // until the last of these was there
+}
+
+// Switch is one of the switches of a demo.
+type Switch struct {
+	From       string `json:"from"`
+	To         string `json:"to"`
+	WritePause Pause  `json:"write_pause_ms"`
+	Phases     Phases `json:"phases_ms"`
+}
+
+// Pause is the latency, from the moment it was due, of the writes that were under way
+// between the start of SWITCHING and the first write on the version that it led to.
+type Pause struct {
+	N   int   `json:"n"`
+	P50 int64 `json:"p50"`
+	P99 int64 `json:"p99"`
+	Max int64 `json:"max"`
+}
+
+// Phases are the parts of the switch, as its driver and the servers measured them.
+type Phases struct {
+	Hold    int64 `json:"hold"`
+	Fence   int64 `json:"fence"`
+	Drain   int64 `json:"drain"`
+	Flip    int64 `json:"flip"`
+	Restart int64 `json:"restart"` // of the slowest server, from seeing the flip
+}
+
+func (p Phases) String() string {
+	return fmt.Sprintf("hold %d ms, fence %d ms, drain %d ms, flip %d ms, restart %d ms", p.Hold, p.Fence, p.Drain, p.Flip, p.Restart)
+}
+
+// Verified is the comparison of the two namespaces, both ways, after clients have stopped.
+type Verified struct {
+	Compared   int `json:"compared"`
+	Mismatched int `json:"mismatched"`
+	Parked     int `json:"parked"`
+}
+
+// Err is nil when everything that must be 0 is.
+func (r Result) Err() error {
+	var bad []string
+	for _, c := range []struct {
+		name string
+		n    int
+	}{
+		{"lost", r.Lost}, {"duplicated", r.Duplicated}, {"resurrected", r.Resurrected},
+		{"writes_failed", r.WritesFailed}, {"reads_failed", r.ReadsFailed},
+		{"mismatched", r.Verified.Mismatched}, {"parked", r.Verified.Parked},
+	} {
+		if c.n != 0 {
+			bad = append(bad, fmt.Sprintf("%s %d", c.name, c.n))
+		}
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("demo: what must be 0 is not: %s", strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+// print writes the result as one JSON object on one line, or for people.
+func (r Result) print(w io.Writer, asJSON bool) error {
+	if !asJSON {
+		return r.report(w)
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode result: %w", err)
+	}
+	if _, err := w.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("print result: %w", err)
+	}
+	return nil
+}
+
+func (r Result) report(w io.Writer) error {
+	var b bytes.Buffer
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-14s%s\n", label, fmt.Sprintf(format, args...))
+	}
+	b.WriteString("\nResult\n")
+	line("backend", "%s", r.Backend)
+	line("active", "%s, %d shards, %d controllers, %d servers", r.Active, r.Shards, r.Controllers, r.Servers)
+	line("moved", "%d records, copied at %d a second", r.Records, r.CopyDocsPerSecond)
+	line("writes", "%d acknowledged, %d failed", r.WritesAcked, r.WritesFailed)
+	line("reads", "%d, %d failed", r.Reads, r.ReadsFailed)
+	line("checked", "%d lost, %d duplicated, %d resurrected", r.Lost, r.Duplicated, r.Resurrected)
+	if r.Late > 0 {
+		line("late", "%d keys were there %d ms later in the version that follows", r.Late, r.LateMillis)
+	}
+	line("compared", "%d groups through the transform: %d different, %d parked", r.Verified.Compared, r.Verified.Mismatched, r.Verified.Parked)
+	line("write pause", "p50 %d ms, p99 %d ms, max %d ms over the %d writes under way", r.WritePause.P50, r.WritePause.P99, r.WritePause.Max, r.WritePause.N)
+	line("of which", "%s", r.Phases)
+	if len(r.Switches) > 1 {
+		for i, s := range r.Switches {
+			line(fmt.Sprintf("switch %d", i+1), "%s -> %s: max %d ms over %d writes; %s", s.From, s.To, s.WritePause.Max, s.WritePause.N, s.Phases)
+		}
+	}
+	line("fences", "bbs by %s, secrets by %s, packages by %s", r.Fence["bbs"], r.Fence["secrets"], r.Fence["packages"])
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("print result: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	secretsv1 "dbcontroller/gen/secrets/v1"
+	secretsv2 "dbcontroller/gen/secrets/v2"
+	"dbcontroller/sample/secrets"
+)
+
+// secret is a secret as its owner knows it. What it holds follows from the numbers of the
+// operations that wrote it.
+type secret struct {
+	project, id string
+	op          int64 // that wrote everything but rotation
+	rotation    int32 // days; only v2 clients set it
+}
+
+func (s secret) nameV1() string { return s.project + "/secrets/" + s.id }
+
+func (s secret) parentV2() string { return s.project + "/regions/" + secrets.Region }
+
+func (s secret) nameV2() string { return s.parentV2() + "/secrets/" + s.id }
+
+func (s secret) payload() []byte { return fmt.Appendf(nil, "payload of operation %d", s.op) }
+
+func (s secret) labels() map[string]string {
+	return map[string]string{"operation": fmt.Sprint(s.op), "environment": "demo"}
+}
+
+// expiry is some second in the years to come.
+func (s secret) expiry() int64 { return 1_900_000_000 + s.op }
+
+func (s secret) team() string   { return fmt.Sprintf("team-%d", s.op%7) }
+func (s secret) person() string { return fmt.Sprintf("person-%d", s.op%31) }
+
+// replaced is the id of the secret that some name as the one they replace.
+func (s secret) replaced() bool { return s.op%3 == 0 }
+
+// v1 is the secret as the v1 API shows it.
+func (s secret) v1() *secretsv1.Secret {
+	out := &secretsv1.Secret{
+		Name: s.nameV1(), Payload: s.payload(), ExpiresAt: s.expiry(), Owner: s.team() + "/" + s.person(), Labels: s.labels(),
+	}
+	if s.replaced() {
+		out.Replaces = s.project + "/secrets/former-" + s.id
+	}
+	return out
+}
+
+// v2 is the secret as the v2 API shows it.
+func (s secret) v2() *secretsv2.Secret {
+	out := &secretsv2.Secret{
+		Name: s.nameV2(), Payload: s.payload(), ExpireTime: timestamppb.New(time.Unix(s.expiry(), 0)),
+		OwnerTeam: s.team(), OwnerPerson: s.person(), Labels: s.labels(), RotationDays: s.rotation,
+	}
+	if s.replaced() {
+		out.Replaces = s.parentV2() + "/secrets/former-" + s.id
+	}
+	return out
+}
+
+func (s secret) state() state { return state{v1: printSecretV1(s.v1()), v2: printSecretV2(s.v2())} }
+
+// printSecretV1 and printSecretV2 leave out what the service sets by itself.
+func printSecretV1(s *secretsv1.Secret) string {
+	s = proto.CloneOf(s)
+	s.Revision = 0
+	return printed(s)
+}
+
+func printSecretV2(s *secretsv2.Secret) string {
+	s = proto.CloneOf(s)
+	s.Revision = 0
+	return printed(s)
+}
+
+// oldName is the name that a secret has in v1, by which the model knows it.
+func oldName(name string) string { return strings.Replace(name, "/regions/"+secrets.Region, "", 1) }
+
+// projectOf is the project of one client's secrets.
+func projectOf(client int) string { return fmt.Sprintf("projects/demo-%d", client) }
+
+// newName is the v2 name of a secret.
+func newName(name string) string {
+	project, id, _ := strings.Cut(name, "/secrets/")
+	return secret{project: project, id: id}.nameV2()
+}

@@ -1,0 +1,170 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	secretsv1 "dbcontroller/gen/secrets/v1"
+	secretsv2 "dbcontroller/gen/secrets/v2"
+)
+
+// secretWriter is one client of the secrets service, and the only one that writes the
+// secrets of its project. It is used by one goroutine.
+type secretWriter struct {
+	client *secretsClient
+	model  *model
+	tally  *tally
+	ops    *atomic.Int64
+	rng    *rand.Rand
+	number int
+
+	live  []secret
+	dead  []secret // to be created again
+	names int
+}
+
+// put writes secrets until there are n, before traffic begins.
+func (w *secretWriter) put(ctx context.Context, n int) error {
+	for len(w.live) < n {
+		s := w.fresh(w.ops.Add(1))
+		w.model.begin(s.nameV1(), s.state())
+		if _, err := w.send(ctx, false, createSecret, s); err != nil {
+			return fmt.Errorf("create %s: %w", s.nameV1(), err)
+		}
+		w.model.ack(s.nameV1(), s.state())
+		w.live = append(w.live, s)
+	}
+	return nil
+}
+
+func (w *secretWriter) fresh(op int64) secret {
+	w.names++
+	return secret{project: projectOf(w.number), id: fmt.Sprintf("secret-%d", w.names), op: op}
+}
+
+// do makes one write that was due at a time: through the v1 API, and while the new version
+// is active also through the v2 API.
+func (w *secretWriter) do(ctx context.Context, due time.Time) {
+	v2 := w.rng.IntN(2) == 0 && w.client.newAPI.enter()
+	if v2 {
+		defer w.client.newAPI.leave()
+	}
+	op := w.ops.Add(1)
+	switch dice := w.rng.IntN(100); {
+	case dice < 20 || len(w.live) < 3:
+		s := w.fresh(op)
+		if n := len(w.dead); n > 0 && w.rng.IntN(2) == 0 {
+			s, w.dead = w.dead[n-1], w.dead[:n-1]
+			s.op = op
+		}
+		if w.run(ctx, due, v2, createSecret, s, s.state()) {
+			w.live = append(w.live, s)
+		}
+	case dice < 35:
+		s := w.take()
+		if w.run(ctx, due, v2, deleteSecret, s, state{}) && s.rotation == 0 {
+			w.dead = append(w.dead, s)
+		}
+	default:
+		s := w.take()
+		if s.op = op; v2 {
+			s.rotation = int32(op % 90)
+		}
+		if w.run(ctx, due, v2, updateSecret, s, s.state()) {
+			w.live = append(w.live, s)
+		}
+	}
+}
+
+func (w *secretWriter) take() secret {
+	i := w.rng.IntN(len(w.live))
+	s := w.live[i]
+	w.live[i] = w.live[len(w.live)-1]
+	w.live = w.live[:len(w.live)-1]
+	return s
+}
+
+// run makes one write and notes what became of it. A secret whose state is unknown is not
+// touched again.
+func (w *secretWriter) run(ctx context.Context, due time.Time, v2 bool, act secretAct, s secret, next state) bool {
+	path := pathV1
+	if v2 {
+		path = pathV2
+	}
+	w.model.begin(s.nameV1(), next)
+	version, err := w.send(ctx, v2, act, s)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.tally.writeFailed(fmt.Sprintf("%s %s: %v", path, s.nameV1(), err))
+		}
+		return false
+	}
+	w.model.ack(s.nameV1(), next)
+	w.tally.wrote(write{due: due, acked: time.Now(), path: path, on: version})
+	return true
+}
+
+// secretAct is what is done to a secret.
+type secretAct int
+
+const (
+	createSecret secretAct = iota + 1
+	updateSecret
+	deleteSecret
+)
+
+func (w *secretWriter) send(ctx context.Context, v2 bool, act secretAct, s secret) (version string, err error) {
+	return w.client.call(ctx, func(ctx context.Context, server int) (http.Header, error) {
+		if v2 {
+			return sendV2(ctx, w.client, server, act, s)
+		}
+		return sendV1(ctx, w.client, server, act, s)
+	})
+}
+
+func sendV1(ctx context.Context, c *secretsClient, server int, act secretAct, s secret) (http.Header, error) {
+	switch api := c.v1[server]; act {
+	case createSecret:
+		res, err := api.CreateSecret(ctx, connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: s.project, SecretId: s.id, Secret: s.v1()}))
+		return header(res), err
+	case updateSecret:
+		res, err := api.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{
+			Secret:     s.v1(),
+			UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"payload", "expires_at", "owner", "labels", "replaces"}},
+		}))
+		return header(res), err
+	case deleteSecret:
+		res, err := api.DeleteSecret(ctx, connect.NewRequest(&secretsv1.DeleteSecretRequest{Name: s.nameV1()}))
+		return header(res), err
+	default:
+		return nil, fmt.Errorf("unknown act %d", act)
+	}
+}
+
+func sendV2(ctx context.Context, c *secretsClient, server int, act secretAct, s secret) (http.Header, error) {
+	switch api := c.v2[server]; act {
+	case createSecret:
+		res, err := api.CreateSecret(ctx, connect.NewRequest(&secretsv2.CreateSecretRequest{Parent: s.parentV2(), SecretId: s.id, Secret: s.v2()}))
+		return header(res), err
+	case updateSecret:
+		res, err := api.UpdateSecret(ctx, connect.NewRequest(&secretsv2.UpdateSecretRequest{
+			Secret: s.v2(),
+			UpdateMask: &fieldmaskpb.FieldMask{
+				Paths: []string{"payload", "expire_time", "owner_team", "owner_person", "labels", "replaces", "rotation_days"},
+			},
+		}))
+		return header(res), err
+	case deleteSecret:
+		res, err := api.DeleteSecret(ctx, connect.NewRequest(&secretsv2.DeleteSecretRequest{Name: s.nameV2()}))
+		return header(res), err
+	default:
+		return nil, fmt.Errorf("unknown act %d", act)
+	}
+}

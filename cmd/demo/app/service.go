@@ -1,0 +1,159 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/cenkalti/backoff/v4"
+
+	"dbcontroller/cmd/server/app"
+)
+
+// The versions that a demo moves between.
+const (
+	oldVersion = "v1"
+	newVersion = "v2"
+)
+
+// Paths on which clients write.
+const (
+	pathV1       = "v1 API"
+	pathV2       = "v2 API"
+	pathPackages = "plain driver"
+)
+
+// service is the servers as any client uses them: each in turn, and again when one asks
+// for it.
+type service struct {
+	servers int
+	next    atomic.Int64
+	newAPI  newAPI
+}
+
+// newAPI is whether clients may write through the v2 API, which is read-only while v1 is
+// active. Before a switch back clients have to leave it, as any service's would.
+type newAPI struct {
+	wanted, seen atomic.Bool
+	writing      sync.RWMutex
+}
+
+// open lets writes in as soon as the new version is seen to answer.
+func (n *newAPI) open() {
+	n.seen.Store(false)
+	n.wanted.Store(true)
+}
+
+// close keeps further writes out and returns when those under way are finished.
+func (n *newAPI) close() {
+	n.wanted.Store(false)
+	n.writing.Lock()
+	n.seen.Store(false)
+	n.writing.Unlock()
+}
+
+// current reports whether what the v2 API shows must be what was acknowledged last.
+func (n *newAPI) current() bool { return n.wanted.Load() && n.seen.Load() }
+
+// enter reports whether a write may go through the v2 API. If so, it needs a leave.
+func (n *newAPI) enter() bool {
+	n.writing.RLock()
+	if n.current() {
+		return true
+	}
+	n.writing.RUnlock()
+	return false
+}
+
+func (n *newAPI) leave() { n.writing.RUnlock() }
+
+func (s *service) server() int { return int(s.next.Add(1)) % s.servers }
+
+// Outcomes of a call that did not succeed.
+var (
+	// errUnknownOutcome: the write may or may not have been made.
+	errUnknownOutcome = errors.New("outcome is unknown")
+	errNotThere       = errors.New("not there")
+)
+
+// callPatience is how long a call is tried again; the servers hold writes up to 15 s.
+const callPatience = 30 * time.Second
+
+// call makes a call at one server after another until it is answered, and returns the
+// version that answered. A server that asks to come again has done nothing; any other
+// failure leaves the outcome open.
+func (s *service) call(ctx context.Context, send func(ctx context.Context, server int) (http.Header, error)) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	defer cancel()
+	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+		backoff.WithMaxInterval(500*time.Millisecond), backoff.WithMaxElapsedTime(callPatience))
+	for {
+		header, err := send(ctx, s.server())
+		if err == nil {
+			version = header.Get(app.VersionHeader)
+			if version == newVersion && s.newAPI.wanted.Load() {
+				s.newAPI.seen.Store(true)
+			}
+			return version, nil
+		}
+		if connect.CodeOf(err) == connect.CodeNotFound && connect.IsWireError(err) {
+			return "", errNotThere
+		}
+		if connect.CodeOf(err) != connect.CodeUnavailable || !connect.IsWireError(err) {
+			return "", fmt.Errorf("%w: %w", errUnknownOutcome, err)
+		}
+		wait := policy.NextBackOff()
+		if wait == backoff.Stop {
+			return "", err
+		}
+		again := time.NewTimer(max(wait, retryAfter(err)))
+		select {
+		case <-ctx.Done():
+			again.Stop()
+			return "", err
+		case <-again.C:
+		}
+	}
+}
+
+// retryAfter is what a server asked for, at most a second: the demo's clients are impatient.
+func retryAfter(err error) time.Duration {
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
+		return 0
+	}
+	seconds, convErr := strconv.Atoi(ce.Meta().Get("Retry-After"))
+	if convErr != nil {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, time.Second)
+}
+
+func header[T any](res *connect.Response[T]) http.Header {
+	if res == nil {
+		return nil
+	}
+	return res.Header()
+}
+
+// noteRead judges one read through an API: print is what it showed, empty for absence.
+// Before the flip, the v2 API shows the new namespace as far as it has been brought over;
+// everything else must be current.
+func noteRead(ctx context.Context, m *model, t *tally, key, version string, current bool, before state, certain bool, print string, err error) {
+	after, still := m.known(key)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && !errors.Is(err, errNotThere):
+		t.readFailed(fmt.Sprintf("%s of %s: %v", version, key, err))
+	case current && certain && still && before == after && before.as(version) != print:
+		t.readFailed(fmt.Sprintf("%s of %s is stale: want %.120q, has %.120q", version, key, before.as(version), print))
+	default:
+		t.read()
+	}
+}

@@ -1,0 +1,135 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+)
+
+// traffic is all that clients do, and what they were told.
+type traffic struct {
+	run      *run
+	tally    *tally
+	lrps     *model
+	secrets  *model
+	packages *model
+	ops      atomic.Int64
+	hot      []bson.Raw
+	shapes   shapes
+
+	service        *service
+	bbs            *bbsClient
+	secretAPI      *secretsClient
+	app            *application
+	bbsWriters     []*bbsWriter
+	secretWriters  []*secretWriter
+	packageWriters []*packageWriter
+}
+
+func newTraffic(r *run) *traffic {
+	return &traffic{
+		run: r, tally: newTally(r.note),
+		lrps: newModel("process"), secrets: newModel("secret"), packages: newModel("package"),
+	}
+}
+
+// stored is how many processes, and how many secrets, are there before traffic: a tenth of
+// the records.
+func (t *traffic) stored() int { return max(200, t.run.Records/10) }
+
+// rng is a source of randomness for one client, of the seed.
+func (t *traffic) rng(client int) *rand.Rand {
+	return rand.New(rand.NewPCG(t.run.Seed, uint64(client)))
+}
+
+// prepare makes the clients, and the service's data through the v1 API.
+func (t *traffic) prepare(ctx context.Context) error {
+	servers := make([]string, 0, len(t.run.servers))
+	for _, s := range t.run.servers {
+		servers = append(servers, s.api)
+	}
+	t.service = &service{servers: len(servers)}
+	t.bbs, t.secretAPI = newBBSClient(t.run.http, t.service, servers), newSecretsClient(t.run.http, t.service, servers)
+	n := t.run.Writers
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range n {
+		p := &bbsWriter{client: t.bbs, model: t.lrps, tally: t.tally, ops: &t.ops, rng: t.rng(i), number: i}
+		s := &secretWriter{client: t.secretAPI, model: t.secrets, tally: t.tally, ops: &t.ops, rng: t.rng(4*n + i), number: i}
+		t.bbsWriters, t.secretWriters = append(t.bbsWriters, p), append(t.secretWriters, s)
+		share := (t.stored() + n - 1 - i) / n
+		g.Go(func() error { return p.put(gctx, share) })
+		g.Go(func() error { return s.put(gctx, share) })
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("fill the service's database: %w", err)
+	}
+	var err error
+	if t.app, err = register(ctx, t.run.apis(), t.run.mongo); err != nil {
+		return err
+	}
+	for i := range n {
+		w := &packageWriter{
+			app: t.app, shapes: t.shapes, model: t.packages, tally: t.tally, ops: &t.ops, rng: t.rng(n + i), number: i,
+		}
+		for at := i; at < len(t.hot); at += n {
+			w.live = append(w.live, t.hot[at])
+		}
+		t.packageWriters = append(t.packageWriters, w)
+	}
+	return nil
+}
+
+// drive runs all clients until stop is closed. Half of the rate is for the services, half
+// for the application; there are as many reads as writes.
+func (t *traffic) drive(ctx context.Context, g *errgroup.Group, stop <-chan struct{}) {
+	n, half := t.run.Writers, float64(t.run.Rate)/2
+	clients(ctx, g, stop, n, half/2, func(i int, due time.Time) { t.bbsWriters[i].do(ctx, due) })
+	clients(ctx, g, stop, n, half/2, func(i int, due time.Time) { t.secretWriters[i].do(ctx, due) })
+	clients(ctx, g, stop, n, half, func(i int, due time.Time) { t.packageWriters[i].do(ctx, due) })
+	readers := make([]*reader, 2*n)
+	for i := range readers {
+		readers[i] = &reader{t: t, rng: t.rng(2*n + i)}
+	}
+	clients(ctx, g, stop, n, half, func(i int, _ time.Time) { readers[i].service(ctx) })
+	clients(ctx, g, stop, n, half, func(i int, _ time.Time) { readers[n+i].document(ctx) })
+}
+
+// reader is one client that reads. It is used by one goroutine.
+type reader struct {
+	t    *traffic
+	rng  *rand.Rand
+	keys map[*model][]string // fetched now and then: there are many
+	used map[*model]int
+}
+
+// key picks a key that is or was there.
+func (r *reader) key(m *model) string {
+	if r.keys == nil {
+		r.keys, r.used = map[*model][]string{}, map[*model]int{}
+	}
+	const fresh = 100
+	if r.used[m]%fresh == 0 {
+		r.keys[m] = m.some(r.rng, fresh)
+	}
+	r.used[m]++
+	return r.keys[m][r.rng.IntN(len(r.keys[m]))]
+}
+
+// service reads one process or secret, half of the time through each API.
+func (r *reader) service(ctx context.Context) {
+	if r.rng.IntN(2) == 0 {
+		r.t.bbs.read(ctx, r.t.lrps, r.t.tally, r.key(r.t.lrps), r.rng.IntN(2) == 0)
+	} else {
+		r.t.secretAPI.read(ctx, r.t.secrets, r.t.tally, r.key(r.t.secrets), r.rng.IntN(2) == 0)
+	}
+}
+
+// document reads one document of the application's collection.
+func (r *reader) document(ctx context.Context) {
+	r.t.app.read(ctx, r.t.packages, r.t.tally, r.key(r.t.packages))
+}

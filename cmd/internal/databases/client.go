@@ -1,0 +1,68 @@
+package databases
+
+import (
+	"context"
+	"sync/atomic"
+
+	"dbcontroller/record"
+	"dbcontroller/record/mongostore"
+)
+
+var _ record.OnceClient = (*client)(nil)
+
+// client is a service's client of a database.
+type client struct {
+	db    *Database
+	inner atomic.Pointer[mongostore.Client]
+}
+
+// Client returns a client that opens the database with its first command.
+func (d *Database) Client() record.OnceClient { return &client{db: d} }
+
+func (c *client) get(ctx context.Context) (*mongostore.Client, error) {
+	if inner := c.inner.Load(); inner != nil {
+		return inner, nil
+	}
+	ns, err := c.db.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.inner.CompareAndSwap(nil, ns.Client())
+	return c.inner.Load(), nil
+}
+
+// Get is record.Client's.
+func (c *client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
+	inner, err := c.get(ctx)
+	if err != nil {
+		return record.Record{}, err
+	}
+	return inner.Get(ctx, tok, key)
+}
+
+// List is record.Client's.
+func (c *client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
+	inner, err := c.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return inner.List(ctx, req)
+}
+
+// Write is record.Client's.
+func (c *client) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
+	inner, err := c.get(ctx)
+	if err != nil {
+		return err
+	}
+	return inner.Write(ctx, toks, ms)
+}
+
+// CreateOnce is record.OnceClient's.
+func (c *client) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (bool, error) {
+	inner, err := c.get(ctx)
+	if err != nil {
+		return false, err
+	}
+	return inner.CreateOnce(ctx, toks, marker, records)
+}

@@ -1,0 +1,138 @@
+package process
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"dbcontroller/config"
+	"dbcontroller/coord/etcdcoord"
+	"dbcontroller/deployment"
+)
+
+// etcdFlags adds the flags that say where etcd is, and how to get in.
+func etcdFlags(fs *pflag.FlagSet, e *config.Etcd) {
+	fs.StringSliceVar(&e.Endpoints, "etcd-endpoints", nil, "instead of etcd.endpoints of the configuration, as the following are of their keys: host:port or https://host:port, with commas between")
+	fs.StringVar(&e.CAFile, "etcd-ca-file", "", "certificates of the authority of etcd (etcd.caFile)")
+	fs.StringVar(&e.CertFile, "etcd-cert-file", "", "certificate to show to etcd (etcd.certFile)")
+	fs.StringVar(&e.KeyFile, "etcd-key-file", "", "its key (etcd.keyFile)")
+	fs.StringVar(&e.User, "etcd-user", "", "user of etcd (etcd.user)")
+	fs.StringVar(&e.PasswordFile, "etcd-password-file", "", "file with the user's password (etcd.passwordFile)")
+}
+
+// merge puts what the flags say over what the configuration says.
+func merge(e, flags config.Etcd) (config.Etcd, error) {
+	if len(flags.Endpoints) > 0 {
+		e.Endpoints = flags.Endpoints
+	}
+	for _, pair := range []struct {
+		to   *string
+		from string
+	}{
+		{&e.CAFile, flags.CAFile}, {&e.CertFile, flags.CertFile}, {&e.KeyFile, flags.KeyFile},
+		{&e.User, flags.User}, {&e.PasswordFile, flags.PasswordFile},
+	} {
+		if pair.from != "" {
+			*pair.to = pair.from
+		}
+	}
+	if key, want := e.Refusal(); key != "" {
+		return e, fmt.Errorf("etcd.%s, or its flag: %s", key, want)
+	}
+	return e, nil
+}
+
+// openEtcd connects. The files are read now, so that a wrong one is an error of the start,
+// and again whenever they are needed.
+func openEtcd(ctx context.Context, e config.Etcd, log *zap.Logger) (*etcdcoord.Store, error) {
+	cfg := etcdcoord.Config{Endpoints: e.Endpoints, Scope: deployment.DefaultPrefix + "/", Username: e.User, Log: log}
+	if e.User != "" {
+		cfg.Password = func() (string, error) { return readPassword(e.PasswordFile) }
+		if _, err := cfg.Password(); err != nil {
+			return nil, &fileError{"etcd.passwordFile", err}
+		}
+	}
+	if e.IsTLS() {
+		cfg.TLS = func() (*tls.Config, error) { return clientTLS(e) }
+		if _, err := cfg.TLS(); err != nil {
+			return nil, err
+		}
+	}
+	if far := config.Beyond(e.Endpoints); len(far) > 0 && !e.IsTLS() {
+		log.Warn("plaintext connection to etcd on another machine: who can listen there reads what is sent; use https:// and etcd.caFile", zap.Strings("endpoints", far))
+	}
+	return etcdcoord.Open(ctx, cfg)
+}
+
+// readPassword reads a file with nothing but a password, and perhaps the end of its line.
+func readPassword(path string) (string, error) {
+	text, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return "", err
+	}
+	password := strings.TrimRight(string(text), "\r\n")
+	if password == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return password, nil
+}
+
+// clientTLS reads the certificates.
+func clientTLS(e config.Etcd) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if e.CAFile != "" {
+		text, err := os.ReadFile(e.CAFile)
+		if err != nil {
+			return nil, &fileError{"etcd.caFile", err}
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return nil, &fileError{"etcd.caFile", fmt.Errorf("%s holds no certificate (PEM)", e.CAFile)}
+		}
+	}
+	if e.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(e.CertFile, e.KeyFile)
+		if err != nil {
+			return nil, &fileError{"etcd.certFile and etcd.keyFile", err}
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	return cfg, nil
+}
+
+// fileError is a file of the configuration that cannot be used.
+type fileError struct {
+	key string
+	err error
+}
+
+func (e *fileError) Error() string { return e.key + ": " + e.err.Error() }
+func (e *fileError) Unwrap() error { return e.err }
+
+// correct is what a person does about an etcd that cannot be used.
+func correct(err error, e config.Etcd) string {
+	var file *fileError
+	switch {
+	case errors.As(err, &file):
+		return "correct the file, or the key"
+	case errors.Is(err, etcdcoord.ErrLogin) && e.User == "":
+		return "give etcd.user and etcd.passwordFile"
+	case errors.Is(err, etcdcoord.ErrLogin):
+		return "correct what " + e.PasswordFile + " holds, or etcd.user"
+	case errors.Is(err, etcdcoord.ErrDenied):
+		return "or name another etcd.user"
+	case errors.Is(err, etcdcoord.ErrTLS) && !e.IsTLS():
+		return "write https:// in etcd.endpoints and give etcd.caFile"
+	case errors.Is(err, etcdcoord.ErrTLS):
+		return "correct etcd.caFile, etcd.certFile and etcd.keyFile, or the scheme of etcd.endpoints,"
+	default:
+		return "start etcd, or correct etcd.endpoints"
+	}
+}

@@ -1,0 +1,137 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// Access is who may reach the listeners, and how. The zero value asks nobody, and is for
+// listeners on loopback.
+type Access struct {
+	Cert, Key string // files of the certificate that listeners have; empty: no TLS
+	ClientCA  string // file of authorities for client certificates; empty: none are asked for
+	Tokens    string // file of bearer tokens; empty: none
+	Issuers   []Issuer
+	Roles     []Role
+	Hosts     []string // names that listeners answer to, besides addresses and those in the certificate
+	Origins   []string // of pages in browsers on other hosts
+}
+
+// Issuer signs JSON web tokens.
+type Issuer struct {
+	Name, Issuer, Audience string
+	Claim                  string // that names the identity; empty: sub
+	Keys                   string // URL of the key set; empty: as discovered
+	CA                     string // file; empty: the system's
+	Token                  string // file with what the keys are asked for with; empty: nothing
+}
+
+// Role gives an identity a role.
+type Role struct{ Role, Identity string }
+
+var (
+	issuerName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+	hostName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
+)
+
+// roleNames are the roles that a configuration gives. Package access knows what they may do.
+var roleNames = []string{"application", "viewer", "operator"}
+
+func (r *reader) access(n node) Access {
+	m := r.mapping(n, "tls", "tokens", "issuers", "roles", "hosts", "origins")
+	tls := r.mapping(m["tls"], "cert", "key", "clientCA")
+	a := Access{Cert: r.path(tls["cert"]), Key: r.path(tls["key"]), ClientCA: r.path(tls["clientCA"]), Tokens: r.path(m["tokens"])}
+	switch {
+	case a.Cert == "" && a.Key != "":
+		r.fail(tls["cert"], "", "missing, want the file of the certificate beside its key")
+	case a.Cert != "" && a.Key == "":
+		r.fail(tls["key"], "", "missing, want the file of the key beside its certificate")
+	case a.Cert == "" && a.ClientCA != "":
+		r.fail(tls["cert"], "", "missing, want the file of a certificate where client certificates are asked for")
+	}
+	for _, item := range r.list(m["issuers"]) {
+		a.Issuers = append(a.Issuers, r.issuer(item, a.Issuers))
+	}
+	given := r.mapping(m["roles"], roleNames...)
+	for _, role := range roleNames {
+		for _, item := range r.list(given[role]) {
+			id := r.required(item, "the name of an identity, such as token:alice")
+			r.identity(item, id, a)
+			a.Roles = append(a.Roles, Role{Role: role, Identity: id})
+		}
+	}
+	for _, item := range r.list(m["hosts"]) {
+		h := r.required(item, "a host name")
+		if !hostName.MatchString(h) {
+			r.fail(item, h, "want a host name without scheme and port")
+		}
+		a.Hosts = append(a.Hosts, h)
+	}
+	for _, item := range r.list(m["origins"]) {
+		o := r.required(item, "an origin such as https://ops.example.org")
+		if u, err := url.Parse(o); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != o {
+			r.fail(item, o, "want scheme and host alone, such as https://ops.example.org")
+		}
+		a.Origins = append(a.Origins, o)
+	}
+	return a
+}
+
+func (r *reader) issuer(n node, before []Issuer) Issuer {
+	m := r.mapping(n, "name", "issuer", "audience", "claim", "keys", "ca", "token")
+	i := Issuer{
+		Name:     r.required(m["name"], "a name such as corp"),
+		Issuer:   r.required(m["issuer"], "the address that signs, such as https://login.example.org"),
+		Audience: r.required(m["audience"], "whom tokens must be for, such as dbcontroller"),
+		CA:       r.path(m["ca"]), Token: r.path(m["token"]),
+	}
+	i.Claim, _ = r.text(m["claim"])
+	i.Keys, _ = r.text(m["keys"])
+	if !issuerName.MatchString(i.Name) {
+		r.fail(m["name"], i.Name, "want lower-case letters, digits and dashes")
+	}
+	for _, b := range before {
+		if b.Name == i.Name || b.Issuer == i.Issuer {
+			r.fail(m["name"], i.Name, "given twice, want one entry for each issuer")
+		}
+	}
+	for _, at := range []node{m["issuer"], m["keys"]} {
+		address, _ := r.text(at)
+		u, err := url.Parse(address)
+		if address != "" && (err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopbackName(u.Hostname()))) {
+			r.fail(at, address, "want an address that begins with https://")
+		}
+	}
+	return i
+}
+
+func loopbackName(host string) bool {
+	return host == "localhost" || host == "127.0.0.1" || host == "::1"
+}
+
+// identity refuses a name that nobody can prove here.
+func (r *reader) identity(n node, id string, a Access) {
+	kind, rest, _ := strings.Cut(id, ":")
+	switch kind {
+	case "token":
+		if a.Tokens == "" {
+			r.fail(n, id, "want access.tokens, too: there are no tokens")
+		}
+	case "cert", "spiffe":
+		if a.ClientCA == "" {
+			r.fail(n, id, "want access.tls.clientCA, too: no client certificates are asked for")
+		}
+	case "oidc":
+		name, _, _ := strings.Cut(rest, ":")
+		for _, i := range a.Issuers {
+			if i.Name == name {
+				return
+			}
+		}
+		r.fail(n, id, fmt.Sprintf("want oidc:ISSUER:SUBJECT with one of access.issuers, and %q is none", name))
+	default:
+		r.fail(n, id, "want spiffe://DOMAIN/PATH, cert:SUBJECT, token:NAME or oidc:ISSUER:SUBJECT")
+	}
+}

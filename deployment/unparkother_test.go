@@ -1,0 +1,26 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"dbcontroller/deployment"
+	"dbcontroller/syncer"
+)
+
+// TestUnparkOfAnother: a controller that took a shard over removes what the one before it
+// parked, before it has parked or listed anything itself.
+func TestUnparkOfAnother(t *testing.T) {
+	t.Parallel()
+	w := setup(t).withVersions(t)
+	parked := syncer.Parked{Direction: syncer.KeyOf(1, "v1", "v2", "h1", 0), Shard: 1, Kind: "packages", Group: "cDE", Key: "p1", Version: "a", Error: "no int"}
+	if err := w.store.Park(t.Context(), parked); err != nil {
+		t.Fatal(err)
+	}
+	other := deployment.New(w.coord, name, deployment.Config{})
+	if err := other.Unpark(t.Context(), parked); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := other.Parked(t.Context(), parked.Direction, 1); err != nil || len(left) != 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}

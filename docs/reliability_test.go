@@ -1,0 +1,88 @@
+package docs_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	tableRow = regexp.MustCompile(`(?m)^\| (.+) \| (.+) \| (.+) \|$`)
+	testName = regexp.MustCompile("`([A-Za-z0-9_/]+)\\.(Test[A-Za-z0-9_]+)`")
+	quoted   = regexp.MustCompile("`([^`]+)`")
+	// joined is where a text goes on in the next line.
+	joined = regexp.MustCompile(`"\s*\+\s*"`)
+	// literal is text of the program or of a test: what is between quotes, escaped or not.
+	literal = regexp.MustCompile("\"(?:[^\"\\\\\n]|\\\\.)*\"|`[^`]*`")
+)
+
+// TestReliabilityRowsAreProved: each row of the tables names tests that exist, and quotes
+// messages, "…" for what differs, that the program or a test of it has.
+func TestReliabilityRowsAreProved(t *testing.T) {
+	tests, texts := inventory(t)
+	rows := tableRow.FindAllStringSubmatch(read(t, "reliability.md"), -1)
+	rows = slices.DeleteFunc(rows, func(row []string) bool { return strings.HasPrefix(row[1], "---") || row[3] == "test" })
+	if len(rows) < 50 {
+		t.Fatalf("found %d rows, there have long been more", len(rows))
+	}
+	for _, row := range rows {
+		what, happens, proof := row[1], row[2], row[3]
+		named := testName.FindAllStringSubmatch(proof, -1)
+		if len(named) == 0 {
+			t.Errorf("%s: names no test, as `folder.TestName`", what)
+		}
+		for _, n := range named {
+			if !slices.Contains(tests[n[1]], n[2]) {
+				t.Errorf("%s: %s has no test %s", what, n[1], n[2])
+			}
+		}
+		for _, q := range quoted.FindAllStringSubmatch(happens, -1) {
+			for _, part := range strings.Split(q[1], "…") {
+				if part = strings.TrimSpace(part); part != "" && !strings.Contains(texts, part) {
+					t.Errorf("%s: nothing says %q", what, part)
+				}
+			}
+		}
+	}
+}
+
+// inventory is the tests of each folder, and all texts in Go.
+func inventory(t *testing.T) (tests map[string][]string, texts string) {
+	t.Helper()
+	tests = map[string][]string{}
+	var all strings.Builder
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "reliability_test.go") {
+			return err
+		}
+		source := joined.ReplaceAllString(read(t, path), "")
+		for _, l := range literal.FindAllString(source, -1) {
+			all.WriteString(strings.ReplaceAll(l, `\"`, `"`) + "\n")
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, source, parser.SkipObjectResolution)
+		if err != nil {
+			return fmt.Errorf("parse %s: %w", path, err)
+		}
+		folder := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), "../"))
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil {
+				tests[folder] = append(tests[folder], f.Name.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tests, all.String()
+}

@@ -1,0 +1,128 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// Evidence is what the databases of a deployment say about it, for when nothing else does.
+type Evidence struct {
+	Deployment string
+	Found      map[string]Found // by version; only those with anything
+}
+
+// Found is what one database says.
+type Found struct {
+	Identity upgradestate.Identity
+	Mark     Mark
+	Claims   []record.Claim // of this namespace, by kind
+}
+
+// UndecidedError says that the marks do not tell which version was the current one.
+type UndecidedError struct{ Reason string }
+
+func (e *UndecidedError) Error() string {
+	return "the marks do not tell which version is the current one: " + e.Reason
+}
+
+// Gather reads what databases, by version, say about a deployment.
+func Gather(ctx context.Context, deployment string, databases map[string]record.Marker) (Evidence, error) {
+	e := Evidence{Deployment: deployment, Found: map[string]Found{}}
+	for _, version := range slices.Sorted(maps.Keys(databases)) {
+		owner := record.Owner{Deployment: deployment, Version: version}
+		f, err := read(ctx, databases[version], owner)
+		if err != nil {
+			return e, fmt.Errorf("look whose the database of %s is: %w", version, err)
+		}
+		for _, other := range f.others {
+			if other.Deployment == deployment && f.mark == nil && f.lived(other) {
+				return e, &MismatchError{Version: version, Found: fmt.Sprintf("%s has lived in it, not %s: correct dbs in the configuration", other, version)}
+			}
+		}
+		if f.mark == nil {
+			continue
+		}
+		found := Found{Identity: f.identity, Mark: *f.mark}
+		for _, kind := range slices.Sorted(maps.Keys(f.claims)) {
+			if c := f.claims[kind]; c.Owner == owner {
+				found.Claims = append(found.Claims, c)
+			}
+		}
+		e.Found[version] = found
+	}
+	if len(e.Found) == 0 {
+		return e, errors.New("no database of dbs has a mark of " + deployment + ": correct deployment or dbs in the configuration; there is nothing to recover it from")
+	}
+	return e, nil
+}
+
+// epoch is the latest that may have begun.
+func (e Evidence) epoch() uint64 {
+	var latest uint64
+	for _, f := range e.Found {
+		latest = max(latest, f.Mark.Epoch)
+		if n := f.Mark.Next; n != nil {
+			latest = max(latest, n.Epoch)
+		}
+	}
+	return latest
+}
+
+// Current decides which version is the current one, and says why. A version that is chosen
+// counts only where the marks do not tell.
+func (e Evidence) Current(choice string) (version, why string, err error) {
+	version, why, undecided := e.decide()
+	switch {
+	case undecided == "" && choice != "" && choice != version:
+		return "", "", fmt.Errorf("%s was chosen, and %s is the current version: %s", choice, version, why)
+	case undecided == "":
+		return version, why, nil
+	case choice == "":
+		return "", "", &UndecidedError{undecided}
+	}
+	if _, ok := e.Found[choice]; !ok {
+		return "", "", fmt.Errorf("%s was chosen, and no database of dbs has a mark of it", choice)
+	}
+	return choice, "it was chosen; " + undecided, nil
+}
+
+func (e Evidence) decide() (version, why, undecided string) {
+	var latest uint64
+	for _, f := range e.Found {
+		latest = max(latest, f.Mark.Epoch)
+	}
+	var current []string
+	for _, v := range slices.Sorted(maps.Keys(e.Found)) {
+		if m := e.Found[v].Mark; m.Epoch == latest && m.Current {
+			current = append(current, v)
+		}
+	}
+	if len(current) > 1 {
+		return "", "", "those of " + strings.Join(current, " and ") + " both say that theirs was, in epoch " + fmt.Sprint(latest)
+	}
+	if len(current) == 0 {
+		// The new one's mark may not have been written yet: what it says of the switch is enough.
+		for v, f := range e.Found {
+			if n := f.Mark.Next; n != nil && n.Epoch == latest && n.To == v {
+				return v, fmt.Sprintf("the switch %s to it was made, by the mark of another version", n.ID), ""
+			}
+		}
+		return "", "", fmt.Sprintf("in epoch %d it was one whose database is not among dbs", latest)
+	}
+	was := current[0]
+	next := e.Found[was].Mark.Next
+	if next == nil || next.To == was {
+		return was, fmt.Sprintf("its mark says so in epoch %d", latest), ""
+	}
+	if _, ok := e.Found[next.To]; !ok {
+		return "", "", fmt.Sprintf("switch %s from %s to %s may have been made, and the database of %s is not among dbs", next.ID, was, next.To, next.To)
+	}
+	return next.To, fmt.Sprintf("switch %s from %s to it was about to be made or is made; %s is fenced, and all of it is in %s", next.ID, was, was, next.To), ""
+}

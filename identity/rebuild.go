@@ -1,0 +1,234 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// seqMargin is how many names of a kind are passed over: those that were announced since its
+// mark was written, and perhaps sent. A switch uses two at most, and each leaves a mark.
+const seqMargin = 16
+
+// Rebuild makes the Deployment of which the databases are, with one of its versions as the
+// current one, in an epoch that nobody has seen. No upgrade runs in it, and nothing is synced
+// to the version that the latest switch left until somebody begins an upgrade: what was
+// waived and parked is forgotten, and would be taken for deleted. notes say, for people, what
+// else is not as it was.
+func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []string, err error) {
+	var base upgradestate.Deployment
+	for _, v := range slices.Sorted(maps.Keys(e.Found)) {
+		seen, err := e.Found[v].Mark.Deployment()
+		if err != nil {
+			return d, nil, fmt.Errorf("%s: %w", v, err)
+		}
+		if base.Name == "" || newer(seen, base) {
+			base = seen
+		}
+	}
+	if base.Name == "" {
+		return d, nil, errors.New("no mark holds a copy of the deployment")
+	}
+	d = upgradestate.Clone(base)
+	d.CurrentVersion, d.Epoch = current, e.epoch()+1
+	d.Upgrade, d.Available, d.Update, d.Retire = nil, nil, nil, nil
+	d.LastSwitch = e.lastSwitch(base, current)
+	d.Namespaces = []upgradestate.Namespace{}
+	for _, ns := range base.Namespaces {
+		f, ok := e.Found[ns.Version]
+		if !ok {
+			notes = append(notes, fmt.Sprintf("%s is left out: no database of dbs has its mark", ns.Version))
+			continue
+		}
+		ns.Identity = f.Identity
+		kinds, more, err := f.kinds(ns, ns.Version == current)
+		if err != nil {
+			return d, nil, fmt.Errorf("%s: %w", ns.Version, err)
+		}
+		ns.Kinds = kinds
+		notes = append(notes, more...)
+		d.Namespaces = append(d.Namespaces, ns)
+	}
+	d.History = []upgradestate.Entry{{What: "recover", To: current, Detail: fmt.Sprintf("rebuilt from the databases' marks, after epoch %d", e.epoch())}}
+	if err := upgradestate.Validate(d); err != nil {
+		return d, nil, fmt.Errorf("what the databases say makes no deployment: %w", err)
+	}
+	return d, notes, nil
+}
+
+// newer compares two copies of one record.
+func newer(a, b upgradestate.Deployment) bool {
+	if a.Epoch != b.Epoch {
+		return a.Epoch > b.Epoch
+	}
+	return used(a) > used(b)
+}
+
+// used counts the names and marks that were announced, which only grow.
+func used(d upgradestate.Deployment) (n uint64) {
+	for _, ns := range d.Namespaces {
+		for _, k := range ns.Kinds {
+			n += k.NextSeq
+		}
+	}
+	return n
+}
+
+// lastSwitch is the switch that led to the current version, as far as it is known.
+func (e Evidence) lastSwitch(base upgradestate.Deployment, current string) *upgradestate.Switch {
+	last := base.LastSwitch
+	if current != base.CurrentVersion {
+		made := &upgradestate.Switch{From: base.CurrentVersion, To: current}
+		for _, f := range e.Found {
+			if n := f.Mark.Next; n != nil && n.To == current {
+				made.ID = n.ID
+			}
+		}
+		made.Back = last != nil && last.From == current && !last.Back
+		last = made
+	}
+	if last == nil {
+		return nil
+	}
+	s := *last
+	s.Position, s.Before, s.Snapshot = "", "", true
+	return &s
+}
+
+// kinds are those of a namespace as they are found.
+func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradestate.Kind, notes []string, err error) {
+	claims := map[string]record.Claim{}
+	for _, c := range f.Claims {
+		claims[c.Kind] = c
+	}
+	for _, k := range ns.Kinds {
+		c, ok := claims[k.Kind]
+		switch {
+		case ok && k.ID == "":
+			return nil, nil, fmt.Errorf("kind %s has no identity on this server, and cannot be told from another collection: set the deployment up by hand", k.Kind)
+		case ok && c.Name == "" && slices.Contains(names(k), c.InsteadName):
+			// Only one that nobody can have had under a later name: the old one bore it when
+			// it was moved.
+			notes = append(notes, fmt.Sprintf("collection %s of kind %s of %s is gone, and %s under its name %s is taken for it, which is right after movePrimary, moveCollection, "+
+				"reshardCollection and unshardCollection; if somebody dropped the old one, restore it instead", k.ID, k.Kind, ns.Version, c.Instead, c.InsteadName))
+			k.ID, c.ID, c.Name = c.Instead, c.Instead, c.InsteadName
+		case ok && c.Name != "" && c.ID != k.ID && slices.Contains(names(k), c.Name):
+			k.ID = c.ID // that an interrupted recovery has claimed already
+		case !ok || c.Name == "" || c.ID != k.ID:
+			return nil, nil, fmt.Errorf("collection %s of kind %s is gone: put it back", k.ID, k.Kind)
+		}
+		delete(claims, k.Kind)
+		rebuilt, err := rebuild(k, c, current)
+		if err != nil {
+			return nil, nil, err
+		}
+		kinds = append(kinds, rebuilt)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(claims)) {
+		notes = append(notes, fmt.Sprintf("kind %s of %s was never used: the next controller makes it its own again", kind, ns.Version))
+	}
+	return kinds, notes, nil
+}
+
+// rebuild is a kind where it is now. One of the current version is to be given back to those
+// who write it under its own name.
+func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Kind, error) {
+	wasHidden := k.Hidden
+	for _, name := range []string{c.Name, c.Fence, k.Fenced} {
+		if kind, seq, ok := record.KindOfPhysical(name); ok && kind == k.Kind {
+			k.NextSeq = max(k.NextSeq, seq+1)
+		}
+	}
+	k.NextSeq += seqMargin
+	k.Physical, k.Pending, k.Sealed = c.Name, nil, false
+	k.Hidden = k.Fixed && c.Name != k.Kind
+	switch record.FenceClass(k.Fence) {
+	case record.FenceUUID:
+		k.Fenced = ""
+	case record.FenceView:
+		switch {
+		case !k.Hidden:
+			k.Fenced = ""
+		case !wasHidden:
+			k.Fenced = c.Name // since its mark was written
+		}
+	case record.FenceValidator:
+		k.Fenced = c.Fence
+	case record.FenceWriteBlock:
+		if current {
+			return k, fmt.Errorf("kind %s is fenced by writeBlock, and whether the cluster is blocked for it is not known: lift the block by hand and give the kind another class first", k.Kind)
+		}
+	}
+	switch {
+	case !current:
+	case k.Hidden:
+		k.Pending = &upgradestate.Pending{Reason: upgradestate.PendingOpen, From: k.Physical, To: k.Kind}
+	case k.Fenced != "":
+		k.Pending = &upgradestate.Pending{Reason: upgradestate.PendingOpen, From: k.Fenced, To: k.Physical}
+	}
+	return k, nil
+}
+
+// Announce notes in all marks that a rebuilt Deployment may be in force, before it is stored:
+// whoever looks in between is not refused, and whoever rebuilds it again knows of it.
+func Announce(ctx context.Context, d upgradestate.Deployment, id string, databases map[string]record.Marker) error {
+	return everywhere(ctx, d, databases, func(m *Mark) error {
+		if m.Epoch >= d.Epoch {
+			return fmt.Errorf("it is in epoch %d by now: begin again", m.Epoch)
+		}
+		m.Next = &Next{ID: id, Epoch: d.Epoch, To: d.CurrentVersion}
+		return nil
+	})
+}
+
+// Settle notes in all marks that a rebuilt Deployment is in force.
+func Settle(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker) error {
+	text, err := state(d)
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	for _, ns := range d.Namespaces {
+		g.Go(func() error {
+			return everywhere(ctx, upgradestate.Deployment{Name: d.Name, Namespaces: []upgradestate.Namespace{ns}}, databases, func(m *Mark) error {
+				m.Epoch, m.Current, m.Next, m.Aborted, m.State = d.Epoch, ns.Version == d.CurrentVersion, nil, nil, text
+				return nil
+			})
+		})
+	}
+	return g.Wait()
+}
+
+// Reclaim notes whose the collections of a rebuilt Deployment are, before it is stored: those
+// of them that were made anew are not noted yet. It may be repeated.
+func Reclaim(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker) error {
+	for _, ns := range d.Namespaces {
+		owner := record.Owner{Deployment: d.Name, Version: ns.Version}
+		for _, k := range ns.Kinds {
+			tok := record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
+			if err := databases[ns.Version].Claim(ctx, tok, owner); err != nil {
+				return fmt.Errorf("note whose the collections of %s are: %w", ns.Version, err)
+			}
+		}
+	}
+	return nil
+}
+
+func everywhere(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker, change func(*Mark) error) error {
+	for _, ns := range d.Namespaces {
+		err := put(ctx, databases[ns.Version], record.Owner{Deployment: d.Name, Version: ns.Version}, func(m *Mark) (bool, error) {
+			return true, change(m)
+		})
+		if err != nil {
+			return fmt.Errorf("mark the database of %s: %w", ns.Version, err)
+		}
+	}
+	return nil
+}

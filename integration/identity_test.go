@@ -1,0 +1,335 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/coord"
+	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller/upgradestate"
+)
+
+// edited is the configuration with one text replaced, in a file of its own.
+func (s *system) edited(name, old, by string) string {
+	s.t.Helper()
+	text, err := os.ReadFile(s.config)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if !strings.Contains(string(text), old) {
+		s.t.Fatalf("%q is not in the configuration", old)
+	}
+	return s.write(name, strings.ReplaceAll(string(text), old, by))
+}
+
+// refusesToServe runs a server that must not start, and looks what it says.
+func (s *system) refusesToServe(ctx context.Context, want ...string) {
+	s.t.Helper()
+	c := spawn(s.t, "refused", command(s.t, self(s.t), roleServer, nil, s.part(part{ID: "refused"})))
+	c.ended = true // by itself
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		s.t.Fatal("the server does not end")
+	}
+	for _, w := range want {
+		if said := tail(c.output(), 1); !strings.Contains(said, w) {
+			s.t.Errorf("the server does not say %q: %s", w, said)
+		}
+	}
+}
+
+// TestIdentityWrongSource: a controller with another database for the source takes no part,
+// even if that looks the same. It would have stored positions behind changes that it never
+// saw.
+func TestIdentityWrongSource(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
+	for i := range 20 {
+		insert(ctx, s, "v1", packageDoc("v1", fmt.Sprint(i), 0))
+	}
+	s.controller("right", breakPoint{}).ready(ctx)
+	s.awaitLevel(ctx)
+	// Another database of that kind, and one in which a deployment has lived as well.
+	other := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
+	insert(ctx, other, "v1", packageDoc("v1", "other", 0))
+	wrong := []string{"run", "--config", s.edited("wrong.yaml", s.db["v1"].Name(), other.db["v1"].Name()), "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}
+	execute(ctx, t, s.env, wrong...).refuses(t, "database of v1", "nothing of "+s.name+" was ever in it", "correct mongo.endpoint or mongo.database")
+	other.controller("other", breakPoint{}).ready(ctx)
+	execute(ctx, t, s.env, wrong...).refuses(t, "database of v1", "it is database ", "and the deployment means ", "correct mongo.endpoint or mongo.database")
+	config := s.config
+	s.config = s.dir + "/wrong.yaml"
+	s.refusesToServe(ctx, "database of v1", "it is database ", "correct mongo.endpoint")
+	s.config = config
+
+	insert(ctx, s, "v1", packageDoc("v1", "late", 0))
+	s.begin(ctx)
+	s.await(ctx, "the flip", flipped("v2"))
+	if n, err := s.db["v2"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 21 {
+		t.Errorf("v2 has %d documents of 21 (%v)", n, err)
+	}
+}
+
+// TestIdentityTwoSpellings: one database under two names of its server is one database. The
+// copy would have overwritten the namespace that is served.
+func TestIdentityTwoSpellings(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{kinds: "[{from: packages, to: bundles, lens: packages.yaml}]"})
+	insert(ctx, s, "v1", packageDoc("v1", "a", 0))
+	s.config = s.edited("twice.yaml", s.db["v2"].Name(), s.db["v1"].Name())
+	// Another spelling, which the configuration cannot see through.
+	uri := mongotest.Server(t).URI()
+	s.refusesToRun(ctx, []string{"MONGO_V2=" + strings.Replace(uri, "127.0.0.1", "localhost", 1)},
+		"database of v2", "it is that of v1 under another name", "give the entries v1 and v2 of dbs each a database of its own")
+}
+
+// TestIdentityTwoDeployments: a second deployment that names a database in which another one
+// has its target is refused before it touches anything there. Its comparison would have
+// deleted what it did not know.
+func TestIdentityTwoDeployments(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	first := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
+	second := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
+	for i := range 30 {
+		insert(ctx, first, "v1", packageDoc("v1", fmt.Sprint("first-", i), 0))
+	}
+	insert(ctx, second, "v1", packageDoc("v1", "second", 0))
+	first.controller("first", breakPoint{}).ready(ctx)
+	first.awaitLevel(ctx)
+	second.config = second.edited("shared.yaml", second.db["v2"].Name(), first.db["v2"].Name())
+	run := []string{"run", "--config", second.config, "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}
+	execute(ctx, t, second.env, run...).refuses(t, "database of v2", "is taken by v2 of "+first.name, "a database of its own")
+
+	// One that names the application's collection of another one as its own source.
+	third := newSystem(ctx, t, settings{})
+	third.config = third.edited("source.yaml", third.db["v1"].Name(), first.db["v1"].Name())
+	run[2] = third.config
+	execute(ctx, t, third.env, run...).refuses(t, "database of v1", "is taken by v1 of "+first.name, "a database of its own")
+
+	first.begin(ctx)
+	first.await(ctx, "the flip", flipped("v2"))
+	if n, err := first.db["v2"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 30 {
+		t.Errorf("v2 has %d documents of 30 (%v)", n, err)
+	}
+}
+
+// etcdKeys is everything that etcd has of the deployment, without what goes with a lease.
+func (s *system) etcdKeys(ctx context.Context) []coord.KV {
+	s.t.Helper()
+	kvs, _, err := s.etcd.List(ctx, s.record.Root()+"/")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var out []coord.KV
+	for _, kv := range kvs {
+		if kv.Lease == 0 {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// etcdBecomes replaces everything that etcd has of the deployment, as a restore does.
+func (s *system) etcdBecomes(ctx context.Context, kvs []coord.KV) {
+	s.t.Helper()
+	now, _, err := s.etcd.List(ctx, s.record.Root()+"/")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, kv := range now {
+		if _, err := s.etcd.Commit(ctx, nil, []coord.Op{{Key: kv.Key, Delete: true}}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	for _, kv := range kvs {
+		if _, err := s.etcd.Commit(ctx, nil, []coord.Op{{Key: kv.Key, Value: kv.Value}}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// awaitMarked waits until the databases say what the record says.
+func (s *system) awaitMarked(ctx context.Context, epoch uint64) {
+	s.t.Helper()
+	eventually(ctx, s.t, fmt.Sprintf("marks of epoch %d", epoch), func() error {
+		for version, db := range s.db {
+			var doc struct {
+				Mark struct{ Epoch uint64 }
+			}
+			err := db.Collection("dbc_owner").FindOne(ctx, bson.D{{Key: "_id", Value: "namespace/" + s.name + "/" + version}}).Decode(&doc)
+			if err != nil || doc.Mark.Epoch != epoch {
+				return fmt.Errorf("%s: epoch %d, %w", version, doc.Mark.Epoch, err)
+			}
+		}
+		return nil
+	})
+}
+
+// recover runs the command 'recover'.
+func (s *system) recover(ctx context.Context, args ...string) result {
+	s.t.Helper()
+	return execute(ctx, s.t, s.env, append([]string{"recover", "--config", s.config}, args...)...)
+}
+
+// TestEmptyEtcd: when etcd has forgotten everything, nothing begins anew in databases that
+// have lived. The service would have come up with the oldest version, empty.
+func TestEmptyEtcd(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{})
+	insert(ctx, s, "v1", packageDoc("v1", "a", 0))
+	c := s.controller("controller", breakPoint{}).ready(ctx)
+	s.begin(ctx)
+	s.await(ctx, "the flip", flipped("v2"))
+	s.awaitMarked(ctx, 2)
+	s.kill(c)
+	s.etcdBecomes(ctx, nil)
+	s.refusesToRun(ctx, nil, "database of v1", "v1 of "+s.name+" has lived in it (last seen in epoch 2 with another current version)",
+		"etcd has no such deployment", "run 'dbcontroller recover'", "never begun anew")
+	s.refusesToServe(ctx, "has lived in it", "dbcontroller recover")
+}
+
+// TestRecover: a deployment that etcd has lost after a switch is rebuilt, with everything
+// that was written, and can go back and forth again.
+func TestRecover(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{})
+	for i := range 10 {
+		insert(ctx, s, "v1", packageDoc("v1", fmt.Sprint(i), 0))
+	}
+	c := s.controller("controller", breakPoint{}).ready(ctx)
+	s.recover(ctx).refuses(t, "recover: controller controller is alive", "stop all controllers")
+	s.begin(ctx)
+	s.await(ctx, "the flip", flipped("v2"))
+	insert(ctx, s, "v2", packageDoc("v2", "after", 0))
+	s.awaitMarked(ctx, 2)
+	if code := c.terminate(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	s.forget(c)
+	s.recover(ctx, "--confirm", s.name).refuses(t, "agrees with its databases", "nothing to recover")
+	s.etcdBecomes(ctx, nil)
+
+	s.unchanged(ctx, t, func() {
+		r := s.recover(ctx, "--dry-run")
+		for _, want := range []string{
+			"found: v1 in mongodb://", "last seen in epoch 2, not the current version then", "decided: v2 is the current version: its mark says so in epoch 2",
+			"will: write " + s.name + " with v2 as the current version, in epoch 3", "will: write that kind packages of v2 is collection ", "now packages\n", "will: leave v1 as it is",
+		} {
+			if r.code != 0 || !strings.Contains(r.stderr, want) {
+				t.Errorf("it does not say %q: %+v", want, r)
+			}
+		}
+		if r := s.recover(ctx); r.code == 0 || !strings.Contains(r.stderr, "nothing is written yet: to write it, stop all servers and give --confirm "+s.name) {
+			t.Errorf("without a confirmation: %+v", r)
+		}
+		if r := s.recover(ctx, "--confirm", "services/other/deployments/x"); r.code == 0 || !strings.Contains(r.stderr, `--confirm names "services/other/deployments/x"`) {
+			t.Errorf("with another one's: %+v", r)
+		}
+		if r := s.recover(ctx, "--current", "v1", "--confirm", s.name); r.code == 0 || !strings.Contains(r.stderr, "v1 was chosen, and v2 is the current version") {
+			t.Errorf("with another choice than what the marks say: %+v", r)
+		}
+	})
+	if r := s.recover(ctx, "--confirm", s.name); r.code != 0 || !strings.Contains(r.stderr, "done: "+s.name+" is at v2 in epoch 3") {
+		t.Fatalf("%+v", r)
+	}
+	s.recover(ctx, "--confirm", s.name).refuses(t, "agrees with its databases", "nothing to recover")
+
+	s.controller("later", breakPoint{}).ready(ctx)
+	insert(ctx, s, "v2", packageDoc("v2", "later", 0))
+	s.beginTo(ctx, "v1")
+	d := s.await(ctx, "the flip back", flipped("v1"))
+	if d.Epoch != 4 {
+		t.Errorf("epoch %d", d.Epoch)
+	}
+	if n, err := s.db["v1"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 12 {
+		t.Errorf("v1 has %d documents of 12 (%v)", n, err)
+	}
+}
+
+// TestRecoverStartsOver: before the first switch a new version's database may be dropped; the
+// deployment is rebuilt without it, and copies anew.
+func TestRecoverStartsOver(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
+	for i := range 10 {
+		insert(ctx, s, "v1", packageDoc("v1", fmt.Sprint(i), 0))
+	}
+	c := s.controller("controller", breakPoint{}).ready(ctx)
+	s.awaitLevel(ctx)
+	if code := c.terminate(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	s.forget(c)
+	if err := drop(ctx, s.db["v2"]); err != nil {
+		t.Fatal(err)
+	}
+	s.refusesToRun(ctx, nil, "database of v2", "it is empty or another one")
+	if r := s.recover(ctx, "--confirm", s.name); r.code != 0 || !strings.Contains(r.stderr, "note: v2 is left out") {
+		t.Fatalf("%+v", r)
+	}
+	s.controller("later", breakPoint{}).ready(ctx)
+	s.begin(ctx)
+	s.await(ctx, "the flip", flipped("v2"))
+	if n, err := s.db["v2"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 10 {
+		t.Errorf("v2 has %d documents of 10 (%v)", n, err)
+	}
+}
+
+// TestEtcdRestored: an etcd that was restored to an older revision is recognised, whatever it
+// was in the middle of then.
+func TestEtcdRestored(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{})
+	insert(ctx, s, "v1", packageDoc("v1", "a", 0))
+	first := s.controller("first", breakPoint{}).ready(ctx)
+	begun := s.etcdKeys(ctx)
+
+	// What etcd had in each step of a switch that was aborted.
+	kept := map[upgradestate.Step][]coord.KV{}
+	s.begin(ctx)
+	s.await(ctx, "the switch", func(d upgradestate.Deployment) bool {
+		if u := d.Upgrade; u != nil {
+			kept[u.Step] = s.etcdKeys(ctx)
+		}
+		return d.Upgrade == nil && d.Epoch == 2
+	})
+	s.awaitMarked(ctx, 2)
+	s.kill(first)
+	s.etcdBecomes(ctx, begun)
+	s.refusesToRun(ctx, nil, "database of v", "the deployment is older than it", "epoch 2", "run 'dbcontroller recover'")
+	s.refusesToServe(ctx, "the deployment is older than it")
+	for step, kvs := range kept {
+		s.etcdBecomes(ctx, kvs)
+		s.refusesToRun(ctx, nil, "database of v", "the deployment is older than it", "run 'dbcontroller recover'")
+		t.Logf("restored to step %q: refused", step)
+	}
+	if len(kept) < 2 {
+		t.Errorf("only steps %v were seen", kept)
+	}
+	if r := s.recover(ctx, "--confirm", s.name); r.code != 0 || !strings.Contains(r.stderr, "done: "+s.name+" is at v2 in epoch 3") {
+		t.Fatalf("%+v", r)
+	}
+	s.controller("later", breakPoint{}).ready(ctx)
+	if d, err := s.record.Get(ctx); err != nil || !flipped("v2")(d) {
+		t.Errorf("it is at %+v, %v", d, err)
+	}
+}

@@ -1,0 +1,104 @@
+package localmongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+const (
+	// askLimit bounds one question to a node that may be paused.
+	askLimit = time.Second
+	// stepDownSeconds is how long a node that stepped down leaves the office to others.
+	stepDownSeconds = 10
+)
+
+// Primary waits until a node takes writes and returns it. A node that was paused or cut
+// off may still believe in its office; of several that do, the one elected last counts.
+// Nodes that do not run or are paused are passed over. It is for replica sets that this
+// process runs.
+func (s *Server) Primary(ctx context.Context) (*Node, error) {
+	var found *Node
+	err := poll(ctx, func() error {
+		found = nil
+		latest := ""
+		for i, h := range s.askAll(ctx) {
+			if h.IsWritablePrimary && h.ElectionID.Hex() > latest {
+				found, latest = s.nodes[i], h.ElectionID.Hex()
+			}
+		}
+		if found == nil {
+			return errors.New("find primary: no node takes writes")
+		}
+		return nil
+	})
+	return found, err
+}
+
+// AwaitMembers waits until one node is primary and all others follow it, as after Start.
+func (s *Server) AwaitMembers(ctx context.Context) error {
+	return poll(ctx, func() error {
+		primaries, secondaries := 0, 0
+		for _, h := range s.askAll(ctx) {
+			switch {
+			case h.IsWritablePrimary:
+				primaries++
+			case h.Secondary:
+				secondaries++
+			}
+		}
+		if primaries != 1 || secondaries != len(s.nodes)-1 {
+			return fmt.Errorf("await members: of %d nodes %d are primary and %d follow", len(s.nodes), primaries, secondaries)
+		}
+		return nil
+	})
+}
+
+// askAll asks all nodes for their roles. One that gives no answer has none.
+func (s *Server) askAll(ctx context.Context) []hello {
+	roles := make([]hello, len(s.nodes))
+	answered := make(chan struct{})
+	for i, n := range s.nodes {
+		go func() {
+			defer func() { answered <- struct{}{} }()
+			if n.Pid() == 0 {
+				return
+			}
+			roles[i], _ = n.ask(ctx) // no answer, no role
+		}()
+	}
+	for range s.nodes {
+		<-answered
+	}
+	return roles
+}
+
+func (n *Node) ask(ctx context.Context) (hello, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	client, err := direct(n.addr)
+	if err != nil {
+		return hello{}, err
+	}
+	// With the limit of the question: a paused node keeps its connection in use.
+	defer func() { _ = client.Disconnect(ctx) }()
+	return ask(ctx, client)
+}
+
+// StepDown makes a primary give up its office, in favour of a node that has all of its
+// writes if there is one. It does not wait for the election of another.
+func (n *Node) StepDown(ctx context.Context) error {
+	client, err := direct(n.addr)
+	if err != nil {
+		return err
+	}
+	defer disconnect(ctx, client)
+	cmd := bson.D{{Key: "replSetStepDown", Value: stepDownSeconds}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}, {Key: "force", Value: true}}
+	if err := client.Database("admin").RunCommand(ctx, cmd).Err(); err != nil {
+		return fmt.Errorf("step mongod %s down: %w", n.addr, err)
+	}
+	return nil
+}

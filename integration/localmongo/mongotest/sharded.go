@@ -1,0 +1,252 @@
+package mongotest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"dbcontroller/integration/localmongo"
+)
+
+// clusterShards is the number of shards of the shared cluster: the fewest that differ
+// from one.
+const clusterShards = 2
+
+const (
+	// moveEvery is the pause between two moves of KeepMoving.
+	moveEvery = 400 * time.Millisecond
+	// moveAmong is how many collections KeepMoving chooses from, the ones made last: those
+	// that a test is done with would have most of the moves otherwise.
+	moveAmong = 2
+)
+
+// Cluster is the sharded cluster of this test binary, with what tests do to it. It starts
+// with the first test that asks for it and is never the server of a connection string.
+type Cluster struct {
+	*localmongo.Server
+	client *mongo.Client
+}
+
+// Sharded returns the shared cluster. Tests must not stop it or its balancer, which is
+// off, and leave its settings alone.
+func Sharded(t testing.TB) *Cluster {
+	t.Helper()
+	return OverCluster(t, sharedCluster.start(t, localmongo.Options{Shards: clusterShards, Own: true}))
+}
+
+// OverCluster gives a cluster that the test started for itself the helpers of the shared
+// one.
+func OverCluster(t testing.TB, s *localmongo.Server) *Cluster {
+	t.Helper()
+	return &Cluster{Server: s, client: connect(t, s.URI())}
+}
+
+// Client is a client of mongos, closed when the test ends.
+func (c *Cluster) Client() *mongo.Client { return c.client }
+
+// Database returns the name of a database that no other test uses, with the shard given
+// as its primary: where its unsharded collections lie. It is left to the end of the
+// cluster: to drop sharded collections one by one takes longer than some tests.
+func (c *Cluster) Database(t testing.TB, primary int) string {
+	t.Helper()
+	name := DatabasePrefix + randomHex()
+	c.run(t, bson.D{{Key: "enableSharding", Value: name}, {Key: "primaryShard", Value: c.Shards()[primary].Name}})
+	return name
+}
+
+// Direct returns a client of one shard, past mongos, closed when the test ends. What it
+// reads can contain records that belong to another shard by now.
+func (c *Cluster) Direct(t testing.TB, shard int) *mongo.Client {
+	t.Helper()
+	return connect(t, c.Shards()[shard].URI)
+}
+
+// ShardHashed shards the collection by the hash of _id.
+func (c *Cluster) ShardHashed(t testing.TB, db, collection string) {
+	t.Helper()
+	c.ShardBy(t, db, collection, bson.D{{Key: "_id", Value: "hashed"}})
+}
+
+// ShardRanged shards the collection by _id and splits it at the ids given. Its ranges
+// take turns among the shards.
+func (c *Cluster) ShardRanged(t testing.TB, db, collection string, splits ...any) {
+	t.Helper()
+	c.ShardBy(t, db, collection, bson.D{{Key: "_id", Value: 1}})
+	for _, at := range splits {
+		c.run(t, bson.D{{Key: "split", Value: db + "." + collection}, {Key: "middle", Value: bson.D{{Key: "_id", Value: at}}}})
+	}
+	for i, chunk := range c.Chunks(t, db, collection) {
+		c.Move(t, db, collection, chunk, i%len(c.Shards()))
+	}
+}
+
+// ShardBy shards the collection by any key.
+func (c *Cluster) ShardBy(t testing.TB, db, collection string, key bson.D) {
+	t.Helper()
+	c.run(t, bson.D{{Key: "shardCollection", Value: db + "." + collection}, {Key: "key", Value: key}})
+}
+
+// Chunk is a range of a sharded collection, which is moved as a whole.
+type Chunk struct {
+	Min   bson.Raw `bson:"min"`
+	Max   bson.Raw `bson:"max"`
+	Shard string   `bson:"shard"`
+}
+
+// Chunks returns the ranges of the collection in order.
+func (c *Cluster) Chunks(t testing.TB, db, collection string) []Chunk {
+	t.Helper()
+	chunks, err := c.chunks(t.Context(), db, collection)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chunks
+}
+
+func (c *Cluster) chunks(ctx context.Context, db, collection string) ([]Chunk, error) {
+	var entry struct {
+		UUID bson.Binary `bson:"uuid"`
+	}
+	config := c.client.Database("config")
+	if err := config.Collection("collections").FindOne(ctx, bson.D{{Key: "_id", Value: db + "." + collection}}).Decode(&entry); err != nil {
+		return nil, fmt.Errorf("find %s.%s among the sharded collections: %w", db, collection, err)
+	}
+	cursor, err := config.Collection("chunks").Find(ctx, bson.D{{Key: "uuid", Value: entry.UUID}}, options.Find().SetSort(bson.D{{Key: "min", Value: 1}}))
+	if err != nil {
+		return nil, fmt.Errorf("find chunks: %w", err)
+	}
+	var chunks []Chunk
+	if err := cursor.All(ctx, &chunks); err != nil {
+		return nil, fmt.Errorf("read chunks: %w", err)
+	}
+	return chunks, nil
+}
+
+// Move moves a chunk to a shard; one that is there already stays.
+func (c *Cluster) Move(t testing.TB, db, collection string, chunk Chunk, shard int) {
+	t.Helper()
+	// A move that took too long for its command goes on, and until it ends the shard takes
+	// no other one: repeated, the command joins it.
+	err := backoff.Retry(func() error {
+		err := c.move(t.Context(), db, collection, chunk, c.Shards()[shard].Name)
+		var refused mongo.CommandError
+		if errors.As(err, &refused) && refused.Name == "ConflictingOperationInProgress" {
+			return err
+		}
+		if err != nil {
+			return backoff.Permanent(err)
+		}
+		return nil
+	}, backoff.WithContext(backoff.NewConstantBackOff(200*time.Millisecond), t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *Cluster) move(ctx context.Context, db, collection string, chunk Chunk, to string) error {
+	return c.client.Database("admin").RunCommand(ctx, bson.D{
+		{Key: "moveRange", Value: db + "." + collection},
+		{Key: "min", Value: chunk.Min}, {Key: "max", Value: chunk.Max},
+		{Key: "toShard", Value: to},
+	}).Err()
+}
+
+// MovePrimary makes another shard the primary of the database, and with that moves its
+// unsharded collections there.
+func (c *Cluster) MovePrimary(t testing.TB, db string) {
+	t.Helper()
+	var entry struct {
+		Primary string `bson:"primary"`
+	}
+	if err := c.client.Database("config").Collection("databases").FindOne(t.Context(), bson.D{{Key: "_id", Value: db}}).Decode(&entry); err != nil {
+		t.Fatalf("find the primary shard of %s: %v", db, err)
+	}
+	for _, s := range c.Shards() {
+		if s.Name != entry.Primary {
+			c.run(t, bson.D{{Key: "movePrimary", Value: db}, {Key: "to", Value: s.Name}})
+			return
+		}
+	}
+}
+
+// KeepMoving moves random chunks of the latest collections of the database from shard to
+// shard, one after the other, until stop is called or the test ends. Collections that are
+// renamed meanwhile are followed, and moves that lose against a rename are tried again. A
+// collection of one chunk is left alone. stop returns how many chunks were moved.
+func (c *Cluster) KeepMoving(t testing.TB, db string) (stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan int, 1)
+	go func() {
+		moved := 0
+		for ctx.Err() == nil {
+			if err := c.moveOne(ctx, db); err == nil {
+				moved++
+			}
+			// Far more often than any balancer does it, and seldom enough that what the
+			// moves themselves cost does not become what is tested.
+			select {
+			case <-ctx.Done():
+			case <-time.After(moveEvery):
+			}
+		}
+		done <- moved
+	}()
+	stop = sync.OnceValue(func() int {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// moveOne moves one random chunk of one of the latest sharded collections of the database.
+func (c *Cluster) moveOne(ctx context.Context, db string) error {
+	cursor, err := c.client.Database("config").Collection("collections").Find(ctx,
+		bson.D{{Key: "_id", Value: bson.Regex{Pattern: "^" + db + `\.`}}, {Key: "unsplittable", Value: bson.D{{Key: "$ne", Value: true}}}},
+		options.Find().SetSort(bson.D{{Key: "timestamp", Value: -1}}).SetLimit(moveAmong))
+	if err != nil {
+		return err
+	}
+	var entries []struct {
+		Namespace string `bson:"_id"`
+	}
+	if err := cursor.All(ctx, &entries); err != nil {
+		return err
+	}
+	if len(entries) == 0 {
+		return fmt.Errorf("database %s has no sharded collection", db)
+	}
+	collection := entries[rand.IntN(len(entries))].Namespace[len(db)+1:]
+	chunks, err := c.chunks(ctx, db, collection)
+	if err != nil {
+		return err
+	}
+	if len(chunks) < 2 {
+		return fmt.Errorf("collection %s.%s is not split", db, collection)
+	}
+	chunk := chunks[rand.IntN(len(chunks))]
+	shards := c.Shards()
+	to := shards[rand.IntN(len(shards))].Name
+	for to == chunk.Shard {
+		to = shards[rand.IntN(len(shards))].Name
+	}
+	return c.move(ctx, db, collection, chunk, to)
+}
+
+// run sends a command for administrators to mongos.
+func (c *Cluster) run(t testing.TB, cmd bson.D) {
+	t.Helper()
+	if err := c.client.Database("admin").RunCommand(t.Context(), cmd).Err(); err != nil {
+		t.Fatalf("%s: %v", cmd[0].Key, err)
+	}
+}

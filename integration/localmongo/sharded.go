@@ -1,0 +1,183 @@
+package localmongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// configName is the name of the config server's replica set, which is never a shard.
+const configName = "config0"
+
+// Shard is one shard of a sharded cluster.
+type Shard struct {
+	// Name is what the cluster calls it, in commands such as moveRange.
+	Name string
+	// URI is the connection string of the shard itself, past mongos, for tests that
+	// look at what really lies there.
+	URI string
+
+	nodes []*Node
+}
+
+// Nodes returns the members of the shard.
+func (s Shard) Nodes() []*Node { return append([]*Node(nil), s.nodes...) }
+
+// startSharded runs o.Shards replica sets, a config server and a mongos in a fresh data
+// folder and joins them to one cluster.
+func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error) {
+	data, err := makeDataDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := newServer(data)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Stop(ctx))
+		}
+	}()
+	members := o.Shards * o.Nodes
+	ports, err := freePorts(members + 2)
+	if err != nil {
+		return nil, err
+	}
+	secret := newSecret()
+	var sets [][]*Node // one for each shard, then the config server's
+	for i, port := range ports {
+		dir, err := makeNodeDir(data.path, i, secret, o)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case i < members:
+			name := fmt.Sprintf("shard%d", i/o.Nodes)
+			n := newNode(p, dir, port, name, o)
+			// A range that has moved away is deleted after 15 minutes by default, and
+			// cannot move back before.
+			n.args = append(n.args, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
+			s.nodes = append(s.nodes, n)
+			if i%o.Nodes == 0 {
+				s.shards = append(s.shards, Shard{Name: name})
+				sets = append(sets, nil)
+			}
+			sets[len(sets)-1] = append(sets[len(sets)-1], n)
+		case i == members:
+			n := newNode(p, dir, port, configName, o)
+			// Resharding, and what is made of it, takes five minutes at least by default.
+			n.args = append(n.args, "--configsvr", "--setParameter", "reshardingMinimumOperationDurationMillis=0")
+			s.nodes = append(s.nodes, n)
+			sets = append(sets, []*Node{n})
+		default:
+			s.nodes = append(s.nodes, newRouter(p, dir, port, s.nodes[members], o))
+		}
+	}
+	if err := startAll(ctx, s.nodes[:members+1]); err != nil {
+		return nil, err
+	}
+	for i, nodes := range sets {
+		name := configName
+		if i < len(s.shards) {
+			name = s.shards[i].Name
+			s.shards[i].nodes = nodes
+		}
+		uri, err := form(ctx, name, nodes, i == len(s.shards), secret, o)
+		if err != nil {
+			return nil, fmt.Errorf("replica set %s: %w", name, err)
+		}
+		if i < len(s.shards) {
+			s.shards[i].URI = uri
+		}
+	}
+	// A mongos that finds no config server yet waits for long stretches.
+	router := s.nodes[members+1]
+	if err := startAll(ctx, []*Node{router}); err != nil {
+		return nil, err
+	}
+	login, query := "", "appName=localmongo"
+	if o.Auth {
+		login, query = rootUser+":"+secret+"@", "authSource=admin"
+	}
+	s.uri = "mongodb://" + login + router.addr + "/?" + query
+	return s, s.join(ctx)
+}
+
+// newRouter prepares the mongos of a cluster with the config server given.
+func newRouter(p place, dir string, port int, config *Node, o Options) *Node {
+	n := &Node{
+		addr:    net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		dir:     dir,
+		place:   p,
+		program: p.mongos,
+		args: []string{
+			"--configdb", configName + "/" + config.addr,
+			"--bind_ip", "127.0.0.1",
+			"--port", strconv.Itoa(port),
+			"--nounixsocket",
+			"--setParameter", "diagnosticDataCollectionEnabled=false",
+		},
+	}
+	if o.TestCommands {
+		n.args = append(n.args, "--setParameter", "enableTestCommands=1")
+	}
+	if o.Auth {
+		n.args = append(n.args, "--keyFile", keyFileName)
+	}
+	return n
+}
+
+// form makes a replica set of running nodes and returns its connection string.
+func form(ctx context.Context, name string, nodes []*Node, configServer bool, secret string, o Options) (string, error) {
+	first, err := direct(nodes[0].addr)
+	if err != nil {
+		return "", err
+	}
+	defer disconnect(ctx, first)
+	addrs, list := make([]string, len(nodes)), ""
+	for i, n := range nodes {
+		addrs[i] = n.addr
+		list += "," + n.addr
+	}
+	if err := initiate(ctx, first, name, addrs, configServer); err != nil {
+		return "", err
+	}
+	if err := awaitElected(ctx, nodes, first); err != nil {
+		return "", err
+	}
+	login, query := "", "replicaSet="+name
+	if o.Auth {
+		// Users of the cluster are the config server's; a shard asked directly knows
+		// its own only.
+		if err := createRoot(ctx, first, secret); err != nil {
+			return "", err
+		}
+		login = rootUser + ":" + secret + "@"
+		query += "&authSource=admin"
+	}
+	return "mongodb://" + login + list[1:] + "/?" + query, nil
+}
+
+// join makes one cluster of what runs: it adds the shards and stops the balancer.
+func (s *Server) join(ctx context.Context) error {
+	client, err := mongo.Connect(options.Client().ApplyURI(s.uri))
+	if err != nil {
+		return fmt.Errorf("connect to mongos: %w", err)
+	}
+	defer disconnect(ctx, client)
+	admin := client.Database("admin")
+	for _, shard := range s.shards {
+		list := shard.Name + "/" + shard.nodes[0].addr
+		if err := admin.RunCommand(ctx, bson.D{{Key: "addShard", Value: list}, {Key: "name", Value: shard.Name}}).Err(); err != nil {
+			return fmt.Errorf("add %s to the cluster: %w", shard.Name, err)
+		}
+	}
+	if err := admin.RunCommand(ctx, bson.D{{Key: "balancerStop", Value: 1}}).Err(); err != nil {
+		return fmt.Errorf("stop the balancer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package integration_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// member is what a member of an etcd cluster is told, as JSON in memberVariable.
+type member struct {
+	Name, Dir    string
+	Client, Peer string // URLs
+	Cluster      string // all members, as --initial-cluster has them
+}
+
+const memberVariable = "DBCONTROLLER_INTEGRATION_MEMBER"
+
+// playEtcd is the life of a member.
+func playEtcd(ctx context.Context) error {
+	var m member
+	if err := json.Unmarshal([]byte(os.Getenv(memberVariable)), &m); err != nil {
+		return fmt.Errorf("read member: %w", err)
+	}
+	clients, err := url.Parse(m.Client)
+	if err != nil {
+		return err
+	}
+	peers, err := url.Parse(m.Peer)
+	if err != nil {
+		return err
+	}
+	c := embed.NewConfig()
+	c.Name, c.Dir, c.InitialCluster = m.Name, m.Dir, m.Cluster
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{*clients}, []url.URL{*clients}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{*peers}, []url.URL{*peers}
+	c.LogLevel = "error"
+	c.UnsafeNoFsync = true // members are killed, their machine is not
+	e, err := embed.StartEtcd(c)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-e.Err():
+		return err
+	}
+}
+
+// members are an etcd cluster of processes.
+type members struct {
+	t       *testing.T
+	members []member
+	running []*child // nil: killed
+	clients []*clientv3.Client
+}
+
+// startMembers starts three members and returns when they have a leader.
+func startMembers(ctx context.Context, t *testing.T) *members {
+	t.Helper()
+	const count = 3
+	m := &members{t: t, running: make([]*child, count)}
+	dir, urls := t.TempDir(), freeURLs(t, 2*count)
+	var cluster []string
+	for i := range count {
+		name := fmt.Sprintf("m%d", i)
+		m.members = append(m.members, member{Name: name, Dir: filepath.Join(dir, name), Client: urls[2*i], Peer: urls[2*i+1]})
+		cluster = append(cluster, name+"="+urls[2*i+1])
+	}
+	for i := range m.members {
+		m.members[i].Cluster = strings.Join(cluster, ",")
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.members[i].Client}, Logger: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() }) // its member may be gone
+		m.clients = append(m.clients, c)
+		m.start(i)
+	}
+	m.leader(ctx)
+	return m
+}
+
+// freeURLs are addresses of loopback that were free a moment ago.
+func freeURLs(t *testing.T, n int) (urls []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // held until all are chosen, so that they differ
+		urls = append(urls, "http://"+l.Addr().String())
+	}
+	return urls
+}
+
+func (m *members) endpoints() (urls []string) {
+	for _, one := range m.members {
+		urls = append(urls, one.Client)
+	}
+	return urls
+}
+
+// start starts a member, for the first time or again.
+func (m *members) start(i int) {
+	m.t.Helper()
+	text, err := json.Marshal(m.members[i])
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.running[i] = spawn(m.t, "etcd-"+m.members[i].Name, command(m.t, self(m.t), roleEtcd, nil, []string{memberVariable + "=" + string(text)}))
+}
+
+func (m *members) kill(i int) {
+	m.t.Helper()
+	m.running[i].kill()
+	m.running[i] = nil
+}
+
+// leader waits until a member leads that others know as their leader, and returns it.
+func (m *members) leader(ctx context.Context) (leader int) {
+	m.t.Helper()
+	eventually(ctx, m.t, "etcd has a leader", func() error {
+		ids, votes := map[uint64]int{}, map[uint64]int{}
+		for i := range m.members {
+			if m.running[i] == nil {
+				continue
+			}
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			status, err := m.clients[i].Status(short, m.members[i].Client)
+			cancel()
+			if err == nil {
+				ids[status.Header.MemberId] = i
+				votes[status.Leader]++
+			}
+		}
+		for id, n := range votes {
+			if i, answers := ids[id]; answers && n > len(m.members)/2 {
+				leader = i
+				return nil
+			}
+		}
+		return errors.New("no member is known as leader by most")
+	})
+	return leader
+}
+
+// killLeader kills the leader, and returns when another one leads and the old one has been
+// started again.
+func (m *members) killLeader(ctx context.Context) {
+	m.t.Helper()
+	old := m.leader(ctx)
+	m.kill(old)
+	m.leader(ctx)
+	m.start(old)
+	m.answer(ctx)
+}
+
+// loseMajority kills the leader and another member for a while.
+func (m *members) loseMajority(ctx context.Context, while func()) {
+	m.t.Helper()
+	leader := m.leader(ctx)
+	dead := []int{leader, (leader + 1) % len(m.members)}
+	for _, i := range dead {
+		m.kill(i)
+	}
+	while()
+	for _, i := range dead {
+		m.start(i)
+	}
+	m.answer(ctx)
+}
+
+// answer waits until all members answer, with what a majority has.
+func (m *members) answer(ctx context.Context) {
+	m.t.Helper()
+	for i := range m.members {
+		eventually(ctx, m.t, m.members[i].Name+" answers", func() error {
+			if m.running[i] == nil {
+				return errors.New("it does not run")
+			}
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_, err := m.clients[i].Get(short, "any")
+			return err
+		})
+	}
+}

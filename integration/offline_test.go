@@ -1,0 +1,149 @@
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/integration/localmongo"
+)
+
+// breakGlass are the commands of docs/break-glass.md, in their order.
+func (s *system) breakGlass() [][]string {
+	s.t.Helper()
+	page, err := os.ReadFile("../docs/break-glass.md")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var out [][]string
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		for line := range strings.Lines(block[1]) {
+			command := strings.Fields(strings.ReplaceAll(line, "shop.yaml", s.config))
+			if len(command) == 0 || command[0] != "dbcontroller" {
+				s.t.Fatalf("the page has a command that is not ours: %s", line)
+			}
+			out = append(out, command[1:])
+		}
+	}
+	if len(out) != 2 || strings.Count(string(page), "\n") > 40 {
+		s.t.Fatalf("the page has commands %v, and should fit on a screen", out)
+	}
+	return out
+}
+
+// switchedAway has a deployment at v2, whose way back was not kept, and no controller.
+func switchedAway(ctx context.Context, t *testing.T, uris map[string]string) (s *system, left []byte) {
+	t.Helper()
+	s = newSystem(ctx, t, settings{oneWay: true, uris: uris})
+	for i := range 20 {
+		insert(ctx, s, "v1", packageDoc("v1", fmt.Sprintf("p-%02d", i), 1))
+	}
+	c := s.controller("controller", breakPoint{}).ready(ctx)
+	s.begin(ctx)
+	d := s.await(ctx, "the flip", flipped("v2"))
+	v1, _ := d.Namespace("v1")
+	k, _ := v1.Kind(packagesKind)
+	left = collection{s.db["v1"].Collection(k.Physical)}.content(ctx, t)
+	insert(ctx, s, "v2", packageDoc("v2", "since", 2))
+	s.awaitMarked(ctx, 2)
+	execute(ctx, t, s.env, s.breakGlass()[0]...).refuses(t, "controller controller is alive", "use 'rollback' without --offline")
+	s.kill(c)
+	eventually(ctx, t, "the lease of the controller ends", func() error {
+		alive, err := s.record.Controllers(ctx)
+		if err == nil && len(alive) > 0 {
+			err = errors.New("it is still there")
+		}
+		return err
+	})
+	return s, left
+}
+
+// TestOfflineRollback goes back to the old data by the page for emergencies, command for
+// command, with no controller: the new version is fenced, servers follow, the data are as
+// the switch left them, and controllers go on from there.
+func TestOfflineRollback(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	s, left := switchedAway(ctx, t, nil)
+	server := s.server("server", 0).ready(ctx)
+	commands := s.breakGlass()
+	s.unchanged(ctx, t, func() {
+		r := execute(ctx, t, s.env, commands[0]...)
+		for _, want := range []string{"loses: everything that was written to v2 since the switch at 2", "found: server server is alive", "will: fence v2", "will: make v1 the current version"} {
+			if r.code != 0 || !strings.Contains(r.stderr, want) {
+				t.Errorf("it does not say %q: %+v", want, r)
+			}
+		}
+		if r := execute(ctx, t, s.env, commands[0][:len(commands[0])-1]...); r.code == 0 || !strings.Contains(r.stderr, "nothing is done yet: to lose what is said, give --accept-loss") {
+			t.Errorf("without acceptance: %+v", r)
+		}
+	})
+	r := execute(ctx, t, s.env, commands[1]...)
+	if r.code != 0 || !strings.Contains(r.stderr, "done: v1 is the current version, in epoch 3") {
+		t.Fatalf("%+v", r)
+	}
+	if now := (collection{s.db["v1"].Collection(packagesKind)}).content(ctx, t); !bytes.Equal(left, now) {
+		t.Error("v1 is not as the switch left it")
+	}
+	if _, err := s.db["v2"].Collection(packagesKind).InsertOne(ctx, packageDoc("v2", "late", 3)); err == nil {
+		t.Error("an application of the new version can still write there")
+	}
+	eventually(ctx, t, "the server follows", func() error { return missing(ctx, server, []string{`active_version\{version="v1"\} 1`, `gate_open 1`}) })
+	if r := execute(ctx, t, s.env, commands[1]...); r.code != 0 || !strings.Contains(r.stderr, "nothing: ") {
+		t.Errorf("again: %+v", r)
+	}
+	d := s.await(ctx, "v1", flipped("v1"))
+	told := false
+	for _, e := range d.History {
+		told = told || e.What == "rollback --offline" && e.By != "" && strings.Contains(e.Detail, "without a controller")
+	}
+	if !told || !d.LastSwitch.Back || !d.LastSwitch.Snapshot {
+		t.Errorf("the history does not tell of it: %+v, %+v", d.History, d.LastSwitch)
+	}
+	insert(ctx, s, "v1", packageDoc("v1", "afterwards", 1))
+	s.controller("later", breakPoint{}).ready(ctx)
+	s.begin(ctx)
+	s.await(ctx, "the next flip", flipped("v2"))
+	if n, err := s.db["v2"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 21 {
+		t.Errorf("v2 has %d documents of 21 (%v)", n, err)
+	}
+}
+
+// TestOfflineRollbackAlone: the new version's database is gone. That has to be said, and
+// when it comes back it is refused until somebody has looked.
+func TestOfflineRollbackAlone(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	other := start(ctx, t, localmongo.Options{Own: true})
+	s, left := switchedAway(ctx, t, map[string]string{"v2": other.URI()})
+	node := other.Nodes()[0]
+	node.Kill()
+	command := s.breakGlass()[1]
+	execute(ctx, t, s.env, command...).refuses(t, "database of v2", "v2 cannot be fenced then", "give --new-database-lost")
+	r := execute(ctx, t, s.env, append(command[:len(command):len(command)], "--new-database-lost")...)
+	if r.code != 0 || !strings.Contains(r.stderr, "will: leave v2 unfenced") || !strings.Contains(r.stderr, "done: v1 is the current version, in epoch 3") {
+		t.Fatalf("%+v", r)
+	}
+	if now := (collection{s.db["v1"].Collection(packagesKind)}).content(ctx, t); !bytes.Equal(left, now) {
+		t.Error("v1 is not as the switch left it")
+	}
+	if err := node.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c := s.controller("later", breakPoint{}).listening(ctx)
+	eventually(ctx, t, "the new database is refused", func() error {
+		if !strings.Contains(c.output(), "it is older than the deployment") {
+			return errors.New("nothing is said of it")
+		}
+		return nil
+	})
+}

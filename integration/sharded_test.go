@@ -1,0 +1,211 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller/record"
+)
+
+// Records of the sharded upgrade, by kind: of an application that writes them, and of ones
+// that only have them.
+const (
+	hashedRecords    = 4_000
+	rangedRecords    = 2_400
+	unshardedRecords = 800
+)
+
+// TestShardedThereAndBack upgrades a service on a sharded cluster and takes it back, with
+// real processes and under traffic, while chunks move from shard to shard. One source is
+// sharded by the hash of _id, one by ranges, one not at all, and the managed kinds are not
+// either; the target of the first is sharded beforehand, as the guide says. Nothing is
+// lost, duplicated or resurrected, and the last changes of a switch are not waited for
+// until an idle shard writes by itself. It runs by itself: the cluster alone is four
+// servers, and beside others it measures the machine.
+func TestShardedThereAndBack(t *testing.T) { //nolint:paralleltest // see above
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	defer cancel()
+	c := mongotest.Sharded(t)
+	s := newSystem(ctx, t, settings{
+		uris: map[string]string{"v1": c.URI(), "v2": c.URI()},
+		kinds: `
+- {from: packages, to: packages, lens: packages.yaml}
+- {from: ranged, to: ranged, lens: packages.yaml}
+- {from: unsharded, to: unsharded, lens: packages.yaml}
+`,
+		toSwitch: "{deadline: 30s, maxLag: 5s}",
+	})
+	v1, v2 := s.db["v1"].Name(), s.db["v2"].Name()
+	c.ShardHashed(t, v1, packagesKind)
+	c.ShardRanged(t, v1, "ranged", "package-000600", "package-001200", "package-001800")
+	c.ShardHashed(t, v2, record.PhysicalName(packagesKind, 1))
+	tr := newTraffic(ctx, s, hashedRecords)
+	others := map[string]int{"ranged": rangedRecords, "unsharded": unshardedRecords}
+	for kind, n := range others {
+		docs := make([]any, n)
+		for i := range docs {
+			docs[i] = packageDoc("v1", packageKey(i), 0)
+		}
+		if _, err := s.db["v1"].Collection(kind).InsertMany(ctx, docs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stops := map[string]func() int{v1: c.KeepMoving(t, v1), v2: c.KeepMoving(t, v2)}
+
+	s.controller("first", breakPoint{}).ready(ctx)
+	s.controller("second", breakPoint{}).ready(ctx)
+	server := s.server("server", 0).ready(ctx)
+	tr.start(ctx, server)
+	tr.awaitWrites(ctx, "v1", 10)
+	report, err := s.apis()[0].Plan(ctx, connect.NewRequest(&dbv1.PlanRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]string{}
+	for _, check := range report.Msg.GetChecks() {
+		if check.GetArea() == "sharding" {
+			said[check.GetSubject()] = check.GetText()
+		}
+	}
+	if !strings.Contains(said["ranged"], fmt.Sprintf("Shard it before they are copied: sh.shardCollection(%q, {_id: 1})", v2+".ranged.n1")) ||
+		!strings.Contains(said[packagesKind], `the target `+v2+`.packages.n1 by {_id: "hashed"}`) || said["unsharded"] != "" {
+		t.Errorf("the plan says of sharding: %v", said)
+	}
+	for _, to := range []string{"v2", "v1"} {
+		writes, packages := tr.processes.count(to), tr.packages.count(to)
+		s.beginTo(ctx, to)
+		d := s.await(ctx, "the flip to "+to, flipped(to))
+		tr.await(ctx, to, writes+10, tr.processes)
+		tr.await(ctx, to, packages+10, tr.packages)
+		t.Logf("flip to %s: phases %v ms", to, d.LastSwitch.Millis)
+		if drain := time.Duration(d.LastSwitch.Millis["drain"]) * time.Millisecond; drain > 5*time.Second {
+			t.Errorf("the drain before the flip to %s took %v", to, drain)
+		}
+		s.awaitAll(ctx, to, others)
+	}
+	moved := 0
+	for _, stop := range stops {
+		moved += stop()
+	}
+	t.Logf("%d chunks moved", moved)
+	if moved == 0 {
+		t.Error("no chunk moved meanwhile")
+	}
+	d, err := s.record.Get(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Now v1 is active again, and v2's API answers from data that follows a moment later.
+	tr.finish()
+	eventually(ctx, t, "v2 has followed", func() error {
+		_, passive, err := tr.client.list(ctx, 0)
+		if err != nil {
+			return err
+		}
+		if f := tr.processes.check("the v2 API", passive); len(f.lost)+len(f.duplicated)+len(f.resurrected) > 0 {
+			return fmt.Errorf("%+v", f)
+		}
+		return nil
+	})
+	tr.settle(ctx, d)
+}
+
+// TestShardedCollectionMadeAnew moves a database to another shard (movePrimary), which makes
+// its collections anew under their names, so that everyone who knows the old ones is refused
+// for good. Shards do not stay ready; what happened is said; 'recover' takes the new
+// collections for the old ones, and an upgrade goes through with nothing lost.
+func TestShardedCollectionMadeAnew(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	c := mongotest.Sharded(t)
+	s := newSystem(ctx, t, settings{uris: map[string]string{"v1": c.URI(), "v2": c.URI()}, copy: "{auto: true, workers: 2}"})
+	l := newLedger("package")
+	s.fill(ctx, l, 200)
+	first := s.controller("first", breakPoint{}).ready(ctx)
+	s.awaitLevel(ctx)
+	c.MovePrimary(t, s.db["v1"].Name())
+	eventually(ctx, t, "shards say what happened", func() error {
+		ps, err := s.record.Progress(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range ps {
+			if text := p.WaitsFor + p.LastError; p.State == "ready" || !strings.Contains(text, "movePrimary") || !strings.Contains(text, "run 'dbcontroller recover'") {
+				return fmt.Errorf("shard %d is %s, waits for %s; %s", p.Shard, p.State, p.WaitsFor, p.LastError)
+			}
+		}
+		return nil
+	})
+	s.kill(first)
+	eventually(ctx, t, "the deployment is recovered", func() error {
+		r := s.recover(ctx, "--confirm", s.name)
+		if r.code != 0 { // the lease of the controller that was killed has to end
+			return errors.New(r.stderr)
+		}
+		if !strings.Contains(r.stderr, "is taken for it, which is right after movePrimary") {
+			t.Errorf("it does not say what it takes for what: %s", r.stderr)
+		}
+		return nil
+	})
+	s.controller("second", breakPoint{}).ready(ctx)
+	s.begin(ctx)
+	s.await(ctx, "the flip", flipped("v2"))
+	docs, err := s.rawPackages(ctx, "v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.check("MongoDB", docs).report(t)
+}
+
+// awaitAll waits until a version has all records of the kinds, as it should have them.
+func (s *system) awaitAll(ctx context.Context, version string, kinds map[string]int) {
+	s.t.Helper()
+	for kind, n := range kinds {
+		eventually(ctx, s.t, fmt.Sprintf("all %s in %s", kind, version), func() error {
+			cursor, err := s.db[version].Collection(kind).Find(ctx, bson.D{})
+			if err != nil {
+				return err
+			}
+			var docs []bson.D
+			if err := cursor.All(ctx, &docs); err != nil {
+				return err
+			}
+			seen := map[string]bool{}
+			for _, doc := range docs {
+				key, _ := doc[0].Value.(string)
+				if has, want := fmt.Sprint(doc), fmt.Sprint(packageDoc(version, key, 0)); !sameFields(doc, packageDoc(version, key, 0)) {
+					return fmt.Errorf("%s holds %s, want %s", key, has, want)
+				}
+				seen[key] = true
+			}
+			if len(seen) != n || len(docs) != n {
+				return fmt.Errorf("%d records with %d keys, want %d", len(docs), len(seen), n)
+			}
+			return nil
+		})
+	}
+}
+
+// sameFields compares documents without regard to the order of their fields.
+func sameFields(a, b bson.D) bool {
+	fields := map[string]string{}
+	for _, e := range a {
+		fields[e.Key] = fmt.Sprint(e.Value)
+	}
+	for _, e := range b {
+		if fields[e.Key] != fmt.Sprint(e.Value) {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}

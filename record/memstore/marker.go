@@ -1,0 +1,135 @@
+package memstore
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+
+	"dbcontroller/record"
+)
+
+// marks is what a database says about itself.
+type marks struct {
+	identity string
+	owners   map[record.Owner]record.Mark
+	kinds    map[string]record.Claim // by kind
+}
+
+// Identity is random for both cluster and database.
+func (s *Store) Identity(ctx context.Context) (record.Identity, error) {
+	if err := s.begin(ctx); err != nil {
+		return record.Identity{}, err
+	}
+	defer s.cluster.mu.Unlock()
+	return record.Identity{Cluster: s.cluster.id, Database: s.db.marks.identity}, nil
+}
+
+// Identify makes the identity of the database.
+func (s *Store) Identify(ctx context.Context) (record.Identity, error) {
+	if err := s.begin(ctx); err != nil {
+		return record.Identity{}, err
+	}
+	defer s.cluster.mu.Unlock()
+	if s.db.marks.identity == "" {
+		s.db.marks.identity = rand.Text()
+	}
+	return record.Identity{Cluster: s.cluster.id, Database: s.db.marks.identity}, nil
+}
+
+// Marks returns copies.
+func (s *Store) Marks(ctx context.Context) ([]record.Mark, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.cluster.mu.Unlock()
+	var all []record.Mark
+	for _, m := range s.db.marks.owners {
+		m.Body = slices.Clone(m.Body)
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// PutMark compares revisions.
+func (s *Store) PutMark(ctx context.Context, m record.Mark) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	if has := s.db.marks.owners[m.Owner].Rev; has != m.Rev {
+		return fmt.Errorf("mark of %s has revision %d, not %d: %w", m.Owner, has, m.Rev, record.ErrMismatch)
+	}
+	m.Rev++
+	m.Body = slices.Clone(m.Body)
+	if s.db.marks.owners == nil {
+		s.db.marks.owners = map[record.Owner]record.Mark{}
+	}
+	s.db.marks.owners[m.Owner] = m
+	return nil
+}
+
+// Claim looks at the kind's name and at the collection.
+func (s *Store) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	if _, err := s.identified(tok); err != nil {
+		return err
+	}
+	for _, has := range s.db.marks.kinds {
+		same := has.Kind == tok.Kind && has.ID == tok.ID && has.Owner == owner
+		gone := has.Owner == owner && s.db.byID[has.ID] == nil
+		switch {
+		case same:
+			return nil
+		case has.ID == tok.ID || has.Kind == tok.Kind && !gone:
+			return refuseClaim(has, tok, owner)
+		}
+	}
+	if s.db.marks.kinds == nil {
+		s.db.marks.kinds = map[string]record.Claim{}
+	}
+	s.db.marks.kinds[tok.Kind] = record.Claim{Owner: owner, Kind: tok.Kind, ID: tok.ID}
+	return nil
+}
+
+func refuseClaim(has record.Claim, tok record.Token, owner record.Owner) error {
+	err := &record.OwnedError{Kind: tok.Kind, ID: tok.ID, Owner: has.Owner}
+	if has.Owner == owner && has.Kind == tok.Kind {
+		err.Has = has.ID
+	}
+	return err
+}
+
+// Claims tells where each collection is now.
+func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.cluster.mu.Unlock()
+	var all []record.Claim
+	for _, c := range s.db.marks.kinds {
+		if col := s.db.byID[c.ID]; col != nil {
+			c.Name, c.Fence = col.name, col.mark
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// Release forgets an owner.
+func (s *Store) Release(ctx context.Context, owner record.Owner) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	delete(s.db.marks.owners, owner)
+	for kind, c := range s.db.marks.kinds {
+		if c.Owner == owner {
+			delete(s.db.marks.kinds, kind)
+		}
+	}
+	return nil
+}

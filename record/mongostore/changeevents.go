@@ -1,0 +1,176 @@
+package mongostore
+
+import (
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// This file says what events of the server mean to a stream.
+
+// event reads one event. ok says that change is to be delivered.
+func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.Change, ok bool, err error) {
+	var e struct {
+		op, coll, to string
+		uuid         string // the collection's identity; a view has none
+		id           bson.RawValue
+		description  bson.Raw
+	}
+	elems, err := raw.Elements()
+	if err != nil {
+		return change, false, fmt.Errorf("watch: %w", err)
+	}
+	for _, elem := range elems {
+		v := elem.Value()
+		switch elem.Key() {
+		case "operationType":
+			e.op, _ = v.StringValueOK()
+		case "ns":
+			e.coll = lookupString(v, "coll")
+		case "to":
+			e.to = lookupString(v, "coll")
+		case "collectionUUID":
+			_, data, _ := v.BinaryOK()
+			e.uuid = string(data)
+		case "documentKey":
+			if doc, ok := v.DocumentOK(); ok {
+				e.id = doc.Lookup("_id")
+			}
+		case "operationDescription":
+			e.description, _ = v.DocumentOK()
+		case "clusterTime":
+			if t, i, ok := v.TimestampOK(); ok {
+				s.at = bson.Timestamp{T: t, I: i}
+			}
+		case "wallTime":
+			if ms, ok := v.DateTimeOK(); ok {
+				batch.Wall = ms
+			}
+		}
+	}
+	if e.coll == marksCollection {
+		return s.writeBlock(e.op, e.id)
+	}
+	kind, current := s.kindOf(e.coll)
+	switch e.op {
+	case "insert", "update", "replace", "delete":
+		if kind == "" || !current {
+			return change, false, nil
+		}
+		if away, ok := s.away[kind]; ok && away != e.uuid {
+			return change, false, fmt.Errorf("watch: %w: a fence moved the collection %s away, and another one was made under its name; "+
+				"what was written there is not part of the kind", record.ErrBroken, e.coll)
+		}
+		key, err := record.KeyOf(e.id)
+		if err != nil {
+			return change, false, fmt.Errorf("watch %s: %w", e.coll, err)
+		}
+		return record.Change{Kind: kind, Key: key, Delete: e.op == "delete"}, true, nil
+	case "rename":
+		if s.kinds[e.to] { // given back, or taken by the kind's next collection
+			delete(s.away, e.to)
+		} else if s.kinds[e.coll] && physicalOf(e.to, e.coll) {
+			s.away[e.coll] = e.uuid
+		}
+		return s.rename(e.coll, e.to)
+	case "modify":
+		mark := fenceMark(e.description)
+		if kind == "" || !current || mark == "" {
+			return change, false, nil
+		}
+		return record.Change{Kind: kind, Marker: mark}, true, nil
+	case "drop":
+		if kind == "" || !current || e.uuid == "" {
+			return change, false, nil
+		}
+		return change, false, fmt.Errorf("watch: %w: collection %s was dropped, and one made anew under its name is another one: "+
+			"abort the upgrade and set the deployment up anew", record.ErrBroken, e.coll)
+	case "dropDatabase", "invalidate":
+		// A database without any of the kinds: their own drops have come before.
+		return change, false, fmt.Errorf("watch: %w: the stream was ended by %s", record.ErrHistoryLost, e.op)
+	default:
+		// Indexes, sharding and the like do not concern the records.
+		return change, false, nil
+	}
+}
+
+// writeBlock is the marker of a write block: it was written once the block was in force.
+func (s *stream) writeBlock(op string, id bson.RawValue) (record.Change, bool, error) {
+	mark, ok := id.StringValueOK()
+	kind, _, hidden := record.KindOfPhysical(mark)
+	if !ok || !hidden || !s.kinds[kind] || op == "delete" {
+		return record.Change{}, false, nil
+	}
+	return record.Change{Kind: kind, Marker: mark}, true, nil
+}
+
+// rename tells a fence from what no engine can follow.
+func (s *stream) rename(from, to string) (record.Change, bool, error) {
+	fromKind, fromCurrent := s.kindOf(from)
+	toKind, toCurrent := s.kindOf(to)
+	switch {
+	case toKind != "" && (fromKind == toKind || physicalOf(to, toKind)):
+		return record.Change{Kind: toKind, Marker: to}, true, nil
+	case toKind != "" && toCurrent, fromKind != "" && fromCurrent:
+		return record.Change{}, false, fmt.Errorf("watch: %w: %s was renamed to %s", record.ErrBroken, from, to)
+	default:
+		return record.Change{}, false, nil
+	}
+}
+
+// kindOf returns the watched kind that a collection is or was of. current says that its
+// changes are the kind's: those of a fixed-name kind are only made under its own name,
+// its other names are hidden ones.
+func (s *stream) kindOf(coll string) (kind string, current bool) {
+	if fixed, ok := s.kinds[coll]; ok && fixed {
+		return coll, true
+	}
+	kind, _, ok := record.KindOfPhysical(coll)
+	if !ok {
+		return "", false
+	}
+	fixed, ok := s.kinds[kind]
+	if !ok {
+		return "", false
+	}
+	return kind, !fixed
+}
+
+func physicalOf(name, kind string) bool {
+	k, _, ok := record.KindOfPhysical(name)
+	return ok && k == kind
+}
+
+func lookupString(v bson.RawValue, key string) string {
+	doc, ok := v.DocumentOK()
+	if !ok {
+		return ""
+	}
+	text, _ := doc.Lookup(key).StringValueOK()
+	return text
+}
+
+// fenceMark finds the mark in what a collMod was described with, empty if it is none or
+// that of a fence which other shards do not have yet.
+func fenceMark(description bson.Raw) string {
+	values, err := description.Values()
+	if err != nil {
+		return ""
+	}
+	for _, v := range values {
+		switch v.Type {
+		case bson.TypeString:
+			if mark, ok := strings.CutPrefix(v.StringValue(), fencePrefix); ok && !strings.HasPrefix(mark, closingMark) {
+				return mark
+			}
+		case bson.TypeEmbeddedDocument, bson.TypeArray:
+			if mark := fenceMark(bson.Raw(v.Value)); mark != "" {
+				return mark
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,97 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+)
+
+// Index builds and fences. While a collection has one, the server refuses to rename it and
+// to change its validator (12587), for as long as the build takes. In an applyOps it does
+// not even refuse: it aborts itself (8.2, "Invariant failure" in applyCommand_inlock). So
+//
+//   - no switch begins while one runs (Hindrances);
+//   - an applyOps is sent only right after a look that found none. A build that begins in
+//     the moment between is what remains: the node ends and another is elected, which has
+//     everything that was acknowledged;
+//   - what gives writes back (Lift, and the opening after a flip) ends builds that began
+//     under the fence: their clients are told that they were aborted (276) and can repeat
+//     them, while held writes could wait for hours.
+
+// errBuilding says that an index build holds an act up.
+var errBuilding = errors.New("an index of the collection is being built, which no rename can pass")
+
+// building returns the names of the indexes of a collection that are being built, by build.
+func (n *Namespace) building(ctx context.Context, name string) (map[string][]string, error) {
+	listed, err := n.listIndexes(ctx, record.Token{Name: name})
+	if errors.Is(err, record.ErrNotFound) || hasCode(err, codeViewWrite) {
+		return nil, nil // what is gone, or a view, has no indexes
+	}
+	if err != nil {
+		return nil, err
+	}
+	builds := map[string][]string{}
+	for _, ix := range listed {
+		if ix.building {
+			builds[ix.build] = append(builds[ix.build], ix.name)
+		}
+	}
+	return builds, nil
+}
+
+// calm refuses while an index of the collection is being built.
+func (n *Namespace) calm(ctx context.Context, name string) error {
+	builds, err := n.building(ctx, name)
+	if err == nil && len(builds) > 0 {
+		return fmt.Errorf("%s.%s: %w", n.name, name, errBuilding)
+	}
+	return err
+}
+
+// stopBuilds ends the index builds of a collection.
+func (n *Namespace) stopBuilds(ctx context.Context, name string) error {
+	builds, err := n.building(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, indexes := range builds {
+		n.log.Warn("ending an index build that keeps clients from writing", zap.String("collection", n.name+"."+name), zap.Strings("indexes", indexes))
+		err := n.db.RunCommand(ctx, bson.D{{Key: "dropIndexes", Value: name}, {Key: "index", Value: indexes}}).Err()
+		if err != nil && !hasCode(err, codeIndexNotFound, codeNamespaceNotFound) {
+			return fmt.Errorf("end the index build of %s: %w", strings.Join(indexes, ", "), err)
+		}
+	}
+	return nil
+}
+
+// Hindrances looks for index builds on the kinds' collections, and for records that a
+// sharded cluster does not keep.
+func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
+	var found []string
+	for _, tok := range toks {
+		builds, err := n.building(ctx, tok.Name)
+		if err != nil {
+			return nil, fmt.Errorf("look for index builds on %s.%s: %w", n.name, tok.Name, withPrivilege(err))
+		}
+		var names []string
+		for _, indexes := range builds {
+			names = append(names, indexes...)
+		}
+		if slices.Sort(names); len(names) > 0 {
+			found = append(found, fmt.Sprintf("the build of index %s on %s.%s: wait for its end, or stop it with dropIndexes",
+				strings.Join(names, ", "), n.name, tok.Name))
+		}
+	}
+	unmovable, err := n.unmovable(ctx, toks)
+	if err != nil {
+		return nil, fmt.Errorf("look for records that shards lose in %s: %w", n.name, withPrivilege(err))
+	}
+	return append(found, unmovable...), nil
+}

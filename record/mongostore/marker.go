@@ -1,0 +1,328 @@
+package mongostore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"dbcontroller/record"
+)
+
+// ownerCollection holds what a database says about itself (docs/formats.md): readWrite is
+// all that it needs. Documents are never looked at by anyone else's rules, and stay when the
+// kinds are renamed.
+const ownerCollection = "dbc_owner"
+
+// What the _id of a document of ownerCollection begins with, or is.
+const (
+	ownerDatabase  = "database"
+	ownerNamespace = "namespace/"
+	ownerKind      = "kind/"
+	ownerCollected = "collection/"
+	ownerFormat    = 1
+	claimTryLimit  = 10
+)
+
+// ownerDoc is a document of ownerCollection; which fields it has follows from its _id.
+type ownerDoc struct {
+	ID         string   `bson:"_id"`
+	Format     int      `bson:"format"`
+	Identity   string   `bson:"identity,omitempty"`
+	Deployment string   `bson:"deployment,omitempty"`
+	Version    string   `bson:"version,omitempty"`
+	Kind       string   `bson:"kind,omitempty"`
+	Collection string   `bson:"collection,omitempty"` // UUID, 32 hexadecimal digits
+	Rev        int64    `bson:"rev,omitempty"`
+	Mark       bson.Raw `bson:"mark,omitempty"`
+}
+
+func (d ownerDoc) owner() record.Owner {
+	return record.Owner{Deployment: d.Deployment, Version: d.Version}
+}
+
+// owners is the collection of marks; what it answers and acknowledges is a majority's.
+func (n *Namespace) owners() *mongo.Collection { return n.db.Collection(ownerCollection) }
+
+// Identity reads which cluster and database this is.
+func (n *Namespace) Identity(ctx context.Context) (record.Identity, error) {
+	var d ownerDoc
+	err := n.owners().FindOne(ctx, bson.D{{Key: "_id", Value: ownerDatabase}}).Decode(&d)
+	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+		return record.Identity{}, n.markError("read the identity", err)
+	}
+	if err := checkOwnerFormat(d); err != nil {
+		return record.Identity{}, n.markError("read the identity", err)
+	}
+	cluster, err := n.clusterID(ctx)
+	if err != nil {
+		return record.Identity{}, n.markError("read the identity of the cluster", err)
+	}
+	return record.Identity{Cluster: cluster, Database: d.Identity}, nil
+}
+
+// Identify makes the identity of the database where it has none.
+func (n *Namespace) Identify(ctx context.Context) (record.Identity, error) {
+	_, err := n.owners().UpdateByID(ctx, ownerDatabase, bson.D{{Key: "$setOnInsert", Value: bson.D{
+		{Key: "format", Value: ownerFormat}, {Key: "identity", Value: rand.Text()},
+	}}}, options.UpdateOne().SetUpsert(true))
+	if err != nil && !hasCode(err, codeDuplicateKey) {
+		return record.Identity{}, n.markError("note the identity", err)
+	}
+	return n.Identity(ctx)
+}
+
+// clusterID is the replicaSetId, or the clusterId of a sharded cluster; empty where the
+// privileges do not show it.
+func (n *Namespace) clusterID(ctx context.Context) (string, error) {
+	mongos, err := n.isMongos(ctx)
+	if err != nil {
+		return "", err
+	}
+	if mongos {
+		var v struct {
+			ID bson.ObjectID `bson:"clusterId"`
+		}
+		err := n.client.Database("config").Collection("version").FindOne(ctx, bson.D{}).Decode(&v)
+		switch {
+		case hasCode(err, codeUnauthorized), errors.Is(err, mongo.ErrNoDocuments), err == nil && v.ID.IsZero():
+			return "", nil
+		case err != nil:
+			return "", err
+		}
+		return "sharded/" + v.ID.Hex(), nil
+	}
+	raw, err := n.admin().RunCommand(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
+	if hasCode(err, codeUnauthorized, codeCommandNotFound, codeAPIStrict) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	id, ok := raw.Lookup("config", "settings", "replicaSetId").ObjectIDOK()
+	if !ok {
+		return "", nil
+	}
+	return "replicaSet/" + id.Hex(), nil
+}
+
+// Marks reads the marks of all namespaces.
+func (n *Namespace) Marks(ctx context.Context) ([]record.Mark, error) {
+	docs, err := n.ownerDocs(ctx, ownerNamespace)
+	if err != nil {
+		return nil, err
+	}
+	var marks []record.Mark
+	for _, d := range docs {
+		marks = append(marks, record.Mark{Owner: d.owner(), Rev: d.Rev, Body: d.Mark})
+	}
+	return marks, nil
+}
+
+// ownerDocs reads the documents whose _id begins with a prefix.
+func (n *Namespace) ownerDocs(ctx context.Context, prefix string) ([]ownerDoc, error) {
+	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
+	cursor, err := n.owners().Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: prefix}, {Key: "$lt", Value: end}}}})
+	if err != nil {
+		return nil, n.markError("read marks", err)
+	}
+	var docs []ownerDoc
+	if err := cursor.All(ctx, &docs); err != nil {
+		return nil, n.markError("read marks", err)
+	}
+	for _, d := range docs {
+		if err := checkOwnerFormat(d); err != nil {
+			return nil, n.markError("read marks", err)
+		}
+	}
+	return docs, nil
+}
+
+func checkOwnerFormat(d ownerDoc) error {
+	if d.Format > ownerFormat {
+		return fmt.Errorf("mark %s has format %d, this binary knows %d: use a newer binary", d.ID, d.Format, ownerFormat)
+	}
+	return nil
+}
+
+func ownerID(o record.Owner) string { return ownerNamespace + o.Deployment + "/" + o.Version }
+
+// PutMark replaces the mark of the revision, or inserts the first one.
+func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
+	what := "write the mark of " + m.Owner.String()
+	doc := ownerDoc{
+		ID: ownerID(m.Owner), Format: ownerFormat, Deployment: m.Owner.Deployment, Version: m.Owner.Version,
+		Rev: m.Rev + 1, Mark: m.Body,
+	}
+	var replaced bool
+	var err error
+	if m.Rev == 0 {
+		_, err = n.owners().InsertOne(ctx, doc)
+		replaced = !hasCode(err, codeDuplicateKey)
+	} else {
+		var res *mongo.UpdateResult
+		res, err = n.owners().ReplaceOne(ctx, bson.D{{Key: "_id", Value: doc.ID}, {Key: "rev", Value: m.Rev}}, doc)
+		replaced = err != nil || res.MatchedCount > 0
+	}
+	switch {
+	case !replaced:
+		return n.markError(what, fmt.Errorf("revision %d is not the present one: %w", m.Rev, record.ErrMismatch))
+	case err != nil && outcomeUnknown(err):
+		return n.markError(what, fmt.Errorf("%w: %w", record.ErrUnknown, err))
+	case err != nil:
+		return n.markError(what, err)
+	}
+	return nil
+}
+
+// Claim inserts two documents, of the collection and of the kind's name. Whoever is second
+// at either of them is refused.
+func (n *Namespace) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
+	what := "claim " + tok.Name
+	kind := ownerDoc{
+		ID: ownerKind + tok.Kind, Format: ownerFormat, Deployment: owner.Deployment, Version: owner.Version,
+		Kind: tok.Kind, Collection: tok.ID,
+	}
+	collected := kind
+	collected.ID, collected.Collection = ownerCollected+tok.ID, ""
+	if tok.ID != "" {
+		if err := n.claim(ctx, collected, func(has ownerDoc) bool { return has.Kind == tok.Kind }); err != nil {
+			return n.markError(what, err)
+		}
+	}
+	err := n.claim(ctx, kind, func(has ownerDoc) bool { return has.Collection == tok.ID })
+	var refused *record.OwnedError
+	if errors.As(err, &refused) && tok.ID != "" {
+		_, undo := n.owners().DeleteOne(ctx, bson.D{{Key: "_id", Value: collected.ID}})
+		err = errors.Join(err, undo)
+	}
+	return n.markError(what, err)
+}
+
+// claim inserts a document, unless the owner has it already. One of the owner that is about
+// a collection which is gone is replaced.
+func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDoc) bool) error {
+	for range claimTryLimit {
+		_, err := n.owners().InsertOne(ctx, d)
+		if err == nil {
+			return nil
+		}
+		if !hasCode(err, codeDuplicateKey) {
+			return classifyWrite("note whose it is", err)
+		}
+		var has ownerDoc
+		err = n.owners().FindOne(ctx, bson.D{{Key: "_id", Value: d.ID}}).Decode(&has)
+		switch {
+		case errors.Is(err, mongo.ErrNoDocuments):
+			continue
+		case err != nil:
+			return err
+		}
+		if err := checkOwnerFormat(has); err != nil {
+			return err
+		}
+		refused := &record.OwnedError{Kind: d.Kind, ID: d.Collection, Owner: has.owner()}
+		switch {
+		case has.owner() == d.owner() && same(has):
+			return n.confirmMajority(ctx)
+		case has.owner() != d.owner() || has.Collection == "":
+			return refused
+		}
+		// The owner's other collection of the kind: dropped by hand, or alive.
+		_, err = n.Locate(ctx, has.Collection)
+		if err == nil {
+			refused.Has = has.Collection
+			return refused
+		}
+		if !errors.Is(err, record.ErrNotFound) {
+			return err
+		}
+		if _, err := n.owners().DeleteOne(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "collection", Value: has.Collection}}); err != nil {
+			return err
+		}
+	}
+	return errors.New("others claim it all the time")
+}
+
+// confirmMajority makes sure that what was read is a majority's, and of the real primary.
+func (n *Namespace) confirmMajority(ctx context.Context) error {
+	_, err := n.owners().UpdateOne(ctx, bson.D{{Key: "_id", Value: bson.NewObjectID()}}, bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}})
+	return err
+}
+
+// Claims reads the claims and where the collections are now.
+func (n *Namespace) Claims(ctx context.Context) ([]record.Claim, error) {
+	docs, err := n.ownerDocs(ctx, ownerKind)
+	if err != nil || len(docs) == 0 {
+		return nil, err
+	}
+	found, err := n.list(ctx, bson.D{{Key: "type", Value: "collection"}})
+	if err != nil {
+		return nil, n.markError("read claims", err)
+	}
+	byID := map[string]collection{}
+	for _, c := range found {
+		byID[c.id()] = c
+	}
+	claimed := map[string]bool{}
+	for _, d := range docs {
+		claimed[d.Collection] = true
+	}
+	var claims []record.Claim
+	for _, d := range docs {
+		c := record.Claim{Owner: d.owner(), Kind: d.Kind, ID: d.Collection}
+		if at, ok := byID[d.Collection]; ok {
+			c.Name, c.Fence = at.Name, at.fenceMark()
+		} else {
+			c.Instead, c.InsteadName, c.Fence = insteadOf(d.Kind, found, claimed)
+		}
+		claims = append(claims, c)
+	}
+	return claims, nil
+}
+
+// insteadOf finds the one collection that bears a name of the kind and is nobody's.
+// movePrimary, moveCollection, reshardCollection and unshardCollection make a collection
+// anew under its name, with all of its documents, and drop the old one.
+func insteadOf(kind string, found []collection, claimed map[string]bool) (id, name, fence string) {
+	for _, c := range found {
+		if k, _, hidden := record.KindOfPhysical(c.Name); claimed[c.id()] || c.Name != kind && (!hidden || k != kind) {
+			continue
+		}
+		if id != "" {
+			return "", "", ""
+		}
+		id, name, fence = c.id(), c.Name, c.fenceMark()
+	}
+	return id, name, fence
+}
+
+// Release deletes the documents of an owner.
+func (n *Namespace) Release(ctx context.Context, owner record.Owner) error {
+	_, err := n.owners().DeleteMany(ctx, bson.D{{Key: "deployment", Value: owner.Deployment}, {Key: "version", Value: owner.Version}})
+	return n.markError("release "+owner.String(), err)
+}
+
+// disclaim deletes the claims of a collection that was dropped.
+func (n *Namespace) disclaim(ctx context.Context, tok record.Token) error {
+	which := bson.D{{Key: "_id", Value: ownerKind + tok.Kind}, {Key: "collection", Value: bson.D{{Key: "$exists", Value: false}}}}
+	if tok.ID != "" {
+		which = bson.D{{Key: "$or", Value: bson.A{
+			bson.D{{Key: "_id", Value: ownerCollected + tok.ID}},
+			bson.D{{Key: "_id", Value: ownerKind + tok.Kind}, {Key: "collection", Value: tok.ID}},
+		}}}
+	}
+	_, err := n.owners().DeleteMany(ctx, which)
+	return err
+}
+
+func (n *Namespace) markError(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s in %s: %w", what, n.location, withPrivilege(err))
+}

@@ -1,0 +1,176 @@
+package mongostore
+
+import (
+	"context"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Part is a kind of process that uses databases.
+type Part string
+
+// The parts. An application that uses fixed-name kinds itself is not ourParts, and listed for
+// what it must not be able to do beyond reading and writing.
+const (
+	Controller  Part = "controller"
+	Server      Part = "server"
+	Application Part = "application"
+)
+
+// Scope is what a privilege is for.
+type Scope int
+
+// The scopes.
+const (
+	OfDatabase Scope = iota // all collections of the database of a version
+	OfScratch               // the same of its scratch database, for 'rehearse'
+	OfCluster
+	OfOplog  // local.oplog.rs
+	OfConfig // the config database of a sharded cluster
+)
+
+// Privilege is one action that a part needs, and what for.
+type Privilege struct {
+	Action string
+	Scope  Scope
+	For    []Part
+	Why    string
+	// Optional: without it the part works, with what Without says.
+	Without string
+}
+
+var (
+	everyPart   = []Part{Controller, Server, Application}
+	ourParts    = []Part{Controller, Server}
+	controllers = []Part{Controller}
+)
+
+// Privileges is all that the commands of this package need of a MongoDB. What is not in it is
+// not used, but for the fence class view: that one takes applyOps, which MongoDB permits to
+// anyAction on anyResource alone, so it is had only by a user who may do everything.
+func Privileges() []Privilege {
+	return slices.Clone([]Privilege{
+		{"find", OfDatabase, everyPart, "reads records", ""},
+		{"insert", OfDatabase, everyPart, "writes records", ""},
+		{"update", OfDatabase, everyPart, "writes records", ""},
+		{"remove", OfDatabase, everyPart, "deletes records", ""},
+		{"changeStream", OfDatabase, ourParts, "follows changes: a controller to sync, a server to watch", ""},
+		{"listCollections", OfDatabase, ourParts, "finds collections, and knows them by their identity", ""},
+		{"listIndexes", OfDatabase, controllers, "carries indexes over", ""},
+		{"collStats", OfDatabase, controllers, "counts and sizes, to plan the copy", ""},
+		{"dbStats", OfDatabase, controllers, "room on the disk, in plan", ""},
+		{"createCollection", OfDatabase, controllers, "makes the collections of the target", ""},
+		{"createIndex", OfDatabase, controllers, "makes their indexes", ""},
+		{"dropIndex", OfDatabase, controllers, "drops indexes that were begun and stand in the way of a fence", ""},
+		{"collMod", OfDatabase, controllers, "validators as fences, TTL indexes, options", ""},
+		{"bypassDocumentValidation", OfDatabase, controllers, "writes behind a fence that is a validator, on the way back", ""},
+		{"renameCollectionSameDB", OfDatabase, controllers, "fences and switches", ""},
+		{"dropCollection", OfDatabase, controllers, "drops what it made: scratch collections, a version that is completed", ""},
+		{"dropDatabase", OfScratch, controllers, "drops the scratch database of rehearse", "no rehearse"},
+		{"inprog", OfCluster, controllers, "finds open transactions that hold up a fence", "a fence waits for open transactions, up to a minute"},
+		{"killAnySession", OfCluster, controllers, "ends them", "a fence waits for open transactions, up to a minute"},
+		{"serverStatus", OfCluster, controllers, "measures the database, so that copying yields to clients", "copy.throttle: off"},
+		{"replSetGetStatus", OfCluster, controllers, "measures how far replication is behind", "copy.throttle: off"},
+		{"hostInfo", OfCluster, controllers, "knows how many processors there are", "copy.throttle: off"},
+		{"getParameter", OfCluster, controllers, "the feature compatibility version, in plan", "not known in plan"},
+		{"replSetGetConfig", OfCluster, ourParts, "knows the cluster by its identity", "the database is known by its own mark alone"},
+		{"find", OfOplog, controllers, "how long changes are kept, in plan", "not known in plan"},
+		{"collStats", OfOplog, controllers, "how long changes are kept, in plan", "not known in plan"},
+		{"find", OfConfig, ourParts, "how collections are sharded, and the identity of a sharded cluster", "sharded clusters are refused"},
+		{"appendOplogNote", OfCluster, controllers, "changes of a sharded cluster come in 100 ms", "they come later"},
+	})
+}
+
+// RoleFor is a role with the privileges of a part on databases, as createRole takes it. scratch
+// are the databases of rehearse, none for a role that does not rehearse.
+func RoleFor(part Part, name string, databases, scratch []string) bson.D {
+	type place struct {
+		db, coll string
+		cluster  bool
+	}
+	actions := map[place][]string{}
+	var order []place
+	add := func(p place, action string) {
+		if _, ok := actions[p]; !ok {
+			order = append(order, p)
+		}
+		if !slices.Contains(actions[p], action) {
+			actions[p] = append(actions[p], action)
+		}
+	}
+	for _, p := range Privileges() {
+		if !slices.Contains(p.For, part) {
+			continue
+		}
+		switch p.Scope {
+		case OfDatabase:
+			for _, db := range databases {
+				add(place{db: db}, p.Action)
+			}
+			if part == Controller {
+				for _, db := range scratch {
+					add(place{db: db}, p.Action)
+				}
+			}
+		case OfScratch:
+			for _, db := range scratch {
+				add(place{db: db}, p.Action)
+			}
+		case OfCluster:
+			add(place{cluster: true}, p.Action)
+		case OfOplog:
+			add(place{db: "local", coll: "oplog.rs"}, p.Action)
+		case OfConfig:
+			for _, coll := range []string{"collections", "version", "chunks", "shards"} {
+				add(place{db: "config", coll: coll}, p.Action)
+			}
+		}
+	}
+	privileges := bson.A{}
+	for _, p := range order {
+		resource := bson.D{{Key: "db", Value: p.db}, {Key: "collection", Value: p.coll}}
+		if p.cluster {
+			resource = bson.D{{Key: "cluster", Value: true}}
+		}
+		privileges = append(privileges, bson.D{{Key: "resource", Value: resource}, {Key: "actions", Value: actions[p]}})
+	}
+	return bson.D{{Key: "createRole", Value: name}, {Key: "privileges", Value: privileges}, {Key: "roles", Value: bson.A{}}}
+}
+
+// lacking returns the actions of a controller on the database that no privilege of the user
+// is for, whichever of its collections: those that are not tried, for they are needed only
+// later. Nothing is lacking where the server asks for no login.
+func (n *Namespace) lacking(ctx context.Context) ([]string, error) {
+	var status struct {
+		Info struct {
+			Users      []bson.Raw `bson:"authenticatedUsers"`
+			Privileges []struct {
+				Resource struct {
+					DB  *string `bson:"db"`
+					Any bool    `bson:"anyResource"`
+				} `bson:"resource"`
+				Actions []string `bson:"actions"`
+			} `bson:"authenticatedUserPrivileges"`
+		} `bson:"authInfo"`
+	}
+	err := n.admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
+	if err != nil || len(status.Info.Users) == 0 {
+		return nil, err
+	}
+	may := map[string]bool{}
+	for _, p := range status.Info.Privileges {
+		if p.Resource.Any || p.Resource.DB != nil && (*p.Resource.DB == "" || *p.Resource.DB == n.name) {
+			for _, a := range p.Actions {
+				may[a] = true
+			}
+		}
+	}
+	var lacks []string
+	for _, p := range Privileges() {
+		if p.Scope == OfDatabase && !may[p.Action] && !may["anyAction"] {
+			lacks = append(lacks, p.Action)
+		}
+	}
+	return lacks, nil
+}

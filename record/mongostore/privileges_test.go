@@ -1,0 +1,112 @@
+package mongostore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.uber.org/zap/zaptest"
+
+	"dbcontroller/integration/localmongo"
+	"dbcontroller/record"
+)
+
+// TestRolesAreEnough: with the role of a controller everything is found to be possible, and
+// each privilege that is taken away is missed: in one line that names it, or by what goes
+// without it. With that of a server its calls work and a controller's are refused.
+func TestRolesAreEnough(t *testing.T) {
+	t.Parallel()
+	server, err := localmongo.Start(t.Context(), localmongo.Options{Auth: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop(context.WithoutCancel(t.Context())) //nolint:errcheck // a leftover shows by itself
+	root, err := mongo.Connect(options.Client().ApplyURI(server.URI()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Disconnect(t.Context()) //nolint:errcheck // it is done with
+	const db = "shop"
+	admin := root.Database("admin")
+	run := func(cmd any) {
+		t.Helper()
+		if err := admin.RunCommand(t.Context(), cmd).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(user string, role bson.D) *Namespace {
+		t.Helper()
+		run(role)
+		run(bson.D{{Key: "createUser", Value: user}, {Key: "pwd", Value: "p"}, {Key: "roles", Value: bson.A{role[0].Value}}})
+		_, rest, _ := strings.Cut(server.URI(), "@")
+		ns, err := Open(t.Context(), Config{URI: "mongodb://" + user + ":p@" + rest, Database: db, Log: zaptest.NewLogger(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ns.Close(t.Context()) }) //nolint:errcheck // of no interest
+		return ns
+	}
+
+	controller := RoleFor(Controller, "controllers", []string{db}, []string{db + "_dbcrehearsal"})
+	ns := open("controller", controller)
+	if err := ns.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ns.Survey(t.Context())
+	if err != nil || s.Feature == "" || s.OplogProblem != "" || s.DiskTotal == 0 || !s.May("inprog") || !s.May("killAnySession") || s.May("shutdown") {
+		t.Errorf("the survey is %+v, %v", s, err)
+	}
+	if _, err := ns.Health(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := ns.Identify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := root.Database(db).RunCommand(t.Context(), bson.D{{Key: "insert", Value: "k"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "a"}}}}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range Privileges() {
+		if p.Scope != OfDatabase || !slices.Contains(p.For, Controller) {
+			continue
+		}
+		less := slices.Clone(controller[1].Value.(bson.A))
+		for i, one := range less {
+			d := one.(bson.D)
+			if resource := d[0].Value.(bson.D); resource[0].Value == db {
+				kept := slices.DeleteFunc(slices.Clone(d[1].Value.([]string)), func(a string) bool { return a == p.Action })
+				less[i] = bson.D{d[0], {Key: "actions", Value: kept}}
+			}
+		}
+		run(bson.D{{Key: "updateRole", Value: "controllers"}, {Key: "privileges", Value: less}})
+		err := ns.Check(t.Context())
+		switch {
+		case err != nil && (!IsPrivilege(err) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "grant")):
+			t.Errorf("without %s: %v, want one line that says what to grant", p.Action, err)
+		case err == nil:
+			t.Errorf("%s is not missed", p.Action)
+		default:
+			t.Logf("without %s: %v", p.Action, err)
+		}
+	}
+
+	srv := open("server", RoleFor(Server, "servers", []string{db}, nil))
+	at, err := srv.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := srv.Watch(t.Context(), at, []record.KindSpec{{Name: "k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream.Close(t.Context())
+	if err := srv.Check(t.Context()); !IsPrivilege(err) {
+		t.Errorf("a server may do what a controller does: %v", err)
+	}
+	if _, err := srv.Identity(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,185 @@
+package mongostore
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// refuseShardKey refuses collections that are sharded by anything but _id.
+func (n *Namespace) refuseShardKey(ctx context.Context, c *collection, refused func(string) error) error {
+	key, err := n.shardKey(ctx, c.Name)
+	if err != nil || key == nil {
+		return err
+	}
+	elems, err := key.Elements()
+	if err != nil || len(elems) != 1 || elems[0].Key() != "_id" {
+		return refused("it is sharded by " + key.String() + "; only _id finds every record by its key")
+	}
+	return nil
+}
+
+// shardKey is what a collection is sharded by, nil if it is not.
+func (n *Namespace) shardKey(ctx context.Context, name string) (bson.Raw, error) {
+	mongos, err := n.isMongos(ctx)
+	if err != nil || !mongos {
+		return nil, err
+	}
+	keys, err := n.shardKeys(ctx, name)
+	return keys[name], err
+}
+
+// shardKeys is what collections are sharded by, those left out that are not.
+func (n *Namespace) shardKeys(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
+	full := make([]string, len(names))
+	for i, name := range names {
+		full[i] = n.name + "." + name
+	}
+	cursor, err := n.client.Database("config").Collection("collections").Find(ctx, bson.D{
+		{Key: "_id", Value: bson.D{{Key: "$in", Value: full}}},
+		{Key: "unsplittable", Value: bson.D{{Key: "$ne", Value: true}}}, // not sharded, and noted because it was moved
+	})
+	var found []struct {
+		Name string   `bson:"_id"`
+		Key  bson.Raw `bson:"key"`
+	}
+	if err == nil {
+		err = cursor.All(ctx, &found)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read shard keys: %w", err)
+	}
+	keys := map[string]bson.Raw{}
+	for _, f := range found {
+		keys[f.Name[len(n.name)+1:]] = f.Key
+	}
+	return keys, nil
+}
+
+// Shard keys as commands take them.
+const (
+	ByHash  = `{_id: "hashed"}`
+	ByRange = "{_id: 1}"
+)
+
+func spelled(key bson.Raw) string {
+	if key == nil {
+		return ""
+	}
+	if hashed, _ := key.Lookup("_id").StringValueOK(); hashed == "hashed" {
+		return ByHash
+	}
+	return ByRange
+}
+
+// Sharding tells how a collection is spread over the shards of a cluster.
+type Sharding struct {
+	Cluster bool   // the server is a sharded cluster
+	Name    string // of the collection, with its database
+	Key     string // ByHash or ByRange; empty: it is not sharded, or not there
+	MaxKey  bool   // it holds a record whose _id is MaxKey, which is not safe ByRange
+}
+
+// Sharding looks at the collection of a kind.
+func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name string) (Sharding, error) {
+	s := Sharding{Name: n.name + "." + name}
+	fail := func(err error) (Sharding, error) {
+		return s, fmt.Errorf("sharding of %s: %w", s.Name, withPrivilege(err))
+	}
+	var err error
+	if s.Cluster, err = n.isMongos(ctx); err != nil {
+		return fail(err)
+	}
+	key, err := n.shardKey(ctx, name)
+	if err != nil {
+		return fail(err)
+	}
+	s.Key = spelled(key)
+	if s.MaxKey, err = n.holdsMaxKey(ctx, name, kind.Fixed); err != nil {
+		return fail(err)
+	}
+	return s, nil
+}
+
+// A range of ids ends before its upper bound, and the last one of a collection that is
+// sharded by range is bounded by MaxKey. So when MongoDB (8.2, SERVER-121533) moves that
+// range, it leaves a record with the _id MaxKey behind on the old shard, where mongos does
+// not ask for it any more: it has vanished for everybody, without a change that a stream
+// would tell, and is back, as it was then, when the range is. A copy, a comparison and a
+// guard are worth nothing for such a record, so no switch begins while there is one. The
+// hash of MaxKey is a number like any other.
+
+// MaxKeyAdvice is what to do about a record with the _id MaxKey that is not safe.
+const MaxKeyAdvice = "MongoDB leaves such a record behind, unseen, when the last range moves to another shard: " +
+	"give it another _id (if it cannot be seen, move that range back first), or shard by the hash of _id"
+
+// unmovable looks for collections that are sharded by range and hold a record with the _id
+// MaxKey.
+func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]string, error) {
+	mongos, err := n.isMongos(ctx)
+	if err != nil || !mongos {
+		return nil, err
+	}
+	names := make([]string, len(toks))
+	for i, tok := range toks {
+		names[i] = tok.Name
+	}
+	keys, err := n.shardKeys(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, tok := range toks {
+		if spelled(keys[tok.Name]) != ByRange {
+			continue
+		}
+		holds, err := n.holdsMaxKey(ctx, tok.Name, tok.Fixed)
+		if err != nil {
+			return nil, err
+		}
+		if holds {
+			found = append(found, fmt.Sprintf("the record with the _id MaxKey in %s.%s, which is sharded by %s: %s", n.name, tok.Name, ByRange, MaxKeyAdvice))
+		}
+	}
+	return found, nil
+}
+
+// maxKeyShards is how many records at the end of the order are looked at: each shard can
+// have one with the _id MaxKey.
+const maxKeyShards = 100
+
+// holdsMaxKey reports whether a collection holds a record with the _id MaxKey, be it one
+// that its shard has kept behind a range that moved. Only a shard that has no range of the
+// collection any more is not asked. Tombstones of managed kinds are no records.
+func (n *Namespace) holdsMaxKey(ctx context.Context, name string, fixed bool) (bool, error) {
+	raw, err := n.db.RunCommand(ctx, bson.D{
+		{Key: "find", Value: name},
+		// A condition on _id would be sent to the shard alone that the range belongs to.
+		{Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}},
+		{Key: "sort", Value: bson.D{{Key: "_id", Value: -1}}},
+		{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}, {Key: guardField, Value: 1}}},
+		{Key: "limit", Value: maxKeyShards}, {Key: "singleBatch", Value: true},
+		// What does not belong to a shard any more is shown with this one only.
+		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "available"}}},
+	}).Raw()
+	if err != nil {
+		return false, fmt.Errorf("look for the _id MaxKey: %w", err)
+	}
+	r, err := parseReply(raw)
+	if err != nil {
+		return false, fmt.Errorf("look for the _id MaxKey: %w", err)
+	}
+	holds := false
+	err = each(r.docs, func(doc []byte) error {
+		l, err := layoutOf(doc, !fixed)
+		if err == nil && l.id.Type == bson.TypeMaxKey {
+			_, tombstone := l.guard(doc)
+			holds = holds || !tombstone
+		}
+		return err
+	})
+	return holds, err
+}

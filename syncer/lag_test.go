@@ -1,0 +1,64 @@
+package syncer_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dbcontroller/record"
+	"dbcontroller/syncer"
+)
+
+// TestSlowToApply: a shard whose changes take longer to be applied than they may is not
+// ready, and says by how much; with a bound that allows for it, it is.
+func TestSlowToApply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, bound := range []time.Duration{200 * time.Millisecond, 2 * time.Second} {
+			w := newWorld(t)
+			w.begin()
+			target := &dawdling{Namespace: w.dst}
+			e := w.engineWith(w.owner(0, 1, 2, 3), func(p *syncer.Parts) { p.Target = target },
+				func(c *syncer.Config) { c.LagBound = bound })
+			w.eventually("all are ready", w.allReady)
+			target.pause.Store(int64(900 * time.Millisecond))
+			stop, writes := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(writes)
+				for n := 1; ; n++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(100 * time.Millisecond):
+						w.put("a1", keyIn(0, 0), n)
+					}
+				}
+			}()
+			time.Sleep(10 * time.Second)
+			p, _ := e.progress(0)
+			if ready := bound > time.Second; ready != w.allReady() {
+				t.Errorf("changes take 0.9 s and may take %v: ready %v, waits for %q", bound, w.ready(), p.WaitsFor)
+			} else if !ready && !strings.Contains(p.WaitsFor, "more than switch.maxLag, "+bound.String()) {
+				t.Errorf("it waits for %q", p.WaitsFor)
+			}
+			close(stop)
+			<-writes
+			target.pause.Store(0)
+			w.eventually("all are ready again", w.allReady)
+			e.stop(t)
+		}
+	})
+}
+
+// dawdling takes its time to apply.
+type dawdling struct {
+	record.Namespace
+	pause atomic.Int64
+}
+
+func (d *dawdling) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	time.Sleep(time.Duration(d.pause.Load()))
+	return d.Namespace.Apply(ctx, b)
+}

@@ -1,0 +1,146 @@
+package transform
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+
+	"dbcontroller/record"
+)
+
+// Split tells groups by name from units, whose groups are yet to be found.
+func Split(d Direction, ids []GroupID) (named, units []GroupID) {
+	byContent := func(id GroupID) bool { return d.LineageKind(id.Spec) != "" }
+	if !slices.ContainsFunc(ids, byContent) {
+		return ids, nil
+	}
+	for _, id := range ids {
+		if byContent(id) {
+			units = append(units, id)
+		} else {
+			named = append(named, id)
+		}
+	}
+	return named, units
+}
+
+// named reads groups by name.
+func (r Resolver) named(ctx context.Context, ids []GroupID) ([]Component, error) {
+	found, version, err := ReadSource(ctx, r.Source, r.Direction, r.From, ids)
+	if hopeless(err, r.From, ids) {
+		return tooLarge(ids, r.From.NotBefore), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.Given(ctx, ids, version, func(i int) Group { return found[ids[i]] })
+}
+
+// hopeless reports that a group is too large to be read even alone, and so to be brought over.
+func hopeless(err error, v View, ids []GroupID) bool {
+	return errors.Is(err, record.ErrTooLarge) && len(ids) == 1 && v.Bytes >= GroupBytes
+}
+
+func tooLarge(ids []GroupID, version record.Version) []Component {
+	return []Component{{Units: ids, Failed: []Failure{{ids[0], ErrLargeGroup}}, Version: version}}
+}
+
+// Given resolves groups by name whose source was read already, at a version; source says
+// what it holds of the i-th of ids.
+func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Version, source func(i int) Group) ([]Component, error) {
+	wanting := ids
+	if !r.Compare {
+		wanting = slices.DeleteFunc(slices.Clone(ids), func(id GroupID) bool { return !r.Direction.NeedsHave(id) })
+	}
+	held, err := ReadTarget(ctx, r.Target, r.Direction, r.To, wanting)
+	if hopeless(err, r.To, ids) {
+		return tooLarge(ids, version), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.made(ids, version, source, held), nil
+}
+
+// Fresh is Given for groups of which the target probably holds nothing: it is not asked, and
+// whoever writes them is told of those that it has.
+func (r Resolver) Fresh(ids []GroupID, version record.Version, source func(i int) Group) []Component {
+	return r.made(ids, version, source, nil)
+}
+
+func (r Resolver) made(ids []GroupID, version record.Version, source func(i int) Group, held map[GroupID]Held) []Component {
+	cs := make([]Component, len(ids))
+	for i, id := range ids {
+		var have *Held
+		if h, read := held[id]; read {
+			have = &h
+		}
+		c, src := &cs[i], source(i)
+		c.Units, c.Version, c.src = ids[i:i+1:i+1], version, src.Records
+		w, err := groupWrite(r.Direction, id, version, src, have)
+		if have != nil {
+			c.held = have.Records
+		}
+		if err != nil {
+			c.Failed = []Failure{{id, err}}
+			continue
+		}
+		c.Write = w
+		c.Level = have != nil && isLevel(w, have.Records)
+	}
+	return cs
+}
+
+// isLevel reports whether a write says what the target holds already.
+func isLevel(w record.GroupWrite, held []record.Record) bool {
+	return !slices.ContainsFunc(w.Writes, func(w record.Write) bool {
+		at := slices.IndexFunc(held, func(h record.Record) bool { return h.Kind == w.Kind && h.Key == w.Key })
+		if at < 0 {
+			return w.Doc != nil
+		}
+		return w.Doc == nil || !bytes.Equal(w.Doc, held[at].Doc)
+	})
+}
+
+// groupWrite transforms a group by name and says what is to be written for it: what comes
+// out, and a tombstone for what the target holds beyond it and for an anchor that is not
+// part of it. A source group without records is gone from the target, too. have is nil
+// when what the target holds was not read; otherwise the write expects the anchor's guard
+// to be as it was read.
+func groupWrite(d Direction, id GroupID, version record.Version, src Group, have *Held) (record.GroupWrite, error) {
+	w := record.GroupWrite{Group: id.Name, Version: version, Anchor: -1}
+	complement := Group{Name: id.Name}
+	if have != nil {
+		complement = have.Group
+	}
+	var out []record.Record
+	if len(src.Records) > 0 {
+		var err error
+		if out, err = d.Transform(id, src, complement); err != nil {
+			return w, err
+		}
+	}
+	anchorKind, anchorKey := d.Anchor(id)
+	add := func(r record.Write) {
+		if r.Kind == anchorKind && r.Key == anchorKey {
+			w.Anchor = len(w.Writes)
+		}
+		w.Writes = append(w.Writes, r)
+	}
+	for _, r := range out {
+		add(record.Write{Kind: r.Kind, Key: r.Key, Doc: r.Doc})
+	}
+	for _, h := range complement.Records {
+		if !slices.ContainsFunc(out, func(r record.Record) bool { return r.Kind == h.Kind && r.Key == h.Key }) {
+			add(record.Write{Kind: h.Kind, Key: h.Key})
+		}
+	}
+	if w.Anchor < 0 {
+		add(record.Write{Kind: anchorKind, Key: anchorKey})
+	}
+	if have != nil {
+		w.Writes[w.Anchor].Expect = &have.Anchor
+	}
+	return w, nil
+}

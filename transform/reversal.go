@@ -1,0 +1,139 @@
+package transform
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller/record"
+)
+
+// Reversal says how it is made sure, for every group, that a result can be taken back:
+// that the other direction, given the source's group as the complement, makes of it the
+// source's group again. Otherwise an overflow, a rounding or a field that nobody thought of
+// would be stored without a word, and come back wrong with a rollback.
+type Reversal int
+
+const (
+	// ReversalTried runs the other direction on each result before it is stored, which
+	// costs as much again. A result that does not come back is an error of its group.
+	ReversalTried Reversal = iota
+	// ReversalOwn is for a transformer that refuses by itself what it could not take back,
+	// or is made so that it always can, as lenses are.
+	ReversalOwn
+	// ReversalNone is for a transformer whose author accepts that the other direction does
+	// not give back what was there: a rollback may change records that nobody has touched.
+	ReversalNone
+)
+
+// Unchecked is a direction whose results are not taken back: for callers that store
+// nothing of them, or that look at what is lost themselves.
+func Unchecked(d Direction) Direction {
+	if of, ok := d.(*direction); ok {
+		return unchecked(of)
+	}
+	return d
+}
+
+// ReversalOf tells how it is made sure that what d makes of a group can be taken back.
+func ReversalOf(d Direction, id GroupID) Reversal {
+	if of, ok := d.(*direction); ok && id.Spec >= 0 && id.Spec < len(of.specs) {
+		return of.specs[id.Spec].reversal
+	}
+	return ReversalTried
+}
+
+// SameFields reports whether two documents have the same fields, whatever order they are in,
+// at any depth. The order of a list counts.
+func SameFields(a, b []byte) bool {
+	_, differ := fieldThatDiffers(a, b, false)
+	return !differ
+}
+
+func unchecked(d *direction) *direction {
+	out := *d
+	out.unchecked = true
+	return &out
+}
+
+// takeBack reports a result that does not give back the group that it was made of.
+func (d *direction) takeBack(c *compiled, src Group, out []record.Record) error {
+	if d.unchecked || c.reversal != ReversalTried || len(src.Records) == 0 {
+		return nil
+	}
+	have := Group{Name: src.Name}
+	if c.backNeedsHave {
+		have.Records = slices.Clone(src.Records)
+	}
+	again, err := c.back(Group{Name: src.Name, Records: slices.Clone(out)}, have)
+	if err != nil {
+		return fmt.Errorf("what it makes for %s cannot be taken back to %s: %w", d.to, d.from, err)
+	}
+	SortRecords(again)
+	if what := changed(src.Records, again); what != "" {
+		return fmt.Errorf("what it makes for %s does not come back the same in %s: %s; correct the data or the transformer (one that cannot go back by design says so: Reversal of its Spec, OneWay of a typed.Group or Pair)", d.to, d.from, what)
+	}
+	return nil
+}
+
+// changed names the first difference between two lists of records in the order of a
+// group, empty where there is none. Fields may stand in another order.
+func changed(want, got []record.Record) string {
+	for i := 0; i < len(want) || i < len(got); i++ {
+		switch {
+		case i == len(got) || i < len(want) && compareRecords(want[i], got[i]) < 0:
+			return fmt.Sprintf("%s %s would be gone", want[i].Kind, want[i].Key)
+		case i == len(want) || compareRecords(want[i], got[i]) > 0:
+			return fmt.Sprintf("%s %s was not there", got[i].Kind, got[i].Key)
+		}
+		if field, differ := fieldThatDiffers(want[i].Doc, got[i].Doc, false); differ {
+			return fmt.Sprintf("%s %s would have another %s", want[i].Kind, want[i].Key, field)
+		}
+	}
+	return ""
+}
+
+// fieldThatDiffers returns the path of a field that two documents do not have alike,
+// whatever order their fields are in.
+func fieldThatDiffers(a, b []byte, list bool) (path string, differ bool) {
+	if bytes.Equal(a, b) {
+		return "", false
+	}
+	as, errA := bsoncore.Document(a).Elements()
+	bs, errB := bsoncore.Document(b).Elements()
+	if errA != nil || errB != nil {
+		return "content", true
+	}
+	for i, e := range as {
+		at := i
+		if !list && (i >= len(bs) || !bytes.Equal(bs[i].KeyBytes(), e.KeyBytes())) {
+			at = slices.IndexFunc(bs, func(o bsoncore.Element) bool { return bytes.Equal(o.KeyBytes(), e.KeyBytes()) })
+		}
+		if at < 0 || at >= len(bs) || e[0] != bs[at][0] {
+			return e.Key(), true
+		}
+		x, y := e.Value(), bs[at].Value()
+		switch t := bson.Type(e[0]); t {
+		case bson.TypeEmbeddedDocument, bson.TypeArray:
+			if inner, differ := fieldThatDiffers(x.Data, y.Data, t == bson.TypeArray); differ {
+				return e.Key() + "." + inner, true
+			}
+		default:
+			if !bytes.Equal(x.Data, y.Data) {
+				return e.Key(), true
+			}
+		}
+	}
+	for _, e := range bs {
+		if !slices.ContainsFunc(as, func(o bsoncore.Element) bool { return bytes.Equal(o.KeyBytes(), e.KeyBytes()) }) {
+			return e.Key(), true
+		}
+	}
+	if len(as) != len(bs) {
+		return "number of fields of one name", true
+	}
+	return "", false
+}

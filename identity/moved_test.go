@@ -8,6 +8,7 @@ import (
 
 	"dbcontroller/identity"
 	"dbcontroller/record"
+	"dbcontroller/upgradestate"
 )
 
 // moved is a database whose managed kind was made anew, as a sharded cluster does it. What
@@ -58,6 +59,18 @@ func TestMovedCollection(t *testing.T) {
 	if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "movePrimary") || !strings.Contains(err.Error(), "run 'dbcontroller recover'") {
 		t.Fatalf("error %v", err)
 	}
+	e, err := identity.Gather(t.Context(), deploymentName, markers)
+	w.ok(err)
+	anew, err := e.MadeAnew(w.d)
+	w.ok(err)
+	if len(anew) != 1 || anew[0] != (upgradestate.Adopted{Version: "v1", Kind: "accounts", Was: k.ID, Is: newID}) {
+		t.Fatalf("made anew: %+v", anew)
+	}
+	older := upgradestate.Clone(w.d)
+	older.Epoch--
+	if _, err := e.MadeAnew(older); !errors.As(err, &mismatch) {
+		t.Errorf("a deployment that is older than its databases is to be gone on with: %v", err)
+	}
 	for _, attempt := range []string{"first", "again"} {
 		e, err := identity.Gather(t.Context(), deploymentName, markers)
 		w.ok(err)
@@ -80,9 +93,55 @@ func TestMovedCollection(t *testing.T) {
 	}
 
 	at.claim, at.name = nil, record.PhysicalName("accounts", 99)
-	e, err := identity.Gather(t.Context(), deploymentName, markers)
+	e, err = identity.Gather(t.Context(), deploymentName, markers)
 	w.ok(err)
+	if anew, err := e.MadeAnew(w.d); err == nil {
+		t.Errorf("made anew under a name that the kind never had: %+v", anew)
+	}
 	if _, _, err := e.Rebuild("v1"); err == nil || !strings.Contains(err.Error(), "put it back") {
 		t.Errorf("a collection under a name that the kind never had is taken for it: %v", err)
+	}
+}
+
+// TestAdoptedOnline: what was made anew is taken for the old one in a transition, also by
+// whoever goes on after one who died at any place of it.
+func TestAdoptedOnline(t *testing.T) {
+	t.Parallel()
+	for died := range 4 {
+		w := newWorld(t, record.FenceValidator)
+		ns, _ := w.d.Namespace("v1")
+		k, _ := ns.Kind("accounts")
+		markers := w.markers()
+		markers["v1"] = &moved{Marker: w.db["v1"], name: k.Physical}
+		// attempt does the steps of the command 'recover', the first n of them.
+		attempt := func(n int) {
+			e, err := identity.Gather(t.Context(), deploymentName, markers)
+			w.ok(err)
+			anew, err := e.MadeAnew(w.d)
+			if err != nil {
+				t.Fatalf("died after %d: %v", died, err)
+			}
+			ev := upgradestate.Adopt{Epoch: w.d.Epoch, Collections: anew}
+			d, err := upgradestate.Apply(w.d, ev)
+			w.ok(err)
+			for i, step := range []func(){
+				func() { w.ok(identity.Announce(t.Context(), d, identity.RecoveryID+"x", markers)) },
+				func() { w.ok(identity.Reclaim(t.Context(), d, markers)) },
+				func() { w.apply(ev) },
+				func() { w.ok(identity.Settle(t.Context(), w.d, markers)) },
+			} {
+				if i < n {
+					step()
+				}
+			}
+		}
+		attempt(died)
+		if died < 3 {
+			attempt(4)
+		}
+		w.ok(identity.Check(t.Context(), w, markers))
+		if ns, _ := w.d.Namespace("v1"); func() bool { k, _ := ns.Kind("accounts"); return k.ID != newID }() {
+			t.Errorf("died after %d: %+v", died, ns.Kinds)
+		}
 	}
 }

@@ -116,8 +116,7 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 		case ok && c.Name == "" && slices.Contains(names(k), c.InsteadName):
 			// Only one that nobody can have had under a later name: the old one bore it when
 			// it was moved.
-			notes = append(notes, fmt.Sprintf("collection %s of kind %s of %s is gone, and %s under its name %s is taken for it, which is right after movePrimary, moveCollection, "+
-				"reshardCollection and unshardCollection; if somebody dropped the old one, restore it instead", k.ID, k.Kind, ns.Version, c.Instead, c.InsteadName))
+			notes = append(notes, TakenFor(upgradestate.Adopted{Version: ns.Version, Kind: k.Kind, Was: k.ID, Is: c.Instead}, c.InsteadName))
 			k.ID, c.ID, c.Name = c.Instead, c.Instead, c.InsteadName
 		case ok && c.Name != "" && c.ID != k.ID && slices.Contains(names(k), c.Name):
 			k.ID = c.ID // that an interrupted recovery has claimed already
@@ -177,7 +176,8 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 }
 
 // Announce notes in all marks that a rebuilt Deployment may be in force, before it is stored:
-// whoever looks in between is not refused, and whoever rebuilds it again knows of it.
+// whoever looks in between is not refused, and whoever rebuilds it again knows of it. id begins
+// with RecoveryID.
 func Announce(ctx context.Context, d upgradestate.Deployment, id string, databases map[string]record.Marker) error {
 	return everywhere(ctx, d, databases, func(m *Mark) error {
 		if m.Epoch >= d.Epoch {
@@ -223,6 +223,9 @@ func Reclaim(ctx context.Context, d upgradestate.Deployment, databases map[strin
 
 func everywhere(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker, change func(*Mark) error) error {
 	for _, ns := range d.Namespaces {
+		if databases[ns.Version] == nil {
+			continue
+		}
 		err := put(ctx, databases[ns.Version], record.Owner{Deployment: d.Name, Version: ns.Version}, func(m *Mark) (bool, error) {
 			return true, change(m)
 		})

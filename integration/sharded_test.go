@@ -2,8 +2,8 @@ package integration_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +14,7 @@ import (
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/integration/localmongo/mongotest"
 	"dbcontroller/record"
+	"dbcontroller/upgradestate"
 )
 
 // Records of the sharded upgrade, by kind: of an application that writes them, and of ones
@@ -119,52 +120,80 @@ func TestShardedThereAndBack(t *testing.T) { //nolint:paralleltest // see above
 	tr.settle(ctx, d)
 }
 
-// TestShardedCollectionMadeAnew moves a database to another shard (movePrimary), which makes
-// its collections anew under their names, so that everyone who knows the old ones is refused
-// for good. Shards do not stay ready; what happened is said; 'recover' takes the new
-// collections for the old ones, and an upgrade goes through with nothing lost.
+// TestShardedCollectionMadeAnew moves and reshards collections in every way that makes them
+// anew under their names, so that everyone who knows the old ones is refused for good. Shards
+// do not stay ready; what happened is said; 'recover' takes the new collections for the old
+// ones while clients, server and controller go on; and an upgrade goes through with nothing
+// lost.
 func TestShardedCollectionMadeAnew(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	c := mongotest.Sharded(t)
-	s := newSystem(ctx, t, settings{uris: map[string]string{"v1": c.URI(), "v2": c.URI()}, copy: "{auto: true, workers: 2}"})
-	l := newLedger("package")
-	s.fill(ctx, l, 200)
-	first := s.controller("first", breakPoint{}).ready(ctx)
-	s.awaitLevel(ctx)
-	c.MovePrimary(t, s.db["v1"].Name())
-	eventually(ctx, t, "shards say what happened", func() error {
-		ps, err := s.record.Progress(ctx)
+	s := newSystem(ctx, t, settings{
+		uris: map[string]string{"v1": c.URI(), "v2": c.URI()}, copy: "{auto: true, workers: 2}", toSwitch: "{deadline: 30s, maxLag: 5s}",
+	})
+	v1 := s.db["v1"].Name()
+	tr := newTraffic(ctx, s, 200)
+	tr.processes.excused, tr.packages.excused = true, true // the database refuses them, until the new ones are known
+	s.controller("controller", breakPoint{}).ready(ctx)
+	tr.start(ctx, s.server("server", 0).ready(ctx))
+	managed := func() string {
+		d, err := s.record.Get(ctx)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		for _, p := range ps {
-			if text := p.WaitsFor + p.LastError; p.State == "ready" || !strings.Contains(text, "movePrimary") || !strings.Contains(text, "run 'dbcontroller recover'") {
-				return fmt.Errorf("shard %d is %s, waits for %s; %s", p.Shard, p.State, p.WaitsFor, p.LastError)
-			}
-		}
-		return nil
-	})
-	s.kill(first)
-	eventually(ctx, t, "the deployment is recovered", func() error {
-		r := s.recover(ctx, "--confirm", s.name)
-		if r.code != 0 { // the lease of the controller that was killed has to end
-			return errors.New(r.stderr)
-		}
-		if !strings.Contains(r.stderr, "is taken for it, which is right after movePrimary") {
-			t.Errorf("it does not say what it takes for what: %s", r.stderr)
-		}
-		return nil
-	})
-	s.controller("second", breakPoint{}).ready(ctx)
-	s.begin(ctx)
-	s.await(ctx, "the flip", flipped("v2"))
-	docs, err := s.rawPackages(ctx, "v2")
-	if err != nil {
-		t.Fatal(err)
+		ns, _ := d.Namespace("v1")
+		return ns.Kinds[slices.IndexFunc(ns.Kinds, func(k upgradestate.Kind) bool { return !k.Fixed })].Physical
 	}
-	l.check("MongoDB", docs).report(t)
+	c.ShardRanged(t, v1, packagesKind)
+	for _, act := range []struct {
+		name string
+		do   func()
+	}{
+		{"movePrimary", func() { c.MovePrimary(t, v1) }},
+		{"moveCollection", func() { c.MoveCollection(t, v1, managed()) }},
+		{"reshardCollection", func() { c.Reshard(t, v1, packagesKind, bson.D{{Key: "_id", Value: "hashed"}}) }},
+		{"unshardCollection", func() { c.Unshard(t, v1, packagesKind) }},
+	} {
+		s.awaitLevel(ctx)
+		act.do()
+		eventually(ctx, t, "shards say what happened", func() error {
+			ps, err := s.record.Progress(ctx)
+			if err != nil {
+				return err
+			}
+			for _, p := range ps {
+				if text := p.WaitsFor + p.LastError; p.State == "ready" || !strings.Contains(text, "movePrimary") || !strings.Contains(text, "run 'dbcontroller recover'") {
+					return fmt.Errorf("shard %d is %s, waits for %s; %s", p.Shard, p.State, p.WaitsFor, p.LastError)
+				}
+			}
+			return nil
+		})
+		before, err := s.record.Get(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		r := s.recover(ctx, "--confirm", s.name)
+		if r.code != 0 || !strings.Contains(r.stderr, "is taken for it, which is right after movePrimary") {
+			t.Fatalf("recover after %s: exit %d: %s", act.name, r.code, r.stderr)
+		}
+		processes, packages := tr.processes.count("v1"), tr.packages.count("v1")
+		tr.await(ctx, "v1", processes+3, tr.processes)
+		tr.await(ctx, "v1", packages+3, tr.packages)
+		t.Logf("%s: clients write again %v after recover was typed", act.name, time.Since(begun))
+		if d, err := s.record.Get(ctx); err != nil || d.Epoch == before.Epoch || d.CurrentVersion != "v1" {
+			t.Errorf("after %s: %s in epoch %d, %v", act.name, d.CurrentVersion, d.Epoch, err)
+		}
+	}
+	if r := s.recover(ctx, "--confirm", s.name); r.code == 0 || !strings.Contains(r.stderr, "there is nothing to recover") {
+		t.Errorf("once more: exit %d: %s", r.code, r.stderr)
+	}
+	s.beginTo(ctx, "v2")
+	d := s.await(ctx, "the flip", flipped("v2"))
+	tr.awaitWrites(ctx, "v2", 10)
+	tr.settle(ctx, d)
 }
 
 // awaitAll waits until a version has all records of the kinds, as it should have them.

@@ -4,10 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	"dbcontroller/coord"
 	"dbcontroller/record"
 	"dbcontroller/transform"
 )
@@ -35,7 +39,14 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	if known && old.Error == p.Error && old.version().Compare(version) >= 0 {
 		return nil
 	}
-	if err := e.Journal.Park(ctx, p); err != nil {
+	right, err := e.rightToPark(p.Shard)
+	if err == nil {
+		err = e.Journal.Park(ctx, p, right)
+	}
+	if err != nil {
+		if errors.Is(err, coord.ErrConflict) {
+			e.lookAtOwned()
+		}
 		return fmt.Errorf("park %s/%s: %w", kind, key, err)
 	}
 	e.mu.Lock()
@@ -43,6 +54,24 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	e.mu.Unlock()
 	return nil
 }
+
+// rightToPark is the lock under which a group of a shard is parked: the shard's, or that of
+// another one, for who copies a range meets groups of all shards. A controller that has lost
+// its locks without noticing would else park what others have brought over since, which ends
+// a switch. It reads the group again instead.
+func (e *Engine) rightToPark(shard int) (coord.Condition, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.shards[shard]; s != nil {
+		return s.lock.Condition(), nil
+	}
+	if len(e.shards) == 0 {
+		return coord.Condition{}, errNoShards
+	}
+	return e.shards[slices.Min(slices.Collect(maps.Keys(e.shards)))].lock.Condition(), nil
+}
+
+var errNoShards = errors.New("this controller has no shard any more")
 
 // longestReason is how many bytes of an error are stored. A panic's has a stack.
 const longestReason = 4 << 10

@@ -2,6 +2,7 @@ package syncer_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,6 +142,38 @@ func TestParkedInVain(t *testing.T) {
 			t.Errorf("the target holds %d, want 5", got)
 		}
 		e.stop(t)
+	})
+}
+
+// Who has lost its shards without noticing parks nothing: others may have brought over since
+// what it saw. The next owner parks what it finds itself.
+func TestParkedUnderTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var tries atomic.Int64
+		counted := func(p *syncer.Parts) { p.Journal = countParks{p.Journal, &tries} }
+		lost := w.owner(0, 1, 2, 3)
+		e := w.engine(lost, counted)
+		w.eventually("the copy", e.synced)
+		lost.lose(t, 0, 1, 2, 3)
+		w.put("a1", keyIn(1, 0), -1)
+		w.put("c1", "bad", 1)
+		w.eventually("attempts", func() bool { return tries.Load() > 3 })
+		if parked := w.parked(); len(parked) > 0 {
+			t.Errorf("who owns no shard parked %+v", parked)
+		}
+		// It is not asked for long after it has noticed.
+		lost.forget(0, 1, 2, 3)
+		<-time.After(5 * time.Second)
+		noticed := tries.Load()
+		<-time.After(10 * time.Second)
+		if tries.Load() != noticed {
+			t.Errorf("%d attempts to park without any shard", tries.Load()-noticed)
+		}
+		next := w.engine(w.owner(0, 1, 2, 3), nil)
+		w.eventually("parking", func() bool { return len(w.parked()) == 2 })
+		e.stop(t)
+		next.stop(t)
 	})
 }
 

@@ -106,13 +106,18 @@ func (e *Engine) serveSwitch(ctx context.Context) error {
 // lostOwnership has what is owned now looked at when a commit was refused for a lock.
 func (e *Engine) lostOwnership(err error) error {
 	if errors.Is(err, coord.ErrConflict) {
-		select {
-		case e.readopt <- struct{}{}:
-		default:
-		}
+		e.lookAtOwned()
 		return nil
 	}
 	return err
+}
+
+// lookAtOwned has watchOwnership ask for what is owned now.
+func (e *Engine) lookAtOwned() {
+	select {
+	case e.readopt <- struct{}{}:
+	default:
+	}
 }
 
 // reportsAtOnce keeps a report and its locks below coord.MaxOps.

@@ -18,8 +18,8 @@ type Entry struct {
 	// Identity is who was proven to have asked, and Address where from; empty: nobody was.
 	Identity string `json:"identity,omitempty"`
 	Address  string `json:"address,omitempty"`
-	// What is upgrade, retry, switch, breach, accept-breaches, pause, resume, pace, policy, complete, update, or that of a
-	// Remark.
+	// What is upgrade, retry, switch, breach, accept-breaches, adopt, pause, resume, pace, policy, complete, update, or that
+	// of a Remark.
 	What   string `json:"what"`
 	ID     string `json:"id,omitempty"` // of the upgrade or update
 	From   string `json:"from,omitempty"`

@@ -278,6 +278,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.breached(e)
 	case AcceptBreaches:
 		return d.acceptBreaches()
+	case Adopt:
+		return d.adopt(e)
 	case Prevented:
 		return d.prevented(e)
 	case Lifted:

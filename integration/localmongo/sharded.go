@@ -69,8 +69,10 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 			sets[len(sets)-1] = append(sets[len(sets)-1], n)
 		case i == members:
 			n := newNode(p, dir, port, configName, o)
-			// Resharding, and what is made of it, takes five minutes at least by default.
-			n.args = append(n.args, "--configsvr", "--setParameter", "reshardingMinimumOperationDurationMillis=0")
+			// Resharding, and what is made of it, takes five minutes at least by default, and
+			// asks after half a minute how far it is.
+			n.args = append(n.args, "--configsvr", "--setParameter", "reshardingMinimumOperationDurationMillis=0",
+				"--setParameter", "reshardingDelayBeforeRemainingOperationTimeQueryMillis=0")
 			s.nodes = append(s.nodes, n)
 			sets = append(sets, []*Node{n})
 		default:

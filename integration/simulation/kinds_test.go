@@ -288,34 +288,6 @@ func TestKindsUnderTraffic(t *testing.T) {
 	}
 }
 
-// awaitUnparked waits for the flip. A controller that wakes within the switch, before it
-// notices that it has lost its shards, may park what somebody else has brought over since.
-// That ends the switch and is settled by itself; an operator begins again.
-func (s *system) awaitUnparked(ctx context.Context) {
-	s.t.Helper()
-	for range 3 {
-		d := s.await(ctx, "the end of the switch", func(d upgradestate.Deployment) bool { return d.Upgrade == nil })
-		if d.CurrentVersion == "v2" {
-			return
-		}
-		if last := d.History[len(d.History)-1].Outcome; !strings.Contains(last, "were parked during the switch") {
-			s.t.Fatal(last)
-		}
-		for since := time.Now(); ; pass(100 * time.Millisecond) {
-			parked, err := s.admin.ParkedNow(ctx)
-			s.check(err)
-			if len(parked) == 0 {
-				break
-			}
-			if time.Since(since) > time.Minute {
-				s.t.Fatalf("it stays parked: %+v", parked)
-			}
-		}
-		s.begin(ctx)
-	}
-	s.t.Fatal("each switch was ended by what was parked in it")
-}
-
 func kindsUnderTraffic(t *testing.T, seed uint64, r *transform.Registry) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -372,7 +344,7 @@ func kindsUnderTraffic(t *testing.T, seed uint64, r *transform.Registry) {
 	d.asleep.Store(false)
 	wake()
 	c1.conn.Heal()
-	s.awaitUnparked(ctx)
+	s.await(ctx, "the flip", active("v2"))
 	pass(time.Second)
 	stop()
 	if !c.over || c.acked < 400 {

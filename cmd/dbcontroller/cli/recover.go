@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"time"
 
@@ -36,7 +37,10 @@ func recoverCommand() *cobra.Command {
 			"will write, and writes only with --confirm. Where the marks do not tell which version was the\n" +
 			"current one, it says so, and --current has to. No record is changed. An upgrade that ran is over,\n" +
 			"what was parked or waived is forgotten, and the version that the latest switch left stays as it is\n" +
-			"until an upgrade to it begins. The same call again changes nothing.",
+			"until an upgrade to it begins. The same call again changes nothing.\n\n" +
+			"Where all that is wrong are collections that movePrimary, moveCollection, reshardCollection or\n" +
+			"unshardCollection have made anew, the new ones are taken for the old, and nobody has to be stopped;\n" +
+			"an upgrade that runs is to be aborted first.",
 		Example: "  dbcontroller recover --config bbs.yaml --dry-run\n" +
 			"  dbcontroller recover --config bbs.yaml --confirm services/bbs/deployments/eu",
 		Args: cobra.NoArgs,
@@ -61,7 +65,7 @@ func recoverCommand() *cobra.Command {
 }
 
 func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) error {
-	store := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: p.Log})
+	store := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: p.Log, By: (&asker{}).who()})
 	set := databases.New(p.Config, databases.Config{App: "dbcontroller", Log: p.Log})
 	defer set.Close(ctx)
 	markers := map[string]record.Marker{}
@@ -71,39 +75,114 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 		}
 		markers[db.Version] = set.Database(db.Version)
 	}
-	if alive, err := store.Controllers(ctx); err != nil || len(alive) > 0 {
-		return errors.Join(err, stillAlive(alive))
-	}
-	revision, err := r.replaceable(ctx, store, markers)
+	found, err := r.replaceable(ctx, store, markers)
 	if err != nil {
 		return err
 	}
-	d, err := r.rebuild(ctx, p, markers, say)
+	e, err := identity.Gather(ctx, p.Config.Deployment, markers)
 	if err != nil {
 		return err
 	}
-	switch {
-	case r.dryRun:
-		return nil
-	case r.confirm == "":
-		return fmt.Errorf("nothing is written yet: to write it, stop all servers and give --confirm %s", d.Name)
-	case r.confirm != d.Name:
-		return fmt.Errorf("--confirm names %q, and the deployment is %s", r.confirm, d.Name)
+	alive, err := store.Controllers(ctx)
+	if err != nil {
+		return err
 	}
-	if err := identity.Announce(ctx, d, "recover-"+strings.ToLower(rand.Text()[:12]), markers); err != nil {
+	if found.Name != "" {
+		anew, err := e.MadeAnew(found)
+		ev := upgradestate.Adopt{Epoch: found.Epoch, Collections: anew}
+		var adopted upgradestate.Deployment
+		if err == nil {
+			adopted, err = upgradestate.Apply(found, ev)
+		}
+		if err == nil {
+			return r.adopt(ctx, store, ev, adopted, among(e, markers), say)
+		}
+		if len(anew) > 0 && len(alive) > 0 {
+			return err
+		}
+	}
+	if len(alive) > 0 {
+		return stillAlive(alive)
+	}
+	d, err := r.rebuild(e, p, say)
+	if err != nil {
+		return err
+	}
+	if stop, err := r.stopHere(d, "stop all servers and "); stop || err != nil {
+		return err
+	}
+	if err := identity.Announce(ctx, d, recoveryID(), markers); err != nil {
 		return err
 	}
 	if err := identity.Reclaim(ctx, d, markers); err != nil {
 		return err
 	}
-	if err := store.Replace(ctx, d, revision, (&asker{}).who(), time.Now().UTC().Format(time.RFC3339)); err != nil {
+	if err := store.Replace(ctx, d, found.Revision, (&asker{}).who(), time.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
 	if err := identity.Settle(ctx, d, markers); err != nil {
-		return fmt.Errorf("the deployment is written, and the first controller will note it in the databases: %w", err)
+		return fmt.Errorf("%w: %w", errUnsettled, err)
 	}
 	fmt.Fprintf(say, "done: %s is at %s in epoch %d; start a controller and servers\n", d.Name, d.CurrentVersion, d.Epoch)
 	return nil
+}
+
+var errUnsettled = errors.New("the deployment is written, and the first controller will note it in the databases")
+
+func recoveryID() string { return identity.RecoveryID + strings.ToLower(rand.Text()[:12]) }
+
+// stopHere reports whether nothing is to be written.
+func (r *recovery) stopHere(d upgradestate.Deployment, first string) (bool, error) {
+	switch {
+	case r.dryRun:
+		return true, nil
+	case r.confirm == "":
+		return true, fmt.Errorf("nothing is written yet: to write it, %sgive --confirm %s", first, d.Name)
+	case r.confirm != d.Name:
+		return true, fmt.Errorf("--confirm names %q, and the deployment is %s", r.confirm, d.Name)
+	}
+	return false, nil
+}
+
+// adopt takes collections that were made anew for those that the deployment knows. No process
+// has to be stopped for it: it is a transition like any other, and begins an epoch.
+func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgradestate.Adopt, d upgradestate.Deployment, markers map[string]record.Marker, say io.Writer) error {
+	kinds := upgradestate.Deployment{Name: d.Name} // those that are adopted alone
+	for _, a := range ev.Collections {
+		ns, _ := d.Namespace(a.Version)
+		k, _ := ns.Kind(a.Kind)
+		fmt.Fprintf(say, "note: %s\n", identity.TakenFor(a, k.Physical))
+		kinds.Namespaces = append(kinds.Namespaces, upgradestate.Namespace{Version: a.Version, Kinds: []upgradestate.Kind{k}})
+	}
+	fmt.Fprintf(say, "will: write it, with %s as the current version as before, in epoch %d; controllers and servers go on, and begin anew by themselves\n", d.CurrentVersion, d.Epoch)
+	if last := d.LastSwitch; last != nil && !upgradestate.Retired(d, last.From) {
+		fmt.Fprintf(say, "will: leave %s as it is, without sync, until an upgrade to it begins\n", last.From)
+	}
+	if stop, err := r.stopHere(d, ""); stop || err != nil {
+		return err
+	}
+	if err := identity.Announce(ctx, d, recoveryID(), markers); err != nil {
+		return err
+	}
+	if err := identity.Reclaim(ctx, kinds, markers); err != nil {
+		return err
+	}
+	d, err := store.Apply(ctx, ev)
+	if err != nil {
+		return err
+	}
+	if err := identity.Settle(ctx, d, markers); err != nil {
+		return fmt.Errorf("%w: %w", errUnsettled, err)
+	}
+	fmt.Fprintf(say, "done: %s is at %s in epoch %d\n", d.Name, d.CurrentVersion, d.Epoch)
+	return nil
+}
+
+// among are the markers of databases that are marked.
+func among(e identity.Evidence, markers map[string]record.Marker) map[string]record.Marker {
+	marked := maps.Clone(markers)
+	maps.DeleteFunc(marked, func(version string, _ record.Marker) bool { _, ok := e.Found[version]; return !ok })
+	return marked
 }
 
 func stillAlive(controllers []string) error {
@@ -113,33 +192,29 @@ func stillAlive(controllers []string) error {
 	return fmt.Errorf("controller %s is alive: stop all controllers, and wait until their leases end", strings.Join(controllers, ", "))
 }
 
-// replaceable is the revision of the record that is to be replaced, 0 for none. One that
-// agrees with the databases is not.
-func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, markers map[string]record.Marker) (int64, error) {
+// replaceable is the record that is to be replaced, without a name for none. One that agrees
+// with the databases is not.
+func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, markers map[string]record.Marker) (upgradestate.Deployment, error) {
 	d, err := store.Get(ctx)
 	switch {
 	case errors.Is(err, deployment.ErrNotFound):
-		return 0, nil
+		return upgradestate.Deployment{}, nil
 	case err != nil:
-		return 0, err
+		return d, err
 	}
 	var mismatch *identity.MismatchError
 	err = identity.Check(ctx, store, markers)
 	switch {
 	case err == nil:
-		return 0, fmt.Errorf("%s is there, at %s in epoch %d, and agrees with its databases: there is nothing to recover", d.Name, d.CurrentVersion, d.Epoch)
+		return d, fmt.Errorf("%s is there, at %s in epoch %d, and agrees with its databases: there is nothing to recover", d.Name, d.CurrentVersion, d.Epoch)
 	case !errors.As(err, &mismatch):
-		return 0, err
+		return d, err
 	}
-	return d.Revision, nil
+	return d, nil
 }
 
 // rebuild makes the deployment of what the databases say, and says it.
-func (r *recovery) rebuild(ctx context.Context, p *process.Process, markers map[string]record.Marker, say io.Writer) (upgradestate.Deployment, error) {
-	e, err := identity.Gather(ctx, p.Config.Deployment, markers)
-	if err != nil {
-		return upgradestate.Deployment{}, err
-	}
+func (r *recovery) rebuild(e identity.Evidence, p *process.Process, say io.Writer) (upgradestate.Deployment, error) {
 	for _, db := range p.Config.DBs {
 		f, ok := e.Found[db.Version]
 		if !ok {

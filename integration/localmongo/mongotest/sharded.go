@@ -161,8 +161,33 @@ func (c *Cluster) move(ctx context.Context, db, collection string, chunk Chunk, 
 }
 
 // MovePrimary makes another shard the primary of the database, and with that moves its
-// unsharded collections there.
+// unsharded collections there, made anew.
 func (c *Cluster) MovePrimary(t testing.TB, db string) {
+	t.Helper()
+	c.run(t, bson.D{{Key: "movePrimary", Value: db}, {Key: "to", Value: c.otherShard(t, db)}})
+}
+
+// MoveCollection moves an unsharded collection from its database's primary shard to another
+// one, and makes it anew with that.
+func (c *Cluster) MoveCollection(t testing.TB, db, collection string) {
+	t.Helper()
+	c.run(t, bson.D{{Key: "moveCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.otherShard(t, db)}})
+}
+
+// Reshard makes a sharded collection anew, with another shard key.
+func (c *Cluster) Reshard(t testing.TB, db, collection string, key bson.D) {
+	t.Helper()
+	c.run(t, bson.D{{Key: "reshardCollection", Value: db + "." + collection}, {Key: "key", Value: key}})
+}
+
+// Unshard makes a sharded collection anew on its database's primary shard.
+func (c *Cluster) Unshard(t testing.TB, db, collection string) {
+	t.Helper()
+	c.run(t, bson.D{{Key: "unshardCollection", Value: db + "." + collection}})
+}
+
+// otherShard is one that is not the primary shard of the database.
+func (c *Cluster) otherShard(t testing.TB, db string) string {
 	t.Helper()
 	var entry struct {
 		Primary string `bson:"primary"`
@@ -172,10 +197,11 @@ func (c *Cluster) MovePrimary(t testing.TB, db string) {
 	}
 	for _, s := range c.Shards() {
 		if s.Name != entry.Primary {
-			c.run(t, bson.D{{Key: "movePrimary", Value: db}, {Key: "to", Value: s.Name}})
-			return
+			return s.Name
 		}
 	}
+	t.Fatalf("%s has one shard alone", db)
+	return ""
 }
 
 // KeepMoving moves random chunks of the latest collections of the database from shard to

@@ -1,0 +1,76 @@
+package identity
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// RecoveryID begins the id under which a recovery announces itself in the marks.
+const RecoveryID = "recover-"
+
+// MadeAnew returns the collections of a Deployment that were made anew under their names, as
+// a sharded cluster does when a shard is moved or resharded. What else sets the Deployment and
+// the databases apart is a *MismatchError: only a recovery with every process stopped helps
+// then. One that was begun before, and did not come to its end, does not count.
+func (e Evidence) MadeAnew(d upgradestate.Deployment) (anew []upgradestate.Adopted, err error) {
+	d = upgradestate.Clone(d)
+	for i := range d.Namespaces {
+		ns := &d.Namespaces[i]
+		found, ok := e.Found[ns.Version]
+		if !ok || ns.Identity == (upgradestate.Identity{}) || upgradestate.Retired(d, ns.Version) {
+			continue
+		}
+		m := found.Mark
+		announced := m.Next != nil && m.Next.To == d.CurrentVersion && strings.HasPrefix(m.Next.ID, RecoveryID)
+		if announced {
+			m.Next = nil
+		}
+		f := facts{identity: found.Identity, mark: &m, claims: map[string]record.Claim{}}
+		for _, c := range found.Claims {
+			if j := slices.IndexFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Kind == c.Kind }); j >= 0 {
+				was := &ns.Kinds[j]
+				is := madeAnew(c, *was, announced)
+				if is != "" {
+					anew = append(anew, upgradestate.Adopted{Version: ns.Version, Kind: c.Kind, Was: was.ID, Is: is})
+					was.ID, c.ID, c.Name = is, is, was.Physical
+				}
+			}
+			f.claims[c.Kind] = c
+		}
+		text := f.isMeant(d, *ns)
+		if text == "" {
+			text = f.fits(d, *ns)
+		}
+		if text != "" {
+			return nil, &MismatchError{Version: ns.Version, Found: text}
+		}
+	}
+	if len(anew) == 0 {
+		return nil, &MismatchError{Found: "no collection was made anew"}
+	}
+	return anew, nil
+}
+
+// madeAnew is the identity of the collection that has the name of a kind whose own is gone;
+// "" where there is none. An announced recovery may have claimed it already.
+func madeAnew(c record.Claim, k upgradestate.Kind, announced bool) string {
+	switch {
+	case k.ID == "":
+		return ""
+	case c.Name == "" && c.InsteadName == k.Physical:
+		return c.Instead
+	case announced && c.ID != k.ID && c.Name == k.Physical:
+		return c.ID
+	}
+	return ""
+}
+
+// TakenFor says for people what an adopted collection is taken for.
+func TakenFor(a upgradestate.Adopted, name string) string {
+	return fmt.Sprintf("collection %s of kind %s of %s is gone, and %s under its name %s is taken for it, which is right after movePrimary, moveCollection, "+
+		"reshardCollection and unshardCollection; if somebody dropped the old one, restore it instead", a.Was, a.Kind, a.Version, a.Is, name)
+}

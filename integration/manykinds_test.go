@@ -1,0 +1,51 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestManyKinds takes two hundred collections of an application there and back. Nothing takes
+// so long for each of them that a start, a switch or the proof of the way back stands still.
+func TestManyKinds(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	const kinds, documents = 200, 3
+	name := func(i int) string { return fmt.Sprintf("kind%03d", i) }
+	var section strings.Builder
+	section.WriteString("\n")
+	for i := range kinds {
+		fmt.Fprintf(&section, "- {from: %[1]s, to: %[1]s, lens: packages.yaml}\n", name(i))
+	}
+	s := newSystem(ctx, t, settings{kinds: section.String()})
+	all := map[string]int{}
+	for i := range kinds {
+		docs := make([]any, documents)
+		for j := range docs {
+			docs[j] = packageDoc("v1", packageKey(j), 0)
+		}
+		if _, err := s.db["v1"].Collection(name(i)).InsertMany(ctx, docs); err != nil {
+			t.Fatal(err)
+		}
+		all[name(i)] = documents
+	}
+	begun := time.Now()
+	s.controller("controller", breakPoint{}).ready(ctx)
+	t.Logf("ready %v after its start", time.Since(begun))
+	for _, to := range []string{"v2", "v1"} {
+		begun = time.Now()
+		s.beginTo(ctx, to)
+		d := s.await(ctx, "the flip to "+to, flipped(to))
+		t.Logf("to %s: %v, phases %v ms", to, time.Since(begun), d.LastSwitch.Millis)
+		s.awaitAll(ctx, to, all)
+		// What is written there comes along to the next one.
+		if _, err := s.db[to].Collection(name(kinds-1)).InsertOne(ctx, packageDoc(to, packageKey(all[name(kinds-1)]), 0)); err != nil {
+			t.Fatal(err)
+		}
+		all[name(kinds-1)]++
+	}
+}

@@ -1,0 +1,86 @@
+package upgradestate
+
+import "slices"
+
+// Adopt takes collections that were made anew under their names, as a sharded cluster does
+// when a shard is moved or resharded, for those that the record knows. The database refuses
+// whoever knows the old ones, so that no process has to be stopped for it: another epoch
+// begins, in which servers make their stacks anew and engines their plans. Nothing counts as
+// level in it, and the version that the latest switch left stays as it is until an upgrade to
+// it begins.
+//
+// Epoch is the one that it was decided in; any other is ErrOutdated. Not while an upgrade, a
+// data update or a retirement runs. Repeated, a no-op.
+type Adopt struct {
+	Epoch       uint64
+	Collections []Adopted
+}
+
+// Adopted is a kind of a version whose collection was Was and is Is.
+type Adopted struct{ Version, Kind, Was, Is string }
+
+func (Adopt) event() {}
+
+// adoptedEpochs: an engine that watches what comes late after a switch takes the next epoch
+// for the one of the switch, and goes on. This is none.
+const adoptedEpochs = 2
+
+func (d *Deployment) adopt(e Adopt) error {
+	if len(e.Collections) == 0 {
+		return refused("adopt: it is not said what")
+	}
+	kinds := make([]*Kind, len(e.Collections))
+	for i, c := range e.Collections {
+		for _, k := range d.kinds(c.Version) {
+			if k.Kind == c.Kind {
+				kinds[i] = k
+			}
+		}
+		if kinds[i] == nil || c.Was == "" || c.Is == "" {
+			return refused("adopt: the deployment has no collection of kind %s of %s", c.Kind, c.Version)
+		}
+	}
+	done := 0
+	for i, c := range e.Collections {
+		if kinds[i].ID == c.Is {
+			done++
+		}
+	}
+	if done == len(kinds) {
+		return nil
+	}
+	if d.Epoch != e.Epoch {
+		return outdated("adopt in epoch %d, not %d", d.Epoch, e.Epoch)
+	}
+	switch {
+	case d.Upgrade != nil:
+		return refused("adopt: upgrade %s to %s runs: abort it first", d.Upgrade.ID, d.Upgrade.TargetVersion)
+	case d.Update != nil:
+		return refused("adopt: data update %s runs: cancel it first", d.Update.Name)
+	case d.Retire != nil:
+		return refused("adopt: %s is being retired: wait for its end", d.Retire.Version)
+	}
+	for i, c := range e.Collections {
+		k := kinds[i]
+		taken := func(o *Kind) bool { return o != k && o.ID == c.Is }
+		switch {
+		case k.ID != c.Was:
+			return outdated("adopt: kind %s of %s is collection %s, not %s", c.Kind, c.Version, k.ID, c.Was)
+		case k.Pending != nil:
+			return refused("adopt: kind %s of %s is about to be renamed: wait for its end", c.Kind, c.Version)
+		case slices.ContainsFunc(d.kinds(c.Version), taken):
+			return refused("adopt: collection %s is another kind of %s", c.Is, c.Version)
+		}
+	}
+	for i, c := range e.Collections {
+		kinds[i].ID = c.Is
+		d.addEntry(Entry{What: "adopt", ID: c.Kind, To: c.Version, Detail: "collection " + c.Is + " was made anew for " + c.Was})
+	}
+	d.Epoch += adoptedEpochs
+	if d.LastSwitch != nil {
+		last := d.LastSwitch.clone()
+		last.Position, last.Before, last.BeforeGeneration, last.Snapshot = "", "", 0, true
+		d.LastSwitch = &last
+	}
+	return nil
+}

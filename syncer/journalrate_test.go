@@ -103,13 +103,13 @@ func wide(t *testing.T, kinds, records, ring int) (*world, *measured, *running) 
 	return w, m, running
 }
 
-// TestJournalIsBounded: what an engine of 256 shards and 50 kinds writes to the coordination
+// TestJournalIsBounded: what an engine of 512 shards and 50 kinds writes to the coordination
 // store while every shard changes all the time has a bounded rate and bounded values, which
 // the number of shards and kinds and the traffic do not change.
 func TestJournalIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const kinds, shardCount, seconds = 50, 256, 5
+		const kinds, shardCount, seconds = 50, 512, 10
 		const records = 32
 		w, m, e := wide(t, kinds, records, shardCount)
 		toks := w.tokens("v1")

@@ -33,6 +33,7 @@ func TestInitial(t *testing.T) {
 		{name: "what holds data is disabled", found: []Found{disabled(v("v1", "users")), v("v2")}, want: "v1"},
 		{name: "data decides before empty collections", found: []Found{v("v1", "users"), has("v2", "users")}, want: "v1"},
 		{name: "one has empty collections", found: []Found{has("v1", "users"), v("v2")}, want: "v1"},
+		{name: "one in the middle has empty collections", found: []Found{v("v1"), has("v2", "users"), v("v3")}, want: "v2"},
 		{name: "both have empty collections", found: []Found{has("v1", "users"), has("v2", "users")}, want: "v2"},
 		{name: "data of a version that servers do not know", found: []Found{v("v2"), v("v3", "users")}, servers: old, want: "v3"},
 		{name: "both hold data", found: []Found{v("v1", "users", "orders"), v("v2", "users")},

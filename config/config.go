@@ -77,6 +77,9 @@ type DB struct {
 	Endpoint   Secret
 	PoolSize   int
 	Disabled   bool // while another version is active, this one is not kept level with it
+
+	// Renew is the endpoint, as the files that it names by $(file:) hold it now. nil: it names none.
+	Renew func() (string, error) `json:"-"`
 }
 
 // Kind is one fixed-name kind and the lens that transforms it between two versions. The

@@ -328,6 +328,25 @@ func TestSecretOfAFile(t *testing.T) {
 	if got := c.DBs[0].Endpoint.Reveal(); got != "mongodb://me:p$(NAME)w@db1" {
 		t.Errorf("the endpoint is %s", got)
 	}
+	was, err := c.DBs[0].Login()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for held, want := range map[string]string{"another\n": "mongodb://me:another@db1", "x@elsewhere/?": ""} {
+		if err := os.WriteFile(path, []byte(held), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := c.DBs[0].Renewed()
+		if want == "" {
+			if err == nil || !strings.Contains(err.Error(), "other hosts or options") || strings.Contains(err.Error(), "elsewhere") {
+				t.Errorf("a file that names another server: %s, %v", db.Endpoint, err)
+			}
+			continue
+		}
+		if now, loginErr := db.Login(); err != nil || loginErr != nil || db.Endpoint.Reveal() != want || now == was {
+			t.Errorf("renewed: %s, %v, %v", db.Endpoint.Reveal(), err, loginErr)
+		}
+	}
 	for in, want := range map[string]string{
 		"$(file:" + path + ".not)": "no such file or directory",
 		"$(file:password)":         "want a path from the root",
@@ -337,5 +356,42 @@ func TestSecretOfAFile(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "dbs[0].mongo.endpoint") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line with %q", in, err, want)
 		}
+	}
+}
+
+// TestLoginOfCertificates: a certificate that was replaced is another login, without any
+// secret in the endpoint.
+func TestLoginOfCertificates(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "client.pem")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	c, err := config.Parse("bbs.yaml", []byte(strings.Replace(whole, "$(MONGO_URI)", "mongodb://db1/?tls=true&tlsCertificateKeyFile="+path, 1)), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	login := func() [32]byte {
+		t.Helper()
+		db, err := c.DBs[0].Renewed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := db.Login()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return digest
+	}
+	one := login()
+	if again := login(); again != one {
+		t.Error("the same certificate is another login")
+	}
+	write("two")
+	if login() == one {
+		t.Error("another certificate is the same login")
 	}
 }

@@ -106,6 +106,20 @@ func (r *reader) list(n node) []node {
 
 // text reads a scalar with its variables resolved. present is false for a missing one.
 func (r *reader) text(n node) (s string, present bool) {
+	s, present = r.plain(n)
+	if !present {
+		return "", false
+	}
+	out, err := expand(s, r.env)
+	if err != nil {
+		r.fail(n, s, err.Error())
+		return "", false
+	}
+	return out, true
+}
+
+// plain is text before variables are put in.
+func (r *reader) plain(n node) (s string, present bool) {
 	switch v := n.value.(type) {
 	case nil, *ast.NullNode:
 		return "", false
@@ -122,12 +136,7 @@ func (r *reader) text(n node) (s string, present bool) {
 		r.fail(n, "", "want a single value")
 		return "", false
 	}
-	out, err := expand(s, r.env)
-	if err != nil {
-		r.fail(n, s, err.Error())
-		return "", false
-	}
-	return out, true
+	return s, true
 }
 
 // required reads a text that must be there and not empty.

@@ -149,6 +149,11 @@ func (r *reader) db(n node) (map[string]node, DB) {
 	const form = "mongodb://host:port/?options or mongodb+srv://host/?options"
 	uri := r.required(mongo["endpoint"], form)
 	db.Endpoint = NewSecret(uri)
+	if uri != "" {
+		if source, _ := r.plain(mongo["endpoint"]); strings.Contains(source, "$(file:") {
+			db.Renew = func() (string, error) { return expand(source, r.env) }
+		}
+	}
 	if scheme, hosts := hostsOf(uri); len(hosts) == 0 || scheme != "mongodb" && scheme != "mongodb+srv" {
 		// What a variable holds is not shown: it may be a password and nothing else.
 		if source := raw(mongo["endpoint"].value); strings.Contains(source, "$(") {

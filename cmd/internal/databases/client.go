@@ -13,22 +13,30 @@ var _ record.OnceClient = (*client)(nil)
 // client is a service's client of a database.
 type client struct {
 	db    *Database
-	inner atomic.Pointer[mongostore.Client]
+	inner atomic.Pointer[bound]
+}
+
+// bound is the client of a namespace; another login is another one.
+type bound struct {
+	ns     *mongostore.Namespace
+	client *mongostore.Client
 }
 
 // Client returns a client that opens the database with its first command.
 func (d *Database) Client() record.OnceClient { return &client{db: d} }
 
 func (c *client) get(ctx context.Context) (*mongostore.Client, error) {
-	if inner := c.inner.Load(); inner != nil {
-		return inner, nil
+	for {
+		ns, err := c.db.Get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		b := c.inner.Load()
+		if b != nil && b.ns == ns {
+			return b.client, nil
+		}
+		c.inner.CompareAndSwap(b, &bound{ns, ns.Client()})
 	}
-	ns, err := c.db.Get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c.inner.CompareAndSwap(nil, ns.Client())
-	return c.inner.Load(), nil
 }
 
 // Get is record.Client's.

@@ -30,21 +30,31 @@ type Database struct {
 	life context.Context // of the Set, in which attempts run: they are shared by who waits
 	of   *Database       // that this one is, as nobody else feels it; nil for all others
 
-	opened atomic.Pointer[mongostore.Namespace]
+	opened atomic.Pointer[mongostore.Namespace] // that of the present login
+	quiet  atomic.Pointer[quiet]                // of one that has of
 
-	mu      sync.Mutex
-	attempt chan struct{} // closed when the attempt that runs ends; nil: none runs
-	problem error         // of the latest attempt
-	retryAt time.Time
-	closed  bool
+	mu       sync.Mutex
+	attempt  chan struct{} // closed when the attempt that runs ends; nil: none runs
+	problem  error         // of the latest attempt
+	retryAt  time.Time
+	closed   bool
+	renewing chan struct{} // closed when the login is not followed any more; nil: it is not
 }
+
+// quiet is a namespace and how it is used quietly.
+type quiet struct{ of, ns *mongostore.Namespace }
 
 // Quietly is the same database, over the same connections, as nobody else on its server feels
 // it (mongostore.Config.Quiet).
 func (d *Database) Quietly() *Database { return &Database{db: d.db, of: d} }
 
 // Opened reports whether the database is open.
-func (d *Database) Opened() bool { return d.opened.Load() != nil }
+func (d *Database) Opened() bool {
+	if d.of != nil {
+		return d.of.Opened()
+	}
+	return d.opened.Load() != nil
+}
 
 // Problem says why the database is not open, as far as somebody tried; nil if it is open, or
 // nobody needed it yet.
@@ -60,16 +70,20 @@ func (d *Database) Problem() error {
 // Get returns the open database. It makes an attempt where there was none lately, and
 // otherwise says why the latest one failed.
 func (d *Database) Get(ctx context.Context) (*mongostore.Namespace, error) {
-	if ns := d.opened.Load(); ns != nil {
-		return ns, nil
-	}
 	if d.of != nil {
 		ns, err := d.of.Get(ctx)
 		if err != nil {
 			return nil, err
 		}
-		d.opened.CompareAndSwap(nil, ns.Quietly())
-		return d.opened.Load(), nil
+		q := d.quiet.Load()
+		if q == nil || q.of != ns {
+			q = &quiet{ns, ns.Quietly()}
+			d.quiet.Store(q)
+		}
+		return q.ns, nil
+	}
+	if ns := d.opened.Load(); ns != nil {
+		return ns, nil
 	}
 	d.mu.Lock()
 	if d.closed {
@@ -102,11 +116,19 @@ func (d *Database) Get(ctx context.Context) (*mongostore.Namespace, error) {
 
 // try makes the one attempt that runs, for all who wait.
 func (d *Database) try() {
-	ns, err := open(d.life, d.db, d.how, d.file)
+	db, used, err := login(d.db)
+	var ns *mongostore.Namespace
+	if err == nil {
+		ns, err = open(d.life, db, d.how, d.file)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err == nil {
 		d.opened.Store(ns)
+		if db.HasFiles() {
+			d.renewing = make(chan struct{})
+			go d.renew(used)
+		}
 		if d.problem != nil {
 			d.how.Log.Info("database is open", zap.String("version", d.db.Version))
 		}
@@ -166,9 +188,13 @@ func (d *Database) close(ctx context.Context) {
 	if attempt != nil {
 		<-attempt
 	}
+	d.mu.Lock()
+	renewing := d.renewing
+	d.mu.Unlock()
+	if renewing != nil {
+		<-renewing
+	}
 	if ns := d.opened.Load(); ns != nil {
-		if err := ns.Close(context.WithoutCancel(ctx)); err != nil {
-			d.how.Log.Debug("close database", zap.Error(err))
-		}
+		d.end(ctx, ns)
 	}
 }

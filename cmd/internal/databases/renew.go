@@ -1,0 +1,88 @@
+package databases
+
+import (
+	"context"
+	"crypto/sha256"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/config"
+	"dbcontroller/record/mongostore"
+)
+
+const (
+	// lookAtLogin is how often it is looked whether the files say that somebody else, or the
+	// same one with another password or certificate, logs in.
+	lookAtLogin = 2 * time.Second
+	// formerLogin is how long the connections of the login before stay open after that. Who
+	// has begun on them comes to an end in its time; streams of changes that last longer break,
+	// and are opened anew where they were.
+	formerLogin = 2 * time.Minute
+)
+
+// login is an entry with what its files hold now.
+func login(db config.DB) (config.DB, [sha256.Size]byte, error) {
+	db, err := db.Renewed()
+	if err != nil {
+		return db, [sha256.Size]byte{}, err
+	}
+	digest, err := db.Login()
+	return db, digest, err
+}
+
+// former is a namespace whose login is not the present one.
+type former struct {
+	ns    *mongostore.Namespace
+	since time.Time
+}
+
+// renew opens the database anew whenever its login has changed, until the Set is closed. One
+// that cannot log in yet changes nothing: files and server are changed one after the other.
+func (d *Database) renew(used [sha256.Size]byte) {
+	defer close(d.renewing)
+	look := time.NewTicker(lookAtLogin)
+	defer look.Stop()
+	var before []former
+	said := ""
+	for {
+		select {
+		case <-d.life.Done():
+			for _, f := range before {
+				d.end(d.life, f.ns)
+			}
+			return
+		case <-look.C:
+		}
+		if len(before) > 0 && time.Since(before[0].since) > formerLogin {
+			d.end(d.life, before[0].ns)
+			before = before[1:]
+		}
+		db, now, err := login(d.db)
+		if err == nil && now == used {
+			said = ""
+			continue
+		}
+		var ns *mongostore.Namespace
+		if err == nil {
+			ns, err = open(d.life, db, d.how, d.file)
+		}
+		if err != nil {
+			if text := err.Error(); text != said && d.life.Err() == nil {
+				said = text
+				d.how.Log.Warn("the login has changed and cannot be used yet: the one before stays", zap.String("version", d.db.Version), zap.Error(err))
+			}
+			continue
+		}
+		before = append(before, former{d.opened.Swap(ns), time.Now()})
+		used, said = now, ""
+		d.how.Log.Info("the database is used with another login", zap.String("version", d.db.Version))
+	}
+}
+
+// end closes a namespace, whether or not ctx has ended.
+func (d *Database) end(ctx context.Context, ns *mongostore.Namespace) {
+	if err := ns.Close(context.WithoutCancel(ctx)); err != nil {
+		d.how.Log.Debug("close database", zap.Error(err))
+	}
+}

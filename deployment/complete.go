@@ -76,18 +76,11 @@ func (v *Service) mayRetire(ctx context.Context, s *Store, d upgradestate.Deploy
 	if who := servedLately(d, m.Version, unused, m.IgnoreUsage, time.Now()); who != "" {
 		return refuse("complete: " + who)
 	}
-	ns, _ := d.Namespace(m.Version)
-	switch {
-	case m.Confirm == ns.Location:
-		return nil
-	case m.Confirm == "" && m.DryRun:
+	want, _ := Confirmation(d, m.Version)
+	if m.Confirm == want || m.Confirm == "" && m.DryRun {
 		return nil
 	}
-	what := "this is final"
-	if m.Confirm != "" {
-		what = fmt.Sprintf("%q is not where %s is", m.Confirm, m.Version)
-	}
-	return refuse(fmt.Sprintf("complete: %s: it would %s; to do that, give --confirm %s", what, strings.Join(completeEffects(d, after), "; "), ns.Location))
+	return refuse("complete: " + unconfirmed(d, m.Version, m.Confirm, strings.Join(completeEffects(d, after), "; ")))
 }
 
 // completeEffects lists what goes.

@@ -23,7 +23,7 @@ func TestCompleteLooksWhoUsesIt(t *testing.T) {
 		return time.Now().Add(-d).UTC().Truncate(time.Second).Format(time.RFC3339)
 	}
 	recent := ago(10 * time.Minute)
-	const confirm = `"confirm": "mongodb://db:27017/dbc_v1"`
+	const confirm = `"confirm": "` + name + `/replicaSet/c1/mongo:dbc_v1"`
 	for name, tc := range map[string]struct {
 		server upgradestate.ServerState
 		body   string
@@ -79,7 +79,7 @@ func TestCompleteLongAfterTheSwitch(t *testing.T) {
 	at := time.Now().Add(-30 * time.Minute).UTC().Format(time.RFC3339)
 	w.flipAt(t, at)
 	a := serve(t, w)
-	const confirmed = `"version": "v1", "confirm": "mongodb://db:27017/dbc_v1"`
+	const confirmed = `"version": "v1", "confirm": "` + name + `/replicaSet/c1/mongo:dbc_v1"`
 	a.fails(t, "Complete", "{"+confirmed+"}", "failed_precondition: complete: v1 was served until "+at+", less than 1h0m0s ago: wait, give a shorter --unused-for, or give --ignore-usage")
 	a.verb(t, "Complete", "{"+confirmed+`, "unusedForMs": "60000"}`, "there is no upgrade or rollback to v1 any more")
 }
@@ -96,14 +96,23 @@ func TestComplete(t *testing.T) {
 	a.fails(t, "Complete", `{"version": "v7"}`, `failed_precondition: complete: unknown version "v7"`)
 	w.apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
 	v1, _ := d.Namespace("v1")
-	what := "drop collection " + v1.Kinds[0].Physical + " (packages) of mongodb://db:27017/dbc_v1; leave the view packages, which goes on to refuse late writers; the database stays for it; forget what is kept of copying to and from v1; end the way back: there is no upgrade or rollback to v1 any more; to do that, give --confirm mongodb://db:27017/dbc_v1"
+	const right = name + "/replicaSet/c1/mongo:dbc_v1"
+	what := "drop collection " + v1.Kinds[0].Physical + " (packages) of mongo:dbc_v1; leave the view packages, which goes on to refuse late writers; the database stays for it; forget what is kept of copying to and from v1; end the way back: there is no upgrade or rollback to v1 any more; to do that, give --confirm " + right
 	before := a.stored(t)
 	a.fails(t, "Complete", `{"version": "v1"}`, `failed_precondition: complete: this is final: it would `+what)
-	a.fails(t, "Complete", `{"version": "v1", "confirm": "mongodb://db:27017/dbc_v2", "dryRun": true}`, `failed_precondition: complete: "mongodb://db:27017/dbc_v2" is not where v1 is: it would `+what)
+	for _, wrong := range []string{
+		name + "/replicaSet/staging/mongo:dbc_v1", "services/other/deployments/x/replicaSet/c1/mongo:dbc_v1",
+		name + "/replicaSet/c1/mongo:dbc_v2", name + "/replicaSet/c2/mongo:dbc_v2", name + "/mongo:dbc_v1", name, "mongo:dbc_v1",
+	} {
+		for _, dry := range []string{"", `, "dryRun": true`} {
+			a.fails(t, "Complete", `{"version": "v1", "confirm": "`+wrong+`"`+dry+`}`,
+				`failed_precondition: complete: "`+wrong+`" does not confirm it for v1 of this deployment: it would `+what)
+		}
+	}
 	if diff := cmp.Diff(before, a.stored(t)); diff != "" {
 		t.Error(diff)
 	}
-	a.verb(t, "Complete", `{"version": "v1", "confirm": "mongodb://db:27017/dbc_v1"}`, "drop collection")
+	a.verb(t, "Complete", `{"version": "v1", "confirm": "`+right+`"}`, "drop collection")
 	var got struct {
 		Retiring          string
 		Retired           []string

@@ -36,11 +36,11 @@ func setup(t *testing.T) world {
 func (w world) withVersions(t *testing.T) world {
 	t.Helper()
 	w.apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
-		Version: "v1", Location: "mongodb://db:27017/dbc_v1",
+		Version: "v1", Location: "mongo:dbc_v1", Identity: upgradestate.Identity{Cluster: "replicaSet/c1", Database: "d1"},
 		Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: "packages", ID: "a1", Fence: "view"}},
 	}})
 	w.apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
-		Version: "v2", Location: "mongodb://db:27017/dbc_v2",
+		Version: "v2", Location: "mongo:dbc_v2", Identity: upgradestate.Identity{Cluster: "replicaSet/c2", Database: "d2"},
 		Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: "packages.n1", ID: "b1", Fence: "view"}},
 	}})
 	w.apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: "h1", Ahead: true}})

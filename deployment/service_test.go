@@ -48,10 +48,10 @@ func TestGetReadsAsDocumented(t *testing.T) {
 		"effects": [], "retiring": "", "retired": [],
 		"epoch": "1", "ringSize": 4, "revision": %q,
 		"namespaces": [
-			{"version": "v1", "location": "mongodb://db:27017/dbc_v1", "kinds": [{
+			{"version": "v1", "location": "mongo:dbc_v1", "kinds": [{
 				"kind": "packages", "fixed": true, "physicalName": "packages", "id": "a1", "fenceClass": "view",
 				"fenceGuarantee": "late writes of any client are refused by the database", "nextName": ""}]},
-			{"version": "v2", "location": "mongodb://db:27017/dbc_v2", "kinds": [{
+			{"version": "v2", "location": "mongo:dbc_v2", "kinds": [{
 				"kind": "packages", "fixed": true, "physicalName": "packages.n1", "id": "b1", "fenceClass": "view",
 				"fenceGuarantee": "late writes of any client are refused by the database", "nextName": ""}]}
 		],

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller/deployment"
 	"dbcontroller/record"
 	"dbcontroller/upgradestate"
 )
@@ -56,9 +57,9 @@ func TestKillInComplete(t *testing.T) {
 			tr.awaitWrites(ctx, "v1", 10)
 			s.begin(ctx)
 			d := s.await(ctx, "the flip", flipped("v2"))
-			old, _ := d.Namespace("v1")
+			confirm, _ := deployment.Confirmation(d, "v1")
 			api, _ := first.addresses()
-			r := execute(ctx, t, []string{"DBCONTROLLER_SERVER=" + api}, "complete", "--version", "v1", "--ignore-usage", "--confirm", old.Location)
+			r := execute(ctx, t, []string{"DBCONTROLLER_SERVER=" + api}, "complete", "--version", "v1", "--ignore-usage", "--confirm", confirm)
 			if r.code != 0 {
 				t.Fatalf("%+v", r)
 			}

@@ -59,13 +59,18 @@ func TestLifeOfAnUpgrade(t *testing.T) {
 	tr.awaitWrites(ctx, "v2", 50)
 
 	old, _ := d.Namespace("v1")
+	if old.Identity.Cluster == "" {
+		t.Fatal("the cluster is not known")
+	}
+	confirm := s.name + "/" + old.Identity.Cluster + "/" + old.Location
+	staging := s.name + "/replicaSet/" + bson.NewObjectID().Hex() + "/" + old.Location
 	dbc("complete", "--version", "v1").refuses(t, "server server", "--ignore-usage")
-	dbc("complete", "--version", "v1", "--ignore-usage").refuses(t, "this is final", "drop collection", "--confirm "+old.Location)
-	dbc("complete", "--version", "v1", "--ignore-usage", "--confirm", "mongo:other").refuses(t, `"mongo:other" is not where v1 is`)
+	dbc("complete", "--version", "v1", "--ignore-usage").refuses(t, "this is final", "drop collection", "--confirm "+confirm)
+	dbc("complete", "--version", "v1", "--ignore-usage", "--confirm", staging).refuses(t, `"`+staging+`" does not confirm it for v1 of this deployment`, "--confirm "+confirm)
 	if now, err := s.record.Get(ctx); err != nil || now.Retire != nil {
 		t.Fatalf("a refusal has begun it: %+v, %v", now.Retire, err)
 	}
-	done := []string{"complete", "--version", "v1", "--ignore-usage", "--confirm", old.Location}
+	done := []string{"complete", "--version", "v1", "--ignore-usage", "--confirm", confirm}
 	does("will: drop collection", done...)
 	s.await(ctx, "the end of v1", func(d upgradestate.Deployment) bool { return slices.Contains(d.Retired, "v1") })
 	does("nothing: v1 was retired already", done...)

@@ -188,7 +188,7 @@ func (s *system) drawLast(rng *rand.Rand) verb {
 			return ask(&dbv1.AbortUpgradeRequest{}, o.api.AbortUpgrade)(ctx)
 		}, func(_, _ upgradestate.Deployment) upgradestate.Event { return upgradestate.Abort{} }, idle}
 	case 7, 8, 9:
-		req := &dbv1.CompleteRequest{Version: "v1", Confirm: "mem:v1", IgnoreUsage: true}
+		req := &dbv1.CompleteRequest{Version: "v1", Confirm: name + "/mem:v1", IgnoreUsage: true}
 		return verb{"complete", func(ctx context.Context, o *operator) (*dbv1.Deployment, error) {
 			return ask(req, o.api.Complete)(ctx)
 		}, func(_, _ upgradestate.Deployment) upgradestate.Event { return upgradestate.Complete{Version: "v1"} }, never}

@@ -41,8 +41,8 @@ func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
 		{"pace --max-rate 0 --max-source-load 60 --window 22:00-05:00",
 			&dbv1.SetPaceRequest{MaxRate: new(int32), MaxSourceLoad: ptr[int32](60), Window: ptr("22:00-05:00"), RequestedBy: "me"}, "source load at most 60 %"},
 		{"pace --window any", &dbv1.SetPaceRequest{Window: ptr(""), RequestedBy: "me"}, name},
-		{"complete --version v1 --confirm mongo:dbc_bbs_v1 --ignore-usage",
-			&dbv1.CompleteRequest{Version: "v1", Confirm: "mongo:dbc_bbs_v1", IgnoreUsage: true, UnusedForMs: 3_600_000, RequestedBy: "me"}, name},
+		{"complete --version v1 --confirm services/bbs/deployments/eu/replicaSet/c1/mongo:dbc_bbs_v1 --ignore-usage",
+			&dbv1.CompleteRequest{Version: "v1", Confirm: "services/bbs/deployments/eu/replicaSet/c1/mongo:dbc_bbs_v1", IgnoreUsage: true, UnusedForMs: 3_600_000, RequestedBy: "me"}, name},
 		{"parked waive --kind packages --key p-17", &dbv1.WaiveParkedRequest{Kind: "packages", Key: "p-17", RequestedBy: "me"}, "yes"},
 		{"parked waive --kind packages --all", &dbv1.WaiveKindRequest{Kind: "packages", RequestedBy: "me"}, "waived: 1,200 of packages"},
 	} {

@@ -207,15 +207,18 @@ func completeCommand() *cobra.Command {
 	var unused time.Duration
 	var ignore bool
 	cmd := &cobra.Command{
-		Use:   "complete --version VERSION --confirm LOCATION",
+		Use:   "complete --version VERSION --confirm DATABASE",
 		Short: "Retire a version that was left: drop its namespace, and end the way back",
 		Long: "Retire a version that was left: drop its collections and what is kept for the sync with it, for\n" +
 			"good. Until this command nothing of an old namespace is ever deleted. It is refused while an\n" +
 			"upgrade runs, while a server serves from that version or knows no other, and when its API was\n" +
-			"called lately. Without --confirm it says what it would drop, and the flag to give. Killed\n" +
-			"anywhere, it goes on from there. The same call again changes nothing.",
-		Example: "  dbcontroller complete --version v1 --confirm mongo:bbs_v1 --unused-for 24h",
-		Args:    onlyDeployment,
+			"called lately. Without --confirm it says what it would drop, and the flag to give, which names\n" +
+			"the deployment, the cluster and the database: staging's is refused in production. Killed anywhere,\n" +
+			"it goes on from there. The same call again changes nothing.",
+		Example: "  dbcontroller complete --version v1 --unused-for 24h\n" +
+			"  dbcontroller complete --version v1 --unused-for 24h \\\n" +
+			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
+		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version == "" {
 				return errors.New("no version named: give --version, e.g. --version v1")
@@ -235,7 +238,7 @@ func completeCommand() *cobra.Command {
 	}
 	a.register(cmd)
 	cmd.Flags().StringVar(&version, "version", "", "version to retire, e.g. v1")
-	cmd.Flags().StringVar(&confirm, "confirm", "", "where its namespace is, as 'get deployment' shows it")
+	cmd.Flags().StringVar(&confirm, "confirm", "", "deployment, cluster and database of the version, as the refusal without it says")
 	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "how long it must not have been served, and nobody have called its API")
 	cmd.Flags().BoolVar(&ignore, "ignore-usage", false, "retire it although servers were called by its API lately, or cannot tell")
 	return cmd

@@ -3399,14 +3399,16 @@ func (x *Rehearsal) GetMismatched() int64 {
 }
 
 type CompleteRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`                               // to retire
-	Confirm       string                 `protobuf:"bytes,3,opt,name=confirm,proto3" json:"confirm,omitempty"`                               // must be the location of its namespace, as GetDeployment shows it
-	IgnoreUsage   bool                   `protobuf:"varint,4,opt,name=ignore_usage,json=ignoreUsage,proto3" json:"ignore_usage,omitempty"`   // although servers were called by its API lately
-	UnusedForMs   int64                  `protobuf:"varint,5,opt,name=unused_for_ms,json=unusedForMs,proto3" json:"unused_for_ms,omitempty"` // how long nobody must have used it; 0: one hour
-	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	RequestedBy   string                 `protobuf:"bytes,7,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"` // to retire
+	// Names deployment, cluster and database, as the refusal of a call without it says:
+	// services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1
+	Confirm       string `protobuf:"bytes,3,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	IgnoreUsage   bool   `protobuf:"varint,4,opt,name=ignore_usage,json=ignoreUsage,proto3" json:"ignore_usage,omitempty"`   // although servers were called by its API lately
+	UnusedForMs   int64  `protobuf:"varint,5,opt,name=unused_for_ms,json=unusedForMs,proto3" json:"unused_for_ms,omitempty"` // how long nobody must have used it; 0: one hour
+	DryRun        bool   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string `protobuf:"bytes,7,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

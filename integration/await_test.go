@@ -24,7 +24,7 @@ func (c *child) ready(ctx context.Context) *child {
 		default:
 		}
 		_, operator := c.addresses()
-		code, body, err := get(ctx, "http://"+operator+"/readyz")
+		code, body, err := getBy(ctx, c.http, "http://"+operator+"/readyz")
 		if err == nil && code != http.StatusOK {
 			err = errors.New(strings.TrimSpace(body))
 		}
@@ -65,12 +65,16 @@ func (c *child) addresses() (api, operator string) {
 
 // get is a GET that leaves no connection behind.
 func get(ctx context.Context, url string) (code int, body string, err error) {
+	return getBy(ctx, http.DefaultClient, url)
+}
+
+func getBy(ctx context.Context, client *http.Client, url string) (code int, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, "", err
 	}
 	req.Close = true
-	res, err := http.DefaultClient.Do(req)
+	res, err := client.Do(req)
 	if err != nil {
 		return 0, "", err
 	}

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// binary is the real dbcontroller, built without the race detector for tests that measure
-// it. All other tests run the test binary itself.
+// binary is the real dbcontroller, and the server of the samples, built without the race
+// detector, for tests that measure it or want all of what its main does. All other tests run
+// the test binary itself.
 type binary struct {
 	mu  sync.Mutex
 	dir string
@@ -17,7 +18,11 @@ type binary struct {
 
 var built binary
 
-func (b *binary) path(t *testing.T) string {
+func (b *binary) path(t *testing.T) string { return filepath.Join(b.folder(t), "dbcontroller") }
+
+func (b *binary) server(t *testing.T) string { return filepath.Join(b.folder(t), "server") }
+
+func (b *binary) folder(t *testing.T) string {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -27,12 +32,12 @@ func (b *binary) path(t *testing.T) string {
 			t.Fatal(err)
 		}
 		b.dir = dir
-		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "dbcontroller/cmd/dbcontroller").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "dbcontroller/cmd/dbcontroller", "dbcontroller/cmd/server").CombinedOutput()
 		if err != nil {
 			t.Fatalf("go build: %v\n%s", err, out)
 		}
 	}
-	return filepath.Join(b.dir, "dbcontroller")
+	return b.dir
 }
 
 func (b *binary) remove() error {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,7 @@ type child struct {
 	done  chan struct{} // closed once it was waited for
 	err   error         // of its end; valid after done
 	stdin io.WriteCloser
+	http  *http.Client // of who asks whether it is ready
 
 	reached chan string // places that it told of
 	late    chan event  // of an Apply that was released
@@ -61,7 +63,7 @@ func self(t *testing.T) string {
 func spawn(t *testing.T, name string, cmd *exec.Cmd) *child {
 	t.Helper()
 	c := &child{
-		t: t, name: name, log: filepath.Join(t.TempDir(), name+".log"), cmd: cmd,
+		t: t, name: name, http: http.DefaultClient, log: filepath.Join(t.TempDir(), name+".log"), cmd: cmd,
 		done: make(chan struct{}), reached: make(chan string, 64), late: make(chan event, 64),
 	}
 	log, err := os.Create(c.log)

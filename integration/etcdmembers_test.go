@@ -20,7 +20,7 @@ func TestEtcdMembers(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
-	w := &withMembers{members: startMembers(ctx, t)}
+	w := &withMembers{members: startMembers(ctx, t, nil)}
 	w.system = newSystem(ctx, t, settings{etcd: w.endpoints(), toSwitch: "{deadline: 20s, maxLag: 3s}"})
 	w.traffic = newTraffic(ctx, w.system, documents)
 	w.controller = w.stepping("controller").ready(ctx)

@@ -212,7 +212,18 @@ func TestRecover(t *testing.T) {
 		insert(ctx, s, "v1", packageDoc("v1", fmt.Sprint(i), 0))
 	}
 	c := s.controller("controller", breakPoint{}).ready(ctx)
+	s.recover(ctx).refuses(t, "agrees with its databases", "nothing to recover")
+	ahead := func(epochs int) {
+		t.Helper()
+		res, err := s.db["v1"].Collection("dbc_owner").UpdateOne(ctx, bson.D{{Key: "_id", Value: "namespace/" + s.name + "/v1"}},
+			bson.D{{Key: "$inc", Value: bson.D{{Key: "mark.epoch", Value: epochs}}}})
+		if err != nil || res.ModifiedCount != 1 {
+			t.Fatalf("move the mark: %+v, %v", res, err)
+		}
+	}
+	ahead(5)
 	s.recover(ctx).refuses(t, "recover: controller controller is alive", "stop all controllers")
+	ahead(-5)
 	s.begin(ctx)
 	s.await(ctx, "the flip", flipped("v2"))
 	insert(ctx, s, "v2", packageDoc("v2", "after", 0))

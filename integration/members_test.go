@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -23,6 +25,19 @@ type member struct {
 	Name, Dir    string
 	Client, Peer string // URLs
 	Cluster      string // all members, as --initial-cluster has them
+	TLS          *etcdTLS
+}
+
+// etcdTLS names files, in PEM: of the authority, and of a member and a client. Clients without
+// a certificate are refused.
+type etcdTLS struct{ CA, Cert, Key, ClientCert, ClientKey string }
+
+// config is that of a client.
+func (f *etcdTLS) config() (*tls.Config, error) {
+	if f == nil {
+		return nil, nil
+	}
+	return transport.TLSInfo{CertFile: f.ClientCert, KeyFile: f.ClientKey, TrustedCAFile: f.CA}.ClientConfig()
 }
 
 const memberVariable = "DBCONTROLLER_INTEGRATION_MEMBER"
@@ -45,6 +60,9 @@ func playEtcd(ctx context.Context) error {
 	c.Name, c.Dir, c.InitialCluster = m.Name, m.Dir, m.Cluster
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{*clients}, []url.URL{*clients}
 	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{*peers}, []url.URL{*peers}
+	if f := m.TLS; f != nil {
+		c.ClientTLSInfo = transport.TLSInfo{CertFile: f.Cert, KeyFile: f.Key, TrustedCAFile: f.CA, ClientCertAuth: true}
+	}
 	c.LogLevel = "error"
 	c.UnsafeNoFsync = true // members are killed, their machine is not
 	e, err := embed.StartEtcd(c)
@@ -68,8 +86,9 @@ type members struct {
 	clients []*clientv3.Client
 }
 
-// startMembers starts three members and returns when they have a leader.
-func startMembers(ctx context.Context, t *testing.T) *members {
+// startMembers starts three members and returns when they have a leader. Without files their
+// connections are plain.
+func startMembers(ctx context.Context, t *testing.T, files *etcdTLS) *members {
 	t.Helper()
 	const count = 3
 	m := &members{t: t, running: make([]*child, count)}
@@ -77,12 +96,20 @@ func startMembers(ctx context.Context, t *testing.T) *members {
 	var cluster []string
 	for i := range count {
 		name := fmt.Sprintf("m%d", i)
-		m.members = append(m.members, member{Name: name, Dir: filepath.Join(dir, name), Client: urls[2*i], Peer: urls[2*i+1]})
+		client := urls[2*i]
+		if files != nil {
+			client = strings.Replace(client, "http:", "https:", 1)
+		}
+		m.members = append(m.members, member{Name: name, Dir: filepath.Join(dir, name), Client: client, Peer: urls[2*i+1], TLS: files})
 		cluster = append(cluster, name+"="+urls[2*i+1])
 	}
 	for i := range m.members {
 		m.members[i].Cluster = strings.Join(cluster, ",")
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.members[i].Client}, Logger: zap.NewNop()})
+		how, err := files.config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.members[i].Client}, TLS: how, Logger: zap.NewNop()})
 		if err != nil {
 			t.Fatal(err)
 		}

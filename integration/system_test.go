@@ -49,6 +49,7 @@ type settings struct {
 	oneWay   bool              // v1 is not kept level after the flip
 	decide   bool              // where the deployment begins is not configured; otherwise at the first of dbs
 	etcd     []string          // endpoints; empty: the shared etcd
+	etcdTLS  *etcdTLS          // of etcd; nil: plain connections
 	further  string            // sections of the configuration, as text
 	toSwitch string            // the switch section; empty: unhurried
 }
@@ -127,22 +128,27 @@ func newSystem(ctx context.Context, t *testing.T, set settings) *system {
 	if set.toSwitch == "" {
 		set.toSwitch = unhurried
 	}
+	login, how := "", etcdcoord.Config{Endpoints: endpoints}
+	if f := set.etcdTLS; f != nil {
+		login = fmt.Sprintf(", caFile: %s, certFile: %s, keyFile: %s", f.CA, f.ClientCert, f.ClientKey)
+		how.TLS = f.config
+	}
 	initial := "initialVersion: " + set.dbs[0] + "\n"
 	if set.decide {
 		initial = ""
 	}
 	s.config = s.write("config.yaml", fmt.Sprintf(`deployment: %s
 sharding: {ringSize: %d}
-etcd: {endpoints: ["%s"]}
+etcd: {endpoints: ["%s"]%s}
 copy: %s
 switch: %s
 %sdbs:
 %skinds: %s
-%s`, s.name, ring, strings.Join(endpoints, `", "`), set.copy, set.toSwitch, initial, dbs, set.kinds, set.further))
+%s`, s.name, ring, strings.Join(endpoints, `", "`), login, set.copy, set.toSwitch, initial, dbs, set.kinds, set.further))
 	s.write("packages.yaml", set.lens)
 
 	var err error
-	if s.etcd, err = etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: endpoints}); err != nil {
+	if s.etcd, err = etcdcoord.Open(ctx, how); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -62,6 +62,9 @@ func newNode(p place, dir string, port int, set string, o Options) *Node {
 	if o.TestCommands {
 		n.args = append(n.args, "--setParameter", "enableTestCommands=1")
 	}
+	if o.TLS != nil {
+		n.args = append(n.args, "--tlsMode", "preferTLS", "--tlsCertificateKeyFile", o.TLS.CertificateKey, "--tlsCAFile", o.TLS.CA, "--tlsAllowConnectionsWithoutCertificates")
+	}
 	if o.Auth {
 		n.args = append(n.args, "--auth")
 		if !o.Standalone {

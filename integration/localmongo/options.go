@@ -28,6 +28,9 @@ type Options struct {
 	CheckpointEvery int
 	// Auth turns access control on. URI then carries a user with role root.
 	Auth bool
+	// TLS has nodes take TLS as well as plain connections, with these files; nil means
+	// plain ones alone. Clients may have a certificate. Not for sharded clusters.
+	TLS *TLS
 	// TestCommands allows configureFailPoint and friends, for tests that make
 	// the server itself misbehave.
 	TestCommands bool
@@ -43,6 +46,12 @@ type Options struct {
 	Dir string
 	// Log receives a line for each step worth telling; nil discards them.
 	Log io.Writer
+}
+
+// TLS names files, in PEM.
+type TLS struct {
+	CertificateKey string // of the nodes, for 127.0.0.1
+	CA             string // of clients' certificates
 }
 
 func (o Options) withDefaults() Options {

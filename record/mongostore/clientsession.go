@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"dbcontroller/record"
@@ -214,5 +215,6 @@ func endOf(err error) (ending, *mongo.WriteError) {
 func neverSent(err error) bool {
 	var selection topology.ServerSelectionError
 	var queue topology.WaitQueueTimeoutError
-	return errors.As(err, &selection) || errors.As(err, &queue)
+	var cleared driver.RetryablePoolError // no connection was had: another one's login was refused, say
+	return errors.As(err, &selection) || errors.As(err, &queue) || errors.As(err, &cleared)
 }

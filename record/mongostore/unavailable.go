@@ -70,6 +70,11 @@ func loginRefused(err error) bool {
 		!answer.NetworkError() && !answer.NodeIsRecovering() && !answer.NotPrimary()
 }
 
+// IsLoginRefused reports whether an error, of whatever command, is that the server does not
+// take the login: the command was not sent. What was before it may have been, and then the
+// error is record.ErrUnknown, too.
+func IsLoginRefused(err error) bool { return loginRefused(err) }
+
 // IsUnavailable reports whether any error, of whatever command, says that a database could
 // not be reached or had no primary, so that the same may succeed later. It knows nothing of
 // effects: after a write, ErrUnknown decides.

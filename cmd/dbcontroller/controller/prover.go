@@ -78,8 +78,8 @@ func (p *prover) run(ctx context.Context) error {
 	later := func(d time.Duration) { again.Reset(d); waiting = true }
 	watch := p.app.deployment.Watch(ctx)
 	var d upgradestate.Deployment
+	due := false // until it is made: the shards may not be ready when its time comes
 	for {
-		due := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -104,6 +104,7 @@ func (p *prover) run(ctx context.Context) error {
 			continue
 		}
 		if (due || !p.tried()) && (!p.ended() || p.tooLong(d)) {
+			due = false
 			switch err := p.prove(ctx, d, what); {
 			case ctx.Err() != nil:
 				return ctx.Err()

@@ -2,6 +2,7 @@ package databases
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"dbcontroller/record"
@@ -25,7 +26,7 @@ type bound struct {
 // Client returns a client that opens the database with its first command.
 func (d *Database) Client() record.OnceClient { return &client{db: d} }
 
-func (c *client) get(ctx context.Context) (*mongostore.Client, error) {
+func (c *client) get(ctx context.Context) (*bound, error) {
 	for {
 		ns, err := c.db.Get(ctx)
 		if err != nil {
@@ -33,44 +34,45 @@ func (c *client) get(ctx context.Context) (*mongostore.Client, error) {
 		}
 		b := c.inner.Load()
 		if b != nil && b.ns == ns {
-			return b.client, nil
+			return b, nil
 		}
 		c.inner.CompareAndSwap(b, &bound{ns, ns.Client()})
 	}
 }
 
+// ask makes a call, and again with another login when the server does not take the one of now:
+// the password was changed, and a connection had to be made. What was refused was not sent.
+func ask[T any](ctx context.Context, c *client, call func(*mongostore.Client) (T, error)) (T, error) {
+	for {
+		b, err := c.get(ctx)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		out, err := call(b.client)
+		if !mongostore.IsLoginRefused(err) || errors.Is(err, record.ErrUnknown) || !c.db.relogin(ctx, b.ns) {
+			return out, err
+		}
+	}
+}
+
 // Get is record.Client's.
 func (c *client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
-	inner, err := c.get(ctx)
-	if err != nil {
-		return record.Record{}, err
-	}
-	return inner.Get(ctx, tok, key)
+	return ask(ctx, c, func(m *mongostore.Client) (record.Record, error) { return m.Get(ctx, tok, key) })
 }
 
 // List is record.Client's.
 func (c *client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
-	inner, err := c.get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return inner.List(ctx, req)
+	return ask(ctx, c, func(m *mongostore.Client) ([]record.Record, error) { return m.List(ctx, req) })
 }
 
 // Write is record.Client's.
 func (c *client) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
-	inner, err := c.get(ctx)
-	if err != nil {
-		return err
-	}
-	return inner.Write(ctx, toks, ms)
+	_, err := ask(ctx, c, func(m *mongostore.Client) (struct{}, error) { return struct{}{}, m.Write(ctx, toks, ms) })
+	return err
 }
 
 // CreateOnce is record.OnceClient's.
 func (c *client) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (bool, error) {
-	inner, err := c.get(ctx)
-	if err != nil {
-		return false, err
-	}
-	return inner.CreateOnce(ctx, toks, marker, records)
+	return ask(ctx, c, func(m *mongostore.Client) (bool, error) { return m.CreateOnce(ctx, toks, marker, records) })
 }

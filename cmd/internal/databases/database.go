@@ -38,6 +38,7 @@ type Database struct {
 	problem  error         // of the latest attempt
 	retryAt  time.Time
 	closed   bool
+	look     chan struct{} // asks for a look at the login at once
 	renewing chan struct{} // closed when the login is not followed any more; nil: it is not
 }
 

@@ -19,6 +19,8 @@ const (
 	// has begun on them comes to an end in its time; streams of changes that last longer break,
 	// and are opened anew where they were.
 	formerLogin = 2 * time.Minute
+	// loginPatience is how long a call that the login was refused to waits for another one.
+	loginPatience = 5 * time.Second
 )
 
 // login is an entry with what its files hold now.
@@ -53,6 +55,7 @@ func (d *Database) renew(used [sha256.Size]byte) {
 			}
 			return
 		case <-look.C:
+		case <-d.look:
 		}
 		if len(before) > 0 && time.Since(before[0].since) > formerLogin {
 			d.end(d.life, before[0].ns)
@@ -85,4 +88,31 @@ func (d *Database) end(ctx context.Context, ns *mongostore.Namespace) {
 	if err := ns.Close(context.WithoutCancel(ctx)); err != nil {
 		d.how.Log.Debug("close database", zap.Error(err))
 	}
+}
+
+// relogin reports whether there is another login than that of a namespace, and waits a little
+// for it: files and server are changed one after the other.
+func (d *Database) relogin(ctx context.Context, refused *mongostore.Namespace) bool {
+	d.mu.Lock()
+	followed := d.renewing != nil
+	d.mu.Unlock()
+	if !followed {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, loginPatience)
+	defer cancel()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for d.opened.Load() == refused {
+		select {
+		case d.look <- struct{}{}:
+		default:
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-again.C:
+		}
+	}
+	return true
 }

@@ -35,7 +35,7 @@ func New(cfg config.Config, how Config) *Set {
 	ctx, stop := context.WithCancel(context.Background()) // until Close
 	s := &Set{byVersion: map[string]*Database{}, stop: stop}
 	for _, db := range cfg.DBs {
-		s.byVersion[db.Version] = &Database{db: db, how: how, file: filepath.Base(cfg.Path), life: ctx}
+		s.byVersion[db.Version] = &Database{db: db, how: how, file: filepath.Base(cfg.Path), life: ctx, look: make(chan struct{}, 1)}
 	}
 	return s
 }

@@ -21,8 +21,11 @@ func (v *Service) mayLose(ctx context.Context, s *Store, d upgradestate.Deployme
 		return nil
 	case upgradestate.WayBack(d):
 		return refuse(fmt.Sprintf("begin-upgrade: %s follows %s: use 'rollback' without --to-snapshot, nothing is lost", last.From, d.CurrentVersion))
-	case req.AcceptLoss:
+	case req.AcceptLoss && confirmsLoss(d, req):
 		return nil
+	case req.AcceptLoss:
+		would := fmt.Sprintf("lose what was written to %s since the switch", d.CurrentVersion)
+		return refuse("begin-upgrade: " + unconfirmed(d, d.CurrentVersion, req.Confirm, would))
 	}
 	if err := v.cannot("begin-upgrade", s, v.cfg.Loss != nil); err != nil {
 		return err
@@ -31,8 +34,19 @@ func (v *Service) mayLose(ctx context.Context, s *Store, d upgradestate.Deployme
 	if err != nil {
 		return err
 	}
-	return refuse(fmt.Sprintf("begin-upgrade: the way back to %s as the switch left it loses what was written since: %s; to go back all the same, accept that with accept_loss (--accept-loss)",
-		last.From, lossText(report)))
+	want, lacks := Confirmation(d, d.CurrentVersion)
+	if lacks != "" {
+		lacks = "; " + lacks
+	}
+	return refuse(fmt.Sprintf("begin-upgrade: the way back to %s as the switch left it loses what was written since: %s%s; to go back all the same, give --accept-loss --confirm %s",
+		last.From, lossText(report), lacks, want))
+}
+
+// confirmsLoss reports whether a request is for this database; one that changes nothing may
+// leave it open.
+func confirmsLoss(d upgradestate.Deployment, req *pb.BeginUpgradeRequest) bool {
+	want, _ := Confirmation(d, d.CurrentVersion)
+	return req.Confirm == want || req.Confirm == "" && req.DryRun
 }
 
 // lossText is a report in one line.
@@ -98,5 +112,6 @@ func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.Esti
 	if err != nil {
 		return err
 	}
+	report.Confirm, report.ConfirmLacks = Confirmation(d, d.CurrentVersion)
 	return stream.Send(&pb.EstimateLossResponse{Compared: report.Compared, Report: report})
 }

@@ -31,6 +31,8 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 		return nil, &InvalidError{"total_shards_count", itoa(int64(req.Msg.TotalShardsCount)), "the ring size, or 0 to leave it out"}
 	case req.Msg.AcceptLoss && !req.Msg.ToSnapshot:
 		return nil, &InvalidError{"accept_loss", "true", "it only together with to_snapshot"}
+	case req.Msg.Confirm != "" && !req.Msg.AcceptLoss:
+		return nil, &InvalidError{"confirm", req.Msg.Confirm, "it only together with accept_loss"}
 	}
 	d, err := s.Get(ctx)
 	if err != nil {

@@ -231,12 +231,23 @@ func TestBackToTheSnapshot(t *testing.T) {
 	loss := &lossOf{report: &pb.LossReport{Compared: 40, Created: 2, Changed: 1, Examples: []string{"created packages/p-1"}}}
 	a := serveWith(t, w, deployment.ServiceConfig{Upgrades: everyWay{}, Loss: loss})
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "acceptLoss": true}`, `invalid_argument: accept_loss "true": want it only together with to_snapshot`)
-	const numbers = `failed_precondition: begin-upgrade: the way back to v1 as the switch left it loses what was written since: 2 created, 1 changed, 0 deleted of 40 groups compared, such as created packages/p-1; to go back all the same, accept that with accept_loss (--accept-loss)`
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "confirm": "x"}`, `invalid_argument: confirm "x": want it only together with accept_loss`)
+	const right = name + "/replicaSet/c2/mongo:dbc_v2"
+	const numbers = `failed_precondition: begin-upgrade: the way back to v1 as the switch left it loses what was written since: 2 created, 1 changed, 0 deleted of 40 groups compared, such as created packages/p-1; to go back all the same, give --accept-loss --confirm ` + right
 	before := a.stored(t)
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true}`, numbers)
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "dryRun": true}`, numbers)
 	loss.err = errors.New("more than 7 groups differ")
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true}`, `failed_precondition: estimate loss: more than 7 groups differ`)
+	// What confirms it is for the database that loses: no other's fits.
+	const would = "it would lose what was written to v2 since the switch; to do that, give --confirm " + right
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true}`, `failed_precondition: begin-upgrade: this is final: `+would)
+	for _, wrong := range []string{name + "/replicaSet/staging/mongo:dbc_v2", name + "/replicaSet/c1/mongo:dbc_v1", "mongo:dbc_v2", name} {
+		for _, dry := range []string{"", `, "dryRun": true`} {
+			a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true, "confirm": "`+wrong+`"`+dry+`}`,
+				`failed_precondition: begin-upgrade: "`+wrong+`" does not confirm it for v2 of this deployment: `+would)
+		}
+	}
 	if diff := cmp.Diff(before, a.stored(t)); diff != "" {
 		t.Error(diff)
 	}
@@ -250,7 +261,7 @@ func TestBackToTheSnapshot(t *testing.T) {
 			d = w.apply(t, upgradestate.Confirmed{Version: p.Version, Kind: p.Place.Kind, To: p.Pending.To, From: p.Pending.From})
 		}
 	}
-	got := a.verb(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true}`, "without anything that was written to v2 since")
+	got := a.verb(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true, "confirm": "`+right+`"}`, "without anything that was written to v2 since")
 	if !got.UpgradeState.ToSnapshot {
 		t.Errorf("begun %+v", got.UpgradeState)
 	}

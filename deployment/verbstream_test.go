@@ -81,12 +81,12 @@ func TestEstimateLoss(t *testing.T) {
 	defer end()
 	var got struct {
 		Compared string
-		Report   *struct{ Compared, Changed string }
+		Report   *struct{ Compared, Changed, Confirm string }
 	}
 	if err := next(&got); err != nil || got.Compared != "1000" || got.Report != nil {
 		t.Errorf("progress %+v, %v", got, err)
 	}
-	if err := next(&got); err != nil || got.Report == nil || got.Report.Changed != "2" {
+	if err := next(&got); err != nil || got.Report == nil || got.Report.Changed != "2" || got.Report.Confirm != name+"/replicaSet/c2/mongo:dbc_v2" {
 		t.Errorf("report %+v, %v", got, err)
 	}
 	w.apply(t, upgradestate.Complete{Version: "v1"})

@@ -44,6 +44,17 @@ func execute(ctx context.Context, t *testing.T, env []string, args ...string) re
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
+// confirmation is what a command says is to be given with --confirm.
+func (r result) confirmation(t *testing.T) string {
+	t.Helper()
+	_, confirm, found := strings.Cut(r.stderr, "--confirm ")
+	confirm, _, _ = strings.Cut(confirm, "\n")
+	if !found || len(strings.Fields(confirm)) != 1 {
+		t.Fatalf("it does not say what to confirm: %+v", r)
+	}
+	return confirm
+}
+
 // refuses fails the test unless the command failed with one clear line, which says all of
 // want and nothing that is secret.
 func (r result) refuses(t *testing.T, want ...string) {

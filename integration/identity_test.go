@@ -182,6 +182,12 @@ func (s *system) recover(ctx context.Context, args ...string) result {
 	return execute(ctx, s.t, s.env, append([]string{"recover", "--config", s.config}, args...)...)
 }
 
+// recovered gives what 'recover' wants to have confirmed.
+func (s *system) recovered(ctx context.Context) result {
+	s.t.Helper()
+	return s.recover(ctx, "--confirm", s.recover(ctx).confirmation(s.t))
+}
+
 // TestEmptyEtcd: when etcd has forgotten everything, nothing begins anew in databases that
 // have lived. The service would have come up with the oldest version, empty.
 func TestEmptyEtcd(t *testing.T) {
@@ -245,17 +251,21 @@ func TestRecover(t *testing.T) {
 				t.Errorf("it does not say %q: %+v", want, r)
 			}
 		}
-		if r := s.recover(ctx); r.code == 0 || !strings.Contains(r.stderr, "nothing is written yet: to write it, stop all servers and give --confirm "+s.name) {
+		if r := s.recover(ctx); r.code == 0 || !strings.Contains(r.stderr, "nothing is written yet: to write it, stop all servers and give --confirm "+s.name+"/replicaSet/") {
 			t.Errorf("without a confirmation: %+v", r)
 		}
-		if r := s.recover(ctx, "--confirm", "services/other/deployments/x"); r.code == 0 || !strings.Contains(r.stderr, `--confirm names "services/other/deployments/x"`) {
-			t.Errorf("with another one's: %+v", r)
+		right := s.recover(ctx).confirmation(t)
+		for _, wrong := range []string{s.name, strings.Replace(right, "replicaSet/", "replicaSet/0", 1), strings.Replace(right, s.name, "services/other/deployments/x", 1)} {
+			want := `nothing is written yet, for "` + wrong + `" confirms something else: to write it, stop all servers and give --confirm ` + right
+			if r := s.recover(ctx, "--confirm", wrong); r.code == 0 || !strings.Contains(r.stderr, want) {
+				t.Errorf("confirmed with another one's: %+v", r)
+			}
 		}
 		if r := s.recover(ctx, "--current", "v1", "--confirm", s.name); r.code == 0 || !strings.Contains(r.stderr, "v1 was chosen, and v2 is the current version") {
 			t.Errorf("with another choice than what the marks say: %+v", r)
 		}
 	})
-	if r := s.recover(ctx, "--confirm", s.name); r.code != 0 || !strings.Contains(r.stderr, "done: "+s.name+" is at v2 in epoch 3") {
+	if r := s.recovered(ctx); r.code != 0 || !strings.Contains(r.stderr, "done: "+s.name+" is at v2 in epoch 3") {
 		t.Fatalf("%+v", r)
 	}
 	s.recover(ctx, "--confirm", s.name).refuses(t, "agrees with its databases", "nothing to recover")
@@ -292,7 +302,7 @@ func TestRecoverStartsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.refusesToRun(ctx, nil, "database of v2", "it is empty or another one")
-	if r := s.recover(ctx, "--confirm", s.name); r.code != 0 || !strings.Contains(r.stderr, "note: v2 is left out") {
+	if r := s.recovered(ctx); r.code != 0 || !strings.Contains(r.stderr, "note: v2 is left out") {
 		t.Fatalf("%+v", r)
 	}
 	s.controller("later", breakPoint{}).ready(ctx)
@@ -336,7 +346,7 @@ func TestEtcdRestored(t *testing.T) {
 	if len(kept) < 2 {
 		t.Errorf("only steps %v were seen", kept)
 	}
-	if r := s.recover(ctx, "--confirm", s.name); r.code != 0 || !strings.Contains(r.stderr, "done: "+s.name+" is at v2 in epoch 3") {
+	if r := s.recovered(ctx); r.code != 0 || !strings.Contains(r.stderr, "done: "+s.name+" is at v2 in epoch 3") {
 		t.Fatalf("%+v", r)
 	}
 	s.controller("later", breakPoint{}).ready(ctx)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,13 @@ func (s *system) breakGlass() [][]string {
 		s.t.Fatalf("the page has commands %v, and should fit on a screen", out)
 	}
 	return out
+}
+
+// said is a command with what a dry run says in the place of SAID.
+func said(command []string, confirm string) []string {
+	command = slices.Clone(command)
+	command[slices.Index(command, "SAID")] = confirm
+	return command
 }
 
 // switchedAway has a deployment at v2, whose way back was not kept, and no controller.
@@ -75,6 +83,7 @@ func TestOfflineRollback(t *testing.T) {
 	s, left := switchedAway(ctx, t, nil)
 	server := s.server("server", 0).ready(ctx)
 	commands := s.breakGlass()
+	var confirm string
 	s.unchanged(ctx, t, func() {
 		r := execute(ctx, t, s.env, commands[0]...)
 		for _, want := range []string{"loses: everything that was written to v2 since the switch at 2", "found: server server is alive", "will: fence v2", "will: make v1 the current version"} {
@@ -82,11 +91,19 @@ func TestOfflineRollback(t *testing.T) {
 				t.Errorf("it does not say %q: %+v", want, r)
 			}
 		}
-		if r := execute(ctx, t, s.env, commands[0][:len(commands[0])-1]...); r.code == 0 || !strings.Contains(r.stderr, "nothing is done yet: to lose what is said, give --accept-loss") {
-			t.Errorf("without acceptance: %+v", r)
+		confirm = r.confirmation(t)
+		staging := strings.Replace(confirm, "replicaSet/", "replicaSet/0", 1)
+		want := "to lose what is said, give --accept-loss --confirm " + confirm
+		for given, doubt := range map[string]string{"": "nothing is done yet: ", staging: `nothing is done yet, for "` + staging + `" confirms something else: `} {
+			if r := execute(ctx, t, s.env, said(commands[1], given)...); r.code == 0 || !strings.Contains(r.stderr, doubt+want) {
+				t.Errorf("confirmed with %q: %+v", given, r)
+			}
 		}
 	})
-	r := execute(ctx, t, s.env, commands[1]...)
+	if want := s.name + "/replicaSet/"; !strings.HasPrefix(confirm, want) {
+		t.Errorf("%s does not begin with %s", confirm, want)
+	}
+	r := execute(ctx, t, s.env, said(commands[1], confirm)...)
 	if r.code != 0 || !strings.Contains(r.stderr, "done: v1 is the current version, in epoch 3") {
 		t.Fatalf("%+v", r)
 	}
@@ -97,7 +114,7 @@ func TestOfflineRollback(t *testing.T) {
 		t.Error("an application of the new version can still write there")
 	}
 	eventually(ctx, t, "the server follows", func() error { return missing(ctx, server, []string{`active_version\{version="v1"\} 1`, `gate_open 1`}) })
-	if r := execute(ctx, t, s.env, commands[1]...); r.code != 0 || !strings.Contains(r.stderr, "nothing: ") {
+	if r := execute(ctx, t, s.env, said(commands[1], confirm)...); r.code != 0 || !strings.Contains(r.stderr, "nothing: ") {
 		t.Errorf("again: %+v", r)
 	}
 	d := s.await(ctx, "v1", flipped("v1"))
@@ -129,7 +146,9 @@ func TestOfflineRollbackAlone(t *testing.T) {
 	node.Kill()
 	command := s.breakGlass()[1]
 	execute(ctx, t, s.env, command...).refuses(t, "database of v2", "v2 cannot be fenced then", "give --new-database-lost")
-	r := execute(ctx, t, s.env, append(command[:len(command):len(command)], "--new-database-lost")...)
+	command = append(command, "--new-database-lost")
+	confirm := execute(ctx, t, s.env, append(slices.Clone(command), "--dry-run")...).confirmation(t)
+	r := execute(ctx, t, s.env, said(command, confirm)...)
 	if r.code != 0 || !strings.Contains(r.stderr, "will: leave v2 unfenced") || !strings.Contains(r.stderr, "done: v1 is the current version, in epoch 3") {
 		t.Fatalf("%+v", r)
 	}

@@ -174,8 +174,9 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		confirm := s.recover(ctx).confirmation(t)
 		begun := time.Now()
-		r := s.recover(ctx, "--confirm", s.name)
+		r := s.recover(ctx, "--confirm", confirm)
 		if r.code != 0 || !strings.Contains(r.stderr, "is taken for it, which is right after movePrimary") {
 			t.Fatalf("recover after %s: exit %d: %s", act.name, r.code, r.stderr)
 		}

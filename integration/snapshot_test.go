@@ -57,7 +57,21 @@ func TestBackToTheSnapshot(t *testing.T) {
 	if now, err := s.record.Get(ctx); err != nil || now.Upgrade != nil {
 		t.Fatalf("it was begun: %+v, %v", now.Upgrade, err)
 	}
-	if r := dbc("rollback", "--to-snapshot", "--accept-loss"); r.code != 0 || !strings.Contains(r.stderr, "will: go back to v1 as the switch left it") {
+	confirm := r.confirmation(t)
+	if v2, _ := d.Namespace("v2"); v2.Identity.Cluster == "" || confirm != s.name+"/"+v2.Identity.Cluster+"/"+v2.Location {
+		t.Errorf("to be confirmed is %s", confirm)
+	}
+	staging := strings.Replace(confirm, "replicaSet/", "replicaSet/0", 1)
+	for given, doubt := range map[string]string{"": "", staging: `, for "` + staging + `" confirms something else`} {
+		r := dbc("rollback", "--to-snapshot", "--accept-loss", "--confirm", given)
+		if r.code == 0 || r.stdout != "" || !strings.Contains(r.stderr, doubt+": to go back all the same, give --accept-loss --confirm "+confirm) {
+			t.Errorf("--confirm %q: %+v", given, r)
+		}
+	}
+	if now, err := s.record.Get(ctx); err != nil || now.Upgrade != nil {
+		t.Fatalf("it was begun: %+v, %v", now.Upgrade, err)
+	}
+	if r := dbc("rollback", "--to-snapshot", "--accept-loss", "--confirm", confirm); r.code != 0 || !strings.Contains(r.stderr, "will: go back to v1 as the switch left it") {
 		t.Fatalf("%+v", r)
 	}
 	d = s.await(ctx, "the flip back", flipped("v1"))
@@ -67,7 +81,7 @@ func TestBackToTheSnapshot(t *testing.T) {
 	if now := (collection{s.db["v1"].Collection(packagesKind)}).content(ctx, t); !bytes.Equal(left, now) {
 		t.Error("v1 is not as the switch left it")
 	}
-	if r := dbc("rollback", "--to-snapshot", "--accept-loss"); r.code != 0 || !strings.Contains(r.stderr, "nothing: ") {
+	if r := dbc("rollback", "--to-snapshot", "--accept-loss", "--confirm", confirm); r.code != 0 || !strings.Contains(r.stderr, "nothing: ") {
 		t.Errorf("again: %+v", r)
 	}
 }

@@ -66,7 +66,7 @@ func (a *asker) upgrade(cmd *cobra.Command, p *policyFlags, pace *paceFlags, req
 	return append(steps, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 		return api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{
 			Name: a.name, TargetVersion: req.TargetVersion, TotalShardsCount: req.TotalShardsCount, Policy: policy,
-			ToSnapshot: req.ToSnapshot, AcceptLoss: req.AcceptLoss, DryRun: dryRun, RequestedBy: a.who(),
+			ToSnapshot: req.ToSnapshot, AcceptLoss: req.AcceptLoss, Confirm: req.Confirm, DryRun: dryRun, RequestedBy: a.who(),
 		}))
 	}), nil
 }
@@ -74,6 +74,7 @@ func (a *asker) upgrade(cmd *cobra.Command, p *policyFlags, pace *paceFlags, req
 func rollbackCommand() *cobra.Command {
 	a, p, pace := &asker{}, &policyFlags{}, &paceFlags{}
 	var snapshot, accept, noController bool
+	var confirm string
 	alone := &offline{}
 	cmd := &cobra.Command{
 		Use:   "rollback",
@@ -83,7 +84,8 @@ func rollbackCommand() *cobra.Command {
 			"for. The same call again changes nothing, also after the switch back.\n\n" +
 			"Where the way back was disabled, --to-snapshot goes back to the data as the switch left it. What\n" +
 			"was written since is lost to the service then: the command counts it first, and goes on only\n" +
-			"with --accept-loss.\n\n" +
+			"with --accept-loss and --confirm, which names the deployment, and the cluster and the database of\n" +
+			"the version that is left, as the refusal says: staging's is refused in production.\n\n" +
 			"When no controller can run any more, --to-snapshot --offline --config FILE does that with etcd and\n" +
 			"the old database alone; see docs/break-glass.md.",
 		Args: onlyDeployment,
@@ -92,12 +94,14 @@ func rollbackCommand() *cobra.Command {
 				return errors.New("--accept-loss: nothing is lost without --to-snapshot: leave it out")
 			}
 			switch {
+			case confirm != "" && !accept:
+				return errors.New("--confirm: it is for --accept-loss: give both")
 			case noController && (!snapshot || alone.config == ""):
 				return errors.New("--offline: give --to-snapshot and --config FILE with it")
 			case !noController && (alone.config != "" || alone.newLost):
 				return errors.New("--config and --new-database-lost are for --offline: a controller has a configuration")
 			case noController:
-				alone.accept, alone.dryRun, alone.by, alone.say = accept, a.dryRun, a.who(), cmd.ErrOrStderr()
+				alone.accept, alone.confirm, alone.dryRun, alone.by, alone.say = accept, confirm, a.dryRun, a.who(), cmd.ErrOrStderr()
 				return alone.run(cmd.Context())
 			}
 			var now *dbv1.Deployment
@@ -122,12 +126,12 @@ func rollbackCommand() *cobra.Command {
 			case snapshot && now.GetReverseSync().GetEnabled():
 				return fmt.Errorf("rollback: %s follows %s: use rollback without --to-snapshot, nothing is lost", last.GetFromVersion(), last.GetToVersion())
 			case snapshot && now.GetUpgradeState() == nil:
-				if err := a.explain(a.loss(cmd, accept)); err != nil {
+				if err := a.explain(a.loss(cmd, accept, confirm)); err != nil {
 					return err
 				}
 			}
 			steps, err := a.upgrade(cmd, p, pace, &dbv1.BeginUpgradeRequest{
-				TargetVersion: last.GetFromVersion(), ToSnapshot: snapshot, AcceptLoss: accept,
+				TargetVersion: last.GetFromVersion(), ToSnapshot: snapshot, AcceptLoss: accept, Confirm: confirm,
 			})
 			if err != nil {
 				return err
@@ -140,6 +144,7 @@ func rollbackCommand() *cobra.Command {
 	pace.register(cmd)
 	cmd.Flags().BoolVar(&snapshot, "to-snapshot", false, "go back to the old data as the switch left it, without what was written since")
 	cmd.Flags().BoolVar(&accept, "accept-loss", false, "with --to-snapshot: lose what was written since")
+	cmd.Flags().StringVar(&confirm, "confirm", "", "with --accept-loss: deployment, cluster and database that lose it, as the refusal without it says")
 	cmd.Flags().BoolVar(&noController, "offline", false, "with --to-snapshot: do it here, for no controller can run any more")
 	cmd.Flags().StringVar(&alone.config, "config", "", "with --offline: configuration file (YAML)")
 	cmd.Flags().BoolVar(&alone.newLost, "new-database-lost", false, "with --offline: the new database cannot be reached, and nobody writes there any more")
@@ -147,8 +152,8 @@ func rollbackCommand() *cobra.Command {
 }
 
 // loss counts what a way back to the snapshot would lose, and refuses it unless that is
-// accepted.
-func (a *asker) loss(cmd *cobra.Command, accept bool) error {
+// accepted, and confirmed for this database. A controller that is older wants no confirmation.
+func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 	api, err := a.open()
 	if err != nil {
 		return err
@@ -167,11 +172,15 @@ func (a *asker) loss(cmd *cobra.Command, accept bool) error {
 		return err
 	}
 	numbers := fmt.Sprintf("%s created, %s changed, %s deleted since the switch, of %s groups", count(r.GetCreated()), count(r.GetChanged()), count(r.GetDeleted()), count(r.GetCompared()))
-	if !accept && !a.dryRun {
+	if want := r.GetConfirm(); !a.dryRun && (!accept || want != "" && confirm != want) {
 		if names := r.GetExamples(); len(names) > 0 {
 			numbers += ", such as " + strings.Join(names[:min(3, len(names))], ", ")
 		}
-		return fmt.Errorf("rollback: the way back to the snapshot loses %s: to go back all the same, give --accept-loss", numbers)
+		flags := "--accept-loss"
+		if want != "" {
+			flags += " --confirm " + want
+		}
+		return fmt.Errorf("rollback: the way back to the snapshot loses %s%s: to go back all the same, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+numbers)
 	for _, name := range r.GetExamples() {

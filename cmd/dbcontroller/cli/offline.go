@@ -30,6 +30,7 @@ type offline struct {
 	config       string
 	newLost      bool
 	accept       bool
+	confirm      string
 	dryRun       bool
 	by           string
 	say          io.Writer
@@ -86,11 +87,8 @@ func (o *offline) rollback(ctx context.Context, p *process.Process) error {
 		return err
 	}
 	o.tell(ctx, d)
-	switch {
-	case o.dryRun:
-		return nil
-	case !o.accept:
-		return errors.New("nothing is done yet: to lose what is said, give --accept-loss")
+	if stop, err := o.stopHere(d); stop || err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, offlineLimit)
 	defer cancel()
@@ -106,6 +104,19 @@ func (o *offline) rollback(ctx context.Context, p *process.Process) error {
 		}
 	}
 	return err
+}
+
+// stopHere reports whether nothing is to be done.
+func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
+	want, lacks := deployment.Confirmation(d, o.new)
+	switch {
+	case o.dryRun:
+		fmt.Fprintf(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)
+		return true, nil
+	case !o.accept || o.confirm != want:
+		return true, fmt.Errorf("nothing is done yet%s: to lose what is said, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
+	}
+	return false, nil
 }
 
 // fits refuses a record from which an offline rollback is not possible.

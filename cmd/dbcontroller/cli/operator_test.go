@@ -211,6 +211,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"complete --confirm x --server " + good, "no version named: give --version, e.g. --version v1"},
 		{"complete --version v1 --unused-for -1h --server " + good, "--unused-for -1h0m0s: give whole milliseconds from 0, such as 10s"},
 		{"complete --version v1 --server " + refusing, "begin-upgrade: wrong shard count 3: this deployment has a ring of 16"},
+		{"rollback --to-snapshot --confirm x --server " + good, "--confirm: it is for --accept-loss: give both"},
 		{"rollback --accept-loss --server " + good, "--accept-loss: nothing is lost without --to-snapshot: leave it out"},
 		{"parked waive --all --server " + good, "no kind named: give --kind as 'dbcontroller parked' shows it"},
 		{"parked waive --kind packages --key p --all --server " + good, "--key and --all: give one of them"},

@@ -34,15 +34,17 @@ func recoverCommand() *cobra.Command {
 		Short: "Rebuild a deployment that etcd has lost from what its databases say",
 		Long: "Rebuild a deployment whose etcd was lost, emptied or restored to an older revision, from the marks\n" +
 			"that its databases hold. Stop all controllers and servers first. It says what it found and what it\n" +
-			"will write, and writes only with --confirm. Where the marks do not tell which version was the\n" +
-			"current one, it says so, and --current has to. No record is changed. An upgrade that ran is over,\n" +
-			"what was parked or waived is forgotten, and the version that the latest switch left stays as it is\n" +
-			"until an upgrade to it begins. The same call again changes nothing.\n\n" +
+			"will write, and writes only with --confirm, which names the deployment, and the cluster and the\n" +
+			"database of the current version, as the refusal without it says. Where the marks do not tell which\n" +
+			"version was the current one, it says so, and --current has to. No record is changed. An upgrade\n" +
+			"that ran is over, what was parked or waived is forgotten, and the version that the latest switch\n" +
+			"left stays as it is until an upgrade to it begins. The same call again changes nothing.\n\n" +
 			"Where all that is wrong are collections that movePrimary, moveCollection, reshardCollection or\n" +
 			"unshardCollection have made anew, the new ones are taken for the old, and nobody has to be stopped;\n" +
 			"an upgrade that runs is to be aborted first.",
 		Example: "  dbcontroller recover --config bbs.yaml --dry-run\n" +
-			"  dbcontroller recover --config bbs.yaml --confirm services/bbs/deployments/eu",
+			"  dbcontroller recover --config bbs.yaml \\\n" +
+			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := process.Start(cmd.Context(), r.common)
@@ -58,7 +60,7 @@ func recoverCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&r.common.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
 	cmd.Flags().StringVar(&r.common.LogLevel, "log-level", "warn", "debug, info, warn or error")
-	cmd.Flags().StringVar(&r.confirm, "confirm", "", "name of the deployment, to write what is said")
+	cmd.Flags().StringVar(&r.confirm, "confirm", "", "deployment, cluster and database, as the refusal without it says, to write what is said")
 	cmd.Flags().StringVar(&r.current, "current", "", "version that is the current one, where the marks do not tell")
 	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "say what would be written, and write nothing")
 	return cmd
@@ -133,15 +135,25 @@ func recoveryID() string { return identity.RecoveryID + strings.ToLower(rand.Tex
 
 // stopHere reports whether nothing is to be written.
 func (r *recovery) stopHere(d upgradestate.Deployment, first string) (bool, error) {
-	switch {
-	case r.dryRun:
+	if r.dryRun {
 		return true, nil
-	case r.confirm == "":
-		return true, fmt.Errorf("nothing is written yet: to write it, %sgive --confirm %s", first, d.Name)
-	case r.confirm != d.Name:
-		return true, fmt.Errorf("--confirm names %q, and the deployment is %s", r.confirm, d.Name)
+	}
+	if want, lacks := deployment.Confirmation(d, d.CurrentVersion); r.confirm != want {
+		return true, fmt.Errorf("nothing is written yet%s: to write it, %sgive --confirm %s", doubts(r.confirm, lacks), first, want)
 	}
 	return false, nil
+}
+
+// doubts says of a confirmation that was given that it does not fit, and how weak the one is
+// that does.
+func doubts(given, lacks string) string {
+	if given != "" {
+		given = fmt.Sprintf(", for %q confirms something else", given)
+	}
+	if lacks != "" {
+		lacks = "; " + lacks
+	}
+	return given + lacks
 }
 
 // adopt takes collections that were made anew for those that the deployment knows. No process

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -59,22 +60,34 @@ func TestRollback(t *testing.T) {
 func TestRollbackToTheSnapshot(t *testing.T) {
 	t.Parallel()
 	d := switched()
-	f := &fake{deployment: d, loss: &dbv1.LossReport{Compared: 22000, Created: 17, Changed: 3, Deleted: 1, Examples: []string{"p-17", "p-18"}}}
+	f := &fake{deployment: d, loss: &dbv1.LossReport{Compared: 22000, Created: 17, Changed: 3, Deleted: 1, Examples: []string{"p-17", "p-18"}, Confirm: "d/c/v2"}}
 	server := serve(t, f)
 	out, diag, err := run(t, "rollback", "--to-snapshot", "--by", "me", "--server", server)
-	const want = "rollback: the way back to the snapshot loses 17 created, 3 changed, 1 deleted since the switch, of 22,000 groups, such as p-17, p-18: to go back all the same, give --accept-loss"
-	if err == nil || err.Error() != want || out != "" || diag != "compared 1,500 groups\n" {
+	const want = "rollback: the way back to the snapshot loses 17 created, 3 changed, 1 deleted since the switch, of 22,000 groups, such as p-17, p-18%s: to go back all the same, give --accept-loss --confirm d/c/v2"
+	if err == nil || err.Error() != fmt.Sprintf(want, "") || out != "" || diag != "compared 1,500 groups\n" {
 		t.Errorf("%v\nprinted %q, diagnostics %q", err, out, diag)
+	}
+	for confirm, doubt := range map[string]string{"": "", "d/staging/v2": `, for "d/staging/v2" confirms something else`} {
+		_, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--confirm", confirm, "--server", server)
+		if err == nil || err.Error() != fmt.Sprintf(want, doubt) {
+			t.Errorf("--confirm %q: %v", confirm, err)
+		}
 	}
 	if _, begun := f.got.(*dbv1.BeginUpgradeRequest); begun {
 		t.Fatal("it was begun")
 	}
-	_, diag, err = run(t, "rollback", "--to-snapshot", "--accept-loss", "--by", "me", "--server", server)
+	confirmed := []string{"rollback", "--to-snapshot", "--accept-loss", "--confirm", "d/c/v2", "--by", "me", "--server", server}
+	_, diag, err = run(t, confirmed...)
 	if err != nil || !strings.Contains(diag, "will lose: 17 created, 3 changed, 1 deleted since the switch, of 22,000 groups\n  p-17\n  p-18\n") {
 		t.Errorf("%v, diagnostics %q", err, diag)
 	}
-	if diff := cmp.Diff(&dbv1.BeginUpgradeRequest{TargetVersion: "v1", ToSnapshot: true, AcceptLoss: true, RequestedBy: "me"}, f.got, protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(&dbv1.BeginUpgradeRequest{TargetVersion: "v1", ToSnapshot: true, AcceptLoss: true, Confirm: "d/c/v2", RequestedBy: "me"}, f.got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
+	}
+	// A controller that is older has nothing to confirm.
+	f.loss.Confirm = ""
+	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); err != nil {
+		t.Error(err)
 	}
 	d.ReverseSync = &dbv1.ReverseSync{Enabled: true}
 	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); err == nil || err.Error() != "rollback: v1 follows v2: use rollback without --to-snapshot, nothing is lost" {

@@ -2433,11 +2433,12 @@ type BeginUpgradeRequest struct {
 	TotalShardsCount int32                  `protobuf:"varint,3,opt,name=total_shards_count,json=totalShardsCount,proto3" json:"total_shards_count,omitempty"` // 0: not compared. Otherwise it must equal the ring size.
 	Policy           *SwitchPolicy          `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`                                                // absent: as configured
 	// Go back to the old data as they are, without what was written since the switch. Needs
-	// accept_loss; without it the answer says what EstimateLoss is for.
+	// accept_loss and confirm; without them the answer says what EstimateLoss is for.
 	ToSnapshot    bool   `protobuf:"varint,5,opt,name=to_snapshot,json=toSnapshot,proto3" json:"to_snapshot,omitempty"`
 	AcceptLoss    bool   `protobuf:"varint,6,opt,name=accept_loss,json=acceptLoss,proto3" json:"accept_loss,omitempty"`
 	DryRun        bool   `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`               // change nothing; effects say what would be done
 	RequestedBy   string `protobuf:"bytes,8,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"` // for the history
+	Confirm       string `protobuf:"bytes,9,opt,name=confirm,proto3" json:"confirm,omitempty"`                            // with accept_loss: LossReport.confirm; a dry run may leave it out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2524,6 +2525,13 @@ func (x *BeginUpgradeRequest) GetDryRun() bool {
 func (x *BeginUpgradeRequest) GetRequestedBy() string {
 	if x != nil {
 		return x.RequestedBy
+	}
+	return ""
+}
+
+func (x *BeginUpgradeRequest) GetConfirm() string {
+	if x != nil {
+		return x.Confirm
 	}
 	return ""
 }
@@ -3596,6 +3604,8 @@ type LossReport struct {
 	Changed       int64                  `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"` // they would be as before
 	Deleted       int64                  `protobuf:"varint,4,opt,name=deleted,proto3" json:"deleted,omitempty"` // they would be there again
 	Examples      []string               `protobuf:"bytes,5,rep,name=examples,proto3" json:"examples,omitempty"`
+	Confirm       string                 `protobuf:"bytes,6,opt,name=confirm,proto3" json:"confirm,omitempty"`                               // what confirms it: the deployment, and cluster and database that lose it
+	ConfirmLacks  string                 `protobuf:"bytes,7,opt,name=confirm_lacks,json=confirmLacks,proto3" json:"confirm_lacks,omitempty"` // what confirm does not name, and why; empty as a rule
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3663,6 +3673,20 @@ func (x *LossReport) GetExamples() []string {
 		return x.Examples
 	}
 	return nil
+}
+
+func (x *LossReport) GetConfirm() string {
+	if x != nil {
+		return x.Confirm
+	}
+	return ""
+}
+
+func (x *LossReport) GetConfirmLacks() string {
+	if x != nil {
+		return x.ConfirmLacks
+	}
+	return ""
 }
 
 type ListUpdatesRequest struct {
@@ -5338,7 +5362,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"deployment\x18\x01 \x01(\v2\x1b.dbcontroller.v1.DeploymentR\n" +
 	"deployment\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\"\xb3\x02\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"\xcd\x02\n" +
 	"\x13BeginUpgradeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x12,\n" +
@@ -5349,7 +5373,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\vaccept_loss\x18\x06 \x01(\bR\n" +
 	"acceptLoss\x12\x17\n" +
 	"\adry_run\x18\a \x01(\bR\x06dryRun\x12!\n" +
-	"\frequested_by\x18\b \x01(\tR\vrequestedBy\"\x9c\x01\n" +
+	"\frequested_by\x18\b \x01(\tR\vrequestedBy\x12\x18\n" +
+	"\aconfirm\x18\t \x01(\tR\aconfirm\"\x9c\x01\n" +
 	"\x13AbortUpgradeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
@@ -5468,14 +5493,16 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"g\n" +
 	"\x14EstimateLossResponse\x12\x1a\n" +
 	"\bcompared\x18\x01 \x01(\x03R\bcompared\x123\n" +
-	"\x06report\x18\x02 \x01(\v2\x1b.dbcontroller.v1.LossReportR\x06report\"\x92\x01\n" +
+	"\x06report\x18\x02 \x01(\v2\x1b.dbcontroller.v1.LossReportR\x06report\"\xd1\x01\n" +
 	"\n" +
 	"LossReport\x12\x1a\n" +
 	"\bcompared\x18\x01 \x01(\x03R\bcompared\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x03R\acreated\x12\x18\n" +
 	"\achanged\x18\x03 \x01(\x03R\achanged\x12\x18\n" +
 	"\adeleted\x18\x04 \x01(\x03R\adeleted\x12\x1a\n" +
-	"\bexamples\x18\x05 \x03(\tR\bexamples\"(\n" +
+	"\bexamples\x18\x05 \x03(\tR\bexamples\x12\x18\n" +
+	"\aconfirm\x18\x06 \x01(\tR\aconfirm\x12#\n" +
+	"\rconfirm_lacks\x18\a \x01(\tR\fconfirmLacks\"(\n" +
 	"\x12ListUpdatesRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\xc2\x01\n" +
 	"\x13ListUpdatesResponse\x12?\n" +

@@ -306,7 +306,23 @@ func TestWaiveKind(t *testing.T) {
 	park(0, 3)
 	blocking(3)
 	a.fails(t, "WaiveKind", `{"kind": "pakages"}`, `invalid_argument: kind "pakages": want one of packages`)
-	a.verb(t, "WaiveKind", `{"kind": "packages"}`, "the 3 of packages that are parked now")
+	before := a.stored(t)
+	const would = `let the switch go on without the 3 of packages that are parked now, and any that is parked later in this direction: the other version will not have them, or only as they were before`
+	a.fails(t, "WaiveKind", `{"kind": "packages"}`, `failed_precondition: waive: it would `+would+`; to do that, give --count 3`)
+	for _, dry := range []string{"", `, "dryRun": true`} {
+		a.fails(t, "WaiveKind", `{"kind": "packages", "count": "2"`+dry+`}`, `failed_precondition: waive: --count 2 was given, and 3 of packages are parked now: look at them again, and give --count 3`)
+		a.fails(t, "WaiveKind", `{"kind": "packages", "count": "0"`+dry+`}`, `failed_precondition: waive: --count 0 was given, and 3 of packages are parked now: look at them again, and give --count 3`)
+	}
+	var tried told
+	a.ok(t, "WaiveKind", `{"kind": "packages", "dryRun": true}`, &tried)
+	if diff := cmp.Diff([]string{would}, tried.Effects); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(before, a.stored(t)); diff != "" {
+		t.Error(diff)
+	}
+	blocking(3)
+	a.verb(t, "WaiveKind", `{"kind": "packages", "count": "3"}`, "the 3 of packages that are parked now")
 	blocking(0)
 	park(3, 6)
 	blocking(0)
@@ -407,7 +423,7 @@ func TestRollbackSafe(t *testing.T) {
 	}
 	a.ok(t, "WaiveParked", `{"kind": "packages", "key": "p-0"}`, &struct{}{})
 	want(safe{Blocking: "1", Waived: "1", Reason: "1 record cannot be brought back to v1: see 'parked', correct or waive them"})
-	a.verb(t, "WaiveKind", `{"kind": "packages"}`, "the 1 of packages")
+	a.verb(t, "WaiveKind", `{"kind": "packages", "count": "1"}`, "the 1 of packages")
 	want(safe{Safe: true, Blocking: "0", Waived: "2"})
 	back(goes, "go without what is waived (2 records): v1 lacks it, or has it as it was before; v2 keeps it")
 }

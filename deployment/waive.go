@@ -104,6 +104,9 @@ func (v *Service) WaiveKind(ctx context.Context, req *connect.Request[pb.WaiveKi
 	of := slices.DeleteFunc(list, func(p syncer.Parked) bool { return p.Kind != kind })
 	res := &pb.WaiveKindResponse{Waived: countParked(of).Blocking}
 	res.Effects = []string{fmt.Sprintf("let the switch go on without the %d of %s that are parked now, and any that is parked later in this direction: the other version will not have them, or only as they were before", res.Waived, kind)}
+	if err := confirmsCount(req.Msg, res); err != nil {
+		return nil, err
+	}
 	if req.Msg.DryRun {
 		return connect.NewResponse(res), nil
 	}
@@ -114,6 +117,18 @@ func (v *Service) WaiveKind(ctx context.Context, req *connect.Request[pb.WaiveKi
 		return nil, err
 	}
 	return connect.NewResponse(res), nil
+}
+
+// confirmsCount refuses a waiver of more or fewer records than its caller has seen; one that
+// changes nothing may leave the number open.
+func confirmsCount(req *pb.WaiveKindRequest, would *pb.WaiveKindResponse) error {
+	switch {
+	case req.Count == nil && req.DryRun, req.Count != nil && *req.Count == would.Waived:
+		return nil
+	case req.Count == nil:
+		return refuse(fmt.Sprintf("waive: it would %s; to do that, give --count %d", strings.Join(would.Effects, "; "), would.Waived))
+	}
+	return refuse(fmt.Sprintf("waive: --count %d was given, and %d of %s are parked now: look at them again, and give --count %d", *req.Count, would.Waived, req.Kind, would.Waived))
 }
 
 // checkKind refuses a kind that no version has: a misspelt waiver would wait unseen.

@@ -104,12 +104,8 @@ func (s *Store) WaiveKind(ctx context.Context, kind string) (waived int64, err e
 			return 0, fmt.Errorf("waive: %w", err)
 		}
 	}
-	for _, p := range before {
-		if p.Kind == kind && !p.Waived {
-			waived++
-		}
-	}
-	return waived, nil
+	of := slices.DeleteFunc(before, func(p syncer.Parked) bool { return p.Kind != kind })
+	return countParked(of).Blocking, nil
 }
 
 // kindWaived reports whether a kind is waived in every direction that is copied now.

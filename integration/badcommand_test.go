@@ -54,6 +54,8 @@ func TestBadInputOfCommands(t *testing.T) {
 		"complete what is in use": {func() result { return dbc("complete", "--version", "v1") }, []string{"v1 is the version that is served"}},
 		"complete what is next":   {func() result { return dbc("complete", "--version", "v2", "--confirm", "x") }, []string{"v2 was never left"}},
 		"waive no kind":           {func() result { return dbc("parked", "waive", "--kind", "pakages", "--all") }, []string{"pakages", "packages"}},
+		"waive a kind uncounted":  {func() result { return dbc("parked", "waive", "--kind", "packages", "--all") }, []string{"without the ", "give --count "}},
+		"waive another number":    {func() result { return dbc("parked", "waive", "--kind", "packages", "--all", "--count", "99") }, []string{"--count 99 was given", "give --count "}},
 		"nothing to waive":        {func() result { return dbc("parked", "waive", "--kind", "packages", "--key", "none") }, []string{"packages", "none"}},
 		"nobody there":            {func() result { return execute(ctx, t, nil, "get", "deployment", "--server", "127.0.0.1:1") }, []string{"127.0.0.1:1", "dbcontroller run"}},
 		"no server":               {func() result { return execute(ctx, t, []string{"DBCONTROLLER_SERVER="}, "get", "deployment") }, []string{"--server", "DBCONTROLLER_SERVER"}},

@@ -44,7 +44,7 @@ func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
 		{"complete --version v1 --confirm services/bbs/deployments/eu/replicaSet/c1/mongo:dbc_bbs_v1 --ignore-usage",
 			&dbv1.CompleteRequest{Version: "v1", Confirm: "services/bbs/deployments/eu/replicaSet/c1/mongo:dbc_bbs_v1", IgnoreUsage: true, UnusedForMs: 3_600_000, RequestedBy: "me"}, name},
 		{"parked waive --kind packages --key p-17", &dbv1.WaiveParkedRequest{Kind: "packages", Key: "p-17", RequestedBy: "me"}, "yes"},
-		{"parked waive --kind packages --all", &dbv1.WaiveKindRequest{Kind: "packages", RequestedBy: "me"}, "waived: 1,200 of packages"},
+		{"parked waive --kind packages --all --count 1200", &dbv1.WaiveKindRequest{Kind: "packages", Count: ptr[int64](1200), RequestedBy: "me"}, "waived: 1,200 of packages"},
 	} {
 		t.Run(tc.line, func(t *testing.T) {
 			t.Parallel()
@@ -213,6 +213,8 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"complete --version v1 --server " + refusing, "begin-upgrade: wrong shard count 3: this deployment has a ring of 16"},
 		{"rollback --to-snapshot --confirm x --server " + good, "--confirm: it is for --accept-loss: give both"},
 		{"rollback --accept-loss --server " + good, "--accept-loss: nothing is lost without --to-snapshot: leave it out"},
+		{"parked waive --kind packages --all --server " + good, "waive: it would let the switch go on without packages; to do that, give --count 1200"},
+		{"parked waive --kind packages --key p --count 1 --server " + good, "--count: it is for --all: leave it out"},
 		{"parked waive --all --server " + good, "no kind named: give --kind as 'dbcontroller parked' shows it"},
 		{"parked waive --kind packages --key p --all --server " + good, "--key and --all: give one of them"},
 	} {

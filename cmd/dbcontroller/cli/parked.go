@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -41,24 +42,32 @@ func waiveCommand() *cobra.Command {
 	a := &asker{}
 	var kind, key string
 	var all bool
+	var number int64
 	cmd := &cobra.Command{
-		Use:   "waive --kind KIND (--key KEY | --all)",
+		Use:   "waive --kind KIND (--key KEY | --all --count N)",
 		Short: "Let the upgrade go on without one parked record, or a whole kind's",
 		Long: "Let the upgrade go on without one parked record. The new version will not have it, or only as it\n" +
 			"was before, so rather correct it at the source where that is possible: it is then tried again by\n" +
 			"itself. With --all every record of the kind that is parked, now or later in this direction, is\n" +
-			"waived. A waiver is gone with its direction. After a switch this is about the way back.",
+			"waived. That is confirmed with --count, the number of those that are parked now and not waived:\n" +
+			"without it, or with another number, the refusal says how many there are. It does not bound what is\n" +
+			"parked later. A waiver is gone with its direction. After a switch this is about the way back.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			counted := cmd.Flags().Changed("count")
 			switch {
+			case counted && !all:
+				return errors.New("--count: it is for --all: leave it out")
 			case all && kind == "":
 				return errors.New("no kind named: give --kind as 'dbcontroller parked' shows it")
 			case all && key != "":
 				return errors.New("--key and --all: give one of them")
 			case !all && (kind == "" || key == ""):
 				return errors.New("no record named: give --kind and --key as 'dbcontroller parked' shows them")
+			case all && counted:
+				return a.waiveKind(cmd, kind, &number)
 			case all:
-				return a.waiveKind(cmd, kind)
+				return a.waiveKind(cmd, kind, nil)
 			}
 			return a.waive(cmd, kind, key)
 		},
@@ -67,6 +76,7 @@ func waiveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&kind, "kind", "", "kind of the record")
 	cmd.Flags().StringVar(&key, "key", "", "key of the record")
 	cmd.Flags().BoolVar(&all, "all", false, "every record of the kind, also those that are parked later in this direction")
+	cmd.Flags().Int64Var(&number, "count", 0, "with --all: how many of the kind are parked now and not waived, as the refusal without it says")
 	return cmd
 }
 
@@ -95,12 +105,18 @@ func (a *asker) waive(cmd *cobra.Command, kind, key string) error {
 	})
 }
 
-func (a *asker) waiveKind(cmd *cobra.Command, kind string) error {
+// waiveKind waives all of a kind if the number of those that are parked is given. It looks at
+// that itself, too: a controller that is older wants no number.
+func (a *asker) waiveKind(cmd *cobra.Command, kind string, number *int64) error {
 	return a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-		req := &dbv1.WaiveKindRequest{Name: a.name, Kind: kind, DryRun: true, RequestedBy: a.who()}
+		req := &dbv1.WaiveKindRequest{Name: a.name, Kind: kind, Count: number, DryRun: true, RequestedBy: a.who()}
 		res, err := api.WaiveKind(ctx, connect.NewRequest(req))
 		if err != nil {
 			return err
+		}
+		does := strings.Join(res.Msg.GetEffects(), "; ")
+		if number == nil && !a.dryRun && !strings.HasPrefix(does, "nothing") {
+			return fmt.Errorf("waive: it would %s; to do that, give --count %d", does, res.Msg.GetWaived())
 		}
 		announce(cmd.ErrOrStderr(), "will", res.Msg.GetEffects())
 		if !a.dryRun {

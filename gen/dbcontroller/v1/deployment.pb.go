@@ -3922,11 +3922,14 @@ func (x *CancelUpdateRequest) GetRequestedBy() string {
 }
 
 type WaiveKindRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	RequestedBy   string                 `protobuf:"bytes,4,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Kind        string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	DryRun      bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy string                 `protobuf:"bytes,4,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	// How many of the kind are parked now and not waived, as the refusal of a call without it
+	// and a dry run say. What is parked later in this direction is waived beside them, unseen.
+	Count         *int64 `protobuf:"varint,5,opt,name=count,proto3,oneof" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3989,9 +3992,16 @@ func (x *WaiveKindRequest) GetRequestedBy() string {
 	return ""
 }
 
+func (x *WaiveKindRequest) GetCount() int64 {
+	if x != nil && x.Count != nil {
+		return *x.Count
+	}
+	return 0
+}
+
 type WaiveKindResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Waived        int64                  `protobuf:"varint,1,opt,name=waived,proto3" json:"waived,omitempty"` // that are parked now
+	Waived        int64                  `protobuf:"varint,1,opt,name=waived,proto3" json:"waived,omitempty"` // that are parked now; one that stands for more than are listed is one
 	Effects       []string               `protobuf:"bytes,2,rep,name=effects,proto3" json:"effects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5522,12 +5532,14 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\tupdate_id\x18\x02 \x01(\tR\bupdateId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12!\n" +
-	"\frequested_by\x18\x05 \x01(\tR\vrequestedBy\"v\n" +
+	"\frequested_by\x18\x05 \x01(\tR\vrequestedBy\"\x9b\x01\n" +
 	"\x10WaiveKindRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12!\n" +
-	"\frequested_by\x18\x04 \x01(\tR\vrequestedBy\"E\n" +
+	"\frequested_by\x18\x04 \x01(\tR\vrequestedBy\x12\x19\n" +
+	"\x05count\x18\x05 \x01(\x03H\x00R\x05count\x88\x01\x01B\b\n" +
+	"\x06_count\"E\n" +
 	"\x11WaiveKindResponse\x12\x16\n" +
 	"\x06waived\x18\x01 \x01(\x03R\x06waived\x12\x18\n" +
 	"\aeffects\x18\x02 \x03(\tR\aeffects\",\n" +
@@ -5830,6 +5842,7 @@ func file_dbcontroller_v1_deployment_proto_init() {
 	file_dbcontroller_v1_deployment_proto_msgTypes[28].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[29].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[31].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[45].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

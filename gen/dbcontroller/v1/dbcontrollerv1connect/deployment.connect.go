@@ -180,7 +180,7 @@ type DeploymentServiceClient interface {
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/WaiveParked
 	WaiveParked(context.Context, *connect.Request[v1.WaiveParkedRequest]) (*connect.Response[v1.ParkedRecord], error)
 	// WaiveKind lets the upgrade go on without any record of a kind that is parked, now or
-	// later in this direction.
+	// later in this direction. Without the number of those that are parked now it is refused.
 	WaiveKind(context.Context, *connect.Request[v1.WaiveKindRequest]) (*connect.Response[v1.WaiveKindResponse], error)
 	// Verify compares source and target once, streaming progress; the last message
 	// carries the report.
@@ -576,7 +576,7 @@ type DeploymentServiceHandler interface {
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/WaiveParked
 	WaiveParked(context.Context, *connect.Request[v1.WaiveParkedRequest]) (*connect.Response[v1.ParkedRecord], error)
 	// WaiveKind lets the upgrade go on without any record of a kind that is parked, now or
-	// later in this direction.
+	// later in this direction. Without the number of those that are parked now it is refused.
 	WaiveKind(context.Context, *connect.Request[v1.WaiveKindRequest]) (*connect.Response[v1.WaiveKindResponse], error)
 	// Verify compares source and target once, streaming progress; the last message
 	// carries the report.

@@ -1,13 +1,21 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+
 	"dbcontroller/config"
+	"dbcontroller/coord/memcoord"
+	"dbcontroller/deployment"
+	"dbcontroller/record"
 	"dbcontroller/switchover"
+	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
 
@@ -102,4 +110,80 @@ func TestForecastOfAProofThatRuns(t *testing.T) {
 			t.Errorf("%s: %q, want %q", id, got, want)
 		}
 	}
+}
+
+// TestProofIsMadeAgain: a proof that failed is made again, also where the shards were not ready
+// when its time came.
+func TestProofIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		keep := func(src, _ transform.Group) ([]record.Record, error) { return src.Records, nil }
+		registry := transform.NewRegistry("things")
+		// Groups by content: such a proof needs what the shards have brought over.
+		err := registry.Add("v1", "v2", transform.Spec{
+			Name: "things", Revision: "1", Up: keep, Down: keep,
+			Old: transform.Side{Kinds: []transform.GroupedKind{{
+				KindSpec: record.KindSpec{Name: "things"}, Content: func(record.Record) (string, error) { return "one", nil },
+			}}},
+			New: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "news"}}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &App{
+			cfg: config.Config{DBs: []config.DB{{Version: "v1"}, {Version: "v2"}}}, registry: registry, log: zap.NewNop(),
+			deployment: deployment.New(memcoord.New(), "services/a/deployments/b", deployment.Config{}),
+		}
+		if _, err := a.deployment.Create(t.Context(), "v1", 1); err != nil {
+			t.Fatal(err)
+		}
+		apply := func(ev upgradestate.Event) {
+			t.Helper()
+			if _, err := a.deployment.Apply(t.Context(), ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, v := range []string{"v1", "v2"} {
+			apply(upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{Version: v, Location: "mem:" + v,
+				Kinds: []upgradestate.Kind{{Kind: "things", Physical: "things.n1", ID: v}}}})
+		}
+		apply(upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: "h"}})
+		apply(upgradestate.Begin{ID: "u", TargetVersion: "v2", TransformHash: "h"})
+		p := newProver(a)
+		attempts := 0
+		p.attempt = func(context.Context, upgradestate.Deployment, need) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			attempts++
+			p.err = errors.New("the database is away")
+			return p.err
+		}
+		made := func() int {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return attempts
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.run(ctx) }()
+		ready := upgradestate.Report{ID: "u", State: upgradestate.InitialSyncing, Attempt: 1, Shards: []int{0}}
+		time.Sleep(time.Second)
+		if n := made(); n != 0 {
+			t.Errorf("%d attempts before the shards were ready", n)
+		}
+		apply(ready)
+		time.Sleep(time.Second)
+		if n := made(); n != 1 {
+			t.Fatalf("%d attempts when the shards were ready", n)
+		}
+		apply(upgradestate.Withdraw{ID: "u", Shards: []int{0}})
+		time.Sleep(2 * proveAgainMost)
+		apply(ready)
+		time.Sleep(time.Second)
+		if n := made(); n != 2 {
+			t.Errorf("%d attempts after the shards were ready again", n)
+		}
+		cancel()
+		<-done
+	})
 }

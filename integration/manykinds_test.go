@@ -9,9 +9,10 @@ import (
 )
 
 // TestManyKinds takes two hundred collections of an application there and back. Nothing takes
-// so long for each of them that a start, a switch or the proof of the way back stands still.
-func TestManyKinds(t *testing.T) {
-	t.Parallel()
+// so long for each of them that a start, a switch or the proof of the way back stands still. It
+// runs by itself: a thousand collections are made and removed, and beside others it measures
+// the machine.
+func TestManyKinds(t *testing.T) { //nolint:paralleltest // see above
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	const kinds, documents = 200, 3

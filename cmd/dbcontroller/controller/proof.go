@@ -17,9 +17,10 @@ import (
 
 // Bounds of a proof. It holds up nothing but the switch that it is for.
 const (
-	proofTimeout  = 2 * time.Minute  // and proofPerKind for each kind
-	proofPerKind  = 2 * time.Second  // it is made, filled, renamed three times and removed in both databases
-	streamTimeout = 20 * time.Second // for a stream to show what was written while it was open
+	proofTimeout  = 2 * time.Minute        // and proofPerKind for each kind
+	proofPerKind  = 2 * time.Second        // it is made, filled, renamed three times and removed in both databases
+	streamTimeout = 20 * time.Second       // for a stream to show what was written while it was open
+	streamPerKind = 200 * time.Millisecond // in addition: all that the proof did to each comes before it
 )
 
 // proof tries, before a switch, what its way back will need: in scratch collections that
@@ -127,6 +128,11 @@ func proofLimit(kinds int) time.Duration {
 	return proofTimeout + time.Duration(kinds)*proofPerKind
 }
 
+// streamLimit is how long a stream of so many kinds may take to show what was done there.
+func streamLimit(kinds int) time.Duration {
+	return streamTimeout + time.Duration(kinds)*streamPerKind
+}
+
 func (p *proof) sweep(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.older.Sweep(ctx, p.prefix) })
@@ -192,13 +198,14 @@ func (p *proof) watch(ctx context.Context) (record.Stream, error) {
 
 // seen waits until the stream shows what was done to a scratch collection.
 func (p *proof) seen(ctx context.Context, stream record.Stream) error {
-	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	limit := streamLimit(len(p.up.TargetKinds()))
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		batch, err := stream.Next(ctx)
 		if err != nil {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				err = fmt.Errorf("nothing was seen within %s of what was done there", streamTimeout)
+				err = fmt.Errorf("nothing was seen within %s of what was done there", limit)
 			}
 			return fmt.Errorf("the changes of the database of %s cannot be followed: %w", p.up.To(), err)
 		}

@@ -9,6 +9,9 @@ import (
 // TestProofLimit: what suffices for a few kinds does not for hundreds.
 func TestProofLimit(t *testing.T) {
 	t.Parallel()
+	if few, many := streamLimit(2), streamLimit(400); few < streamTimeout || many < time.Minute {
+		t.Errorf("%s for the changes of two kinds, %s for those of 400", few, many)
+	}
 	if few, many := proofLimit(2), proofLimit(400); few < proofTimeout || many < 10*time.Minute {
 		t.Errorf("a proof of 2 kinds may take %s, one of 400 %s", few, many)
 	}

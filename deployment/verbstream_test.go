@@ -3,6 +3,7 @@ package deployment_test
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 
 	"dbcontroller/deployment"
@@ -139,6 +140,9 @@ func TestOneRehearsalAtATime(t *testing.T) {
 	}
 	if err := next(&got); err != nil || got.Report == nil || !got.Report.Ok {
 		t.Errorf("%+v, %v", got, err)
+	}
+	if err := next(&got); !errors.Is(err, io.EOF) { // only then it is over
+		t.Errorf("after the report: %v", err)
 	}
 	r.err = errors.New("no space is left")
 	r.finish <- struct{}{}

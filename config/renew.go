@@ -51,13 +51,17 @@ func (d DB) Login() (digest [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(sum.Sum(nil)), nil
 }
 
+// certificateOptions are the options of a connection string that name files, in lower case.
+var certificateOptions = []string{
+	"tlscafile", "sslcertificateauthorityfile", "tlscertificatekeyfile", "sslclientcertificatekeyfile", "tlscertificatefile", "tlsprivatekeyfile",
+}
+
 // certificatesOf are the files that options of a connection string name.
 func certificatesOf(uri string) (paths []string) {
 	_, list, _ := strings.Cut(uri, "?")
 	for option := range strings.SplitSeq(list, "&") {
 		name, value, _ := strings.Cut(option, "=")
-		named := []string{"tlscafile", "sslcertificateauthorityfile", "tlscertificatekeyfile", "sslclientcertificatekeyfile", "tlscertificatefile", "tlsprivatekeyfile"}
-		if path, err := url.QueryUnescape(value); err == nil && slices.Contains(named, strings.ToLower(name)) {
+		if path, err := url.QueryUnescape(value); err == nil && slices.Contains(certificateOptions, strings.ToLower(name)) {
 			paths = append(paths, path)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -144,21 +143,12 @@ func (f *fortress) rotate(ctx context.Context) {
 	f.authority.Files(f.t, f.dir, "listener", listener)
 	f.authority.Files(f.t, f.etcd, "etcd-client", service)
 	cert, key := f.authority.Sign(f.t, service)
-	renew(f.t, filepath.Join(f.dir, "service.pem"), string(cert)+string(key))
+	accesstest.Replace(f.t, filepath.Join(f.dir, "service.pem"), append(cert, key...))
 	password := fmt.Sprint("password-", f.rotated)
-	renew(f.t, filepath.Join(f.dir, "password"), password)
+	accesstest.Replace(f.t, filepath.Join(f.dir, "password"), []byte(password))
 	f.admin(ctx, "admin", bson.D{{Key: "updateUser", Value: "service"}, {Key: "pwd", Value: password}})
 	f.token = fmt.Sprintf("robot-0123456789abcdef-%d", f.rotated)
-	renew(f.t, filepath.Join(f.dir, "tokens"), "robot "+f.token+"\n")
-}
-
-// renew replaces a file at once, as those who renew secrets do.
-func renew(t *testing.T, path, text string) {
-	t.Helper()
-	put(t, path+".new", text)
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	accesstest.Replace(f.t, filepath.Join(f.dir, "tokens"), []byte("robot "+f.token+"\n"))
 }
 
 func (f *fortress) admin(ctx context.Context, db string, cmd bson.D) {

@@ -61,7 +61,7 @@ func (a *Authority) Pool() *x509.CertPool {
 }
 
 // File writes the authority's certificate.
-func (a *Authority) File(t testing.TB, path string) string { return write(t, path, a.pem) }
+func (a *Authority) File(t testing.TB, path string) string { return Replace(t, path, a.pem) }
 
 // Leaf is a certificate to be signed.
 type Leaf struct {
@@ -114,11 +114,11 @@ func (a *Authority) Certificate(t testing.TB, leaf Leaf) tls.Certificate {
 func (a *Authority) Files(t testing.TB, dir, name string, leaf Leaf) (cert, key string) {
 	t.Helper()
 	c, k := a.Sign(t, leaf)
-	return write(t, filepath.Join(dir, name+".crt"), c), write(t, filepath.Join(dir, name+".key"), k)
+	return Replace(t, filepath.Join(dir, name+".crt"), c), Replace(t, filepath.Join(dir, name+".key"), k)
 }
 
-// write replaces a file at once, as those who renew certificates do.
-func write(t testing.TB, path string, text []byte) string {
+// Replace replaces a file at once, as those who renew certificates do.
+func Replace(t testing.TB, path string, text []byte) string {
 	t.Helper()
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,11 @@ import (
 // appName is this process in the logs of database servers.
 const appName = "dbcontroller"
 
+// mongoConfig is how a scratch database is reached, with the login that files hold now.
 func mongoConfig(db config.DB, log *zap.Logger) mongostore.Config {
+	if now, err := db.Renewed(); err == nil {
+		db = now
+	}
 	return databases.MongoConfig(db, appName, log)
 }
 

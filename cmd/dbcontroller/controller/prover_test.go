@@ -177,7 +177,7 @@ func TestProofIsMadeAgain(t *testing.T) {
 			t.Fatalf("%d attempts when the shards were ready", n)
 		}
 		apply(upgradestate.Withdraw{ID: "u", Shards: []int{0}})
-		time.Sleep(2 * proveAgainMost)
+		time.Sleep(2 * proveAgainMost) // of the bubble; its time comes and passes
 		apply(ready)
 		time.Sleep(time.Second)
 		if n := made(); n != 2 {

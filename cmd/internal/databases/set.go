@@ -59,12 +59,8 @@ func (s *Set) Close(ctx context.Context) {
 	}
 }
 
-// MongoConfig is how the database of a configuration is reached by the process of a name, with
-// the login that files hold now.
+// MongoConfig is how the database of a configuration is reached by the process of a name.
 func MongoConfig(db config.DB, app string, log *zap.Logger) mongostore.Config {
-	if now, err := db.Renewed(); err == nil {
-		db = now
-	}
 	return mongostore.Config{
 		URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: app, Log: log,
 	}

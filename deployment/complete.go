@@ -13,11 +13,14 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// defaultUnused is how long nobody must have called the API of a version that is retired.
-const defaultUnused = time.Hour
-
-// longestUnused is what a request may ask for at most.
-const longestUnused = 366 * 24 * time.Hour
+const (
+	// defaultUnused is how long nobody must have called the API of a version that is retired.
+	defaultUnused = time.Hour
+	// defaultKept is how long the collections of a retired version are kept under other names.
+	defaultKept = 24 * time.Hour
+	// longestAsked is what a request may ask for at most, of either.
+	longestAsked = 366 * 24 * time.Hour
+)
 
 // Complete implements the API. The record refuses what must not be retired; that somebody
 // uses the version, and that the caller knows what goes, is looked at here. Use is a matter
@@ -32,8 +35,10 @@ func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.Complete
 	switch {
 	case m.Version == "":
 		return nil, &InvalidError{"version", "", "the version to retire, such as v1"}
-	case m.UnusedForMs < 0 || m.UnusedForMs > longestUnused.Milliseconds():
-		return nil, &InvalidError{"unused_for_ms", itoa(m.UnusedForMs), fmt.Sprintf("0 for %d, or up to %d", defaultUnused.Milliseconds(), longestUnused.Milliseconds())}
+	case m.UnusedForMs < 0 || m.UnusedForMs > longestAsked.Milliseconds():
+		return nil, &InvalidError{"unused_for_ms", itoa(m.UnusedForMs), fmt.Sprintf("0 for %d, or up to %d", defaultUnused.Milliseconds(), longestAsked.Milliseconds())}
+	case m.GetKeepForMs() < 0 || m.GetKeepForMs() > longestAsked.Milliseconds():
+		return nil, &InvalidError{"keep_for_ms", itoa(m.GetKeepForMs()), fmt.Sprintf("0 to drop at once, or up to %d", longestAsked.Milliseconds())}
 	case m.UnusedForMs == 0:
 		unused = defaultUnused
 	}
@@ -41,12 +46,16 @@ func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.Complete
 	if err != nil {
 		return nil, err
 	}
+	if _, kept := upgradestate.KeptNamespace(d, m.Version); kept && m.KeepForMs != nil {
+		return v.keep(ctx, s, d, m)
+	}
+	until := keptUntil(m, time.Now())
 	if !upgradestate.Retired(d, m.Version) {
-		if err := v.mayRetire(ctx, s, d, m, unused); err != nil {
+		if err := v.mayRetire(ctx, s, d, m, upgradestate.Complete{Version: m.Version, Until: until}, unused); err != nil {
 			return nil, err
 		}
 	}
-	return v.change(ctx, s, m, upgradestate.Complete{Version: m.Version}, completeEffects, func(d upgradestate.Deployment) string {
+	return v.change(ctx, s, m, upgradestate.Complete{Version: m.Version, Until: until}, completeEffects, func(d upgradestate.Deployment) string {
 		if slices.Contains(d.Retired, m.Version) {
 			return m.Version + " was retired already"
 		}
@@ -54,9 +63,46 @@ func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.Complete
 	})
 }
 
+// keep changes until when the collections of a retired version are kept. That is confirmed
+// as the retirement was, since it may end them at once.
+func (v *Service) keep(ctx context.Context, s *Store, d upgradestate.Deployment, m *pb.CompleteRequest) (*connect.Response[pb.Deployment], error) {
+	ev := upgradestate.Keep{Version: m.Version, Until: keptUntil(m, time.Now())}
+	would := fmt.Sprintf("drop the collections of %s now", m.Version)
+	if ev.Until != "" {
+		would = fmt.Sprintf("keep the collections of %s until %s", m.Version, ev.Until)
+	}
+	want, _ := Confirmation(d, m.Version)
+	if m.Confirm != want && (m.Confirm != "" || !m.DryRun) {
+		return nil, refuse("complete: " + unconfirmed(d, m.Version, m.Confirm, would))
+	}
+	changes := func(before, after upgradestate.Deployment) []string {
+		was, _ := upgradestate.KeptNamespace(before, m.Version)
+		if is, _ := upgradestate.KeptNamespace(after, m.Version); is.Until == was.Until {
+			return nil
+		}
+		return []string{would}
+	}
+	return v.change(ctx, s, m, ev, changes, func(upgradestate.Deployment) string {
+		return "the collections of " + m.Version + " are kept until then already, or are being dropped"
+	})
+}
+
+// keptUntil is when the collections of a version that is retired now are dropped; empty: at
+// once.
+func keptUntil(m *pb.CompleteRequest, now time.Time) string {
+	keep := defaultKept
+	if m.KeepForMs != nil {
+		keep = time.Duration(m.GetKeepForMs()) * time.Millisecond
+	}
+	if keep == 0 {
+		return ""
+	}
+	return now.Add(keep).UTC().Format(time.RFC3339)
+}
+
 // mayRetire looks at everything that the record does not tell by itself.
-func (v *Service) mayRetire(ctx context.Context, s *Store, d upgradestate.Deployment, m *pb.CompleteRequest, unused time.Duration) error {
-	after, err := upgradestate.Apply(d, upgradestate.Complete{Version: m.Version})
+func (v *Service) mayRetire(ctx context.Context, s *Store, d upgradestate.Deployment, m *pb.CompleteRequest, ev upgradestate.Complete, unused time.Duration) error {
+	after, err := upgradestate.Apply(d, ev)
 	if err != nil {
 		return err
 	}
@@ -90,11 +136,19 @@ func completeEffects(before, after upgradestate.Deployment) []string {
 	}
 	ns, _ := before.Namespace(after.Retire.Version)
 	var does []string
+	until := after.Retire.Until
 	for _, k := range ns.Kinds {
-		does = append(does, fmt.Sprintf("drop collection %s (%s) of %s", k.Physical, k.Kind, ns.Location))
+		if until == "" {
+			does = append(does, fmt.Sprintf("drop collection %s (%s) of %s", k.Physical, k.Kind, ns.Location))
+		} else {
+			does = append(does, fmt.Sprintf("set collection %s (%s) of %s aside as %s", k.Physical, k.Kind, ns.Location, upgradestate.RetiredName(ns.Version, k)))
+		}
 		if k.Fixed && k.Fence == "view" && k.Hidden {
 			does = append(does, fmt.Sprintf("leave the view %s, which goes on to refuse late writers; the database stays for it", k.Kind))
 		}
+	}
+	if until != "" {
+		does = append(does, fmt.Sprintf("drop what was set aside at %s", until))
 	}
 	return append(does,
 		fmt.Sprintf("forget what is kept of copying to and from %s", ns.Version),

@@ -2,6 +2,7 @@ package deployment_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +91,9 @@ func TestComplete(t *testing.T) {
 	a := serve(t, w)
 	a.fails(t, "Complete", `{}`, `invalid_argument: version "": want the version to retire, such as v1`)
 	a.fails(t, "Complete", `{"version": "v1", "unusedForMs": "-1"}`, `invalid_argument: unused_for_ms "-1": want 0 for 3600000, or up to 31622400000`)
+	for _, wrong := range []string{"-1", "31622400001"} {
+		a.fails(t, "Complete", `{"version": "v1", "keepForMs": "`+wrong+`"}`, `invalid_argument: keep_for_ms "`+wrong+`": want 0 to drop at once, or up to 31622400000`)
+	}
 	a.fails(t, "Complete", `{"version": "v1"}`, `failed_precondition: complete: v1 is the version that is served: only one that was left can be retired`)
 	a.fails(t, "Complete", `{"version": "v2"}`, `failed_precondition: complete: v2 was never left: nothing was switched yet`)
 	d := w.flip(t)
@@ -99,20 +103,20 @@ func TestComplete(t *testing.T) {
 	const right = name + "/replicaSet/c1/mongo:dbc_v1"
 	what := "drop collection " + v1.Kinds[0].Physical + " (packages) of mongo:dbc_v1; leave the view packages, which goes on to refuse late writers; the database stays for it; forget what is kept of copying to and from v1; end the way back: there is no upgrade or rollback to v1 any more; to do that, give --confirm " + right
 	before := a.stored(t)
-	a.fails(t, "Complete", `{"version": "v1"}`, `failed_precondition: complete: this is final: it would `+what)
+	a.fails(t, "Complete", `{"version": "v1", "keepForMs": "0"}`, `failed_precondition: complete: this is final: it would `+what)
 	for _, wrong := range []string{
 		name + "/replicaSet/staging/mongo:dbc_v1", "services/other/deployments/x/replicaSet/c1/mongo:dbc_v1",
 		name + "/replicaSet/c1/mongo:dbc_v2", name + "/replicaSet/c2/mongo:dbc_v2", name + "/mongo:dbc_v1", name, "mongo:dbc_v1",
 	} {
 		for _, dry := range []string{"", `, "dryRun": true`} {
-			a.fails(t, "Complete", `{"version": "v1", "confirm": "`+wrong+`"`+dry+`}`,
+			a.fails(t, "Complete", `{"version": "v1", "keepForMs": "0", "confirm": "`+wrong+`"`+dry+`}`,
 				`failed_precondition: complete: "`+wrong+`" does not confirm it for v1 of this deployment: it would `+what)
 		}
 	}
 	if diff := cmp.Diff(before, a.stored(t)); diff != "" {
 		t.Error(diff)
 	}
-	a.verb(t, "Complete", `{"version": "v1", "confirm": "`+right+`"}`, "drop collection")
+	a.verb(t, "Complete", `{"version": "v1", "keepForMs": "0", "confirm": "`+right+`"}`, "drop collection")
 	var got struct {
 		Retiring          string
 		Retired           []string
@@ -136,5 +140,75 @@ func TestComplete(t *testing.T) {
 	if got.Retiring != "" || !slices.Equal(got.Retired, []string{"v1"}) || len(got.Namespaces) != 1 {
 		t.Errorf("retired: %+v", got)
 	}
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 was retired, and its data are gone`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 was retired, and nothing leads back to it`)
+}
+
+// TestCompleteKeeps: what is retired is set aside, and an operator changes until when, or has
+// it dropped, with the same confirmation.
+func TestCompleteKeeps(t *testing.T) {
+	t.Parallel()
+	w := setup(t).withVersions(t)
+	a := serve(t, w)
+	w.flip(t)
+	const confirm = `"confirm": "` + name + `/replicaSet/c1/mongo:dbc_v1"`
+	kept := func() (until time.Duration, collections []string) {
+		t.Helper()
+		var got struct {
+			Kept []struct {
+				Version, Location, Until string
+				Collections              []string
+			}
+		}
+		a.ok(t, "GetDeployment", `{}`, &got)
+		if len(got.Kept) == 0 {
+			return 0, nil
+		}
+		k := got.Kept[0]
+		at, err := time.Parse(time.RFC3339, k.Until)
+		if k.Version != "v1" || k.Location != "mongo:dbc_v1" || err != nil && k.Until != "" {
+			t.Errorf("kept: %+v, %v", k, err)
+		}
+		if k.Until == "" {
+			return 0, k.Collections
+		}
+		return time.Until(at), k.Collections
+	}
+	about := func(want time.Duration) {
+		t.Helper()
+		if until, _ := kept(); until > want || until < want-10*time.Minute {
+			t.Errorf("kept for %s, want %s", until, want)
+		}
+	}
+	var does told
+	a.ok(t, "Complete", `{"version": "v1", "dryRun": true}`, &does)
+	if text := strings.Join(does.Effects, "; "); !strings.Contains(text, "aside as dbc_retired.v1.packages.n") || !strings.Contains(text, "drop what was set aside at ") || strings.Contains(text, "drop collection") {
+		t.Errorf("it would %s", text)
+	}
+	a.verb(t, "Complete", `{"version": "v1", `+confirm+`}`, "there is no upgrade or rollback to v1 any more")
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 is being retired: wait for its end`)
+	w.apply(t, upgradestate.SetAside{Version: "v1"})
+	about(24 * time.Hour)
+	a.ok(t, "Complete", `{"version": "v1", `+confirm+`}`, &does)
+	if diff := cmp.Diff([]string{"nothing: v1 was retired already"}, does.Effects); diff != "" {
+		t.Error(diff)
+	}
+	about(24 * time.Hour)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 was retired, and nothing leads back to it`)
+	a.fails(t, "Complete", `{"version": "v1", "keepForMs": "0"}`, "failed_precondition: complete: this is final: it would drop the collections of v1 now; to do that, give --confirm "+name+"/replicaSet/c1/mongo:dbc_v1")
+	about(24 * time.Hour)
+	a.verb(t, "Complete", `{"version": "v1", "keepForMs": "7200000", `+confirm+`}`, "keep the collections of v1 until ")
+	about(2 * time.Hour)
+	a.verb(t, "Complete", `{"version": "v1", "keepForMs": "0", `+confirm+`}`, "drop the collections of v1 now")
+	if until, names := kept(); until > 0 || len(names) == 0 {
+		t.Errorf("kept %v for %s, want it to be dropped now", names, until)
+	}
+	a.fails(t, "Complete", `{"version": "v1", "keepForMs": "7200000", `+confirm+`}`, "failed_precondition: keep: the collections of v1 are being dropped already")
+	w.apply(t, upgradestate.Dropped{Version: "v1"})
+	if _, names := kept(); names != nil {
+		t.Errorf("%v is still kept", names)
+	}
+	a.ok(t, "Complete", `{"version": "v1", "keepForMs": "7200000", `+confirm+`}`, &does)
+	if diff := cmp.Diff([]string{"nothing: v1 was retired already"}, does.Effects); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -11,7 +11,10 @@ import (
 // where deployments and databases often have the same names. lacks says what is not known
 // of that, and how weak the confirmation is for it; it is empty as a rule.
 func Confirmation(d upgradestate.Deployment, version string) (confirm, lacks string) {
-	ns, _ := d.Namespace(version)
+	ns, ok := d.Namespace(version)
+	if kept, is := upgradestate.KeptNamespace(d, version); !ok && is {
+		ns = kept.Namespace
+	}
 	switch id := ns.Identity; {
 	case id.Cluster != "":
 		return d.Name + "/" + id.Cluster + "/" + ns.Location, ""

@@ -92,7 +92,7 @@ func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.Esti
 	case last.Back:
 		return refuse(fmt.Sprintf("estimate loss: %s went back to %s already", last.ID, last.To))
 	case upgradestate.Retired(d, last.From):
-		return refuse(fmt.Sprintf("estimate loss: %s was retired, and its data are gone", last.From))
+		return refuse(fmt.Sprintf("estimate loss: %s was retired, and nothing leads back to it", last.From))
 	}
 	if err := v.cannot("estimate loss", s, v.cfg.Loss != nil); err != nil {
 		return err

@@ -45,7 +45,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 			"policy": {"hold": false, "deadlineMs": "0", "maxPauseMs": "0", "maxHoldMs": "0", "retries": 0}, "switchAsked": false, "toSnapshot": false
 		},
 		"pace": {"paused": false, "reason": "", "maxRate": 0, "maxSourceLoad": 0, "window": "", "now": []},
-		"effects": [], "retiring": "", "retired": [],
+		"effects": [], "retiring": "", "retired": [], "kept": [],
 		"epoch": "1", "ringSize": 4, "revision": %q,
 		"namespaces": [
 			{"version": "v1", "location": "mongo:dbc_v1", "kinds": [{

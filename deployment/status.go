@@ -105,6 +105,14 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 	if r.Retire != nil {
 		d.Retiring = r.Retire.Version
 	}
+	for _, kept := range r.Kept {
+		ns := kept.Namespace
+		out := &pb.KeptNamespace{Version: ns.Version, Location: ns.Location, Until: kept.Until}
+		for _, k := range ns.Kinds {
+			out.Collections = append(out.Collections, upgradestate.RetiredName(ns.Version, k))
+		}
+		d.Kept = append(d.Kept, out)
+	}
 	for _, ns := range r.Namespaces {
 		out := &pb.Namespace{Version: ns.Version, Location: ns.Location}
 		for _, k := range ns.Kinds {

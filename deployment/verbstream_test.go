@@ -91,7 +91,7 @@ func TestEstimateLoss(t *testing.T) {
 		t.Errorf("report %+v, %v", got, err)
 	}
 	w.apply(t, upgradestate.Complete{Version: "v1"})
-	if err := a.ask(t, "EstimateLoss", "{}"); err == nil || err.Error() != "failed_precondition: estimate loss: v1 was retired, and its data are gone" {
+	if err := a.ask(t, "EstimateLoss", "{}"); err == nil || err.Error() != "failed_precondition: estimate loss: v1 was retired, and nothing leads back to it" {
 		t.Error(err)
 	}
 }

@@ -59,7 +59,7 @@ func TestKillInComplete(t *testing.T) {
 			d := s.await(ctx, "the flip", flipped("v2"))
 			confirm, _ := deployment.Confirmation(d, "v1")
 			api, _ := first.addresses()
-			r := execute(ctx, t, []string{"DBCONTROLLER_SERVER=" + api}, "complete", "--version", "v1", "--ignore-usage", "--confirm", confirm)
+			r := execute(ctx, t, []string{"DBCONTROLLER_SERVER=" + api}, "complete", "--version", "v1", "--ignore-usage", "--keep-for", "0s", "--confirm", confirm)
 			if r.code != 0 {
 				t.Fatalf("%+v", r)
 			}

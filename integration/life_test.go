@@ -65,15 +65,19 @@ func TestLifeOfAnUpgrade(t *testing.T) {
 	confirm := s.name + "/" + old.Identity.Cluster + "/" + old.Location
 	staging := s.name + "/replicaSet/" + bson.NewObjectID().Hex() + "/" + old.Location
 	dbc("complete", "--version", "v1").refuses(t, "server server", "--ignore-usage")
-	dbc("complete", "--version", "v1", "--ignore-usage").refuses(t, "this is final", "drop collection", "--confirm "+confirm)
+	dbc("complete", "--version", "v1", "--ignore-usage").refuses(t, "this is final", "set collection", "--confirm "+confirm)
+	dbc("complete", "--version", "v1", "--ignore-usage", "--keep-for", "0s").refuses(t, "this is final", "drop collection", "--confirm "+confirm)
 	dbc("complete", "--version", "v1", "--ignore-usage", "--confirm", staging).refuses(t, `"`+staging+`" does not confirm it for v1 of this deployment`, "--confirm "+confirm)
 	if now, err := s.record.Get(ctx); err != nil || now.Retire != nil {
 		t.Fatalf("a refusal has begun it: %+v, %v", now.Retire, err)
 	}
 	done := []string{"complete", "--version", "v1", "--ignore-usage", "--confirm", confirm}
-	does("will: drop collection", done...)
-	s.await(ctx, "the end of v1", func(d upgradestate.Deployment) bool { return slices.Contains(d.Retired, "v1") })
+	does("will: set collection", done...)
+	d = s.await(ctx, "the end of v1", func(d upgradestate.Deployment) bool { return slices.Contains(d.Retired, "v1") })
 	does("nothing: v1 was retired already", done...)
+	s.checkSetAside(ctx, old, d)
+	does("will: drop the collections of v1 now", "complete", "--version", "v1", "--keep-for", "0s", "--confirm", confirm)
+	s.await(ctx, "the drop of what was set aside", func(d upgradestate.Deployment) bool { return len(d.Kept) == 0 })
 	names, err := s.db["v1"].ListCollectionNames(ctx, bson.D{{Key: "type", Value: bson.D{{Key: "$ne", Value: "view"}}}})
 	if err != nil || slices.ContainsFunc(names, func(n string) bool { return !strings.HasPrefix(n, "system.") }) {
 		t.Errorf("v1 still has %v, %v", names, err)
@@ -91,6 +95,36 @@ func TestLifeOfAnUpgrade(t *testing.T) {
 	checkHistory(t, execute(ctx, t, env, "history", "--json"), execute(ctx, t, env, "history"))
 }
 
+// checkSetAside reads every collection of a retired version by the name that it was set aside
+// under, and that nothing else is left of it but what refuses late writers.
+func (s *system) checkSetAside(ctx context.Context, was upgradestate.Namespace, d upgradestate.Deployment) {
+	s.t.Helper()
+	if len(d.Kept) != 1 || len(d.Kept[0].Namespace.Kinds) != len(was.Kinds) {
+		s.t.Fatalf("kept is %+v", d.Kept)
+	}
+	filled := 0
+	for _, k := range was.Kinds {
+		name := upgradestate.RetiredName("v1", k)
+		n, err := s.db["v1"].Collection(name).CountDocuments(ctx, bson.D{})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if n > 0 {
+			filled++
+		}
+		names, err := s.db["v1"].ListCollectionNames(ctx, bson.D{
+			{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{k.Physical, k.Kind, name}}}},
+			{Key: "type", Value: "collection"},
+		})
+		if err != nil || !slices.Equal(names, []string{name}) {
+			s.t.Errorf("%s of v1 is in %v, %v", k.Kind, names, err)
+		}
+	}
+	if filled == 0 {
+		s.t.Error("all that was set aside is empty")
+	}
+}
+
 // checkHistory reads who asked for what.
 func checkHistory(t *testing.T, asJSON, asText result) {
 	t.Helper()
@@ -98,12 +132,15 @@ func checkHistory(t *testing.T, asJSON, asText result) {
 	entries, _ := asJSON.json(t)["history"].([]any)
 	for _, e := range entries {
 		entry, _ := e.(map[string]any)
+		if entry["what"] == "drop" {
+			continue // by the controller that leads
+		}
 		asked = append(asked, fmt.Sprint(entry["what"]))
 		if entry["by"] != "ann@desk" || entry["at"] == "" {
 			t.Errorf("entry %v", entry)
 		}
 	}
-	if want := []string{"pace", "upgrade", "pause", "repeat", "resume", "pace", "switch", "complete", "repeat"}; !slices.Equal(asked, want) {
+	if want := []string{"pace", "upgrade", "pause", "repeat", "resume", "pace", "switch", "complete", "repeat", "keep"}; !slices.Equal(asked, want) {
 		t.Errorf("history %v, want %v", asked, want)
 	}
 	if text := asText.stdout; !strings.Contains(text, "SEAL_SOURCE") || !strings.Contains(text, "switched") {

@@ -18,7 +18,7 @@ type Entry struct {
 	// Identity is who was proven to have asked, and Address where from; empty: nobody was.
 	Identity string `json:"identity,omitempty"`
 	Address  string `json:"address,omitempty"`
-	// What is upgrade, retry, switch, breach, accept-breaches, adopt, pause, resume, pace, policy, complete, update, or that
+	// What is upgrade, retry, switch, breach, accept-breaches, adopt, pause, resume, pace, policy, complete, keep, drop, update, or that
 	// of a Remark.
 	What   string `json:"what"`
 	ID     string `json:"id,omitempty"` // of the upgrade or update
@@ -83,11 +83,7 @@ func Note(before, after Deployment, by, at string) Deployment {
 	if r := d.Retire; r != nil && before.Retire == nil {
 		d.addEntry(Entry{At: at, By: by, What: "complete", From: r.Version})
 	}
-	if len(d.Retired) > len(before.Retired) {
-		if e := d.openEntry("complete"); e != nil {
-			e.Outcome, e.Ended = "dropped", at
-		}
-	}
+	d.noteRetired(before, by, at)
 	d.noteUpdate(before, by, at)
 	return d
 }
@@ -114,6 +110,38 @@ func (d *Deployment) openEntry(what string) *Entry {
 		}
 	}
 	return nil
+}
+
+// noteRetired notes what became of a retirement: that its collections were set aside, that
+// the time until they are dropped was changed, and that they were dropped.
+func (d *Deployment) noteRetired(before Deployment, by, at string) {
+	if len(d.Retired) > len(before.Retired) {
+		if e := d.openEntry("complete"); e != nil {
+			e.Outcome, e.Ended = "dropped", at
+			if len(d.Kept) > len(before.Kept) {
+				e.Outcome = "set aside until " + d.Kept[len(d.Kept)-1].Until
+			}
+		}
+	}
+	if r, was := d.Retire, before.Retire; r != nil && was != nil && *r != *was {
+		d.addEntry(Entry{At: at, By: by, What: "keep", From: r.Version, Detail: keptUntil(r.Until)})
+	}
+	for _, was := range before.Kept {
+		v := was.Namespace.Version
+		switch i := d.kept(v); {
+		case i < 0:
+			d.addEntry(Entry{At: at, By: by, What: "drop", From: v, Outcome: "dropped", Ended: at})
+		case d.Kept[i].Until != was.Until:
+			d.addEntry(Entry{At: at, By: by, What: "keep", From: v, Detail: keptUntil(d.Kept[i].Until)})
+		}
+	}
+}
+
+func keptUntil(until string) string {
+	if until == "" {
+		return "not kept"
+	}
+	return "until " + until
 }
 
 func (d *Deployment) noteUpgrade(before Deployment, by, at string) {

@@ -106,6 +106,16 @@ func TestLifeMutants(t *testing.T) {
 				}
 			}
 		}))},
+		"what is set aside is forgotten": {wholeLife, "retire", after(func(_, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.SetAside); ok {
+				next.Kept = nil
+			}
+		})},
+		"setting aside twice keeps it twice": {wholeLife, "valid", after(func(_, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.SetAside); ok && len(next.Kept) == 1 {
+				next.Kept = append(next.Kept, next.Kept[0])
+			}
+		})},
 		"pausing twice resumes": {wholeLife, "twice", func(m *explore.Machine) {
 			m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
 				if p, ok := e.(us.SetPace); ok && p.Paused != nil && *p.Paused && d.Pace.Paused {

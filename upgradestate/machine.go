@@ -63,12 +63,20 @@ type (
 		Expiry, Noted map[string]int64
 	}
 
-	// Complete begins to retire a version that is not current: its namespace is dropped, and
-	// the way back to it is gone from now on. Not while an upgrade runs. Repeated, also after
-	// it is retired, a no-op.
-	Complete struct{ Version string }
+	// Complete begins to retire a version that is not current: its collections are set aside
+	// and dropped at Until (RFC 3339; empty: dropped at once), and there is no rollback to it
+	// from now on. Not while an upgrade runs. Repeated, also after it is retired, a no-op.
+	Complete struct{ Version, Until string }
 
-	// Dropped ends the retirement: nothing of the namespace is left in the database.
+	// Keep changes until when the collections of a retired version are kept (RFC 3339; empty:
+	// they are dropped now). What is being dropped cannot be kept any longer.
+	Keep struct{ Version, Until string }
+
+	// SetAside ends the retirement of a version whose collections are kept: they have the
+	// names of RetiredName.
+	SetAside struct{ Version string }
+
+	// Dropped says that nothing of a retired version's namespace is left in the database.
 	Dropped struct{ Version string }
 
 	// BeginUpdate starts a data update within the current version, one at a time. The same
@@ -203,6 +211,8 @@ func (SetPace) event()           {}
 func (AnnounceExpiry) event()    {}
 func (Complete) event()          {}
 func (Dropped) event()           {}
+func (Keep) event()              {}
+func (SetAside) event()          {}
 func (BeginUpdate) event()       {}
 func (UpdateDone) event()        {}
 func (CancelUpdate) event()      {}
@@ -254,6 +264,10 @@ func (d *Deployment) apply(e Event) error {
 		return d.announceExpiry(e)
 	case Complete:
 		return d.complete(e)
+	case Keep:
+		return d.keep(e)
+	case SetAside:
+		return d.setAside(e)
 	case Dropped:
 		return d.dropped(e)
 	case BeginUpdate:

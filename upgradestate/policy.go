@@ -116,7 +116,7 @@ func (d *Deployment) mayBegin(e Begin) error {
 		return refused("begin-upgrade: %s is being retired: wait for its end", r.Version)
 	}
 	if d.isRetired(e.TargetVersion) {
-		return refused("begin-upgrade: %s was retired, and its data are gone", e.TargetVersion)
+		return refused("begin-upgrade: %s was retired, and nothing leads back to it", e.TargetVersion)
 	}
 	if last := d.LastSwitch; e.Snapshot && (last == nil || last.From != e.TargetVersion || last.To != d.CurrentVersion || last.Back) {
 		return refused("begin-upgrade: no snapshot of %s: only the version that the latest switch came from has one", e.TargetVersion)

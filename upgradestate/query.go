@@ -28,15 +28,7 @@ func New(name, version string, ringSize int) Deployment {
 func Clone(d Deployment) Deployment {
 	d.Namespaces = slices.Clone(d.Namespaces)
 	for i := range d.Namespaces {
-		ns := &d.Namespaces[i]
-		ns.Kinds = slices.Clone(ns.Kinds)
-		for j := range ns.Kinds {
-			if p := ns.Kinds[j].Pending; p != nil {
-				q := *p
-				ns.Kinds[j].Pending = &q
-			}
-			ns.Kinds[j].Expiry = maps.Clone(ns.Kinds[j].Expiry)
-		}
+		d.Namespaces[i] = d.Namespaces[i].clone()
 	}
 	d.Available = slices.Clone(d.Available)
 	if d.Upgrade != nil {
@@ -58,12 +50,28 @@ func Clone(d Deployment) Deployment {
 		d.Retire = &r
 	}
 	d.Retired = slices.Clone(d.Retired)
+	d.Kept = slices.Clone(d.Kept)
+	for i := range d.Kept {
+		d.Kept[i].Namespace = d.Kept[i].Namespace.clone()
+	}
 	d.Breaches = slices.Clone(d.Breaches)
 	d.History = slices.Clone(d.History)
 	for i := range d.History {
 		d.History[i].Phases = slices.Clone(d.History[i].Phases)
 	}
 	return d
+}
+
+func (ns Namespace) clone() Namespace {
+	ns.Kinds = slices.Clone(ns.Kinds)
+	for j := range ns.Kinds {
+		if p := ns.Kinds[j].Pending; p != nil {
+			q := *p
+			ns.Kinds[j].Pending = &q
+		}
+		ns.Kinds[j].Expiry = maps.Clone(ns.Kinds[j].Expiry)
+	}
+	return ns
 }
 
 func (s Switch) clone() Switch {

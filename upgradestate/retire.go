@@ -6,16 +6,53 @@ import (
 	"slices"
 )
 
-// Retire is a namespace that is being dropped. Nobody syncs to it any more.
+// Retire is a namespace that is being set aside, or dropped. Nobody syncs to it any more.
 type Retire struct {
 	Version string `json:"version"`
+	// Until is when what is set aside is dropped; empty: it is dropped at once.
+	Until string `json:"until,omitempty"`
 }
+
+// Kept is a retired namespace whose collections have other names and wait for being dropped,
+// so that a person can still get at what they hold. No version can be switched to it.
+type Kept struct {
+	Namespace Namespace `json:"namespace"`
+	// Until (RFC 3339; empty: they are dropped now) is a matter of the controllers' clocks:
+	// nothing rests on it but how long the data can still be had.
+	Until string `json:"until,omitempty"`
+}
+
+// RetiredName is the name that a retired version's collection has until it is dropped.
+func RetiredName(version string, k Kind) string {
+	name := k.Physical
+	if len(name) > longestKeptName {
+		name = k.ID
+	}
+	return "dbc_retired." + version + "." + name
+}
+
+// longestKeptName leaves room for a prefix within what databases take for a name.
+const longestKeptName = 100
 
 func (d *Deployment) isRetired(version string) bool { return slices.Contains(d.Retired, version) }
 
-// Retired reports whether the namespace of a version is gone, or going.
+// Retired reports whether a version's namespace was retired, or is being: nothing leads back
+// to it, though its collections may be kept for a while.
 func Retired(d Deployment, version string) bool {
 	return d.isRetired(version) || d.Retire != nil && d.Retire.Version == version
+}
+
+// KeptNamespace returns what is kept of a retired version; false: nothing is, or it was
+// never retired. While its collections are being set aside it is in Namespaces.
+func KeptNamespace(d Deployment, version string) (Kept, bool) {
+	if until := d.keptUntil(version); until != nil {
+		if i := d.kept(version); i >= 0 {
+			return d.Kept[i], true
+		}
+		ns, _ := d.Namespace(version)
+		return Kept{Namespace: ns, Until: *until}, true
+	}
+	return Kept{}, false
 }
 
 func (d *Deployment) complete(e Complete) error {
@@ -31,23 +68,74 @@ func (d *Deployment) complete(e Complete) error {
 	case d.Retire != nil:
 		return refused("complete: %s is being retired: wait for its end", d.Retire.Version)
 	}
-	d.Retire = &Retire{Version: e.Version}
+	d.Retire = &Retire{Version: e.Version, Until: e.Until}
 	d.Available = slices.DeleteFunc(d.Available, func(a Available) bool { return a.TargetVersion == e.Version })
 	return nil
 }
 
-func (d *Deployment) dropped(e Dropped) error {
+func (d *Deployment) keep(e Keep) error {
+	switch until := d.keptUntil(e.Version); {
+	case until == nil && d.isRetired(e.Version):
+		return refused("keep: the collections of %s are gone", e.Version)
+	case until == nil:
+		return refused("keep: %s is not being retired", e.Version)
+	case *until == "" && e.Until != "":
+		return refused("keep: the collections of %s are being dropped already", e.Version)
+	default:
+		*until = e.Until
+	}
+	return nil
+}
+
+// keptUntil is until when the collections of a retired version are kept, nil where there are
+// none any longer.
+func (d *Deployment) keptUntil(version string) *string {
+	if i := d.kept(version); i >= 0 {
+		return &d.Kept[i].Until
+	}
+	if d.Retire != nil && d.Retire.Version == version {
+		return &d.Retire.Until
+	}
+	return nil
+}
+
+// kept is the index in Kept, -1 if nothing of the version is kept.
+func (d *Deployment) kept(version string) int {
+	return slices.IndexFunc(d.Kept, func(k Kept) bool { return k.Namespace.Version == version })
+}
+
+func (d *Deployment) setAside(e SetAside) error {
 	switch {
 	case d.isRetired(e.Version):
 		return nil
+	case d.Retire == nil || d.Retire.Version != e.Version || d.Retire.Until == "":
+		return outdated("set aside: %s is not being set aside", e.Version)
+	}
+	ns, _ := d.Namespace(e.Version)
+	d.Kept = append(d.Kept, Kept{Namespace: ns, Until: d.Retire.Until})
+	d.retired(e.Version)
+	return nil
+}
+
+func (d *Deployment) dropped(e Dropped) error {
+	switch i := d.kept(e.Version); {
+	case i >= 0:
+		d.Kept = slices.Delete(d.Kept, i, i+1)
+	case d.isRetired(e.Version):
 	case d.Retire == nil || d.Retire.Version != e.Version:
 		return outdated("dropped: %s is not being retired", e.Version)
+	default:
+		d.retired(e.Version)
 	}
-	d.Namespaces = slices.DeleteFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == e.Version })
-	d.Breaches = slices.DeleteFunc(d.Breaches, func(b Breach) bool { return b.Version == e.Version })
-	d.Retire = nil
-	d.Retired = append(d.Retired, e.Version)
 	return nil
+}
+
+// retired ends a retirement: no version has the namespace any more.
+func (d *Deployment) retired(version string) {
+	d.Namespaces = slices.DeleteFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == version })
+	d.Breaches = slices.DeleteFunc(d.Breaches, func(b Breach) bool { return b.Version == version })
+	d.Retire = nil
+	d.Retired = append(d.Retired, version)
 }
 
 // announceExpiry keeps what is noted: the indexes may have been kept from deleting since.
@@ -80,6 +168,11 @@ func validateRetire(d Deployment) error {
 	for _, ns := range d.Namespaces {
 		if d.isRetired(ns.Version) {
 			return fmt.Errorf("%s is retired, but its namespace is there", ns.Version)
+		}
+	}
+	for i, k := range d.Kept {
+		if v := k.Namespace.Version; !d.isRetired(v) || d.kept(v) != i {
+			return fmt.Errorf("the collections of %s cannot be kept", v)
 		}
 	}
 	r := d.Retire

@@ -49,7 +49,8 @@ type Deployment struct {
 	Pace           Pace        `json:"pace,omitzero"`
 	Update         *Update     `json:"update,omitempty"`
 	Retire         *Retire     `json:"retire,omitempty"`
-	Retired        []string    `json:"retired,omitempty"`        // versions whose namespace is gone for good
+	Retired        []string    `json:"retired,omitempty"`        // versions that nothing leads back to
+	Kept           []Kept      `json:"kept,omitempty"`           // of these, what is not dropped yet
 	History        []Entry     `json:"history,omitempty"`        // oldest first, at most maxHistory
 	HistoryDropped int         `json:"historyDropped,omitempty"` // entries that had no room in History any more
 	Breaches       []Breach    `json:"breaches,omitempty"`       // of fences, at most maxBreaches

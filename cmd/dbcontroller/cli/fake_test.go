@@ -247,7 +247,8 @@ func switched() *dbv1.Deployment {
 	d.CurrentVersion, d.Epoch, d.UpgradeState, d.Progress = "v2", 2, nil, nil
 	d.Pace, d.Outlook, d.Update = &dbv1.Pace{}, nil, nil
 	d.RollbackSafe = &dbv1.RollbackSafe{Blocking: 2, Waived: 1, Reason: "2 records cannot be brought back to v1: see 'parked', correct or waive them"}
-	d.Retiring, d.Retired = "v0", []string{"v00"}
+	d.Retiring, d.Retired = "v0", []string{"v00", "v01"}
+	d.Kept = []*dbv1.KeptNamespace{{Version: "v01", Location: "mongo:bbs_v01", Until: "2026-01-02T03:04:05Z", Collections: []string{"dbc_retired.v01.lrps.n2"}}}
 	d.LastSwitch = &dbv1.LastSwitch{
 		Id: "up-1", FromVersion: "v1", ToVersion: "v2", At: "2026-11-21T02:00:00Z",
 		Millis: map[string]int32{"hold": 40, "fence": 30, "drain": 20, "flip": 60},

@@ -136,7 +136,7 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 	case last.To != d.CurrentVersion:
 		return false, fmt.Errorf("%s is the current version, and the latest switch led to %s", d.CurrentVersion, last.To)
 	case upgradestate.Retired(d, last.From):
-		return false, fmt.Errorf("%s was retired, and its data are gone", last.From)
+		return false, fmt.Errorf("%s was retired, and nothing leads back to it", last.From)
 	case u != nil && (!strings.HasPrefix(u.ID, offlineID) || !u.Snapshot):
 		return false, fmt.Errorf("upgrade %s to %s is running (%s %s): let a controller end or abort it", u.ID, u.TargetVersion, u.State, u.Step)
 	}

@@ -183,10 +183,17 @@ func summary(d *dbv1.Deployment) []labelled {
 		add("rollback", "%s", rollbackOf(r))
 	}
 	if d.GetRetiring() != "" {
-		add("retiring", "%s: its namespace is being dropped", d.GetRetiring())
+		add("retiring", "%s: its namespace is being set aside, or dropped", d.GetRetiring())
 	}
 	if len(d.GetRetired()) > 0 {
 		add("retired", "%s", strings.Join(d.GetRetired(), ", "))
+	}
+	for _, k := range d.GetKept() {
+		until := "being dropped"
+		if k.GetUntil() != "" {
+			until = "until " + k.GetUntil()
+		}
+		add("kept", "%s in %s, %s: %s", k.GetVersion(), k.GetLocation(), until, strings.Join(k.GetCollections(), ", "))
 	}
 	if len(d.GetControllers()) > 0 {
 		add("controllers", "%s", strings.Join(d.GetControllers(), " "))

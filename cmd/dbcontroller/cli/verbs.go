@@ -204,17 +204,18 @@ func abortCommand() *cobra.Command {
 func completeCommand() *cobra.Command {
 	a := &asker{}
 	var version, confirm string
-	var unused time.Duration
+	var unused, keep time.Duration
 	var ignore bool
 	cmd := &cobra.Command{
 		Use:   "complete --version VERSION --confirm DATABASE",
-		Short: "Retire a version that was left: drop its namespace, and end the way back",
-		Long: "Retire a version that was left: drop its collections and what is kept for the sync with it, for\n" +
-			"good. Until this command nothing of an old namespace is ever deleted. It is refused while an\n" +
-			"upgrade runs, while a server serves from that version or knows no other, and when its API was\n" +
-			"called lately. Without --confirm it says what it would drop, and the flag to give, which names\n" +
-			"the deployment, the cluster and the database: staging's is refused in production. Killed anywhere,\n" +
-			"it goes on from there. The same call again changes nothing.",
+		Short: "Retire a version that was left: set its collections aside, drop them later, end the way back",
+		Long: "Retire a version that was left: its collections get names that nobody uses, and are dropped for\n" +
+			"good after --keep-for; what is kept for the sync with it goes at once. Until this command nothing\n" +
+			"of an old namespace is ever deleted. It is refused while an upgrade runs, while a server serves\n" +
+			"from that version or knows no other, and when its API was called lately. Without --confirm it says\n" +
+			"what it would do, and the flag to give, which names the deployment, the cluster and the database:\n" +
+			"staging's is refused in production. Killed anywhere, it goes on from there. The same call again\n" +
+			"changes nothing; with another --keep-for it changes when what was set aside is dropped.",
 		Example: "  dbcontroller complete --version v1 --unused-for 24h\n" +
 			"  dbcontroller complete --version v1 --unused-for 24h \\\n" +
 			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
@@ -227,12 +228,20 @@ func completeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			kept, err := asMillis("keep-for", keep)
+			if err != nil {
+				return err
+			}
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
-				return api.Complete(ctx, connect.NewRequest(&dbv1.CompleteRequest{
+				req := &dbv1.CompleteRequest{
 					Name: a.name, Version: version, Confirm: confirm, IgnoreUsage: ignore, UnusedForMs: millis,
 					// Without a confirmation the refusal says it all, on one line.
 					DryRun: a.dryRun || dryRun && confirm != "", RequestedBy: a.who(),
-				}))
+				}
+				if cmd.Flags().Changed("keep-for") {
+					req.KeepForMs = &kept
+				}
+				return api.Complete(ctx, connect.NewRequest(req))
 			})
 		},
 	}
@@ -240,6 +249,7 @@ func completeCommand() *cobra.Command {
 	cmd.Flags().StringVar(&version, "version", "", "version to retire, e.g. v1")
 	cmd.Flags().StringVar(&confirm, "confirm", "", "deployment, cluster and database of the version, as the refusal without it says")
 	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "how long it must not have been served, and nobody have called its API")
+	cmd.Flags().DurationVar(&keep, "keep-for", 24*time.Hour, "how long its collections are kept under other names before they are dropped; 0s: dropped at once")
 	cmd.Flags().BoolVar(&ignore, "ignore-usage", false, "retire it although servers were called by its API lately, or cannot tell")
 	return cmd
 }

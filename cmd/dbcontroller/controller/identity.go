@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	"dbcontroller/identity"
 	"dbcontroller/record"
@@ -71,8 +72,8 @@ func (a *App) keeper() identity.Keeper {
 
 // keepMarks brings the marks level with the record, in the databases that somebody uses.
 func (a *App) keepMarks(ctx context.Context) error {
-	return a.follow(ctx, func(d upgradestate.Deployment) error {
-		return identity.Keeper{Deployments: a.deployment, Databases: a.markers(a.opened()...)}.Keep(ctx, d)
+	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
+		return 0, identity.Keeper{Deployments: a.deployment, Databases: a.markers(a.opened()...)}.Keep(ctx, d)
 	})
 }
 

@@ -16,30 +16,30 @@ import (
 // that nothing can be resurrected. Until then clients write over tombstones.
 func (a *App) purge(ctx context.Context) error {
 	var purged uint64 // the epoch whose namespace is clean
-	return a.follow(ctx, func(d upgradestate.Deployment) error {
+	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
 		version, places := upgradestate.WritePlaces(d)
 		if d.LastSwitch == nil || d.Upgrade != nil || d.Epoch == purged || len(places) == 0 {
-			return nil
+			return 0, nil
 		}
 		if err := a.belongs(ctx, version); err != nil {
-			return fmt.Errorf("tombstones of %s stay for now: %w", version, err)
+			return 0, fmt.Errorf("tombstones of %s stay for now: %w", version, err)
 		}
 		if err := a.purgeKinds(ctx, d, version, places); err != nil {
-			return fmt.Errorf("tombstones of %s stay for now: %w", version, err)
+			return 0, fmt.Errorf("tombstones of %s stay for now: %w", version, err)
 		}
 		// The direction before this one is still watched for late deletes, and of the one
 		// before that, which is this one's way, is asked what was waived.
 		if err := a.deployment.ForgetBefore(ctx, d.Epoch-min(d.Epoch, 2)); err != nil {
-			return fmt.Errorf("what is kept of earlier directions stays for now: %w", err)
+			return 0, fmt.Errorf("what is kept of earlier directions stays for now: %w", err)
 		}
 		purged = d.Epoch
-		return nil
+		return 0, nil
 	})
 }
 
 // follow does something with each record that is seen, and again with the latest one a
-// while after it has failed, until ctx ends.
-func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) error) error {
+// while after it has failed, or after the time that it returns, until ctx ends.
+func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) (again time.Duration, err error)) error {
 	retry := time.NewTimer(retryEngine)
 	defer retry.Stop()
 	watch := a.deployment.Watch(ctx)
@@ -58,9 +58,13 @@ func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) error
 		if d.Name == "" {
 			continue
 		}
-		if err := do(d); err != nil && ctx.Err() == nil {
+		again, err := do(d)
+		if err != nil && ctx.Err() == nil {
 			a.log.Warn("work of the leader is tried again", zap.Error(err), zap.Duration("in", retryEngine))
-			retry.Reset(retryEngine)
+			again = retryEngine
+		}
+		if again > 0 {
+			retry.Reset(again)
 		}
 	}
 }

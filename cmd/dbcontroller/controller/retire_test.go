@@ -1,9 +1,13 @@
 package controller
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -16,8 +20,9 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// retiring is a deployment that has left v1, which is being retired.
-func retiring(t *testing.T) (*App, *memstore.Store, *memcoord.Store, upgradestate.Deployment) {
+// retiring is a deployment that has left v1, which is being retired, and its collections kept
+// until a time.
+func retiring(t *testing.T, until string) (*App, *memstore.Store, *memcoord.Store, upgradestate.Deployment) {
 	t.Helper()
 	const name = "services/a/deployments/b"
 	c := memcoord.New()
@@ -51,7 +56,7 @@ func retiring(t *testing.T) (*App, *memstore.Store, *memcoord.Store, upgradestat
 			t.Fatal(err)
 		}
 	}
-	d, err := a.deployment.Apply(t.Context(), upgradestate.Complete{Version: "v1"})
+	d, err := a.deployment.Apply(t.Context(), upgradestate.Complete{Version: "v1", Until: until})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +69,7 @@ func TestRetire(t *testing.T) {
 	t.Parallel()
 	for _, after := range []bool{false, true} {
 		for stop := range 4 {
-			a, old, c, d := retiring(t)
+			a, old, c, d := retiring(t, "")
 			strange, err := old.Provision(t.Context(), record.KindSpec{Name: "strange"}, "strange.n1")
 			if err != nil {
 				t.Fatal(err)
@@ -83,13 +88,13 @@ func TestRetire(t *testing.T) {
 				}
 				return faultstore.Down()
 			}))
-			if err := a.dropVersion(t.Context(), d); err == nil {
+			if err := a.retireVersion(t.Context(), d, *d.Retire); err == nil {
 				t.Errorf("stop %d: it did not fail", stop)
 			}
 			if d, err = a.deployment.Get(t.Context()); err != nil || d.Retire == nil || !met {
 				t.Errorf("stop %d: the record has forgotten it: %+v, %v", stop, d, err)
 			}
-			if err := a.dropVersion(t.Context(), d); err != nil {
+			if err := a.retireVersion(t.Context(), d, *d.Retire); err != nil {
 				t.Fatal(err)
 			}
 			if d, err = a.deployment.Get(t.Context()); err != nil || d.Retire != nil || !upgradestate.Retired(d, "v1") {
@@ -127,7 +132,7 @@ func TestRetire(t *testing.T) {
 // record's stays.
 func TestRetireSparesAnother(t *testing.T) {
 	t.Parallel()
-	a, old, _, d := retiring(t)
+	a, old, _, d := retiring(t, "")
 	ns, _ := d.Namespace("v1")
 	k, _ := ns.Kind("things")
 	if err := old.Drop(t.Context(), record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID}); err != nil {
@@ -137,7 +142,7 @@ func TestRetireSparesAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.dropVersion(t.Context(), d); err != nil {
+	if err := a.retireVersion(t.Context(), d, *d.Retire); err != nil {
 		t.Fatal(err)
 	}
 	if name, err := old.Locate(t.Context(), other.ID); err != nil || name != k.Physical {
@@ -157,7 +162,7 @@ func TestRetireWithoutIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := upgradestate.Kind{Kind: "things", Physical: "things.n1"}
-	if err := dropKind(t.Context(), db, k); err == nil || !strings.Contains(err.Error(), "things.n1 by hand") {
+	if _, err := dropKind(t.Context(), db, k, ""); err == nil || !strings.Contains(err.Error(), "things.n1 by hand") {
 		t.Errorf("while it is there: %v", err)
 	}
 	if name, err := db.Locate(t.Context(), tok.ID); err != nil || name != "things.n1" {
@@ -166,7 +171,143 @@ func TestRetireWithoutIdentity(t *testing.T) {
 	if err := db.Drop(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
-	if err := dropKind(t.Context(), db, k); err != nil {
+	if _, err := dropKind(t.Context(), db, k, ""); err != nil {
 		t.Errorf("once it is gone: %v", err)
 	}
+}
+
+// TestSetAside fails at every act on the database in turn, on the way to setting a version's
+// collections aside and to dropping them. Until the drop their records can be read.
+func TestSetAside(t *testing.T) {
+	t.Parallel()
+	kinds := []string{"things", "dbc_lineage.x"}
+	for _, after := range []bool{false, true} {
+		for stop := range 4 {
+			a, old, _, d := retiring(t, "2999-01-01T00:00:00Z")
+			ns, _ := d.Namespace("v1")
+			n := 0
+			interrupt := func(commands ...faultstore.Command) {
+				n = 0
+				a.namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
+					if !slices.Contains(commands, op.Command) {
+						return faultstore.Fault{}
+					}
+					if n++; n-1 != stop {
+						return faultstore.Fault{}
+					}
+					if after {
+						return faultstore.Cut()
+					}
+					return faultstore.Down()
+				}))
+			}
+			interrupt(faultstore.Locate, faultstore.Fence)
+			if err := a.retireVersion(t.Context(), d, *d.Retire); err == nil || n <= stop {
+				t.Errorf("stop %d: it did not fail", stop)
+			}
+			if d, err := a.deployment.Get(t.Context()); err != nil || d.Retire == nil || len(d.Kept) > 0 {
+				t.Fatalf("stop %d: the record has forgotten it: %+v, %v", stop, d, err)
+			}
+			if err := a.retireVersion(t.Context(), d, *d.Retire); err != nil {
+				t.Fatal(err)
+			}
+			d, err := a.deployment.Get(t.Context())
+			if err != nil || d.Retire != nil || !upgradestate.Retired(d, "v1") || len(d.Kept) != 1 || len(d.Kept[0].Namespace.Kinds) != len(kinds) {
+				t.Fatalf("stop %d: %+v, %v", stop, d, err)
+			}
+			for _, kind := range kinds {
+				k, _ := ns.Kind(kind)
+				if name, err := old.Locate(t.Context(), k.ID); err != nil || name != "dbc_retired.v1."+k.Physical {
+					t.Errorf("stop %d: %s is at %q, %v", stop, kind, name, err)
+				}
+			}
+			interrupt(faultstore.Locate, faultstore.Drop)
+			if err := a.dropKept(t.Context(), d, d.Kept[0].Namespace); err == nil || n <= stop {
+				t.Errorf("stop %d: the drop did not fail", stop)
+			}
+			if err := a.dropKept(t.Context(), d, d.Kept[0].Namespace); err != nil {
+				t.Fatal(err)
+			}
+			if d, err = a.deployment.Get(t.Context()); err != nil || len(d.Kept) > 0 || !upgradestate.Retired(d, "v1") {
+				t.Errorf("stop %d: %+v, %v", stop, d, err)
+			}
+			for _, k := range ns.Kinds {
+				if _, err := old.Locate(t.Context(), k.ID); !errors.Is(err, record.ErrNotFound) {
+					t.Errorf("stop %d: %s is not dropped: %v", stop, k.Kind, err)
+				}
+			}
+		}
+	}
+}
+
+// TestRescuedStays: a collection that a person has given another name, out of those that were
+// set aside, is not dropped with them.
+func TestRescuedStays(t *testing.T) {
+	t.Parallel()
+	a, old, _, d := retiring(t, "2999-01-01T00:00:00Z")
+	if err := a.retireVersion(t.Context(), d, *d.Retire); err != nil {
+		t.Fatal(err)
+	}
+	d, err := a.deployment.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := d.Kept[0].Namespace
+	rescued, other := ns.Kinds[0], ns.Kinds[1]
+	tok := record.Token{Kind: rescued.Kind, Name: upgradestate.RetiredName("v1", rescued), ID: rescued.ID}
+	if err := old.Fence(t.Context(), record.Fence{Token: tok, Class: record.FenceUUID, To: "rescued"}); err != nil {
+		t.Fatal(err)
+	}
+	// An answer that is lost is no reason to drop it.
+	lost := true
+	a.namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
+		if op.Command == faultstore.Locate && lost {
+			lost = false
+			return faultstore.Down()
+		}
+		return faultstore.Fault{}
+	}))
+	if err := a.dropKept(t.Context(), d, ns); err == nil {
+		t.Error("it was not interrupted")
+	}
+	if err := a.dropKept(t.Context(), d, ns); err != nil {
+		t.Fatal(err)
+	}
+	if name, err := old.Locate(t.Context(), rescued.ID); err != nil || name != "rescued" {
+		t.Errorf("it is at %q, %v", name, err)
+	}
+	if _, err := old.Locate(t.Context(), other.ID); !errors.Is(err, record.ErrNotFound) {
+		t.Errorf("the other one is not dropped: %v", err)
+	}
+}
+
+// TestKeptUntil runs the leader's work by a clock that is stepped: nothing is dropped before
+// its time, and all of it after.
+func TestKeptUntil(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, old, _, d := retiring(t, time.Now().Add(25*time.Hour).UTC().Format(time.RFC3339))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.retire(ctx) }()
+		ns, _ := d.Namespace("v1")
+		k := ns.Kinds[0]
+		time.Sleep(24*time.Hour + 59*time.Minute)
+		synctest.Wait()
+		if name, err := old.Locate(ctx, k.ID); err != nil || name != "dbc_retired.v1."+k.Physical {
+			t.Errorf("before its time it is at %q, %v", name, err)
+		}
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if _, err := old.Locate(ctx, k.ID); !errors.Is(err, record.ErrNotFound) {
+			t.Errorf("after its time: %v", err)
+		}
+		if d, err := a.deployment.Get(ctx); err != nil || len(d.Kept) > 0 {
+			t.Errorf("%+v, %v", d.Kept, err)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
 }

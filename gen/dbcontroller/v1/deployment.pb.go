@@ -76,7 +76,7 @@ func (x UpgradeState_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use UpgradeState_State.Descriptor instead.
 func (UpgradeState_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10, 0}
 }
 
 type PlanCheck_Verdict int32
@@ -128,7 +128,7 @@ func (x PlanCheck_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PlanCheck_Verdict.Descriptor instead.
 func (PlanCheck_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33, 0}
 }
 
 type Location_State int32
@@ -177,7 +177,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62, 0}
 }
 
 // Deployment is one service in one region.
@@ -197,17 +197,18 @@ type Deployment struct {
 	Servers           []*Server              `protobuf:"bytes,12,rep,name=servers,proto3" json:"servers,omitempty"`         // servers and clients alive now
 	Controllers       []string               `protobuf:"bytes,13,rep,name=controllers,proto3" json:"controllers,omitempty"` // controllers alive now
 	// What the call did, or would do if it was a dry run; for people.
-	Effects        []string        `protobuf:"bytes,14,rep,name=effects,proto3" json:"effects,omitempty"`
-	Pace           *Pace           `protobuf:"bytes,15,opt,name=pace,proto3" json:"pace,omitempty"`
-	Outlook        *SwitchOutlook  `protobuf:"bytes,16,opt,name=outlook,proto3" json:"outlook,omitempty"`                                      // absent: no upgrade runs, or no controller drives it
-	RollbackSafe   *RollbackSafe   `protobuf:"bytes,17,opt,name=rollback_safe,json=rollbackSafe,proto3" json:"rollback_safe,omitempty"`        // absent: there is nowhere to go back to
-	Update         *DataUpdate     `protobuf:"bytes,18,opt,name=update,proto3" json:"update,omitempty"`                                        // absent: none runs
-	History        []*HistoryEntry `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`                                      // oldest first; absent in lists
-	Retiring       string          `protobuf:"bytes,20,opt,name=retiring,proto3" json:"retiring,omitempty"`                                    // version whose namespace is being dropped
-	Retired        []string        `protobuf:"bytes,21,rep,name=retired,proto3" json:"retired,omitempty"`                                      // versions whose namespace is gone
-	Breaches       []*Breach       `protobuf:"bytes,22,rep,name=breaches,proto3" json:"breaches,omitempty"`                                    // of fences, that nobody has accepted
-	HistoryDropped int64           `protobuf:"varint,31,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"` // entries that history had no room for any more; the audit log has them
-	Warnings       []string        `protobuf:"bytes,30,rep,name=warnings,proto3" json:"warnings,omitempty"`                                    // what is insecure about the controller that answers
+	Effects        []string         `protobuf:"bytes,14,rep,name=effects,proto3" json:"effects,omitempty"`
+	Pace           *Pace            `protobuf:"bytes,15,opt,name=pace,proto3" json:"pace,omitempty"`
+	Outlook        *SwitchOutlook   `protobuf:"bytes,16,opt,name=outlook,proto3" json:"outlook,omitempty"`                                      // absent: no upgrade runs, or no controller drives it
+	RollbackSafe   *RollbackSafe    `protobuf:"bytes,17,opt,name=rollback_safe,json=rollbackSafe,proto3" json:"rollback_safe,omitempty"`        // absent: there is nowhere to go back to
+	Update         *DataUpdate      `protobuf:"bytes,18,opt,name=update,proto3" json:"update,omitempty"`                                        // absent: none runs
+	History        []*HistoryEntry  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`                                      // oldest first; absent in lists
+	Retiring       string           `protobuf:"bytes,20,opt,name=retiring,proto3" json:"retiring,omitempty"`                                    // version whose namespace is being set aside or dropped
+	Retired        []string         `protobuf:"bytes,21,rep,name=retired,proto3" json:"retired,omitempty"`                                      // versions that nothing leads back to
+	Kept           []*KeptNamespace `protobuf:"bytes,32,rep,name=kept,proto3" json:"kept,omitempty"`                                            // retired namespaces that are not dropped yet
+	Breaches       []*Breach        `protobuf:"bytes,22,rep,name=breaches,proto3" json:"breaches,omitempty"`                                    // of fences, that nobody has accepted
+	HistoryDropped int64            `protobuf:"varint,31,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"` // entries that history had no room for any more; the audit log has them
+	Warnings       []string         `protobuf:"bytes,30,rep,name=warnings,proto3" json:"warnings,omitempty"`                                    // what is insecure about the controller that answers
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -389,6 +390,13 @@ func (x *Deployment) GetRetired() []string {
 	return nil
 }
 
+func (x *Deployment) GetKept() []*KeptNamespace {
+	if x != nil {
+		return x.Kept
+	}
+	return nil
+}
+
 func (x *Deployment) GetBreaches() []*Breach {
 	if x != nil {
 		return x.Breaches
@@ -410,6 +418,75 @@ func (x *Deployment) GetWarnings() []string {
 	return nil
 }
 
+// KeptNamespace is a retired namespace whose collections were set aside under other names.
+type KeptNamespace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Location      string                 `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`       // backend and database
+	Until         string                 `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`             // RFC 3339, when they are dropped
+	Collections   []string               `protobuf:"bytes,4,rep,name=collections,proto3" json:"collections,omitempty"` // the names that they have until then
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeptNamespace) Reset() {
+	*x = KeptNamespace{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeptNamespace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeptNamespace) ProtoMessage() {}
+
+func (x *KeptNamespace) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeptNamespace.ProtoReflect.Descriptor instead.
+func (*KeptNamespace) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *KeptNamespace) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *KeptNamespace) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *KeptNamespace) GetUntil() string {
+	if x != nil {
+		return x.Until
+	}
+	return ""
+}
+
+func (x *KeptNamespace) GetCollections() []string {
+	if x != nil {
+		return x.Collections
+	}
+	return nil
+}
+
 // Breach is that a fence which shall be in force was not. It was put back.
 type Breach struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -425,7 +502,7 @@ type Breach struct {
 
 func (x *Breach) Reset() {
 	*x = Breach{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +514,7 @@ func (x *Breach) String() string {
 func (*Breach) ProtoMessage() {}
 
 func (x *Breach) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +527,7 @@ func (x *Breach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Breach.ProtoReflect.Descriptor instead.
 func (*Breach) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{1}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Breach) GetAt() string {
@@ -506,7 +583,7 @@ type AcceptBreachesRequest struct {
 
 func (x *AcceptBreachesRequest) Reset() {
 	*x = AcceptBreachesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -518,7 +595,7 @@ func (x *AcceptBreachesRequest) String() string {
 func (*AcceptBreachesRequest) ProtoMessage() {}
 
 func (x *AcceptBreachesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -531,7 +608,7 @@ func (x *AcceptBreachesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptBreachesRequest.ProtoReflect.Descriptor instead.
 func (*AcceptBreachesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{2}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AcceptBreachesRequest) GetName() string {
@@ -572,7 +649,7 @@ type Pace struct {
 
 func (x *Pace) Reset() {
 	*x = Pace{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +661,7 @@ func (x *Pace) String() string {
 func (*Pace) ProtoMessage() {}
 
 func (x *Pace) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +674,7 @@ func (x *Pace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pace.ProtoReflect.Descriptor instead.
 func (*Pace) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{3}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Pace) GetPaused() bool {
@@ -655,7 +732,7 @@ type SwitchOutlook struct {
 
 func (x *SwitchOutlook) Reset() {
 	*x = SwitchOutlook{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +744,7 @@ func (x *SwitchOutlook) String() string {
 func (*SwitchOutlook) ProtoMessage() {}
 
 func (x *SwitchOutlook) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +757,7 @@ func (x *SwitchOutlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchOutlook.ProtoReflect.Descriptor instead.
 func (*SwitchOutlook) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{4}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SwitchOutlook) GetWaitsFor() []string {
@@ -724,7 +801,7 @@ type RollbackSafe struct {
 
 func (x *RollbackSafe) Reset() {
 	*x = RollbackSafe{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +813,7 @@ func (x *RollbackSafe) String() string {
 func (*RollbackSafe) ProtoMessage() {}
 
 func (x *RollbackSafe) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +826,7 @@ func (x *RollbackSafe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackSafe.ProtoReflect.Descriptor instead.
 func (*RollbackSafe) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{5}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RollbackSafe) GetSafe() bool {
@@ -801,7 +878,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +890,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +903,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{6}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HistoryEntry) GetAt() string {
@@ -923,7 +1000,7 @@ type PhaseTime struct {
 
 func (x *PhaseTime) Reset() {
 	*x = PhaseTime{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1012,7 @@ func (x *PhaseTime) String() string {
 func (*PhaseTime) ProtoMessage() {}
 
 func (x *PhaseTime) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1025,7 @@ func (x *PhaseTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PhaseTime.ProtoReflect.Descriptor instead.
 func (*PhaseTime) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{7}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PhaseTime) GetPhase() string {
@@ -983,7 +1060,7 @@ type DataUpdate struct {
 
 func (x *DataUpdate) Reset() {
 	*x = DataUpdate{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1072,7 @@ func (x *DataUpdate) String() string {
 func (*DataUpdate) ProtoMessage() {}
 
 func (x *DataUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1085,7 @@ func (x *DataUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataUpdate.ProtoReflect.Descriptor instead.
 func (*DataUpdate) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{8}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DataUpdate) GetId() string {
@@ -1098,7 +1175,7 @@ type UpgradeState struct {
 
 func (x *UpgradeState) Reset() {
 	*x = UpgradeState{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1187,7 @@ func (x *UpgradeState) String() string {
 func (*UpgradeState) ProtoMessage() {}
 
 func (x *UpgradeState) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1200,7 @@ func (x *UpgradeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeState.ProtoReflect.Descriptor instead.
 func (*UpgradeState) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpgradeState) GetTargetVersion() string {
@@ -1245,7 +1322,7 @@ type SwitchPolicy struct {
 
 func (x *SwitchPolicy) Reset() {
 	*x = SwitchPolicy{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1334,7 @@ func (x *SwitchPolicy) String() string {
 func (*SwitchPolicy) ProtoMessage() {}
 
 func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1347,7 @@ func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchPolicy.ProtoReflect.Descriptor instead.
 func (*SwitchPolicy) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SwitchPolicy) GetHold() bool {
@@ -1320,7 +1397,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1409,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1422,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{11}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Namespace) GetVersion() string {
@@ -1385,7 +1462,7 @@ type Kind struct {
 
 func (x *Kind) Reset() {
 	*x = Kind{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1474,7 @@ func (x *Kind) String() string {
 func (*Kind) ProtoMessage() {}
 
 func (x *Kind) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1487,7 @@ func (x *Kind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kind.ProtoReflect.Descriptor instead.
 func (*Kind) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Kind) GetKind() string {
@@ -1473,7 +1550,7 @@ type AvailableUpgrade struct {
 
 func (x *AvailableUpgrade) Reset() {
 	*x = AvailableUpgrade{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1562,7 @@ func (x *AvailableUpgrade) String() string {
 func (*AvailableUpgrade) ProtoMessage() {}
 
 func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1575,7 @@ func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvailableUpgrade.ProtoReflect.Descriptor instead.
 func (*AvailableUpgrade) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AvailableUpgrade) GetTargetVersion() string {
@@ -1531,7 +1608,7 @@ type LastSwitch struct {
 
 func (x *LastSwitch) Reset() {
 	*x = LastSwitch{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1620,7 @@ func (x *LastSwitch) String() string {
 func (*LastSwitch) ProtoMessage() {}
 
 func (x *LastSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1633,7 @@ func (x *LastSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastSwitch.ProtoReflect.Descriptor instead.
 func (*LastSwitch) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LastSwitch) GetId() string {
@@ -1619,7 +1696,7 @@ type ReverseSync struct {
 
 func (x *ReverseSync) Reset() {
 	*x = ReverseSync{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1708,7 @@ func (x *ReverseSync) String() string {
 func (*ReverseSync) ProtoMessage() {}
 
 func (x *ReverseSync) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1721,7 @@ func (x *ReverseSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseSync.ProtoReflect.Descriptor instead.
 func (*ReverseSync) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReverseSync) GetEnabled() bool {
@@ -1688,7 +1765,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1777,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1790,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Progress) GetCopied() int64 {
@@ -1846,7 +1923,7 @@ type ShardProgress struct {
 
 func (x *ShardProgress) Reset() {
 	*x = ShardProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1935,7 @@ func (x *ShardProgress) String() string {
 func (*ShardProgress) ProtoMessage() {}
 
 func (x *ShardProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1948,7 @@ func (x *ShardProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardProgress.ProtoReflect.Descriptor instead.
 func (*ShardProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ShardProgress) GetShard() int32 {
@@ -2005,7 +2082,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2094,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2107,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Server) GetId() string {
@@ -2115,7 +2192,7 @@ type VersionUsage struct {
 
 func (x *VersionUsage) Reset() {
 	*x = VersionUsage{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2204,7 @@ func (x *VersionUsage) String() string {
 func (*VersionUsage) ProtoMessage() {}
 
 func (x *VersionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2217,7 @@ func (x *VersionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionUsage.ProtoReflect.Descriptor instead.
 func (*VersionUsage) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *VersionUsage) GetVersion() string {
@@ -2175,7 +2252,7 @@ type GetDeploymentRequest struct {
 
 func (x *GetDeploymentRequest) Reset() {
 	*x = GetDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2264,7 @@ func (x *GetDeploymentRequest) String() string {
 func (*GetDeploymentRequest) ProtoMessage() {}
 
 func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2277,7 @@ func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*GetDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetDeploymentRequest) GetName() string {
@@ -2232,7 +2309,7 @@ type ListDeploymentsRequest struct {
 
 func (x *ListDeploymentsRequest) Reset() {
 	*x = ListDeploymentsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2321,7 @@ func (x *ListDeploymentsRequest) String() string {
 func (*ListDeploymentsRequest) ProtoMessage() {}
 
 func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2334,7 @@ func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsRequest.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
 }
 
 type ListDeploymentsResponse struct {
@@ -2269,7 +2346,7 @@ type ListDeploymentsResponse struct {
 
 func (x *ListDeploymentsResponse) Reset() {
 	*x = ListDeploymentsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2358,7 @@ func (x *ListDeploymentsResponse) String() string {
 func (*ListDeploymentsResponse) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2371,7 @@ func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListDeploymentsResponse) GetDeployments() []*Deployment {
@@ -2318,7 +2395,7 @@ type CreateDeploymentRequest struct {
 
 func (x *CreateDeploymentRequest) Reset() {
 	*x = CreateDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2407,7 @@ func (x *CreateDeploymentRequest) String() string {
 func (*CreateDeploymentRequest) ProtoMessage() {}
 
 func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2420,7 @@ func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateDeploymentRequest) GetName() string {
@@ -2384,7 +2461,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2396,7 +2473,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2409,7 +2486,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateDeploymentResponse) GetDeployment() *Deployment {
@@ -2445,7 +2522,7 @@ type BeginUpgradeRequest struct {
 
 func (x *BeginUpgradeRequest) Reset() {
 	*x = BeginUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2534,7 @@ func (x *BeginUpgradeRequest) String() string {
 func (*BeginUpgradeRequest) ProtoMessage() {}
 
 func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2547,7 @@ func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BeginUpgradeRequest) GetName() string {
@@ -2549,7 +2626,7 @@ type AbortUpgradeRequest struct {
 
 func (x *AbortUpgradeRequest) Reset() {
 	*x = AbortUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2638,7 @@ func (x *AbortUpgradeRequest) String() string {
 func (*AbortUpgradeRequest) ProtoMessage() {}
 
 func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2651,7 @@ func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*AbortUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AbortUpgradeRequest) GetName() string {
@@ -2624,7 +2701,7 @@ type SwitchRequest struct {
 
 func (x *SwitchRequest) Reset() {
 	*x = SwitchRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2713,7 @@ func (x *SwitchRequest) String() string {
 func (*SwitchRequest) ProtoMessage() {}
 
 func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +2726,7 @@ func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRequest.ProtoReflect.Descriptor instead.
 func (*SwitchRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SwitchRequest) GetName() string {
@@ -2697,7 +2774,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2786,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2799,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetPolicyRequest) GetName() string {
@@ -2804,7 +2881,7 @@ type SetPaceRequest struct {
 
 func (x *SetPaceRequest) Reset() {
 	*x = SetPaceRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2893,7 @@ func (x *SetPaceRequest) String() string {
 func (*SetPaceRequest) ProtoMessage() {}
 
 func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2906,7 @@ func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPaceRequest.ProtoReflect.Descriptor instead.
 func (*SetPaceRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetPaceRequest) GetName() string {
@@ -2898,7 +2975,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2910,7 +2987,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2923,7 +3000,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PlanRequest) GetName() string {
@@ -2955,7 +3032,7 @@ type PlanReport struct {
 
 func (x *PlanReport) Reset() {
 	*x = PlanReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2967,7 +3044,7 @@ func (x *PlanReport) String() string {
 func (*PlanReport) ProtoMessage() {}
 
 func (x *PlanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2980,7 +3057,7 @@ func (x *PlanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReport.ProtoReflect.Descriptor instead.
 func (*PlanReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PlanReport) GetFromVersion() string {
@@ -3037,7 +3114,7 @@ type PlanCheck struct {
 
 func (x *PlanCheck) Reset() {
 	*x = PlanCheck{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3126,7 @@ func (x *PlanCheck) String() string {
 func (*PlanCheck) ProtoMessage() {}
 
 func (x *PlanCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3139,7 @@ func (x *PlanCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanCheck.ProtoReflect.Descriptor instead.
 func (*PlanCheck) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PlanCheck) GetArea() string {
@@ -3105,7 +3182,7 @@ type RehearseRequest struct {
 
 func (x *RehearseRequest) Reset() {
 	*x = RehearseRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3117,7 +3194,7 @@ func (x *RehearseRequest) String() string {
 func (*RehearseRequest) ProtoMessage() {}
 
 func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3130,7 +3207,7 @@ func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseRequest.ProtoReflect.Descriptor instead.
 func (*RehearseRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RehearseRequest) GetName() string {
@@ -3171,7 +3248,7 @@ type RehearseResponse struct {
 
 func (x *RehearseResponse) Reset() {
 	*x = RehearseResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3260,7 @@ func (x *RehearseResponse) String() string {
 func (*RehearseResponse) ProtoMessage() {}
 
 func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3273,7 @@ func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseResponse.ProtoReflect.Descriptor instead.
 func (*RehearseResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RehearseResponse) GetProgress() string {
@@ -3232,7 +3309,7 @@ type RehearseReport struct {
 
 func (x *RehearseReport) Reset() {
 	*x = RehearseReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3244,7 +3321,7 @@ func (x *RehearseReport) String() string {
 func (*RehearseReport) ProtoMessage() {}
 
 func (x *RehearseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3257,7 +3334,7 @@ func (x *RehearseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseReport.ProtoReflect.Descriptor instead.
 func (*RehearseReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RehearseReport) GetOk() bool {
@@ -3343,7 +3420,7 @@ type Rehearsal struct {
 
 func (x *Rehearsal) Reset() {
 	*x = Rehearsal{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3355,7 +3432,7 @@ func (x *Rehearsal) String() string {
 func (*Rehearsal) ProtoMessage() {}
 
 func (x *Rehearsal) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3368,7 +3445,7 @@ func (x *Rehearsal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rehearsal.ProtoReflect.Descriptor instead.
 func (*Rehearsal) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Rehearsal) GetFrom() string {
@@ -3412,18 +3489,21 @@ type CompleteRequest struct {
 	Version string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"` // to retire
 	// Names deployment, cluster and database, as the refusal of a call without it says:
 	// services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1
-	Confirm       string `protobuf:"bytes,3,opt,name=confirm,proto3" json:"confirm,omitempty"`
-	IgnoreUsage   bool   `protobuf:"varint,4,opt,name=ignore_usage,json=ignoreUsage,proto3" json:"ignore_usage,omitempty"`   // although servers were called by its API lately
-	UnusedForMs   int64  `protobuf:"varint,5,opt,name=unused_for_ms,json=unusedForMs,proto3" json:"unused_for_ms,omitempty"` // how long nobody must have used it; 0: one hour
-	DryRun        bool   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	RequestedBy   string `protobuf:"bytes,7,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	Confirm     string `protobuf:"bytes,3,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	IgnoreUsage bool   `protobuf:"varint,4,opt,name=ignore_usage,json=ignoreUsage,proto3" json:"ignore_usage,omitempty"`   // although servers were called by its API lately
+	UnusedForMs int64  `protobuf:"varint,5,opt,name=unused_for_ms,json=unusedForMs,proto3" json:"unused_for_ms,omitempty"` // how long nobody must have used it; 0: one hour
+	DryRun      bool   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy string `protobuf:"bytes,7,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	// How long its collections are kept under other names before they are dropped; 0: they are
+	// dropped at once; left out: 24 hours. Given in a later call, it counts from that call on.
+	KeepForMs     *int64 `protobuf:"varint,8,opt,name=keep_for_ms,json=keepForMs,proto3,oneof" json:"keep_for_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3515,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3528,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CompleteRequest) GetName() string {
@@ -3500,6 +3580,13 @@ func (x *CompleteRequest) GetRequestedBy() string {
 	return ""
 }
 
+func (x *CompleteRequest) GetKeepForMs() int64 {
+	if x != nil && x.KeepForMs != nil {
+		return *x.KeepForMs
+	}
+	return 0
+}
+
 type EstimateLossRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3509,7 +3596,7 @@ type EstimateLossRequest struct {
 
 func (x *EstimateLossRequest) Reset() {
 	*x = EstimateLossRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3521,7 +3608,7 @@ func (x *EstimateLossRequest) String() string {
 func (*EstimateLossRequest) ProtoMessage() {}
 
 func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3534,7 +3621,7 @@ func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossRequest.ProtoReflect.Descriptor instead.
 func (*EstimateLossRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *EstimateLossRequest) GetName() string {
@@ -3554,7 +3641,7 @@ type EstimateLossResponse struct {
 
 func (x *EstimateLossResponse) Reset() {
 	*x = EstimateLossResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3566,7 +3653,7 @@ func (x *EstimateLossResponse) String() string {
 func (*EstimateLossResponse) ProtoMessage() {}
 
 func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3579,7 +3666,7 @@ func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossResponse.ProtoReflect.Descriptor instead.
 func (*EstimateLossResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *EstimateLossResponse) GetCompared() int64 {
@@ -3612,7 +3699,7 @@ type LossReport struct {
 
 func (x *LossReport) Reset() {
 	*x = LossReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3624,7 +3711,7 @@ func (x *LossReport) String() string {
 func (*LossReport) ProtoMessage() {}
 
 func (x *LossReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3637,7 +3724,7 @@ func (x *LossReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossReport.ProtoReflect.Descriptor instead.
 func (*LossReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LossReport) GetCompared() int64 {
@@ -3698,7 +3785,7 @@ type ListUpdatesRequest struct {
 
 func (x *ListUpdatesRequest) Reset() {
 	*x = ListUpdatesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +3797,7 @@ func (x *ListUpdatesRequest) String() string {
 func (*ListUpdatesRequest) ProtoMessage() {}
 
 func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +3810,7 @@ func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesRequest.ProtoReflect.Descriptor instead.
 func (*ListUpdatesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListUpdatesRequest) GetName() string {
@@ -3742,7 +3829,7 @@ type ListUpdatesResponse struct {
 
 func (x *ListUpdatesResponse) Reset() {
 	*x = ListUpdatesResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +3841,7 @@ func (x *ListUpdatesResponse) String() string {
 func (*ListUpdatesResponse) ProtoMessage() {}
 
 func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +3854,7 @@ func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListUpdatesResponse) GetTasks() []*ListUpdatesResponse_Task {
@@ -3789,7 +3876,7 @@ type BeginUpdateRequest struct {
 
 func (x *BeginUpdateRequest) Reset() {
 	*x = BeginUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +3888,7 @@ func (x *BeginUpdateRequest) String() string {
 func (*BeginUpdateRequest) ProtoMessage() {}
 
 func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +3901,7 @@ func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpdateRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BeginUpdateRequest) GetName() string {
@@ -3858,7 +3945,7 @@ type CancelUpdateRequest struct {
 
 func (x *CancelUpdateRequest) Reset() {
 	*x = CancelUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +3957,7 @@ func (x *CancelUpdateRequest) String() string {
 func (*CancelUpdateRequest) ProtoMessage() {}
 
 func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +3970,7 @@ func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelUpdateRequest.ProtoReflect.Descriptor instead.
 func (*CancelUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CancelUpdateRequest) GetName() string {
@@ -3936,7 +4023,7 @@ type WaiveKindRequest struct {
 
 func (x *WaiveKindRequest) Reset() {
 	*x = WaiveKindRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4035,7 @@ func (x *WaiveKindRequest) String() string {
 func (*WaiveKindRequest) ProtoMessage() {}
 
 func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4048,7 @@ func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindRequest.ProtoReflect.Descriptor instead.
 func (*WaiveKindRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WaiveKindRequest) GetName() string {
@@ -4009,7 +4096,7 @@ type WaiveKindResponse struct {
 
 func (x *WaiveKindResponse) Reset() {
 	*x = WaiveKindResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4108,7 @@ func (x *WaiveKindResponse) String() string {
 func (*WaiveKindResponse) ProtoMessage() {}
 
 func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4034,7 +4121,7 @@ func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindResponse.ProtoReflect.Descriptor instead.
 func (*WaiveKindResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WaiveKindResponse) GetWaived() int64 {
@@ -4060,7 +4147,7 @@ type WatchDeploymentRequest struct {
 
 func (x *WatchDeploymentRequest) Reset() {
 	*x = WatchDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4159,7 @@ func (x *WatchDeploymentRequest) String() string {
 func (*WatchDeploymentRequest) ProtoMessage() {}
 
 func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4172,7 @@ func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*WatchDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchDeploymentRequest) GetName() string {
@@ -4104,7 +4191,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4203,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4216,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListParkedRequest) GetName() string {
@@ -4148,7 +4235,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4160,7 +4247,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4173,7 +4260,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListParkedResponse) GetParked() []*ParkedRecord {
@@ -4200,7 +4287,7 @@ type ParkedRecord struct {
 
 func (x *ParkedRecord) Reset() {
 	*x = ParkedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4212,7 +4299,7 @@ func (x *ParkedRecord) String() string {
 func (*ParkedRecord) ProtoMessage() {}
 
 func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4225,7 +4312,7 @@ func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedRecord.ProtoReflect.Descriptor instead.
 func (*ParkedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ParkedRecord) GetKind() string {
@@ -4297,7 +4384,7 @@ type WaiveParkedRequest struct {
 
 func (x *WaiveParkedRequest) Reset() {
 	*x = WaiveParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4309,7 +4396,7 @@ func (x *WaiveParkedRequest) String() string {
 func (*WaiveParkedRequest) ProtoMessage() {}
 
 func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4322,7 +4409,7 @@ func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveParkedRequest.ProtoReflect.Descriptor instead.
 func (*WaiveParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WaiveParkedRequest) GetName() string {
@@ -4369,7 +4456,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4381,7 +4468,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4394,7 +4481,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *VerifyRequest) GetName() string {
@@ -4414,7 +4501,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +4513,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,7 +4526,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *VerifyResponse) GetProgress() *VerifyProgress {
@@ -4466,7 +4553,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4478,7 +4565,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4491,7 +4578,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *VerifyProgress) GetCompared() int64 {
@@ -4521,7 +4608,7 @@ type VerifyReport struct {
 
 func (x *VerifyReport) Reset() {
 	*x = VerifyReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4533,7 +4620,7 @@ func (x *VerifyReport) String() string {
 func (*VerifyReport) ProtoMessage() {}
 
 func (x *VerifyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4546,7 +4633,7 @@ func (x *VerifyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReport.ProtoReflect.Descriptor instead.
 func (*VerifyReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *VerifyReport) GetEqual() bool {
@@ -4596,7 +4683,7 @@ type RegisterClientRequest struct {
 
 func (x *RegisterClientRequest) Reset() {
 	*x = RegisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4608,7 +4695,7 @@ func (x *RegisterClientRequest) String() string {
 func (*RegisterClientRequest) ProtoMessage() {}
 
 func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4621,7 +4708,7 @@ func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientRequest.ProtoReflect.Descriptor instead.
 func (*RegisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RegisterClientRequest) GetName() string {
@@ -4663,7 +4750,7 @@ type RegisterClientResponse struct {
 
 func (x *RegisterClientResponse) Reset() {
 	*x = RegisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4675,7 +4762,7 @@ func (x *RegisterClientResponse) String() string {
 func (*RegisterClientResponse) ProtoMessage() {}
 
 func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4688,7 +4775,7 @@ func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientResponse.ProtoReflect.Descriptor instead.
 func (*RegisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RegisterClientResponse) GetClientId() string {
@@ -4724,7 +4811,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4736,7 +4823,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4749,7 +4836,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -4790,7 +4877,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4802,7 +4889,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4815,7 +4902,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -4843,7 +4930,7 @@ type GetLocationRequest struct {
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4855,7 +4942,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4868,7 +4955,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -4910,7 +4997,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4922,7 +5009,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4935,7 +5022,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Location) GetState() Location_State {
@@ -5013,7 +5100,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5025,7 +5112,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5038,7 +5125,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -5081,7 +5168,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5093,7 +5180,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5106,7 +5193,7 @@ func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse_Task.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse_Task) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43, 0}
 }
 
 func (x *ListUpdatesResponse_Task) GetName() string {
@@ -5141,7 +5228,7 @@ var File_dbcontroller_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xd6\b\n" +
+	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\x8a\t\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
@@ -5168,10 +5255,16 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x06update\x18\x12 \x01(\v2\x1b.dbcontroller.v1.DataUpdateR\x06update\x127\n" +
 	"\ahistory\x18\x13 \x03(\v2\x1d.dbcontroller.v1.HistoryEntryR\ahistory\x12\x1a\n" +
 	"\bretiring\x18\x14 \x01(\tR\bretiring\x12\x18\n" +
-	"\aretired\x18\x15 \x03(\tR\aretired\x123\n" +
+	"\aretired\x18\x15 \x03(\tR\aretired\x122\n" +
+	"\x04kept\x18  \x03(\v2\x1e.dbcontroller.v1.KeptNamespaceR\x04kept\x123\n" +
 	"\bbreaches\x18\x16 \x03(\v2\x17.dbcontroller.v1.BreachR\bbreaches\x12'\n" +
 	"\x0fhistory_dropped\x18\x1f \x01(\x03R\x0ehistoryDropped\x12\x1a\n" +
-	"\bwarnings\x18\x1e \x03(\tR\bwarnings\"\x86\x01\n" +
+	"\bwarnings\x18\x1e \x03(\tR\bwarnings\"}\n" +
+	"\rKeptNamespace\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1a\n" +
+	"\blocation\x18\x02 \x01(\tR\blocation\x12\x14\n" +
+	"\x05until\x18\x03 \x01(\tR\x05until\x12 \n" +
+	"\vcollections\x18\x04 \x03(\tR\vcollections\"\x86\x01\n" +
 	"\x06Breach\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\tR\x02at\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
@@ -5490,7 +5583,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"mismatched\x1a9\n" +
 	"\vMillisEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xdc\x01\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x91\x02\n" +
 	"\x0fCompleteRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
@@ -5498,7 +5591,9 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\fignore_usage\x18\x04 \x01(\bR\vignoreUsage\x12\"\n" +
 	"\runused_for_ms\x18\x05 \x01(\x03R\vunusedForMs\x12\x17\n" +
 	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12!\n" +
-	"\frequested_by\x18\a \x01(\tR\vrequestedBy\")\n" +
+	"\frequested_by\x18\a \x01(\tR\vrequestedBy\x12#\n" +
+	"\vkeep_for_ms\x18\b \x01(\x03H\x00R\tkeepForMs\x88\x01\x01B\x0e\n" +
+	"\f_keep_for_ms\")\n" +
 	"\x13EstimateLossRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"g\n" +
 	"\x14EstimateLossResponse\x12\x1a\n" +
@@ -5667,168 +5762,170 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),          // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),           // 1: dbcontroller.v1.PlanCheck.Verdict
 	(Location_State)(0),              // 2: dbcontroller.v1.Location.State
 	(*Deployment)(nil),               // 3: dbcontroller.v1.Deployment
-	(*Breach)(nil),                   // 4: dbcontroller.v1.Breach
-	(*AcceptBreachesRequest)(nil),    // 5: dbcontroller.v1.AcceptBreachesRequest
-	(*Pace)(nil),                     // 6: dbcontroller.v1.Pace
-	(*SwitchOutlook)(nil),            // 7: dbcontroller.v1.SwitchOutlook
-	(*RollbackSafe)(nil),             // 8: dbcontroller.v1.RollbackSafe
-	(*HistoryEntry)(nil),             // 9: dbcontroller.v1.HistoryEntry
-	(*PhaseTime)(nil),                // 10: dbcontroller.v1.PhaseTime
-	(*DataUpdate)(nil),               // 11: dbcontroller.v1.DataUpdate
-	(*UpgradeState)(nil),             // 12: dbcontroller.v1.UpgradeState
-	(*SwitchPolicy)(nil),             // 13: dbcontroller.v1.SwitchPolicy
-	(*Namespace)(nil),                // 14: dbcontroller.v1.Namespace
-	(*Kind)(nil),                     // 15: dbcontroller.v1.Kind
-	(*AvailableUpgrade)(nil),         // 16: dbcontroller.v1.AvailableUpgrade
-	(*LastSwitch)(nil),               // 17: dbcontroller.v1.LastSwitch
-	(*ReverseSync)(nil),              // 18: dbcontroller.v1.ReverseSync
-	(*Progress)(nil),                 // 19: dbcontroller.v1.Progress
-	(*ShardProgress)(nil),            // 20: dbcontroller.v1.ShardProgress
-	(*Server)(nil),                   // 21: dbcontroller.v1.Server
-	(*VersionUsage)(nil),             // 22: dbcontroller.v1.VersionUsage
-	(*GetDeploymentRequest)(nil),     // 23: dbcontroller.v1.GetDeploymentRequest
-	(*ListDeploymentsRequest)(nil),   // 24: dbcontroller.v1.ListDeploymentsRequest
-	(*ListDeploymentsResponse)(nil),  // 25: dbcontroller.v1.ListDeploymentsResponse
-	(*CreateDeploymentRequest)(nil),  // 26: dbcontroller.v1.CreateDeploymentRequest
-	(*CreateDeploymentResponse)(nil), // 27: dbcontroller.v1.CreateDeploymentResponse
-	(*BeginUpgradeRequest)(nil),      // 28: dbcontroller.v1.BeginUpgradeRequest
-	(*AbortUpgradeRequest)(nil),      // 29: dbcontroller.v1.AbortUpgradeRequest
-	(*SwitchRequest)(nil),            // 30: dbcontroller.v1.SwitchRequest
-	(*SetPolicyRequest)(nil),         // 31: dbcontroller.v1.SetPolicyRequest
-	(*SetPaceRequest)(nil),           // 32: dbcontroller.v1.SetPaceRequest
-	(*PlanRequest)(nil),              // 33: dbcontroller.v1.PlanRequest
-	(*PlanReport)(nil),               // 34: dbcontroller.v1.PlanReport
-	(*PlanCheck)(nil),                // 35: dbcontroller.v1.PlanCheck
-	(*RehearseRequest)(nil),          // 36: dbcontroller.v1.RehearseRequest
-	(*RehearseResponse)(nil),         // 37: dbcontroller.v1.RehearseResponse
-	(*RehearseReport)(nil),           // 38: dbcontroller.v1.RehearseReport
-	(*Rehearsal)(nil),                // 39: dbcontroller.v1.Rehearsal
-	(*CompleteRequest)(nil),          // 40: dbcontroller.v1.CompleteRequest
-	(*EstimateLossRequest)(nil),      // 41: dbcontroller.v1.EstimateLossRequest
-	(*EstimateLossResponse)(nil),     // 42: dbcontroller.v1.EstimateLossResponse
-	(*LossReport)(nil),               // 43: dbcontroller.v1.LossReport
-	(*ListUpdatesRequest)(nil),       // 44: dbcontroller.v1.ListUpdatesRequest
-	(*ListUpdatesResponse)(nil),      // 45: dbcontroller.v1.ListUpdatesResponse
-	(*BeginUpdateRequest)(nil),       // 46: dbcontroller.v1.BeginUpdateRequest
-	(*CancelUpdateRequest)(nil),      // 47: dbcontroller.v1.CancelUpdateRequest
-	(*WaiveKindRequest)(nil),         // 48: dbcontroller.v1.WaiveKindRequest
-	(*WaiveKindResponse)(nil),        // 49: dbcontroller.v1.WaiveKindResponse
-	(*WatchDeploymentRequest)(nil),   // 50: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),        // 51: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),       // 52: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),             // 53: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),       // 54: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),            // 55: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),           // 56: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),           // 57: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),             // 58: dbcontroller.v1.VerifyReport
-	(*RegisterClientRequest)(nil),    // 59: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),   // 60: dbcontroller.v1.RegisterClientResponse
-	(*AckHoldRequest)(nil),           // 61: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),          // 62: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),       // 63: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                 // 64: dbcontroller.v1.Location
-	(*KindLocation)(nil),             // 65: dbcontroller.v1.KindLocation
-	nil,                              // 66: dbcontroller.v1.LastSwitch.MillisEntry
-	nil,                              // 67: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 68: dbcontroller.v1.ListUpdatesResponse.Task
+	(*KeptNamespace)(nil),            // 4: dbcontroller.v1.KeptNamespace
+	(*Breach)(nil),                   // 5: dbcontroller.v1.Breach
+	(*AcceptBreachesRequest)(nil),    // 6: dbcontroller.v1.AcceptBreachesRequest
+	(*Pace)(nil),                     // 7: dbcontroller.v1.Pace
+	(*SwitchOutlook)(nil),            // 8: dbcontroller.v1.SwitchOutlook
+	(*RollbackSafe)(nil),             // 9: dbcontroller.v1.RollbackSafe
+	(*HistoryEntry)(nil),             // 10: dbcontroller.v1.HistoryEntry
+	(*PhaseTime)(nil),                // 11: dbcontroller.v1.PhaseTime
+	(*DataUpdate)(nil),               // 12: dbcontroller.v1.DataUpdate
+	(*UpgradeState)(nil),             // 13: dbcontroller.v1.UpgradeState
+	(*SwitchPolicy)(nil),             // 14: dbcontroller.v1.SwitchPolicy
+	(*Namespace)(nil),                // 15: dbcontroller.v1.Namespace
+	(*Kind)(nil),                     // 16: dbcontroller.v1.Kind
+	(*AvailableUpgrade)(nil),         // 17: dbcontroller.v1.AvailableUpgrade
+	(*LastSwitch)(nil),               // 18: dbcontroller.v1.LastSwitch
+	(*ReverseSync)(nil),              // 19: dbcontroller.v1.ReverseSync
+	(*Progress)(nil),                 // 20: dbcontroller.v1.Progress
+	(*ShardProgress)(nil),            // 21: dbcontroller.v1.ShardProgress
+	(*Server)(nil),                   // 22: dbcontroller.v1.Server
+	(*VersionUsage)(nil),             // 23: dbcontroller.v1.VersionUsage
+	(*GetDeploymentRequest)(nil),     // 24: dbcontroller.v1.GetDeploymentRequest
+	(*ListDeploymentsRequest)(nil),   // 25: dbcontroller.v1.ListDeploymentsRequest
+	(*ListDeploymentsResponse)(nil),  // 26: dbcontroller.v1.ListDeploymentsResponse
+	(*CreateDeploymentRequest)(nil),  // 27: dbcontroller.v1.CreateDeploymentRequest
+	(*CreateDeploymentResponse)(nil), // 28: dbcontroller.v1.CreateDeploymentResponse
+	(*BeginUpgradeRequest)(nil),      // 29: dbcontroller.v1.BeginUpgradeRequest
+	(*AbortUpgradeRequest)(nil),      // 30: dbcontroller.v1.AbortUpgradeRequest
+	(*SwitchRequest)(nil),            // 31: dbcontroller.v1.SwitchRequest
+	(*SetPolicyRequest)(nil),         // 32: dbcontroller.v1.SetPolicyRequest
+	(*SetPaceRequest)(nil),           // 33: dbcontroller.v1.SetPaceRequest
+	(*PlanRequest)(nil),              // 34: dbcontroller.v1.PlanRequest
+	(*PlanReport)(nil),               // 35: dbcontroller.v1.PlanReport
+	(*PlanCheck)(nil),                // 36: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),          // 37: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),         // 38: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),           // 39: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                // 40: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),          // 41: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),      // 42: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),     // 43: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),               // 44: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),       // 45: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),      // 46: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),       // 47: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),      // 48: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),         // 49: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),        // 50: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),   // 51: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),        // 52: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),       // 53: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),             // 54: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),       // 55: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),            // 56: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),           // 57: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),           // 58: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),             // 59: dbcontroller.v1.VerifyReport
+	(*RegisterClientRequest)(nil),    // 60: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),   // 61: dbcontroller.v1.RegisterClientResponse
+	(*AckHoldRequest)(nil),           // 62: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),          // 63: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),       // 64: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                 // 65: dbcontroller.v1.Location
+	(*KindLocation)(nil),             // 66: dbcontroller.v1.KindLocation
+	nil,                              // 67: dbcontroller.v1.LastSwitch.MillisEntry
+	nil,                              // 68: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 69: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
-	12, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
-	14, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
-	16, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
-	17, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
-	18, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
-	19, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
-	21, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
-	6,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
-	7,  // 8: dbcontroller.v1.Deployment.outlook:type_name -> dbcontroller.v1.SwitchOutlook
-	8,  // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
-	11, // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
-	9,  // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
-	4,  // 12: dbcontroller.v1.Deployment.breaches:type_name -> dbcontroller.v1.Breach
-	10, // 13: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
-	0,  // 14: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
-	13, // 15: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	15, // 16: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	66, // 17: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
-	20, // 18: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
-	22, // 19: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
-	3,  // 20: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
-	3,  // 21: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	13, // 22: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	35, // 23: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	1,  // 24: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	38, // 25: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	39, // 26: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	67, // 27: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	43, // 28: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	68, // 29: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	53, // 30: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	57, // 31: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	58, // 32: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	64, // 33: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,  // 34: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	65, // 35: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	23, // 36: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	24, // 37: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	26, // 38: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	28, // 39: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	29, // 40: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	30, // 41: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	5,  // 42: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	31, // 43: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	32, // 44: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	33, // 45: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	36, // 46: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	40, // 47: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	41, // 48: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	44, // 49: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	46, // 50: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	47, // 51: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	50, // 52: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	51, // 53: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	54, // 54: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	48, // 55: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	55, // 56: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	59, // 57: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	61, // 58: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	63, // 59: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	3,  // 60: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	25, // 61: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	27, // 62: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	3,  // 63: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 64: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 65: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	3,  // 66: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	3,  // 67: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	3,  // 68: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	34, // 69: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	37, // 70: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	3,  // 71: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	42, // 72: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	45, // 73: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	3,  // 74: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 75: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 76: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	52, // 77: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	53, // 78: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	49, // 79: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	56, // 80: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	60, // 81: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	62, // 82: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	64, // 83: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	60, // [60:84] is the sub-list for method output_type
-	36, // [36:60] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	13, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
+	15, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
+	17, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
+	18, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
+	19, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
+	20, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
+	22, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
+	7,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
+	8,  // 8: dbcontroller.v1.Deployment.outlook:type_name -> dbcontroller.v1.SwitchOutlook
+	9,  // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
+	12, // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
+	10, // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
+	4,  // 12: dbcontroller.v1.Deployment.kept:type_name -> dbcontroller.v1.KeptNamespace
+	5,  // 13: dbcontroller.v1.Deployment.breaches:type_name -> dbcontroller.v1.Breach
+	11, // 14: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
+	0,  // 15: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
+	14, // 16: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	16, // 17: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
+	67, // 18: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	21, // 19: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
+	23, // 20: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
+	3,  // 21: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
+	3,  // 22: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	14, // 23: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	36, // 24: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	1,  // 25: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	39, // 26: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	40, // 27: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	68, // 28: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	44, // 29: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	69, // 30: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	54, // 31: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	58, // 32: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	59, // 33: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	65, // 34: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,  // 35: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	66, // 36: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	24, // 37: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	25, // 38: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	27, // 39: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	29, // 40: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	30, // 41: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	31, // 42: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	6,  // 43: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	32, // 44: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	33, // 45: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	34, // 46: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	37, // 47: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	41, // 48: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	42, // 49: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	45, // 50: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	47, // 51: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	48, // 52: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	51, // 53: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	52, // 54: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	55, // 55: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	49, // 56: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	56, // 57: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	60, // 58: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	62, // 59: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	64, // 60: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	3,  // 61: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	26, // 62: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	28, // 63: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	3,  // 64: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 65: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 66: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	3,  // 67: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	3,  // 68: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	3,  // 69: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	35, // 70: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	38, // 71: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	3,  // 72: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	43, // 73: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	46, // 74: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	3,  // 75: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 76: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 77: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	53, // 78: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	54, // 79: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	50, // 80: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	57, // 81: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	61, // 82: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	63, // 83: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	65, // 84: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	61, // [61:85] is the sub-list for method output_type
+	37, // [37:61] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -5836,20 +5933,21 @@ func file_dbcontroller_v1_deployment_proto_init() {
 	if File_dbcontroller_v1_deployment_proto != nil {
 		return
 	}
-	file_dbcontroller_v1_deployment_proto_msgTypes[4].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[16].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[5].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[17].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[28].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[18].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[29].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[31].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[45].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[30].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[32].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[38].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[46].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

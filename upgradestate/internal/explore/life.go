@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"errors"
 	"fmt"
 
 	us "dbcontroller/upgradestate"
@@ -26,6 +27,9 @@ func life(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 	add(false, false, us.BeginUpdate{Update: us.Update{ID: "d1", Name: "fill", Hash: "h", Version: d.CurrentVersion, Kind: ns.Kinds[0].Kind}})
 	add(false, false, us.CancelUpdate{})
 	add(false, false, us.Complete{Version: other})
+	add(false, false, us.Complete{Version: other, Until: "t1"})
+	add(false, false, us.Keep{Version: other, Until: "t2"})
+	add(false, false, us.Keep{Version: other})
 	if d.Update != nil {
 		for i := range d.RingSize {
 			add(true, false, us.UpdateDone{ID: d.Update.ID, Shard: i, Count: us.UpdateCount{Seen: 1}})
@@ -34,7 +38,13 @@ func life(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 	}
 	if d.Retire != nil {
 		add(true, false, us.Dropped{Version: d.Retire.Version})
+		add(true, false, us.SetAside{Version: d.Retire.Version})
 	}
+	for _, k := range d.Kept {
+		add(true, false, us.Dropped{Version: k.Namespace.Version})
+	}
+	add(false, true, us.SetAside{Version: d.CurrentVersion})
+	add(false, true, us.Keep{Version: d.CurrentVersion, Until: "t2"})
 	add(false, true, us.Complete{Version: d.CurrentVersion})
 	add(false, true, us.Complete{Version: "v9"})
 	add(false, true, us.Dropped{Version: d.CurrentVersion})
@@ -52,6 +62,12 @@ func life(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 // lifeKey tells states apart that differ in what life changes.
 func lifeKey(d us.Deployment) string {
 	s := fmt.Sprint(d.Pace.Paused, d.Retire != nil, d.Retired)
+	if d.Retire != nil {
+		s += d.Retire.Until
+	}
+	for _, k := range d.Kept {
+		s += "kept" + k.Until
+	}
 	if u := d.Upgrade; u != nil {
 		s += fmt.Sprint(u.Policy.Hold, u.SwitchAsked, u.Snapshot)
 	}
@@ -96,8 +112,8 @@ func checkLife(m Machine, s step, d, next us.Deployment) error {
 			if d.Retire == nil || d.Retire.Version != ns.Version {
 				return fmt.Errorf("retire: the namespace of %s is gone, and nobody asked for it", ns.Version)
 			}
-			if _, ok := s.event.(us.Dropped); !ok {
-				return fmt.Errorf("retire: the namespace of %s is gone by %s", ns.Version, s.label)
+			if err := checkGone(s.event, ns, d.Retire.Until, next); err != nil {
+				return fmt.Errorf("retire: the namespace of %s is gone by %s: %w", ns.Version, s.label, err)
 			}
 		}
 	}
@@ -110,10 +126,27 @@ func checkLife(m Machine, s step, d, next us.Deployment) error {
 	return nil
 }
 
+// checkGone checks that a namespace which is in the record no more was dropped, or is kept
+// with everything by which its collections are found.
+func checkGone(e us.Event, was us.Namespace, until string, next us.Deployment) error {
+	switch e.(type) {
+	case us.Dropped:
+		return nil
+	case us.SetAside:
+		for _, k := range next.Kept {
+			if k.Namespace.Version == was.Version && len(k.Namespace.Kinds) == len(was.Kinds) && k.Until == until && until != "" {
+				return nil
+			}
+		}
+		return errors.New("nobody will drop what was set aside")
+	}
+	return errors.New("that drops nothing")
+}
+
 // checkTwice: what a person asks for a second time changes nothing.
 func checkTwice(m Machine, s step, next us.Deployment) error {
 	switch e := s.event.(type) {
-	case us.Begin, us.Abort, us.SetPace, us.SetPolicy, us.AskSwitch, us.Complete, us.BeginUpdate, us.CancelUpdate, us.UpdateDone, us.Dropped:
+	case us.Begin, us.Abort, us.SetPace, us.SetPolicy, us.AskSwitch, us.Complete, us.Keep, us.SetAside, us.BeginUpdate, us.CancelUpdate, us.UpdateDone, us.Dropped:
 		again, _ := m.Apply(us.Clone(next), e)
 		if !equal(again, next) {
 			return fmt.Errorf("twice: %s changes the record a second time", s.label)

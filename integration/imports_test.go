@@ -24,7 +24,8 @@ var layers = [][]string{
 	{"gen", "record", "coord", "upgradestate", "config", "inprocess"},
 	{"shards", "transform", "pace", "access"},
 	{"syncer", "switchover", "verify", "vrunner", "apiversion", "update", "identity"},
-	{"web", "deployment", "sample"},
+	{"deployment", "sample"},
+	{"controller"},
 	{"cmd"},
 }
 
@@ -34,6 +35,12 @@ var wired = []string{
 	"config",
 	"coord/embedetcd", "coord/etcdcoord", "coord/memcoord",
 	"record/etcdstore", "record/faultstore", "record/memstore", "record/mongostore",
+}
+
+// remaining are imports that break the rules and are on their way out. One that is gone, or
+// allowed, must not stay in the list.
+var remaining = map[string][]string{
+	"controller": {"config", "coord/memcoord", "record/mongostore"},
 }
 
 // shipped is what the program dbcontroller is made of. It carries neither a sample nor
@@ -63,6 +70,14 @@ func TestImportsRunDownward(t *testing.T) {
 	for _, v := range violations(all) {
 		t.Error(v)
 	}
+	for from, imports := range remaining {
+		at := slices.IndexFunc(all, func(p importer) bool { return p.path == from })
+		for _, to := range imports {
+			if at < 0 || !slices.Contains(all[at].imports, to) || forbidden(from, to) == "" {
+				t.Errorf("%s imports %s is listed as remaining, and is no violation", from, to)
+			}
+		}
+	}
 }
 
 // TestViolationsAreSeen is the check of the check.
@@ -76,6 +91,8 @@ func TestViolationsAreSeen(t *testing.T) {
 		{"down is allowed", importer{"syncer", []string{"record", "coord", "transform"}}, nil},
 		{"own folder is allowed", importer{"record/recordtest", []string{"record"}}, nil},
 		{"cmd wires", importer{"cmd/demo/app", []string{"config", "record/mongostore", "coord/etcdcoord", "integration/localmongo", "sample/bbs"}}, nil},
+		{"the controller is a library", importer{"controller", []string{"deployment", "syncer", "cmd/internal/databases", "record/etcdstore"}},
+			[]string{"controller imports cmd/internal/databases, which is not below it", "controller imports record/etcdstore, which only cmd and tests may"}},
 		{"up", importer{"record", []string{"syncer"}},
 			[]string{"record imports syncer, which is not below it"}},
 		{"up from a sub-package", importer{"transform/lens", []string{"deployment/deploymentpb"}},
@@ -120,6 +137,9 @@ func violations(all []importer) []string {
 			continue
 		}
 		for _, imported := range p.imports {
+			if slices.Contains(remaining[p.path], imported) {
+				continue
+			}
 			if why := forbidden(p.path, imported); why != "" {
 				found = append(found, fmt.Sprintf("%s imports %s, which %s", p.path, imported, why))
 			}

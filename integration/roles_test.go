@@ -13,10 +13,11 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	controllerapp "dbcontroller/cmd/dbcontroller/app"
 	"dbcontroller/cmd/dbcontroller/cli"
-	"dbcontroller/cmd/dbcontroller/controller"
 	"dbcontroller/cmd/server/app"
 	"dbcontroller/config"
+	"dbcontroller/controller"
 	"dbcontroller/coord/etcdcoord"
 	"dbcontroller/record"
 	"dbcontroller/record/faultstore"
@@ -155,9 +156,9 @@ func playController(ctx context.Context, s stage) error {
 			}
 		}
 	}()
-	return controller.New(s.config, registry, steps, controller.Options{
-		ID: s.ID, APIListen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", Carry: carries, Wrap: b.wrap,
-		StartupWait: patience / 4,
+	return controllerapp.New(s.config, registry, steps, controllerapp.Options{
+		Options:   controller.Options{ID: s.ID, Carry: carries, Wrap: b.wrap, StartupWait: patience / 4},
+		APIListen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0",
 	}, s.log).Run(ctx)
 }
 

@@ -23,10 +23,11 @@ import (
 
 	"dbcontroller/access"
 	"dbcontroller/access/accesstest"
+	controllerapp "dbcontroller/cmd/dbcontroller/app"
 	"dbcontroller/cmd/dbcontroller/cli"
-	"dbcontroller/cmd/dbcontroller/controller"
 	serverapp "dbcontroller/cmd/server/app"
 	"dbcontroller/config"
+	"dbcontroller/controller"
 	"dbcontroller/coord/memcoord"
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/sample"
@@ -135,7 +136,7 @@ func (s *secured) start(t *testing.T, dir, text string, insecure ...bool) {
 			}
 		})
 	}
-	run(controller.New(cfg, registry, store, controller.Options{ID: "controller", Insecure: len(insecure) > 0, StartupWait: time.Hour}, log).Run)
+	run(controllerapp.New(cfg, registry, store, controllerapp.Options{Options: controller.Options{ID: "controller", StartupWait: time.Hour}, Insecure: len(insecure) > 0}, log).Run)
 	run(serverapp.New(cfg, store, serverapp.Options{ID: "server", Listen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", Insecure: len(insecure) > 0}, log).Run)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

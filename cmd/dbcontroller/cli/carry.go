@@ -7,8 +7,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/cmd/dbcontroller/controller"
 	"dbcontroller/config"
+	"dbcontroller/controller"
 	"dbcontroller/record"
 	"dbcontroller/transform/lens"
 )

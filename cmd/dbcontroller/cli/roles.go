@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/cmd/dbcontroller/controller"
 	"dbcontroller/config"
+	"dbcontroller/controller"
 	"dbcontroller/record/mongostore"
 )
 

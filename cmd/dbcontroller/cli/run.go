@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/cmd/dbcontroller/controller"
+	"dbcontroller/cmd/dbcontroller/app"
 	"dbcontroller/cmd/internal/process"
 )
 
 func runCommand(register Register) *cobra.Command {
 	var common process.Flags
-	var opts controller.Options
+	var opts app.Options
 	cmd := &cobra.Command{
 		Use:   "run --config FILE",
 		Short: "Run a controller: copy, sync, verify, switch, and serve the Deployment API",
@@ -32,7 +32,7 @@ func runCommand(register Register) *cobra.Command {
 			opts.ID = p.ID
 			opts.EmbeddedEtcd = p.Embedded
 			opts.Insecure = common.Insecure
-			return controller.New(p.Config, registry, p.Store, opts, p.Log).Run(cmd.Context())
+			return app.New(p.Config, registry, p.Store, opts, p.Log).Run(cmd.Context())
 		},
 	}
 	common.Register(cmd.Flags())

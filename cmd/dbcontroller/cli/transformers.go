@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/cmd/dbcontroller/controller"
 	"dbcontroller/config"
+	"dbcontroller/controller"
 	"dbcontroller/record"
 	"dbcontroller/transform"
 	"dbcontroller/transform/lens"

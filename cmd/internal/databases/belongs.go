@@ -2,8 +2,6 @@ package databases
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"dbcontroller/config"
@@ -17,20 +15,7 @@ import (
 // two are of one time. Where there is no such deployment, nothing of it may have lived there.
 func Belongs(ds *deployment.Store) Check {
 	return func(ctx context.Context, db config.DB, ns *mongostore.Namespace) error {
-		mine := map[string]record.Marker{db.Version: ns}
-		err := identity.Check(ctx, ds, mine)
-		if errors.Is(err, deployment.ErrNotFound) {
-			err = identity.Unlived(ctx, ds.Name(), mine)
-		}
-		var mismatch *identity.MismatchError
-		switch {
-		case err == nil, ctx.Err() != nil:
-			return err
-		case errors.As(err, &mismatch):
-			return &identity.MismatchError{Found: mismatch.Found} // whose it is, the caller says
-		default:
-			return fmt.Errorf("%w: %w", record.ErrUnavailable, err) // neither database nor etcd said no
-		}
+		return identity.Belongs(ctx, ds, deployment.ErrNotFound, ds.Name(), db.Version, ns)
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/config"
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
@@ -30,14 +29,10 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// Options are what the command line says beyond the configuration.
+// Options are what a controller is told beyond the configuration.
 type Options struct {
-	ID             string // of this controller; unique among those alive
-	APIListen      string // empty: as configured
-	AppsListen     string // of the calls of applications alone; empty: as configured
-	OperatorListen string // empty: as configured
-	Insecure       bool   // listen where others can reach it without TLS or identities
-	Carry          Carries
+	ID    string // of this controller; unique among those alive
+	Carry Carries
 	// EmbeddedEtcd: the coordination store is in a process of this machine.
 	EmbeddedEtcd bool
 	// StartupWait is how long the first start of a deployment waits for databases that
@@ -63,13 +58,14 @@ type App struct {
 	opts     Options
 	registry *transform.Registry
 	store    coord.Store
+	backend  Backend
 	log      *zap.Logger
 
 	deployment *deployment.Store
 	namespaces map[string]record.Namespace // by version
-	scratches  map[string]scratchSpace     // the same without Options.Wrap
-	quiet      map[string]scratchSpace     // the same, of which nobody else on the server feels anything
-	databases  *databases.Set              // what both reach
+	scratches  map[string]Space            // the same without Options.Wrap
+	quiet      map[string]Space            // the same, of which nobody else on the server feels anything
+	databases  map[string]Database         // what all of them reach
 	waiting    waiting                     // for what this process does not do its work yet
 	postponed  postponed                   // upgrades that are offered when their databases are there
 	running    atomic.Bool                 // pool is there
@@ -82,32 +78,23 @@ type App struct {
 }
 
 // New makes a controller. The coordination store is the caller's to close.
-func New(cfg config.Config, registry *transform.Registry, store coord.Store, opts Options, log *zap.Logger) *App {
-	if opts.APIListen == "" {
-		opts.APIListen = cfg.API
-	}
-	if opts.OperatorListen == "" {
-		opts.OperatorListen = cfg.Operator
-	}
-	opts.AppsListen = cmp.Or(opts.AppsListen, cfg.Applications)
+func New(cfg config.Config, registry *transform.Registry, store coord.Store, backend Backend, opts Options, log *zap.Logger) *App {
 	return &App{
-		cfg: cfg, opts: opts, registry: registry, store: store, log: log.With(zap.String("controller", opts.ID)),
+		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
-		namespaces: map[string]record.Namespace{}, scratches: map[string]scratchSpace{}, quiet: map[string]scratchSpace{},
+		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{},
 	}
 }
 
 // Run works until ctx ends, which is no error. What is wrong with the configuration, the
-// servers or the data is an error before anything was changed.
-func (a *App) Run(ctx context.Context) error {
-	doors, err := a.openDoors()
-	if err != nil {
-		return err
+// servers or the data is an error before anything was changed. Without doors nobody can call it.
+func (a *App) Run(ctx context.Context, doors Doors) error {
+	if doors == nil {
+		doors = closed{}
 	}
-	defer doors.close() // closed by their servers as well
 	// From the beginning: databases may let one wait, and the port says so.
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return doors.port.Run(ctx) })
+	g.Go(func() error { return doors.Run(ctx) })
 	g.Go(func() error { return a.control(ctx, doors) })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -117,18 +104,18 @@ func (a *App) Run(ctx context.Context) error {
 
 // control answers the Deployment API, and does a controller's work as far as the databases
 // that are there allow.
-func (a *App) control(ctx context.Context, doors *doors) error {
+func (a *App) control(ctx context.Context, doors Doors) error {
 	closeAll := a.connect(ctx)
 	defer closeAll()
 	service := deployment.NewService(a.store, a.deployment, deployment.ServiceConfig{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a, Planner: a, Loss: a, Log: a.log,
 		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits,
-		Warnings: doors.warnings(),
+		Warnings: doors.Warnings(),
 	})
-	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.addresses()...)...)
+	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return service.Run(ctx) })
-	g.Go(func() error { return doors.serve(ctx, service) })
+	g.Go(func() error { return doors.Serve(ctx, service) })
 	g.Go(func() error { return a.work(ctx) })
 	return g.Wait()
 }
@@ -165,8 +152,8 @@ func (a *App) work(ctx context.Context) error {
 	return g.Wait()
 }
 
-// ready says what the process waits for.
-func (a *App) ready() error {
+// Ready returns nil when the controller does its work, and otherwise what it waits for.
+func (a *App) Ready() error {
 	if err := a.waiting.why(); err != nil {
 		return fmt.Errorf("waiting for the databases: %w", err)
 	}

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/upgradestate"
 )
 
@@ -47,7 +46,7 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 	begun := time.Now()
 	for {
 		d, err := a.prepare(ctx)
-		if err == nil || ctx.Err() != nil || !databases.Unavailable(err) {
+		if err == nil || ctx.Err() != nil || !a.backend.Unavailable(err) {
 			a.waiting.set(nil)
 			return d, err
 		}
@@ -74,7 +73,7 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 func (a *App) missing() error {
 	var errs []error
 	for _, db := range a.cfg.DBs {
-		if ns := a.databases.Database(db.Version); ns != nil && !db.Disabled {
+		if ns := a.databases[db.Version]; ns != nil && !db.Disabled {
 			errs = append(errs, ns.Problem())
 		}
 	}
@@ -86,7 +85,7 @@ func (a *App) missing() error {
 func (a *App) openRest(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, db := range a.cfg.DBs {
-		if ns := a.databases.Database(db.Version); ns != nil && !db.Disabled {
+		if ns := a.databases[db.Version]; ns != nil && !db.Disabled {
 			g.Go(func() error { return ns.Keep(ctx) })
 		}
 	}
@@ -147,7 +146,7 @@ func (a *App) offerPostponed(ctx context.Context) error {
 			case !slices.Contains(a.reachable(d), version):
 				continue
 			}
-			if _, err = a.ensure(ctx, d, version); databases.Unavailable(err) {
+			if _, err = a.ensure(ctx, d, version); a.backend.Unavailable(err) {
 				a.postpone(version)
 			} else if err != nil && ctx.Err() == nil {
 				a.log.Warn("this upgrade is not possible", zap.String("version", version), zap.Error(err))

@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/config"
 	"dbcontroller/deployment"
 	"dbcontroller/identity"
@@ -21,35 +20,37 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// appName is this process in the logs of database servers.
-const appName = "dbcontroller"
-
 // mongoConfig is how a scratch database is reached, with the login that files hold now.
 func mongoConfig(db config.DB, log *zap.Logger) mongostore.Config {
 	if now, err := db.Renewed(); err == nil {
 		db = now
 	}
-	return databases.MongoConfig(db, appName, log)
+	return mongostore.Config{URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: "dbcontroller", Log: log}
 }
 
-// checkServer refuses a server that a controller cannot work with.
-func checkServer(ctx context.Context, _ config.DB, ns *mongostore.Namespace) error {
-	return ns.Check(ctx)
+// check refuses a server that a controller cannot work with, and a database that is not the
+// one that the deployment means.
+func (a *App) check(ctx context.Context, version string, db record.Namespace) error {
+	if err := db.Check(ctx); err != nil {
+		return err
+	}
+	return identity.Belongs(ctx, a.deployment, deployment.ErrNotFound, a.deployment.Name(), version, db)
 }
 
 // connect makes the databases of the configuration known. Each is opened when something
 // needs it.
 func (a *App) connect(ctx context.Context) (closeAll func()) {
-	a.databases = databases.New(a.cfg, databases.Config{App: appName, Checks: []databases.Check{checkServer, databases.Belongs(a.deployment)}, Log: a.log, Quiet: a.opts.quiet})
+	all, disconnect := a.backend.Connect(a.cfg, Opening{Check: a.check, Quiet: a.opts.quiet, Log: a.log})
+	a.databases = all
 	for _, db := range a.cfg.DBs {
-		ns := a.databases.Database(db.Version)
+		ns := all[db.Version]
 		a.namespaces[db.Version], a.scratches[db.Version], a.quiet[db.Version] = ns, ns, ns.Quietly()
 		if a.opts.Wrap != nil {
 			a.namespaces[db.Version] = a.opts.Wrap(db.Version, ns)
 		}
 		a.namespaces[db.Version] = a.guard(db.Version, a.namespaces[db.Version])
 	}
-	return func() { a.databases.Close(ctx) }
+	return func() { disconnect(ctx) }
 }
 
 // prepare makes one attempt at what has to be before a controller works: a Deployment, and
@@ -82,7 +83,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	to, ok := a.wants(d)
 	if ok && lived(d) {
 		switch err := a.openSoon(ctx, to); {
-		case databases.Unavailable(err):
+		case a.backend.Unavailable(err):
 			a.engines.fail(err)
 			return d, nil // sync offers upgrades as soon as it can
 		case err != nil:
@@ -117,8 +118,7 @@ const soon = 5 * time.Second
 func (a *App) openSoon(ctx context.Context, version string) error {
 	bounded, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
-	_, err := a.databases.Database(version).Get(bounded)
-	return err
+	return a.databases[version].Open(bounded)
 }
 
 // lived reports whether a deployment has ever had a namespace.
@@ -130,7 +130,7 @@ func (a *App) openFor(ctx context.Context, d upgradestate.Deployment) error {
 		if db.Version != d.CurrentVersion && (lived(d) || db.Disabled) {
 			continue
 		}
-		if _, err := a.databases.Database(db.Version).Get(ctx); err != nil {
+		if err := a.databases[db.Version].Open(ctx); err != nil {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (a *App) offer(ctx context.Context, d upgradestate.Deployment) (upgradestat
 		case to == wanted || ctx.Err() != nil:
 			return d, err
 		default:
-			if databases.Unavailable(err) {
+			if a.backend.Unavailable(err) {
 				a.postpone(to)
 			}
 			a.log.Warn("this upgrade is not possible", zap.String("version", to), zap.Error(err))

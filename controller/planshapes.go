@@ -134,7 +134,7 @@ func reason(err error) string {
 }
 
 // inScratch does something with scratch collections like some kinds, and drops them.
-func (p *plan) inScratch(ctx context.Context, area string, ns scratchSpace, version string, kinds []scratchKind, do func(context.Context, *scratch) error) error {
+func (p *plan) inScratch(ctx context.Context, area string, ns Space, version string, kinds []scratchKind, do func(context.Context, *scratch) error) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout)
 		defer cancel()

@@ -28,7 +28,7 @@ const (
 // feel it, for an upgrade may be held for days: no session is ended, whatever it holds up,
 // and no fence is tried that locks the whole server.
 type proof struct {
-	older, newer scratchSpace // the databases of the current version and of the target, quietly
+	older, newer Space // the databases of the current version and of the target, quietly
 	up, down     transform.Direction
 	record       upgradestate.Deployment
 	prefix       string // that scratch names begin with
@@ -142,7 +142,7 @@ func (p *proof) sweep(ctx context.Context) error {
 
 // make makes the scratch collections of both sides.
 func (p *proof) make(ctx context.Context) error {
-	side := func(ctx context.Context, ns scratchSpace, version, prefix string, kinds []record.KindSpec) (*scratch, error) {
+	side := func(ctx context.Context, ns Space, version, prefix string, kinds []record.KindSpec) (*scratch, error) {
 		like, err := describeKinds(ctx, ns, p.record, version, kinds)
 		if err != nil {
 			return nil, err

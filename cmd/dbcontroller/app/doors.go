@@ -1,4 +1,4 @@
-package controller
+package app
 
 import (
 	"context"
@@ -12,24 +12,24 @@ import (
 	"dbcontroller/access/door"
 	"dbcontroller/cmd/internal/lock"
 	"dbcontroller/cmd/internal/operator"
+	"dbcontroller/controller"
 	"dbcontroller/deployment"
 )
 
 // doors are all that a controller listens at.
 type doors struct {
-	app   *App
 	audit *access.Audit
 	api   *door.Door
 	apps  *door.Door // what applications call, alone; nil: with the API
 	port  *operator.Port
 }
 
-func (a *App) openDoors() (*doors, error) {
+func (a *App) open() (*doors, error) {
 	lock, err := lock.New(a.cfg.Access, a.opts.Insecure, a.log)
 	if err != nil {
 		return nil, err
 	}
-	d := &doors{app: a, audit: lock.Audit}
+	d := &doors{audit: lock.Audit}
 	d.api, err = door.Open(door.Config{What: "API port", Address: a.opts.APIListen, Flag: "--api-listen",
 		Lock: lock, Table: access.Calls, Log: a.log})
 	if err == nil && a.opts.AppsListen != "" {
@@ -38,7 +38,7 @@ func (a *App) openDoors() (*doors, error) {
 	}
 	if err == nil {
 		d.port, err = operator.Listen(operator.Config{Address: a.opts.OperatorListen, Metrics: a.cfg.Metrics, Profiles: a.cfg.Profiles,
-			Lock: lock, Log: a.log}, a.ready, nil, &metrics{app: a})
+			Lock: lock, Log: a.log}, a.controller.Ready, nil, a.controller.Metrics())
 	}
 	if err != nil {
 		d.close()
@@ -47,8 +47,13 @@ func (a *App) openDoors() (*doors, error) {
 	return d, nil
 }
 
-// serve answers the Deployment API until ctx ends.
-func (d *doors) serve(ctx context.Context, service *deployment.Service) error {
+var _ controller.Doors = (*doors)(nil)
+
+// Run is controller.Doors's.
+func (d *doors) Run(ctx context.Context) error { return d.port.Run(ctx) }
+
+// Serve is controller.Doors's.
+func (d *doors) Serve(ctx context.Context, service *deployment.Service) error {
 	mux := http.NewServeMux()
 	mux.Handle(deployment.NewHandler(service, connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
 	g, ctx := errgroup.WithContext(ctx)
@@ -70,8 +75,8 @@ func (d *doors) close() {
 	}
 }
 
-// warnings say what is insecure.
-func (d *doors) warnings() []string {
+// Warnings is controller.Doors's.
+func (d *doors) Warnings() []string {
 	var all []string
 	for _, door := range []*door.Door{d.api, d.apps} {
 		if door != nil && door.Warning != "" {
@@ -81,7 +86,8 @@ func (d *doors) warnings() []string {
 	return append(all, d.port.Warnings()...)
 }
 
-func (d *doors) addresses() []zap.Field {
+// Addresses is controller.Doors's.
+func (d *doors) Addresses() []zap.Field {
 	at := []zap.Field{zap.String("api", d.api.Addr()), zap.String("operator", d.port.Addr())}
 	if d.apps != nil {
 		at = append(at, zap.String("applications", d.apps.Addr()))

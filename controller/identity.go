@@ -81,7 +81,7 @@ func (a *App) keepMarks(ctx context.Context) error {
 func (a *App) opened() []string {
 	var open []string
 	for _, db := range a.cfg.DBs {
-		if a.databases.Database(db.Version).Opened() {
+		if a.databases[db.Version].Opened() {
 			open = append(open, db.Version)
 		}
 	}

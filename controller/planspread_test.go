@@ -47,7 +47,7 @@ func TestPlanSpread(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newShapeWorld(t)
-			w.app.scratches = map[string]scratchSpace{
+			w.app.scratches = map[string]Space{
 				"v1": spreadSpace{w.db["v1"], tc.source}, "v2": spreadSpace{w.db["v2"], tc.target},
 			}
 			p := &plan{app: w.app, record: w.record(), dir: w.dir, report: &pb.PlanReport{}}

@@ -16,13 +16,6 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// scratchSpace is a namespace that can be rid of scratch collections by the beginning of
-// their names, also of those that somebody who died has left.
-type scratchSpace interface {
-	record.Namespace
-	Sweep(ctx context.Context, prefix string) error
-}
-
 // Beginnings of the names of scratch collections: whoever uses one removes, before and
 // afterwards, what begins with it.
 const (
@@ -36,7 +29,7 @@ const scratchWorkers = 8
 // scratch is collections of our own that are shaped like kinds and stand for them: they are
 // read and written under the names of the kinds.
 type scratch struct {
-	ns     scratchSpace
+	ns     Space
 	prefix string
 	kinds  []scratchKind
 	toks   record.Tokens // by kind, as callers name them
@@ -88,7 +81,7 @@ func describeKinds(ctx context.Context, ns record.Namespace, d upgradestate.Depl
 }
 
 // makeScratch makes collections that stand for kinds.
-func makeScratch(ctx context.Context, ns scratchSpace, prefix string, kinds []scratchKind) (*scratch, error) {
+func makeScratch(ctx context.Context, ns Space, prefix string, kinds []scratchKind) (*scratch, error) {
 	s := &scratch{ns: ns, prefix: prefix, kinds: slices.Clone(kinds), toks: record.Tokens{}, inner: record.Tokens{}}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)

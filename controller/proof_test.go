@@ -143,7 +143,7 @@ func TestProofSkipsWhatIsParked(t *testing.T) {
 
 // refusing is a namespace whose user lacks privileges.
 type refusing struct {
-	scratchSpace
+	Space
 	fence, watch, apply error
 }
 
@@ -151,21 +151,21 @@ func (r refusing) Fence(ctx context.Context, f record.Fence) error {
 	if r.fence != nil {
 		return r.fence
 	}
-	return r.scratchSpace.Fence(ctx, f)
+	return r.Space.Fence(ctx, f)
 }
 
 func (r refusing) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
 	if r.watch != nil {
 		return nil, r.watch
 	}
-	return r.scratchSpace.Watch(ctx, from, kinds)
+	return r.Space.Watch(ctx, from, kinds)
 }
 
 func (r refusing) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	if r.apply != nil {
 		return nil, r.apply
 	}
-	return r.scratchSpace.Apply(ctx, b)
+	return r.Space.Apply(ctx, b)
 }
 
 // TestProofNeedsPrivileges of both databases, those of the way back.
@@ -184,12 +184,12 @@ func TestProofNeedsPrivileges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newProofWorld(t, nil, nil, orders(3), ordersSpec(t, ordersLens))
-			_, err := w.proof(func(v string, ns scratchSpace) scratchSpace {
+			_, err := w.proof(func(v string, ns Space) Space {
 				if v != tc.version {
 					return ns
 				}
 				lacks := tc.lacks
-				lacks.scratchSpace = ns
+				lacks.Space = ns
 				return lacks
 			}).run(t.Context())
 			if !errors.Is(err, denied) {
@@ -205,7 +205,7 @@ func TestProofNeedsPrivileges(t *testing.T) {
 // dying is a namespace whose process dies at a place: nothing that is sent after it has
 // any effect.
 type dying struct {
-	scratchSpace
+	Space
 	dead *bool
 }
 
@@ -215,7 +215,7 @@ func (d dying) Fence(ctx context.Context, f record.Fence) error {
 	if *d.dead {
 		return errDead
 	}
-	err := d.scratchSpace.Fence(ctx, f)
+	err := d.Space.Fence(ctx, f)
 	*d.dead = true
 	return err
 }
@@ -224,7 +224,7 @@ func (d dying) Sweep(ctx context.Context, prefix string) error {
 	if *d.dead {
 		return errDead
 	}
-	return d.scratchSpace.Sweep(ctx, prefix)
+	return d.Space.Sweep(ctx, prefix)
 }
 
 // TestProofAfterAKill removes what the one that was killed has left, and nothing else.
@@ -233,7 +233,7 @@ func TestProofAfterAKill(t *testing.T) {
 	w := newProofWorld(t, nil, nil, orders(3), ordersSpec(t, ordersLens))
 	w.check(w.raw["v1"].CreateCollection(t.Context(), "dbc_proofreading"))
 	dead := false
-	if _, err := w.proof(func(_ string, ns scratchSpace) scratchSpace { return dying{ns, &dead} }).run(t.Context()); !errors.Is(err, errDead) {
+	if _, err := w.proof(func(_ string, ns Space) Space { return dying{ns, &dead} }).run(t.Context()); !errors.Is(err, errDead) {
 		t.Fatalf("error %v", err)
 	}
 	if left := w.scratches(); len(left) < 3 {

@@ -157,8 +157,7 @@ func (r *rehearsal) open(ctx context.Context, from, to config.DB, source *upgrad
 	cfg.DBs = []config.DB{from, to}
 	cfg.Copy.Auto = true
 	opts := Options{
-		ID: r.app.opts.ID + "-rehearsal", APIListen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", Carry: r.app.opts.Carry,
-		quiet: true,
+		ID: r.app.opts.ID + "-rehearsal", Carry: r.app.opts.Carry, quiet: true,
 	}
 	if source != nil {
 		opts.reads = true
@@ -169,7 +168,7 @@ func (r *rehearsal) open(ctx context.Context, from, to config.DB, source *upgrad
 			return ns
 		}
 	}
-	s := &stage{App: New(cfg, r.app.registry, memcoord.New(), opts, r.app.log.Named("rehearsal")), ended: make(chan error, 1)}
+	s := &stage{App: New(cfg, r.app.registry, memcoord.New(), r.app.backend, opts, r.app.log.Named("rehearsal")), ended: make(chan error, 1)}
 	if _, err := s.deployment.Create(ctx, from.Version, cfg.RingSize); err != nil {
 		return nil, err
 	}
@@ -179,7 +178,7 @@ func (r *rehearsal) open(ctx context.Context, from, to config.DB, source *upgrad
 		}
 	}
 	ctx, s.stop = context.WithCancel(ctx)
-	go func() { s.ended <- s.Run(ctx) }()
+	go func() { s.ended <- s.Run(ctx, nil) }()
 	return s, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/config"
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
@@ -118,7 +117,10 @@ func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupI
 		return nil, err
 	}
 	_, places := upgradestate.WritePlaces(d)
-	ns, ok := s.scratches[d.CurrentVersion].(*databases.Database)
+	ns, ok := s.scratches[d.CurrentVersion].(interface {
+		record.Namespace
+		Client() record.OnceClient
+	})
 	if !ok {
 		return nil, fmt.Errorf("the database of %s has no clients", d.CurrentVersion)
 	}

@@ -98,9 +98,9 @@ func (w *proofWorld) check(err error) {
 }
 
 // proof is a proof of the world's way back, over namespaces that a test may wrap.
-func (w *proofWorld) proof(wrap func(version string, ns scratchSpace) scratchSpace) *proof {
+func (w *proofWorld) proof(wrap func(version string, ns Space) Space) *proof {
 	w.t.Helper()
-	a := App{registry: w.registry, quiet: map[string]scratchSpace{}}
+	a := App{registry: w.registry, quiet: map[string]Space{}}
 	for v, ns := range w.db {
 		a.quiet[v] = ns.Quietly()
 		if wrap != nil {

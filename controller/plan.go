@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/deployment"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/record"
@@ -27,8 +26,6 @@ var errPlanning = errors.New("a plan is being made already: wait for it")
 type surveyor interface {
 	Survey(ctx context.Context) (mongostore.Survey, error)
 }
-
-var _ surveyor = (*databases.Database)(nil)
 
 // plan is one plan while it is made. It looks and tries, in scratch collections of its own,
 // and changes nothing else.

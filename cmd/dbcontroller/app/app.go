@@ -1,0 +1,55 @@
+// Package app is the program dbcontroller as tests run it, too: a controller over the databases
+// of a configuration, and the ports at which it is called. What a controller does is in package
+// controller; commands and flags are in package cli.
+package app
+
+import (
+	"cmp"
+	"context"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/config"
+	"dbcontroller/controller"
+	"dbcontroller/coord"
+	"dbcontroller/transform"
+)
+
+// Options are what the command line says beyond the configuration.
+type Options struct {
+	controller.Options
+	APIListen      string // empty: as configured
+	AppsListen     string // of the calls of applications alone; empty: as configured
+	OperatorListen string // empty: as configured
+	Insecure       bool   // listen where others can reach it without TLS or identities
+}
+
+// App is one process.
+type App struct {
+	cfg        config.Config
+	opts       Options
+	controller *controller.App
+	log        *zap.Logger
+}
+
+// New makes a process. The coordination store is the caller's to close.
+func New(cfg config.Config, registry *transform.Registry, store coord.Store, opts Options, log *zap.Logger) *App {
+	opts.APIListen = cmp.Or(opts.APIListen, cfg.API)
+	opts.OperatorListen = cmp.Or(opts.OperatorListen, cfg.Operator)
+	opts.AppsListen = cmp.Or(opts.AppsListen, cfg.Applications)
+	return &App{
+		cfg: cfg, opts: opts, controller: controller.New(cfg, registry, store, backend{}, opts.Options, log),
+		log: log.With(zap.String("controller", opts.ID)),
+	}
+}
+
+// Run works until ctx ends, which is no error. What is wrong with the configuration, the
+// servers or the data is an error before anything was changed.
+func (a *App) Run(ctx context.Context) error {
+	d, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer d.close() // closed by their servers as well
+	return a.controller.Run(ctx, d)
+}

@@ -7,22 +7,26 @@ import (
 	"fmt"
 
 	"go.uber.org/zap"
+
+	"dbcontroller/watchedfile"
 )
 
 // KeyPair is a certificate with its key, from files that are read again when they change.
 // A half-written pair, whose key does not belong to its certificate, leaves the old one in
 // force.
-type KeyPair struct{ files *watched[*tls.Certificate] }
+type KeyPair struct {
+	files *watchedfile.Value[*tls.Certificate]
+}
 
 // OpenKeyPair reads the files.
 func OpenKeyPair(what, cert, key string, log *zap.Logger) (*KeyPair, error) {
-	files, err := watch(what, log, func(texts [][]byte) (*tls.Certificate, error) {
+	files, err := watchedfile.Open(what, log, func(texts [][]byte) (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(texts[0], texts[1])
 		if err != nil {
 			return nil, fmt.Errorf("%s and %s: %w", cert, key, err)
 		}
 		return &pair, nil
-	}, cert, key)
+	}, watchedfile.Public(cert), watchedfile.Secret(key))
 	if err != nil {
 		return nil, err
 	}
@@ -30,21 +34,23 @@ func OpenKeyPair(what, cert, key string, log *zap.Logger) (*KeyPair, error) {
 }
 
 // Certificate is the pair as the files have it now.
-func (k *KeyPair) Certificate() *tls.Certificate { return k.files.get() }
+func (k *KeyPair) Certificate() *tls.Certificate { return k.files.Get() }
 
 // Authorities are certificates that vouch for others, from a file that is read again when
 // it changes.
-type Authorities struct{ file *watched[*x509.CertPool] }
+type Authorities struct {
+	file *watchedfile.Value[*x509.CertPool]
+}
 
 // OpenAuthorities reads the file.
 func OpenAuthorities(what, path string, log *zap.Logger) (*Authorities, error) {
-	f, err := watch(what, log, func(texts [][]byte) (*x509.CertPool, error) {
+	f, err := watchedfile.Open(what, log, func(texts [][]byte) (*x509.CertPool, error) {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(texts[0]) {
 			return nil, errors.New(path + " has no certificate in PEM form")
 		}
 		return pool, nil
-	}, path)
+	}, watchedfile.Secret(path))
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +58,7 @@ func OpenAuthorities(what, path string, log *zap.Logger) (*Authorities, error) {
 }
 
 // Pool is what the file has now.
-func (a *Authorities) Pool() *x509.CertPool { return a.file.get() }
+func (a *Authorities) Pool() *x509.CertPool { return a.file.Get() }
 
 // ServerTLS is the TLS of a listener: 1.2 and newer, with the pair as it is when a
 // connection is made. clients, if not nil, vouch for client certificates, which a client
@@ -83,3 +89,16 @@ func ServerTLS(pair *KeyPair, clients *Authorities) *tls.Config {
 
 // Leaf is the certificate itself.
 func (k *KeyPair) Leaf() *x509.Certificate { return k.Certificate().Leaf }
+
+// ClientTLS is the TLS of a connection that is made now: 1.2 and newer, to servers that
+// authorities vouch for, or the system's if nil, and with a certificate if pair is not nil.
+func ClientTLS(authorities *Authorities, pair *KeyPair) *tls.Config {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if authorities != nil {
+		cfg.RootCAs = authorities.Pool()
+	}
+	if pair != nil {
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.Certificate(), nil }
+	}
+	return cfg
+}

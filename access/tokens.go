@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+
+	"dbcontroller/watchedfile"
 )
 
 // Tokens proves identities by bearer tokens that a file lists, one to a line:
@@ -26,7 +28,7 @@ import (
 // A name may stand in several lines, so that a token can be replaced without a gap. Only
 // hashes are kept.
 type Tokens struct {
-	file *watched[[]token]
+	file *watchedfile.Value[[]token]
 }
 
 type token struct {
@@ -46,14 +48,15 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@/-]{0,199}$`)
 
 // OpenTokens reads the file.
 func OpenTokens(path string, log *zap.Logger) (*Tokens, error) {
-	f, err := watch("tokens", log, func(texts [][]byte) ([]token, error) { return parseTokens(path, texts[0]) }, path)
+	f, err := watchedfile.Open("tokens", log, func(texts [][]byte) ([]token, error) { return parseTokens(path, texts[0]) }, watchedfile.Secret(path))
 	if err != nil {
 		return nil, err
 	}
 	return &Tokens{file: f}, nil
 }
 
-// parseTokens never puts what it reads into an error: it may be a token.
+// parseTokens never puts what it reads into an error: it may be a token, and what stands in
+// the place of a name as well.
 func parseTokens(path string, text []byte) ([]token, error) {
 	var all []token
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -78,13 +81,13 @@ func parseTokens(path string, text []byte) ([]token, error) {
 			copy(t.hash[:], sum)
 		} else {
 			if len(fields[1]) < leastToken {
-				return nil, fmt.Errorf("%s: the token of %s has fewer than %d characters: make one with 'openssl rand -hex 32'", at, t.name, leastToken)
+				return nil, fmt.Errorf("%s: the token has fewer than %d characters: make one with 'openssl rand -hex 32'", at, leastToken)
 			}
 			t.hash = sha256.Sum256([]byte(fields[1]))
 		}
 		for _, other := range all {
 			if other.hash == t.hash && other.name != t.name {
-				return nil, fmt.Errorf("%s: %s and %s have the same token", at, other.name, t.name)
+				return nil, fmt.Errorf("%s: another name has this token already", at)
 			}
 		}
 		all = append(all, t)
@@ -110,7 +113,7 @@ func (t *Tokens) Authenticate(_ context.Context, r *http.Request) (Identity, err
 	}
 	hash := sha256.Sum256([]byte(given))
 	name := ""
-	for _, t := range t.file.get() {
+	for _, t := range t.file.Get() {
 		if subtle.ConstantTimeCompare(hash[:], t.hash[:]) == 1 {
 			name = t.name
 		}

@@ -78,8 +78,8 @@ type DB struct {
 	PoolSize   int
 	Disabled   bool // while another version is active, this one is not kept level with it
 
-	// Renew is the endpoint, as the files that it names by $(file:) hold it now. nil: it names none.
-	Renew func() (string, error) `json:"-"`
+	// Renew makes the endpoint anew of what the files hold that it names by $(file:). nil: it names none.
+	Renew func(read FileReader) (string, error) `json:"-"`
 }
 
 // Kind is one fixed-name kind and the lens that transforms it between two versions. The

@@ -1,15 +1,19 @@
 package config_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"dbcontroller/config"
-
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"dbcontroller/config"
 )
 
 const whole = `deployment: services/bbs.example.com/deployments/us-west2
@@ -328,10 +332,6 @@ func TestSecretOfAFile(t *testing.T) {
 	if got := c.DBs[0].Endpoint.Reveal(); got != "mongodb://me:p$(NAME)w@db1" {
 		t.Errorf("the endpoint is %s", got)
 	}
-	was, err := c.DBs[0].Login()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for held, want := range map[string]string{"another\n": "mongodb://me:another@db1", "x@elsewhere/?": ""} {
 		if err := os.WriteFile(path, []byte(held), 0o600); err != nil {
 			t.Fatal(err)
@@ -343,8 +343,8 @@ func TestSecretOfAFile(t *testing.T) {
 			}
 			continue
 		}
-		if now, loginErr := db.Login(); err != nil || loginErr != nil || db.Endpoint.Reveal() != want || now == was {
-			t.Errorf("renewed: %s, %v, %v", db.Endpoint.Reveal(), err, loginErr)
+		if err != nil || db.Endpoint.Reveal() != want {
+			t.Errorf("renewed: %s, %v", db.Endpoint.Reveal(), err)
 		}
 	}
 	for in, want := range map[string]string{
@@ -359,39 +359,50 @@ func TestSecretOfAFile(t *testing.T) {
 	}
 }
 
-// TestLoginOfCertificates: a certificate that was replaced is another login, without any
-// secret in the endpoint.
-func TestLoginOfCertificates(t *testing.T) {
+// TestLoginChanges: another secret and another certificate are another login, and one that
+// names another server is none.
+func TestLoginChanges(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "client.pem")
-	write := func(text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write := func(name, text string) string {
+			path := filepath.Join(dir, name)
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return path
 		}
-	}
-	write("one")
-	c, err := config.Parse("bbs.yaml", []byte(strings.Replace(whole, "$(MONGO_URI)", "mongodb://db1/?tls=true&tlsCertificateKeyFile="+path, 1)), env)
-	if err != nil {
-		t.Fatal(err)
-	}
-	login := func() [32]byte {
-		t.Helper()
-		db, err := c.DBs[0].Renewed()
+		endpoint := "mongodb://me:$(file:" + write("password", "one\n") + ")@db1/?tls=true&tlsCertificateKeyFile=" + write("client.pem", "one")
+		c, err := config.Parse("bbs.yaml", []byte(strings.Replace(whole, "$(MONGO_URI)", endpoint, 1)), env)
 		if err != nil {
 			t.Fatal(err)
 		}
-		digest, err := db.Login()
+		logs, seen := observer.New(zap.WarnLevel)
+		login, err := c.DBs[0].WatchLogin(zap.New(logs))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return digest
-	}
-	one := login()
-	if again := login(); again != one {
-		t.Error("the same certificate is another login")
-	}
-	write("two")
-	if login() == one {
-		t.Error("another certificate is the same login")
-	}
+		used := login.Get()
+		for _, step := range []struct {
+			name, text, password string
+			same                 bool
+		}{
+			{"password", "one\n", "one", true},
+			{"password", "two\n", "two", false},
+			{"client.pem", "two", "two", false},
+			{"password", "x@elsewhere/?", "two", true},
+			{"password", "three", "three", false},
+		} {
+			write(step.name, step.text)
+			time.Sleep(2 * time.Second) // of the bubble
+			now := login.Get()
+			if (now == used) != step.same || !strings.HasPrefix(now.Endpoint.Reveal(), "mongodb://me:"+step.password+"@db1/") {
+				t.Errorf("%s holds %q: the same login: %v, to %s", step.name, step.text, now == used, now.Endpoint.Reveal())
+			}
+			used = now
+		}
+		if all := seen.All(); len(all) != 1 || !strings.Contains(fmt.Sprint(all[0].ContextMap()), "other hosts or options") || strings.Contains(fmt.Sprint(all[0].ContextMap()), "elsewhere") {
+			t.Errorf("the log has %v, want that another server was refused, without what the file holds", all)
+		}
+	})
 }

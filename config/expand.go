@@ -1,19 +1,18 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"dbcontroller/watchedfile"
 )
 
 // expand puts the values of variables in: $(NAME) is the value of NAME, $(file:PATH) what
 // the file holds but for the ends of its last line, $$ is a $, and any other $ stands for
 // itself. Values are not looked into again, so that a password
 // may hold anything.
-func expand(s string, env func(string) (string, bool)) (string, error) {
+func expand(s string, env func(string) (string, bool), read FileReader) (string, error) {
 	var b strings.Builder
 	for {
 		i := strings.IndexByte(s, '$')
@@ -34,7 +33,7 @@ func expand(s string, env func(string) (string, bool)) (string, error) {
 			}
 			name := s[2:end]
 			if path, ok := strings.CutPrefix(name, "file:"); ok {
-				value, err := readSecret(path)
+				value, err := read(path)
 				if err != nil {
 					return "", err
 				}
@@ -58,27 +57,22 @@ func expand(s string, env func(string) (string, bool)) (string, error) {
 	}
 }
 
-// maxSecret is the most bytes that a file of a secret has.
-const maxSecret = 64 << 10
+// FileReader returns what a file of a secret holds.
+type FileReader func(path string) (string, error)
 
 func readSecret(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("$(file:%s): want a path from the root", path)
 	}
-	f, err := os.Open(path) //nolint:gosec // the operator names it
+	texts, err := watchedfile.Read("$(file:"+path+")", watchedfile.Secret(path))
 	if err != nil {
-		return "", fmt.Errorf("$(file:%s): %w", path, errors.Unwrap(err))
+		return "", err
 	}
-	defer f.Close() //nolint:errcheck // it was read
-	text, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
-	if err != nil {
-		return "", fmt.Errorf("$(file:%s): %w", path, errors.Unwrap(err))
-	}
-	if len(text) > maxSecret {
-		return "", fmt.Errorf("$(file:%s): want at most %d bytes", path, maxSecret)
-	}
-	return strings.TrimRight(string(text), "\r\n"), nil
+	return bare(texts[0]), nil
 }
+
+// bare is the text of a file without the ends of its last line.
+func bare(text []byte) string { return strings.TrimRight(string(text), "\r\n") }
 
 func isVariable(name string) bool {
 	for i, c := range []byte(name) {

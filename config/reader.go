@@ -110,7 +110,7 @@ func (r *reader) text(n node) (s string, present bool) {
 	if !present {
 		return "", false
 	}
-	out, err := expand(s, r.env)
+	out, err := expand(s, r.env, readSecret)
 	if err != nil {
 		r.fail(n, s, err.Error())
 		return "", false

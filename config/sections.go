@@ -151,7 +151,7 @@ func (r *reader) db(n node) (map[string]node, DB) {
 	db.Endpoint = NewSecret(uri)
 	if uri != "" {
 		if source, _ := r.plain(mongo["endpoint"]); strings.Contains(source, "$(file:") {
-			db.Renew = func() (string, error) { return expand(source, r.env) }
+			db.Renew = func(read FileReader) (string, error) { return expand(source, r.env, read) }
 		}
 	}
 	if scheme, hosts := hostsOf(uri); len(hosts) == 0 || scheme != "mongodb" && scheme != "mongodb+srv" {

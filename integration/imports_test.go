@@ -20,7 +20,7 @@ const module = "dbcontroller"
 // layers are the top-level folders from the bottom up. A package imports only
 // folders of lower layers, and its own.
 var layers = [][]string{
-	{"limits"},
+	{"limits", "watchedfile"},
 	{"gen", "record", "coord", "upgradestate", "config", "inprocess"},
 	{"shards", "transform", "pace", "access"},
 	{"syncer", "switchover", "verify", "vrunner", "apiversion", "update", "identity"},

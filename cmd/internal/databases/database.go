@@ -117,18 +117,20 @@ func (d *Database) Get(ctx context.Context) (*mongostore.Namespace, error) {
 
 // try makes the one attempt that runs, for all who wait.
 func (d *Database) try() {
-	db, used, err := login(d.db)
+	used := &d.db
 	var ns *mongostore.Namespace
+	login, err := d.db.WatchLogin(d.how.Log)
 	if err == nil {
-		ns, err = open(d.life, db, d.how, d.file)
+		used = login.Get()
+		ns, err = open(d.life, *used, d.how, d.file)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err == nil {
 		d.opened.Store(ns)
-		if db.HasFiles() {
+		if d.db.HasFiles() {
 			d.renewing = make(chan struct{})
-			go d.renew(used)
+			go d.renew(login, used)
 		}
 		if d.problem != nil {
 			d.how.Log.Info("database is open", zap.String("version", d.db.Version))

@@ -2,18 +2,18 @@ package databases
 
 import (
 	"context"
-	"crypto/sha256"
 	"time"
 
 	"go.uber.org/zap"
 
 	"dbcontroller/config"
 	"dbcontroller/record/mongostore"
+	"dbcontroller/watchedfile"
 )
 
 const (
-	// lookAtLogin is how often it is looked whether the files say that somebody else, or the
-	// same one with another password or certificate, logs in.
+	// lookAtLogin is how often the files are asked whether somebody else, or the same one with
+	// another password or certificate, logs in.
 	lookAtLogin = 2 * time.Second
 	// formerLogin is how long the connections of the login before stay open after that. Who
 	// has begun on them comes to an end in its time; streams of changes that last longer break,
@@ -23,16 +23,6 @@ const (
 	loginPatience = 5 * time.Second
 )
 
-// login is an entry with what its files hold now.
-func login(db config.DB) (config.DB, [sha256.Size]byte, error) {
-	db, err := db.Renewed()
-	if err != nil {
-		return db, [sha256.Size]byte{}, err
-	}
-	digest, err := db.Login()
-	return db, digest, err
-}
-
 // former is a namespace whose login is not the present one.
 type former struct {
 	ns    *mongostore.Namespace
@@ -41,7 +31,7 @@ type former struct {
 
 // renew opens the database anew whenever its login has changed, until the Set is closed. One
 // that cannot log in yet changes nothing: files and server are changed one after the other.
-func (d *Database) renew(used [sha256.Size]byte) {
+func (d *Database) renew(login *watchedfile.Value[*config.DB], used *config.DB) {
 	defer close(d.renewing)
 	look := time.NewTicker(lookAtLogin)
 	defer look.Stop()
@@ -61,15 +51,12 @@ func (d *Database) renew(used [sha256.Size]byte) {
 			d.end(d.life, before[0].ns)
 			before = before[1:]
 		}
-		db, now, err := login(d.db)
-		if err == nil && now == used {
+		now := login.Get()
+		if now == used {
 			said = ""
 			continue
 		}
-		var ns *mongostore.Namespace
-		if err == nil {
-			ns, err = open(d.life, db, d.how, d.file)
-		}
+		ns, err := open(d.life, *now, d.how, d.file)
 		if err != nil {
 			if text := err.Error(); text != said && d.life.Err() == nil {
 				said = text

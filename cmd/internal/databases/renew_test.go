@@ -11,7 +11,11 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
+	"dbcontroller/cmd/internal/databases"
+	"dbcontroller/config"
 	"dbcontroller/integration/localmongo"
 	"dbcontroller/record"
 )
@@ -35,9 +39,9 @@ func TestPasswordIsRotated(t *testing.T) {
 	}
 	hold("p0")
 	cfg := configured("mongodb://service:p0@" + rest)
-	cfg.DBs[0].Renew = func() (string, error) {
-		text, err := os.ReadFile(file)
-		return "mongodb://service:" + string(text) + "@" + rest, err
+	cfg.DBs[0].Renew = func(read config.FileReader) (string, error) {
+		password, err := read(file)
+		return "mongodb://service:" + password + "@" + rest, err
 	}
 	set := open(t, cfg)
 	db := set.Database("v1")
@@ -135,28 +139,38 @@ func TestLoginThatCannotBeUsed(t *testing.T) {
 	defer cancel()
 	server := own(ctx, t, localmongo.Options{Auth: true})
 	_, rest, _ := strings.Cut(server.URI(), "@")
-	var looks atomic.Int64
-	answers := []func() (string, error){
-		func() (string, error) { return strings.Replace(server.URI(), "@", "x@", 1), nil },
-		func() (string, error) { return "", os.ErrNotExist },
-		func() (string, error) { return "mongodb://nobody:p@127.0.0.1:1/?replicaSet=rs0", nil },
-	}
-	cfg := configured(server.URI())
-	cfg.DBs[0].Renew = func() (string, error) {
-		n := looks.Add(1) - 1
-		if n == 0 {
-			return server.URI(), nil // the start
+	file := filepath.Join(t.TempDir(), "endpoint")
+	hold := func(endpoint string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(endpoint), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		return answers[int(n)%len(answers)]()
 	}
-	db := open(t, cfg).Database("v1")
+	hold(server.URI())
+	cfg := configured(server.URI())
+	cfg.DBs[0].Renew = func(read config.FileReader) (string, error) { return read(file) }
+	logs, seen := observer.New(zap.WarnLevel)
+	set := databases.New(cfg, databases.Config{App: "test", Log: zap.New(logs)})
+	t.Cleanup(func() { set.Close(context.Background()) })
+	db := set.Database("v1")
 	before, err := db.Get(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for looks.Load() < 5 {
-		if _, err := db.Position(ctx); err != nil {
-			t.Fatalf("%s: %v", rest, err)
+	for what, change := range map[string]func(){
+		"uthentication failed": func() { hold(strings.Replace(server.URI(), "@", "x@", 1)) },
+		"no such file":         func() { _ = os.Remove(file) },
+		"other hosts":          func() { hold("mongodb://nobody:p@127.0.0.1:1/?replicaSet=rs0") },
+	} {
+		change()
+		for !strings.Contains(fmt.Sprint(seen.All()), what) {
+			if _, err := db.Position(ctx); err != nil {
+				t.Fatalf("%s: %v", rest, err)
+			}
+		}
+		// Of a secret no trace.
+		if _, password, _ := strings.Cut(strings.TrimSuffix(server.URI(), "@"+rest), "://"); strings.Contains(fmt.Sprint(seen.All()), password) {
+			t.Errorf("the log shows the login: %v", seen.All())
 		}
 	}
 	if now, err := db.Get(ctx); err != nil || now != before {

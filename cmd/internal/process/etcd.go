@@ -3,18 +3,18 @@ package process
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
+	"dbcontroller/access"
 	"dbcontroller/config"
 	"dbcontroller/coord/etcdcoord"
 	"dbcontroller/deployment"
+	"dbcontroller/watchedfile"
 )
 
 // etcdFlags adds the flags that say where etcd is, and how to get in.
@@ -54,15 +54,16 @@ func merge(e, flags config.Etcd) (config.Etcd, error) {
 func openEtcd(ctx context.Context, e config.Etcd, log *zap.Logger) (*etcdcoord.Store, error) {
 	cfg := etcdcoord.Config{Endpoints: e.Endpoints, Scope: deployment.DefaultPrefix + "/", Username: e.User, Log: log}
 	if e.User != "" {
-		cfg.Password = func() (string, error) { return readPassword(e.PasswordFile) }
-		if _, err := cfg.Password(); err != nil {
-			return nil, &fileError{"etcd.passwordFile", err}
+		password, err := watchedfile.Open("etcd.passwordFile", log, passwordOf(e.PasswordFile), watchedfile.Secret(e.PasswordFile))
+		if err != nil {
+			return nil, &fileError{err}
 		}
+		cfg.Password = func() (string, error) { return password.Get(), nil }
 	}
 	if e.IsTLS() {
-		cfg.TLS = func() (*tls.Config, error) { return clientTLS(e) }
-		if _, err := cfg.TLS(); err != nil {
-			return nil, err
+		var err error
+		if cfg.TLS, err = clientTLS(e, log); err != nil {
+			return nil, &fileError{err}
 		}
 	}
 	if far := config.Beyond(e.Endpoints); len(far) > 0 && !e.IsTLS() {
@@ -71,50 +72,39 @@ func openEtcd(ctx context.Context, e config.Etcd, log *zap.Logger) (*etcdcoord.S
 	return etcdcoord.Open(ctx, cfg)
 }
 
-// readPassword reads a file with nothing but a password, and perhaps the end of its line.
-func readPassword(path string) (string, error) {
-	text, err := os.ReadFile(path) //nolint:gosec // the operator names it
-	if err != nil {
-		return "", err
+// passwordOf takes a file that has nothing but a password, and perhaps the end of its line.
+func passwordOf(path string) func([][]byte) (string, error) {
+	return func(texts [][]byte) (string, error) {
+		password := strings.TrimRight(string(texts[0]), "\r\n")
+		if password == "" {
+			return "", fmt.Errorf("%s is empty", path)
+		}
+		return password, nil
 	}
-	password := strings.TrimRight(string(text), "\r\n")
-	if password == "" {
-		return "", fmt.Errorf("%s is empty", path)
-	}
-	return password, nil
 }
 
-// clientTLS reads the certificates.
-func clientTLS(e config.Etcd) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+// clientTLS is the TLS of each new connection, with the certificates of that moment.
+func clientTLS(e config.Etcd, log *zap.Logger) (func() (*tls.Config, error), error) {
+	var authorities *access.Authorities
+	var pair *access.KeyPair
+	var err error
 	if e.CAFile != "" {
-		text, err := os.ReadFile(e.CAFile)
-		if err != nil {
-			return nil, &fileError{"etcd.caFile", err}
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(text) {
-			return nil, &fileError{"etcd.caFile", fmt.Errorf("%s holds no certificate (PEM)", e.CAFile)}
+		if authorities, err = access.OpenAuthorities("etcd.caFile", e.CAFile, log); err != nil {
+			return nil, err
 		}
 	}
 	if e.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(e.CertFile, e.KeyFile)
-		if err != nil {
-			return nil, &fileError{"etcd.certFile and etcd.keyFile", err}
+		if pair, err = access.OpenKeyPair("etcd.certFile and etcd.keyFile", e.CertFile, e.KeyFile, log); err != nil {
+			return nil, err
 		}
-		cfg.Certificates = []tls.Certificate{cert}
 	}
-	return cfg, nil
+	return func() (*tls.Config, error) { return access.ClientTLS(authorities, pair), nil }, nil
 }
 
 // fileError is a file of the configuration that cannot be used.
-type fileError struct {
-	key string
-	err error
-}
+type fileError struct{ error }
 
-func (e *fileError) Error() string { return e.key + ": " + e.err.Error() }
-func (e *fileError) Unwrap() error { return e.err }
+func (e *fileError) Unwrap() error { return e.error }
 
 // correct is what a person does about an etcd that cannot be used.
 func correct(err error, e config.Etcd) string {

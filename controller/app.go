@@ -22,6 +22,7 @@ import (
 	"dbcontroller/config"
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	"dbcontroller/record"
 	"dbcontroller/shards"
 	"dbcontroller/switchover"
@@ -107,7 +108,7 @@ func (a *App) Run(ctx context.Context, doors Doors) error {
 func (a *App) control(ctx context.Context, doors Doors) error {
 	closeAll := a.connect(ctx)
 	defer closeAll()
-	service := deployment.NewService(a.store, a.deployment, deployment.ServiceConfig{
+	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a, Planner: a, Loss: a, Log: a.log,
 		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits,
 		Warnings: doors.Warnings(),

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	"dbcontroller/record"
 	"dbcontroller/upgradestate"
 )
@@ -35,9 +35,9 @@ func (a *App) InitialVersion(ctx context.Context) (string, error) {
 	return upgradestate.Initial(a.cfg.InitialVersion, found, servers)
 }
 
-var _ deployment.Initial = (*App)(nil)
+var _ api.Initial = (*App)(nil)
 
-// Configured is deployment.Initial's.
+// Configured is api.Initial's.
 func (a *App) Configured() (versions []string, ringSize int) {
 	return a.cfg.Versions(), a.cfg.RingSize
 }

@@ -6,14 +6,14 @@ import (
 	"hash/maphash"
 	"slices"
 
-	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/record"
 	"dbcontroller/transform"
 	"dbcontroller/verify"
 )
 
-var _ deployment.Loss = (*App)(nil)
+var _ api.Loss = (*App)(nil)
 
 // EstimateLoss compares the current version with the one that the latest switch came from,
 // as that was left, and counts what a way back would not have. It writes nothing. What is

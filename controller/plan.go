@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
@@ -17,7 +17,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-var _ deployment.Planner = (*App)(nil)
+var _ api.Planner = (*App)(nil)
 
 // errPlanning is what a second plan at a time is told.
 var errPlanning = errors.New("a plan is being made already: wait for it")

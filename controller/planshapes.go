@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	"dbcontroller/record"
 	"dbcontroller/transform"
 )
@@ -103,7 +103,7 @@ func (p *plan) fencesOf(ctx context.Context, version string, kinds []scratchKind
 				}
 				continue
 			}
-			guarantee := deployment.FenceGuarantee(string(class))
+			guarantee := api.FenceGuarantee(string(class))
 			if class != record.FenceValidator {
 				p.ok("fence", version+"/"+k.kind, "class %s: %s", class, guarantee)
 				continue

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/pace"
 	"dbcontroller/record"
@@ -16,7 +16,7 @@ import (
 // updates are the data updates of this controller's registry, for the API.
 type updates struct{ *App }
 
-var _ deployment.Updates = updates{}
+var _ api.Updates = updates{}
 
 // Tasks lists them.
 func (u updates) Tasks() []*pb.ListUpdatesResponse_Task {

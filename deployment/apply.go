@@ -43,21 +43,21 @@ const maxConditions = coord.MaxOps - 2
 // record as it is, without asking the conditions. coord.ErrUnknown is returned only
 // where ctx ended, or the store was lost, before the outcome could be read.
 func (s *Store) Apply(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (upgradestate.Deployment, error) {
-	_, d, err := s.transition(ctx, ev, conditions...)
+	_, d, err := s.Transition(ctx, ev, conditions...)
 	return d, err
 }
 
-// transition is Apply that also tells what the record was before.
-func (s *Store) transition(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (before, after upgradestate.Deployment, err error) {
+// Transition is Apply that also returns what the record was before.
+func (s *Store) Transition(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (before, after upgradestate.Deployment, err error) {
 	before, after, err = s.apply(ctx, ev, conditions)
 	if err != nil {
-		return upgradestate.Deployment{}, upgradestate.Deployment{}, fmt.Errorf("%s: %w", eventName(ev), err)
+		return upgradestate.Deployment{}, upgradestate.Deployment{}, fmt.Errorf("%s: %w", EventName(ev), err)
 	}
 	return before, after, nil
 }
 
-// eventName is "begin" for upgradestate.Begin.
-func eventName(ev upgradestate.Event) string {
+// EventName is "begin" for upgradestate.Begin.
+func EventName(ev upgradestate.Event) string {
 	name := fmt.Sprintf("%T", ev)
 	name = name[len("upgradestate."):]
 	return string(name[0]|0x20) + name[1:]

@@ -1,10 +1,9 @@
-// Package deployment keeps a Deployment in the coordination store and serves it as the
-// ConnectRPC service dbcontroller.v1.DeploymentService.
+// Package deployment keeps a Deployment in the coordination store.
 //
 // A Store is one deployment: its record, which changes by compare-and-swap of
 // upgradestate.Apply and nothing else, and beside it what the engine keeps (plans,
-// checkpoints, parked groups, progress) and what servers say of themselves. A Service
-// answers operators, the dashboard and applications of fixed-name kinds.
+// checkpoints, parked groups, progress) and what servers say of themselves. State and Feed
+// are all of that together, once and again and again.
 //
 // Keys, all below <prefix>/<deployment name>/ (see docs/formats.md):
 //
@@ -30,7 +29,7 @@
 // reading. No commit has more than coord.MaxOps conditions and operations. Watches are
 // conflated and go on by themselves after any error of the store.
 //
-// It does not decide what a transition does (upgradestate), who owns a shard (shards),
-// or when to switch (switchover). Leases here are for liveness: whatever they delete is
+// It does not answer calls (deployment/api), and does not decide what a transition does
+// (upgradestate), who owns a shard (shards), or when to switch (switchover). Leases here are for liveness: whatever they delete is
 // published again by its owner, and no promise rests on it.
 package deployment

@@ -11,20 +11,20 @@ import (
 // to one counts while that one is synced to.
 func TestParkedOfWhatIsSynced(t *testing.T) {
 	t.Parallel()
-	w := setup(t).withVersions(t)
-	w.apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
+	w := setup(t).WithVersions(t)
+	w.Apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
 		Version: "v3@b", Location: "mongodb://db:27017/dbc_v3",
 		Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: "packages.n1", ID: "c1", Fence: "view"}},
 	}})
-	w.apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v3@b", TransformHash: "h3"}})
+	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v3@b", TransformHash: "h3"}})
 	for _, p := range []syncer.Parked{parked("1-v1-v2-h1", 0, 1), parked("1-v1-v3@b-h3", 0, 2)} {
-		if err := w.store.Park(t.Context(), p); err != nil {
+		if err := w.Store.Park(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	keys := func(when, want string) {
 		t.Helper()
-		list, err := w.store.ParkedNow(t.Context())
+		list, err := w.Store.ParkedNow(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,10 +37,10 @@ func TestParkedOfWhatIsSynced(t *testing.T) {
 		}
 	}
 	keys("ahead of any upgrade", "p-1 ")
-	w.apply(t, upgradestate.Begin{ID: "u1", TargetVersion: "v3@b"})
+	w.Apply(t, upgradestate.Begin{ID: "u1", TargetVersion: "v3@b"})
 	keys("upgrade to another one", "p-2 ")
-	w.apply(t, upgradestate.Abort{ID: "u1"})
+	w.Apply(t, upgradestate.Abort{ID: "u1"})
 	keys("after its abort", "p-1 ")
-	w.apply(t, upgradestate.WithdrawAvailable{TargetVersion: "v2"})
+	w.Apply(t, upgradestate.WithdrawAvailable{TargetVersion: "v2"})
 	keys("withdrawn", "")
 }

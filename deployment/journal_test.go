@@ -17,18 +17,16 @@ import (
 	"dbcontroller/syncer"
 )
 
-const dir syncer.DirectionKey = "1-v1-v2-h1"
-
 func TestPlanIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	if _, found, err := w.store.LoadPlan(t.Context(), dir); found || err != nil {
+	if _, found, err := w.Store.LoadPlan(t.Context(), dir); found || err != nil {
 		t.Fatalf("found %t, %v", found, err)
 	}
 	got := make([]syncer.Plan, 8)
 	var g errgroup.Group
 	for i := range got {
-		c := w.coord.Client()
+		c := w.Coord.Client()
 		c.OnCommit(once([]memcoord.Fault{memcoord.Deliver, memcoord.LoseRequest, memcoord.LoseAnswer}[i%3]))
 		g.Go(func() (err error) {
 			got[i], err = deployment.New(c, name, deployment.Config{}).CreatePlan(t.Context(), dir, syncer.Plan{
@@ -42,7 +40,7 @@ func TestPlanIsMadeOnce(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	stands, found, err := w.store.LoadPlan(t.Context(), dir)
+	stands, found, err := w.Store.LoadPlan(t.Context(), dir)
 	if err != nil || !found {
 		t.Fatalf("found %t, %v", found, err)
 	}
@@ -51,7 +49,7 @@ func TestPlanIsMadeOnce(t *testing.T) {
 			t.Errorf("not the one that stands (-stands +got):\n%s", diff)
 		}
 	}
-	if _, found, err := w.store.LoadPlan(t.Context(), dir+"/x"); found || err != nil {
+	if _, found, err := w.Store.LoadPlan(t.Context(), dir+"/x"); found || err != nil {
 		t.Errorf("another direction: found %t, %v", found, err)
 	}
 }
@@ -63,14 +61,14 @@ func TestCheckpointsOfManyShards(t *testing.T) {
 	w := setup(t)
 	const shards = 200
 	cs := map[int]syncer.Checkpoint{}
-	session := lock(put(t, w.coord, key("controllers/me"), ""))
+	session := lock(put(t, w.Coord, key("controllers/me"), ""))
 	conditions := []coord.Condition{session}
 	for i := range shards {
 		cs[i] = syncer.Checkpoint{Count: int64(i), Position: record.Position{At: record.Version{byte(i)}}, Done: []string{"packages/1"}}
-		conditions = append(conditions, lock(put(t, w.coord, key(fmt.Sprintf("shards/%05d", i)), "me")))
+		conditions = append(conditions, lock(put(t, w.Coord, key(fmt.Sprintf("shards/%05d", i)), "me")))
 	}
 	commits := 0
-	w.coord.OnCommit(func(conds []coord.Condition, ops []coord.Op) memcoord.Fault {
+	w.Coord.OnCommit(func(conds []coord.Condition, ops []coord.Op) memcoord.Fault {
 		commits++
 		if len(conds)+len(ops) > coord.MaxOps {
 			t.Errorf("%d conditions and %d operations", len(conds), len(ops))
@@ -89,22 +87,22 @@ func TestCheckpointsOfManyShards(t *testing.T) {
 		}
 		return memcoord.Deliver
 	})
-	if err := w.store.SaveCheckpoints(t.Context(), dir, cs, conditions...); err != nil {
+	if err := w.Store.SaveCheckpoints(t.Context(), dir, cs, conditions...); err != nil {
 		t.Fatal(err)
 	}
-	w.coord.OnCommit(nil)
+	w.Coord.OnCommit(nil)
 	for i := range shards {
-		c, found, err := w.store.LoadCheckpoint(t.Context(), dir, i)
+		c, found, err := w.Store.LoadCheckpoint(t.Context(), dir, i)
 		if err != nil || !found || c.Count != int64(i) {
 			t.Fatalf("shard %d: %+v, found %t, %v", i, c, found, err)
 		}
 	}
 	conditions[7].Revision--
-	err := w.store.SaveCheckpoints(t.Context(), dir, map[int]syncer.Checkpoint{6: {Count: 99}}, conditions[7])
+	err := w.Store.SaveCheckpoints(t.Context(), dir, map[int]syncer.Checkpoint{6: {Count: 99}}, conditions[7])
 	if !errors.Is(err, deployment.ErrOwnership) {
 		t.Errorf("lost lock: %v, want ErrOwnership", err)
 	}
-	if c, _, err := w.store.LoadCheckpoint(t.Context(), dir, 6); err != nil || c.Count != 6 {
+	if c, _, err := w.Store.LoadCheckpoint(t.Context(), dir, 6); err != nil || c.Count != 6 {
 		t.Errorf("after it: %+v, %v", c, err)
 	}
 }
@@ -116,10 +114,10 @@ func TestLargeCheckpointsAreSavedInSeveralCommits(t *testing.T) {
 	for i := range 10 {
 		cs[i] = syncer.Checkpoint{Position: record.Position{Token: make([]byte, 300_000)}}
 	}
-	if err := w.store.SaveCheckpoints(t.Context(), dir, cs); err != nil {
+	if err := w.Store.SaveCheckpoints(t.Context(), dir, cs); err != nil {
 		t.Fatal(err)
 	}
-	if _, found, err := w.store.LoadCheckpoint(t.Context(), dir, 9); err != nil || !found {
+	if _, found, err := w.Store.LoadCheckpoint(t.Context(), dir, 9); err != nil || !found {
 		t.Errorf("found %t, %v", found, err)
 	}
 }
@@ -127,27 +125,27 @@ func TestLargeCheckpointsAreSavedInSeveralCommits(t *testing.T) {
 func TestProgressIsThatOfTheLatestOwner(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	a, b := lease(t, w.coord), lease(t, w.coord)
+	a, b := lease(t, w.Coord), lease(t, w.Coord)
 	publish := func(owner string, l coord.Lease, ps ...syncer.Progress) {
 		t.Helper()
-		if err := w.store.PublishProgress(t.Context(), owner, ps, l.ID()); err != nil {
+		if err := w.Store.PublishProgress(t.Context(), owner, ps, l.ID()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	publish("b", b, syncer.Progress{Shard: 1, Owner: "b", Copied: 5})
 	publish("a", a, syncer.Progress{Shard: 0, Owner: "a"}, syncer.Progress{Shard: 1, Owner: "a", Copied: 7})
-	ps, err := w.store.Progress(t.Context())
+	ps, err := w.Store.Progress(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]syncer.Progress{{Shard: 0, Owner: "a"}, {Shard: 1, Owner: "a", Copied: 7}}, ps); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	w.coord.Expire(a.ID())
-	if ps, err = w.store.Progress(t.Context()); err != nil || len(ps) != 1 || ps[0].Owner != "b" {
+	w.Coord.Expire(a.ID())
+	if ps, err = w.Store.Progress(t.Context()); err != nil || len(ps) != 1 || ps[0].Owner != "b" {
 		t.Errorf("after a died: %+v, %v", ps, err)
 	}
-	if err := w.store.PublishProgress(t.Context(), "a", nil, a.ID()); !errors.Is(err, coord.ErrLeaseLost) {
+	if err := w.Store.PublishProgress(t.Context(), "a", nil, a.ID()); !errors.Is(err, coord.ErrLeaseLost) {
 		t.Errorf("under a lost lease: %v", err)
 	}
 }
@@ -157,24 +155,24 @@ func TestForgetBefore(t *testing.T) {
 	w := setup(t)
 	const dir, other = "9-v1-v2-h", "10-v2-v1-h"
 	for _, d := range []syncer.DirectionKey{dir, other} {
-		if _, err := w.store.CreatePlan(t.Context(), d, syncer.Plan{}); err != nil {
+		if _, err := w.Store.CreatePlan(t.Context(), d, syncer.Plan{}); err != nil {
 			t.Fatal(err)
 		}
 		cs := map[int]syncer.Checkpoint{}
 		for i := range 100 {
 			cs[i] = syncer.Checkpoint{}
-			if err := w.store.Park(t.Context(), parked(d, i%4, i)); err != nil {
+			if err := w.Store.Park(t.Context(), parked(d, i%4, i)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := w.store.SaveCheckpoints(t.Context(), d, cs); err != nil {
+		if err := w.Store.SaveCheckpoints(t.Context(), d, cs); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.store.ForgetBefore(t.Context(), 10); err != nil {
+	if err := w.Store.ForgetBefore(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
-	kvs, _, err := w.coord.List(t.Context(), key(""))
+	kvs, _, err := w.Coord.List(t.Context(), key(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,54 +186,47 @@ func TestForgetBefore(t *testing.T) {
 	}
 }
 
-func parked(d syncer.DirectionKey, shard, i int) syncer.Parked {
-	return syncer.Parked{
-		Direction: d, Shard: shard, Kind: "packages", Key: fmt.Sprintf("p-%d", i),
-		Group: fmt.Sprintf("g-%d", i), Version: "00ff", Error: "no such field",
-	}
-}
-
 func TestParkAndWaive(t *testing.T) {
 	t.Parallel()
-	w := setup(t).withVersions(t)
+	w := setup(t).WithVersions(t)
 	count := func() int {
 		t.Helper()
-		n, err := deployment.ForDriver{Store: w.store}.Parked(t.Context())
+		n, err := deployment.ForDriver{Store: w.Store}.Parked(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	for i := range 3 {
-		if err := w.store.Park(t.Context(), parked(dir, i%2, i)); err != nil {
+		if err := w.Store.Park(t.Context(), parked(dir, i%2, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Of another direction: an earlier hash, whose failures are no longer true.
-	if err := w.store.Park(t.Context(), parked("1-v1-v2-h0", 0, 9)); err != nil {
+	if err := w.Store.Park(t.Context(), parked("1-v1-v2-h0", 0, 9)); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(); n != 3 {
 		t.Errorf("%d block, want 3", n)
 	}
-	list, err := w.store.Parked(t.Context(), dir, 0)
+	list, err := w.Store.Parked(t.Context(), dir, 0)
 	if err != nil || len(list) != 2 {
 		t.Errorf("shard 0: %+v, %v", list, err)
 	}
-	p, err := w.store.Waive(t.Context(), "packages", "p-1")
+	p, err := w.Store.Waive(t.Context(), "packages", "p-1")
 	if err != nil || !p.Waived || p.Key != "p-1" || count() != 2 {
 		t.Errorf("waive: %+v, %v, %d left", p, err, count())
 	}
 	// Parked again, it stays waived; its error is the new one.
 	again := parked(dir, 1, 1)
 	again.Error = "another reason"
-	if err := w.store.Park(t.Context(), again); err != nil || count() != 2 {
+	if err := w.Store.Park(t.Context(), again); err != nil || count() != 2 {
 		t.Errorf("parked again: %v, %d left", err, count())
 	}
-	if list, err = w.store.Parked(t.Context(), dir, 1); err != nil || len(list) != 1 || list[0].Error != "another reason" {
+	if list, err = w.Store.Parked(t.Context(), dir, 1); err != nil || len(list) != 1 || list[0].Error != "another reason" {
 		t.Errorf("shard 1: %+v, %v", list, err)
 	}
-	_, err = w.store.Waive(t.Context(), "packages", "p-9")
+	_, err = w.Store.Waive(t.Context(), "packages", "p-9")
 	var unknown *deployment.NotParkedError
 	if !errors.As(err, &unknown) || unknown.Total != 3 {
 		t.Fatalf("unknown name: %v", err)
@@ -246,29 +237,29 @@ func TestParkAndWaive(t *testing.T) {
 		}
 	}
 	for _, p := range []syncer.Parked{parked(dir, 0, 0), parked(dir, 0, 2), parked(dir, 1, 1), parked(dir, 0, 77)} {
-		if err := w.store.Unpark(t.Context(), p); err != nil {
+		if err := w.Store.Unpark(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if n := count(); n != 0 {
 		t.Errorf("%d block, want none", n)
 	}
-	if _, err := w.store.Waive(t.Context(), "packages", "p-9"); err == nil || err.Error() != "packages/p-9 is not parked: nothing is" {
+	if _, err := w.Store.Waive(t.Context(), "packages", "p-9"); err == nil || err.Error() != "packages/p-9 is not parked: nothing is" {
 		t.Errorf("nothing parked: %v", err)
 	}
 }
 
 func TestParkUnderALock(t *testing.T) {
 	t.Parallel()
-	w := setup(t).withVersions(t)
-	mine := lock(put(t, w.coord, key("shards/00001"), "me"))
-	w.coord.OnCommit(once(memcoord.LoseAnswer))
-	if err := w.store.Park(t.Context(), parked(dir, 1, 1), mine); err != nil {
+	w := setup(t).WithVersions(t)
+	mine := lock(put(t, w.Coord, key("shards/00001"), "me"))
+	w.Coord.OnCommit(once(memcoord.LoseAnswer))
+	if err := w.Store.Park(t.Context(), parked(dir, 1, 1), mine); err != nil {
 		t.Fatal(err)
 	}
 	mine.Revision--
 	for _, i := range []int{1, 2} {
-		if err := w.store.Park(t.Context(), parked(dir, 1, i), mine); !errors.Is(err, deployment.ErrOwnership) {
+		if err := w.Store.Park(t.Context(), parked(dir, 1, i), mine); !errors.Is(err, deployment.ErrOwnership) {
 			t.Errorf("lost lock: %v, want ErrOwnership", err)
 		}
 	}
@@ -279,14 +270,14 @@ func TestParkUnderALock(t *testing.T) {
 func TestParkedOverflow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t).withVersions(t)
+		w := setup(t).WithVersions(t)
 		const beyond = 25
 		for i := range deployment.MaxParked + beyond {
-			if err := w.store.Park(t.Context(), parked(dir, 3, i)); err != nil {
+			if err := w.Store.Park(t.Context(), parked(dir, 3, i)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		list, err := w.store.Parked(t.Context(), dir, 3)
+		list, err := w.Store.Parked(t.Context(), dir, 3)
 		if err != nil || len(list) != deployment.MaxParked+1 {
 			t.Fatalf("%d are listed, %v", len(list), err)
 		}
@@ -294,36 +285,36 @@ func TestParkedOverflow(t *testing.T) {
 		if !deployment.IsOverflow(over) || over.Shard != 3 || over.Waived {
 			t.Fatalf("the last is %+v", over)
 		}
-		if _, err := w.store.Waive(t.Context(), list[0].Kind, list[0].Key); err != nil { // one that is listed can be
+		if _, err := w.Store.Waive(t.Context(), list[0].Kind, list[0].Key); err != nil { // one that is listed can be
 			t.Fatal(err)
 		}
-		if _, err := w.store.Waive(t.Context(), over.Kind, over.Key); err == nil {
+		if _, err := w.Store.Waive(t.Context(), over.Kind, over.Key); err == nil {
 			t.Error("the overflow was waived")
 		}
-		if n, err := (deployment.ForDriver{Store: w.store}).Parked(t.Context()); err != nil || n != deployment.MaxParked {
+		if n, err := (deployment.ForDriver{Store: w.Store}).Parked(t.Context()); err != nil || n != deployment.MaxParked {
 			t.Errorf("%d block, %v", n, err)
 		}
 		// One that is listed is fixed: there is room, and the overflow stays.
-		if err := w.store.Unpark(t.Context(), list[0]); err != nil {
+		if err := w.Store.Unpark(t.Context(), list[0]); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.store.Park(t.Context(), parked(dir, 3, 5000)); err != nil {
+		if err := w.Store.Park(t.Context(), parked(dir, 3, 5000)); err != nil {
 			t.Fatal(err)
 		}
-		if list, err = w.store.Parked(t.Context(), dir, -1); err != nil || len(list) != deployment.MaxParked+1 {
+		if list, err = w.Store.Parked(t.Context(), dir, -1); err != nil || len(list) != deployment.MaxParked+1 {
 			t.Errorf("%d are listed, %v", len(list), err)
 		}
-		if err := w.store.Unpark(t.Context(), over); err != nil {
+		if err := w.Store.Unpark(t.Context(), over); err != nil {
 			t.Fatal(err)
 		}
-		if list, err = w.store.Parked(t.Context(), dir, -1); err != nil || len(list) != deployment.MaxParked || deployment.IsOverflow(list[len(list)-1]) {
+		if list, err = w.Store.Parked(t.Context(), dir, -1); err != nil || len(list) != deployment.MaxParked || deployment.IsOverflow(list[len(list)-1]) {
 			t.Errorf("after the overflow is gone %d are listed, %v", len(list), err)
 		}
 		// It comes back at once.
-		if err := w.store.Park(t.Context(), parked(dir, 3, 6000)); err != nil {
+		if err := w.Store.Park(t.Context(), parked(dir, 3, 6000)); err != nil {
 			t.Fatal(err)
 		}
-		if list, err = w.store.Parked(t.Context(), dir, -1); err != nil || !deployment.IsOverflow(list[len(list)-1]) {
+		if list, err = w.Store.Parked(t.Context(), dir, -1); err != nil || !deployment.IsOverflow(list[len(list)-1]) {
 			t.Errorf("no overflow, %v", err)
 		}
 	})
@@ -333,18 +324,18 @@ func TestParkedOverflow(t *testing.T) {
 func TestParkedOverflowOfLongNames(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t).withVersions(t)
+		w := setup(t).WithVersions(t)
 		for i := range 40 {
 			p := parked(dir, 3, i)
 			p.Group = fmt.Sprintf("%04d", i) + strings.Repeat("x", 100<<10)
 			if i < 20 {
 				p.Group = fmt.Sprintf("%04d", i)
 			}
-			if err := w.store.Park(t.Context(), p); err != nil {
+			if err := w.Store.Park(t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
 		}
-		list, err := w.store.Parked(t.Context(), dir, 3)
+		list, err := w.Store.Parked(t.Context(), dir, 3)
 		if n := len(list); err != nil || n < 25 || n > 32 || !deployment.IsOverflow(list[n-1]) {
 			t.Fatalf("%d are listed, %v", n, err)
 		}

@@ -60,8 +60,8 @@ func parkedHash(spec int, group string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// directions are those that are synced now, one at most.
-func directions(d upgradestate.Deployment) []syncer.DirectionKey {
+// Directions are those that are synced now, one at most.
+func Directions(d upgradestate.Deployment) []syncer.DirectionKey {
 	to, ok := upgradestate.Followed(d)
 	if !ok {
 		return nil

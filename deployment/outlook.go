@@ -7,9 +7,7 @@ import (
 	"fmt"
 
 	"dbcontroller/coord"
-	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/switchover"
-	"dbcontroller/upgradestate"
 )
 
 func (s *Store) outlookKey() string { return s.key("outlook") }
@@ -50,17 +48,4 @@ func decodeOutlook(kv coord.KV) (*switchover.Outlook, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
 	}
 	return o, nil
-}
-
-// outlookStatus is an outlook as the API shows it: nothing of another upgrade than the one
-// that runs, and without one only what still has to be done after the latest.
-func outlookStatus(o *switchover.Outlook, d upgradestate.Deployment) *pb.SwitchOutlook {
-	running := ""
-	if d.Upgrade != nil {
-		running = d.Upgrade.ID
-	}
-	if o == nil || o.ID != running {
-		return nil
-	}
-	return &pb.SwitchOutlook{WaitsFor: o.WaitsFor, PredictedPauseMillis: o.PredictedPauseMillis, WayBack: o.WayBack, At: o.At}
 }

@@ -326,12 +326,13 @@ func (s *Store) ParkedNow(ctx context.Context) ([]syncer.Parked, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list parked: %w", err)
 	}
-	return s.parkedOf(ctx, d)
+	return s.ParkedOf(ctx, d)
 }
 
-func (s *Store) parkedOf(ctx context.Context, d upgradestate.Deployment) ([]syncer.Parked, error) {
+// ParkedOf is ParkedNow for a record that was read already.
+func (s *Store) ParkedOf(ctx context.Context, d upgradestate.Deployment) ([]syncer.Parked, error) {
 	var all []syncer.Parked
-	for _, dir := range directions(d) {
+	for _, dir := range Directions(d) {
 		list, err := s.Parked(ctx, dir, -1)
 		if err != nil {
 			return nil, err

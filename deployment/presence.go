@@ -17,6 +17,9 @@ import (
 // presenceTTL is how long a server that died still counts as alive.
 const presenceTTL = 3 * time.Second
 
+// closeTimeout bounds how long it takes to give a lease back; it ends by itself anyway.
+const closeTimeout = 3 * time.Second
+
 // ErrAbsent: there is no lease at the moment, so that nothing can be announced. What was
 // to be is remembered, and announced as soon as there is one.
 var ErrAbsent = errors.New("no lease to register under yet")

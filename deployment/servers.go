@@ -87,6 +87,32 @@ func (s *Store) WatchServers(ctx context.Context) <-chan []upgradestate.ServerSt
 	})
 }
 
+// TakeOver has the registration of a server or client stand under a lease. What another
+// process, which held it before, has stored of it stays.
+func (s *Store) TakeOver(ctx context.Context, lease coord.LeaseID, fresh upgradestate.ServerState) error {
+	key := s.serverKey(fresh.ID)
+	kv, err := s.coord.Get(ctx, key)
+	switch {
+	case err == nil && kv.Lease == lease:
+		return nil
+	case err != nil && !errors.Is(err, coord.ErrNotFound):
+		return err
+	}
+	return s.put(ctx, key, lease, func(old []byte) ([]byte, error) {
+		if old != nil {
+			return old, nil
+		}
+		return json.Marshal(fresh)
+	})
+}
+
+// AckHold notes that a registered client holds its writes for an attempt.
+func (s *Store) AckHold(ctx context.Context, id, upgrade string, attempt uint64) error {
+	return s.updateServer(ctx, id, keepLease, func(state *upgradestate.ServerState) {
+		state.AckID, state.AckAttempt = upgrade, attempt
+	})
+}
+
 // Acks counts the registered servers and those of them that hold writes for an attempt.
 func (s *Store) Acks(ctx context.Context, id string, attempt uint64) (acked, total int, err error) {
 	servers, err := s.Servers(ctx)
@@ -155,5 +181,5 @@ func (d ForDriver) Parked(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return int(countParked(list).Blocking), nil
+	return int(CountParked(list).Blocking), nil
 }

@@ -9,47 +9,42 @@ import (
 
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
-	"dbcontroller/upgradestate"
 )
-
-func server(id string) upgradestate.ServerState {
-	return upgradestate.ServerState{ID: id, Protocol: upgradestate.MinProtocol, Versions: []string{"v1", "v2"}, Active: "v1"}
-}
 
 func TestServers(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	l, gone := lease(t, w.coord), lease(t, w.coord)
+	l, gone := lease(t, w.Coord), lease(t, w.Coord)
 	for _, reg := range []struct {
 		id string
 		l  coord.Lease
 	}{{"b", l}, {"a/x", gone}} {
-		if err := w.store.Register(t.Context(), reg.l, server(reg.id)); err != nil {
+		if err := w.Store.Register(t.Context(), reg.l, server(reg.id)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	servers, err := w.store.Servers(t.Context())
+	servers, err := w.Store.Servers(t.Context())
 	if err != nil || len(servers) != 2 || servers[0].ID != "a/x" || servers[1].ID != "b" {
 		t.Fatalf("got %+v, %v", servers, err)
 	}
 	holding := server("b")
 	holding.AckID, holding.AckAttempt = "u1", 2
-	if err := w.store.Register(t.Context(), l, holding); err != nil {
+	if err := w.Store.Register(t.Context(), l, holding); err != nil {
 		t.Fatal(err)
 	}
 	for attempt, want := range map[uint64]int{1: 0, 2: 1, 3: 0} {
-		if acked, total, err := w.store.Acks(t.Context(), "u1", attempt); acked != want || total != 2 || err != nil {
+		if acked, total, err := w.Store.Acks(t.Context(), "u1", attempt); acked != want || total != 2 || err != nil {
 			t.Errorf("attempt %d: %d of %d, %v", attempt, acked, total, err)
 		}
 	}
-	w.coord.Expire(gone.ID())
-	if acked, total, err := w.store.Acks(t.Context(), "u1", 2); acked != 1 || total != 1 || err != nil {
+	w.Coord.Expire(gone.ID())
+	if acked, total, err := w.Store.Acks(t.Context(), "u1", 2); acked != 1 || total != 1 || err != nil {
 		t.Errorf("after one died: %d of %d, %v", acked, total, err)
 	}
-	if err := w.store.Register(t.Context(), gone, server("a/x")); !errors.Is(err, coord.ErrLeaseLost) {
+	if err := w.Store.Register(t.Context(), gone, server("a/x")); !errors.Is(err, coord.ErrLeaseLost) {
 		t.Errorf("under a lost lease: %v", err)
 	}
-	if err := w.store.Register(t.Context(), l, server("")); err == nil {
+	if err := w.Store.Register(t.Context(), l, server("")); err == nil {
 		t.Error("a server without a name was registered")
 	}
 }
@@ -58,17 +53,17 @@ func TestHeldWaitsForEveryServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := setup(t)
-		l, dying := lease(t, w.coord), lease(t, w.coord)
+		l, dying := lease(t, w.Coord), lease(t, w.Coord)
 		for id, l := range map[string]coord.Lease{"a": l, "b": dying} {
-			if err := w.store.Register(t.Context(), l, server(id)); err != nil {
+			if err := w.Store.Register(t.Context(), l, server(id)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		held := make(chan error, 1)
-		go func() { held <- w.store.Held(t.Context(), "u1", 2) }()
+		go func() { held <- w.Store.Held(t.Context(), "u1", 2) }()
 		ack := server("a")
 		ack.AckID, ack.AckAttempt = "u1", 2
-		if err := w.store.Register(t.Context(), l, ack); err != nil {
+		if err := w.Store.Register(t.Context(), l, ack); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -77,13 +72,13 @@ func TestHeldWaitsForEveryServer(t *testing.T) {
 			t.Fatalf("held before b: %v", err)
 		default:
 		}
-		w.coord.Expire(dying.ID())
+		w.Coord.Expire(dying.ID())
 		if err := <-held; err != nil {
 			t.Error(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := w.store.Held(ctx, "u1", 3); !errors.Is(err, context.DeadlineExceeded) {
+		if err := w.Store.Held(ctx, "u1", 3); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the next attempt: %v", err)
 		}
 	})
@@ -94,7 +89,7 @@ func TestPresence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := setup(t)
-		client := w.coord.Client()
+		client := w.Coord.Client()
 		p := deployment.NewPresence(deployment.New(client, name, deployment.Config{}))
 		if err := p.Announce(t.Context(), server("a")); !errors.Is(err, deployment.ErrAbsent) {
 			t.Errorf("before Run: %v", err)
@@ -105,7 +100,7 @@ func TestPresence(t *testing.T) {
 		registered := func(when string, n int, held int) {
 			t.Helper()
 			synctest.Wait()
-			servers, err := w.store.Servers(t.Context())
+			servers, err := w.Store.Servers(t.Context())
 			if err != nil || len(servers) != n || n > 0 && servers[0].Held != held {
 				t.Errorf("%s: %+v, %v", when, servers, err)
 			}

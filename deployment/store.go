@@ -78,6 +78,15 @@ func New(c coord.Store, name string, cfg Config) *Store {
 // Name is the deployment's name.
 func (s *Store) Name() string { return s.name }
 
+// Other returns another deployment of the same coordination store, with the same
+// configuration.
+func (s *Store) Other(name string) (*Store, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	return New(s.coord, name, s.cfg), nil
+}
+
 var validName = regexp.MustCompile(`^services/[A-Za-z0-9][A-Za-z0-9._-]*/deployments/[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // InvalidError says that an argument is none, and what is allowed.
@@ -172,16 +181,16 @@ func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {
 	return d, nil
 }
 
-// List returns all deployments below a prefix by name.
-func List(ctx context.Context, c coord.Store, cfg Config) ([]upgradestate.Deployment, error) {
-	cfg = cfg.withDefaults()
-	kvs, _, err := c.List(ctx, indexKey(cfg.Prefix, ""))
+// All returns all deployments below the prefix of this one, by name.
+func (s *Store) All(ctx context.Context) ([]upgradestate.Deployment, error) {
+	prefix := indexKey(s.cfg.Prefix, "")
+	kvs, _, err := s.coord.List(ctx, prefix)
 	if err != nil {
 		return nil, fmt.Errorf("list deployments: %w", err)
 	}
 	ds := make([]upgradestate.Deployment, 0, len(kvs))
 	for _, kv := range kvs {
-		d, err := New(c, kv.Key[len(indexKey(cfg.Prefix, "")):], cfg).Get(ctx)
+		d, err := New(s.coord, kv.Key[len(prefix):], s.cfg).Get(ctx)
 		switch {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
@@ -191,6 +200,12 @@ func List(ctx context.Context, c coord.Store, cfg Config) ([]upgradestate.Deploy
 		}
 	}
 	return ds, nil
+}
+
+// Count is how many deployments there are below the prefix of this one.
+func (s *Store) Count(ctx context.Context) (int, error) {
+	kvs, _, err := s.coord.List(ctx, indexKey(s.cfg.Prefix, ""))
+	return len(kvs), err
 }
 
 // newBackOff is for loops of compare-and-swap: short, jittered, and bounded by the

@@ -21,7 +21,7 @@ import (
 func TestCreateReturnsTheOneThatStands(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	d, err := w.store.Create(t.Context(), "v9", 64)
+	d, err := w.Store.Create(t.Context(), "v9", 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestCreateReturnsTheOneThatStands(t *testing.T) {
 	}
 	for _, bad := range []string{"", "bbs", "services/a/deployments/", "services/a/deployments/b/c", "services//deployments/x"} {
 		var invalid *deployment.InvalidError
-		if _, err := deployment.New(w.coord, bad, deployment.Config{}).Create(t.Context(), "v1", 4); !errors.As(err, &invalid) {
+		if _, err := deployment.New(w.Coord, bad, deployment.Config{}).Create(t.Context(), "v1", 4); !errors.As(err, &invalid) {
 			t.Errorf("name %q: %v, want an InvalidError", bad, err)
 		}
 	}
@@ -38,7 +38,7 @@ func TestCreateReturnsTheOneThatStands(t *testing.T) {
 		version string
 		ring    int
 	}{{"", 4}, {"v1", 0}, {"v1", -1}} {
-		if _, err := deployment.New(w.coord, name+"x", deployment.Config{}).Create(t.Context(), bad.version, bad.ring); err == nil {
+		if _, err := deployment.New(w.Coord, name+"x", deployment.Config{}).Create(t.Context(), bad.version, bad.ring); err == nil {
 			t.Errorf("Create(%q, %d): no error", bad.version, bad.ring)
 		}
 	}
@@ -56,26 +56,14 @@ func TestCreateWithLostAnswers(t *testing.T) {
 	}
 }
 
-// once lets the first commit fail.
-func once(fault memcoord.Fault) func([]coord.Condition, []coord.Op) memcoord.Fault {
-	var mu sync.Mutex
-	return func([]coord.Condition, []coord.Op) memcoord.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		f := fault
-		fault = memcoord.Deliver
-		return f
-	}
-}
-
 func TestList(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	other := "services/bbs.example.com/deployments/us-west"
-	if _, err := deployment.New(w.coord, other, deployment.Config{}).Create(t.Context(), "v3", 1); err != nil {
+	if _, err := deployment.New(w.Coord, other, deployment.Config{}).Create(t.Context(), "v3", 1); err != nil {
 		t.Fatal(err)
 	}
-	ds, err := deployment.List(t.Context(), w.coord, deployment.Config{})
+	ds, err := w.Store.All(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +79,7 @@ func TestList(t *testing.T) {
 func TestGetRefusesWhatItCannotTrust(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	if _, err := deployment.New(w.coord, name+"x", deployment.Config{}).Get(t.Context()); !errors.Is(err, deployment.ErrNotFound) || !errors.Is(err, coord.ErrNotFound) {
+	if _, err := deployment.New(w.Coord, name+"x", deployment.Config{}).Get(t.Context()); !errors.Is(err, deployment.ErrNotFound) || !errors.Is(err, coord.ErrNotFound) {
 		t.Errorf("absent: %v", err)
 	}
 	for value, want := range map[string]error{
@@ -101,11 +89,11 @@ func TestGetRefusesWhatItCannotTrust(t *testing.T) {
 		`{}`:                                 deployment.ErrCorrupt,
 		`no JSON`:                            deployment.ErrCorrupt,
 	} {
-		put(t, w.coord, key("record"), value)
-		if _, err := w.store.Get(t.Context()); !errors.Is(err, want) {
+		put(t, w.Coord, key("record"), value)
+		if _, err := w.Store.Get(t.Context()); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", value, err, want)
 		}
-		if _, err := w.store.Apply(t.Context(), upgradestate.Abort{}); !errors.Is(err, want) {
+		if _, err := w.Store.Apply(t.Context(), upgradestate.Abort{}); !errors.Is(err, want) {
 			t.Errorf("apply to %s: %v, want %v", value, err, want)
 		}
 	}
@@ -113,50 +101,50 @@ func TestGetRefusesWhatItCannotTrust(t *testing.T) {
 
 func TestApply(t *testing.T) {
 	t.Parallel()
-	w := setup(t).withVersions(t)
-	before, err := w.store.Get(t.Context())
+	w := setup(t).WithVersions(t)
+	before, err := w.Store.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := w.begin(t)
+	d := w.Begin(t)
 	if d.Revision <= before.Revision || d.Upgrade == nil {
 		t.Fatalf("got %+v", d)
 	}
-	stored, err := w.store.Get(t.Context())
+	stored, err := w.Store.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(d, stored); diff != "" {
 		t.Errorf("returned and stored differ (-returned +stored):\n%s", diff)
 	}
-	if again := w.begin(t); again.Revision != d.Revision {
+	if again := w.Begin(t); again.Revision != d.Revision {
 		t.Errorf("a repetition wrote revision %d over %d", again.Revision, d.Revision)
 	}
 	var refused *upgradestate.RefusedError
-	if _, err := w.store.Apply(t.Context(), upgradestate.Begin{ID: "u2", TargetVersion: "v3"}); !errors.As(err, &refused) {
+	if _, err := w.Store.Apply(t.Context(), upgradestate.Begin{ID: "u2", TargetVersion: "v3"}); !errors.As(err, &refused) {
 		t.Errorf("another target: %v, want a RefusedError", err)
 	}
-	if _, err := w.store.Apply(t.Context(), upgradestate.Report{ID: "u0", Shards: []int{1}}); !errors.Is(err, upgradestate.ErrOutdated) || !strings.HasPrefix(err.Error(), "report: ") {
+	if _, err := w.Store.Apply(t.Context(), upgradestate.Report{ID: "u0", Shards: []int{1}}); !errors.Is(err, upgradestate.ErrOutdated) || !strings.HasPrefix(err.Error(), "report: ") {
 		t.Errorf("another upgrade: %v, want ErrOutdated", err)
 	}
 }
 
 func TestApplyComparesConditions(t *testing.T) {
 	t.Parallel()
-	w := setup(t).withVersions(t)
-	w.begin(t)
-	mine := lock(put(t, w.coord, key("shards/00001"), "me"))
+	w := setup(t).WithVersions(t)
+	w.Begin(t)
+	mine := lock(put(t, w.Coord, key("shards/00001"), "me"))
 	report := func(shard int) upgradestate.Report {
 		return upgradestate.Report{ID: "u1", State: upgradestate.InitialSyncing, Attempt: 1, Shards: []int{shard}}
 	}
-	w.apply(t, report(1), mine)
+	w.Apply(t, report(1), mine)
 	lost := mine
 	lost.Revision--
-	_, err := w.store.Apply(t.Context(), report(2), mine, lost)
+	_, err := w.Store.Apply(t.Context(), report(2), mine, lost)
 	if !errors.Is(err, deployment.ErrOwnership) || !errors.Is(err, coord.ErrConflict) {
 		t.Errorf("lost lock: %v, want ErrOwnership", err)
 	}
-	d, err := w.store.Get(t.Context())
+	d, err := w.Store.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +152,7 @@ func TestApplyComparesConditions(t *testing.T) {
 		t.Errorf("ready (-want +got):\n%s", diff)
 	}
 	many := make([]coord.Condition, coord.MaxOps-1)
-	if _, err := w.store.Apply(t.Context(), report(2), many...); err == nil || strings.Contains(err.Error(), "commit of") {
+	if _, err := w.Store.Apply(t.Context(), report(2), many...); err == nil || strings.Contains(err.Error(), "commit of") {
 		t.Errorf("too many conditions: %v", err)
 	}
 }
@@ -173,11 +161,11 @@ func TestApplyComparesConditions(t *testing.T) {
 // store does not answer.
 func TestApplyConcurrently(t *testing.T) {
 	t.Parallel()
-	w := setup(t).withVersions(t)
-	w.begin(t)
+	w := setup(t).WithVersions(t)
+	w.Begin(t)
 	var g errgroup.Group
 	for shard := range 4 {
-		c := w.coord.Client()
+		c := w.Coord.Client()
 		var mu sync.Mutex
 		n := shard
 		c.OnCommit(func([]coord.Condition, []coord.Op) memcoord.Fault {
@@ -203,7 +191,7 @@ func TestApplyConcurrently(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := w.store.Get(t.Context())
+	d, err := w.Store.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,21 +205,21 @@ func TestApplyConcurrently(t *testing.T) {
 func TestApplySettlesUnknown(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []memcoord.Fault{memcoord.LoseRequest, memcoord.LoseAnswer} {
-		w := setup(t).withVersions(t)
-		w.begin(t)
-		w.coord.OnCommit(once(fault))
-		d, err := w.store.Apply(t.Context(), upgradestate.Abort{ID: "u1", Reason: "x"})
+		w := setup(t).WithVersions(t)
+		w.Begin(t)
+		w.Coord.OnCommit(once(fault))
+		d, err := w.Store.Apply(t.Context(), upgradestate.Abort{ID: "u1", Reason: "x"})
 		if err != nil || d.Upgrade != nil {
 			t.Errorf("fault %d: %+v, %v", fault, d.Upgrade, err)
 		}
 	}
-	w := setup(t).withVersions(t)
+	w := setup(t).WithVersions(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	w.coord.OnCommit(func([]coord.Condition, []coord.Op) memcoord.Fault {
+	w.Coord.OnCommit(func([]coord.Condition, []coord.Op) memcoord.Fault {
 		cancel()
 		return memcoord.LoseAnswer
 	})
-	if _, err := w.store.Apply(ctx, upgradestate.Begin{ID: "u1", TargetVersion: "v2", TransformHash: "h1"}); !errors.Is(err, coord.ErrUnknown) {
+	if _, err := w.Store.Apply(ctx, upgradestate.Begin{ID: "u1", TargetVersion: "v2", TransformHash: "h1"}); !errors.Is(err, coord.ErrUnknown) {
 		t.Errorf("ctx ended: %v, want ErrUnknown", err)
 	}
 }
@@ -239,34 +227,34 @@ func TestApplySettlesUnknown(t *testing.T) {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t).withVersions(t)
+		w := setup(t).WithVersions(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		client := w.coord.Client()
+		client := w.Coord.Client()
 		watch := deployment.New(client, name, deployment.Config{}).Watch(ctx)
 		d := <-watch
 		if d.CurrentVersion != "v1" || d.Upgrade != nil {
 			t.Fatalf("first: %+v", d)
 		}
 		// Many changes, nobody looks: the newest is what is seen.
-		w.begin(t)
+		w.Begin(t)
 		for shard := range 4 {
-			w.apply(t, upgradestate.Report{ID: "u1", State: upgradestate.InitialSyncing, Attempt: 1, Shards: []int{shard}})
+			w.Apply(t, upgradestate.Report{ID: "u1", State: upgradestate.InitialSyncing, Attempt: 1, Shards: []int{shard}})
 		}
 		synctest.Wait()
 		if d = <-watch; len(d.Upgrade.ReadyShards) != 4 {
 			t.Errorf("conflated: ready are %v", d.Upgrade.ReadyShards)
 		}
 		// Neighbours are none of its business.
-		put(t, w.coord, key("plans/x"), "{}")
+		put(t, w.Coord, key("plans/x"), "{}")
 		// The network goes away, and what happened meanwhile is compacted.
 		client.Cut()
-		w.apply(t, upgradestate.StartSwitch{ID: "u1"})
-		last, err := w.store.Get(t.Context())
+		w.Apply(t, upgradestate.StartSwitch{ID: "u1"})
+		last, err := w.Store.Get(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.coord.Compact(t.Context(), last.Revision); err != nil {
+		if err := w.Coord.Compact(t.Context(), last.Revision); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(time.Minute)
@@ -280,13 +268,13 @@ func TestWatch(t *testing.T) {
 			t.Errorf("after the cut: %+v", d.Upgrade)
 		}
 		// A record that cannot be read is not delivered, and is no end.
-		value, err := w.coord.Get(t.Context(), key("record"))
+		value, err := w.Coord.Get(t.Context(), key("record"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(t, w.coord, key("record"), `{"format": 99}`)
+		put(t, w.Coord, key("record"), `{"format": 99}`)
 		synctest.Wait()
-		put(t, w.coord, key("record"), string(value.Value))
+		put(t, w.Coord, key("record"), string(value.Value))
 		next := <-watch
 		if next.Revision <= d.Revision || next.Upgrade.State != upgradestate.Switching {
 			t.Errorf("after a bad record: %+v", next)
@@ -303,12 +291,12 @@ func TestWatch(t *testing.T) {
 func TestWatchOutlivesADeadWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t).withVersions(t)
+		w := setup(t).WithVersions(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		watch := deployment.New(deaf{w.coord}, name, deployment.Config{}).Watch(ctx)
+		watch := deployment.New(deaf{w.Coord}, name, deployment.Config{}).Watch(ctx)
 		<-watch
-		w.begin(t)
+		w.Begin(t)
 		begun := time.Now()
 		if d := <-watch; d.Upgrade == nil {
 			t.Errorf("got %+v, want the upgrade", d)

@@ -11,12 +11,12 @@ import (
 // parked, before it has parked or listed anything itself.
 func TestUnparkOfAnother(t *testing.T) {
 	t.Parallel()
-	w := setup(t).withVersions(t)
+	w := setup(t).WithVersions(t)
 	parked := syncer.Parked{Direction: syncer.KeyOf(1, "v1", "v2", "h1", 0), Shard: 1, Kind: "packages", Group: "cDE", Key: "p1", Version: "a", Error: "no int"}
-	if err := w.store.Park(t.Context(), parked); err != nil {
+	if err := w.Store.Park(t.Context(), parked); err != nil {
 		t.Fatal(err)
 	}
-	other := deployment.New(w.coord, name, deployment.Config{})
+	other := deployment.New(w.Coord, name, deployment.Config{})
 	if err := other.Unpark(t.Context(), parked); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"dbcontroller/coord"
-	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/update"
 	"dbcontroller/upgradestate"
 )
@@ -146,40 +145,4 @@ func decodeUpdating(kvs []coord.KV) ([]update.Progress, error) {
 		}
 	}
 	return ps, nil
-}
-
-// addUpdating adds to a run's status what controllers say of it, in the order in which they
-// did: how far the shards are that are not done, and what is waited for.
-func addUpdating(out *pb.DataUpdate, u *upgradestate.Update, ps []update.Progress) {
-	failed, example := u.Count.Failed, u.Example
-	shards := map[int]update.ShardProgress{}
-	var says []string
-	for _, p := range ps {
-		if p.ID != u.ID {
-			continue
-		}
-		out.Total = max(out.Total, p.Total)
-		for _, text := range []string{p.Waits, p.Problem} {
-			if text != "" && !slices.Contains(says, text) {
-				says = append(says, text)
-			}
-		}
-		for _, sp := range p.Shards {
-			if !slices.Contains(u.Done, sp.Shard) {
-				shards[sp.Shard] = sp
-			}
-		}
-	}
-	for _, sp := range shards {
-		out.Seen += sp.Count.Seen
-		out.Changed += sp.Count.Changed
-		failed += sp.Count.Failed
-		if example == "" {
-			example = sp.Example
-		}
-	}
-	if failed > 0 {
-		says = append([]string{fmt.Sprintf("%d records failed, such as %s", failed, example)}, says...)
-	}
-	out.LastError = strings.Join(says, "; ")
 }

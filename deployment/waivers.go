@@ -16,7 +16,8 @@ import (
 // ParkedCount is how many parked groups block a switch, and how many do not.
 type ParkedCount struct{ Blocking, Waived int64 }
 
-func countParked(list []syncer.Parked) (n ParkedCount) {
+// CountParked counts what blocks a switch of a list of parked groups.
+func CountParked(list []syncer.Parked) (n ParkedCount) {
 	for _, p := range list {
 		switch {
 		case p.Kept: // nothing is missing on its account
@@ -93,11 +94,11 @@ func (s *Store) WaiveKind(ctx context.Context, kind string) (waived int64, err e
 	if err != nil {
 		return 0, fmt.Errorf("waive: %w", err)
 	}
-	before, err := s.parkedOf(ctx, d)
+	before, err := s.ParkedOf(ctx, d)
 	if err != nil {
 		return 0, fmt.Errorf("waive: %w", err)
 	}
-	for _, dir := range directions(d) {
+	for _, dir := range Directions(d) {
 		// The same whoever writes it, and never taken back: there is nothing to compare.
 		op := coord.Op{Key: s.parkedPrefix(dir) + waivedKinds + url.PathEscape(kind)}
 		if err := s.commitOwned(ctx, nil, []coord.Op{op}); err != nil {
@@ -105,12 +106,12 @@ func (s *Store) WaiveKind(ctx context.Context, kind string) (waived int64, err e
 		}
 	}
 	of := slices.DeleteFunc(before, func(p syncer.Parked) bool { return p.Kind != kind })
-	return countParked(of).Blocking, nil
+	return CountParked(of).Blocking, nil
 }
 
-// kindWaived reports whether a kind is waived in every direction that is copied now.
-func (s *Store) kindWaived(ctx context.Context, d upgradestate.Deployment, kind string) (bool, error) {
-	for _, dir := range directions(d) {
+// KindWaived reports whether a kind is waived in every direction that is copied now.
+func (s *Store) KindWaived(ctx context.Context, d upgradestate.Deployment, kind string) (bool, error) {
+	for _, dir := range Directions(d) {
 		_, err := s.coord.Get(ctx, s.parkedPrefix(dir)+waivedKinds+url.PathEscape(kind))
 		if errors.Is(err, coord.ErrNotFound) {
 			return false, nil

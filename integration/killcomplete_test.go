@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	"dbcontroller/record"
 	"dbcontroller/upgradestate"
 )
@@ -57,7 +57,7 @@ func TestKillInComplete(t *testing.T) {
 			tr.awaitWrites(ctx, "v1", 10)
 			s.begin(ctx)
 			d := s.await(ctx, "the flip", flipped("v2"))
-			confirm, _ := deployment.Confirmation(d, "v1")
+			confirm, _ := api.Confirmation(d, "v1")
 			api, _ := first.addresses()
 			r := execute(ctx, t, []string{"DBCONTROLLER_SERVER=" + api}, "complete", "--version", "v1", "--ignore-usage", "--keep-for", "0s", "--confirm", confirm)
 			if r.code != 0 {

@@ -17,6 +17,7 @@ import (
 	"dbcontroller/coord"
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/upgradestate"
 )
@@ -280,7 +281,7 @@ type operator struct {
 	s    *system
 	past *past
 	own  *deployment.Store
-	api  *deployment.Service
+	api  *api.Service
 	said []asked
 }
 
@@ -299,7 +300,7 @@ func (s *system) operator(p *past, rng *rand.Rand) *operator {
 		return memcoord.Deliver
 	})
 	own := deployment.New(conn, name, deployment.Config{})
-	return &operator{s: s, past: p, own: own, api: deployment.NewService(conn, own, deployment.ServiceConfig{Upgrades: hashes{s}, Updates: tasks{}})}
+	return &operator{s: s, past: p, own: own, api: api.New(conn, own, api.Config{Upgrades: hashes{s}, Updates: tasks{}})}
 }
 
 type hashes struct{ s *system }

@@ -10,7 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/upgradestate"
 )
@@ -83,7 +83,7 @@ func heldSwitch(t *testing.T, seed uint64, m moment, early, aborts bool) {
 	aborted := make(chan error, 1)
 	if aborts {
 		// An answer that is lost would be looked for when the abort is under way.
-		o.api = deployment.NewService(s.coord, s.admin, deployment.ServiceConfig{Upgrades: hashes{s}})
+		o.api = api.New(s.coord, s.admin, api.Config{Upgrades: hashes{s}})
 		tp.spring = func(*process) {
 			_, err := s.admin.Apply(ctx, upgradestate.Abort{Reason: "a test"})
 			aborted <- err

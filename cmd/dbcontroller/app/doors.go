@@ -13,7 +13,7 @@ import (
 	"dbcontroller/cmd/internal/lock"
 	"dbcontroller/cmd/internal/operator"
 	"dbcontroller/controller"
-	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 )
 
 // doors are all that a controller listens at.
@@ -53,9 +53,9 @@ var _ controller.Doors = (*doors)(nil)
 func (d *doors) Run(ctx context.Context) error { return d.port.Run(ctx) }
 
 // Serve is controller.Doors's.
-func (d *doors) Serve(ctx context.Context, service *deployment.Service) error {
+func (d *doors) Serve(ctx context.Context, service *api.Service) error {
 	mux := http.NewServeMux()
-	mux.Handle(deployment.NewHandler(service, connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
+	mux.Handle(api.NewHandler(service, connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.api.Serve(ctx, mux) })
 	if d.apps != nil {

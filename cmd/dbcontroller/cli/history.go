@@ -12,7 +12,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
@@ -49,7 +49,7 @@ func historyCommand() *cobra.Command {
 func printHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 	list := make([]string, 0, len(entries))
 	for _, e := range entries {
-		text, err := deployment.ToJSON(e)
+		text, err := api.ToJSON(e)
 		if err != nil {
 			return fmt.Errorf("encode JSON: %w", err)
 		}

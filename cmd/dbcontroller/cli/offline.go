@@ -15,6 +15,7 @@ import (
 	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/cmd/internal/process"
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	"dbcontroller/identity"
 	"dbcontroller/record"
 	"dbcontroller/shards"
@@ -108,7 +109,7 @@ func (o *offline) rollback(ctx context.Context, p *process.Process) error {
 
 // stopHere reports whether nothing is to be done.
 func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
-	want, lacks := deployment.Confirmation(d, o.new)
+	want, lacks := api.Confirmation(d, o.new)
 	switch {
 	case o.dryRun:
 		fmt.Fprintf(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)

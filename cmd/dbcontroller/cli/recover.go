@@ -15,6 +15,7 @@ import (
 	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/cmd/internal/process"
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	"dbcontroller/identity"
 	"dbcontroller/record"
 	"dbcontroller/upgradestate"
@@ -138,7 +139,7 @@ func (r *recovery) stopHere(d upgradestate.Deployment, first string) (bool, erro
 	if r.dryRun {
 		return true, nil
 	}
-	if want, lacks := deployment.Confirmation(d, d.CurrentVersion); r.confirm != want {
+	if want, lacks := api.Confirmation(d, d.CurrentVersion); r.confirm != want {
 		return true, fmt.Errorf("nothing is written yet%s: to write it, %sgive --confirm %s", doubts(r.confirm, lacks), first, want)
 	}
 	return false, nil

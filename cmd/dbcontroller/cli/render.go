@@ -10,13 +10,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/deployment"
+	"dbcontroller/deployment/api"
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 )
 
 // printJSON writes a message on one line, as curl gets it from the API.
 func printJSON(w io.Writer, m proto.Message) error {
-	b, err := deployment.ToJSON(m)
+	b, err := api.ToJSON(m)
 	if err != nil {
 		return fmt.Errorf("encode JSON: %w", err)
 	}

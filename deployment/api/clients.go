@@ -1,0 +1,236 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.uber.org/zap"
+
+	"dbcontroller/coord"
+	"dbcontroller/deployment"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/limits"
+	"dbcontroller/upgradestate"
+)
+
+// Applications of fixed-name kinds cannot hold a lease of the coordination store, so the
+// controller they call holds one for them and gives it up when they stop calling. They
+// may call any controller: the one that is called last holds the registration.
+
+const (
+	clientTTL     = 15 * time.Second
+	leastTTL      = time.Second
+	longestTTL    = 5 * time.Minute
+	clientsLookAt = 500 * time.Millisecond
+	closeTimeout  = 3 * time.Second
+)
+
+var (
+	applicationName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+	clientID        = regexp.MustCompile(`^client-[A-Za-z0-9._-]{1,120}$`)
+)
+
+// client is one application for which this process holds a lease.
+type client struct {
+	mu    sync.Mutex
+	lease coord.Lease // nil: none yet
+	ttl   time.Duration
+	until time.Time
+	gone  bool // out of the map: look there again
+}
+
+type clients struct {
+	mu      sync.Mutex
+	running bool
+	byKey   map[string]*client // by deployment and id of the registration
+}
+
+// Run ends the registrations of clients that stopped calling, until ctx ends; then it
+// ends all that this process holds, and every long call.
+func (v *Service) Run(ctx context.Context) error {
+	v.clients.mu.Lock()
+	v.clients.running = true
+	v.clients.mu.Unlock()
+	defer v.endClients(context.WithoutCancel(ctx))
+	defer v.stop.Do(func() { close(v.stopping) })
+	tick := time.NewTicker(clientsLookAt)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case now := <-tick.C:
+			v.dropClients(ctx, func(c *client) bool { return now.After(c.until) })
+		}
+	}
+}
+
+func (v *Service) endClients(ctx context.Context) {
+	v.clients.mu.Lock()
+	v.clients.running = false
+	v.clients.mu.Unlock()
+	v.dropClients(ctx, func(*client) bool { return true })
+}
+
+// dropClients closes the leases of clients that are over.
+func (v *Service) dropClients(ctx context.Context, over func(*client) bool) {
+	v.clients.mu.Lock()
+	all := make(map[string]*client, len(v.clients.byKey))
+	for key, c := range v.clients.byKey {
+		all[key] = c
+	}
+	v.clients.mu.Unlock()
+	for key, c := range all {
+		c.mu.Lock()
+		if over(c) {
+			v.closeLease(ctx, key, c.lease)
+			c.gone = true
+			v.clients.mu.Lock()
+			delete(v.clients.byKey, key)
+			v.clients.mu.Unlock()
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (v *Service) closeLease(ctx context.Context, key string, lease coord.Lease) {
+	if lease == nil {
+		return
+	}
+	short, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	if err := lease.Close(short); err != nil {
+		v.cfg.Log.Info("registration of a client ends with its lease", zap.String("key", key), zap.Error(err))
+	}
+}
+
+// RegisterClient implements the API.
+func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.RegisterClientRequest]) (*connect.Response[pb.RegisterClientResponse], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	ttl, err := between("ttl_ms", req.Msg.TtlMs, clientTTL, leastTTL, longestTTL)
+	if err != nil {
+		return nil, err
+	}
+	id := req.Msg.ClientId
+	switch app := req.Msg.Application; {
+	case id != "" && !clientID.MatchString(id):
+		return nil, invalid("client_id", id, "one that RegisterClient returned, or none at first")
+	case id != "":
+	case app == "":
+		return nil, invalid("application", "", "a name of the application, such as billing")
+	case !applicationName.MatchString(app):
+		return nil, invalid("application", app, "letters, digits, and any of . _ -")
+	default:
+		id = randomID("client-" + app)
+	}
+	d, err := s.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.keepClient(ctx, s, id, ttl, d.CurrentVersion); err != nil {
+		return nil, fmt.Errorf("register client: %w", err)
+	}
+	return connect.NewResponse(&pb.RegisterClientResponse{
+		ClientId: id, TtlMs: int32(ttl.Milliseconds()), Location: locationOf(d),
+	}), nil
+}
+
+// keepClient has the registration live for another ttl under a lease of this process.
+func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string, ttl time.Duration, version string) error {
+	key := s.Name() + "/" + id
+	c, err := v.lockClient(key)
+	if err != nil {
+		return err
+	}
+	defer c.mu.Unlock()
+	lease := c.lease
+	if lease == nil || lost(lease) || c.ttl != ttl {
+		if lease, err = v.coord.Grant(ctx, ttl); err != nil {
+			return err
+		}
+	}
+	if err := s.TakeOver(ctx, lease.ID(), upgradestate.ServerState{
+		ID: id, Protocol: upgradestate.MinProtocol, Client: true, Active: version,
+	}); err != nil {
+		if lease != c.lease {
+			v.closeLease(context.WithoutCancel(ctx), key, lease)
+		}
+		return err
+	}
+	if c.lease != nil && c.lease != lease {
+		v.closeLease(context.WithoutCancel(ctx), key, c.lease) // the key has the new one already
+	}
+	c.lease, c.ttl, c.until = lease, ttl, time.Now().Add(ttl)
+	return nil
+}
+
+// lockClient returns the entry of a key, locked, while Run runs.
+func (v *Service) lockClient(key string) (*client, error) {
+	for {
+		v.clients.mu.Lock()
+		c := v.clients.byKey[key]
+		switch {
+		case !v.clients.running:
+			v.clients.mu.Unlock()
+			return nil, errStopping
+		case c == nil && len(v.clients.byKey) >= limits.Clients:
+			v.clients.mu.Unlock()
+			return nil, &FullError{"registrations at this controller", limits.Clients, "ask another one, or have applications share a registration"}
+		case c == nil:
+			c = &client{}
+			v.clients.byKey[key] = c
+		}
+		v.clients.mu.Unlock()
+		c.mu.Lock()
+		if !c.gone {
+			return c, nil
+		}
+		c.mu.Unlock()
+	}
+}
+
+func lost(l coord.Lease) bool {
+	select {
+	case <-l.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// AckHold implements the API.
+func (v *Service) AckHold(ctx context.Context, req *connect.Request[pb.AckHoldRequest]) (*connect.Response[pb.AckHoldResponse], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	id, upgrade, attempt := req.Msg.ClientId, req.Msg.UpgradeId, req.Msg.Attempt
+	if !clientID.MatchString(id) {
+		return nil, invalid("client_id", id, "the one that RegisterClient returned")
+	}
+	d, err := s.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if last := d.LastSwitch; d.Upgrade == nil && last != nil && last.ID == upgrade {
+		return connect.NewResponse(&pb.AckHoldResponse{}), nil // it has switched: nobody waits any more
+	}
+	if u := d.Upgrade; u == nil || u.State != upgradestate.Switching || u.ID != upgrade || int64(u.Attempt) != attempt {
+		return nil, refuse(fmt.Sprintf("ack-hold: attempt %d of upgrade %q is not switching now: ask GetLocation what to do", attempt, upgrade))
+	}
+	if err := s.AckHold(ctx, id, upgrade, uint64(attempt)); err != nil {
+		return nil, fmt.Errorf("ack-hold: %w", err)
+	}
+	acked, total, err := s.Acks(ctx, upgrade, uint64(attempt))
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&pb.AckHoldResponse{Acked: int32(acked), Total: int32(total)}), nil
+}

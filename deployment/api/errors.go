@@ -1,0 +1,102 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"dbcontroller/coord"
+	"dbcontroller/deployment"
+	"dbcontroller/upgradestate"
+)
+
+// errStopping ends long calls when the controller stops: ask another one.
+var errStopping = errors.New("this controller is stopping: ask again")
+
+// FullError says that there is as much of something as there may be, and what to do.
+type FullError struct {
+	What string // such as "watches"
+	Most int
+	Do   string
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("there are %d %s already, and no more may be: %s", e.Most, e.What, e.Do)
+}
+
+// connectError is the one place where errors become codes and one line of text.
+func connectError(err error) error {
+	var done *connect.Error
+	if err == nil || errors.As(err, &done) {
+		return err
+	}
+	var (
+		full      *FullError
+		argument  *deployment.InvalidError
+		refused   *upgradestate.RefusedError
+		notParked *deployment.NotParkedError
+	)
+	switch {
+	case errors.As(err, &full):
+		return line(connect.CodeResourceExhausted, full.Error())
+	case errors.As(err, &argument):
+		return line(connect.CodeInvalidArgument, argument.Error())
+	case errors.As(err, &refused):
+		return line(connect.CodeFailedPrecondition, refused.Reason)
+	case errors.As(err, &notParked):
+		return line(connect.CodeNotFound, notParked.Error())
+	case errors.Is(err, deployment.ErrNotFound), errors.Is(err, deployment.ErrNotRegistered):
+		return line(connect.CodeNotFound, err.Error())
+	case errors.Is(err, upgradestate.ErrOutdated), errors.Is(err, deployment.ErrFormat):
+		return line(connect.CodeFailedPrecondition, err.Error())
+	case errors.Is(err, deployment.ErrCorrupt):
+		return line(connect.CodeDataLoss, err.Error())
+	case errors.Is(err, errStopping):
+		return line(connect.CodeUnavailable, errStopping.Error())
+	case errors.Is(err, coord.ErrUnknown):
+		return line(connect.CodeUnavailable, err.Error()+": look at the deployment, then repeat the call")
+	case errors.Is(err, context.Canceled):
+		return line(connect.CodeCanceled, err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		return line(connect.CodeDeadlineExceeded, err.Error())
+	default:
+		return line(connect.CodeUnavailable, err.Error())
+	}
+}
+
+func line(code connect.Code, text string) error {
+	return connect.NewError(code, errors.New(strings.Join(strings.Fields(text), " ")))
+}
+
+// invalid is for an argument that is none.
+func invalid(field, value, want string) error {
+	return &deployment.InvalidError{Field: field, Value: value, Want: want}
+}
+
+// refuse is for what the service itself refuses.
+func refuse(reason string) error { return &upgradestate.RefusedError{Reason: reason} }
+
+// errorCodes has every method answer with connectError.
+type errorCodes struct{}
+
+var _ connect.Interceptor = errorCodes{}
+
+func (errorCodes) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		res, err := next(ctx, req)
+		return res, connectError(err)
+	}
+}
+
+func (errorCodes) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		return connectError(next(ctx, conn))
+	}
+}
+
+func (errorCodes) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}

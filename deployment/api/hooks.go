@@ -1,0 +1,134 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	"dbcontroller/coord"
+	"dbcontroller/deployment"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/upgradestate"
+)
+
+// Planner says what an upgrade of the deployment would need and do. It changes nothing.
+type Planner interface {
+	// Plan plans for a version; empty means the next one.
+	Plan(ctx context.Context, targetVersion string) (*pb.PlanReport, error)
+}
+
+// Rehearser does a whole upgrade into scratch namespaces and throws them away. It is
+// called once at a time.
+type Rehearser interface {
+	// Rehearse reports what it is about with progress, from one goroutine.
+	Rehearse(ctx context.Context, req *pb.RehearseRequest, progress func(string)) (*pb.RehearseReport, error)
+}
+
+// Updates are the data updates that this binary has.
+type Updates interface {
+	Tasks() []*pb.ListUpdatesResponse_Task
+	// Task is an update as BeginUpdate wants it, with Name, Version, Kind and Hash. The
+	// error says, for an operator, which ones there are.
+	Task(name string) (upgradestate.Update, error)
+}
+
+// Loss counts what a way back to the snapshot would lose. It changes nothing, and is
+// called once at a time.
+type Loss interface {
+	// EstimateLoss reports the number of groups compared with progress, from one goroutine.
+	EstimateLoss(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error)
+}
+
+// cannot is what a controller says that lacks a hook, or is configured for another deployment.
+func (v *Service) cannot(what string, s *deployment.Store, has bool) error {
+	switch {
+	case s != v.own:
+		return refuse(what + ": this controller is not configured for " + s.Name() + ": ask one that is")
+	case !has:
+		return refuse(what + ": this controller cannot: ask one that is configured for it")
+	}
+	return nil
+}
+
+// Plan implements the API.
+func (v *Service) Plan(ctx context.Context, req *connect.Request[pb.PlanRequest]) (*connect.Response[pb.PlanReport], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.cannot("plan", s, v.cfg.Planner != nil); err != nil {
+		return nil, err
+	}
+	if _, err := s.Get(ctx); err != nil {
+		return nil, err
+	}
+	report, err := v.cfg.Planner.Plan(ctx, req.Msg.TargetVersion)
+	if err != nil {
+		return nil, verbError("plan", err)
+	}
+	return connect.NewResponse(report), nil
+}
+
+// Rehearse implements the API.
+func (v *Service) Rehearse(ctx context.Context, req *connect.Request[pb.RehearseRequest], stream *connect.ServerStream[pb.RehearseResponse]) error {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return err
+	}
+	if req.Msg.Sample < 0 {
+		return invalid("sample", itoa(req.Msg.Sample), "a number of records, or 0 for 1000")
+	}
+	if err := v.cannot("rehearse", s, v.cfg.Rehearser != nil); err != nil {
+		return err
+	}
+	if _, err := s.Get(ctx); err != nil {
+		return err
+	}
+	if !v.rehearsing.TryLock() {
+		return refuse("rehearse: a rehearsal runs already: wait for its end")
+	}
+	defer v.rehearsing.Unlock()
+	ctx, cancel := v.untilStopped(ctx)
+	defer cancel()
+	report, err := v.cfg.Rehearser.Rehearse(ctx, req.Msg, func(text string) {
+		if stream.Send(&pb.RehearseResponse{Progress: text}) != nil {
+			cancel() // nobody listens any more
+		}
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return verbError("rehearse", err)
+	}
+	return stream.Send(&pb.RehearseResponse{Report: report})
+}
+
+// ListUpdates implements the API.
+func (v *Service) ListUpdates(_ context.Context, req *connect.Request[pb.ListUpdatesRequest]) (*connect.Response[pb.ListUpdatesResponse], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.cannot("list updates", s, v.cfg.Updates != nil); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&pb.ListUpdatesResponse{Tasks: v.cfg.Updates.Tasks()}), nil
+}
+
+// verbError gives a hook's error the verb before it; a refusal has it already. What a hook
+// says is about the deployment or its databases, unless the call ended or etcd is away.
+func verbError(what string, err error) error {
+	var refused *upgradestate.RefusedError
+	if errors.As(err, &refused) {
+		return err
+	}
+	for _, passing := range []error{context.Canceled, context.DeadlineExceeded, coord.ErrUnknown, deployment.ErrNotFound, deployment.ErrCorrupt} {
+		if errors.Is(err, passing) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return refuse(what + ": " + err.Error())
+}

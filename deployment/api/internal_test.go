@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"dbcontroller/coord"
+	"dbcontroller/deployment"
+	"dbcontroller/upgradestate"
+)
+
+func TestErrorsBecomeCodes(t *testing.T) {
+	t.Parallel()
+	wrap := func(err error) error { return fmt.Errorf("outer: %w", err) }
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{wrap(invalid("name", "x", "y")), `invalid_argument: name "x": want y`},
+		{wrap(&upgradestate.RefusedError{Reason: "no\n  way"}), "failed_precondition: no way"},
+		{wrap(upgradestate.ErrOutdated), "failed_precondition: outer: event is outdated"},
+		{wrap(deployment.ErrNotFound), "not_found: outer: deployment does not exist"},
+		{wrap(deployment.ErrCorrupt), "data_loss: outer: stored value is corrupt"},
+		{wrap(errStopping), "unavailable: this controller is stopping: ask again"},
+		{wrap(coord.ErrUnknown), "unavailable: outer: outcome of the commit is unknown: look at the deployment, then repeat the call"},
+		{wrap(context.Canceled), "canceled: outer: context canceled"},
+		{wrap(context.DeadlineExceeded), "deadline_exceeded: outer: context deadline exceeded"},
+		{errors.New("no endpoint answers"), "unavailable: no endpoint answers"},
+		{wrap(connect.NewError(connect.CodeAborted, errors.New("x"))), "outer: aborted: x"},
+	} {
+		if got := connectError(tc.err).Error(); got != tc.want {
+			t.Errorf("got  %s\nwant %s", got, tc.want)
+		}
+	}
+	if err := connectError(nil); err != nil {
+		t.Errorf("nil became %v", err)
+	}
+}
+
+// TestServedLately: a version that clients were served from a moment ago is not retired,
+// unless somebody says that this does not matter.
+func TestServedLately(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	left := func(from, at string) upgradestate.Deployment {
+		return upgradestate.Deployment{LastSwitch: &upgradestate.Switch{From: from, To: "v2", At: at}}
+	}
+	for name, tc := range map[string]struct {
+		d      upgradestate.Deployment
+		ignore bool
+		want   string
+	}{
+		"lately":          {left("v1", "2026-11-22T11:30:00Z"), false, "v1 was served until 2026-11-22T11:30:00Z, less than 1h0m0s ago: wait, give a shorter --unused-for, or give --ignore-usage"},
+		"ignored":         {left("v1", "2026-11-22T11:30:00Z"), true, ""},
+		"long ago":        {left("v1", "2026-11-22T11:00:00Z"), false, ""},
+		"another version": {left("v0", "2026-11-22T11:30:00Z"), false, ""},
+		"not noted when":  {left("v1", ""), false, ""},
+		"never":           {upgradestate.Deployment{}, false, ""},
+	} {
+		if got := servedLately(tc.d, "v1", time.Hour, tc.ignore, now); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"dbcontroller/deployment"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/upgradestate"
+)
+
+// mayLose refuses the way back to a snapshot that loses something for nothing, or that
+// nobody has accepted. Nothing of that is asked where the record refuses it anyway.
+func (v *Service) mayLose(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, req *pb.BeginUpgradeRequest) error {
+	last := d.LastSwitch
+	switch {
+	case !req.ToSnapshot || d.Upgrade != nil || last == nil || last.From != req.TargetVersion || upgradestate.Retired(d, last.From):
+		return nil
+	case upgradestate.WayBack(d):
+		return refuse(fmt.Sprintf("begin-upgrade: %s follows %s: use 'rollback' without --to-snapshot, nothing is lost", last.From, d.CurrentVersion))
+	case req.AcceptLoss && confirmsLoss(d, req):
+		return nil
+	case req.AcceptLoss:
+		would := fmt.Sprintf("lose what was written to %s since the switch", d.CurrentVersion)
+		return refuse("begin-upgrade: " + unconfirmed(d, d.CurrentVersion, req.Confirm, would))
+	}
+	if err := v.cannot("begin-upgrade", s, v.cfg.Loss != nil); err != nil {
+		return err
+	}
+	report, err := v.estimate(ctx, func(int64) {})
+	if err != nil {
+		return err
+	}
+	want, lacks := Confirmation(d, d.CurrentVersion)
+	if lacks != "" {
+		lacks = "; " + lacks
+	}
+	return refuse(fmt.Sprintf("begin-upgrade: the way back to %s as the switch left it loses what was written since: %s%s; to go back all the same, give --accept-loss --confirm %s",
+		last.From, lossText(report), lacks, want))
+}
+
+// confirmsLoss reports whether a request is for this database; one that changes nothing may
+// leave it open.
+func confirmsLoss(d upgradestate.Deployment, req *pb.BeginUpgradeRequest) bool {
+	want, _ := Confirmation(d, d.CurrentVersion)
+	return req.Confirm == want || req.Confirm == "" && req.DryRun
+}
+
+// lossText is a report in one line.
+func lossText(r *pb.LossReport) string {
+	text := fmt.Sprintf("%d created, %d changed, %d deleted of %d groups compared", r.Created, r.Changed, r.Deleted, r.Compared)
+	if len(r.Examples) > 0 {
+		text += ", such as " + strings.Join(r.Examples[:min(3, len(r.Examples))], ", ")
+	}
+	return text
+}
+
+// estimate counts the loss, one caller at a time.
+func (v *Service) estimate(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error) {
+	if !v.estimating.TryLock() {
+		return nil, refuse("estimate loss: an estimate runs already: wait for its end")
+	}
+	defer v.estimating.Unlock()
+	ctx, cancel := v.untilStopped(ctx)
+	defer cancel()
+	report, err := v.cfg.Loss.EstimateLoss(ctx, progress)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, verbError("estimate loss", err)
+	}
+	return report, nil
+}
+
+// EstimateLoss implements the API.
+func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.EstimateLossRequest], stream *connect.ServerStream[pb.EstimateLossResponse]) error {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return err
+	}
+	d, err := s.Get(ctx)
+	if err != nil {
+		return err
+	}
+	switch last := d.LastSwitch; {
+	case last == nil:
+		return refuse("estimate loss: nothing was switched yet, so there is no snapshot to go back to")
+	case last.Back:
+		return refuse(fmt.Sprintf("estimate loss: %s went back to %s already", last.ID, last.To))
+	case upgradestate.Retired(d, last.From):
+		return refuse(fmt.Sprintf("estimate loss: %s was retired, and nothing leads back to it", last.From))
+	}
+	if err := v.cannot("estimate loss", s, v.cfg.Loss != nil); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var sent time.Time
+	report, err := v.estimate(ctx, func(compared int64) {
+		if time.Since(sent) < verifyEvery {
+			return
+		}
+		sent = time.Now()
+		if stream.Send(&pb.EstimateLossResponse{Compared: compared}) != nil {
+			cancel() // nobody listens any more
+		}
+	})
+	if err != nil {
+		return err
+	}
+	report.Confirm, report.ConfirmLacks = Confirmation(d, d.CurrentVersion)
+	return stream.Send(&pb.EstimateLossResponse{Compared: report.Compared, Report: report})
+}

@@ -1,0 +1,207 @@
+package api
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"dbcontroller/deployment"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/syncer"
+	"dbcontroller/update"
+	"dbcontroller/upgradestate"
+)
+
+func progressStatus(s deployment.State, own []string) *pb.Progress {
+	out := &pb.Progress{}
+	byShard := map[int]syncer.Progress{}
+	for _, p := range s.Progress {
+		byShard[p.Shard] = p
+	}
+	var lag int64
+	copying, lagKnown := false, len(byShard) == s.Record.RingSize
+	for shard := range s.Record.RingSize {
+		p, ok := byShard[shard]
+		if !ok {
+			out.Shards = append(out.Shards, &pb.ShardProgress{Shard: int32(shard), State: "waiting", WaitsFor: "a controller"})
+			continue
+		}
+		out.Copied += p.Copied
+		out.Total += p.Total
+		out.Rate += p.Rate
+		out.Applied += p.Applied
+		out.Parked += p.Parked
+		out.Retries += p.Retries
+		out.Verified += p.Verified
+		out.Mismatched += p.Mismatched
+		out.LateDeletes += p.LateDeletes
+		switch {
+		case p.LagMillis == nil:
+			lagKnown = false
+		case *p.LagMillis > lag:
+			lag = *p.LagMillis
+		}
+		if out.LastError == "" && p.LastError != "" {
+			out.LastError = fmt.Sprintf("shard %d: %s", shard, p.LastError)
+		}
+		copying = copying || p.Copied < p.Total
+		out.Shards = append(out.Shards, &pb.ShardProgress{
+			Shard: int32(p.Shard), Owner: p.Owner, State: p.State, Copied: p.Copied, Total: p.Total, Rate: p.Rate,
+			LagMillis: p.LagMillis, Applied: p.Applied, Parked: p.Parked, Retries: p.Retries, Verified: p.Verified,
+			Mismatched: p.Mismatched, LateDeletes: p.LateDeletes, WaitsFor: p.WaitsFor, LastError: p.LastError, Pace: p.Pace,
+		})
+	}
+	out.ReportingShards = int32(len(byShard))
+	if lagKnown {
+		out.MaxLagMillis = &lag
+	}
+	out.EtaSeconds = eta(out, copying, len(byShard) == s.Record.RingSize)
+	out.WaitsFor = waitsFor(s, own, out.Shards)
+	return out
+}
+
+// eta is nil while it cannot be told: nothing moves, or a shard does not report.
+func eta(p *pb.Progress, copying, complete bool) *int64 {
+	var seconds int64
+	switch {
+	case !complete:
+		return nil
+	case !copying:
+	case p.Rate <= 0:
+		return nil
+	default:
+		seconds = int64(math.Ceil(float64(p.Total-p.Copied) / p.Rate))
+	}
+	return &seconds
+}
+
+// waitsFor says what the upgrade, or the copy before one, waits for.
+func waitsFor(s deployment.State, own []string, shards []*pb.ShardProgress) []string {
+	waits := slices.Clone(own)
+	if s.Record.Upgrade == nil && len(deployment.Directions(s.Record)) == 0 {
+		return waits
+	}
+	if len(s.Controllers) == 0 {
+		waits = append(waits, "a controller: none is running")
+	}
+	if u := s.Record.Upgrade; u != nil && u.Step == upgradestate.StepHold {
+		var late []string
+		for _, state := range s.Servers {
+			if !holdsFor(state, u) {
+				late = append(late, state.ID)
+			}
+		}
+		if len(late) > 0 {
+			waits = append(waits, fmt.Sprintf("%d of %d servers to hold writes: %s", len(late), len(s.Servers), strings.Join(late, ", ")))
+		}
+	}
+	for _, ns := range s.Record.Namespaces {
+		for _, k := range ns.Kinds {
+			if k.Pending != nil {
+				waits = append(waits, fmt.Sprintf("%s of %s (%s) from %s to %s to be confirmed", k.Pending.Reason, k.Kind, ns.Version, k.Pending.From, k.Pending.To))
+			}
+		}
+	}
+	if u := s.Record.Upgrade; u != nil && u.State == upgradestate.InitialSyncing && upgradestate.AllReady(s.Record) {
+		// Pending acts are among the waits already.
+		if why := upgradestate.HoldsBack(s.Record); why != "" && !strings.HasPrefix(why, "an earlier act") {
+			waits = append(waits, why)
+		}
+	}
+	if s.Record.Upgrade == nil && len(s.Progress) == 0 {
+		return waits // nobody copies before an upgrade begins
+	}
+	return append(waits, shardsWaitFor(shards)...)
+}
+
+// shardsWaitFor says the same thing of several shards once.
+func shardsWaitFor(shards []*pb.ShardProgress) []string {
+	var texts []string
+	who := map[string][]string{}
+	for _, p := range shards {
+		if p.WaitsFor == "" {
+			continue
+		}
+		if who[p.WaitsFor] == nil {
+			texts = append(texts, p.WaitsFor)
+		}
+		who[p.WaitsFor] = append(who[p.WaitsFor], strconv.Itoa(int(p.Shard)))
+	}
+	var waits []string
+	for _, text := range texts {
+		switch {
+		case len(who[text]) == len(shards):
+			waits = append(waits, "all shards: "+text)
+		case len(who[text]) == 1:
+			waits = append(waits, "shard "+who[text][0]+": "+text)
+		default:
+			waits = append(waits, "shards "+strings.Join(who[text], ", ")+": "+text)
+		}
+	}
+	return waits
+}
+
+// heldBack says why controllers hold bulk work back now, each reason once.
+func heldBack(ps []syncer.Progress, paused bool) []string {
+	if paused {
+		return nil // the pace says it, with the reason
+	}
+	var reasons []string
+	for _, p := range ps {
+		if strings.HasPrefix(p.Pace, "paused") {
+			continue // it was resumed since
+		}
+		if p.Pace != "" && !slices.Contains(reasons, p.Pace) {
+			reasons = append(reasons, p.Pace)
+		}
+	}
+	return reasons
+}
+
+func updateStatus(u *upgradestate.Update) *pb.DataUpdate {
+	if u == nil {
+		return nil
+	}
+	return &pb.DataUpdate{
+		Id: u.ID, Name: u.Name, Version: u.Version, Kind: u.Kind,
+		DoneShards: clamp(int64(len(u.Done))), Seen: u.Count.Seen, Changed: u.Count.Changed,
+	}
+}
+
+// addUpdating adds to a run's status what controllers say of it, in the order in which they
+// did: how far the shards are that are not done, and what is waited for.
+func addUpdating(out *pb.DataUpdate, u *upgradestate.Update, ps []update.Progress) {
+	failed, example := u.Count.Failed, u.Example
+	shards := map[int]update.ShardProgress{}
+	var says []string
+	for _, p := range ps {
+		if p.ID != u.ID {
+			continue
+		}
+		out.Total = max(out.Total, p.Total)
+		for _, text := range []string{p.Waits, p.Problem} {
+			if text != "" && !slices.Contains(says, text) {
+				says = append(says, text)
+			}
+		}
+		for _, sp := range p.Shards {
+			if !slices.Contains(u.Done, sp.Shard) {
+				shards[sp.Shard] = sp
+			}
+		}
+	}
+	for _, sp := range shards {
+		out.Seen += sp.Count.Seen
+		out.Changed += sp.Count.Changed
+		failed += sp.Count.Failed
+		if example == "" {
+			example = sp.Example
+		}
+	}
+	if failed > 0 {
+		says = append([]string{fmt.Sprintf("%d records failed, such as %s", failed, example)}, says...)
+	}
+	out.LastError = strings.Join(says, "; ")
+}

@@ -1,0 +1,76 @@
+package api
+
+import (
+	"fmt"
+
+	"dbcontroller/deployment"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/upgradestate"
+)
+
+// reverseSync says whether the version that the latest switch came from is kept level.
+func reverseSync(d upgradestate.Deployment) *pb.ReverseSync {
+	switch last := d.LastSwitch; {
+	case last == nil:
+		return &pb.ReverseSync{Reason: "nothing was switched yet"}
+	case upgradestate.Retired(d, last.From):
+		return &pb.ReverseSync{Reason: noWayBack(d)}
+	case upgradestate.WayBack(d):
+		return &pb.ReverseSync{Enabled: true, Reason: fmt.Sprintf("%s follows %s; %s goes back", last.From, last.To, backVerb(last))}
+	default:
+		return &pb.ReverseSync{Reason: noWayBack(d)}
+	}
+}
+
+// backVerb is the command that goes back to where the latest switch came from.
+func backVerb(last *upgradestate.Switch) string {
+	if last.Back { // 'rollback' has done its work
+		return "'begin-upgrade deployment --target-version " + last.From + "'"
+	}
+	return "'rollback'"
+}
+
+// noWayBack says why the version that the latest switch came from is not kept level.
+func noWayBack(d upgradestate.Deployment) string {
+	from := d.LastSwitch.From
+	switch {
+	case upgradestate.Retired(d, from):
+		return from + " was retired"
+	case d.LastSwitch.Snapshot:
+		return fmt.Sprintf("%s is as it was left for the snapshot of %s; nothing follows until an upgrade to it begins", from, d.CurrentVersion)
+	}
+	return fmt.Sprintf("%s is as the switch left it: its entry in dbs is disabled or missing, or no controller runs", from)
+}
+
+func records(n int64) string {
+	if n == 1 {
+		return "1 record"
+	}
+	return fmt.Sprintf("%d records", n)
+}
+
+// rollbackSafe is nil where there is nowhere to go back to: before the first switch, after
+// the way back, and when the version that was left is gone.
+func rollbackSafe(s deployment.State) *pb.RollbackSafe {
+	d := s.Record
+	last := d.LastSwitch
+	if last == nil || last.Back || upgradestate.Retired(d, last.From) {
+		return nil
+	}
+	out := &pb.RollbackSafe{Blocking: s.Back.Blocking, Waived: s.Back.Waived}
+	_, followed := deployment.BackDirection(d)
+	switch {
+	case !followed && d.Upgrade != nil && d.Upgrade.TargetVersion != last.From:
+		out.Reason = fmt.Sprintf("%s does not follow while the upgrade to %s runs", last.From, d.Upgrade.TargetVersion)
+	case !followed:
+		out.Reason = noWayBack(d)
+	case len(upgradestate.OpenBreaches(d)) > 0:
+		b := upgradestate.OpenBreaches(d)[0]
+		out.Reason = fmt.Sprintf("%s of %s: %s: see 'get', bring over what is missing, then 'accept-breaches'", b.Kind, b.Version, b.What)
+	case out.Blocking > 0:
+		out.Reason = fmt.Sprintf("%s cannot be brought back to %s: see 'parked', correct or waive them", records(out.Blocking), last.From)
+	default:
+		out.Safe = true
+	}
+	return out
+}

@@ -1,0 +1,221 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.uber.org/zap"
+
+	"dbcontroller/coord"
+	"dbcontroller/deployment"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller/limits"
+	"dbcontroller/upgradestate"
+	"dbcontroller/verify"
+)
+
+// Upgrades knows the transformers that this binary has.
+type Upgrades interface {
+	// TransformHash identifies the transformation between two versions. The error says,
+	// for an operator, what is unknown or not configured.
+	TransformHash(from, to string) (string, error)
+}
+
+// Verifier compares source and target of the deployment once.
+type Verifier interface {
+	Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error)
+}
+
+// Config configures a Service.
+type Config struct {
+	Upgrades Upgrades // nil: no upgrade can begin here
+	Verifier Verifier // nil: nothing can be verified here
+
+	Planner   Planner   // nil: nothing can be planned here
+	Rehearser Rehearser // nil: nothing can be rehearsed here
+	Updates   Updates   // nil: no data update can begin here
+	Loss      Loss      // nil: no way back to a snapshot can begin here
+
+	// Initial decides where this process's deployment begins; nil: a version must be named.
+	Initial Initial
+	// Waits returns what this process waits for before it can work; nil: nothing.
+	Waits func() []string
+
+	// Warnings are what is insecure about this process, for the status of its deployment.
+	Warnings []string
+
+	// Policy is that of upgrades whose request has none. The zero value switches as soon as
+	// everything is ready.
+	Policy upgradestate.Policy
+
+	Log *zap.Logger // nil: none
+}
+
+// Service is the API of all deployments of a coordination store. Upgrades begin, and are
+// verified, only for the one that this process is configured with. Run must run for
+// clients to be registered, and ends the long calls when it ends.
+type Service struct {
+	coord coord.Store
+	own   *deployment.Store
+	cfg   Config
+
+	stopping   chan struct{}
+	stop       sync.Once
+	verifying  sync.Mutex
+	estimating sync.Mutex
+	rehearsing sync.Mutex
+	clients    clients
+	watches    atomic.Int64
+}
+
+var _ dbcontrollerv1connect.DeploymentServiceHandler = (*Service)(nil)
+
+// New returns the API over a coordination store. own is the deployment that this
+// process is configured with, and that a request without a name means.
+func New(c coord.Store, own *deployment.Store, cfg Config) *Service {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Service{coord: c, own: own, cfg: cfg, stopping: make(chan struct{}), clients: clients{byKey: map[string]*client{}}}
+}
+
+// NewHandler returns the path that a service is mounted at, and its handler.
+func NewHandler(v *Service, opts ...connect.HandlerOption) (string, http.Handler) {
+	opts = append([]connect.HandlerOption{
+		connect.WithInterceptors(errorCodes{}),
+		connect.WithCompression("gzip", nil, nil), // what is small when it comes stays small
+		connect.WithCodec(jsonCodec{"json"}),
+		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
+		connect.WithReadMaxBytes(limits.RequestBytes),
+	}, opts...)
+	return dbcontrollerv1connect.NewDeploymentServiceHandler(v, opts...)
+}
+
+// store returns the deployment that a request names.
+func (v *Service) store(name string) (*deployment.Store, error) {
+	if name == "" || name == v.own.Name() {
+		return v.own, nil
+	}
+	return v.own.Other(name)
+}
+
+// GetDeployment implements the API.
+func (v *Service) GetDeployment(ctx context.Context, req *connect.Request[pb.GetDeploymentRequest]) (*connect.Response[pb.Deployment], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := v.await(ctx, s, req.Msg.WaitRevision, req.Msg.TimeoutMs)
+	if err != nil {
+		return nil, err
+	}
+	return v.answer(ctx, s, d)
+}
+
+// waits are what this process waits for, where a status is of its own deployment.
+func (v *Service) waits(s *deployment.Store) []string {
+	if v.cfg.Waits == nil || s.Name() != v.own.Name() {
+		return nil
+	}
+	return v.cfg.Waits()
+}
+
+// warnings are what is insecure about this process, where a status is of its own deployment.
+func (v *Service) warnings(s *deployment.Store) []string {
+	if s.Name() != v.own.Name() {
+		return nil
+	}
+	return v.cfg.Warnings
+}
+
+// answer completes a record to a status.
+func (v *Service) answer(ctx context.Context, s *deployment.Store, d upgradestate.Deployment) (*connect.Response[pb.Deployment], error) {
+	now, err := s.State(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(v.status(s, now)), nil
+}
+
+// status is what this process says of a deployment's state.
+func (v *Service) status(s *deployment.Store, now deployment.State) *pb.Deployment {
+	return Status(now, Process{Waits: v.waits(s), Warnings: v.warnings(s)})
+}
+
+const (
+	defaultWait = 30 * time.Second
+	longestWait = 5 * time.Minute
+)
+
+// await returns the record, newer than a revision if it becomes so in time.
+func (v *Service) await(ctx context.Context, s *deployment.Store, revision int64, timeoutMs int32) (upgradestate.Deployment, error) {
+	timeout, err := between("timeout_ms", timeoutMs, defaultWait, 0, longestWait)
+	if err != nil {
+		return upgradestate.Deployment{}, err
+	}
+	d, err := s.Get(ctx)
+	if err != nil || revision == 0 || d.Revision > revision {
+		return d, err
+	}
+	ctx, cancel := v.untilStopped(ctx)
+	defer cancel()
+	bounded, end := context.WithTimeout(ctx, timeout)
+	defer end()
+	for d = range s.Watch(bounded) {
+		if d.Revision > revision {
+			return d, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return upgradestate.Deployment{}, context.Cause(ctx)
+	}
+	return d, nil
+}
+
+// untilStopped ends ctx with errStopping when the controller stops.
+func (v *Service) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-v.stopping:
+			cancel(errStopping)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// ListDeployments implements the API.
+func (v *Service) ListDeployments(ctx context.Context, _ *connect.Request[pb.ListDeploymentsRequest]) (*connect.Response[pb.ListDeploymentsResponse], error) {
+	ds, err := v.own.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.ListDeploymentsResponse{}
+	for _, d := range ds {
+		res.Deployments = append(res.Deployments, recordStatus(d))
+	}
+	return connect.NewResponse(res), nil
+}
+
+// ListParked implements the API.
+func (v *Service) ListParked(ctx context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.ParkedNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.ListParkedResponse{}
+	for _, p := range list {
+		res.Parked = append(res.Parked, parkedStatus(p))
+	}
+	return connect.NewResponse(res), nil
+}

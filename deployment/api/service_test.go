@@ -1,0 +1,241 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"dbcontroller/deployment"
+	"dbcontroller/syncer"
+	"dbcontroller/upgradestate"
+)
+
+const other = "services/other/deployments/eu"
+
+func TestGetReadsAsDocumented(t *testing.T) {
+	t.Parallel()
+	w := setup(t).WithVersions(t)
+	w.Begin(t)
+	w.Apply(t, upgradestate.Report{ID: "u1", State: upgradestate.InitialSyncing, Attempt: 1, Shards: []int{2, 0}})
+	l := lease(t, w.Coord)
+	if err := w.Store.Register(t.Context(), l, server("bbs-1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Store.PublishProgress(t.Context(), "ctl-1", []syncer.Progress{
+		{Shard: 0, Owner: "ctl-1", State: "ready", Copied: 10, Total: 10},
+		{Shard: 1, Owner: "ctl-1", State: "copying", Copied: 5, Total: 20, Rate: 2.5, LagMillis: new(int64(40)), WaitsFor: "copy of 1 ranges"},
+	}, l.ID()); err != nil {
+		t.Fatal(err)
+	}
+	put(t, w.Coord, key("controllers/ctl%2F1"), "ctl/1")
+	a := serve(t, w)
+	var got map[string]any
+	a.ok(t, "GetDeployment", "", &got)
+	revision := got["revision"]
+	want := map[string]any{}
+	if err := json.Unmarshal(fmt.Appendf(nil, `{
+		"name": "services/bbs.example.com/deployments/us-west2", "currentVersion": "v1",
+		"upgradeState": {
+			"targetVersion": "v2", "readyShards": [0, 2], "pendingShards": [1, 3], "state": "INITIAL_SYNCING",
+			"id": "u1", "step": "", "attempt": "1", "transformHash": "h1", "abortReason": "", "again": false, "failures": 0, "lastFailure": "",
+			"policy": {"hold": false, "deadlineMs": "0", "maxPauseMs": "0", "maxHoldMs": "0", "retries": 0}, "switchAsked": false, "toSnapshot": false
+		},
+		"pace": {"paused": false, "reason": "", "maxRate": 0, "maxSourceLoad": 0, "window": "", "now": []},
+		"effects": [], "retiring": "", "retired": [], "kept": [],
+		"epoch": "1", "ringSize": 4, "revision": %q,
+		"namespaces": [
+			{"version": "v1", "location": "mongo:dbc_v1", "kinds": [{
+				"kind": "packages", "fixed": true, "physicalName": "packages", "id": "a1", "fenceClass": "view",
+				"fenceGuarantee": "late writes of any client are refused by the database", "nextName": ""}]},
+			{"version": "v2", "location": "mongo:dbc_v2", "kinds": [{
+				"kind": "packages", "fixed": true, "physicalName": "packages.n1", "id": "b1", "fenceClass": "view",
+				"fenceGuarantee": "late writes of any client are refused by the database", "nextName": ""}]}
+		],
+		"availableUpgrades": [{"targetVersion": "v2", "transformHash": "h1"}],
+		"reverseSync": {"enabled": false, "reason": "nothing was switched yet"},
+		"progress": {
+			"copied": "15", "total": "30", "rate": 2.5, "applied": "0", "parked": "0", "retries": "0",
+			"verified": "0", "mismatched": "0", "lateDeletes": "0", "lastError": "", "reportingShards": 2,
+			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"]
+		},
+		"servers": [{"id": "bbs-1", "protocol": 1, "versions": ["v1", "v2"], "activeVersion": "v1",
+			"client": false, "acked": false, "held": 0, "restartMillis": 0, "since": "", "usage": []}],
+		"controllers": ["ctl/1"], "breaches": [], "warnings": [], "historyDropped": "0"
+	}`, revision), &want); err != nil {
+		t.Fatal(err)
+	}
+	shards := got["progress"].(map[string]any)["shards"].([]any)
+	delete(got["progress"].(map[string]any), "shards")
+	if history := got["history"].([]any); len(history) != 1 || history[0].(map[string]any)["what"] != "upgrade" {
+		t.Errorf("history %v", history)
+	}
+	delete(got, "history")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if s := shards[3].(map[string]any); len(shards) != 4 || s["state"] != "waiting" || s["waitsFor"] != "a controller" {
+		t.Errorf("shards %v", shards)
+	}
+}
+
+func TestListAndCreate(t *testing.T) {
+	t.Parallel()
+	a := serve(t, setup(t))
+	var created struct {
+		Created    bool
+		Deployment struct{ Name, CurrentVersion string }
+	}
+	a.ok(t, "CreateDeployment", `{"name": "`+other+`", "version": "v3"}`, &created)
+	if !created.Created || created.Deployment.CurrentVersion != "v3" {
+		t.Errorf("created %+v", created)
+	}
+	a.ok(t, "CreateDeployment", `{"name": "`+other+`", "version": "v4", "ringSize": 16}`, &created)
+	if created.Created || created.Deployment.CurrentVersion != "v3" {
+		t.Errorf("created again %+v", created)
+	}
+	var list struct{ Deployments []struct{ Name string } }
+	a.ok(t, "ListDeployments", `{}`, &list)
+	if len(list.Deployments) != 2 || list.Deployments[0].Name != name || list.Deployments[1].Name != other {
+		t.Errorf("list %+v", list)
+	}
+	a.fails(t, "CreateDeployment", `{"name": "x", "version": "v1"}`, `invalid_argument: name "x": want services/{service}/deployments/{region}`)
+	a.fails(t, "CreateDeployment", `{"name": "services/none/deployments/x"}`, `invalid_argument: version "": want the version that is served now, such as v1`)
+	a.ok(t, "CreateDeployment", `{}`, &created)
+	if created.Created || created.Deployment.CurrentVersion != "v1" {
+		t.Errorf("created again %+v", created)
+	}
+	a.ok(t, "CreateDeployment", `{"name": "services/none/deployments/x", "version": "v1", "dryRun": true}`, &created)
+	if !created.Created {
+		t.Errorf("a dry run says %+v", created)
+	}
+	a.fails(t, "CreateDeployment", `{"version": "v1", "ringSize": -1}`, `invalid_argument: ring_size "-1": want a number from 1 to 1024, or 0 for the default`)
+	a.fails(t, "CreateDeployment", `{"name": "services/none/deployments/x", "version": "v1", "ringSize": 2147483647}`, `invalid_argument: ring_size "2147483647": want a number from 1 to 1024, or 0 for the default`)
+	a.fails(t, "CreateDeployment", `{"version": "v1", "ringSize": 8}`, `failed_precondition: create: `+name+` has a ring of 4 already, which cannot be changed to 8`)
+	a.fails(t, "GetDeployment", `{"name": "services/none/deployments/x"}`, `not_found: services/none/deployments/x: deployment does not exist`)
+	a.fails(t, "GetDeployment", `{"timeoutMs": 400000}`, `invalid_argument: timeout_ms "400000": want 0 to 300000, or 0 for 30000`)
+	status, answer, err := a.call(t.Context(), "GetDeployment", `{"nmae": "x"}`)
+	if err != nil || status != http.StatusBadRequest || !strings.Contains(string(answer), "nmae") {
+		t.Errorf("misspelt: %d %s %v", status, answer, err)
+	}
+}
+
+func TestBeginAndAbort(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	a := serve(t, w)
+	a.fails(t, "BeginUpgrade", `{}`, `invalid_argument: target_version "": want the version to move to, such as v2`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v2", "totalShardsCount": -1}`, `invalid_argument: total_shards_count "-1": want the ring size, or 0 to leave it out`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v2"}`, `failed_precondition: begin-upgrade: unknown version "v2": known are v1; a version becomes known when a controller configured with it runs`)
+	a.fails(t, "BeginUpgrade", `{"name": "services/none/deployments/x", "targetVersion": "v2"}`, `not_found: services/none/deployments/x: deployment does not exist`)
+	a.fails(t, "AbortUpgrade", `{}`, `failed_precondition: abort: no upgrade is running`)
+	w.WithVersions(t)
+	w.Apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{Version: "v9", Kinds: []upgradestate.Kind{{Kind: "x", Physical: "x.n1", ID: "c"}}}})
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v9"}`, `failed_precondition: begin-upgrade: no way from v1 to v9 is configured`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: already at version v1`)
+	w.Apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{Version: "v8", Kinds: []upgradestate.Kind{{Kind: "x", Physical: "x.n1", ID: "c"}}}})
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v8"}`, `failed_precondition: begin-upgrade: no controller offers an upgrade to v8 yet: start one that knows v1 and v8`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v2", "totalShardsCount": 5}`, `failed_precondition: begin-upgrade: wrong shard count 5: this deployment has a ring of 4; give --total-shards-count 4 or leave it out`)
+
+	l := lease(t, w.Coord)
+	old := server("old")
+	old.Protocol = 0
+	if err := w.Store.Register(t.Context(), l, old); err != nil {
+		t.Fatal(err)
+	}
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v2"}`, `failed_precondition: begin-upgrade: servers too old for v2: old speaks protocol 0, 1 is needed; update or stop them`)
+	w.Coord.Expire(l.ID())
+
+	type status struct {
+		CurrentVersion string
+		UpgradeState   *struct{ ID, TargetVersion, State, TransformHash string }
+	}
+	var first, again, aborted status
+	a.ok(t, "BeginUpgrade", `{"targetVersion": "v2", "totalShardsCount": 4}`, &first)
+	if u := first.UpgradeState; u == nil || u.TargetVersion != "v2" || u.State != "INITIAL_SYNCING" || u.TransformHash != "h1" {
+		t.Fatalf("begun %+v", u)
+	}
+	a.ok(t, "BeginUpgrade", `{"targetVersion": "v2"}`, &again)
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("repeated (-first +again):\n%s", diff)
+	}
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v9"}`, `failed_precondition: begin-upgrade: no way from v1 to v9 is configured`)
+	a.fails(t, "AbortUpgrade", `{"upgradeId": "u-x"}`, `failed_precondition: abort: u-x is not running, `+first.UpgradeState.ID+` is`)
+	a.fails(t, "AbortUpgrade", `{"reason": "`+strings.Repeat("x", 501)+`"}`, `invalid_argument: reason "xxxxxxxxxxxxxxxxxxxx...": want at most 500 bytes`)
+	a.ok(t, "AbortUpgrade", `{"upgradeId": "`+first.UpgradeState.ID+`"}`, &aborted)
+	if aborted.UpgradeState != nil || aborted.CurrentVersion != "v1" {
+		t.Errorf("aborted %+v", aborted)
+	}
+	// The answer was lost, and the operator repeats it.
+	a.ok(t, "AbortUpgrade", `{"upgradeId": "`+first.UpgradeState.ID+`"}`, &aborted)
+
+	a.ok(t, "CreateDeployment", `{"name": "`+other+`", "version": "v1"}`, &struct{}{})
+	o := world{Coord: w.Coord, Store: deployment.New(w.Coord, other, deployment.Config{})}
+	o.WithVersions(t)
+	a.fails(t, "BeginUpgrade", `{"name": "`+other+`", "targetVersion": "v2"}`, `failed_precondition: begin-upgrade: this controller is not configured for `+other+`: ask one that is`)
+}
+
+func TestAfterTheSwitch(t *testing.T) {
+	t.Parallel()
+	w := setup(t).WithVersions(t)
+	w.Flip(t)
+	a := serve(t, w)
+	var got struct {
+		CurrentVersion    string
+		Epoch             string
+		AvailableUpgrades []struct{}
+		LastSwitch        map[string]any
+		UpgradeState      any
+	}
+	a.ok(t, "GetDeployment", `{"name": "`+name+`"}`, &got)
+	if got.CurrentVersion != "v2" || got.Epoch != "2" || got.UpgradeState != nil || len(got.AvailableUpgrades) != 0 {
+		t.Errorf("got %+v", got)
+	}
+	want := map[string]any{"id": "u1", "fromVersion": "v1", "toVersion": "v2", "at": "2026-01-02T03:04:05Z", "back": false, "snapshot": false,
+		"millis": map[string]any{"hold": 3.0, "flip": 2.0}}
+	if diff := cmp.Diff(want, got.LastSwitch); diff != "" {
+		t.Errorf("last switch (-want +got):\n%s", diff)
+	}
+	a.fails(t, "AbortUpgrade", `{}`, `failed_precondition: abort: no upgrade is running; u1 switched to v2 already, which abort does not undo`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no way back from v2 to v1: v1 is as the switch left it: its entry in dbs is disabled or missing, or no controller runs; 'rollback --to-snapshot' goes back without what was written since`)
+}
+
+func TestParkedThroughTheAPI(t *testing.T) {
+	t.Parallel()
+	w := setup(t).WithVersions(t)
+	for i := range 2 {
+		if err := w.Store.Park(t.Context(), parked(dir, i, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := serve(t, w)
+	var list struct {
+		Parked []struct {
+			Kind, Key, Version, Error, Direction string
+			Shard                                int
+			Waived, Overflow                     bool
+		}
+	}
+	a.ok(t, "WaiveParked", `{"kind": "packages", "key": "p-1"}`, &struct{}{})
+	a.ok(t, "ListParked", `{}`, &list)
+	if len(list.Parked) != 2 || list.Parked[0].Waived || !list.Parked[1].Waived ||
+		list.Parked[1].Key != "p-1" || list.Parked[1].Error != "no such field" || list.Parked[1].Direction != string(dir) {
+		t.Errorf("list %+v", list)
+	}
+	a.fails(t, "WaiveParked", `{"kind": "packages", "key": "p-7"}`, `not_found: packages/p-7 is not parked: parked are packages/p-0, packages/p-1`)
+	a.fails(t, "WaiveParked", `{"key": "p-7"}`, `invalid_argument: kind "": want the kind of a parked record, as ListParked shows it`)
+	a.fails(t, "WaiveParked", `{"kind": "packages"}`, `invalid_argument: key "": want the key of a parked record, as ListParked shows it`)
+}
+
+func TestStoreIsLost(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	a := serve(t, w)
+	put(t, w.Coord, key("record"), `{"format": 99}`)
+	a.fails(t, "GetDeployment", `{}`, `failed_precondition: get `+name+`: record has a newer format: 99, this binary knows 1`)
+	put(t, w.Coord, key("record"), `{}`)
+	a.fails(t, "GetDeployment", `{}`, `data_loss: get `+name+`: stored value is corrupt: record format 0: this is no deployment`)
+}

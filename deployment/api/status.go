@@ -1,0 +1,237 @@
+package api
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"dbcontroller/deployment"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/switchover"
+	"dbcontroller/syncer"
+	"dbcontroller/upgradestate"
+)
+
+// Process is what the process that is asked says of itself.
+type Process struct {
+	Warnings []string // what is insecure about it
+	Waits    []string // for what it waits before it can work
+}
+
+// Status is a state as the API shows it.
+func Status(s deployment.State, asked Process) *pb.Deployment {
+	d := recordStatus(s.Record)
+	if s.Record.Upgrade == nil && len(deployment.Directions(s.Record)) == 0 {
+		s.Progress = nil // what was reported is of a direction that has ended
+	}
+	d.Progress = progressStatus(s, asked.Waits)
+	d.Pace.Now = heldBack(s.Progress, s.Record.Pace.Paused)
+	if d.Update != nil {
+		addUpdating(d.Update, s.Record.Update, s.Updating)
+	}
+	d.Outlook = outlookStatus(s.Outlook, s.Record)
+	d.RollbackSafe = rollbackSafe(s)
+	d.History, d.HistoryDropped = historyStatus(s.Record), int64(s.Record.HistoryDropped)
+	d.Controllers = s.Controllers
+	d.Warnings = asked.Warnings
+	for _, state := range s.Servers {
+		active := state.Active
+		if state.Client {
+			active = "" // an application does not say where it writes
+		}
+		d.Servers = append(d.Servers, &pb.Server{
+			Id: state.ID, Protocol: int32(state.Protocol), Versions: state.Versions, ActiveVersion: active,
+			Client: state.Client, Held: int32(state.Held), RestartMillis: clamp(state.RestartMillis),
+			Acked: holdsFor(state, s.Record.Upgrade), Since: state.Since, Usage: usageStatus(state),
+		})
+	}
+	return d
+}
+
+// holdsFor reports whether a server acknowledged the hold of the present attempt.
+func holdsFor(state upgradestate.ServerState, u *upgradestate.Upgrade) bool {
+	return u != nil && u.State == upgradestate.Switching && state.AckID == u.ID && state.AckAttempt == u.Attempt
+}
+
+// recordStatus is what follows from the record alone.
+func recordStatus(r upgradestate.Deployment) *pb.Deployment {
+	d := &pb.Deployment{
+		Name: r.Name, CurrentVersion: r.CurrentVersion, Epoch: int64(r.Epoch),
+		RingSize: int32(r.RingSize), Revision: r.Revision,
+		ReverseSync: reverseSync(r), Pace: paceStatus(r.Pace), Update: updateStatus(r.Update), Retired: r.Retired,
+	}
+	if r.Retire != nil {
+		d.Retiring = r.Retire.Version
+	}
+	for _, kept := range r.Kept {
+		ns := kept.Namespace
+		out := &pb.KeptNamespace{Version: ns.Version, Location: ns.Location, Until: kept.Until}
+		for _, k := range ns.Kinds {
+			out.Collections = append(out.Collections, upgradestate.RetiredName(ns.Version, k))
+		}
+		d.Kept = append(d.Kept, out)
+	}
+	for _, ns := range r.Namespaces {
+		out := &pb.Namespace{Version: ns.Version, Location: ns.Location}
+		for _, k := range ns.Kinds {
+			kind := &pb.Kind{
+				Kind: k.Kind, Fixed: k.Fixed, PhysicalName: k.Physical, Id: k.ID,
+				FenceClass: k.Fence, FenceGuarantee: FenceGuarantee(k.Fence),
+			}
+			if k.Pending != nil {
+				kind.NextName = k.Pending.To
+			}
+			out.Kinds = append(out.Kinds, kind)
+		}
+		d.Namespaces = append(d.Namespaces, out)
+	}
+	for _, b := range upgradestate.OpenBreaches(r) {
+		d.Breaches = append(d.Breaches, &pb.Breach{At: b.At, Version: b.Version, Kind: b.Kind, What: b.What, Aside: b.Aside, Count: b.Count})
+	}
+	for _, a := range r.Available {
+		if a.TargetVersion != r.CurrentVersion {
+			d.AvailableUpgrades = append(d.AvailableUpgrades, &pb.AvailableUpgrade{TargetVersion: a.TargetVersion, TransformHash: a.TransformHash})
+		}
+	}
+	if u := r.Upgrade; u != nil {
+		d.UpgradeState = &pb.UpgradeState{
+			Id: u.ID, TargetVersion: u.TargetVersion, TransformHash: u.TransformHash,
+			State: phase(u.State), Step: string(u.Step), Attempt: int64(u.Attempt), AbortReason: u.AbortReason,
+			ReadyShards: int32s(u.ReadyShards), PendingShards: int32s(upgradestate.PendingShards(r)),
+			Policy: &pb.SwitchPolicy{
+				Hold: u.Policy.Hold, DeadlineMs: u.Policy.DeadlineMillis, MaxPauseMs: u.Policy.MaxPauseMillis,
+				MaxHoldMs: u.Policy.MaxHoldMillis, Retries: int32(u.Policy.Retries),
+			},
+			SwitchAsked: u.SwitchAsked, ToSnapshot: u.Snapshot,
+			Failures: int32(u.Failures), LastFailure: u.LastFailure, Again: u.Again,
+		}
+	}
+	if l := r.LastSwitch; l != nil {
+		d.LastSwitch = &pb.LastSwitch{Id: l.ID, FromVersion: l.From, ToVersion: l.To, At: l.At, Back: l.Back, Snapshot: l.Snapshot, Millis: map[string]int32{}}
+		for step, ms := range l.Millis {
+			d.LastSwitch.Millis[step] = clamp(ms)
+		}
+	}
+	return d
+}
+
+func phase(p upgradestate.Phase) pb.UpgradeState_State {
+	switch p {
+	case upgradestate.InitialSyncing:
+		return pb.UpgradeState_INITIAL_SYNCING
+	case upgradestate.Switching:
+		return pb.UpgradeState_SWITCHING
+	default:
+		return pb.UpgradeState_STATE_UNSPECIFIED
+	}
+}
+
+// FenceGuarantee says what a fence class lets through, before anybody relies on it; empty
+// for none.
+func FenceGuarantee(class string) string {
+	switch class {
+	case "uuid":
+		return "late inserts, updates, deletes and reads are refused by the database"
+	case "view":
+		return "late writes of any client are refused by the database"
+	case "writeBlock":
+		return "the whole cluster refuses user writes during the switch"
+	case "validator":
+		return "late inserts and updates are refused by the database; late deletes pass, are detected and reported, and never applied"
+	default:
+		return ""
+	}
+}
+
+// locationOf is where an application finds its data.
+func locationOf(r upgradestate.Deployment) *pb.Location {
+	version, places := upgradestate.WritePlaces(r)
+	ns, _ := r.Namespace(version)
+	// A location ends with the database, whose name has none of the characters before it.
+	database := ns.Location[strings.LastIndexAny(ns.Location, "/:")+1:]
+	out := &pb.Location{
+		State: pb.Location_OPEN, Version: version, Database: database, Revision: r.Revision,
+		Hosts: ns.Hosts, Cluster: ns.Identity.Cluster,
+	}
+	// Without places to write, writes wait: in SWITCHING, and after it until the
+	// collections bear their names again.
+	if len(places) == 0 && len(ns.Kinds) > 0 {
+		out.State = pb.Location_HOLD
+		if last := r.LastSwitch; last != nil {
+			out.UpgradeId = last.ID // its collections are still being given their names
+		}
+	}
+	if u := r.Upgrade; u != nil && u.State == upgradestate.Switching {
+		out.State, out.UpgradeId, out.Attempt = pb.Location_HOLD, u.ID, int64(u.Attempt)
+	}
+	for _, k := range ns.Kinds {
+		kind := &pb.KindLocation{Kind: k.Kind, Database: database, Collection: k.Physical, Fixed: k.Fixed}
+		if k.Fixed {
+			kind.Collection = k.Kind // the name that applications know, whatever it bears meanwhile
+		}
+		out.Kinds = append(out.Kinds, kind)
+	}
+	return out
+}
+
+func parkedStatus(p syncer.Parked) *pb.ParkedRecord {
+	return &pb.ParkedRecord{
+		Kind: p.Kind, Key: p.Key, Version: p.Version, Error: p.Error, Waived: p.Waived,
+		Shard: int32(p.Shard), Direction: string(p.Direction), Overflow: deployment.IsOverflow(p),
+	}
+}
+
+func int32s(list []int) []int32 {
+	out := make([]int32, 0, len(list))
+	for _, i := range slices.Sorted(slices.Values(list)) {
+		out = append(out, int32(i))
+	}
+	return out
+}
+
+func clamp(ms int64) int32 { return int32(min(ms, math.MaxInt32)) }
+
+// outlookStatus is an outlook as the API shows it: nothing of another upgrade than the one
+// that runs, and without one only what still has to be done after the latest.
+func outlookStatus(o *switchover.Outlook, d upgradestate.Deployment) *pb.SwitchOutlook {
+	running := ""
+	if d.Upgrade != nil {
+		running = d.Upgrade.ID
+	}
+	if o == nil || o.ID != running {
+		return nil
+	}
+	return &pb.SwitchOutlook{WaitsFor: o.WaitsFor, PredictedPauseMillis: o.PredictedPauseMillis, WayBack: o.WayBack, At: o.At}
+}
+
+func paceStatus(p upgradestate.Pace) *pb.Pace {
+	return &pb.Pace{
+		Paused: p.Paused, Reason: p.Reason, MaxRate: clamp(int64(p.MaxRate)),
+		MaxSourceLoad: clamp(int64(p.MaxSourceLoad)), Window: p.Window,
+	}
+}
+
+func usageStatus(state upgradestate.ServerState) []*pb.VersionUsage {
+	var all []*pb.VersionUsage
+	for _, version := range slices.Sorted(maps.Keys(state.Used)) {
+		used := state.Used[version]
+		all = append(all, &pb.VersionUsage{Version: version, Calls: used.Calls, Last: used.Last})
+	}
+	return all
+}
+
+func historyStatus(r upgradestate.Deployment) []*pb.HistoryEntry {
+	var all []*pb.HistoryEntry
+	for _, e := range r.History {
+		out := &pb.HistoryEntry{
+			At: e.At, By: e.By, What: e.What, Id: e.ID, From: e.From, To: e.To,
+			Detail: e.Detail, Outcome: e.Outcome, Ended: e.Ended, Identity: e.Identity, Address: e.Address,
+		}
+		for _, p := range e.Phases {
+			out.Phases = append(out.Phases, &pb.PhaseTime{Phase: p.Phase, At: p.At})
+		}
+		all = append(all, out)
+	}
+	return all
+}

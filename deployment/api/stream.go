@@ -1,0 +1,99 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"dbcontroller/deployment"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/limits"
+)
+
+// streamEvery is the least time between two messages of WatchDeployment.
+const streamEvery = 500 * time.Millisecond
+
+// waitsEvery is how often a stream asks for what its own process waits for.
+const waitsEvery = 2 * time.Second
+
+// WatchDeployment implements the API.
+func (v *Service) WatchDeployment(ctx context.Context, req *connect.Request[pb.WatchDeploymentRequest], stream *connect.ServerStream[pb.Deployment]) error {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Get(ctx); err != nil {
+		return err
+	}
+	if v.watches.Add(1) > limits.Watches {
+		v.watches.Add(-1)
+		return &FullError{"watches at this controller", limits.Watches, "ask another one, or ask with GetDeployment and wait_revision"}
+	}
+	defer v.watches.Add(-1)
+	ctx, cancel := v.untilStopped(ctx)
+	defer cancel()
+	g, watching := errgroup.WithContext(ctx)
+	feed := s.Feed()
+	g.Go(func() error { return feed.Run(watching) })
+	g.Go(func() error { return v.send(watching, s, feed, stream.Send) })
+	err = g.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// send sends what is new, not more often than streamEvery.
+func (v *Service) send(ctx context.Context, s *deployment.Store, feed *deployment.Feed, send func(*pb.Deployment) error) error {
+	var last *pb.Deployment
+	pace := time.NewTimer(0)
+	defer pace.Stop()
+	waits := time.NewTicker(waitsEvery)
+	defer waits.Stop()
+	for {
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for {
+			select {
+			case <-feed.Changed():
+			case <-waits.C: // what the process waits for is in no watch
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			now, ok, err := feed.State()
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			if d := v.status(s, now); !proto.Equal(d, last) {
+				if err := send(d); err != nil {
+					return err
+				}
+				last = d
+				break
+			}
+		}
+		pace.Reset(streamEvery)
+	}
+}
+
+// GetLocation implements the API.
+func (v *Service) GetLocation(ctx context.Context, req *connect.Request[pb.GetLocationRequest]) (*connect.Response[pb.Location], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := v.await(ctx, s, req.Msg.WaitRevision, req.Msg.TimeoutMs)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(locationOf(d)), nil
+}

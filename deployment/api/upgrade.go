@@ -1,0 +1,290 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"dbcontroller/deployment"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/upgradestate"
+	"dbcontroller/verify"
+)
+
+// BeginUpgrade implements the API.
+func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.BeginUpgradeRequest]) (*connect.Response[pb.Deployment], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	target := req.Msg.TargetVersion
+	switch {
+	case target == "":
+		return nil, invalid("target_version", "", "the version to move to, such as v2")
+	case req.Msg.TotalShardsCount < 0:
+		return nil, invalid("total_shards_count", itoa(int64(req.Msg.TotalShardsCount)), "the ring size, or 0 to leave it out")
+	case req.Msg.AcceptLoss && !req.Msg.ToSnapshot:
+		return nil, invalid("accept_loss", "true", "it only together with to_snapshot")
+	case req.Msg.Confirm != "" && !req.Msg.AcceptLoss:
+		return nil, invalid("confirm", req.Msg.Confirm, "it only together with accept_loss")
+	}
+	d, err := s.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hash, err := v.transformHash(s, d, target, req.Msg.ToSnapshot)
+	if err != nil {
+		return nil, err
+	}
+	if d.Upgrade == nil {
+		if !req.Msg.ToSnapshot && !offered(d, target) {
+			hash = "" // nobody copies for it: the record says so
+		}
+		servers, err := s.Servers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := upgradestate.CheckServers(servers, target); err != nil {
+			return nil, err
+		}
+	}
+	if err := v.mayLose(ctx, s, d, req.Msg); err != nil {
+		return nil, err
+	}
+	ev := upgradestate.Begin{
+		ID: randomID("u"), TargetVersion: target, TransformHash: hash, Shards: int(req.Msg.TotalShardsCount),
+		Snapshot: req.Msg.ToSnapshot, Policy: v.policy(d, req.Msg.Policy),
+	}
+	parked, err := s.ParkedBack(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	effects := func(before, after upgradestate.Deployment) []string { return beginEffects(before, after, parked) }
+	return v.change(ctx, s, req.Msg, ev, effects, func(d upgradestate.Deployment) string {
+		return fmt.Sprintf("upgrade %s to %s runs already", d.Upgrade.ID, d.Upgrade.TargetVersion)
+	})
+}
+
+// policy is that of a request, its zero fields as configured. One that runs is compared
+// only with what is asked for: it may have been changed since.
+func (v *Service) policy(d upgradestate.Deployment, p *pb.SwitchPolicy) upgradestate.Policy {
+	asked := upgradestate.Policy{Hold: p.GetHold(), DeadlineMillis: p.GetDeadlineMs(), MaxPauseMillis: p.GetMaxPauseMs(),
+		MaxHoldMillis: p.GetMaxHoldMs(), Retries: int(p.GetRetries())}
+	if d.Upgrade != nil && asked == (upgradestate.Policy{}) {
+		return asked
+	}
+	asked.Hold = asked.Hold || v.cfg.Policy.Hold
+	asked.DeadlineMillis = cmp.Or(asked.DeadlineMillis, v.cfg.Policy.DeadlineMillis)
+	asked.MaxPauseMillis = cmp.Or(asked.MaxPauseMillis, v.cfg.Policy.MaxPauseMillis)
+	asked.MaxHoldMillis = cmp.Or(asked.MaxHoldMillis, v.cfg.Policy.MaxHoldMillis)
+	asked.Retries = cmp.Or(asked.Retries, v.cfg.Policy.Retries)
+	return asked
+}
+
+// beginEffects says what an upgrade does that begins now; parked is what is so on the way back.
+func beginEffects(before, after upgradestate.Deployment, parked deployment.ParkedCount) []string {
+	u := after.Upgrade
+	if u == nil || before.Upgrade != nil {
+		return nil
+	}
+	does := make([]string, 0, 4)
+	back := before.LastSwitch != nil && before.LastSwitch.From == u.TargetVersion
+	switch {
+	case u.Snapshot:
+		does = append(does, fmt.Sprintf("go back to %s as the switch left it, without anything that was written to %s since; what was written stays in %s, where nobody serves it",
+			u.TargetVersion, before.CurrentVersion, before.CurrentVersion))
+	case back && upgradestate.WayBack(before):
+		does = append(does, backEffects(u.TargetVersion, before.CurrentVersion, parked)...)
+	default:
+		does = append(does, fmt.Sprintf("copy %s to %s, compare it, and keep it level; clients go on with %s", before.CurrentVersion, u.TargetVersion, before.CurrentVersion))
+	}
+	if u.Policy.Hold {
+		does = append(does, "hold at ready until 'switch'")
+	} else {
+		does = append(does, "switch by itself as soon as everything is ready; writes are held for that moment")
+	}
+	if u.Policy.DeadlineMillis > 0 {
+		does = append(does, fmt.Sprintf("abort a switch that takes longer than %d ms", u.Policy.DeadlineMillis))
+	}
+	if u.Policy.MaxHoldMillis > 0 {
+		does = append(does, fmt.Sprintf("give held writes back after %d ms", u.Policy.MaxHoldMillis))
+	}
+	switch {
+	case u.Policy.Retries > 0:
+		does = append(does, fmt.Sprintf("try at most %d times more, when a switch was given up by itself", u.Policy.Retries))
+	case u.Policy.Retries < 0:
+		does = append(does, "end with the first attempt at the switch, whatever becomes of it")
+	}
+	if u.Policy.MaxPauseMillis > 0 {
+		does = append(does, fmt.Sprintf("wait with the switch while its pause is predicted to be longer than %d ms", u.Policy.MaxPauseMillis))
+	}
+	if why := upgradestate.HoldsBack(after); before.Pace.Paused && why != "" {
+		does = append(does, "wait for "+why)
+	}
+	return does
+}
+
+func backEffects(to, from string, parked deployment.ParkedCount) []string {
+	if parked == (deployment.ParkedCount{}) {
+		return []string{fmt.Sprintf("go back to %s, which follows %s: nothing is lost, and only what is still on its way is waited for", to, from)}
+	}
+	does := []string{fmt.Sprintf("go back to %s, which follows %s: what is still on its way is waited for", to, from)}
+	if parked.Waived > 0 {
+		does = append(does, fmt.Sprintf("go without what is waived (%s): %s lacks it, or has it as it was before; %s keeps it", records(parked.Waived), to, from))
+	}
+	if parked.Blocking > 0 {
+		does = append(does, fmt.Sprintf("wait until nothing blocks: %s cannot be brought back to %s: see 'parked', correct or waive them", records(parked.Blocking), to))
+	}
+	return does
+}
+
+// offered reports whether a controller has found the upgrade to be possible.
+func offered(d upgradestate.Deployment, target string) bool {
+	return slices.ContainsFunc(d.Available, func(a upgradestate.Available) bool { return a.TargetVersion == target })
+}
+
+// transformHash finds the transformation that this controller has for the upgrade. Of
+// versions that the record refuses anyway it returns none, and the record says why.
+func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, target string, snapshot bool) (string, error) {
+	if _, known := d.Namespace(target); !known || target == d.CurrentVersion {
+		return "", nil
+	}
+	if upgradestate.Retired(d, target) {
+		return "", nil
+	}
+	if l := d.LastSwitch; l != nil && l.From == target && d.Upgrade == nil && !offered(d, target) && !snapshot {
+		return "", refuse(fmt.Sprintf("begin-upgrade: there is no way back from %s to %s: %s; 'rollback --to-snapshot' goes back without what was written since", d.CurrentVersion, target, noWayBack(d)))
+	}
+	if v.cfg.Upgrades == nil || s != v.own {
+		return "", refuse(fmt.Sprintf("begin-upgrade: this controller is not configured for %s: ask one that is", s.Name()))
+	}
+	hash, err := v.cfg.Upgrades.TransformHash(d.CurrentVersion, target)
+	if err != nil {
+		return "", refuse("begin-upgrade: " + err.Error())
+	}
+	return hash, nil
+}
+
+// longestReason keeps the record small.
+const longestReason = 500
+
+// AbortUpgrade implements the API.
+func (v *Service) AbortUpgrade(ctx context.Context, req *connect.Request[pb.AbortUpgradeRequest]) (*connect.Response[pb.Deployment], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	reason, err := checkReason(req.Msg.Reason)
+	if err != nil {
+		return nil, err
+	}
+	if reason == "" {
+		reason = "asked for by an operator"
+	}
+	d, err := s.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := req.Msg.UpgradeId
+	switch l := d.LastSwitch; {
+	case d.Upgrade == nil && l != nil && (id == l.ID || id == ""):
+		return nil, refuse(fmt.Sprintf("abort: no upgrade is running; %s switched to %s already, which abort does not undo", l.ID, l.To))
+	case d.Upgrade == nil && id == "":
+		return nil, refuse("abort: no upgrade is running")
+	case d.Upgrade != nil && id != "" && id != d.Upgrade.ID:
+		return nil, refuse(fmt.Sprintf("abort: %s is not running, %s is", id, d.Upgrade.ID))
+	case d.Upgrade != nil:
+		// The one that was seen: another that begins meanwhile is not meant.
+		id = d.Upgrade.ID
+	}
+	return v.change(ctx, s, req.Msg, upgradestate.Abort{ID: id, Reason: reason}, abortEffects, func(d upgradestate.Deployment) string {
+		if u := d.Upgrade; u != nil && u.ID == id {
+			return fmt.Sprintf("upgrade %s is being aborted already (%s)", id, u.AbortReason)
+		}
+		return fmt.Sprintf("upgrade %s does not run", id)
+	})
+}
+
+func abortEffects(before, after upgradestate.Deployment) []string {
+	u := before.Upgrade
+	switch {
+	case u == nil || after.Upgrade != nil && after.Upgrade.Step == u.Step:
+		return nil
+	case after.Upgrade == nil:
+		return []string{fmt.Sprintf("end upgrade %s to %s at once; %s stays the current version, and what was copied is kept and followed", u.ID, u.TargetVersion, before.CurrentVersion)}
+	default:
+		return []string{fmt.Sprintf("end upgrade %s to %s: complete or lift the fences that were announced, then let the held writes go on in %s, which stays the current version", u.ID, u.TargetVersion, before.CurrentVersion)}
+	}
+}
+
+// verifyEvery is the least time between two messages of progress.
+const verifyEvery = 500 * time.Millisecond
+
+// Verify implements the API.
+func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequest], stream *connect.ServerStream[pb.VerifyResponse]) error {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Get(ctx); err != nil {
+		return err
+	}
+	if v.cfg.Verifier == nil || s != v.own {
+		return refuse(fmt.Sprintf("verify: this controller is not configured for %s: ask one that is", s.Name()))
+	}
+	if !v.verifying.TryLock() {
+		return refuse("verify: a comparison runs already: wait for its end")
+	}
+	defer v.verifying.Unlock()
+	ctx, cancel := v.untilStopped(ctx)
+	defer cancel()
+
+	start := time.Now()
+	var sent time.Time
+	report, err := v.cfg.Verifier.Verify(ctx, func(r verify.Report) {
+		if time.Since(sent) < verifyEvery {
+			return
+		}
+		sent = time.Now()
+		err := stream.Send(&pb.VerifyResponse{Progress: &pb.VerifyProgress{Compared: r.Compared, Mismatched: r.Mismatched}})
+		if err != nil {
+			cancel() // nobody listens any more
+		}
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	return stream.Send(&pb.VerifyResponse{
+		Progress: &pb.VerifyProgress{Compared: report.Compared, Mismatched: report.Mismatched},
+		Report: &pb.VerifyReport{
+			Equal: report.Mismatched == 0, Compared: report.Compared, Mismatched: report.Mismatched,
+			Examples: report.Examples, Millis: time.Since(start).Milliseconds(),
+		},
+	})
+}
+
+func randomID(prefix string) string { return prefix + "-" + strings.ToLower(rand.Text()[:16]) }
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// between reads a number of milliseconds: 0 is the default.
+func between(field string, ms int32, def, least, most time.Duration) (time.Duration, error) {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case ms == 0:
+		return def, nil
+	case d < least || d > most || d < 0:
+		return 0, invalid(field, itoa(int64(ms)), fmt.Sprintf("%d to %d, or 0 for %d", least.Milliseconds(), most.Milliseconds(), def.Milliseconds()))
+	}
+	return d, nil
+}

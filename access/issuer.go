@@ -2,20 +2,20 @@ package access
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"go.uber.org/zap"
+
+	"dbcontroller/watchedfile"
 )
 
 // IssuerConfig describes who signs JSON web tokens: an OpenID Connect provider, or a
@@ -66,17 +66,16 @@ func OpenIssuer(cfg IssuerConfig, log *zap.Logger) (*Issuer, error) {
 		cfg.Claim = "sub"
 	}
 	i := &Issuer{cfg: cfg, log: log}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	var authorities *Authorities
 	if cfg.CA != "" {
-		authorities, err := OpenAuthorities("CA of issuer "+cfg.Name, cfg.CA, log)
-		if err != nil {
+		var err error
+		if authorities, err = OpenAuthorities("CA of issuer "+cfg.Name, cfg.CA, log); err != nil {
 			return nil, err
 		}
-		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities.Pool()}
 	}
 	i.client = &http.Client{
 		Timeout:   fetchTimeout,
-		Transport: &modest{next: transport, tokenFile: cfg.TokenFile, last: map[string]time.Time{}},
+		Transport: &modest{next: NewTransport(authorities, nil), tokenFile: cfg.TokenFile, last: map[string]time.Time{}},
 		// A token for the issuer must not go elsewhere, and keys come from where it was said.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -196,12 +195,12 @@ func (m *modest) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("it was asked a moment ago")
 	}
 	if m.tokenFile != "" {
-		token, err := os.ReadFile(m.tokenFile)
+		token, err := watchedfile.Read("token for the issuer", watchedfile.Secret(m.tokenFile))
 		if err != nil {
 			return nil, err
 		}
 		r = r.Clone(r.Context())
-		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token[0])))
 	}
 	res, err := m.next.RoundTrip(r)
 	if err == nil {

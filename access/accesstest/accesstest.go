@@ -12,6 +12,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -20,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,6 +61,15 @@ func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
+}
+
+// Bundle is the certificates of some authorities, as a file has them.
+func Bundle(all ...*Authority) []byte {
+	var text []byte
+	for _, a := range all {
+		text = append(text, a.pem...)
+	}
+	return text
 }
 
 // File writes the authority's certificate.
@@ -147,10 +159,12 @@ func serial(t testing.TB) *big.Int {
 	return n
 }
 
-// Issuer signs JSON web tokens, and shows its keys over plain HTTP on loopback.
+// Issuer signs JSON web tokens, and shows its keys on loopback.
 type Issuer struct {
 	URL string
 
+	http   *httptest.Server
+	pair   atomic.Pointer[tls.Certificate] // nil: over plain HTTP
 	server *oidctest.Server
 	mu     sync.Mutex
 	key    *ecdsa.PrivateKey
@@ -158,21 +172,53 @@ type Issuer struct {
 	Asked  int // how often it was asked for anything
 }
 
-// NewIssuer starts one.
+// NewIssuer starts one over plain HTTP.
 func NewIssuer(t testing.TB) *Issuer {
 	t.Helper()
+	i := newIssuer()
+	i.http.Start()
+	return i.started(t)
+}
+
+// NewTLSIssuer starts one whose server has a certificate of an authority.
+func NewTLSIssuer(t testing.TB, a *Authority) *Issuer {
+	t.Helper()
+	i := newIssuer()
+	i.Certify(t, a)
+	i.http.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{*i.pair.Load()}}, nil
+	}}
+	i.http.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that a test wants to fail
+	i.http.StartTLS()
+	return i.started(t)
+}
+
+func newIssuer() *Issuer {
 	i := &Issuer{server: &oidctest.Server{Algorithms: []string{"ES256"}}}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	i.http = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		i.Asked++
 		i.server.ServeHTTP(w, r)
 	}))
-	t.Cleanup(s.Close)
-	i.URL = s.URL
-	i.server.SetIssuer(s.URL)
+	return i
+}
+
+func (i *Issuer) started(t testing.TB) *Issuer {
+	t.Helper()
+	t.Cleanup(i.http.Close)
+	i.URL = i.http.URL
+	i.server.SetIssuer(i.URL)
 	i.Rotate(t, "first")
 	return i
+}
+
+// Certify gives its server a certificate of another authority, as a restart does: connections end.
+func (i *Issuer) Certify(t testing.TB, a *Authority) {
+	t.Helper()
+	pair := a.Certificate(t, Leaf{Subject: pkix.Name{CommonName: "issuer"}})
+	i.pair.Store(&pair)
+	i.http.CloseClientConnections()
 }
 
 // Rotate has it sign with a new key, and show no other.

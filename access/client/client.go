@@ -3,17 +3,16 @@
 package client
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 
 	"dbcontroller/access"
 	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller/watchedfile"
 )
 
 // Config is where the API is, and how to prove who one is. It has names of files, and no
@@ -25,7 +24,7 @@ type Config struct {
 	CA        string `yaml:"tlsCA,omitempty"`     // file; empty: the system's authorities
 	Cert      string `yaml:"tlsCert,omitempty"`   // file of a client certificate; empty: none
 	Key       string `yaml:"tlsKey,omitempty"`    // file, with Cert
-	TokenFile string `yaml:"tokenFile,omitempty"` // read again for each call, for it is replaced now and then
+	TokenFile string `yaml:"tokenFile,omitempty"` // read again when it changes
 }
 
 // URL is where calls go.
@@ -84,63 +83,52 @@ func (c Config) HTTP() (*http.Client, error) {
 	if c.CA == "" && c.Cert == "" && c.TokenFile == "" {
 		return http.DefaultClient, nil
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	var authorities *access.Authorities
+	var pair *access.KeyPair
+	var err error
 	if c.CA != "" {
-		authorities, err := access.OpenAuthorities("authorities of controllers", c.CA, nil)
-		if err != nil {
+		if authorities, err = access.OpenAuthorities("authorities of controllers", c.CA, nil); err != nil {
 			return nil, err
 		}
-		transport.TLSClientConfig.RootCAs = authorities.Pool()
 	}
 	if c.Cert != "" {
-		pair, err := access.OpenKeyPair("client certificate", c.Cert, c.Key, nil)
-		if err != nil {
+		if pair, err = access.OpenKeyPair("client certificate", c.Cert, c.Key, nil); err != nil {
 			return nil, err
 		}
-		transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return pair.Certificate(), nil
-		}
 	}
+	transport := access.NewTransport(authorities, pair)
 	h := &http.Client{
 		Transport: transport,
 		// A controller redirects nobody; whoever does wants the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if c.TokenFile != "" {
-		if _, err := token(c.TokenFile); err != nil {
+		token, err := watchedfile.Open("token", nil, func(texts [][]byte) (string, error) { return parseToken(c.TokenFile, texts[0]) }, watchedfile.Secret(c.TokenFile))
+		if err != nil {
 			return nil, err
 		}
-		h.Transport = bearer{transport, c.TokenFile}
+		h.Transport = bearer{transport, token}
 	}
 	return h, nil
 }
 
 // bearer sends the token of a file.
 type bearer struct {
-	*http.Transport
-	file string
+	*access.Transport
+	token *watchedfile.Value[string]
 }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	t, err := token(b.file)
-	if err != nil {
-		return nil, err
-	}
 	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+t)
+	r.Header.Set("Authorization", "Bearer "+b.token.Get())
 	return b.Transport.RoundTrip(r)
 }
 
-// token reads a file. What it holds is in no error.
-func token(file string) (string, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("token: %w", err)
-	}
+// parseToken puts nothing of a file into an error.
+func parseToken(file string, text []byte) (string, error) {
 	t := strings.TrimSpace(string(text))
 	if t == "" || strings.ContainsAny(t, " \t\r\n") {
-		return "", fmt.Errorf("token: %s has not one token and nothing else", file)
+		return "", fmt.Errorf("%s has not one token and nothing else", file)
 	}
 	return t, nil
 }

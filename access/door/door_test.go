@@ -108,6 +108,17 @@ func TestReachableFromElsewhere(t *testing.T) {
 	}
 }
 
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
 // TestCertificatesAreReplaced: the next connection has the new certificate, and one whose
 // key is not there yet changes nothing.
 func TestCertificatesAreReplaced(t *testing.T) {
@@ -129,28 +140,19 @@ func TestCertificatesAreReplaced(t *testing.T) {
 		defer conn.Close()
 		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 	}
-	until := func(what string, ok func() bool) {
-		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); {
-			if time.Now().After(end) {
-				t.Fatal(what)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-	}
 	if got := shows(); got != "first" {
 		t.Fatalf("it shows %s", got)
 	}
 	newCert, newKey := authority.Sign(t, accesstest.Leaf{Subject: pkix.Name{CommonName: "second"}})
-	replace(t, cert, newCert)
-	until("the half-written pair is not noticed", func() bool {
+	accesstest.Replace(t, cert, newCert)
+	until(t, "the half-written pair is not noticed", func() bool {
 		if got := shows(); got != "first" {
 			t.Fatalf("with a half-written pair it shows %s", got)
 		}
 		return seen.FilterMessageSnippet("stays in force").Len() == 1
 	})
-	replace(t, key, newKey)
-	until("the new pair is not shown", func() bool { return shows() == "second" })
+	accesstest.Replace(t, key, newKey)
+	until(t, "the new pair is not shown", func() bool { return shows() == "second" })
 
 	// TLS 1.1 is too old.
 	_, err = tls.Dial("tcp", d.Addr(), &tls.Config{RootCAs: authority.Pool(), ServerName: "localhost", MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10})
@@ -170,14 +172,49 @@ func TestCertificatesAreReplaced(t *testing.T) {
 	}
 }
 
-func replace(t *testing.T, path string, text []byte) {
-	t.Helper()
-	tmp := filepath.Join(filepath.Dir(path), "new")
-	if err := os.WriteFile(tmp, text, 0o600); err != nil {
+// TestClientAuthorityIsReplaced: a listener that runs takes clients of the authorities that
+// the file has now, and no others, also where both are in it for a while.
+func TestClientAuthorityIsReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	former, next := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
+	cert, key := former.Files(t, dir, "listener", accesstest.Leaf{Subject: pkix.Name{CommonName: "listener"}})
+	pair, err := access.OpenKeyPair("certificate", cert, key, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	ca := former.File(t, filepath.Join(dir, "ca.crt"))
+	clients, err := access.OpenAuthorities("authorities of clients", ca, nil)
+	if err != nil {
 		t.Fatal(err)
+	}
+	policy, err := access.NewPolicy([]access.Grant{{Role: access.Viewer, Identity: "cert:CN=alice"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, door.Config{Lock: &door.Lock{KeyPair: pair, Clients: clients, Authenticators: []access.Authenticator{access.Certificates{}}, Policy: policy}}, echo)
+	comesIn := func(a *accesstest.Authority) bool {
+		t.Helper()
+		alice := a.Certificate(t, accesstest.Leaf{Subject: pkix.Name{CommonName: "alice"}})
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: former.Pool(), Certificates: []tls.Certificate{alice}}}}
+		res, err := client.Post("https://"+d.Addr()+"/x", "text/plain", strings.NewReader("abc"))
+		if err != nil {
+			return false // the handshake was refused
+		}
+		defer res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	}
+	for _, step := range []struct {
+		name         string
+		file         []*accesstest.Authority
+		former, next bool
+	}{
+		{"at first", []*accesstest.Authority{former}, true, false},
+		{"both", []*accesstest.Authority{former, next}, true, true},
+		{"the next one alone", []*accesstest.Authority{next}, false, true},
+	} {
+		accesstest.Replace(t, ca, accesstest.Bundle(step.file...))
+		until(t, step.name, func() bool { return comesIn(former) == step.former && comesIn(next) == step.next })
 	}
 }
 

@@ -2,18 +2,10 @@ package etcdcoord_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
-	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -26,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/crypto/bcrypt"
 
+	"dbcontroller/access/accesstest"
 	"dbcontroller/coord"
 	"dbcontroller/coord/etcdcoord"
 )
@@ -235,90 +228,23 @@ func TestPasswordChanges(t *testing.T) {
 	}
 }
 
-// authority signs certificates.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	next int64
-}
-
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t, dir: t.TempDir()}
-	a.cert, a.key = a.sign("authority", true)
-	return a
-}
-
-// sign makes a certificate and writes it with its key to name.crt and name.key.
-func (a *authority) sign(name string, ca bool) (*x509.Certificate, *ecdsa.PrivateKey) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
+// client is the TLS of a client with a certificate of its own authority, or none if pair is
+// nil, who trusts that authority.
+func client(trusts *accesstest.Authority, pair *tls.Certificate) func() (*tls.Config, error) {
+	cfg := &tls.Config{RootCAs: trusts.Pool(), MinVersion: tls.VersionTLS12}
+	if pair != nil {
+		cfg.Certificates = []tls.Certificate{*pair}
 	}
-	a.next++
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: ca, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
-	}
-	parent, signer := a.cert, a.key
-	if ca {
-		template.KeyUsage |= x509.KeyUsageCertSign
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.write(name+".crt", "CERTIFICATE", der)
-	a.write(name+".key", "PRIVATE KEY", keyDER)
-	return cert, key
-}
-
-func (a *authority) write(name, kind string, der []byte) {
-	a.t.Helper()
-	if err := os.WriteFile(a.file(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
-func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
-
-// config is that of a client with this certificate, who trusts this authority.
-func (a *authority) config(name string) func() (*tls.Config, error) {
-	return func() (*tls.Config, error) {
-		pool := x509.NewCertPool()
-		pool.AddCert(a.cert)
-		cfg := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-		if name != "" {
-			cert, err := tls.LoadX509KeyPair(a.file(name+".crt"), a.file(name+".key"))
-			if err != nil {
-				return nil, err
-			}
-			cfg.Certificates = []tls.Certificate{cert}
-		}
-		return cfg, nil
-	}
+	return func() (*tls.Config, error) { return cfg, nil }
 }
 
 // startTLS starts an etcd that wants certificates of the authority.
-func startTLS(t *testing.T, a *authority) (host string) {
+func startTLS(t *testing.T, a *accesstest.Authority) (host string) {
 	t.Helper()
-	a.sign("server", false)
+	dir := t.TempDir()
+	cert, key := a.Files(t, dir, "server", accesstest.Leaf{Subject: pkix.Name{CommonName: "server"}})
 	return startOwn(t, "https", transport.TLSInfo{
-		CertFile: a.file("server.crt"), KeyFile: a.file("server.key"), TrustedCAFile: a.file("authority.crt"), ClientCertAuth: true,
+		CertFile: cert, KeyFile: key, TrustedCAFile: a.File(t, filepath.Join(dir, "authority.crt")), ClientCertAuth: true,
 	})
 }
 
@@ -350,11 +276,11 @@ func startOwn(t *testing.T, scheme string, info transport.TLSInfo) (host string)
 // TestTLS: a private authority and a client certificate are used, the newest at each new
 // connection; what does not fit is one line.
 func TestTLS(t *testing.T) {
-	a := newAuthority(t)
+	a := accesstest.NewAuthority(t)
 	host := startTLS(t, a)
-	a.sign("client", false)
+	pair := a.Certificate(t, accesstest.Leaf{Subject: pkix.Name{CommonName: "client"}})
 	var used atomic.Int64
-	fresh := a.config("client")
+	fresh := client(a, &pair)
 	c := open(t, etcdcoord.Config{Endpoints: []string{"https://" + host}, TLS: func() (*tls.Config, error) {
 		used.Add(1)
 		return fresh()
@@ -366,8 +292,8 @@ func TestTLS(t *testing.T) {
 		t.Error("the certificates were not asked for")
 	}
 	for name, cfg := range map[string]etcdcoord.Config{
-		"another authority":     {Endpoints: []string{"https://" + host}, TLS: newAuthority(t).config("")},
-		"no client certificate": {Endpoints: []string{"https://" + host}, TLS: a.config("")},
+		"another authority":     {Endpoints: []string{"https://" + host}, TLS: client(accesstest.NewAuthority(t), nil)},
+		"no client certificate": {Endpoints: []string{"https://" + host}, TLS: client(a, nil)},
 		"no TLS":                {Endpoints: []string{"http://" + host}},
 		"system roots":          {Endpoints: []string{"https://" + host}},
 	} {

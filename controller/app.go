@@ -19,7 +19,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/config"
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
 	"dbcontroller/deployment/api"
@@ -30,16 +29,16 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// Options are what a controller is told beyond the configuration.
+// Options are what one controller is told beyond the settings, which all have.
 type Options struct {
 	ID    string // of this controller; unique among those alive
 	Carry Carries
-	// EmbeddedEtcd: the coordination store is in a process of this machine.
-	EmbeddedEtcd bool
 	// StartupWait is how long the first start of a deployment waits for databases that
 	// cannot be reached, or that have no primary, before it gives up: a mistake in the
 	// configuration looks like that. A deployment that has lived waits as long as it takes.
 	StartupWait time.Duration
+	// Aside makes a coordination store of its own for each rehearsal. It goes with the process.
+	Aside func() coord.Store
 	// Wrap, if not nil, stands between the controller and a version's database. Tests
 	// stop a controller with it at a chosen place.
 	Wrap func(version string, ns record.Namespace) record.Namespace
@@ -55,7 +54,7 @@ type Options struct {
 type App struct {
 	breaches atomic.Int64 // of fences that nobody has accepted, while this controller leads
 
-	cfg      config.Config
+	cfg      Settings
 	opts     Options
 	registry *transform.Registry
 	store    coord.Store
@@ -66,7 +65,7 @@ type App struct {
 	namespaces map[string]record.Namespace // by version
 	scratches  map[string]Space            // the same without Options.Wrap
 	quiet      map[string]Space            // the same, of which nobody else on the server feels anything
-	databases  map[string]Database         // what all of them reach
+	databases  map[string]Connection       // what all of them reach
 	waiting    waiting                     // for what this process does not do its work yet
 	postponed  postponed                   // upgrades that are offered when their databases are there
 	running    atomic.Bool                 // pool is there
@@ -79,7 +78,7 @@ type App struct {
 }
 
 // New makes a controller. The coordination store is the caller's to close.
-func New(cfg config.Config, registry *transform.Registry, store coord.Store, backend Backend, opts Options, log *zap.Logger) *App {
+func New(cfg Settings, registry *transform.Registry, store coord.Store, backend Backend, opts Options, log *zap.Logger) *App {
 	return &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
@@ -184,7 +183,7 @@ func (a *App) lead(ctx context.Context) error {
 		}
 		g.Go(func() error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
-				Deadline: a.cfg.Switch.Deadline, MaxHold: a.cfg.Switch.MaxHold, Retries: cmp.Or(a.cfg.Switch.Retries, -1),
+				HoldTimeout: a.cfg.Switch.HoldTimeout, Deadline: a.cfg.Switch.Deadline, MaxHold: a.cfg.Switch.MaxHold, Retries: cmp.Or(a.cfg.Switch.Retries, -1),
 				Checks: checks{a, prover}, Position: a.position,
 				Forecaster: prover, Publish: prover.publish, News: prover.news, Marks: a.keeper(),
 			}, a.log).Run(ctx)

@@ -5,7 +5,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/config"
 	"dbcontroller/record"
 )
 
@@ -14,30 +13,46 @@ import (
 type Backend interface {
 	// Connect makes databases known, by version. None is opened before something needs it.
 	// The caller calls disconnect when nothing uses them any more.
-	Connect(cfg config.Config, o Opening) (databases map[string]Database, disconnect func(context.Context))
+	Connect(dbs []Database, o Opening) (connections map[string]Connection, disconnect func(context.Context))
 	// Unavailable reports whether an error of a database, of whatever command, passes by
 	// itself: the same command may succeed later.
 	Unavailable(err error) bool
+	// Unprivileged reports whether an error of a database is that of a login that lacks a
+	// privilege.
+	Unprivileged(err error) bool
+}
+
+// Scratcher is a Backend that can make whole databases for a while, beside those of the
+// settings: on the same server, by another name.
+type Scratcher interface {
+	// CheckScratch tries whether a scratch database could be used. It leaves what it finds.
+	CheckScratch(ctx context.Context, db Database) error
+	// ClaimScratch makes a scratch database, empty. What others have made is refused.
+	ClaimScratch(ctx context.Context, db Database) error
+	// DropScratch drops a database that ClaimScratch has made. One that is not there is fine.
+	DropScratch(ctx context.Context, db Database) error
 }
 
 // Opening says how databases are opened.
 type Opening struct {
-	// Check is asked of a database that has answered, before anything else uses it. An error
-	// that is record.ErrUnavailable is tried again, another one refuses the database.
+	// Check is asked of a database that has answered, before anything else uses it; nil: it
+	// is taken as it is. An error that is record.ErrUnavailable is tried again, another one
+	// refuses the database.
 	Check func(ctx context.Context, version string, db record.Namespace) error
 	// Quiet: nobody else on the servers may feel what is done there.
 	Quiet bool
 	Log   *zap.Logger
 }
 
-// Database is one database of a controller. Its commands open it where it is not open yet,
-// and fail with the reason where it cannot be.
-type Database interface {
+// Connection is the way to one database. Its commands open the database where it is not open
+// yet, and fail with the reason where it cannot be. It may have further abilities:
+// record.Monitor, Surveyor, Sharder, Clearer, and Clients.
+type Connection interface {
 	Space
 	// Open makes an attempt where there was none lately, and otherwise returns why the latest
 	// one failed.
 	Open(ctx context.Context) error
-	// Opened reports whether it is open.
+	// Opened reports whether the database is open.
 	Opened() bool
 	// Problem returns why it is not open, as far as somebody tried; nil if it is open, or
 	// nobody needed it yet.
@@ -53,4 +68,19 @@ type Database interface {
 type Space interface {
 	record.Namespace
 	Sweep(ctx context.Context, prefix string) error
+}
+
+// Surveyor is a database that tells about its server, for 'plan'.
+type Surveyor interface {
+	Survey(ctx context.Context) (record.Survey, error)
+}
+
+// Sharder is a database that tells how collections are spread over shards, for 'plan'.
+type Sharder interface {
+	Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error)
+}
+
+// Clients is a database that also has what a service uses, for 'rehearse'.
+type Clients interface {
+	Client() record.OnceClient
 }

@@ -259,7 +259,7 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 		TargetLacks: func() string { return a.indexes.get(d.Epoch, to) },
 		Pacer:       a.pacer(source, target),
 	}, syncer.Config{
-		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers,
+		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, Page: a.cfg.Copy.Page,
 		Copy: a.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: a.engines.late(),
 		ShowValues: a.cfg.ShowValues, LagBound: a.cfg.Switch.MaxLag,
 	})

@@ -8,7 +8,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller/config"
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
 	"dbcontroller/record"
@@ -46,7 +45,7 @@ func newShapeWorld(t *testing.T, indexes ...bson.D) *shapeWorld {
 	w.check(err)
 	w.app = &App{
 		registry: registry, namespaces: map[string]record.Namespace{}, log: zaptest.NewLogger(t),
-		cfg:        config.Config{DBs: []config.DB{{Version: "v1", APIVersion: "v1"}, {Version: "v2", APIVersion: "v2"}}},
+		cfg:        Settings{Databases: []Database{{Version: "v1", APIVersion: "v1"}, {Version: "v2", APIVersion: "v2"}}},
 		deployment: deployment.New(w.coord, "services/shop/deployments/d", deployment.Config{}),
 		opts: Options{Carry: Carries{{"v1", "v2"}: {shapeKind: {From: shapeKind, Shape: func(s record.Shape) (record.Shape, error) {
 			for i, spec := range s.Indexes {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"dbcontroller/deployment/api"
 	"dbcontroller/record"
@@ -16,14 +15,14 @@ import (
 // configuration decides: an application may be using any of them.
 func (a *App) InitialVersion(ctx context.Context) (string, error) {
 	var found []upgradestate.Found
-	for _, db := range a.cfg.DBs {
+	for _, db := range a.cfg.Databases {
 		if a.cfg.InitialVersion != "" {
 			break
 		}
 		f, err := a.find(ctx, db.Version)
 		if err != nil {
 			return "", fmt.Errorf("where the deployment begins: database of %s: %w; or name it with initialVersion in %s",
-				db.Version, err, filepath.Base(a.cfg.Path))
+				db.Version, err, a.cfg.File)
 		}
 		f.Disabled = db.Disabled
 		found = append(found, f)

@@ -34,8 +34,8 @@ func (a *App) markers(versions ...string) map[string]record.Marker {
 // distinct refuses one database in two entries of the configuration, of those that are open.
 func (a *App) distinct(ctx context.Context) error {
 	return identity.Distinct(ctx, a.markers(a.opened()...), func(version string) string {
-		db, _ := a.cfg.DB(version)
-		return db.Database
+		db, _ := a.cfg.Database(version)
+		return db.Name
 	})
 }
 
@@ -50,9 +50,9 @@ func (a *App) adopt(ctx context.Context, d upgradestate.Deployment, version stri
 	if err != nil {
 		return d, err
 	}
-	db, _ := a.cfg.DB(version)
+	db, _ := a.cfg.Database(version)
 	return a.deployment.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
-		Version: version, Location: ns.Location, Hosts: db.Hosts(), Identity: id,
+		Version: version, Location: ns.Location, Hosts: db.Hosts, Identity: id,
 	}})
 }
 
@@ -80,7 +80,7 @@ func (a *App) keepMarks(ctx context.Context) error {
 // opened are the versions whose databases are open.
 func (a *App) opened() []string {
 	var open []string
-	for _, db := range a.cfg.DBs {
+	for _, db := range a.cfg.Databases {
 		if a.databases[db.Version].Opened() {
 			open = append(open, db.Version)
 		}

@@ -11,7 +11,6 @@ import (
 	"dbcontroller/deployment/api"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
 	"dbcontroller/switchover"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
@@ -22,11 +21,6 @@ var _ api.Planner = (*App)(nil)
 // errPlanning is what a second plan at a time is told.
 var errPlanning = errors.New("a plan is being made already: wait for it")
 
-// surveyor is a database that tells about its server.
-type surveyor interface {
-	Survey(ctx context.Context) (mongostore.Survey, error)
-}
-
 // plan is one plan while it is made. It looks and tries, in scratch collections of its own,
 // and changes nothing else.
 type plan struct {
@@ -34,9 +28,9 @@ type plan struct {
 	record  upgradestate.Deployment
 	dir     transform.Direction
 	report  *pb.PlanReport
-	surveys map[string]mongostore.Survey // by version; absent: the server does not answer
-	infos   map[string]record.Info       // by source kind
-	like    []scratchKind                // of the target, as it will be
+	surveys map[string]record.Survey // by version; absent: the server does not answer
+	infos   map[string]record.Info   // by source kind
+	like    []scratchKind            // of the target, as it will be
 	tried   measured
 }
 
@@ -73,7 +67,7 @@ func (a *App) Plan(ctx context.Context, target string) (*pb.PlanReport, error) {
 		return nil, err
 	}
 	p := &plan{
-		app: a, record: d, dir: dir, surveys: map[string]mongostore.Survey{}, infos: map[string]record.Info{},
+		app: a, record: d, dir: dir, surveys: map[string]record.Survey{}, infos: map[string]record.Info{},
 		report: &pb.PlanReport{FromVersion: dir.From(), ToVersion: dir.To()},
 	}
 	for _, look := range []func(context.Context) error{
@@ -175,7 +169,7 @@ func (p *plan) databases(ctx context.Context) error {
 		switch err := ns.Check(ctx); {
 		case err == nil:
 			p.ok("privileges", v, "collections can be made, written, indexed, changed, renamed and dropped: all was tried")
-		case mongostore.IsPrivilege(err):
+		case p.app.backend.Unprivileged(err):
 			p.fail("privileges", v, "%v", err)
 		default:
 			if err := p.failed(ctx, "server", v, err); err != nil {
@@ -183,7 +177,7 @@ func (p *plan) databases(ctx context.Context) error {
 			}
 			continue
 		}
-		s, known := p.app.scratches[v].(surveyor)
+		s, known := p.app.scratches[v].(Surveyor)
 		if !known {
 			continue
 		}
@@ -216,7 +210,7 @@ func (p *plan) load(ctx context.Context, version string) {
 	}
 }
 
-func (p *plan) server(version string, s mongostore.Survey) {
+func (p *plan) server(version string, s record.Survey) {
 	kind := "replica set"
 	if s.Mongos {
 		kind = "sharded cluster"
@@ -331,13 +325,18 @@ func (p *plan) undo(context.Context) error {
 // rehearsal tries whether the scratch databases of 'rehearse' can be had. Nothing else needs
 // them, so that it is no reason not to begin.
 func (p *plan) rehearsal(ctx context.Context) error {
+	backend, ok := p.app.backend.(Scratcher)
+	if !ok {
+		p.warn("rehearsal", "", "'dbcontroller rehearse' will fail: %v", errNoScratch)
+		return nil
+	}
 	for _, v := range []string{p.dir.From(), p.dir.To()} {
-		db, ok := p.app.cfg.DB(v)
+		db, ok := p.app.cfg.Database(v)
 		if !ok {
 			continue
 		}
-		scratch, cfg := scratchOf(db, p.app.log)
-		err := mongostore.CheckScratch(ctx, cfg)
+		scratch := scratchOf(db)
+		err := backend.CheckScratch(ctx, scratch)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -345,7 +344,7 @@ func (p *plan) rehearsal(ctx context.Context) error {
 			p.warn("rehearsal", v, "'dbcontroller rehearse' will fail: %v", err)
 			continue
 		}
-		p.ok("rehearsal", v, "'dbcontroller rehearse' can make and drop the database %s", scratch.Database)
+		p.ok("rehearsal", v, "'dbcontroller rehearse' can make and drop the database %s", scratch.Name)
 	}
 	return nil
 }

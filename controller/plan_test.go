@@ -7,19 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/config"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
 	"dbcontroller/upgradestate"
 )
 
 // planned is a plan from v1 to v2 of which only what is given is known.
-func planned(t *testing.T, s mongostore.Survey, copySeconds, bytes int64) *plan {
+func planned(t *testing.T, s record.Survey, copySeconds, bytes int64) *plan {
 	t.Helper()
 	return &plan{
 		app: &App{}, dir: emptyDirection(t), report: &pb.PlanReport{EstimatedCopySeconds: &copySeconds},
-		surveys: map[string]mongostore.Survey{"v1": s, "v2": s},
+		surveys: map[string]record.Survey{"v1": s, "v2": s},
 		infos:   map[string]record.Info{"orders": {Count: 10, Bytes: bytes}},
 		tried:   measured{bytes: 100, made: 250},
 	}
@@ -53,28 +51,28 @@ func TestPlanVerdicts(t *testing.T) {
 	undo := func(disabled bool) func(*plan) {
 		return func(p *plan) {
 			p.record = upgradestate.Deployment{CurrentVersion: "v1"}
-			p.app.cfg.DBs = []config.DB{{Version: "v1", Disabled: disabled}, {Version: "v2"}}
+			p.app.cfg.Databases = []Database{{Version: "v1", Disabled: disabled}, {Version: "v2"}}
 			_ = p.undo(t.Context())
 		}
 	}
-	full := mongostore.Survey{Server: "8.2.1", Feature: "8.2", UUIDs: true}
+	full := record.Survey{Server: "8.2.1", Feature: "8.2", UUIDs: true}
 	for name, tc := range map[string]struct {
-		survey mongostore.Survey
+		survey record.Survey
 		look   func(*plan)
 		want   pb.PlanCheck_Verdict
 		text   string
 	}{
-		"room":                 {mongostore.Survey{DiskTotal: 100 * gib, DiskFree: 60 * gib}, space, pb.PlanCheck_OK, "about 25.0 GiB are needed"},
-		"little room":          {mongostore.Survey{DiskTotal: 100 * gib, DiskFree: 30 * gib}, space, pb.PlanCheck_WARNING, "indexes and the oplog take more"},
-		"no room":              {mongostore.Survey{DiskTotal: 100 * gib, DiskFree: 20 * gib}, space, pb.PlanCheck_FAILED, "make room first"},
-		"room is not known":    {mongostore.Survey{}, space, pb.PlanCheck_WARNING, "look yourself"},
-		"long oplog":           {mongostore.Survey{Oplog: 24 * time.Hour}, oplog, pb.PlanCheck_OK, "24h0m0s"},
-		"oplog barely enough":  {mongostore.Survey{Oplog: 90 * time.Minute}, oplog, pb.PlanCheck_WARNING, "twice"},
-		"short oplog":          {mongostore.Survey{Oplog: 10 * time.Minute}, oplog, pb.PlanCheck_FAILED, "replSetResizeOplog"},
-		"oplog is not known":   {mongostore.Survey{OplogProblem: "grant clusterMonitor"}, oplog, pb.PlanCheck_WARNING, "grant clusterMonitor"},
+		"room":                 {record.Survey{DiskTotal: 100 * gib, DiskFree: 60 * gib}, space, pb.PlanCheck_OK, "about 25.0 GiB are needed"},
+		"little room":          {record.Survey{DiskTotal: 100 * gib, DiskFree: 30 * gib}, space, pb.PlanCheck_WARNING, "indexes and the oplog take more"},
+		"no room":              {record.Survey{DiskTotal: 100 * gib, DiskFree: 20 * gib}, space, pb.PlanCheck_FAILED, "make room first"},
+		"room is not known":    {record.Survey{}, space, pb.PlanCheck_WARNING, "look yourself"},
+		"long oplog":           {record.Survey{Oplog: 24 * time.Hour}, oplog, pb.PlanCheck_OK, "24h0m0s"},
+		"oplog barely enough":  {record.Survey{Oplog: 90 * time.Minute}, oplog, pb.PlanCheck_WARNING, "twice"},
+		"short oplog":          {record.Survey{Oplog: 10 * time.Minute}, oplog, pb.PlanCheck_FAILED, "replSetResizeOplog"},
+		"oplog is not known":   {record.Survey{OplogProblem: "grant clusterMonitor"}, oplog, pb.PlanCheck_WARNING, "grant clusterMonitor"},
 		"server":               {full, server, pb.PlanCheck_OK, "MongoDB 8.2.1, replica set"},
-		"server runs as older": {mongostore.Survey{Server: "8.2.1", Feature: "8.0", UUIDs: true}, server, pb.PlanCheck_WARNING, "featureCompatibilityVersion"},
-		"server without UUIDs": {mongostore.Survey{Server: "5.0.3", Feature: "5.0"}, server, pb.PlanCheck_WARNING, "validator fence"},
+		"server runs as older": {record.Survey{Server: "8.2.1", Feature: "8.0", UUIDs: true}, server, pb.PlanCheck_WARNING, "featureCompatibilityVersion"},
+		"server without UUIDs": {record.Survey{Server: "5.0.3", Feature: "5.0"}, server, pb.PlanCheck_WARNING, "validator fence"},
 		"load":                 {full, load(nil, false), pb.PlanCheck_OK, "can be measured"},
 		"load is not known":    {full, load(errors.New("grant clusterMonitor"), false), pb.PlanCheck_FAILED, "copy.throttle: off"},
 		"load is not asked":    {full, load(errors.New("grant clusterMonitor"), true), pb.PlanCheck_WARNING, "copy.throttle is off"},

@@ -6,15 +6,9 @@ import (
 	"slices"
 
 	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
-
-// sharder is a database that tells how collections are spread over shards.
-type sharder interface {
-	Sharding(ctx context.Context, kind record.KindSpec, name string) (mongostore.Sharding, error)
-}
 
 // spread looks where records of a sharded source go: a target is made unsharded, and all of
 // its records would then lie on one shard. A record that shards by range do not keep must
@@ -34,8 +28,8 @@ func (p *plan) spread(ctx context.Context) error {
 		return err
 	}
 	for _, k := range p.dir.SourceKinds() {
-		if s := sources[k.Name]; s.MaxKey && s.Key == mongostore.ByRange {
-			p.fail("sharding", k.Name, "the source %s is sharded by %s and holds a record with the _id MaxKey: %s", s.Name, s.Key, mongostore.MaxKeyAdvice)
+		if s := sources[k.Name]; s.MaxKey && s.Loses != "" {
+			p.fail("sharding", k.Name, "the source %s is sharded by %s and holds a record with the _id MaxKey: %s", s.Name, s.Key, s.Loses)
 		}
 	}
 	for _, k := range p.dir.TargetKinds() {
@@ -48,8 +42,8 @@ func (p *plan) spread(ctx context.Context) error {
 				}
 			}
 		}
-		if target.Key == mongostore.ByRange && (source.MaxKey || target.MaxKey) {
-			p.fail("sharding", k.Name, "the target %s is sharded by %s, and there is a record with the _id MaxKey: %s", target.Name, target.Key, mongostore.MaxKeyAdvice)
+		if target.Loses != "" && (source.MaxKey || target.MaxKey) {
+			p.fail("sharding", k.Name, "the target %s is sharded by %s, and there is a record with the _id MaxKey: %s", target.Name, target.Key, target.Loses)
 		}
 		switch {
 		case !known || source.Key == "":
@@ -67,12 +61,12 @@ func (p *plan) spread(ctx context.Context) error {
 
 // shardedBy looks at the collections of kinds, those of sources left out that are not
 // sharded and hold no record that matters to a target which is. A target that is sharded so that records cannot be found by their key is refused.
-func (p *plan) shardedBy(ctx context.Context, version string, kinds []record.KindSpec, first func(record.KindSpec) string) (map[string]mongostore.Sharding, error) {
-	ns, ok := p.app.scratches[version].(sharder)
+func (p *plan) shardedBy(ctx context.Context, version string, kinds []record.KindSpec, first func(record.KindSpec) string) (map[string]record.Sharding, error) {
+	ns, ok := p.app.scratches[version].(Sharder)
 	if !ok {
 		return nil, nil
 	}
-	out := map[string]mongostore.Sharding{}
+	out := map[string]record.Sharding{}
 	places := upgradestate.EnginePlaces(p.record, version)
 	for _, k := range kinds {
 		if transform.IsLineage(k.Name) {

@@ -7,18 +7,17 @@ import (
 
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
 )
 
 // spreadSpace is a database of which only the sharding matters.
 type spreadSpace struct {
 	record.Namespace
-	sharding mongostore.Sharding
+	sharding record.Sharding
 }
 
 func (spreadSpace) Sweep(context.Context, string) error { return nil }
 
-func (s spreadSpace) Sharding(context.Context, record.KindSpec, string) (mongostore.Sharding, error) {
+func (s spreadSpace) Sharding(context.Context, record.KindSpec, string) (record.Sharding, error) {
 	return s.sharding, nil
 }
 
@@ -26,23 +25,28 @@ func (s spreadSpace) Sharding(context.Context, record.KindSpec, string) (mongost
 // _id MaxKey is not safe, and that a target is not sharded as its source is.
 func TestPlanSpread(t *testing.T) {
 	t.Parallel()
-	sharded := func(key string, maxKey bool) mongostore.Sharding {
-		return mongostore.Sharding{Cluster: true, Key: key, MaxKey: maxKey}
+	const byRange, byHash = "{_id: 1}", `{_id: "hashed"}`
+	sharded := func(key string, maxKey bool) record.Sharding {
+		s := record.Sharding{Cluster: true, Key: key, MaxKey: maxKey}
+		if key == byRange {
+			s.Loses = "it is left behind: shard by the hash of _id"
+		}
+		return s
 	}
 	for name, tc := range map[string]struct {
-		source, target mongostore.Sharding
+		source, target record.Sharding
 		want           pb.PlanCheck_Verdict
 		text           string
 	}{
 		"nothing is sharded":          {sharded("", false), sharded("", false), pb.PlanCheck_OK, ""},
 		"nothing, with a MaxKey":      {sharded("", true), sharded("", false), pb.PlanCheck_OK, ""},
-		"alike":                       {sharded(mongostore.ByRange, false), sharded(mongostore.ByRange, false), pb.PlanCheck_OK, "sharded by {_id: 1}"},
-		"the target is not":           {sharded(mongostore.ByHash, false), sharded("", false), pb.PlanCheck_WARNING, "all of its records go to one shard"},
-		"the target is in no cluster": {sharded(mongostore.ByHash, false), mongostore.Sharding{}, pb.PlanCheck_WARNING, "all records must fit there"},
-		"a MaxKey by hash":            {sharded(mongostore.ByHash, true), sharded(mongostore.ByHash, true), pb.PlanCheck_OK, `sharded by {_id: "hashed"}`},
-		"a MaxKey in the source":      {sharded(mongostore.ByRange, true), sharded(mongostore.ByHash, true), pb.PlanCheck_FAILED, "holds a record with the _id MaxKey"},
-		"a MaxKey for the target":     {sharded("", true), sharded(mongostore.ByRange, false), pb.PlanCheck_FAILED, "or shard by the hash of _id"},
-		"a MaxKey in the target":      {sharded(mongostore.ByHash, false), sharded(mongostore.ByRange, true), pb.PlanCheck_FAILED, "there is a record with the _id MaxKey"},
+		"alike":                       {sharded(byRange, false), sharded(byRange, false), pb.PlanCheck_OK, "sharded by {_id: 1}"},
+		"the target is not":           {sharded(byHash, false), sharded("", false), pb.PlanCheck_WARNING, "all of its records go to one shard"},
+		"the target is in no cluster": {sharded(byHash, false), record.Sharding{}, pb.PlanCheck_WARNING, "all records must fit there"},
+		"a MaxKey by hash":            {sharded(byHash, true), sharded(byHash, true), pb.PlanCheck_OK, `sharded by {_id: "hashed"}`},
+		"a MaxKey in the source":      {sharded(byRange, true), sharded(byHash, true), pb.PlanCheck_FAILED, "holds a record with the _id MaxKey"},
+		"a MaxKey for the target":     {sharded("", true), sharded(byRange, false), pb.PlanCheck_FAILED, "left behind: shard by the hash of _id"},
+		"a MaxKey in the target":      {sharded(byHash, false), sharded(byRange, true), pb.PlanCheck_FAILED, "there is a record with the _id MaxKey"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,29 +3,26 @@ package controller
 import (
 	"context"
 	"strings"
-
-	"dbcontroller/config"
 )
 
 // wires looks at how this controller reaches etcd and the databases: what others can read
 // on the way, and what one machine's end takes along.
 func (p *plan) wires(context.Context) error {
 	cfg := p.app.cfg
-	far := config.Beyond(cfg.Etcd.Endpoints)
-	switch {
-	case p.app.opts.EmbeddedEtcd:
+	switch etcd := cfg.Coordination; {
+	case etcd.Embedded:
 		p.warn("etcd", "", "it is embedded in a process of this machine, and for this machine alone: while it is away no upgrade can begin, switch or be aborted. For more machines run an etcd of three members and name it in etcd.endpoints")
-	case len(far) > 0 && !cfg.Etcd.IsTLS():
-		p.warn("etcd", strings.Join(far, ","), "plaintext to another machine: whoever can listen there reads the password and all that is stored: use https:// and etcd.caFile")
+	case len(etcd.Plaintext) > 0:
+		p.warn("etcd", strings.Join(etcd.Plaintext, ","), "plaintext to another machine: whoever can listen there reads the password and all that is stored: use https:// and etcd.caFile")
 	default:
-		p.ok("etcd", strings.Join(cfg.Etcd.Endpoints, ","), "reached by TLS, or on this machine")
+		p.ok("etcd", strings.Join(etcd.Endpoints, ","), "reached by TLS, or on this machine")
 	}
 	for _, v := range []string{p.dir.From(), p.dir.To()} {
-		db, ok := cfg.DB(v)
+		db, ok := cfg.Database(v)
 		if !ok {
 			continue
 		}
-		if far := db.Plaintext(); len(far) > 0 {
+		if far := db.Plaintext; len(far) > 0 {
 			p.warn("server", v, "plaintext to another machine (%s): whoever can listen there reads the records: add tls=true to the connection string", strings.Join(far, ","))
 		}
 	}

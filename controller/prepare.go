@@ -4,29 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
-	"dbcontroller/config"
 	"dbcontroller/deployment"
 	"dbcontroller/identity"
 	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
 	"dbcontroller/syncer"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
-
-// mongoConfig is how a scratch database is reached, with the login that files hold now.
-func mongoConfig(db config.DB, log *zap.Logger) mongostore.Config {
-	if now, err := db.Renewed(); err == nil {
-		db = now
-	}
-	return mongostore.Config{URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: "dbcontroller", Log: log}
-}
 
 // check refuses a server that a controller cannot work with, and a database that is not the
 // one that the deployment means.
@@ -40,9 +29,9 @@ func (a *App) check(ctx context.Context, version string, db record.Namespace) er
 // connect makes the databases of the configuration known. Each is opened when something
 // needs it.
 func (a *App) connect(ctx context.Context) (closeAll func()) {
-	all, disconnect := a.backend.Connect(a.cfg, Opening{Check: a.check, Quiet: a.opts.quiet, Log: a.log})
+	all, disconnect := a.backend.Connect(a.cfg.Databases, Opening{Check: a.check, Quiet: a.opts.quiet, Log: a.log})
 	a.databases = all
-	for _, db := range a.cfg.DBs {
+	for _, db := range a.cfg.Databases {
 		ns := all[db.Version]
 		a.namespaces[db.Version], a.scratches[db.Version], a.quiet[db.Version] = ns, ns, ns.Quietly()
 		if a.opts.Wrap != nil {
@@ -126,7 +115,7 @@ func lived(d upgradestate.Deployment) bool { return len(d.Namespaces) > 0 }
 
 // openFor opens the databases that prepare needs.
 func (a *App) openFor(ctx context.Context, d upgradestate.Deployment) error {
-	for _, db := range a.cfg.DBs {
+	for _, db := range a.cfg.Databases {
 		if db.Version != d.CurrentVersion && (lived(d) || db.Disabled) {
 			continue
 		}
@@ -228,13 +217,13 @@ func (a *App) inspect(ctx context.Context, d upgradestate.Deployment, dir transf
 		_, err = a.carryShapes(ctx, d, dir)
 	}
 	if err != nil {
-		return fmt.Errorf("kinds in %s: %w", filepath.Base(a.cfg.Path), err)
+		return fmt.Errorf("kinds in %s: %w", a.cfg.File, err)
 	}
 	return nil
 }
 
 func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version string, kinds []record.KindSpec) (upgradestate.Deployment, error) {
-	db, _ := a.cfg.DB(version)
+	db, _ := a.cfg.Database(version)
 	d, err := a.adopt(ctx, d, version)
 	if err != nil {
 		return d, err
@@ -248,20 +237,13 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 	if err != nil {
 		return d, err
 	}
-	ns, err := syncer.Provision(ctx, a.namespaces[version], d, version, "mongo:"+db.Database, kinds, func(kind string) record.FenceClass {
-		for _, k := range a.cfg.Kinds {
-			if kind == k.From || kind == k.To {
-				return record.FenceClass(k.Fence)
-			}
-		}
-		return ""
-	})
+	ns, err := syncer.Provision(ctx, a.namespaces[version], d, version, db.Location, kinds, func(kind string) record.FenceClass { return a.cfg.Fences[kind] })
 	if err != nil {
 		return d, err
 	}
 	if err := identity.Take(ctx, d, version, a.namespaces[version], ns.Kinds); err != nil {
 		return d, err
 	}
-	ns.Identity, ns.Hosts = id, db.Hosts()
+	ns.Identity, ns.Hosts = id, db.Hosts
 	return a.deployment.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns})
 }

@@ -49,7 +49,7 @@ const (
 
 // needs decides what an upgrade needs, and says of a way back that is not proved why.
 func (a *App) needs(d upgradestate.Deployment, to string, snapshot bool) (need, string) {
-	db, configured := a.cfg.DB(d.CurrentVersion)
+	db, configured := a.cfg.Database(d.CurrentVersion)
 	switch {
 	case snapshot:
 		// It needs neither a stream nor a transformer, and what it leaves behind is reached

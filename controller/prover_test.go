@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/config"
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
 	"dbcontroller/record"
@@ -22,10 +21,10 @@ import (
 // TestNeeds: what goes back never waits for a proof, and what has no way back needs none.
 func TestNeeds(t *testing.T) {
 	t.Parallel()
-	dbs := []config.DB{{Version: "v1"}, {Version: "v2"}, {Version: "v3"}}
-	oneWay := []config.DB{{Version: "v1", Disabled: true}, {Version: "v2"}}
+	dbs := []Database{{Version: "v1"}, {Version: "v2"}, {Version: "v3"}}
+	oneWay := []Database{{Version: "v1", Disabled: true}, {Version: "v2"}}
 	for name, tc := range map[string]struct {
-		dbs      []config.DB
+		dbs      []Database
 		current  string
 		last     *upgradestate.Switch
 		to       string
@@ -43,7 +42,7 @@ func TestNeeds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := App{cfg: config.Config{DBs: tc.dbs}}
+			a := App{cfg: Settings{Databases: tc.dbs}}
 			d := upgradestate.Deployment{CurrentVersion: tc.current, LastSwitch: tc.last}
 			if got, text := a.needs(d, tc.to, tc.snapshot); got != tc.want || !strings.Contains(text, tc.text) || (text == "") != (tc.text == "") {
 				t.Errorf("%d, %q; want %d, %q", got, text, tc.want, tc.text)
@@ -89,7 +88,7 @@ func TestAgainst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := tc.prover
-			p.app = &App{cfg: config.Config{DBs: []config.DB{{Version: "v1", Disabled: tc.disabled}, {Version: "v2"}}}}
+			p.app = &App{cfg: Settings{Databases: []Database{{Version: "v1", Disabled: tc.disabled}, {Version: "v2"}}}}
 			d := upgradestate.Deployment{CurrentVersion: "v1", Upgrade: &upgradestate.Upgrade{ID: "u1", TargetVersion: "v2"}}
 			err := p.against(d)
 			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
@@ -103,7 +102,7 @@ func TestAgainst(t *testing.T) {
 func TestForecastOfAProofThatRuns(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"u1": "not proved yet: the proof makes scratch collections", "u0": "not proved yet"} {
-		p := &prover{id: id, app: &App{cfg: config.Config{DBs: []config.DB{{Version: "v1"}, {Version: "v2"}}}}}
+		p := &prover{id: id, app: &App{cfg: Settings{Databases: []Database{{Version: "v1"}, {Version: "v2"}}}}}
 		p.isDoing("makes scratch collections")
 		d := upgradestate.Deployment{CurrentVersion: "v1", Upgrade: &upgradestate.Upgrade{ID: "u1", TargetVersion: "v2"}}
 		if got := p.Forecast(t.Context(), d).WayBack; got != want {
@@ -131,7 +130,7 @@ func TestProofIsMadeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &App{
-			cfg: config.Config{DBs: []config.DB{{Version: "v1"}, {Version: "v2"}}}, registry: registry, log: zap.NewNop(),
+			cfg: Settings{Databases: []Database{{Version: "v1"}, {Version: "v2"}}}, registry: registry, log: zap.NewNop(),
 			deployment: deployment.New(memcoord.New(), "services/a/deployments/b", deployment.Config{}),
 		}
 		if _, err := a.deployment.Create(t.Context(), "v1", 1); err != nil {

@@ -11,11 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/config"
-	"dbcontroller/coord/memcoord"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
 	"dbcontroller/upgradestate"
 )
 
@@ -38,11 +35,12 @@ const defaultSample = 1000
 // databases, which the real ones' roles do not cover.
 type rehearsal struct {
 	app      *App
-	from, to config.DB
+	backend  Scratcher
+	from, to Database
 	real     upgradestate.Deployment
 	say      func(string)
 	report   *pb.RehearseReport
-	scratch  []mongostore.Config
+	scratch  []Database
 }
 
 // Rehearse implements the API: first everything is copied, followed and compared into a
@@ -71,7 +69,15 @@ func (a *App) Rehearse(ctx context.Context, req *pb.RehearseRequest, progress fu
 	return rep, nil
 }
 
+// errNoScratch is what a rehearsal without scratch databases, or without a place for its own
+// deployment, is told.
+var errNoScratch = errors.New("this controller has no scratch databases")
+
 func (a *App) newRehearsal(ctx context.Context, req *pb.RehearseRequest, progress func(string)) (*rehearsal, error) {
+	backend, ok := a.backend.(Scratcher)
+	if !ok || a.opts.Aside == nil {
+		return nil, errNoScratch
+	}
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return nil, err
@@ -90,9 +96,9 @@ func (a *App) newRehearsal(ctx context.Context, req *pb.RehearseRequest, progres
 	if _, err := a.registry.Direction(d.CurrentVersion, to); err != nil {
 		return nil, err
 	}
-	r := &rehearsal{app: a, real: d, say: progress, report: &pb.RehearseReport{}}
-	for version, db := range map[string]*config.DB{d.CurrentVersion: &r.from, to: &r.to} {
-		found, ok := a.cfg.DB(version)
+	r := &rehearsal{app: a, backend: backend, real: d, say: progress, report: &pb.RehearseReport{}}
+	for version, db := range map[string]*Database{d.CurrentVersion: &r.from, to: &r.to} {
+		found, ok := a.cfg.Database(version)
 		if !ok {
 			return nil, fmt.Errorf("version %s is not configured here", version)
 		}
@@ -102,31 +108,27 @@ func (a *App) newRehearsal(ctx context.Context, req *pb.RehearseRequest, progres
 }
 
 // claim makes a scratch database beside one of the configuration.
-func (r *rehearsal) claim(ctx context.Context, db config.DB) (config.DB, error) {
-	db, cfg := scratchOf(db, r.app.log)
-	r.scratch = append(r.scratch, cfg)
-	return db, mongostore.ClaimScratch(ctx, cfg)
+func (r *rehearsal) claim(ctx context.Context, db Database) (Database, error) {
+	db = scratchOf(db)
+	r.scratch = append(r.scratch, db)
+	return db, r.backend.ClaimScratch(ctx, db)
 }
 
-// scratchOf is the scratch database that stands for one of the configuration. A name that
-// would be too long has a hash in place of its end.
-func scratchOf(db config.DB, log *zap.Logger) (config.DB, mongostore.Config) {
-	if most := maxDatabaseName - len(rehearsalSuffix); len(db.Database) > most {
-		sum := sha256.Sum256([]byte(db.Database))
+// scratchOf is the scratch database that stands for one of the settings.
+func scratchOf(db Database) Database {
+	db.Name, db.Disabled = ScratchName(db.Name), false
+	return db
+}
+
+// ScratchName is the name of the database in which the rehearsal of another one works. One
+// that would be too long has a hash in place of its end.
+func ScratchName(name string) string {
+	if most := maxDatabaseName - len(rehearsalSuffix); len(name) > most {
+		sum := sha256.Sum256([]byte(name))
 		hash := "_" + hex.EncodeToString(sum[:8])
-		db.Database = db.Database[:most-len(hash)] + hash
+		name = name[:most-len(hash)] + hash
 	}
-	db.Database += rehearsalSuffix
-	db.Disabled = false
-	cfg := mongoConfig(db, log)
-	cfg.Quiet = true
-	return db, cfg
-}
-
-// ScratchDatabase is the name of the database in which the rehearsal of another one works.
-func ScratchDatabase(db config.DB) string {
-	scratch, _ := scratchOf(db, zap.NewNop())
-	return scratch.Database
+	return name + rehearsalSuffix
 }
 
 // cleanUpLimit bounds what is left to do when the caller has gone.
@@ -135,8 +137,8 @@ const cleanUpLimit = 30 * time.Second
 func (r *rehearsal) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
 	defer cancel()
-	for _, cfg := range r.scratch {
-		if err := mongostore.DropScratch(ctx, cfg); err != nil {
+	for _, db := range r.scratch {
+		if err := r.backend.DropScratch(ctx, db); err != nil {
 			r.report.Problems = append(r.report.Problems, err.Error())
 			r.app.log.Warn("scratch database is left; the next rehearsal drops it", zap.Error(err))
 		}
@@ -152,9 +154,9 @@ type stage struct {
 
 // open starts a controller over two databases, whose deployment begins at the first. With
 // source, which then is only read, that is where its kinds are.
-func (r *rehearsal) open(ctx context.Context, from, to config.DB, source *upgradestate.Namespace) (*stage, error) {
+func (r *rehearsal) open(ctx context.Context, from, to Database, source *upgradestate.Namespace) (*stage, error) {
 	cfg := r.app.cfg
-	cfg.DBs = []config.DB{from, to}
+	cfg.Databases = []Database{from, to}
 	cfg.Copy.Auto = true
 	opts := Options{
 		ID: r.app.opts.ID + "-rehearsal", Carry: r.app.opts.Carry, quiet: true,
@@ -168,7 +170,7 @@ func (r *rehearsal) open(ctx context.Context, from, to config.DB, source *upgrad
 			return ns
 		}
 	}
-	s := &stage{App: New(cfg, r.app.registry, memcoord.New(), r.app.backend, opts, r.app.log.Named("rehearsal")), ended: make(chan error, 1)}
+	s := &stage{App: New(cfg, r.app.registry, r.app.opts.Aside(), r.app.backend, opts, r.app.log.Named("rehearsal")), ended: make(chan error, 1)}
 	if _, err := s.deployment.Create(ctx, from.Version, cfg.RingSize); err != nil {
 		return nil, err
 	}

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"dbcontroller/config"
 	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
@@ -16,18 +14,17 @@ import (
 // fill makes all kinds of the source in a scratch database, discontinued ones as well, and
 // copies the first records of those that are copied. Groups of several
 // records may be incomplete; those that cannot be transformed for that are parked there.
-func (r *rehearsal) fill(ctx context.Context, to config.DB, sample int) error {
+func (r *rehearsal) fill(ctx context.Context, to Database, sample int) error {
 	dir, err := r.app.registry.Direction(r.from.Version, r.to.Version)
 	if err != nil {
 		return err
 	}
-	cfg := mongoConfig(to, r.app.log)
-	cfg.Quiet = true
-	out, err := mongostore.Open(ctx, cfg)
-	if err != nil {
+	connections, disconnect := r.app.backend.Connect([]Database{to}, Opening{Quiet: true, Log: r.app.log})
+	defer disconnect(context.WithoutCancel(ctx))
+	out := connections[to.Version]
+	if err := out.Open(ctx); err != nil {
 		return err
 	}
-	defer out.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is thrown away
 	source := r.app.namespaces[r.from.Version]
 	at := tokens(r.real, r.from.Version)
 	for _, k := range dir.SourceKinds() {
@@ -117,10 +114,8 @@ func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupI
 		return nil, err
 	}
 	_, places := upgradestate.WritePlaces(d)
-	ns, ok := s.scratches[d.CurrentVersion].(interface {
-		record.Namespace
-		Client() record.OnceClient
-	})
+	ns := s.scratches[d.CurrentVersion]
+	clients, ok := ns.(Clients)
 	if !ok {
 		return nil, fmt.Errorf("the database of %s has no clients", d.CurrentVersion)
 	}
@@ -165,7 +160,7 @@ func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupI
 			again = append(again, record.Mutation{Kind: rec.Kind, Key: rec.Key, Doc: rec.Doc, Absent: true})
 		}
 		for _, ms := range [][]record.Mutation{gone, again} {
-			if err := ns.Client().Write(ctx, toks, ms); err != nil {
+			if err := clients.Client().Write(ctx, toks, ms); err != nil {
 				return nil, err
 			}
 		}

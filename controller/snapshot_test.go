@@ -3,7 +3,6 @@ package controller
 import (
 	"testing"
 
-	"dbcontroller/config"
 	"dbcontroller/upgradestate"
 )
 
@@ -25,7 +24,7 @@ func TestCopies(t *testing.T) {
 		{"what a snapshot has left", true, snapshot, "v2", false},
 		{"past what a snapshot has left", true, snapshot, "v3", true},
 	} {
-		a := App{cfg: config.Config{Copy: config.Copy{Auto: tc.auto}}}
+		a := App{cfg: Settings{Copy: Copy{Auto: tc.auto}}}
 		if got := a.copies(upgradestate.Deployment{CurrentVersion: "v1", LastSwitch: tc.last}, tc.to); got != tc.want {
 			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
 		}

@@ -19,7 +19,7 @@ func (a *App) reachable(d upgradestate.Deployment) []string {
 		return nil
 	}
 	var out []string
-	for i, db := range a.cfg.DBs {
+	for i, db := range a.cfg.Databases {
 		later := i > at
 		moves := db.APIVersion == upgradestate.APIVersion(d.CurrentVersion)
 		switch {
@@ -63,7 +63,7 @@ func (a *App) ahead(d upgradestate.Deployment) string {
 // wants is the version that this process would have synced to, before the record says so.
 func (a *App) wants(d upgradestate.Deployment) (version string, ok bool) {
 	if u := d.Upgrade; u != nil {
-		_, configured := a.cfg.DB(u.TargetVersion)
+		_, configured := a.cfg.Database(u.TargetVersion)
 		return u.TargetVersion, configured
 	}
 	if back := left(d); slices.Contains(a.reachable(d), back) && !d.LastSwitch.Snapshot {
@@ -81,7 +81,7 @@ func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	db, configured := a.cfg.DB(to.TargetVersion)
+	db, configured := a.cfg.Database(to.TargetVersion)
 	if !configured || db.Disabled && d.Upgrade == nil {
 		return "", false
 	}
@@ -91,7 +91,7 @@ func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
 // idle reports whether a version's database is needed by nothing: it is disabled, not
 // active, and no upgrade goes there.
 func (a *App) idle(d upgradestate.Deployment, version string) bool {
-	db, configured := a.cfg.DB(version)
+	db, configured := a.cfg.Database(version)
 	return configured && db.Disabled && version != d.CurrentVersion && (d.Upgrade == nil || version != d.Upgrade.TargetVersion)
 }
 
@@ -101,7 +101,7 @@ func (a *App) idle(d upgradestate.Deployment, version string) bool {
 func (a *App) withdraw(ctx context.Context) error {
 	for d := range a.deployment.Watch(ctx) {
 		for _, available := range d.Available {
-			if db, configured := a.cfg.DB(available.TargetVersion); !configured || !db.Disabled {
+			if db, configured := a.cfg.Database(available.TargetVersion); !configured || !db.Disabled {
 				continue
 			}
 			_, err := a.deployment.Apply(ctx, upgradestate.WithdrawAvailable{TargetVersion: available.TargetVersion})

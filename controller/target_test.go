@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/config"
 	"dbcontroller/upgradestate"
 )
 
@@ -48,7 +47,7 @@ func TestReachable(t *testing.T) {
 		var a App
 		for _, v := range strings.Fields(tc.dbs) {
 			name, off := strings.CutSuffix(v, "!")
-			a.cfg.DBs = append(a.cfg.DBs, config.DB{Version: name, APIVersion: upgradestate.APIVersion(name), Disabled: off})
+			a.cfg.Databases = append(a.cfg.Databases, Database{Version: name, APIVersion: upgradestate.APIVersion(name), Disabled: off})
 		}
 		d := upgradestate.Deployment{CurrentVersion: tc.current}
 		if tc.last != "" {
@@ -83,7 +82,7 @@ func TestReachable(t *testing.T) {
 // TestTargetIsWhatTheRecordSays, as far as this process is configured for it.
 func TestTargetIsWhatTheRecordSays(t *testing.T) {
 	t.Parallel()
-	a := App{cfg: config.Config{DBs: []config.DB{{Version: "v1", Disabled: true}, {Version: "v2"}, {Version: "v3"}}}}
+	a := App{cfg: Settings{Databases: []Database{{Version: "v1", Disabled: true}, {Version: "v2"}, {Version: "v3"}}}}
 	for _, tc := range []struct{ name, available, want string }{
 		{"another process has marked another one", "v3", "v3"},
 		{"not configured here", "v4", ""},

@@ -72,7 +72,7 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 // missing says which databases of those that are kept in sync are not open, and why.
 func (a *App) missing() error {
 	var errs []error
-	for _, db := range a.cfg.DBs {
+	for _, db := range a.cfg.Databases {
 		if ns := a.databases[db.Version]; ns != nil && !db.Disabled {
 			errs = append(errs, ns.Problem())
 		}
@@ -84,7 +84,7 @@ func (a *App) missing() error {
 // for long, and whoever looks wants to know when it is there.
 func (a *App) openRest(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, db := range a.cfg.DBs {
+	for _, db := range a.cfg.Databases {
 		if ns := a.databases[db.Version]; ns != nil && !db.Disabled {
 			g.Go(func() error { return ns.Keep(ctx) })
 		}

@@ -61,8 +61,8 @@ func (n *Namespace) shardKeys(ctx context.Context, names ...string) (map[string]
 
 // Shard keys as commands take them.
 const (
-	ByHash  = `{_id: "hashed"}`
-	ByRange = "{_id: 1}"
+	byHash  = `{_id: "hashed"}`
+	byRange = "{_id: 1}"
 )
 
 func spelled(key bson.Raw) string {
@@ -70,23 +70,15 @@ func spelled(key bson.Raw) string {
 		return ""
 	}
 	if hashed, _ := key.Lookup("_id").StringValueOK(); hashed == "hashed" {
-		return ByHash
+		return byHash
 	}
-	return ByRange
-}
-
-// Sharding tells how a collection is spread over the shards of a cluster.
-type Sharding struct {
-	Cluster bool   // the server is a sharded cluster
-	Name    string // of the collection, with its database
-	Key     string // ByHash or ByRange; empty: it is not sharded, or not there
-	MaxKey  bool   // it holds a record whose _id is MaxKey, which is not safe ByRange
+	return byRange
 }
 
 // Sharding looks at the collection of a kind.
-func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name string) (Sharding, error) {
-	s := Sharding{Name: n.name + "." + name}
-	fail := func(err error) (Sharding, error) {
+func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error) {
+	s := record.Sharding{Name: n.name + "." + name}
+	fail := func(err error) (record.Sharding, error) {
 		return s, fmt.Errorf("sharding of %s: %w", s.Name, withPrivilege(err))
 	}
 	var err error
@@ -97,7 +89,9 @@ func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name str
 	if err != nil {
 		return fail(err)
 	}
-	s.Key = spelled(key)
+	if s.Key = spelled(key); s.Key == byRange {
+		s.Loses = maxKeyAdvice
+	}
 	if s.MaxKey, err = n.holdsMaxKey(ctx, name, kind.Fixed); err != nil {
 		return fail(err)
 	}
@@ -112,8 +106,8 @@ func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name str
 // guard are worth nothing for such a record, so no switch begins while there is one. The
 // hash of MaxKey is a number like any other.
 
-// MaxKeyAdvice is what to do about a record with the _id MaxKey that is not safe.
-const MaxKeyAdvice = "MongoDB leaves such a record behind, unseen, when the last range moves to another shard: " +
+// maxKeyAdvice is what to do about a record with the _id MaxKey that is not safe.
+const maxKeyAdvice = "MongoDB leaves such a record behind, unseen, when the last range moves to another shard: " +
 	"give it another _id (if it cannot be seen, move that range back first), or shard by the hash of _id"
 
 // unmovable looks for collections that are sharded by range and hold a record with the _id
@@ -133,7 +127,7 @@ func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]strin
 	}
 	var found []string
 	for _, tok := range toks {
-		if spelled(keys[tok.Name]) != ByRange {
+		if spelled(keys[tok.Name]) != byRange {
 			continue
 		}
 		holds, err := n.holdsMaxKey(ctx, tok.Name, tok.Fixed)
@@ -141,7 +135,7 @@ func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]strin
 			return nil, err
 		}
 		if holds {
-			found = append(found, fmt.Sprintf("the record with the _id MaxKey in %s.%s, which is sharded by %s: %s", n.name, tok.Name, ByRange, MaxKeyAdvice))
+			found = append(found, fmt.Sprintf("the record with the _id MaxKey in %s.%s, which is sharded by %s: %s", n.name, tok.Name, byRange, maxKeyAdvice))
 		}
 	}
 	return found, nil

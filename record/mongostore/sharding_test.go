@@ -73,9 +73,9 @@ func TestMaxKeyStaysBehind(t *testing.T) {
 	if !gone {
 		t.Log("this server moves the record: what is said of it, and the suite's Backend.NoMaxKey, can go")
 	}
-	for kind, want := range map[string]Sharding{
-		"ranged":    {Cluster: true, Key: ByRange, MaxKey: true},
-		"hashed":    {Cluster: true, Key: ByHash, MaxKey: true},
+	for kind, want := range map[string]record.Sharding{
+		"ranged":    {Cluster: true, Key: byRange, MaxKey: true, Loses: maxKeyAdvice},
+		"hashed":    {Cluster: true, Key: byHash, MaxKey: true},
 		"unsharded": {Cluster: true, MaxKey: true},
 	} {
 		want.Name = db + "." + toks[kind].Name

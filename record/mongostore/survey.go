@@ -8,28 +8,14 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller/record"
 )
 
-// Survey is what there is to know of a server before anything is moved there or from there.
-// What the server, or the privileges at hand, do not tell is zero.
-type Survey struct {
-	Server  string // version
-	Feature string // feature compatibility version
-	Mongos  bool
-	UUIDs   bool // commands with another collection UUID are refused
-
-	DiskTotal, DiskFree int64         // bytes, of the data's file system
-	Oplog               time.Duration // how far back changes reach, once the oplog is full
-	OplogProblem        string        // why that is not known
-
-	Users   bool            // access control is on
-	Actions map[string]bool // that the user may do on the cluster
-}
-
 // Survey looks at the server and changes nothing.
-func (n *Namespace) Survey(ctx context.Context) (Survey, error) {
-	var s Survey
-	fail := func(err error) (Survey, error) {
+func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
+	var s record.Survey
+	fail := func(err error) (record.Survey, error) {
 		return s, fmt.Errorf("survey %s: %w", n.location, n.reachable(err))
 	}
 	build, err := n.admin().RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Raw()
@@ -107,7 +93,7 @@ func withOplogPrivilege(err error) error {
 }
 
 // surveyUser notes what the user may do on the cluster.
-func (n *Namespace) surveyUser(ctx context.Context, s *Survey) error {
+func (n *Namespace) surveyUser(ctx context.Context, s *record.Survey) error {
 	var status struct {
 		Info struct {
 			Users      []bson.Raw `bson:"authenticatedUsers"`
@@ -134,11 +120,6 @@ func (n *Namespace) surveyUser(ctx context.Context, s *Survey) error {
 		}
 	}
 	return nil
-}
-
-// May reports whether the user may do something on the cluster.
-func (s Survey) May(action string) bool {
-	return !s.Users || s.Actions[action] || s.Actions["anyAction"]
 }
 
 // IsPrivilege reports whether an error of this package is that of a user who lacks a

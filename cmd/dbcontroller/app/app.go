@@ -12,6 +12,7 @@ import (
 	"dbcontroller/config"
 	"dbcontroller/controller"
 	"dbcontroller/coord"
+	"dbcontroller/coord/memcoord"
 	"dbcontroller/transform"
 )
 
@@ -22,6 +23,8 @@ type Options struct {
 	AppsListen     string // of the calls of applications alone; empty: as configured
 	OperatorListen string // empty: as configured
 	Insecure       bool   // listen where others can reach it without TLS or identities
+	// EmbeddedEtcd: the coordination store is in a process of this machine.
+	EmbeddedEtcd bool
 }
 
 // App is one process.
@@ -37,8 +40,9 @@ func New(cfg config.Config, registry *transform.Registry, store coord.Store, opt
 	opts.APIListen = cmp.Or(opts.APIListen, cfg.API)
 	opts.OperatorListen = cmp.Or(opts.OperatorListen, cfg.Operator)
 	opts.AppsListen = cmp.Or(opts.AppsListen, cfg.Applications)
+	opts.Aside = func() coord.Store { return memcoord.New() }
 	return &App{
-		cfg: cfg, opts: opts, controller: controller.New(cfg, registry, store, backend{}, opts.Options, log),
+		cfg: cfg, opts: opts, controller: controller.New(settings(cfg, opts.EmbeddedEtcd), registry, store, backend{cfg, log}, opts.Options, log),
 		log: log.With(zap.String("controller", opts.ID)),
 	}
 }

@@ -3,42 +3,104 @@ package app
 import (
 	"context"
 
+	"go.uber.org/zap"
+
 	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/config"
 	"dbcontroller/controller"
+	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
 )
 
 // appName is this process in the logs of database servers.
 const appName = "dbcontroller"
 
-// backend is MongoDB, for a controller.
-type backend struct{}
+// backend is the MongoDB of a configuration, for a controller.
+type backend struct {
+	cfg config.Config
+	log *zap.Logger
+}
 
-var _ controller.Backend = backend{}
+var (
+	_ controller.Backend   = backend{}
+	_ controller.Scratcher = backend{}
+)
 
 // Connect is controller.Backend's.
-func (backend) Connect(cfg config.Config, o controller.Opening) (map[string]controller.Database, func(context.Context)) {
-	check := func(ctx context.Context, db config.DB, ns *mongostore.Namespace) error {
-		return o.Check(ctx, db.Version, ns)
+func (b backend) Connect(dbs []controller.Database, o controller.Opening) (map[string]controller.Connection, func(context.Context)) {
+	how := databases.Config{App: appName, Log: o.Log, Quiet: o.Quiet}
+	if o.Check != nil {
+		how.Checks = []databases.Check{func(ctx context.Context, db config.DB, ns *mongostore.Namespace) error {
+			return o.Check(ctx, db.Version, ns)
+		}}
 	}
-	set := databases.New(cfg, databases.Config{App: appName, Checks: []databases.Check{check}, Log: o.Log, Quiet: o.Quiet})
-	out := map[string]controller.Database{}
-	for _, db := range cfg.DBs {
-		out[db.Version] = database{set.Database(db.Version)}
+	cfg := b.cfg
+	cfg.DBs = nil
+	for _, db := range dbs {
+		cfg.DBs = append(cfg.DBs, b.entry(db))
+	}
+	set := databases.New(cfg, how)
+	out := map[string]controller.Connection{}
+	for _, db := range dbs {
+		out[db.Version] = connection{set.Database(db.Version)}
 	}
 	return out, set.Close
+}
+
+// entry is how a database is reached: as that of its version, by its own name.
+func (b backend) entry(db controller.Database) config.DB {
+	entry, _ := b.cfg.DB(db.Version)
+	entry.Database, entry.Disabled = db.Name, db.Disabled
+	return entry
 }
 
 // Unavailable is controller.Backend's.
 func (backend) Unavailable(err error) bool { return databases.Unavailable(err) }
 
-// database is one of them. What else it can do, as to tell of its server, is promoted.
-type database struct{ *databases.Database }
+// Unprivileged is controller.Backend's.
+func (backend) Unprivileged(err error) bool { return mongostore.IsPrivilege(err) }
 
-func (d database) Open(ctx context.Context) error {
-	_, err := d.Get(ctx)
+// scratch is how a scratch database is reached, with the login that files hold now.
+func (b backend) scratch(db controller.Database) mongostore.Config {
+	entry := b.entry(db)
+	if now, err := entry.Renewed(); err == nil {
+		entry = now
+	}
+	cfg := databases.MongoConfig(entry, appName, b.log)
+	cfg.Quiet = true
+	return cfg
+}
+
+// CheckScratch is controller.Scratcher's.
+func (b backend) CheckScratch(ctx context.Context, db controller.Database) error {
+	return mongostore.CheckScratch(ctx, b.scratch(db))
+}
+
+// ClaimScratch is controller.Scratcher's.
+func (b backend) ClaimScratch(ctx context.Context, db controller.Database) error {
+	return mongostore.ClaimScratch(ctx, b.scratch(db))
+}
+
+// DropScratch is controller.Scratcher's.
+func (b backend) DropScratch(ctx context.Context, db controller.Database) error {
+	return mongostore.DropScratch(ctx, b.scratch(db))
+}
+
+// connection is one of the databases.
+type connection struct{ *databases.Database }
+
+var (
+	_ record.Monitor      = connection{}
+	_ controller.Surveyor = connection{}
+	_ controller.Sharder  = connection{}
+	_ controller.Clients  = connection{}
+)
+
+// Open is controller.Connection's.
+func (c connection) Open(ctx context.Context) error {
+	_, err := c.Get(ctx)
 	return err
 }
 
-func (d database) Quietly() controller.Space { return database{d.Database.Quietly()} }
+// Quietly is controller.Connection's.
+func (c connection) Quietly() controller.Space { return connection{c.Database.Quietly()} }

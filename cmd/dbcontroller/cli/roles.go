@@ -63,7 +63,7 @@ func printRoles(out io.Writer, cfg config.Config, part mongostore.Part, rehearse
 		}
 		if !slices.Contains(databases[hosts], db.Database) {
 			databases[hosts] = append(databases[hosts], db.Database)
-			scratches[hosts] = append(scratches[hosts], controller.ScratchDatabase(db))
+			scratches[hosts] = append(scratches[hosts], controller.ScratchName(db.Database))
 		}
 	}
 	for _, hosts := range clusters {

@@ -151,13 +151,13 @@ func (d *Database) Health(ctx context.Context) (record.Health, error) {
 }
 
 // Survey looks at the server.
-func (d *Database) Survey(ctx context.Context) (mongostore.Survey, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (mongostore.Survey, error) { return ns.Survey(ctx) })
+func (d *Database) Survey(ctx context.Context) (record.Survey, error) {
+	return with(ctx, d, func(ns *mongostore.Namespace) (record.Survey, error) { return ns.Survey(ctx) })
 }
 
 // Sharding looks how a collection is spread over shards.
-func (d *Database) Sharding(ctx context.Context, kind record.KindSpec, name string) (mongostore.Sharding, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (mongostore.Sharding, error) { return ns.Sharding(ctx, kind, name) })
+func (d *Database) Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error) {
+	return with(ctx, d, func(ns *mongostore.Namespace) (record.Sharding, error) { return ns.Sharding(ctx, kind, name) })
 }
 
 // Sweep drops the collections whose names begin with a prefix.

@@ -1,0 +1,90 @@
+package controller
+
+import (
+	"time"
+
+	"dbcontroller/record"
+)
+
+// Settings say what a controller is to do, and over which databases. Every controller of a
+// deployment should have the same.
+type Settings struct {
+	File       string // name of the configuration file, for messages
+	Deployment string // services/{service}/deployments/{region}
+	RingSize   int
+	// InitialVersion is where a deployment begins that is not there yet. Empty: where data is,
+	// or at the newest version.
+	InitialVersion string
+	Databases      []Database // one for each version and place, the older versions first
+	// Fences are the classes that fixed-name kinds shall have, by kind of either version; of
+	// the others the strongest that the database allows.
+	Fences map[string]record.FenceClass
+	Copy   Copy
+	Switch Switch
+	// Coordination is how this process reaches the coordination store.
+	Coordination Coordination
+	// ShowValues has what is said of parked records quote values of them.
+	ShowValues bool
+}
+
+// Database is one database: that of a version, or of a version at another place.
+type Database struct {
+	// Version names the namespace in the Deployment: the API version, and behind an @ the
+	// location of a second place, such as v1 and v1@b.
+	Version    string
+	APIVersion string
+	Name       string   // on its server
+	Location   string   // for people, of namespaces that are announced; the backend and the name
+	Hosts      string   // for people, likewise
+	Plaintext  []string // hosts on other machines that are reached without TLS
+	Disabled   bool     // while another version is active, this one is not kept in sync with it
+}
+
+// Copy bounds the copying towards the next version.
+type Copy struct {
+	Auto    bool // begin as soon as both versions are configured
+	MaxRate int  // documents a second and controller; 0 is no limit
+	Workers int
+	Page    int // records that are read at once; 0: as many as the engine thinks right
+	// Unthrottled: the databases are not measured, and copying does not yield to pressure.
+	Unthrottled   bool
+	MaxSourceLoad int    // percent of the source's processors above which copying slows down; 0 is no bound
+	Window        string // HH:MM-HH:MM of UTC in which it copies; empty: at any time
+}
+
+// Switch bounds the switch.
+type Switch struct {
+	Deadline    time.Duration // after which SWITCHING aborts by itself; 0: as the driver thinks right
+	HoldTimeout time.Duration // that servers have to hold writes; 0: likewise
+	MaxHold     time.Duration // of clients' writes by one attempt; 0: as long as the deadline allows
+	Retries     int           // attempts after the first that was given up by itself
+	MaxLag      time.Duration // that changes may take to be applied where a shard is ready
+	Hold        bool          // upgrades stay ready until they are told to switch
+}
+
+// Coordination is how a process reaches the coordination store, for 'plan', which says what
+// is insecure or depends on one machine.
+type Coordination struct {
+	Endpoints []string
+	Plaintext []string // those on other machines that are reached without TLS
+	Embedded  bool     // it is in a process of this machine
+}
+
+// Database returns the entry of a version.
+func (s Settings) Database(version string) (Database, bool) {
+	for _, db := range s.Databases {
+		if db.Version == version {
+			return db, true
+		}
+	}
+	return Database{}, false
+}
+
+// Versions lists the versions in their order.
+func (s Settings) Versions() []string {
+	vs := make([]string, 0, len(s.Databases))
+	for _, db := range s.Databases {
+		vs = append(vs, db.Version)
+	}
+	return vs
+}

@@ -97,6 +97,25 @@ func (v *View) watchable(ctx context.Context, kinds []string) error {
 	return nil
 }
 
+// Shown is what a follower of one version, which is shown over the data of another, has to
+// read again when records of the other are dirty: what affected says of each (package adapt),
+// as far as it is of the kinds that it follows.
+func Shown(stored []Dirty, affected func(kind, name string) ([]record.Selector, error), kinds ...string) ([]Dirty, error) {
+	var out []Dirty
+	for _, d := range stored {
+		sels, err := affected(d.Kind, d.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, sel := range sels {
+			if name, ok := sel.Key.Name(); ok && !sel.Prefix && slices.Contains(kinds, sel.Kind) {
+				out = append(out, Dirty{Kind: sel.Kind, Name: name})
+			}
+		}
+	}
+	return out, nil
+}
+
 // Next waits until something is dirty and takes all of it. ErrLost says to list again.
 func (c *Changes) Next(ctx context.Context) ([]Dirty, error) {
 	for {

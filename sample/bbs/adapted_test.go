@@ -3,7 +3,6 @@ package bbs
 import (
 	"context"
 	"net/http"
-	"slices"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -64,19 +63,7 @@ func (c adaptedChanges) Next(ctx context.Context) ([]vrunner.Dirty, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []vrunner.Dirty
-	for _, d := range stored {
-		affected, err := c.adapted.Affected(d.Kind, d.Name)
-		if err != nil {
-			return nil, err
-		}
-		for _, sel := range affected {
-			if name, ok := sel.Key.Name(); ok && slices.Contains(c.kinds, sel.Kind) {
-				out = append(out, vrunner.Dirty{Kind: sel.Kind, Name: name})
-			}
-		}
-	}
-	return out, nil
+	return vrunner.Shown(stored, c.adapted.Affected, c.kinds...)
 }
 
 var _ Store = adapted{}

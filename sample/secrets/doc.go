@@ -5,11 +5,10 @@
 //	v2  secrets  projects/{project}/regions/{region}/secrets/{secret}  expire_time, owner_team, owner_person, rotation_days
 //
 // What the versions differ in stands in secrets.yaml, a lens. The engine moves the records
-// with it, and the middleware of apiversion serves v1 over v2 data with it: there is no
-// handler of v1 for v2 data. Written by hand is each version's API over its own data (v1.go
-// and v2.go over table.go and watch.go), and in overv2.go the table of methods, with what a
-// lens on records does not know of messages. While v1 is active, v2 can be read and not
-// written.
+// with it, and v1's own handlers, unchanged, serve v1 over v2 data through it (overv2.go):
+// package adapt shows them the store of v2 as that of v1. Written by hand is each version's
+// API over its own data (v1.go and v2.go over table.go and watch.go). While v1 is active, v2
+// can be read and not written. A list of v1 over v2 data reads past secrets of other regions.
 //
 // A record is its message as protodoc writes it, under its name as the _id, without the
 // fields that are empty (document.go). A change compares the revision that it has read

@@ -10,6 +10,7 @@ import (
 	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/protodoc"
 	"dbcontroller/record"
+	"dbcontroller/transform/adapt"
 )
 
 var (
@@ -37,6 +38,7 @@ func about(name string, err error) error {
 // record.ErrFenced.
 func rpcError(err error) error {
 	var coded *connect.Error
+	var loss *adapt.LossError
 	switch {
 	case err == nil:
 		return nil
@@ -48,7 +50,9 @@ func rpcError(err error) error {
 		return connect.NewError(connect.CodeAlreadyExists, err)
 	case errors.Is(err, record.ErrMismatch), errors.Is(err, errStale):
 		return connect.NewError(connect.CodeAborted, err)
-	case errors.Is(err, errStored):
+	case errors.As(err, &loss):
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	case errors.Is(err, errStored), errors.Is(err, adapt.ErrTransform):
 		return connect.NewError(connect.CodeDataLoss, err)
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)

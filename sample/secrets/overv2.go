@@ -3,170 +3,74 @@ package secrets
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/dynamicpb"
-
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/listing"
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	secretsv2 "dbcontroller/gen/secrets/v2"
 	"dbcontroller/transform"
+	"dbcontroller/transform/adapt"
+	"dbcontroller/vrunner"
 )
 
-// The services and resources of both versions.
-var (
-	serviceV1 = secretsv1.File_secrets_v1_secrets_proto.Services().ByName("SecretService")
-	serviceV2 = secretsv2.File_secrets_v2_secrets_proto.Services().ByName("SecretService")
-	secretV1  = (*secretsv1.Secret)(nil).ProtoReflect().Descriptor()
-	secretV2  = (*secretsv2.Secret)(nil).ProtoReflect().Descriptor()
-)
+// overV2 shows the secrets of v2 data as those of v1, so that v1's own handlers serve them.
+type overV2 struct {
+	*adapt.Adapter
+	stored Store
+}
 
-// Table pairs the methods of both versions. Requests and responses follow from the lens;
-// what is said here is what became of a method.
-var Table = sync.OnceValue(func() *apiversion.Table {
-	secret, err := apiversion.FromLens(apiversion.Resource{
-		Old: secretV1, New: secretV2, UpMapping: upMapping{Lens().UpMapping()}, DownMapping: Lens().DownMapping(),
-	}, messageLens{Lens()})
-	var t *apiversion.Table
+var _ Store = overV2{}
+
+// OverV2 returns v2 data as v1 has them, to be read and written. What v1 does not know
+// survives what is written through it.
+func OverV2(v2 Store) Store {
+	ways := directions()
+	a, err := adapt.New(v2, ways.show, ways.keep, adapt.Config{
+		// Names differ by the region, which is the same in all that v1 has: they sort the same.
+		Leads:   map[string]string{Kind: Kind},
+		Names:   map[string]transform.Mapping{Kind: Lens().UpMapping()},
+		Ordered: map[string]bool{Kind: true},
+	})
+	if err != nil {
+		panic(fmt.Sprintf("v1 over v2: %v", err)) // every test would meet it
+	}
+	return overV2{a, v2}
+}
+
+// ways are the directions of the lens: show is from v2 to v1, keep back to what is stored.
+type ways struct{ show, keep transform.Direction }
+
+var directions = sync.OnceValue(func() (w ways) {
+	reg := transform.NewRegistry("secrets")
+	err := reg.Add(V1, V2, Specs()...)
 	if err == nil {
-		t, err = apiversion.NewTable(apiversion.Config{
-			Old: serviceV1, New: serviceV2, Resources: []*apiversion.Resource{secret},
-			Methods: []apiversion.Method{
-				{Old: "SetPayload", New: "RotateSecret"},
-				{Old: "ListOwners", Discontinued: "ask ListSecrets for the owner, with a read mask"},
-				{Old: "ListSecrets", New: "ListSecrets", Request: narrow},
-				{Old: "WatchSecrets", New: "WatchSecrets", Request: narrow},
-			},
-		})
+		w.show, err = reg.Direction(V2, V1)
+	}
+	if err == nil {
+		w.keep, err = reg.Direction(V1, V2)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("table of the secrets' methods: %v", err)) // every test would meet it
+		panic(fmt.Sprintf("directions of the lens: %v", err)) // every test would meet it
 	}
-	return t
+	return w
 })
 
-// messageLens is the lens on documents of messages rather than of records. They have the
-// empty fields that records leave out, and what is about to be made has no name yet.
-type messageLens struct{ apiversion.Lens }
-
-func (l messageLens) Up(doc, have bson.Raw) (bson.Raw, error) {
-	return l.turn(l.Lens.Up, "projects/-/secrets/-", doc, have)
-}
-
-func (l messageLens) Down(doc, have bson.Raw) (bson.Raw, error) {
-	return l.turn(l.Lens.Down, "projects/-/regions/"+Region+"/secrets/-", doc, have)
-}
-
-func (messageLens) turn(turn func(doc, have bson.Raw) (bson.Raw, error), unnamed string, doc, have bson.Raw) (out bson.Raw, err error) {
-	if id, _ := doc.Lookup("_id").StringValueOK(); id == "" {
-		// Whoever asked for this sets the name afterwards, which is none.
-		if doc, err = renamed(doc, unnamed); err != nil {
-			return nil, err
-		}
-	}
-	if doc, err = withoutEmpty(doc); err != nil {
-		return nil, err
-	}
-	if have != nil {
-		if have, err = withoutEmpty(have); err != nil {
-			return nil, err
-		}
-	}
-	return turn(doc, have)
-}
-
-// renamed is a document with another _id and name.
-func renamed(doc bson.Raw, name string) (bson.Raw, error) {
-	var d bson.D
-	if err := bson.Unmarshal(doc, &d); err != nil {
-		return nil, err
-	}
-	for i := range d {
-		if d[i].Key == "_id" || d[i].Key == "name" {
-			d[i].Value = name
-		}
-	}
-	return bson.Marshal(d)
-}
-
-// upMapping is the lens's, with what it cannot know: in a message an empty field is one
-// that the record does not have, and an owner is always team/person.
-type upMapping struct{ transform.Mapping }
-
-func (m upMapping) Compare(c transform.Condition) ([]transform.Condition, error) {
-	empty := slices.Contains(sparse, c.Path) && slices.ContainsFunc(c.Values, func(v any) bool { return v == "" || v == int64(0) })
-	switch {
-	case empty && c.Op == transform.OpIn && len(c.Values) > 1:
-		// Then each value is asked for by itself.
-		return nil, &transform.MappingError{Field: c.Path, Reason: "an empty value cannot be one of several"}
-	case empty && (c.Op == transform.OpEqual || c.Op == transform.OpIn):
-		return m.empty(c.Path)
-	case c.Path == "owner" && c.Op == transform.OpPrefix && len(c.Values) == 1:
-		if prefix, ok := c.Values[0].(string); ok {
-			return ownerBegins(prefix), nil
-		}
-	}
-	return m.Mapping.Compare(c)
-}
-
-// empty asks for records without a field: in messages, unset or empty.
-func (m upMapping) empty(path string) ([]transform.Condition, error) {
-	if path == "expires_at" {
-		return []transform.Condition{{Path: "expire_time", Op: transform.OpEqual, Values: []any{nil}}}, nil
-	}
-	paths, err := m.Field(path)
-	out := make([]transform.Condition, len(paths))
-	for i, p := range paths {
-		out[i] = transform.Condition{Path: p, Op: transform.OpEqual, Values: []any{""}}
-	}
-	return out, err
-}
-
-// ownerBegins asks for the beginning of team/person.
-func ownerBegins(prefix string) []transform.Condition {
-	team, person, whole := strings.Cut(prefix, "/")
-	switch {
-	case !whole:
-		return []transform.Condition{{Path: "owner_team", Op: transform.OpPrefix, Values: []any{team}}}
-	case team == "" || strings.Contains(person, "/"):
-		return []transform.Condition{{Path: "owner_team", Op: transform.OpIn}} // no owner begins so
-	default:
-		return []transform.Condition{
-			{Path: "owner_team", Op: transform.OpEqual, Values: []any{team}}, {Path: "owner_person", Op: transform.OpPrefix, Values: []any{person}},
-		}
-	}
-}
-
-// narrow makes a translated request for all projects one for the region that v1 shows.
-func narrow(_ context.Context, old proto.Message, now *dynamicpb.Message, derive func(handled ...string) error) error {
-	if err := derive(); err != nil {
-		return err
-	}
-	set := func(field protoreflect.Name, text string) {
-		now.Set(now.Descriptor().Fields().ByName(field), protoreflect.ValueOfString(text))
-	}
-	if listing.Text(old.ProtoReflect(), "parent") == "" {
-		set("parent", "projects/-/regions/"+Region)
-	}
-	fields := listing.FieldsOf(now.Descriptor())
-	token := listing.Text(now, fields.PageToken)
-	if token == "" {
-		return nil
-	}
-	// The token is one of this request, as it is now.
-	place, err := listing.ParseToken(token)
+// Changes follows the stored secrets that show those of v1.
+func (s overV2) Changes(ctx context.Context, kinds ...string) (Changes, error) {
+	c, err := s.stored.Changes(ctx, Kind)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if place.Digest, err = listing.Digest(now, fields); err != nil {
-		return err
+	return shownChanges{c, s.Adapter, kinds}, nil
+}
+
+type shownChanges struct {
+	Changes
+	adapter *adapt.Adapter
+	kinds   []string
+}
+
+func (c shownChanges) Next(ctx context.Context) ([]vrunner.Dirty, error) {
+	stored, err := c.Changes.Next(ctx)
+	if err != nil {
+		return nil, err
 	}
-	set(fields.PageToken, place.String())
-	return nil
+	return vrunner.Shown(stored, c.adapter.Affected, c.kinds...)
 }

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller/apiversion"
+	secretsv1 "dbcontroller/gen/secrets/v1"
+	secretsv2 "dbcontroller/gen/secrets/v2"
 )
 
 // StackV1 serves both API versions while v1 is active: v1 over v1 data, reads of v2 over
@@ -23,12 +25,12 @@ func StackV1(v1, v2 Store, opts ...connect.HandlerOption) http.Handler {
 
 const v1Active = "v1 is the active version: write through secrets.v1.SecretService until the upgrade to v2 has completed"
 
-// StackV2 serves both API versions over v2 data, while v2 is active: v1 by way of v2.
+// StackV2 serves both API versions over v2 data, while v2 is active: v1 by its own handlers.
 func StackV2(v2 Store, opts ...connect.HandlerOption) http.Handler {
 	mux := http.NewServeMux()
 	path, native := NativeV2(v2, opts...)
 	mux.Handle(path, native)
-	mux.Handle(Table().Path(), apiversion.NewHandler(Table(), native, apiversion.Options{Handler: opts}))
+	mux.Handle(NativeV1(OverV2(v2), opts...))
 	return mux
 }
 
@@ -36,6 +38,11 @@ var reads = apiversion.Readers(Services()...)
 
 // IsWrite reports whether a procedure, the path of its URL, may write. Unknown ones may.
 func IsWrite(procedure string) bool { return !reads(procedure) }
+
+var (
+	serviceV1 = secretsv1.File_secrets_v1_secrets_proto.Services().ByName("SecretService")
+	serviceV2 = secretsv2.File_secrets_v2_secrets_proto.Services().ByName("SecretService")
+)
 
 // Services are those of both versions, which a stack serves.
 func Services() []protoreflect.ServiceDescriptor {

@@ -26,7 +26,8 @@
 //
 //   - A prefix that lies within one group ("<guid>/" for the parts of a guid) reads that group.
 //   - Where one stored kind alone makes up the group and has the same names, or Config.Leads
-//     says which one leads, the list follows that kind page by page.
+//     says which one leads, the list follows that kind page by page; so it does for names that
+//     differ where Config.Ordered says that they sort the same.
 //   - All others, re-keyed kinds among them, are read whole, within the prefix as far as
 //     Config.Names can map it, and sorted, for each page. Past Config.MaxSorted groups that
 //     is refused.
@@ -64,6 +65,10 @@ type Config struct {
 	Leads map[string]string
 	// Names maps, for a kind shown, its names to those of the stored kind that leads it.
 	Names map[string]transform.Mapping
+	// Ordered says of kinds in Names that the names of both versions sort the same, such as
+	// those that differ by a part that is the same in all of them. A list that finds it untrue
+	// fails.
+	Ordered map[string]bool
 	// MaxSorted is how many groups a list reads at most where it has to sort them; 10,000.
 	MaxSorted int
 	// AllowLoss lets writes pass whose result does not show what was written, because the
@@ -89,10 +94,15 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 	if cfg.MaxSorted <= 0 {
 		cfg.MaxSorted = 10_000
 	}
-	cfg.Leads, cfg.Names = maps.Clone(cfg.Leads), maps.Clone(cfg.Names)
+	cfg.Leads, cfg.Names, cfg.Ordered = maps.Clone(cfg.Leads), maps.Clone(cfg.Names), maps.Clone(cfg.Ordered)
 	for kind := range cfg.Names {
 		if cfg.Leads[kind] == "" {
 			return nil, fmt.Errorf("adapt: kind %s has Names but no Leads: say which stored kind they are names of", kind)
+		}
+	}
+	for kind := range cfg.Ordered {
+		if cfg.Names[kind] == nil {
+			return nil, fmt.Errorf("adapt: kind %s is Ordered but has no Names: say how its names are mapped", kind)
 		}
 	}
 	// What is written is looked at here (loss), and what is shown is never stored.

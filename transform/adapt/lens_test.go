@@ -2,6 +2,7 @@ package adapt_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,9 +39,10 @@ func TestLens(t *testing.T) {
 	if err := reg.Add("v1", "v2", l.Spec("secrets", "secrets", lens.Managed())); err != nil {
 		t.Fatal(err)
 	}
-	f := newFace(t, memstore.New(), reg, "v2", "v1", adapt.Config{
+	cfg := adapt.Config{
 		Leads: map[string]string{"secrets": "secrets"}, Names: map[string]transform.Mapping{"secrets": l.UpMapping()}, MaxSorted: 2,
-	})
+	}
+	f := newFace(t, memstore.New(), reg, "v2", "v1", cfg)
 	secret := func(name, owner string) bson.D {
 		return bson.D{{Key: "_id", Value: name}, {Key: "expires_at", Value: int64(1_700_000_000)}, {Key: "owner", Value: owner}}
 	}
@@ -72,6 +74,25 @@ func TestLens(t *testing.T) {
 	}
 	if got := pages(t, f.adapter, "secrets", "projects/p/secrets/", 1); got != "projects/p/secrets/a projects/p/secrets/b" {
 		t.Errorf("listed %s", got)
+	}
+	// Names that sort the same are followed page by page, however many there are.
+	cfg.Ordered = map[string]bool{"secrets": true}
+	ordered, err := adapt.New(f.stored, f.show, f.keep, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for prefix, want := range map[string]string{
+		"": "projects/p/secrets/a projects/p/secrets/b projects/q/secrets/c", "projects/": "projects/p/secrets/a projects/p/secrets/b projects/q/secrets/c",
+		"projects/p/secrets/": "projects/p/secrets/a projects/p/secrets/b", "projects/q/secrets/c": "projects/q/secrets/c", "projects/r/secrets/": "",
+	} {
+		for size := 1; size <= 3; size++ {
+			if got := pages(t, ordered, "secrets", prefix, size); got != want {
+				t.Errorf("in order, %d of %q at a time: %s, want %s", size, prefix, got, want)
+			}
+		}
+	}
+	if _, err := ordered.List(t.Context(), "secrets", "", "no name of a secret", 1); err == nil || !strings.Contains(err.Error(), `after "no name of a secret"`) {
+		t.Errorf("a list after no name: %v", err)
 	}
 	if _, err := f.adapter.Get(t.Context(), "secrets", "projects/p/secrets/z"); !errors.Is(err, record.ErrNotFound) {
 		t.Errorf("a secret of another region: %v", err)

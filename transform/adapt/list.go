@@ -35,7 +35,7 @@ func (a *Adapter) List(ctx context.Context, kind, prefix, after string, limit in
 		p.add(shown)
 		return p.sorted(), nil
 	}
-	if lead := a.lead(kind); lead != "" && a.cfg.Names[kind] == nil {
+	if lead := a.lead(kind); lead != "" && (a.cfg.Names[kind] == nil || a.cfg.Ordered[kind]) {
 		return a.follow(ctx, lead, p)
 	}
 	return a.sort(ctx, p)
@@ -114,10 +114,16 @@ func (a *Adapter) lead(kind string) string {
 	return lead
 }
 
-// follow lists a kind by the records of a stored one that have the same names.
+// follow lists a kind by the records of a stored one that have the same names, or names that
+// sort the same.
 func (a *Adapter) follow(ctx context.Context, lead string, p page) ([]record.Record, error) {
-	for after := p.after; ; {
-		recs, err := a.stored.List(ctx, lead, p.prefix, after, p.limit)
+	prefix, after, err := a.storedNames(p)
+	if err != nil {
+		return nil, err
+	}
+	last := p.after
+	for {
+		recs, err := a.stored.List(ctx, lead, prefix, after, p.limit)
 		if err != nil {
 			return nil, err
 		}
@@ -126,8 +132,13 @@ func (a *Adapter) follow(ctx context.Context, lead string, p page) ([]record.Rec
 			return nil, err
 		}
 		for i, rec := range recs {
-			if j := find(shown[i], p.kind, rec.Key); j >= 0 {
-				p.recs = append(p.recs, shown[i][j])
+			found := a.ledBy(p.kind, rec, shown[i])
+			if name, _ := found.Key.Name(); found.Doc != nil && strings.HasPrefix(name, p.prefix) {
+				if name <= last && last != "" {
+					return nil, a.unsupported(p.kind, fmt.Sprintf("its names are said to be in the order of those of %s, and %q is not: leave it out of Ordered", lead, name))
+				}
+				last = name
+				p.recs = append(p.recs, found)
 			}
 			if len(p.recs) == p.limit {
 				return p.recs, nil
@@ -138,6 +149,43 @@ func (a *Adapter) follow(ctx context.Context, lead string, p page) ([]record.Rec
 			return p.recs, nil
 		}
 	}
+}
+
+// storedNames are the prefix of a page, and the name that it comes after, as the stored kind
+// that leads has them.
+func (a *Adapter) storedNames(p page) (prefix, after string, err error) {
+	names := a.cfg.Names[p.kind]
+	if names == nil {
+		return p.prefix, p.after, nil
+	}
+	if _, prefix = a.sources(p); p.after == "" {
+		return prefix, "", nil
+	}
+	if after, err = names.Name(p.after); err != nil {
+		err = a.unsupported(p.kind, fmt.Sprintf("a list cannot go on after %q, which is no name", p.after))
+	}
+	return prefix, after, err
+}
+
+// ledBy is the record of a kind that a stored record leads, out of what its group shows;
+// none where it shows none of this kind.
+func (a *Adapter) ledBy(kind string, rec record.Record, shown []record.Record) record.Record {
+	key := rec.Key
+	if names := a.cfg.Names[kind]; names != nil {
+		i := slices.IndexFunc(shown, func(s record.Record) bool {
+			name, _ := s.Key.Name()
+			stored, err := names.Name(name)
+			return s.Kind == kind && err == nil && record.StringKey(stored) == key
+		})
+		if i < 0 {
+			return record.Record{}
+		}
+		return shown[i]
+	}
+	if i := find(shown, kind, key); i >= 0 {
+		return shown[i]
+	}
+	return record.Record{}
 }
 
 // groups makes what the groups of stored records show, for each record. Records in no

@@ -15,6 +15,7 @@ import (
 	"dbcontroller/record/memstore"
 	"dbcontroller/transform"
 	"dbcontroller/transform/adapt"
+	"dbcontroller/transform/lens"
 )
 
 // observed tells what is asked of a store.
@@ -198,6 +199,37 @@ func TestSortedIsBounded(t *testing.T) {
 	}
 	if _, err := a.List(t.Context(), "secrets", "", "", 1); !errors.As(err, &unsupported) {
 		t.Errorf("a list of all: %v", err)
+	}
+}
+
+// TestOrderedIsChecked: names that are said to sort the same, and do not, end the list
+// instead of leaving records out of later pages.
+func TestOrderedIsChecked(t *testing.T) {
+	t.Parallel()
+	l, err := lens.Parse("things.yaml", []byte("lens: 1\nkey: {from: \"{a}/{b}\", to: \"{b}/{a}\"}\noperations: []\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := transform.NewRegistry("swapped")
+	if err := reg.Add("v1", "v2", l.Spec("things", "things", lens.Managed())); err != nil {
+		t.Fatal(err)
+	}
+	cfg := adapt.Config{Leads: map[string]string{"things": "things"}, Names: map[string]transform.Mapping{"things": l.UpMapping()}}
+	f := newFace(t, memstore.New(), reg, "v2", "v1", cfg)
+	for _, name := range []string{"a/2", "b/1"} {
+		put(t, f.adapter, "things", bson.D{{Key: "_id", Value: name}})
+	}
+	if got := pages(t, f.adapter, "things", "", 1); got != "a/2 b/1" {
+		t.Errorf("sorted: %s", got)
+	}
+	cfg.Ordered = map[string]bool{"things": true}
+	ordered, err := adapt.New(f.stored, f.show, f.keep, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unsupported *record.UnsupportedError
+	if recs, err := ordered.List(t.Context(), "things", "", "", 10); !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "leave it out of Ordered") {
+		t.Errorf("listed %v, %v", recs, err)
 	}
 }
 

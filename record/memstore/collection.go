@@ -47,7 +47,7 @@ func (s state) absent() bool    { return s.doc == nil && s.guard.IsZero() }
 // find returns the place of key in rows and whether it is there.
 func (c *collection) find(key record.Key) (int, bool) {
 	return slices.BinarySearchFunc(c.rows, key.Value(), func(r *row, id bson.RawValue) int {
-		return compareValues(r.id, id)
+		return record.CompareValues(r.id, id)
 	})
 }
 

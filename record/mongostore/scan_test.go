@@ -248,12 +248,12 @@ func TestKeyOrderOfNumbers(t *testing.T) {
 	same := []any{int32(10), int64(10), 10.0, ten}
 	for _, a := range same {
 		for _, b := range same {
-			if compareValues(value(a), value(b)) != 0 {
+			if record.CompareValues(value(a), value(b)) != 0 {
 				t.Errorf("%T and %T differ", a, b)
 			}
 		}
 	}
-	if compareValues(value(int64(1)<<53+1), value(float64(int64(1)<<53))) != 1 {
+	if record.CompareValues(value(int64(1)<<53+1), value(float64(int64(1)<<53))) != 1 {
 		t.Error("a double hides the difference of two longs")
 	}
 }

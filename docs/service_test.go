@@ -77,7 +77,7 @@ func serve(ctx context.Context, cfg config.Config, store coord.Store, id string,
 
 // stack builds the handlers of the version that is active.
 func stack(version string, views map[string]*vrunner.View) vrunner.Stack {
-	v1, v2 := secrets.StoreOf(views[secrets.V1]), secrets.StoreOf(views[secrets.V2])
+	v1, v2 := vrunner.StoreOf(views[secrets.V1]), vrunner.StoreOf(views[secrets.V2])
 	h := secrets.StackV1(v1, v2)
 	if version == secrets.V2 {
 		h = secrets.StackV2(v2)

@@ -32,10 +32,10 @@ type Dirty struct {
 	Name string
 }
 
-// Changes is a subscription to the changes of a version. One goroutine at a time may call
+// subscription is one to the changes of a version. One goroutine at a time may call
 // Next. It keeps at most 10,000 names, or 4 MiB of them, each once, that are dirty and were not
 // taken yet.
-type Changes struct {
+type subscription struct {
 	hub   *hub
 	kinds []string
 	wake  chan struct{} // has an item when there may be something to take
@@ -56,7 +56,7 @@ type Changes struct {
 // any. It follows the version through fences, switches and failovers, also while the
 // version is not active: then it tells what the sync brings. The subscription must be
 // closed.
-func (v *View) Changes(ctx context.Context, kinds ...string) (*Changes, error) {
+func (v *View) Changes(ctx context.Context, kinds ...string) (Subscription, error) {
 	if err := v.watchable(ctx, kinds); err != nil {
 		return nil, err
 	}
@@ -97,27 +97,8 @@ func (v *View) watchable(ctx context.Context, kinds []string) error {
 	return nil
 }
 
-// Shown is what a follower of one version, which is shown over the data of another, has to
-// read again when records of the other are dirty: what affected says of each (package adapt),
-// as far as it is of the kinds that it follows.
-func Shown(stored []Dirty, affected func(kind, name string) ([]record.Selector, error), kinds ...string) ([]Dirty, error) {
-	var out []Dirty
-	for _, d := range stored {
-		sels, err := affected(d.Kind, d.Name)
-		if err != nil {
-			return nil, err
-		}
-		for _, sel := range sels {
-			if name, ok := sel.Key.Name(); ok && !sel.Prefix && slices.Contains(kinds, sel.Kind) {
-				out = append(out, Dirty{Kind: sel.Kind, Name: name})
-			}
-		}
-	}
-	return out, nil
-}
-
 // Next waits until something is dirty and takes all of it. ErrLost says to list again.
-func (c *Changes) Next(ctx context.Context) ([]Dirty, error) {
+func (c *subscription) Next(ctx context.Context) ([]Dirty, error) {
 	for {
 		names, lost, stopped := c.take()
 		switch {
@@ -140,9 +121,9 @@ func (c *Changes) Next(ctx context.Context) ([]Dirty, error) {
 }
 
 // Close ends the subscription.
-func (c *Changes) Close() { c.hub.leave(c) }
+func (c *subscription) Close() { c.hub.leave(c) }
 
-func (c *Changes) take() (names []Dirty, lost, stopped bool) {
+func (c *subscription) take() (names []Dirty, lost, stopped bool) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	names, lost = c.order, c.lost
@@ -151,7 +132,7 @@ func (c *Changes) take() (names []Dirty, lost, stopped bool) {
 }
 
 // add remembers a dirty name. hub.mu is held.
-func (c *Changes) add(d Dirty) {
+func (c *subscription) add(d Dirty) {
 	if c.lost || !slices.Contains(c.kinds, d.Kind) {
 		return
 	}
@@ -171,12 +152,12 @@ func (c *Changes) add(d Dirty) {
 }
 
 // lose forgets what waits, and says so. hub.mu is held.
-func (c *Changes) lose() {
+func (c *subscription) lose() {
 	c.lost, c.order, c.set, c.bytes = true, nil, nil, 0
 	c.signal()
 }
 
-func (c *Changes) signal() {
+func (c *subscription) signal() {
 	select {
 	case c.wake <- struct{}{}:
 	default:

@@ -59,7 +59,7 @@ func following(ctx context.Context, w *world, databases map[string]vrunner.Datab
 	return r, views
 }
 
-func subscribe(ctx context.Context, t *testing.T, v *vrunner.View, kinds ...string) *vrunner.Changes {
+func subscribe(ctx context.Context, t *testing.T, v *vrunner.View, kinds ...string) vrunner.Subscription {
 	t.Helper()
 	c, err := v.Changes(ctx, kinds...)
 	if err != nil {
@@ -69,7 +69,7 @@ func subscribe(ctx context.Context, t *testing.T, v *vrunner.View, kinds ...stri
 }
 
 // dirty takes what is there by now.
-func dirty(ctx context.Context, t *testing.T, c *vrunner.Changes) string {
+func dirty(ctx context.Context, t *testing.T, c vrunner.Subscription) string {
 	t.Helper()
 	synctest.Wait()
 	ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -85,7 +85,7 @@ func dirty(ctx context.Context, t *testing.T, c *vrunner.Changes) string {
 	return strings.Join(out, " ")
 }
 
-func expectDirty(ctx context.Context, t *testing.T, c *vrunner.Changes, want string) {
+func expectDirty(ctx context.Context, t *testing.T, c vrunner.Subscription, want string) {
 	t.Helper()
 	if got := dirty(ctx, t, c); got != want {
 		t.Errorf("dirty is %q, want %q", got, want)
@@ -151,7 +151,7 @@ func TestOneStream(t *testing.T) {
 			}
 		}
 		streams(0, 0)
-		var subs []*vrunner.Changes
+		var subs []vrunner.Subscription
 		for range 3 {
 			subs = append(subs, subscribe(ctx, t, views["v1"], "old"))
 		}

@@ -24,9 +24,9 @@ import (
 
 // bbsStack is the sample service's.
 func bbsStack(version string, views map[string]*vrunner.View) vrunner.Stack {
-	h := bbs.StackV2(bbs.StoreOf(views[bbs.V2]))
+	h := bbs.StackV2(vrunner.StoreOf(views[bbs.V2]))
 	if version == bbs.V1 {
-		h = bbs.StackV1(bbs.StoreOf(views[bbs.V1]), bbs.StoreOf(views[bbs.V2]))
+		h = bbs.StackV1(vrunner.StoreOf(views[bbs.V1]), vrunner.StoreOf(views[bbs.V2]))
 	}
 	return vrunner.Stack{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

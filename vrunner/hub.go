@@ -26,7 +26,7 @@ type hub struct {
 	log     *zap.Logger
 
 	mu      sync.Mutex
-	subs    map[*Changes]struct{}
+	subs    map[*subscription]struct{}
 	kinds   map[string]bool    // what the stream watches: grows while there are subscribers
 	placed  bool               // the stream has a place: what is acknowledged from now on is after it
 	failure error              // why it has none, so far
@@ -38,14 +38,14 @@ type hub struct {
 func newHub(version string, w record.Watcher, log *zap.Logger) *hub {
 	return &hub{
 		version: version, watcher: w, log: log.With(zap.String("version", version)),
-		subs: map[*Changes]struct{}{}, kinds: map[string]bool{}, news: make(chan struct{}),
+		subs: map[*subscription]struct{}{}, kinds: map[string]bool{}, news: make(chan struct{}),
 	}
 }
 
 // subscribe adds a subscriber and waits until the stream has a place and, if it had one
 // before, until settle has seen the database.
-func (h *hub) subscribe(ctx context.Context, kinds []string) (*Changes, error) {
-	c := &Changes{hub: h, kinds: slices.Clone(kinds), wake: make(chan struct{}, 1)}
+func (h *hub) subscribe(ctx context.Context, kinds []string) (*subscription, error) {
+	c := &subscription{hub: h, kinds: slices.Clone(kinds), wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	h.subs[c] = struct{}{}
 	grown := false
@@ -85,7 +85,7 @@ func (h *hub) subscribe(ctx context.Context, kinds []string) (*Changes, error) {
 	}
 }
 
-func (h *hub) leave(c *Changes) {
+func (h *hub) leave(c *subscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.subs, c)
@@ -163,7 +163,7 @@ func (h *hub) settle(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (h *hub) waiting() (subs []*Changes, news <-chan struct{}) {
+func (h *hub) waiting() (subs []*subscription, news <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for c := range h.subs {

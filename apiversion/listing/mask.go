@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"dbcontroller/apiversion/protodoc"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -210,7 +211,7 @@ func (n node) update(dst, src protoreflect.Message) {
 
 func (n node) updateMap(fd protoreflect.FieldDescriptor, dst, src protoreflect.Map) {
 	for key, child := range n {
-		k, ok := mapKey(fd.MapKey(), key)
+		k, ok := protodoc.MapKey(key, fd.MapKey())
 		switch {
 		case !ok:
 		case !src.Has(k) && (len(child) == 0 || !dst.Has(k)):

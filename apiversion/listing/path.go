@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"dbcontroller/apiversion/protodoc"
 	"fmt"
 	"strings"
 
@@ -109,7 +110,7 @@ func resolve(d protoreflect.MessageDescriptor, parts []string) (field, error) {
 			if parts[i] == wildcard {
 				f.steps, f.many = append(f.steps, step{all: true}), true
 			} else {
-				if _, ok := mapKey(fd.MapKey(), parts[i]); !ok {
+				if _, ok := protodoc.MapKey(parts[i], fd.MapKey()); !ok {
 					return field{}, fmt.Errorf("%s: the keys of %s are of type %s", JoinPath(parts[:i+1]), upTo, fd.MapKey().Kind())
 				}
 				f.steps = append(f.steps, step{key: parts[i]})
@@ -161,7 +162,7 @@ func walk(m protoreflect.Message, steps []step, yield func(protoreflect.Value) b
 	case fd.IsMap():
 		item = fd.MapValue()
 		if !through.all {
-			k, ok := mapKey(fd.MapKey(), through.key)
+			k, ok := protodoc.MapKey(through.key, fd.MapKey())
 			if !ok || !v.Map().Has(k) {
 				return true
 			}

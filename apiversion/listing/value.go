@@ -12,30 +12,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// mapKey returns the key of a map that is written so.
-func mapKey(fd protoreflect.FieldDescriptor, s string) (protoreflect.MapKey, bool) {
-	var v protoreflect.Value
-	switch fd.Kind() {
-	case protoreflect.StringKind:
-		return protoreflect.ValueOfString(s).MapKey(), true
-	case protoreflect.BoolKind:
-		v = protoreflect.ValueOfBool(s == "true")
-	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
-		n, _ := strconv.ParseInt(s, 10, 32)
-		v = protoreflect.ValueOfInt32(int32(n))
-	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
-		n, _ := strconv.ParseInt(s, 10, 64)
-		v = protoreflect.ValueOfInt64(n)
-	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
-		n, _ := strconv.ParseUint(s, 10, 32)
-		v = protoreflect.ValueOfUint32(uint32(n))
-	default:
-		n, _ := strconv.ParseUint(s, 10, 64)
-		v = protoreflect.ValueOfUint64(n)
-	}
-	return v.MapKey(), v.MapKey().String() == s
-}
-
 // valueType is the type of a field as filters and orders know it.
 type valueType string
 

@@ -1,7 +1,6 @@
 package protodoc
 
 import (
-	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -133,14 +132,15 @@ func decodeMap(doc bsoncore.Document, fd protoreflect.FieldDescriptor, m protore
 		return errDepth
 	}
 	return each(doc, func(key string, v bsoncore.Value) error {
-		k, err := parseKey(key, fd.MapKey())
-		if err != nil {
-			return at(key, err)
+		k, ok := MapKey(key, fd.MapKey())
+		if !ok {
+			return at(key, failf("the key is not a %s", fd.MapKey().Kind()))
 		}
 		if m.Has(k) {
 			return at(key, failf("is there twice"))
 		}
 		value := m.NewValue()
+		var err error
 		if fd.MapValue().Message() != nil {
 			err = decodeMessage(v, value.Message(), depth+1)
 		} else {
@@ -152,34 +152,6 @@ func decodeMap(doc bsoncore.Document, fd protoreflect.FieldDescriptor, m protore
 		m.Set(k, value)
 		return nil
 	})
-}
-
-// parseKey reads the key of a map entry, in canonical form only, so that no two keys of
-// a document are one of the map.
-func parseKey(s string, fd protoreflect.FieldDescriptor) (protoreflect.MapKey, error) {
-	var v protoreflect.Value
-	switch fd.Kind() {
-	case protoreflect.StringKind:
-		return protoreflect.ValueOfString(s).MapKey(), nil
-	case protoreflect.BoolKind:
-		v = protoreflect.ValueOfBool(s == "true")
-	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
-		n, _ := strconv.ParseInt(s, 10, 32)
-		v = protoreflect.ValueOfInt32(int32(n))
-	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
-		n, _ := strconv.ParseInt(s, 10, 64)
-		v = protoreflect.ValueOfInt64(n)
-	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
-		n, _ := strconv.ParseUint(s, 10, 32)
-		v = protoreflect.ValueOfUint32(uint32(n))
-	default:
-		n, _ := strconv.ParseUint(s, 10, 64)
-		v = protoreflect.ValueOfUint64(n)
-	}
-	if k := v.MapKey(); k.String() == s {
-		return k, nil
-	}
-	return protoreflect.MapKey{}, failf("the key is not a %s", fd.Kind())
 }
 
 func decodeMessage(v bsoncore.Value, m protoreflect.Message, depth int) error {

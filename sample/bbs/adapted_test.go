@@ -1,7 +1,6 @@
 package bbs
 
 import (
-	"context"
 	"net/http"
 	"testing"
 
@@ -15,12 +14,7 @@ import (
 	"dbcontroller/vrunner"
 )
 
-// adapted is a store of v1 that shows one of v2: v1's own handlers run over v2 data.
-type adapted struct {
-	*adapt.Adapter
-	stored Store
-}
-
+// adaptedStack has v1's own handlers run over v2 data.
 func adaptedStack(t *testing.T) (api, *tokenStore) {
 	t.Helper()
 	reg := transform.NewRegistry(Service)
@@ -41,32 +35,10 @@ func adaptedStack(t *testing.T) (api, *tokenStore) {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle(NativeV1(adapted{a, s}))
+	mux.Handle(NativeV1(vrunner.Over(s, a, KindDeployments, KindDefinitions)))
 	mux.Handle(NativeV2(s))
 	return serve(t, mux), s
 }
-
-// Changes follows the stored records that show those of the kinds.
-func (a adapted) Changes(ctx context.Context, kinds ...string) (Changes, error) {
-	c, err := a.stored.Changes(ctx, KindDeployments, KindDefinitions)
-	return adaptedChanges{c, a, kinds}, err
-}
-
-type adaptedChanges struct {
-	Changes
-	adapted adapted
-	kinds   []string
-}
-
-func (c adaptedChanges) Next(ctx context.Context) ([]vrunner.Dirty, error) {
-	stored, err := c.Changes.Next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return vrunner.Shown(stored, c.adapted.Affected, c.kinds...)
-}
-
-var _ Store = adapted{}
 
 // TestAdaptedKeepsTheRest: what v1 does not know of survives a write of v1's own handlers
 // over v2 data.

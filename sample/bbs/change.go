@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/protodoc"
 	"dbcontroller/record"
 )
@@ -15,7 +16,7 @@ import (
 func (t table[M]) create(ctx context.Context, guid string, doc bson.Raw, more ...record.Mutation) error {
 	ms := append([]record.Mutation{{Kind: t.kind, Key: record.StringKey(guid), Doc: doc, Absent: true}}, more...)
 	if err := t.store.Write(ctx, ms); err != nil {
-		return fmt.Errorf("%s: %w", guid, known(err))
+		return fmt.Errorf("%s: %w", guid, apiversion.Known(err))
 	}
 	return nil
 }
@@ -62,7 +63,7 @@ func (t table[M]) tryChange(ctx context.Context, guid string, expected tag, appl
 		return m, err
 	}
 	if now := t.tag(m); expected != nil && (now.GetEpoch() != expected.GetEpoch() || now.GetIndex() != expected.GetIndex()) {
-		return m, fmt.Errorf("its tag is %s/%d: %w", now.GetEpoch(), now.GetIndex(), errStale)
+		return m, fmt.Errorf("its tag is %s/%d: %w", now.GetEpoch(), now.GetIndex(), apiversion.ErrStale)
 	}
 	more, err := apply(m)
 	if err != nil {
@@ -71,19 +72,19 @@ func (t table[M]) tryChange(ctx context.Context, guid string, expected tag, appl
 	t.bump(m)
 	doc, err := protodoc.Merge(rec.Doc, t.withoutParts(m))
 	if err != nil {
-		return m, requestError(err)
+		return m, apiversion.RequestError(err)
 	}
-	return m, known(t.store.Write(ctx, append([]record.Mutation{{Kind: t.kind, Key: rec.Key, Doc: doc, Match: match}}, more...)))
+	return m, apiversion.Known(t.store.Write(ctx, append([]record.Mutation{{Kind: t.kind, Key: rec.Key, Doc: doc, Match: match}}, more...)))
 }
 
 // forChange reads the records of a process, and what a change of it compares.
 func (t table[M]) forChange(ctx context.Context, guid string) (head record.Record, recs []record.Record, match *record.Match, err error) {
 	if head, err = t.store.Get(ctx, t.kind, guid); err != nil {
-		return head, nil, nil, known(err)
+		return head, nil, nil, apiversion.Known(err)
 	}
 	value := head.Doc.Lookup(fieldTag)
 	if value.Type != bson.TypeEmbeddedDocument {
-		return head, nil, nil, fmt.Errorf("%w: no %s", errStored, fieldTag)
+		return head, nil, nil, fmt.Errorf("%w: no %s", apiversion.ErrStored, fieldTag)
 	}
 	recs, err = t.partsOf(ctx, guid)
 	return head, recs, &record.Match{Path: fieldTag, Value: value}, err
@@ -108,7 +109,7 @@ func (t table[M]) remove(ctx context.Context, guid string) error {
 
 func (t table[M]) tryRemove(ctx context.Context, guid string) error {
 	if t.parts == nil {
-		return known(t.store.Write(ctx, []record.Mutation{{Kind: t.kind, Key: record.StringKey(guid), Exists: true}}))
+		return apiversion.Known(t.store.Write(ctx, []record.Mutation{{Kind: t.kind, Key: record.StringKey(guid), Exists: true}}))
 	}
 	head, recs, match, err := t.forChange(ctx, guid)
 	if err != nil {
@@ -118,5 +119,5 @@ func (t table[M]) tryRemove(ctx context.Context, guid string) error {
 	for _, r := range recs {
 		ms = append(ms, record.Mutation{Kind: r.Kind, Key: r.Key})
 	}
-	return known(t.store.Write(ctx, ms))
+	return apiversion.Known(t.store.Write(ctx, ms))
 }

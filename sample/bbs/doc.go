@@ -34,16 +34,10 @@
 // to copy for a service whose versions differ by what a lens can say. The tests come
 // along: they run every v1 test over both versions of the data.
 //
-// The package does not know tokens, fences or switches: the Store (vrunner's view) does.
+// The package does not know tokens, fences or switches: the vrunner.Store does.
 package bbs
 
-import (
-	"context"
-
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/vrunner"
-)
+import "dbcontroller/transform"
 
 // Service is the name under which the transformers are registered.
 const Service = "bbs.example.com"
@@ -60,43 +54,6 @@ const (
 	KindDeployments = "lrp_deployments" // v2
 	KindDefinitions = "definitions"     // v2
 )
-
-// Store is one version's namespace as the handlers need it. record.ErrNotFound and its
-// siblings say what happened.
-type Store interface {
-	Get(ctx context.Context, kind, key string) (record.Record, error)
-	// List returns records in name order whose name begins with prefix and comes after
-	// after. limit 0 means 1000.
-	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
-	// Write makes all mutations or none.
-	Write(ctx context.Context, ms []record.Mutation) error
-	// Changes tells which records changed after it returned.
-	Changes(ctx context.Context, kinds ...string) (Changes, error)
-}
-
-// Changes is a subscription, as vrunner.Changes is one.
-type Changes interface {
-	Next(ctx context.Context) ([]vrunner.Dirty, error)
-	Close()
-}
-
-// StoreOf makes a Store of vrunner's view; nil stays nil.
-func StoreOf(v *vrunner.View) Store {
-	if v == nil {
-		return nil
-	}
-	return view{v}
-}
-
-type view struct{ *vrunner.View }
-
-func (v view) Changes(ctx context.Context, kinds ...string) (Changes, error) {
-	c, err := v.View.Changes(ctx, kinds...)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
 
 // Register adds the transformers between v1 and v2.
 func Register(r *transform.Registry) error { return r.Add(V1, V2, Specs()...) }

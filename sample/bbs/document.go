@@ -5,6 +5,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/protodoc"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/record"
@@ -55,15 +56,15 @@ func attachDefinitions(p *bbsv2.LRPDeployment, recs []record.Record) error {
 	for _, r := range recs {
 		_, id, err := splitDefinitionKey(r.Key)
 		if err != nil {
-			return fmt.Errorf("%w: %w", errStored, err)
+			return fmt.Errorf("%w: %w", apiversion.ErrStored, err)
 		}
 		doc, ok := r.Doc.Lookup(fieldDefinition).DocumentOK()
 		if !ok {
-			return fmt.Errorf("definition %s: %w: no %s", id, errStored, fieldDefinition)
+			return fmt.Errorf("definition %s: %w: no %s", id, apiversion.ErrStored, fieldDefinition)
 		}
 		d := new(bbsv2.Definition)
 		if err := protodoc.Unmarshal(doc, d); err != nil {
-			return fmt.Errorf("definition %s: %w: %w", id, errStored, err)
+			return fmt.Errorf("definition %s: %w: %w", id, apiversion.ErrStored, err)
 		}
 		p.Definitions[id] = d
 	}
@@ -81,7 +82,7 @@ func detachDefinitions(p *bbsv2.LRPDeployment) *bbsv2.LRPDeployment {
 func newDefinition(guid, id string, d *bbsv2.Definition) (record.Mutation, error) {
 	doc, err := protodoc.Marshal(d)
 	if err != nil {
-		return record.Mutation{}, requestError(err)
+		return record.Mutation{}, apiversion.RequestError(err)
 	}
 	key := definitionKey(guid, id)
 	rec, err := bson.Marshal(bson.D{{Key: fieldID, Value: key}, {Key: fieldGUID, Value: guid}, {Key: fieldDefID, Value: id}, {Key: fieldDefinition, Value: doc}})

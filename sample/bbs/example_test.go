@@ -16,6 +16,7 @@ import (
 	"dbcontroller/record/memstore"
 	"dbcontroller/sample/bbs"
 	"dbcontroller/transform"
+	"dbcontroller/vrunner"
 )
 
 func ExampleRegister() {
@@ -45,7 +46,7 @@ func ExampleRegister() {
 	// lrp_deployments {"_id": "web","instances": {"$numberInt":"2"},"active_definition_id": "web","healthy_definition_id": "web"}
 }
 
-// memory is a namespace in memory. In a server, bbs.StoreOf(view) takes its place.
+// memory is a namespace in memory. In a server, vrunner.StoreOf(view) takes its place.
 type memory struct {
 	*memstore.Store
 	tokens record.Tokens
@@ -63,7 +64,7 @@ func (m memory) Write(ctx context.Context, ms []record.Mutation) error {
 	return m.Store.Write(ctx, m.tokens, ms)
 }
 
-func (memory) Changes(context.Context, ...string) (bbs.Changes, error) {
+func (memory) Changes(context.Context, ...string) (vrunner.Subscription, error) {
 	return nil, fmt.Errorf("nobody watches")
 }
 

@@ -88,9 +88,9 @@ func newWorld(t *testing.T, db map[string]database) *world {
 		*deployment.Store
 		silent
 	}{w.store, silent{}}, databases, func(version string, views map[string]*vrunner.View) vrunner.Stack {
-		h := StackV2(StoreOf(views[V2]))
+		h := StackV2(vrunner.StoreOf(views[V2]))
 		if version == V1 {
-			h = StackV1(StoreOf(views[V1]), StoreOf(views[V2]))
+			h = StackV1(vrunner.StoreOf(views[V1]), vrunner.StoreOf(views[V2]))
 		}
 		return vrunner.Stack{Handler: h, Write: func(r *http.Request) bool { return IsWrite(r.URL.Path) }}
 	}, vrunner.Config{ID: "server"}, zap.NewNop())

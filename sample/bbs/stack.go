@@ -7,11 +7,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller/apiversion"
+	"dbcontroller/vrunner"
 )
 
 // StackV1 serves both API versions while v1 is active: v1 over v1 data, reads of v2 over
 // the v2 data that follow, a moment late. v2 may be nil where there are none.
-func StackV1(v1, v2 Store, opts ...connect.HandlerOption) http.Handler {
+func StackV1(v1, v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(NativeV1(v1, opts...))
 	if v2 != nil {
@@ -25,7 +26,7 @@ const v1Active = "v1 is the active version: write through bbs.v1.DesiredLRPServi
 
 // StackV2 serves both API versions over v2 data, while v2 is active: v1 by way of v2,
 // which therefore keeps what v1 does not know of.
-func StackV2(v2 Store, opts ...connect.HandlerOption) http.Handler {
+func StackV2(v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 	mux := http.NewServeMux()
 	path, native := NativeV2(v2, opts...)
 	mux.Handle(path, native)

@@ -46,7 +46,7 @@ type tokenStore struct {
 	feeds   map[*feed]bool
 }
 
-var _ Store = (*tokenStore)(nil)
+var _ vrunner.Store = (*tokenStore)(nil)
 
 func newStore(t testing.TB, kinds ...string) *tokenStore {
 	t.Helper()
@@ -120,7 +120,7 @@ type feed struct {
 	wake  chan struct{}
 }
 
-func (s *tokenStore) Changes(_ context.Context, kinds ...string) (Changes, error) {
+func (s *tokenStore) Changes(_ context.Context, kinds ...string) (vrunner.Subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := &feed{store: s, kinds: kinds, wake: make(chan struct{}, 1)}

@@ -9,9 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/protodoc"
 	"dbcontroller/record"
+	"dbcontroller/vrunner"
 )
 
 // message is a process of either version.
@@ -23,7 +25,7 @@ type message interface {
 // table is the processes of one version, as messages of type M. A process is the head
 // record of its guid, which carries the modification tag, and perhaps further records.
 type table[M message] struct {
-	store Store
+	store vrunner.Store
 	kind  string // of the heads
 	fresh func() M
 	// parts are the further records of a process; nil if it has none.
@@ -67,7 +69,7 @@ const attempts = 10
 func (t table[M]) head(rec record.Record) (M, error) {
 	m := t.fresh()
 	if err := protodoc.Unmarshal(rec.Doc, m); err != nil {
-		return m, fmt.Errorf("%w: %w", errStored, err)
+		return m, fmt.Errorf("%w: %w", apiversion.ErrStored, err)
 	}
 	return m, nil
 }
@@ -122,7 +124,7 @@ func (t table[M]) get(ctx context.Context, guid string, mask *fieldmaskpb.FieldM
 	}
 	rec, err := t.store.Get(ctx, t.kind, guid)
 	if err != nil {
-		return none, fmt.Errorf("%s: %w", guid, known(err))
+		return none, fmt.Errorf("%s: %w", guid, apiversion.Known(err))
 	}
 	m, ok, err := t.show(ctx, selected, guid, rec)
 	switch {
@@ -173,7 +175,7 @@ func (t table[M]) list(ctx context.Context, req listRequest) (listing.Page[M], e
 func nameOf(rec record.Record) (string, error) {
 	guid, ok := rec.Key.Name()
 	if !ok {
-		return "", fmt.Errorf("%w: the key %s is not a string", errStored, rec.Key)
+		return "", fmt.Errorf("%w: the key %s is not a string", apiversion.ErrStored, rec.Key)
 	}
 	return guid, nil
 }

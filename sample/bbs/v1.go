@@ -8,11 +8,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/protodoc"
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	"dbcontroller/gen/bbs/v1/bbsv1connect"
 	"dbcontroller/record"
+	"dbcontroller/vrunner"
 )
 
 // nativeV1 serves v1 over v1 data.
@@ -21,7 +23,7 @@ type nativeV1 struct{ table[*bbsv1.DesiredLRP] }
 var _ bbsv1connect.DesiredLRPServiceHandler = nativeV1{}
 
 // NativeV1 returns the v1 API over v1 data, and the path to mount it at.
-func NativeV1(store Store, opts ...connect.HandlerOption) (string, http.Handler) {
+func NativeV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	return bbsv1connect.NewDesiredLRPServiceHandler(nativeV1{table[*bbsv1.DesiredLRP]{
 		store: store, kind: KindDesiredLRPs,
 		fresh: func() *bbsv1.DesiredLRP { return new(bbsv1.DesiredLRP) },
@@ -43,7 +45,7 @@ func documentV1(p *bbsv1.DesiredLRP) (bson.Raw, error) {
 	}
 	doc, err := protodoc.MarshalID(p.ProcessGuid, p)
 	if err != nil {
-		return nil, requestError(err)
+		return nil, apiversion.RequestError(err)
 	}
 	return definitionLast(doc)
 }
@@ -55,19 +57,19 @@ func (n nativeV1) CreateDesiredLRP(ctx context.Context, req *connect.Request[bbs
 	}
 	doc, err := documentV1(p)
 	if err != nil {
-		return nil, rpcError(err)
+		return nil, apiversion.CodeError(err)
 	}
-	return respond(&bbsv1.CreateDesiredLRPResponse{DesiredLrp: p}, n.create(ctx, p.ProcessGuid, doc))
+	return apiversion.Respond(&bbsv1.CreateDesiredLRPResponse{DesiredLrp: p}, n.create(ctx, p.ProcessGuid, doc))
 }
 
 func (n nativeV1) GetDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.GetDesiredLRPRequest]) (*connect.Response[bbsv1.GetDesiredLRPResponse], error) {
 	p, err := n.get(ctx, req.Msg.GetProcessGuid(), req.Msg.GetReadMask())
-	return respond(&bbsv1.GetDesiredLRPResponse{DesiredLrp: p}, err)
+	return apiversion.Respond(&bbsv1.GetDesiredLRPResponse{DesiredLrp: p}, err)
 }
 
 func (n nativeV1) ListDesiredLRPs(ctx context.Context, req *connect.Request[bbsv1.ListDesiredLRPsRequest]) (*connect.Response[bbsv1.ListDesiredLRPsResponse], error) {
 	page, err := n.list(ctx, req.Msg)
-	return respond(&bbsv1.ListDesiredLRPsResponse{DesiredLrps: page.Items, NextPageToken: page.NextPageToken}, err)
+	return apiversion.Respond(&bbsv1.ListDesiredLRPsResponse{DesiredLrps: page.Items, NextPageToken: page.NextPageToken}, err)
 }
 
 func (n nativeV1) UpdateDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.UpdateDesiredLRPRequest]) (*connect.Response[bbsv1.UpdateDesiredLRPResponse], error) {
@@ -87,15 +89,15 @@ func (n nativeV1) UpdateDesiredLRP(ctx context.Context, req *connect.Request[bbs
 		}
 		return nil, nil
 	})
-	return respond(&bbsv1.UpdateDesiredLRPResponse{DesiredLrp: p}, err)
+	return apiversion.Respond(&bbsv1.UpdateDesiredLRPResponse{DesiredLrp: p}, err)
 }
 
 func (n nativeV1) DeleteDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.DeleteDesiredLRPRequest]) (*connect.Response[bbsv1.DeleteDesiredLRPResponse], error) {
-	return respond(&bbsv1.DeleteDesiredLRPResponse{}, n.remove(ctx, req.Msg.GetProcessGuid()))
+	return apiversion.Respond(&bbsv1.DeleteDesiredLRPResponse{}, n.remove(ctx, req.Msg.GetProcessGuid()))
 }
 
 func (n nativeV1) WatchDesiredLRPs(ctx context.Context, req *connect.Request[bbsv1.WatchDesiredLRPsRequest], out *connect.ServerStream[bbsv1.WatchDesiredLRPsResponse]) error {
-	return rpcError(n.watch(ctx, req.Msg, watchV1{out}))
+	return apiversion.CodeError(n.watch(ctx, req.Msg, watchV1{out}))
 }
 
 // watchV1 sends the messages of a v1 watch.

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller/apiversion"
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/record"
@@ -268,7 +269,7 @@ func TestV1(t *testing.T) {
 func TestRPCErrorKeepsItsCause(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{record.ErrFenced, record.ErrUnknown, record.ErrNotFound, context.Canceled} {
-		if err := rpcError(fmt.Errorf("write: %w", cause)); !errors.Is(err, cause) {
+		if err := apiversion.CodeError(fmt.Errorf("write: %w", cause)); !errors.Is(err, cause) {
 			t.Errorf("%v hides %v", err, cause)
 		}
 	}

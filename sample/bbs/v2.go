@@ -11,11 +11,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/protodoc"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/gen/bbs/v2/bbsv2connect"
 	"dbcontroller/record"
+	"dbcontroller/vrunner"
 )
 
 // nativeV2 serves v2 over v2 data.
@@ -24,7 +26,7 @@ type nativeV2 struct{ table[*bbsv2.LRPDeployment] }
 var _ bbsv2connect.LRPDeploymentServiceHandler = nativeV2{}
 
 // NativeV2 returns the v2 API over v2 data, and the path to mount it at.
-func NativeV2(store Store, opts ...connect.HandlerOption) (string, http.Handler) {
+func NativeV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	return bbsv2connect.NewLRPDeploymentServiceHandler(nativeV2{table[*bbsv2.LRPDeployment]{
 		store: store, kind: KindDeployments,
 		fresh: func() *bbsv2.LRPDeployment { return new(bbsv2.LRPDeployment) },
@@ -70,7 +72,7 @@ func documentsV2(p *bbsv2.LRPDeployment) (bson.Raw, []record.Mutation, error) {
 	}
 	doc, err := protodoc.MarshalID(p.ProcessGuid, detachDefinitions(p))
 	if err != nil {
-		return nil, nil, requestError(err)
+		return nil, nil, apiversion.RequestError(err)
 	}
 	if doc, err = noDefinitions(doc); err != nil {
 		return nil, nil, err
@@ -93,19 +95,19 @@ func (n nativeV2) CreateLRPDeployment(ctx context.Context, req *connect.Request[
 	}
 	doc, definitions, err := documentsV2(p)
 	if err != nil {
-		return nil, rpcError(err)
+		return nil, apiversion.CodeError(err)
 	}
-	return respond(&bbsv2.CreateLRPDeploymentResponse{LrpDeployment: p}, n.create(ctx, p.ProcessGuid, doc, definitions...))
+	return apiversion.Respond(&bbsv2.CreateLRPDeploymentResponse{LrpDeployment: p}, n.create(ctx, p.ProcessGuid, doc, definitions...))
 }
 
 func (n nativeV2) GetLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.GetLRPDeploymentRequest]) (*connect.Response[bbsv2.GetLRPDeploymentResponse], error) {
 	p, err := n.get(ctx, req.Msg.GetProcessGuid(), req.Msg.GetReadMask())
-	return respond(&bbsv2.GetLRPDeploymentResponse{LrpDeployment: p}, err)
+	return apiversion.Respond(&bbsv2.GetLRPDeploymentResponse{LrpDeployment: p}, err)
 }
 
 func (n nativeV2) ListLRPDeployments(ctx context.Context, req *connect.Request[bbsv2.ListLRPDeploymentsRequest]) (*connect.Response[bbsv2.ListLRPDeploymentsResponse], error) {
 	page, err := n.list(ctx, req.Msg)
-	return respond(&bbsv2.ListLRPDeploymentsResponse{LrpDeployments: page.Items, NextPageToken: page.NextPageToken}, err)
+	return apiversion.Respond(&bbsv2.ListLRPDeploymentsResponse{LrpDeployments: page.Items, NextPageToken: page.NextPageToken}, err)
 }
 
 func (n nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.UpdateLRPDeploymentRequest]) (*connect.Response[bbsv2.UpdateLRPDeploymentResponse], error) {
@@ -132,7 +134,7 @@ func (n nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[
 		}
 		return nil, hasDefinition(p, p.HealthyDefinitionId)
 	})
-	return respond(&bbsv2.UpdateLRPDeploymentResponse{LrpDeployment: p}, err)
+	return apiversion.Respond(&bbsv2.UpdateLRPDeploymentResponse{LrpDeployment: p}, err)
 }
 
 func hasDefinition(p *bbsv2.LRPDeployment, id string) error {
@@ -153,7 +155,7 @@ func (n nativeV2) AddDefinition(ctx context.Context, req *connect.Request[bbsv2.
 	}
 	add, err := newDefinition(m.GetProcessGuid(), id, m.GetDefinition())
 	if err != nil {
-		return nil, rpcError(err)
+		return nil, apiversion.CodeError(err)
 	}
 	p, err := n.change(ctx, m.GetProcessGuid(), given(m.GetExpectedModificationTag()), func(p *bbsv2.LRPDeployment) ([]record.Mutation, error) {
 		if hasDefinition(p, id) == nil {
@@ -165,7 +167,7 @@ func (n nativeV2) AddDefinition(ctx context.Context, req *connect.Request[bbsv2.
 		p.Definitions[id] = m.GetDefinition()
 		return []record.Mutation{add}, nil
 	})
-	return respond(&bbsv2.AddDefinitionResponse{LrpDeployment: p}, err)
+	return apiversion.Respond(&bbsv2.AddDefinitionResponse{LrpDeployment: p}, err)
 }
 
 func (n nativeV2) ActivateDefinition(ctx context.Context, req *connect.Request[bbsv2.ActivateDefinitionRequest]) (*connect.Response[bbsv2.ActivateDefinitionResponse], error) {
@@ -174,15 +176,15 @@ func (n nativeV2) ActivateDefinition(ctx context.Context, req *connect.Request[b
 		p.ActiveDefinitionId = m.GetDefinitionId()
 		return nil, hasDefinition(p, p.ActiveDefinitionId)
 	})
-	return respond(&bbsv2.ActivateDefinitionResponse{LrpDeployment: p}, err)
+	return apiversion.Respond(&bbsv2.ActivateDefinitionResponse{LrpDeployment: p}, err)
 }
 
 func (n nativeV2) DeleteLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.DeleteLRPDeploymentRequest]) (*connect.Response[bbsv2.DeleteLRPDeploymentResponse], error) {
-	return respond(&bbsv2.DeleteLRPDeploymentResponse{}, n.remove(ctx, req.Msg.GetProcessGuid()))
+	return apiversion.Respond(&bbsv2.DeleteLRPDeploymentResponse{}, n.remove(ctx, req.Msg.GetProcessGuid()))
 }
 
 func (n nativeV2) WatchLRPDeployments(ctx context.Context, req *connect.Request[bbsv2.WatchLRPDeploymentsRequest], out *connect.ServerStream[bbsv2.WatchLRPDeploymentsResponse]) error {
-	return rpcError(n.watch(ctx, req.Msg, watchV2{out}))
+	return apiversion.CodeError(n.watch(ctx, req.Msg, watchV2{out}))
 }
 
 // watchV2 sends the messages of a v2 watch.

@@ -29,15 +29,8 @@
 // over both versions of the data, and send whatever they draw to both. sample/bbs is the
 // one to copy for a transformer in Go.
 //
-// The package does not know tokens, fences or switches: the Store (vrunner's view) does.
+// The package does not know tokens, fences or switches: the vrunner.Store does.
 package secrets
-
-import (
-	"context"
-
-	"dbcontroller/record"
-	"dbcontroller/vrunner"
-)
 
 // Versions of the data and of the API.
 const (
@@ -50,40 +43,3 @@ const Kind = "secrets"
 
 // Region is the one whose secrets v1 has.
 const Region = "us-west2"
-
-// Store is one version's namespace as the handlers need it. record.ErrNotFound and its
-// siblings say what happened.
-type Store interface {
-	Get(ctx context.Context, kind, key string) (record.Record, error)
-	// List returns records in name order whose name begins with prefix and comes after
-	// after. limit 0 means 1000.
-	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
-	// Write makes all mutations or none.
-	Write(ctx context.Context, ms []record.Mutation) error
-	// Changes tells which records changed after it returned.
-	Changes(ctx context.Context, kinds ...string) (Changes, error)
-}
-
-// Changes is a subscription, as vrunner.Changes is one.
-type Changes interface {
-	Next(ctx context.Context) ([]vrunner.Dirty, error)
-	Close()
-}
-
-// StoreOf makes a Store of vrunner's view; nil stays nil.
-func StoreOf(v *vrunner.View) Store {
-	if v == nil {
-		return nil
-	}
-	return view{v}
-}
-
-type view struct{ *vrunner.View }
-
-func (v view) Changes(ctx context.Context, kinds ...string) (Changes, error) {
-	c, err := v.View.Changes(ctx, kinds...)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}

@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/protodoc"
 )
 
@@ -18,7 +19,7 @@ var sparse = []string{"expires_at", "owner", "owner_team", "owner_person", "repl
 func document(name string, m proto.Message) (bson.Raw, error) {
 	doc, err := protodoc.MarshalID(name, m)
 	if err != nil {
-		return nil, requestError(err)
+		return nil, apiversion.RequestError(err)
 	}
 	return withoutEmpty(doc)
 }
@@ -27,7 +28,7 @@ func document(name string, m proto.Message) (bson.Raw, error) {
 func merged(doc bson.Raw, m proto.Message) (bson.Raw, error) {
 	out, err := protodoc.Merge(doc, m)
 	if err != nil {
-		return nil, requestError(err)
+		return nil, apiversion.RequestError(err)
 	}
 	return withoutEmpty(out)
 }

@@ -130,9 +130,9 @@ func TestWatchGoesOnOverTheFlip(t *testing.T) {
 		databases[version] = vrunner.Database{Client: db, Watcher: db}
 	}
 	runner := vrunner.New(f, databases, func(version string, views map[string]*vrunner.View) vrunner.Stack {
-		h := secrets.StackV2(secrets.StoreOf(views[secrets.V2]))
+		h := secrets.StackV2(vrunner.StoreOf(views[secrets.V2]))
 		if version == secrets.V1 {
-			h = secrets.StackV1(secrets.StoreOf(views[secrets.V1]), secrets.StoreOf(views[secrets.V2]))
+			h = secrets.StackV1(vrunner.StoreOf(views[secrets.V1]), vrunner.StoreOf(views[secrets.V2]))
 		}
 		return vrunner.Stack{Handler: h, Write: func(r *http.Request) bool { return secrets.IsWrite(r.URL.Path) }}
 	}, vrunner.Config{ID: "server"}, zap.NewNop())

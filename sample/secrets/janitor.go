@@ -16,7 +16,7 @@ import (
 const sweepEvery = time.Minute
 
 // JanitorV1 is a controller of v1: it deletes the secrets that expired longer than keep ago.
-func JanitorV1(v1 Store, keep time.Duration) vrunner.Controller {
+func JanitorV1(v1 vrunner.Store, keep time.Duration) vrunner.Controller {
 	return janitor(v1, keep, func(doc record.Record) (int64, error) {
 		s, err := (table[*secretsv1.Secret]{fresh: func() *secretsv1.Secret { return new(secretsv1.Secret) }}).decode(doc.Doc)
 		return s.GetExpiresAt(), err
@@ -24,7 +24,7 @@ func JanitorV1(v1 Store, keep time.Duration) vrunner.Controller {
 }
 
 // JanitorV2 does the same for v2, in all regions.
-func JanitorV2(v2 Store, keep time.Duration) vrunner.Controller {
+func JanitorV2(v2 vrunner.Store, keep time.Duration) vrunner.Controller {
 	return janitor(v2, keep, func(doc record.Record) (int64, error) {
 		s, err := (table[*secretsv2.Secret]{fresh: func() *secretsv2.Secret { return new(secretsv2.Secret) }}).decode(doc.Doc)
 		return s.GetExpireTime().GetSeconds(), err
@@ -33,7 +33,7 @@ func JanitorV2(v2 Store, keep time.Duration) vrunner.Controller {
 
 // janitor needs to know of a switch as little as a handler: its run ends with it, and the
 // other version's begins. expiry is in Unix seconds, 0 for never.
-func janitor(store Store, keep time.Duration, expiry func(record.Record) (int64, error)) vrunner.Controller {
+func janitor(store vrunner.Store, keep time.Duration, expiry func(record.Record) (int64, error)) vrunner.Controller {
 	return vrunner.Controller{Name: "secrets-janitor", Leader: true, Run: func(ctx context.Context) error {
 		tick := time.NewTicker(sweepEvery)
 		defer tick.Stop()
@@ -50,7 +50,7 @@ func janitor(store Store, keep time.Duration, expiry func(record.Record) (int64,
 	}}
 }
 
-func sweep(ctx context.Context, store Store, before int64, expiry func(record.Record) (int64, error)) error {
+func sweep(ctx context.Context, store vrunner.Store, before int64, expiry func(record.Record) (int64, error)) error {
 	for after := ""; ; {
 		recs, err := store.List(ctx, Kind, "", after, 0)
 		if err != nil || len(recs) == 0 {

@@ -18,7 +18,7 @@ import (
 func TestJanitor(t *testing.T) {
 	t.Parallel()
 	for version, v := range map[string]struct {
-		janitor func(secrets.Store, time.Duration) vrunner.Controller
+		janitor func(vrunner.Store, time.Duration) vrunner.Controller
 		name    func(string) string
 		field   string
 		value   func(time.Time) any

@@ -1,7 +1,6 @@
 package secrets
 
 import (
-	"context"
 	"fmt"
 	"sync"
 
@@ -10,17 +9,9 @@ import (
 	"dbcontroller/vrunner"
 )
 
-// overV2 shows the secrets of v2 data as those of v1, so that v1's own handlers serve them.
-type overV2 struct {
-	*adapt.Adapter
-	stored Store
-}
-
-var _ Store = overV2{}
-
 // OverV2 returns v2 data as v1 has them, to be read and written. What v1 does not know
 // survives what is written through it.
-func OverV2(v2 Store) Store {
+func OverV2(v2 vrunner.Store) vrunner.Store {
 	ways := directions()
 	a, err := adapt.New(v2, ways.show, ways.keep, adapt.Config{
 		// Names differ by the region, which is the same in all that v1 has: they sort the same.
@@ -31,7 +22,7 @@ func OverV2(v2 Store) Store {
 	if err != nil {
 		panic(fmt.Sprintf("v1 over v2: %v", err)) // every test would meet it
 	}
-	return overV2{a, v2}
+	return vrunner.Over(v2, a, Kind)
 }
 
 // ways are the directions of the lens: show is from v2 to v1, keep back to what is stored.
@@ -51,26 +42,3 @@ var directions = sync.OnceValue(func() (w ways) {
 	}
 	return w
 })
-
-// Changes follows the stored secrets that show those of v1.
-func (s overV2) Changes(ctx context.Context, kinds ...string) (Changes, error) {
-	c, err := s.stored.Changes(ctx, Kind)
-	if err != nil {
-		return nil, err
-	}
-	return shownChanges{c, s.Adapter, kinds}, nil
-}
-
-type shownChanges struct {
-	Changes
-	adapter *adapt.Adapter
-	kinds   []string
-}
-
-func (c shownChanges) Next(ctx context.Context) ([]vrunner.Dirty, error) {
-	stored, err := c.Changes.Next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return vrunner.Shown(stored, c.adapter.Affected, c.kinds...)
-}

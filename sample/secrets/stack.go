@@ -9,11 +9,12 @@ import (
 	"dbcontroller/apiversion"
 	secretsv1 "dbcontroller/gen/secrets/v1"
 	secretsv2 "dbcontroller/gen/secrets/v2"
+	"dbcontroller/vrunner"
 )
 
 // StackV1 serves both API versions while v1 is active: v1 over v1 data, reads of v2 over
 // the v2 data that follow, a moment late. v2 may be nil where there are none.
-func StackV1(v1, v2 Store, opts ...connect.HandlerOption) http.Handler {
+func StackV1(v1, v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(NativeV1(v1, opts...))
 	if v2 != nil {
@@ -26,7 +27,7 @@ func StackV1(v1, v2 Store, opts ...connect.HandlerOption) http.Handler {
 const v1Active = "v1 is the active version: write through secrets.v1.SecretService until the upgrade to v2 has completed"
 
 // StackV2 serves both API versions over v2 data, while v2 is active: v1 by its own handlers.
-func StackV2(v2 Store, opts ...connect.HandlerOption) http.Handler {
+func StackV2(v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 	mux := http.NewServeMux()
 	path, native := NativeV2(v2, opts...)
 	mux.Handle(path, native)

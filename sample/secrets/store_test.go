@@ -37,7 +37,7 @@ type tokenStore struct {
 	feeds   map[*feed]bool
 }
 
-var _ secrets.Store = (*tokenStore)(nil)
+var _ vrunner.Store = (*tokenStore)(nil)
 
 func newStore(t testing.TB) *tokenStore {
 	t.Helper()
@@ -92,7 +92,7 @@ type feed struct {
 	wake  chan struct{}
 }
 
-func (s *tokenStore) Changes(context.Context, ...string) (secrets.Changes, error) {
+func (s *tokenStore) Changes(context.Context, ...string) (vrunner.Subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := &feed{store: s, wake: make(chan struct{}, 1)}

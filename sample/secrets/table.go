@@ -10,9 +10,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/protodoc"
 	"dbcontroller/record"
+	"dbcontroller/vrunner"
 )
 
 // message is the Secret of either version.
@@ -25,7 +27,7 @@ type message interface {
 // table is the secrets of one version, as messages of type M. The native handlers are
 // this and nothing else.
 type table[M message] struct {
-	store   Store
+	store   vrunner.Store
 	pattern pattern
 	fresh   func() M
 	// identify sets what the service decides on.
@@ -45,7 +47,7 @@ func firstRevision() int64 { return rand.Int64N(1<<52) + 1 }
 func (t table[M]) decode(doc bson.Raw) (M, error) {
 	m := t.fresh()
 	if err := protodoc.Unmarshal(doc, m); err != nil {
-		return m, fmt.Errorf("%w: %w", errStored, err)
+		return m, fmt.Errorf("%w: %w", apiversion.ErrStored, err)
 	}
 	return m, nil
 }
@@ -148,7 +150,7 @@ func (t table[M]) fetch(ctx context.Context, in scope, after string, limit int) 
 func nameOf(rec record.Record) (string, error) {
 	name, ok := rec.Key.Name()
 	if !ok {
-		return "", fmt.Errorf("%w: the key %s is not a string", errStored, rec.Key)
+		return "", fmt.Errorf("%w: the key %s is not a string", apiversion.ErrStored, rec.Key)
 	}
 	return name, nil
 }
@@ -215,11 +217,11 @@ func (t table[M]) tryChange(ctx context.Context, name string, expected *int64, a
 		return m, fmt.Errorf("%s: %w", name, err)
 	}
 	if expected != nil && *expected != m.GetRevision() {
-		return m, fmt.Errorf("%s: revision is %d, not %d: %w", name, m.GetRevision(), *expected, errStale)
+		return m, fmt.Errorf("%s: revision is %d, not %d: %w", name, m.GetRevision(), *expected, apiversion.ErrStale)
 	}
 	before, err := rec.Doc.LookupErr("revision")
 	if err != nil {
-		return m, fmt.Errorf("%s: %w: no revision", name, errStored)
+		return m, fmt.Errorf("%s: %w: no revision", name, apiversion.ErrStored)
 	}
 	revision := m.GetRevision()
 	if err := apply(m); err != nil {
@@ -243,4 +245,13 @@ func (t table[M]) remove(ctx context.Context, name string) error {
 		return err
 	}
 	return about(name, t.store.Write(ctx, []record.Mutation{{Kind: Kind, Key: record.StringKey(name), Exists: true}}))
+}
+
+// about is what clients are told of a store's error about a secret. Its own text names
+// kinds and places that no API has.
+func about(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", name, apiversion.Known(err))
 }

@@ -9,9 +9,11 @@ import (
 
 	"connectrpc.com/connect"
 
+	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/listing"
 	secretsv1 "dbcontroller/gen/secrets/v1"
 	"dbcontroller/gen/secrets/v1/secretsv1connect"
+	"dbcontroller/vrunner"
 )
 
 // nativeV1 serves v1 over v1 data.
@@ -20,7 +22,7 @@ type nativeV1 struct{ table[*secretsv1.Secret] }
 var _ secretsv1connect.SecretServiceHandler = nativeV1{}
 
 // NativeV1 returns the v1 API over v1 data, and the path to mount it at.
-func NativeV1(store Store, opts ...connect.HandlerOption) (string, http.Handler) {
+func NativeV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	return secretsv1connect.NewSecretServiceHandler(nativeV1{table[*secretsv1.Secret]{
 		store: store, pattern: patternV1, check: checkV1,
 		fresh:    func() *secretsv1.Secret { return new(secretsv1.Secret) },
@@ -45,26 +47,26 @@ func checkV1(s *secretsv1.Secret) error {
 
 func (n nativeV1) CreateSecret(ctx context.Context, req *connect.Request[secretsv1.CreateSecretRequest]) (*connect.Response[secretsv1.CreateSecretResponse], error) {
 	s, err := n.create(ctx, req.Msg.GetParent(), req.Msg.GetSecretId(), req.Msg.GetSecret())
-	return respond(&secretsv1.CreateSecretResponse{Secret: s}, err)
+	return apiversion.Respond(&secretsv1.CreateSecretResponse{Secret: s}, err)
 }
 
 func (n nativeV1) GetSecret(ctx context.Context, req *connect.Request[secretsv1.GetSecretRequest]) (*connect.Response[secretsv1.GetSecretResponse], error) {
 	s, err := n.get(ctx, req.Msg.GetName(), req.Msg.GetReadMask())
-	return respond(&secretsv1.GetSecretResponse{Secret: s}, err)
+	return apiversion.Respond(&secretsv1.GetSecretResponse{Secret: s}, err)
 }
 
 func (n nativeV1) ListSecrets(ctx context.Context, req *connect.Request[secretsv1.ListSecretsRequest]) (*connect.Response[secretsv1.ListSecretsResponse], error) {
 	page, err := n.list(ctx, req.Msg)
-	return respond(&secretsv1.ListSecretsResponse{Secrets: page.Items, NextPageToken: page.NextPageToken}, err)
+	return apiversion.Respond(&secretsv1.ListSecretsResponse{Secrets: page.Items, NextPageToken: page.NextPageToken}, err)
 }
 
 func (n nativeV1) UpdateSecret(ctx context.Context, req *connect.Request[secretsv1.UpdateSecretRequest]) (*connect.Response[secretsv1.UpdateSecretResponse], error) {
 	s, err := n.update(ctx, req.Msg.GetSecret(), req.Msg.GetUpdateMask(), req.Msg.ExpectedRevision)
-	return respond(&secretsv1.UpdateSecretResponse{Secret: s}, err)
+	return apiversion.Respond(&secretsv1.UpdateSecretResponse{Secret: s}, err)
 }
 
 func (n nativeV1) DeleteSecret(ctx context.Context, req *connect.Request[secretsv1.DeleteSecretRequest]) (*connect.Response[secretsv1.DeleteSecretResponse], error) {
-	return respond(&secretsv1.DeleteSecretResponse{}, n.remove(ctx, req.Msg.GetName()))
+	return apiversion.Respond(&secretsv1.DeleteSecretResponse{}, n.remove(ctx, req.Msg.GetName()))
 }
 
 func (n nativeV1) SetPayload(ctx context.Context, req *connect.Request[secretsv1.SetPayloadRequest]) (*connect.Response[secretsv1.SetPayloadResponse], error) {
@@ -72,7 +74,7 @@ func (n nativeV1) SetPayload(ctx context.Context, req *connect.Request[secretsv1
 		s.Payload = req.Msg.GetPayload()
 		return nil
 	})
-	return respond(&secretsv1.SetPayloadResponse{Secret: s}, err)
+	return apiversion.Respond(&secretsv1.SetPayloadResponse{Secret: s}, err)
 }
 
 func (n nativeV1) ListOwners(ctx context.Context, req *connect.Request[secretsv1.ListOwnersRequest]) (*connect.Response[secretsv1.ListOwnersResponse], error) {
@@ -90,11 +92,11 @@ func (n nativeV1) ListOwners(ctx context.Context, req *connect.Request[secretsv1
 		}
 		return nil
 	})
-	return respond(&secretsv1.ListOwnersResponse{Owners: slices.Sorted(maps.Keys(owners))}, err)
+	return apiversion.Respond(&secretsv1.ListOwnersResponse{Owners: slices.Sorted(maps.Keys(owners))}, err)
 }
 
 func (n nativeV1) WatchSecrets(ctx context.Context, req *connect.Request[secretsv1.WatchSecretsRequest], out *connect.ServerStream[secretsv1.WatchSecretsResponse]) error {
-	return rpcError(n.watch(ctx, req.Msg, watchV1{out}))
+	return apiversion.CodeError(n.watch(ctx, req.Msg, watchV1{out}))
 }
 
 // watchV1 sends the messages of a v1 watch.

@@ -7,9 +7,11 @@ import (
 
 	"connectrpc.com/connect"
 
+	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/listing"
 	secretsv2 "dbcontroller/gen/secrets/v2"
 	"dbcontroller/gen/secrets/v2/secretsv2connect"
+	"dbcontroller/vrunner"
 )
 
 // nativeV2 serves v2 over v2 data.
@@ -18,7 +20,7 @@ type nativeV2 struct{ table[*secretsv2.Secret] }
 var _ secretsv2connect.SecretServiceHandler = nativeV2{}
 
 // NativeV2 returns the v2 API over v2 data, and the path to mount it at.
-func NativeV2(store Store, opts ...connect.HandlerOption) (string, http.Handler) {
+func NativeV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	return secretsv2connect.NewSecretServiceHandler(nativeV2{table[*secretsv2.Secret]{
 		store: store, pattern: patternV2, check: checkV2,
 		fresh:    func() *secretsv2.Secret { return new(secretsv2.Secret) },
@@ -56,26 +58,26 @@ func regionOf(name string) string { return strings.Split(name, "/")[3] }
 
 func (n nativeV2) CreateSecret(ctx context.Context, req *connect.Request[secretsv2.CreateSecretRequest]) (*connect.Response[secretsv2.CreateSecretResponse], error) {
 	s, err := n.create(ctx, req.Msg.GetParent(), req.Msg.GetSecretId(), req.Msg.GetSecret())
-	return respond(&secretsv2.CreateSecretResponse{Secret: s}, err)
+	return apiversion.Respond(&secretsv2.CreateSecretResponse{Secret: s}, err)
 }
 
 func (n nativeV2) GetSecret(ctx context.Context, req *connect.Request[secretsv2.GetSecretRequest]) (*connect.Response[secretsv2.GetSecretResponse], error) {
 	s, err := n.get(ctx, req.Msg.GetName(), req.Msg.GetReadMask())
-	return respond(&secretsv2.GetSecretResponse{Secret: s}, err)
+	return apiversion.Respond(&secretsv2.GetSecretResponse{Secret: s}, err)
 }
 
 func (n nativeV2) ListSecrets(ctx context.Context, req *connect.Request[secretsv2.ListSecretsRequest]) (*connect.Response[secretsv2.ListSecretsResponse], error) {
 	page, err := n.list(ctx, req.Msg)
-	return respond(&secretsv2.ListSecretsResponse{Secrets: page.Items, NextPageToken: page.NextPageToken}, err)
+	return apiversion.Respond(&secretsv2.ListSecretsResponse{Secrets: page.Items, NextPageToken: page.NextPageToken}, err)
 }
 
 func (n nativeV2) UpdateSecret(ctx context.Context, req *connect.Request[secretsv2.UpdateSecretRequest]) (*connect.Response[secretsv2.UpdateSecretResponse], error) {
 	s, err := n.update(ctx, req.Msg.GetSecret(), req.Msg.GetUpdateMask(), req.Msg.ExpectedRevision)
-	return respond(&secretsv2.UpdateSecretResponse{Secret: s}, err)
+	return apiversion.Respond(&secretsv2.UpdateSecretResponse{Secret: s}, err)
 }
 
 func (n nativeV2) DeleteSecret(ctx context.Context, req *connect.Request[secretsv2.DeleteSecretRequest]) (*connect.Response[secretsv2.DeleteSecretResponse], error) {
-	return respond(&secretsv2.DeleteSecretResponse{}, n.remove(ctx, req.Msg.GetName()))
+	return apiversion.Respond(&secretsv2.DeleteSecretResponse{}, n.remove(ctx, req.Msg.GetName()))
 }
 
 func (n nativeV2) RotateSecret(ctx context.Context, req *connect.Request[secretsv2.RotateSecretRequest]) (*connect.Response[secretsv2.RotateSecretResponse], error) {
@@ -83,11 +85,11 @@ func (n nativeV2) RotateSecret(ctx context.Context, req *connect.Request[secrets
 		s.Payload = req.Msg.GetPayload()
 		return nil
 	})
-	return respond(&secretsv2.RotateSecretResponse{Secret: s}, err)
+	return apiversion.Respond(&secretsv2.RotateSecretResponse{Secret: s}, err)
 }
 
 func (n nativeV2) WatchSecrets(ctx context.Context, req *connect.Request[secretsv2.WatchSecretsRequest], out *connect.ServerStream[secretsv2.WatchSecretsResponse]) error {
-	return rpcError(n.watch(ctx, req.Msg, watchV2{out}))
+	return apiversion.CodeError(n.watch(ctx, req.Msg, watchV2{out}))
 }
 
 // watchV2 sends the messages of a v2 watch.

@@ -32,11 +32,11 @@ var (
 )
 
 func (o opaque) ConvertToNative(t reflect.Type) (any, error) {
-	return nil, fmt.Errorf("%s cannot be made a %s", typeName(o.v.Type), t)
+	return nil, fmt.Errorf("%s cannot be made a %s", TypeName(o.v.Type), t)
 }
 
 func (o opaque) ConvertToType(t ref.Type) ref.Val {
-	return types.NewErr("%s cannot be made a %s", typeName(o.v.Type), t.TypeName())
+	return types.NewErr("%s cannot be made a %s", TypeName(o.v.Type), t.TypeName())
 }
 
 func (o opaque) Equal(other ref.Val) ref.Val {

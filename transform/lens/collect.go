@@ -135,7 +135,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 			return err
 		}
 		if el.typ != bson.TypeString || bytes.IndexByte(el.val[4:len(el.val)-1], 0) >= 0 {
-			return fmt.Errorf("its %s is %s (%s), which cannot be the name of an entry", r.entry, show(el.typ, el.val), typeName(el.typ))
+			return fmt.Errorf("its %s is %s (%s), which cannot be the name of an entry", r.entry, show(el.typ, el.val), TypeName(el.typ))
 		}
 		c.entry = el.val[4 : len(el.val)-1]
 	}
@@ -146,7 +146,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 		}
 		var ok bool
 		if c.place, ok = placeOf(bson.RawValue{Type: el.typ, Value: el.val}); !ok || c.place < 0 {
-			return fmt.Errorf("its %s is %s (%s), not a place from 0 (int or long)", r.order, show(el.typ, el.val), typeName(el.typ))
+			return fmt.Errorf("its %s is %s (%s), not a place from 0 (int or long)", r.order, show(el.typ, el.val), TypeName(el.typ))
 		}
 	}
 	if err := r.fromKey(c); err != nil {

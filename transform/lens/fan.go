@@ -158,7 +158,7 @@ func (f *fan) begin(e *editor) (*fanRun, error) {
 	id := g.ids[f.side()]
 	name, ok := id.key.Name()
 	if !ok {
-		return nil, fmt.Errorf("the _id of the record is %s (%s), not a string that keys of %s could hold", show(id.value.Type, id.value.Value), typeName(id.value.Type), f.kind)
+		return nil, fmt.Errorf("the _id of the record is %s (%s), not a string that keys of %s could hold", show(id.value.Type, id.value.Value), TypeName(id.value.Type), f.kind)
 	}
 	return r, f.parentValues(name, r.values[:])
 }
@@ -238,13 +238,13 @@ func (r *fanRun) text(c *child, field path) (string, error) {
 	case bson.TypeObjectID:
 		return bson.ObjectID(val).Hex(), nil
 	}
-	return "", fmt.Errorf("%s is %s (%s), which cannot be part of a key: want a string, int, long or objectId", field, show(typ, val), typeName(typ))
+	return "", fmt.Errorf("%s is %s (%s), which cannot be part of a key: want a string, int, long or objectId", field, show(typ, val), TypeName(typ))
 }
 
 // part reads a field of an item.
 func (r *fanRun) part(c *child, field path) (bson.Type, []byte, error) {
 	if c.item == nil {
-		return 0, nil, fmt.Errorf("an entry of %s is of type %s, not an object with %s", r.field, typeName(c.typ), field)
+		return 0, nil, fmt.Errorf("an entry of %s is of type %s, not an object with %s", r.field, TypeName(c.typ), field)
 	}
 	n, i, err := r.e.lookup(c.item, field)
 	if err != nil {
@@ -267,5 +267,5 @@ func compareIDs(a, b bson.RawValue) (int, error) {
 	case a.Type == bson.TypeObjectID && b.Type == bson.TypeObjectID:
 		return bytes.Compare(a.Value, b.Value), nil
 	}
-	return 0, fmt.Errorf("ids of type %s and %s have no order: want strings, integers or objectIds, all alike", typeName(a.Type), typeName(b.Type))
+	return 0, fmt.Errorf("ids of type %s and %s have no order: want strings, integers or objectIds, all alike", TypeName(a.Type), TypeName(b.Type))
 }

@@ -127,7 +127,7 @@ func TestFanOutRefuses(t *testing.T) {
 		{"a leading zero", orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/00","line":1}`}, "its key would be o/lines/0"},
 		{"no number", orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/x","line":1}`}, "not a number"},
 		{"more than the value", orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/0","line":1,"more":1}`}, "must have line and nothing else"},
-		{"both", orders(linesByOrder), false, []string{`new {"_id":"o","lines":[1]}`}, "lines is there already (array)"},
+		{"both", orders(linesByOrder), false, []string{`new {"_id":"o","lines":[1]}`}, "lines is there already (list)"},
 		{"no object to be in", orders(`fanOut: {field: o.lines, as: list, kind: lines, key: "{_key}/{index}"}`), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/0"}`}, "o.lines has no object to be in"},
 		{"two objects", orders(`fanOut: {field: plan, as: object, kind: plans, key: "{_key}/{item.n}"}`), false, []string{`new {"_id":"o"}`, `plans {"_id":"o/1","n":1}`, `plans {"_id":"o/2","n":2}`}, "2 records of plans are one object"},
 	} {

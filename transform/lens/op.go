@@ -39,7 +39,8 @@ const (
 	clashes               // the side before cannot have it at all
 )
 
-func typeName(t bson.Type) string {
+// TypeName is what lenses and their messages call a type.
+func TypeName(t bson.Type) string {
 	switch t {
 	case bson.TypeInt32:
 		return "int"
@@ -47,6 +48,8 @@ func typeName(t bson.Type) string {
 		return "long"
 	case bson.TypeEmbeddedDocument:
 		return "object"
+	case bson.TypeArray:
+		return "list"
 	case bson.TypeBoolean:
 		return "bool"
 	case bson.TypeDecimal128:

@@ -110,7 +110,7 @@ func (o *drop) apply(e *editor, root *node) error {
 	el := &n.elems[i]
 	if o.constant && (el.typ != o.typ || !bytes.Equal(el.value(), o.val)) {
 		return refuse(o.field, "is %s (%s), not the constant %s, which the other side could not give back",
-			show(el.typ, el.value()), typeName(el.typ), show(o.typ, o.val))
+			show(el.typ, el.value()), TypeName(el.typ), show(o.typ, o.val))
 	}
 	n.remove(i)
 	return nil

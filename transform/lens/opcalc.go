@@ -185,7 +185,7 @@ func showValue(v bson.RawValue) string {
 	if v.Type == 0 {
 		return "absent"
 	}
-	return fmt.Sprintf("%s (%s)", show(v.Type, v.Value), typeName(v.Type))
+	return fmt.Sprintf("%s (%s)", show(v.Type, v.Value), TypeName(v.Type))
 }
 
 func showAll(vs []bson.RawValue) string {

@@ -151,9 +151,9 @@ func (o *each) apply(e *editor, root *node) error {
 	el := &n.elems[i]
 	switch {
 	case !hasItems(el.typ):
-		return refuse(o.field, "is of type %s, neither a list nor a map", typeName(el.typ))
+		return refuse(o.field, "is of type %s, neither a list nor a map", TypeName(el.typ))
 	case o.in == inList && el.typ != bson.TypeArray:
-		return refuse(o.field, "is of type %s, not a list", typeName(el.typ))
+		return refuse(o.field, "is of type %s, not a list", TypeName(el.typ))
 	case o.in == inMap && el.typ == bson.TypeArray:
 		return refuse(o.field, "is a list, not a map")
 	}

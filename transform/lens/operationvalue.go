@@ -62,7 +62,7 @@ func (p *lensParser) table(field path, n ast.Node) (op, error) {
 		}
 		for _, v := range []bson.RawValue{a, b} {
 			if v.Type == bson.TypeNull || v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray {
-				return nil, p.errorAt(e.Value, "table holds single values; %s is of type %s", v, typeName(v.Type))
+				return nil, p.errorAt(e.Value, "table holds single values; %s is of type %s", v, TypeName(v.Type))
 			}
 		}
 		ka, kb := tableKey(a), tableKey(b)

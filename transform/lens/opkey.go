@@ -34,7 +34,7 @@ func (o *rekey) apply(e *editor, root *node) error {
 	}
 	el := &root.elems[i]
 	if el.typ != bson.TypeString {
-		return fmt.Errorf("the _id is %s (%s), and only a string has the form of a name", show(el.typ, el.val), typeName(el.typ))
+		return fmt.Errorf("the _id is %s (%s), and only a string has the form of a name", show(el.typ, el.val), TypeName(el.typ))
 	}
 	if err := o.way.read(stringOf(el.val), e.variables(o.way.keys)); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (o *keyField) apply(e *editor, root *node) error {
 	}
 	el := &n.elems[i]
 	if el.typ != bson.TypeString {
-		return fmt.Errorf("%s is %s (%s), not a string", v.field, show(el.typ, el.val), typeName(el.typ))
+		return fmt.Errorf("%s is %s (%s), not a string", v.field, show(el.typ, el.val), TypeName(el.typ))
 	}
 	value := stringOf(el.val)
 	if !o.take {

@@ -41,7 +41,7 @@ func (o *rename) apply(e *editor, root *node) error {
 func absent(n *node, p path) error {
 	i, err := n.find(p.last())
 	if err == nil && i >= 0 {
-		err = refuse(p, "is there already (%s), and the way back would mistake it for the one made here", typeName(n.elems[i].typ))
+		err = refuse(p, "is there already (%s), and the way back would mistake it for the one made here", TypeName(n.elems[i].typ))
 	}
 	return err
 }
@@ -131,7 +131,7 @@ func (e *editor) insert(root *node, p path, el elem) error {
 			return err
 		}
 		if s == nil {
-			return refuse(here, "is a value of type %s, not an object that could hold %s", typeName(n.elems[i].typ), p.last())
+			return refuse(here, "is a value of type %s, not an object that could hold %s", TypeName(n.elems[i].typ), p.last())
 		}
 		if len(s.elems) == 0 && !here.isItem() {
 			// The way back removes an object that it leaves empty.

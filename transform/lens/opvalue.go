@@ -35,11 +35,11 @@ func (o *convert) apply(e *editor, root *node) error {
 	}
 	el := &n.elems[i]
 	if el.typ != o.from.bson() {
-		return refuse(o.field, "is of type %s, not %s", typeName(el.typ), o.from)
+		return refuse(o.field, "is of type %s, not %s", TypeName(el.typ), o.from)
 	}
 	val, err := e.convert(el.val, o.from, o.to)
 	if err != nil {
-		return refuse(o.field, "is %s (%s): %w", show(el.typ, el.val), typeName(el.typ), err)
+		return refuse(o.field, "is %s (%s): %w", show(el.typ, el.val), TypeName(el.typ), err)
 	}
 	n.set(i, o.to.bson(), val)
 	return nil
@@ -72,7 +72,7 @@ func (o *table) apply(e *editor, root *node) error {
 	v, ok := o.there[string(key)]
 	if !ok {
 		return refuse(o.field, "is %s (%s), which the table does not have; it has %s",
-			show(el.typ, el.value()), typeName(el.typ), o.known)
+			show(el.typ, el.value()), TypeName(el.typ), o.known)
 	}
 	n.set(i, v.Type, v.Value)
 	return nil

@@ -51,7 +51,7 @@ func (o *unwrap) apply(e *editor, root *node) error {
 	}
 	el := &n.elems[i]
 	if el.typ != bson.TypeArray {
-		return refuse(o.field, "is of type %s, not a list", typeName(el.typ))
+		return refuse(o.field, "is of type %s, not a list", TypeName(el.typ))
 	}
 	items, err := e.openAt(el)
 	if err != nil {

@@ -68,7 +68,7 @@ func (o *reference) apply(e *editor, root *node) error {
 		return nil
 	}
 	if el.typ != bson.TypeArray {
-		return refuse(o.field, "is of type %s, not a list of keys", typeName(el.typ))
+		return refuse(o.field, "is of type %s, not a list of keys", TypeName(el.typ))
 	}
 	items, err := e.openAt(el)
 	if err != nil {
@@ -93,7 +93,7 @@ func (o *reference) value(e *editor, typ bson.Type, val []byte) ([]byte, error) 
 		if o.optional {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("is %s (%s), not a key of %s", show(typ, val), typeName(typ), o.to.kind)
+		return nil, fmt.Errorf("is %s (%s), not a key of %s", show(typ, val), TypeName(typ), o.to.kind)
 	}
 	way := keyWay{o.to.keys, o.up}
 	name := stringOf(val)

@@ -51,7 +51,7 @@ func (o *scatter) apply(e *editor, root *node) error {
 		return nil
 	}
 	if el.typ != o.as.bson() {
-		return refuse(o.field, "is of type %s, not %s", typeName(el.typ), o.as)
+		return refuse(o.field, "is of type %s, not %s", TypeName(el.typ), o.as)
 	}
 	r, err := o.begin(e)
 	if err != nil {
@@ -151,7 +151,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		c.item.changed = true
 		c.item.elems = append(c.item.elems, elem{typ: c.typ, name: r.value, val: c.val})
 	case c.typ != bson.TypeEmbeddedDocument:
-		return fmt.Errorf("it is of type %s, not an object; with value, the field of the record that holds it, any type is allowed", typeName(c.typ))
+		return fmt.Errorf("it is of type %s, not an object; with value, the field of the record that holds it, any type is allowed", TypeName(c.typ))
 	default:
 		var err error
 		if c.item, err = e.open(c.val); err != nil {

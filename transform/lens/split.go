@@ -19,7 +19,7 @@ type splitter struct {
 
 func (s *splitter) split(in []bson.RawValue) ([]bson.RawValue, error) {
 	if in[0].Type != bson.TypeString {
-		return nil, &valueError{0, fmt.Errorf("is of type %s, not string", typeName(in[0].Type))}
+		return nil, &valueError{0, fmt.Errorf("is of type %s, not string", TypeName(in[0].Type))}
 	}
 	parts, err := s.take(stringOf(in[0].Value))
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *splitter) join(in []bson.RawValue) ([]bson.RawValue, error) {
 		case v.Type == 0:
 			return nil, &valueError{i, errors.New("is not there, but other parts of the string are")}
 		case v.Type != bson.TypeString:
-			return nil, &valueError{i, fmt.Errorf("is of type %s, not string", typeName(v.Type))}
+			return nil, &valueError{i, fmt.Errorf("is of type %s, not string", TypeName(v.Type))}
 		}
 		parts[i] = stringOf(v.Value)
 		if strings.Contains(parts[i], s.separator) && !(s.rest && i == len(in)-1) {

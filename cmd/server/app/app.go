@@ -145,13 +145,13 @@ func (a *App) stack(version string, views map[string]*vrunner.View) vrunner.Stac
 	var janitor vrunner.Controller
 	switch version {
 	case bbs.V1:
-		process = bbs.StackV1(bbs.StoreOf(views[bbs.V1]), bbs.StoreOf(views[bbs.V2]), bounded)
-		secret = secrets.StackV1(secrets.StoreOf(views[secrets.V1]), secrets.StoreOf(views[secrets.V2]), bounded)
-		janitor = secrets.JanitorV1(secrets.StoreOf(views[secrets.V1]), a.opts.DeleteExpired)
+		process = bbs.StackV1(vrunner.StoreOf(views[bbs.V1]), vrunner.StoreOf(views[bbs.V2]), bounded)
+		secret = secrets.StackV1(vrunner.StoreOf(views[secrets.V1]), vrunner.StoreOf(views[secrets.V2]), bounded)
+		janitor = secrets.JanitorV1(vrunner.StoreOf(views[secrets.V1]), a.opts.DeleteExpired)
 	case bbs.V2:
-		process = bbs.StackV2(bbs.StoreOf(views[bbs.V2]), bounded)
-		secret = secrets.StackV2(secrets.StoreOf(views[secrets.V2]), bounded)
-		janitor = secrets.JanitorV2(secrets.StoreOf(views[secrets.V2]), a.opts.DeleteExpired)
+		process = bbs.StackV2(vrunner.StoreOf(views[bbs.V2]), bounded)
+		secret = secrets.StackV2(vrunner.StoreOf(views[secrets.V2]), bounded)
+		janitor = secrets.JanitorV2(vrunner.StoreOf(views[secrets.V2]), a.opts.DeleteExpired)
 	}
 	both := http.NewServeMux()
 	both.Handle("/", process)

@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller/record"
 	"dbcontroller/transform"
+	"dbcontroller/transform/lens"
 )
 
 // Changes is what lenses change on a sample. Its JSON form is stable.
@@ -137,7 +138,7 @@ func (c *comparison) single(kind, name string, was, is *leaf) {
 	}
 	switch {
 	case was.typ != is.typ:
-		c.note(Change{Change: "type", Kind: kind, From: was.path, To: is.path, Types: typeName(was.typ) + " to " + typeName(is.typ)}, name, was, is)
+		c.note(Change{Change: "type", Kind: kind, From: was.path, To: is.path, Types: lens.TypeName(was.typ) + " to " + lens.TypeName(is.typ)}, name, was, is)
 	case was.sum != is.sum:
 		c.note(Change{Change: "value", Kind: kind, From: was.path, To: is.path}, name, was, is)
 	}
@@ -256,28 +257,4 @@ func (l *leaves) add(path string, v bson.RawValue) {
 		l.all = append(l.all, at)
 	}
 	at.sum = at.sum*1099511628211 ^ xxhash.Sum64(v.Value) ^ uint64(v.Type)
-}
-
-// typeName calls a type as lenses do.
-func typeName(t bson.Type) string {
-	switch t {
-	case bson.TypeInt32:
-		return "int"
-	case bson.TypeInt64:
-		return "long"
-	case bson.TypeEmbeddedDocument:
-		return "object"
-	case bson.TypeArray:
-		return "list"
-	case bson.TypeBoolean:
-		return "bool"
-	case bson.TypeDecimal128:
-		return "decimal"
-	case bson.TypeDateTime:
-		return "date"
-	case bson.TypeObjectID:
-		return "objectId"
-	default:
-		return t.String()
-	}
 }

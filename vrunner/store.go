@@ -1,0 +1,94 @@
+package vrunner
+
+import (
+	"context"
+	"slices"
+
+	"dbcontroller/record"
+)
+
+// Store is one version's namespace as handlers need it: a View, or another version's shown as
+// one (Over). record.ErrNotFound and its siblings say what happened.
+type Store interface {
+	Get(ctx context.Context, kind, key string) (record.Record, error)
+	// List returns records in name order whose name begins with prefix and comes after
+	// after. limit 0 means 1000.
+	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
+	// Write makes all mutations or none.
+	Write(ctx context.Context, ms []record.Mutation) error
+	// Changes returns which records changed after it returned.
+	Changes(ctx context.Context, kinds ...string) (Subscription, error)
+}
+
+// Subscription returns what is dirty. One goroutine at a time may call Next; it must be
+// closed.
+type Subscription interface {
+	Next(ctx context.Context) ([]Dirty, error)
+	Close()
+}
+
+var _ Store = (*View)(nil)
+
+// StoreOf is a view as a Store; nil stays nil.
+func StoreOf(v *View) Store {
+	if v == nil {
+		return nil
+	}
+	return v
+}
+
+// Adapter shows the records of a stored version as those of another, as package
+// transform/adapt does.
+type Adapter interface {
+	Get(ctx context.Context, kind, key string) (record.Record, error)
+	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
+	Write(ctx context.Context, ms []record.Mutation) error
+	// Affected returns what a change of a stored record may change in the version shown.
+	Affected(kind, name string) ([]record.Selector, error)
+}
+
+// Over is the store of a version that is shown over another one's. follow are the kinds of
+// stored whose changes show in it.
+func Over(stored Store, shown Adapter, follow ...string) Store {
+	return over{shown, stored, follow}
+}
+
+type over struct {
+	Adapter
+	stored Store
+	follow []string
+}
+
+func (o over) Changes(ctx context.Context, kinds ...string) (Subscription, error) {
+	s, err := o.stored.Changes(ctx, o.follow...)
+	if err != nil {
+		return nil, err
+	}
+	return overChanges{s, o.Adapter, kinds}, nil
+}
+
+type overChanges struct {
+	Subscription
+	shown Adapter
+	kinds []string
+}
+
+func (c overChanges) Next(ctx context.Context) ([]Dirty, error) {
+	stored, err := c.Subscription.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []Dirty
+	for _, d := range stored {
+		sels, err := c.shown.Affected(d.Kind, d.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, sel := range sels {
+			if name, ok := sel.Key.Name(); ok && !sel.Prefix && slices.Contains(c.kinds, sel.Kind) {
+				out = append(out, Dirty{Kind: sel.Kind, Name: name})
+			}
+		}
+	}
+	return out, nil
+}

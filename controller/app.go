@@ -110,11 +110,15 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a, Planner: a, Loss: a, Log: a.log,
 		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits,
-		Warnings: doors.Warnings(),
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return service.Run(ctx) })
+	if warnings := doors.Warnings(); len(warnings) > 0 {
+		presence := deployment.NewPresence(a.deployment)
+		_ = presence.AnnounceInsecure(ctx, a.opts.ID, warnings) // as soon as there is a lease
+		g.Go(func() error { return presence.Run(ctx) })
+	}
 	g.Go(func() error { return doors.Serve(ctx, service) })
 	g.Go(func() error { return a.work(ctx) })
 	return g.Wait()

@@ -10,6 +10,7 @@
 //	record                             JSON of upgradestate.Deployment
 //	controllers/<id>, shards/%05d      owned by package shards
 //	servers/<id>                       JSON of upgradestate.ServerState, leased
+//	insecure/<id>                      JSON of Insecure, leased; only of controllers that warn
 //	progress/<owner>                   JSON of []syncer.Progress, leased
 //	outlook                            JSON of switchover.Outlook, leased
 //	plans/<direction>                  JSON of syncer.Plan

@@ -24,16 +24,16 @@ const closeTimeout = 3 * time.Second
 // to be is remembered, and announced as soon as there is one.
 var ErrAbsent = errors.New("no lease to register under yet")
 
-// Presence keeps a server registered: Run holds the lease, takes another when it is
-// lost, and registers again under it what was announced last.
+// Presence keeps what a process says of itself announced: Run holds the lease, takes another
+// when it is lost, and announces again under it what was announced last.
 type Presence struct {
 	store *Store
 
 	// mu is held while something is published, so that what is said later stands later;
 	// each publishing is bounded by presenceTTL.
 	mu    sync.Mutex
-	lease coord.Lease // nil while there is none
-	said  *upgradestate.ServerState
+	lease coord.Lease                              // nil while there is none
+	said  func(context.Context, coord.Lease) error // publishes what was announced last
 }
 
 // NewPresence returns a Presence that Run makes effective.
@@ -42,15 +42,29 @@ func NewPresence(s *Store) *Presence { return &Presence{store: s} }
 // Announce publishes a server's state. An error means that it is not published yet; it
 // will be with the next lease, unless another state is announced before.
 func (p *Presence) Announce(ctx context.Context, state upgradestate.ServerState) error {
+	return p.announce(ctx, state.ID, func(ctx context.Context, lease coord.Lease) error {
+		return p.store.Register(ctx, lease, state)
+	})
+}
+
+// AnnounceInsecure publishes what is insecure about a controller, as Announce does. A Presence
+// is that of a server or of a controller.
+func (p *Presence) AnnounceInsecure(ctx context.Context, id string, warnings []string) error {
+	return p.announce(ctx, id, func(ctx context.Context, lease coord.Lease) error {
+		return p.store.registerInsecure(ctx, lease, id, warnings)
+	})
+}
+
+func (p *Presence) announce(ctx context.Context, id string, publish func(context.Context, coord.Lease) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.said = &state
+	p.said = publish
 	if p.lease == nil {
-		return fmt.Errorf("announce %s: %w", state.ID, ErrAbsent)
+		return fmt.Errorf("announce %s: %w", id, ErrAbsent)
 	}
 	ctx, cancel := context.WithTimeout(ctx, presenceTTL)
 	defer cancel()
-	return p.store.Register(ctx, p.lease, state)
+	return publish(ctx, p.lease)
 }
 
 // Run holds the registration until ctx ends, and then ends it at once.
@@ -72,7 +86,7 @@ func (p *Presence) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.store.cfg.Log.Warn("server is not registered", zap.Error(err))
+		p.store.cfg.Log.Warn("process is not registered", zap.Error(err))
 		if err := pause(ctx, wait); err != nil {
 			return err
 		}
@@ -90,7 +104,7 @@ func (p *Presence) arrive(ctx context.Context) (coord.Lease, error) {
 	if p.said != nil {
 		short, cancel := context.WithTimeout(ctx, presenceTTL)
 		defer cancel()
-		if err := p.store.Register(short, lease, *p.said); err != nil {
+		if err := p.said(short, lease); err != nil {
 			p.closeLease(context.WithoutCancel(ctx), lease)
 			return nil, err
 		}

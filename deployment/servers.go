@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 
 	"dbcontroller/coord"
+	"dbcontroller/limits"
 	"dbcontroller/switchover"
 	"dbcontroller/upgradestate"
 )
@@ -24,6 +27,7 @@ func (s *Store) Register(ctx context.Context, lease coord.Lease, state upgradest
 	if state.ID == "" {
 		return fmt.Errorf("register server: %w", &InvalidError{"server id", "", "a name that is unique among servers"})
 	}
+	state.Warnings = bounded(state.Warnings)
 	value, err := json.Marshal(state)
 	if err != nil {
 		return fmt.Errorf("register server %s: %w", state.ID, err)
@@ -32,6 +36,55 @@ func (s *Store) Register(ctx context.Context, lease coord.Lease, state upgradest
 		return fmt.Errorf("register server %s: %w", state.ID, err)
 	}
 	return nil
+}
+
+// Insecure is a controller that warns of itself.
+type Insecure struct {
+	ID       string   `json:"id"`
+	Warnings []string `json:"warnings"`
+}
+
+// registerInsecure publishes what is insecure about a controller, under its lease.
+func (s *Store) registerInsecure(ctx context.Context, lease coord.Lease, id string, warnings []string) error {
+	value, err := json.Marshal(Insecure{id, bounded(warnings)})
+	if err == nil {
+		err = s.put(ctx, s.key("insecure", url.PathEscape(id)), lease.ID(), func([]byte) ([]byte, error) { return value, nil })
+	}
+	if err != nil {
+		return fmt.Errorf("announce what is insecure about %s: %w", id, err)
+	}
+	return nil
+}
+
+// bounded takes as many warnings as there may be, each as long as it may be.
+func bounded(warnings []string) []string {
+	var some []string
+	for _, w := range warnings[:min(len(warnings), limits.Warnings)] {
+		some = append(some, strings.ToValidUTF8(w[:min(len(w), limits.WarningBytes)], ""))
+	}
+	return some
+}
+
+// Insecure lists the controllers that warn of themselves now, by id.
+func (s *Store) Insecure(ctx context.Context) ([]Insecure, error) {
+	kvs, _, err := s.coord.List(ctx, s.key("insecure", ""))
+	if err != nil {
+		return nil, fmt.Errorf("list insecure controllers: %w", err)
+	}
+	return decodeInsecure(kvs)
+}
+
+func decodeInsecure(kvs []coord.KV) ([]Insecure, error) {
+	var all []Insecure
+	for _, kv := range kvs {
+		var i Insecure
+		if err := json.Unmarshal(kv.Value, &i); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
+		}
+		all = append(all, i)
+	}
+	slices.SortFunc(all, func(a, b Insecure) int { return cmp.Compare(a.ID, b.ID) })
+	return all, nil
 }
 
 // updateServer changes what a registered server says, and keeps its lease. With a lease

@@ -3,12 +3,15 @@ package deployment_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
+	"dbcontroller/limits"
 )
 
 func TestServers(t *testing.T) {
@@ -131,5 +134,51 @@ func TestPresence(t *testing.T) {
 			t.Error(err)
 		}
 		registered("after the end", 0, 0)
+	})
+}
+
+// TestWarningsAreBounded: what a process says of itself is announced as far as there is room,
+// for servers and for controllers, and gone with the process.
+func TestWarningsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := setup(t)
+		many := make([]string, limits.Warnings+1)
+		for i := range many {
+			many[i] = strings.Repeat("é", limits.WarningBytes) // does not fit in, and is cut within a letter
+		}
+		many[0] = "x" + many[0]
+		warned := server("s")
+		warned.Warnings = many
+		ctx, stop := context.WithCancel(t.Context())
+		for _, announce := range []func(*deployment.Presence) error{
+			func(p *deployment.Presence) error { return p.Announce(ctx, warned) },
+			func(p *deployment.Presence) error { return p.AnnounceInsecure(ctx, "c/1", many) },
+		} {
+			p := deployment.NewPresence(w.Store)
+			if err := announce(p); !errors.Is(err, deployment.ErrAbsent) {
+				t.Errorf("without a lease: %v", err)
+			}
+			go p.Run(ctx) //nolint:errcheck // it ends with ctx
+		}
+		synctest.Wait()
+		servers, err := w.Store.Servers(ctx)
+		if err != nil || len(servers) != 1 {
+			t.Fatalf("%+v, %v", servers, err)
+		}
+		controllers, err := w.Store.Insecure(ctx)
+		if err != nil || len(controllers) != 1 || controllers[0].ID != "c/1" {
+			t.Fatalf("%+v, %v", controllers, err)
+		}
+		for _, got := range [][]string{servers[0].Warnings, controllers[0].Warnings} {
+			if len(got) != limits.Warnings || len(got[0]) != limits.WarningBytes-1 || !utf8.ValidString(got[0]) {
+				t.Errorf("%d texts, the first of %d bytes", len(got), len(got[0]))
+			}
+		}
+		stop()
+		synctest.Wait()
+		if left, err := w.Store.Insecure(t.Context()); err != nil || len(left) != 0 {
+			t.Errorf("%+v is left, %v", left, err)
+		}
 	})
 }

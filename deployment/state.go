@@ -21,6 +21,7 @@ type State struct {
 	Progress    []syncer.Progress // by shard, at most one for each
 	Servers     []upgradestate.ServerState
 	Controllers []string
+	Insecure    []Insecure          // controllers that warn of themselves
 	Outlook     *switchover.Outlook // nil: nobody drives an upgrade
 	Back        ParkedCount         // in the direction of BackDirection
 	Updating    []update.Progress   // of the data update that runs
@@ -51,6 +52,9 @@ func (s *Store) State(ctx context.Context, d upgradestate.Deployment) (State, er
 		return State{}, err
 	}
 	if state.Controllers, err = s.Controllers(ctx); err != nil {
+		return State{}, err
+	}
+	if state.Insecure, err = s.Insecure(ctx); err != nil {
 		return State{}, err
 	}
 	if state.Outlook, err = s.Outlook(ctx); err != nil {
@@ -91,6 +95,7 @@ const (
 	partProgress
 	partServers
 	partControllers
+	partInsecure
 	partParked
 	partOutlook
 	partUpdating
@@ -119,7 +124,8 @@ func (f *Feed) prefixes() [feedParts]string {
 	return [feedParts]string{
 		partRecord: f.store.recordKey(), partProgress: f.store.key("progress", ""),
 		partServers: f.store.key("servers", ""), partControllers: f.store.key("controllers", ""),
-		partParked: f.store.key("parked", ""), partOutlook: f.store.outlookKey(),
+		partInsecure: f.store.key("insecure", ""),
+		partParked:   f.store.key("parked", ""), partOutlook: f.store.outlookKey(),
 		partUpdating: f.store.updatingPrefix(),
 	}
 }
@@ -158,6 +164,9 @@ func (f *Feed) State() (state State, ok bool, err error) {
 		return State{}, false, err
 	}
 	state.Controllers = controllerIDs(values(f.parts[partControllers]))
+	if state.Insecure, err = decodeInsecure(values(f.parts[partInsecure])); err != nil {
+		return State{}, false, err
+	}
 	if state.Updating, err = decodeUpdating(values(f.parts[partUpdating])); err != nil {
 		return State{}, false, err
 	}

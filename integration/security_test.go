@@ -109,7 +109,8 @@ access:
 	return s
 }
 
-// start runs a controller and a server until the end of the test.
+// start runs a controller and a server until the end of the test; if they are insecure, two
+// controllers, and a server that other machines can reach.
 func (s *secured) start(t *testing.T, dir, text string, insecure ...bool) {
 	t.Helper()
 	put(t, filepath.Join(dir, "config.yaml"), text)
@@ -136,8 +137,14 @@ func (s *secured) start(t *testing.T, dir, text string, insecure ...bool) {
 			}
 		})
 	}
-	run(controllerapp.New(cfg, registry, store, controllerapp.Options{Options: controller.Options{ID: "controller", StartupWait: time.Hour}, Insecure: len(insecure) > 0}, log).Run)
-	run(serverapp.New(cfg, store, serverapp.Options{ID: "server", Listen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", Insecure: len(insecure) > 0}, log).Run)
+	controllers, listen := []string{"controller"}, "127.0.0.1:0"
+	if len(insecure) > 0 {
+		controllers, listen = []string{"first", "second"}, "0.0.0.0:0"
+	}
+	for _, id := range controllers {
+		run(controllerapp.New(cfg, registry, store, controllerapp.Options{Options: controller.Options{ID: id, StartupWait: time.Hour}, Insecure: len(insecure) > 0}, log).Run)
+	}
+	run(serverapp.New(cfg, store, serverapp.Options{ID: "server", Listen: listen, OperatorListen: "127.0.0.1:0", Insecure: len(insecure) > 0}, log).Run)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for message, prefix := range map[string]string{"controller listens": "", "server runs": "server "} {

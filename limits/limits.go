@@ -62,6 +62,9 @@ const (
 	VersionBytes = 100
 	// Deployments bounds those of one coordination store.
 	Deployments = 200
+	// Warnings and WarningBytes bound what a process announces of what is insecure about it.
+	Warnings     = 8
+	WarningBytes = 300
 	// Clients bounds the registrations of applications that one controller holds.
 	Clients = 2000
 )

@@ -225,6 +225,8 @@ type ServerState struct {
 	Since string `json:"since,omitempty"`
 	// Used is, by API version, how much its API was called.
 	Used map[string]Usage `json:"used,omitempty"`
+	// Warnings are what is insecure about the process, for people.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Usage is how much an API version was called at one server.

@@ -17,10 +17,14 @@ func (r *Runner) State() upgradestate.ServerState {
 	_, held := r.gate.state()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var warnings []string
+	if r.cfg.Warnings != nil {
+		warnings = r.cfg.Warnings()
+	}
 	return upgradestate.ServerState{
 		ID: r.cfg.ID, Protocol: Protocol, Versions: slices.Sorted(maps.Keys(r.databases)),
 		Active: r.record.CurrentVersion, Held: held, RestartMillis: r.restart,
-		Since: r.since, Used: r.used,
+		Since: r.since, Used: r.used, Warnings: warnings,
 	}
 }
 

@@ -74,6 +74,9 @@ type Config struct {
 	// Usage says how much each API version was called, and since when that was counted. It
 	// is asked every 30 s, and announced with the server's state. Nil: nothing is announced.
 	Usage func() (since time.Time, used map[string]upgradestate.Usage)
+	// Warnings are what is insecure about this process, which is announced with the server's
+	// state. Nil: nothing is.
+	Warnings func() []string
 }
 
 // Runner is an http.Handler that runs the stack of the active version. All its methods may

@@ -139,6 +139,14 @@ func (d *Door) lock() error {
 // Addr is where it listens.
 func (d *Door) Addr() string { return d.listener.Addr().String() }
 
+// Warnings is Warning as a list, empty if there is none or no door.
+func (d *Door) Warnings() []string {
+	if d == nil || d.Warning == "" {
+		return nil
+	}
+	return []string{d.Warning}
+}
+
 // Close closes a door that does not serve.
 func (d *Door) Close() error { return d.listener.Close() }
 

@@ -46,9 +46,6 @@ type Config struct {
 	// Waits returns what this process waits for before it can work; nil: nothing.
 	Waits func() []string
 
-	// Warnings are what is insecure about this process, for the status of its deployment.
-	Warnings []string
-
 	// Policy is that of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.
 	Policy upgradestate.Policy
@@ -125,14 +122,6 @@ func (v *Service) waits(s *deployment.Store) []string {
 	return v.cfg.Waits()
 }
 
-// warnings are what is insecure about this process, where a status is of its own deployment.
-func (v *Service) warnings(s *deployment.Store) []string {
-	if s.Name() != v.own.Name() {
-		return nil
-	}
-	return v.cfg.Warnings
-}
-
 // answer completes a record to a status.
 func (v *Service) answer(ctx context.Context, s *deployment.Store, d upgradestate.Deployment) (*connect.Response[pb.Deployment], error) {
 	now, err := s.State(ctx, d)
@@ -144,7 +133,7 @@ func (v *Service) answer(ctx context.Context, s *deployment.Store, d upgradestat
 
 // status is what this process says of a deployment's state.
 func (v *Service) status(s *deployment.Store, now deployment.State) *pb.Deployment {
-	return Status(now, Process{Waits: v.waits(s), Warnings: v.warnings(s)})
+	return Status(now, Process{Waits: v.waits(s)})
 }
 
 const (

@@ -63,7 +63,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"]
 		},
 		"servers": [{"id": "bbs-1", "protocol": 1, "versions": ["v1", "v2"], "activeVersion": "v1",
-			"client": false, "acked": false, "held": 0, "restartMillis": 0, "since": "", "usage": []}],
+			"client": false, "acked": false, "held": 0, "restartMillis": 0, "since": "", "usage": [], "warnings": []}],
 		"controllers": ["ctl/1"], "breaches": [], "warnings": [], "historyDropped": "0"
 	}`, revision), &want); err != nil {
 		t.Fatal(err)

@@ -15,8 +15,7 @@ import (
 
 // Process is what the process that is asked says of itself.
 type Process struct {
-	Warnings []string // what is insecure about it
-	Waits    []string // for what it waits before it can work
+	Waits []string // for what it waits before it can work
 }
 
 // Status is a state as the API shows it.
@@ -34,7 +33,11 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 	d.RollbackSafe = rollbackSafe(s)
 	d.History, d.HistoryDropped = historyStatus(s.Record), int64(s.Record.HistoryDropped)
 	d.Controllers = s.Controllers
-	d.Warnings = asked.Warnings
+	for _, c := range s.Insecure {
+		for _, w := range c.Warnings {
+			d.Warnings = append(d.Warnings, "controller "+c.ID+": "+w)
+		}
+	}
 	for _, state := range s.Servers {
 		active := state.Active
 		if state.Client {
@@ -43,7 +46,7 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 		d.Servers = append(d.Servers, &pb.Server{
 			Id: state.ID, Protocol: int32(state.Protocol), Versions: state.Versions, ActiveVersion: active,
 			Client: state.Client, Held: int32(state.Held), RestartMillis: clamp(state.RestartMillis),
-			Acked: holdsFor(state, s.Record.Upgrade), Since: state.Since, Usage: usageStatus(state),
+			Acked: holdsFor(state, s.Record.Upgrade), Since: state.Since, Usage: usageStatus(state), Warnings: state.Warnings,
 		})
 	}
 	return d

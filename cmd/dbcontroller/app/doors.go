@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
@@ -77,13 +78,7 @@ func (d *doors) close() {
 
 // Warnings is controller.Doors's.
 func (d *doors) Warnings() []string {
-	var all []string
-	for _, door := range []*door.Door{d.api, d.apps} {
-		if door != nil && door.Warning != "" {
-			all = append(all, door.Warning)
-		}
-	}
-	return append(all, d.port.Warnings()...)
+	return slices.Concat(d.api.Warnings(), d.apps.Warnings(), d.port.Warnings())
 }
 
 // Addresses is controller.Doors's.

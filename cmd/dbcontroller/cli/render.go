@@ -176,6 +176,11 @@ func summary(d *dbv1.Deployment) []labelled {
 	for _, w := range d.GetWarnings() {
 		add("INSECURE", "%s", w)
 	}
+	for _, s := range d.GetServers() {
+		for _, w := range s.GetWarnings() {
+			add("INSECURE", "server %s: %s", s.GetId(), w)
+		}
+	}
 	for _, b := range d.GetBreaches() {
 		add("BREACH", "%s of %s: %s", b.GetKind(), b.GetVersion(), b.GetWhat())
 	}

@@ -121,15 +121,12 @@ func (p *Port) MetricsAddr() string {
 	return p.metrics.Addr()
 }
 
-// Warnings say what is insecure about the ports.
+// Warnings say what is insecure about the ports; nothing, while there is no port.
 func (p *Port) Warnings() []string {
-	var all []string
-	for _, d := range []*door.Door{p.door, p.metrics} {
-		if d != nil && d.Warning != "" {
-			all = append(all, d.Warning)
-		}
+	if p == nil {
+		return nil
 	}
-	return all
+	return append(p.door.Warnings(), p.metrics.Warnings()...)
 }
 
 // Close closes ports that do not serve.

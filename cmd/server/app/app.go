@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -105,11 +106,13 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	presence := deployment.NewPresence(deployments)
 	usage := bbs.Usage(apiversion.UsageConfig{Services: secrets.Services()})
+	var port *operator.Port // open before anything is announced
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{deployments, presence}, reached, a.stack, vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals}, a.log)
-	port, err := operator.Listen(operator.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: lock, Log: a.log},
+	}{deployments, presence}, reached, a.stack, vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals,
+		Warnings: func() []string { return slices.Concat(api.Warnings(), port.Warnings()) }}, a.log)
+	port, err = operator.Listen(operator.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: lock, Log: a.log},
 		func() error { return ready(runner, deployments, set) }, Pages(usage), &metrics{runner: runner}, usage)
 	if err != nil {
 		return err

@@ -208,7 +208,7 @@ type Deployment struct {
 	Kept           []*KeptNamespace `protobuf:"bytes,32,rep,name=kept,proto3" json:"kept,omitempty"`                                            // retired namespaces that are not dropped yet
 	Breaches       []*Breach        `protobuf:"bytes,22,rep,name=breaches,proto3" json:"breaches,omitempty"`                                    // of fences, that nobody has accepted
 	HistoryDropped int64            `protobuf:"varint,31,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"` // entries that history had no room for any more; the audit log has them
-	Warnings       []string         `protobuf:"bytes,30,rep,name=warnings,proto3" json:"warnings,omitempty"`                                    // what is insecure about the controller that answers
+	Warnings       []string         `protobuf:"bytes,30,rep,name=warnings,proto3" json:"warnings,omitempty"`                                    // what is insecure about controllers alive now, each with its name
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2076,6 +2076,7 @@ type Server struct {
 	RestartMillis int32                  `protobuf:"varint,8,opt,name=restart_millis,json=restartMillis,proto3" json:"restart_millis,omitempty"` // the latest swap of stacks
 	Since         string                 `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`                                       // when it began to count usage, RFC 3339; empty: it does not
 	Usage         []*VersionUsage        `protobuf:"bytes,10,rep,name=usage,proto3" json:"usage,omitempty"`
+	Warnings      []string               `protobuf:"bytes,11,rep,name=warnings,proto3" json:"warnings,omitempty"` // what is insecure about the process
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2176,6 +2177,13 @@ func (x *Server) GetSince() string {
 func (x *Server) GetUsage() []*VersionUsage {
 	if x != nil {
 		return x.Usage
+	}
+	return nil
+}
+
+func (x *Server) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
 	}
 	return nil
 }
@@ -5431,7 +5439,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"last_error\x18\x0f \x01(\tR\tlastError\x12\x12\n" +
 	"\x04pace\x18\x10 \x01(\tR\x04paceB\r\n" +
-	"\v_lag_millis\"\xab\x02\n" +
+	"\v_lag_millis\"\xc7\x02\n" +
 	"\x06Server\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\x05R\bprotocol\x12\x1a\n" +
@@ -5443,7 +5451,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x0erestart_millis\x18\b \x01(\x05R\rrestartMillis\x12\x14\n" +
 	"\x05since\x18\t \x01(\tR\x05since\x123\n" +
 	"\x05usage\x18\n" +
-	" \x03(\v2\x1d.dbcontroller.v1.VersionUsageR\x05usage\"R\n" +
+	" \x03(\v2\x1d.dbcontroller.v1.VersionUsageR\x05usage\x12\x1a\n" +
+	"\bwarnings\x18\v \x03(\tR\bwarnings\"R\n" +
 	"\fVersionUsage\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05calls\x18\x02 \x01(\x03R\x05calls\x12\x12\n" +

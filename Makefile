@@ -46,6 +46,12 @@ test: mongodb bin/withmongodb ## Run all tests against real servers, with the ra
 	go build -race ./...
 	bin/withmongodb -v -- go test -race -count=1 -timeout 40m -p 1 $(TEST)
 
+# What can be tried without a database: packages whose tests need one are left to make test,
+# and those that need one for some of them skip these.
+.PHONY: check
+check: lint ## Check format, lint, and all that is tested in memory, in a minute or so.
+	go test -short $$(go list ./... | grep -Ev '/integration|/gen/|mongostore$$|etcdcoord$$|embedetcd$$|internal/databases$$')
+
 .PHONY: demo
 demo: mongodb build ## Run a whole upgrade on this machine: make demo ARGS="...".
 	@bin/demo $(ARGS)

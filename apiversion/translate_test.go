@@ -54,8 +54,9 @@ func bothWays(t *testing.T, test func(t *testing.T, r *apiversion.Resource, path
 func TestFiltersSelectTheSame(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, r *apiversion.Resource, paths []string) {
-		translated, matched := 0, 0
+		drawn, translated, matched := 0, 0, 0
 		rapid.Check(t, func(t *rapid.T) {
+			drawn++
 			f, err := prototest.DrawFilter(t, r.Old, paths, 2).Check(r.Old)
 			if err != nil {
 				return
@@ -83,8 +84,9 @@ func TestFiltersSelectTheSame(t *testing.T) {
 				}
 			}
 		})
-		if translated < 10 || matched < 5 {
-			t.Errorf("only %d filters were translated, %d matched", translated, matched)
+		// With -short a fifth is drawn, too little to say how many of them match.
+		if translated < drawn/10 || matched == 0 && !testing.Short() {
+			t.Errorf("of %d filters only %d were translated, %d matched", drawn, translated, matched)
 		}
 	})
 }

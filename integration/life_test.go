@@ -104,20 +104,20 @@ func (s *system) checkSetAside(ctx context.Context, was upgradestate.Namespace, 
 	}
 	filled := 0
 	for _, k := range was.Kinds {
-		name := upgradestate.RetiredName("v1", k)
-		n, err := s.db["v1"].Collection(name).CountDocuments(ctx, bson.D{})
+		name := upgradestate.RetiredName(was.Version, k)
+		n, err := s.db[was.Version].Collection(name).CountDocuments(ctx, bson.D{})
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		if n > 0 {
 			filled++
 		}
-		names, err := s.db["v1"].ListCollectionNames(ctx, bson.D{
+		names, err := s.db[was.Version].ListCollectionNames(ctx, bson.D{
 			{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{k.Physical, k.Kind, name}}}},
 			{Key: "type", Value: "collection"},
 		})
 		if err != nil || !slices.Equal(names, []string{name}) {
-			s.t.Errorf("%s of v1 is in %v, %v", k.Kind, names, err)
+			s.t.Errorf("%s of %s is in %v, %v", k.Kind, was.Version, names, err)
 		}
 	}
 	if filled == 0 {

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller/deployment/api"
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/integration/localmongo/mongotest"
 	"dbcontroller/record"
@@ -62,7 +63,7 @@ func TestShardedThereAndBack(t *testing.T) { //nolint:paralleltest // see above
 	}
 	stops := map[string]func() int{v1: c.KeepMoving(t, v1), v2: c.KeepMoving(t, v2)}
 
-	s.controller("first", breakPoint{}).ready(ctx)
+	first := s.controller("first", breakPoint{}).ready(ctx)
 	s.controller("second", breakPoint{}).ready(ctx)
 	server := s.server("server", 0).ready(ctx)
 	tr.start(ctx, server)
@@ -118,6 +119,36 @@ func TestShardedThereAndBack(t *testing.T) { //nolint:paralleltest // see above
 		return nil
 	})
 	tr.settle(ctx, d)
+	at, _ := first.addresses()
+	s.completeThere(ctx, at, d, "v2")
+}
+
+// completeThere retires a version: its collections are set aside, sharded ones as well, and
+// then dropped.
+func (s *system) completeThere(ctx context.Context, at string, d upgradestate.Deployment, version string) {
+	s.t.Helper()
+	was, _ := d.Namespace(version)
+	confirm, _ := api.Confirmation(d, version)
+	for _, step := range []struct {
+		keep string
+		done func(d upgradestate.Deployment) bool
+	}{
+		{"1h", func(d upgradestate.Deployment) bool { return slices.Contains(d.Retired, version) }},
+		{"0s", func(d upgradestate.Deployment) bool { return len(d.Kept) == 0 }},
+	} {
+		r := execute(ctx, s.t, []string{"DBCONTROLLER_SERVER=" + at}, "complete", "--version", version, "--ignore-usage", "--keep-for", step.keep, "--confirm", confirm)
+		if r.code != 0 {
+			s.t.Fatalf("%+v", r)
+		}
+		d = s.await(ctx, "the end of "+version, step.done)
+		if len(d.Kept) > 0 {
+			s.checkSetAside(ctx, was, d)
+		}
+	}
+	names, err := s.db[version].ListCollectionNames(ctx, bson.D{{Key: "type", Value: "collection"}})
+	if err != nil || len(names) > 0 {
+		s.t.Errorf("%s still has %v, %v", version, names, err)
+	}
 }
 
 // TestShardedCollectionMadeAnew moves and reshards collections in every way that makes them

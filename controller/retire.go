@@ -23,6 +23,9 @@ type clearer interface {
 // of a machine may be set meanwhile.
 const longestWait = time.Minute
 
+// retryKept is how long the leader rests after it could not drop what was set aside.
+const retryKept = 10 * time.Second
+
 // retire sets aside or drops the namespace that the record says is being retired, and drops
 // what was set aside once its time is over. Nothing of an old namespace is ever dropped but
 // here. The record tells of it until everything is gone, so that the next leader goes on
@@ -44,10 +47,16 @@ func (a *App) retire(ctx context.Context) error {
 		for _, k := range d.Kept {
 			wait := untilDropped(k, time.Now())
 			if wait <= 0 {
-				if err := a.dropKept(ctx, d, k.Namespace); err != nil {
-					return 0, fmt.Errorf("what is kept of retired version %s is not dropped yet: %w", k.Namespace.Version, err)
+				err := a.dropKept(ctx, d, k.Namespace)
+				if err == nil {
+					continue
 				}
-				continue
+				// Nobody waits for it, and it may be for a person to correct: no need to hurry.
+				wait = retryKept
+				if ctx.Err() == nil {
+					a.log.Warn("what is kept of a retired version is not dropped yet",
+						zap.String("version", k.Namespace.Version), zap.Error(err), zap.Duration("again in", wait))
+				}
 			}
 			if again == 0 || wait < again {
 				again = wait

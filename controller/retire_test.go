@@ -287,6 +287,14 @@ func TestKeptUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, old, _, d := retiring(t, time.Now().Add(25*time.Hour).UTC().Format(time.RFC3339))
+		failures := 0
+		a.namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
+			if op.Command == faultstore.Drop && failures < 2 {
+				failures++
+				return faultstore.Down()
+			}
+			return faultstore.Fault{}
+		}))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- a.retire(ctx) }()

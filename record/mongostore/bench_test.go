@@ -74,28 +74,7 @@ func BenchmarkLoad(b *testing.B) {
 				name := fmt.Sprintf("%s.n%d", c.name, i)
 				dst := e.collection(c.name, name, c.fixed)
 				b.StartTimer()
-				work := make(chan record.Range, len(ranges))
-				for _, r := range ranges {
-					work <- r
-				}
-				close(work)
-				g, ctx := errgroup.WithContext(b.Context())
-				for range benchWorkers {
-					g.Go(func() error {
-						for r := range work {
-							for done := false; !done; {
-								var err error
-								if r, done, err = c.page(ctx, src, dst, r); err != nil {
-									return err
-								}
-							}
-						}
-						return nil
-					})
-				}
-				if err := g.Wait(); err != nil {
-					b.Fatal(err)
-				}
+				copyRanges(b, ranges, func(ctx context.Context, r record.Range) (record.Range, bool, error) { return c.page(ctx, src, dst, r) })
 				b.StopTimer()
 				if n, err := e.coll(dst).EstimatedDocumentCount(b.Context()); err != nil || n != benchDocs {
 					b.Fatalf("%d documents, %v", n, err)
@@ -206,5 +185,32 @@ func BenchmarkApply(b *testing.B) {
 			}
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "docs/s")
 		})
+	}
+}
+
+// copyRanges copies ranges page by page, by benchWorkers at the same time.
+func copyRanges(b *testing.B, ranges []record.Range, page func(context.Context, record.Range) (rest record.Range, done bool, err error)) {
+	b.Helper()
+	work := make(chan record.Range, len(ranges))
+	for _, r := range ranges {
+		work <- r
+	}
+	close(work)
+	g, ctx := errgroup.WithContext(b.Context())
+	for range benchWorkers {
+		g.Go(func() error {
+			for r := range work {
+				for done := false; !done; {
+					var err error
+					if r, done, err = page(ctx, r); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -1,13 +1,13 @@
 package mongostore
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"golang.org/x/sync/errgroup"
 
 	"dbcontroller/record"
 )
@@ -66,28 +66,9 @@ func BenchmarkIndexes(b *testing.B) {
 			}
 			b.StartTimer()
 			begun := time.Now()
-			work := make(chan record.Range, len(ranges))
-			for _, r := range ranges {
-				work <- r
-			}
-			close(work)
-			g, ctx := errgroup.WithContext(b.Context())
-			for range benchWorkers {
-				g.Go(func() error {
-					for r := range work {
-						for done := false; !done; {
-							var err error
-							if r, done, err = e.copyPage(ctx, src, dst, r); err != nil {
-								return err
-							}
-						}
-					}
-					return nil
-				})
-			}
-			if err := g.Wait(); err != nil {
-				b.Fatal(err)
-			}
+			copyRanges(b, ranges, func(ctx context.Context, r record.Range) (record.Range, bool, error) {
+				return e.copyPage(ctx, src, dst, r)
+			})
 			if way == "after" {
 				from := time.Now()
 				spec.Shape = shape

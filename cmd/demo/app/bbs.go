@@ -30,25 +30,18 @@ func newBBSClient(h *http.Client, s *service, servers []string) *bbsClient {
 
 // read reads one process through one of the APIs.
 func (c *bbsClient) read(ctx context.Context, m *model, t *tally, guid string, v2 bool) {
-	before, certain := m.known(guid)
-	current := !v2 || c.newAPI.current()
-	version, print := oldVersion, ""
-	if v2 {
-		version = newVersion
-	}
-	_, err := c.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
+	c.readOne(ctx, m, t, guid, v2, func(ctx context.Context, s int) (string, http.Header, error) {
 		if v2 {
 			res, err := c.v2[s].GetLRPDeployment(ctx, connect.NewRequest(&bbsv2.GetLRPDeploymentRequest{ProcessGuid: guid}))
-			if err == nil {
-				print = printV2(res.Msg.GetLrpDeployment())
+			if err != nil {
+				return "", nil, err
 			}
-			return header(res), err
+			return printV2(res.Msg.GetLrpDeployment()), header(res), nil
 		}
 		res, err := c.v1[s].GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: guid}))
-		if err == nil {
-			print = printV1(res.Msg.GetDesiredLrp())
+		if err != nil {
+			return "", nil, err
 		}
-		return header(res), err
+		return printV1(res.Msg.GetDesiredLrp()), header(res), nil
 	})
-	noteRead(ctx, m, t, guid, version, current, before, certain, print, err)
 }

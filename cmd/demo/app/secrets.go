@@ -31,27 +31,20 @@ func newSecretsClient(h *http.Client, s *service, servers []string) *secretsClie
 
 // read reads one secret, which the model knows by its v1 name, through one of the APIs.
 func (c *secretsClient) read(ctx context.Context, m *model, t *tally, name string, v2 bool) {
-	before, certain := m.known(name)
-	current := !v2 || c.newAPI.current()
-	version, print := oldVersion, ""
-	if v2 {
-		version = newVersion
-	}
-	_, err := c.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
+	c.readOne(ctx, m, t, name, v2, func(ctx context.Context, s int) (string, http.Header, error) {
 		if v2 {
 			res, err := c.v2[s].GetSecret(ctx, connect.NewRequest(&secretsv2.GetSecretRequest{Name: newName(name)}))
-			if err == nil {
-				print = printSecretV2(res.Msg.GetSecret())
+			if err != nil {
+				return "", nil, err
 			}
-			return header(res), err
+			return printSecretV2(res.Msg.GetSecret()), header(res), nil
 		}
 		res, err := c.v1[s].GetSecret(ctx, connect.NewRequest(&secretsv1.GetSecretRequest{Name: name}))
-		if err == nil {
-			print = printSecretV1(res.Msg.GetSecret())
+		if err != nil {
+			return "", nil, err
 		}
-		return header(res), err
+		return printSecretV1(res.Msg.GetSecret()), header(res), nil
 	})
-	noteRead(ctx, m, t, name, version, current, before, certain, print, err)
 }
 
 // listV1 and listV2 see the secrets of one client through an API at one server.

@@ -142,10 +142,20 @@ func header[T any](res *connect.Response[T]) http.Header {
 	return res.Header()
 }
 
-// noteRead judges one read through an API: print is what it showed, empty for absence.
-// Before the flip, the v2 API shows the new namespace as far as it has been brought over;
-// everything else must be current.
-func noteRead(ctx context.Context, m *model, t *tally, key, version string, current bool, before state, certain bool, print string, err error) {
+// readOne reads one record through one of the APIs, by get, which also returns what the answer
+// prints as, and judges it: before the flip, the v2 API shows the new namespace as far as it
+// is copied; everything else must be current.
+func (s *service) readOne(ctx context.Context, m *model, t *tally, key string, v2 bool, get func(ctx context.Context, server int) (print string, h http.Header, err error)) {
+	before, certain := m.known(key)
+	current := !v2 || s.newAPI.current()
+	version, print := oldVersion, ""
+	if v2 {
+		version = newVersion
+	}
+	_, err := s.call(ctx, func(ctx context.Context, server int) (h http.Header, err error) {
+		print, h, err = get(ctx, server)
+		return h, err
+	})
 	after, still := m.known(key)
 	switch {
 	case ctx.Err() != nil:

@@ -6,12 +6,18 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"dbcontroller/access/accesstest"
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
@@ -22,18 +28,22 @@ import (
 // TestSecurityUpgrade upgrades a service and takes it back with TLS and identities everywhere:
 // MongoDB with a password for one version and a certificate for the other, three etcd members
 // that want client certificates, the APIs with client certificates and tokens. All of them are
-// replaced in the copy, while it holds at the switch, and between the switches. No
-// process is started again, and no operation fails.
+// replaced in the copy, while it holds at the switch, and between the switches, and so is the
+// authority of the APIs' clients. Controllers, the server and the application are users of
+// MongoDB of their own, each with the role that 'dbcontroller roles' prints and nothing else.
+// No process is started again, and no operation fails.
 func TestSecurityUpgrade(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	f := fortify(ctx, t)
 	tr := newTraffic(ctx, f.system, documents)
+	tr.keeps = true // the fence class view takes more than the least role
 	f.locked(f.run("first")).ready(ctx)
 	f.locked(f.run("second")).ready(ctx)
 	args := []string{"--config", f.config, "--id", "server", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}
-	tr.start(ctx, f.locked(spawn(t, "server", command(t, built.server(t), "", args, f.env))).ready(ctx))
+	f.server = f.locked(spawn(t, "server", command(t, built.server(t), "", args, append(slices.Clone(f.env), f.as("server")...)))).ready(ctx)
+	tr.start(ctx, f.server)
 	tr.awaitWrites(ctx, "v1", 10)
 	f.rotate(ctx)
 	for _, to := range []string{"v2", "v1"} {
@@ -42,6 +52,7 @@ func TestSecurityUpgrade(t *testing.T) {
 		f.rotate(ctx)
 		f.awaitLevel(ctx)
 		f.rotate(ctx)
+		f.rotateClients(ctx)
 		f.ask(ctx, func(api dbcontrollerv1connect.DeploymentServiceClient) error {
 			_, err := api.Switch(ctx, connect.NewRequest(&dbv1.SwitchRequest{}))
 			return err
@@ -60,17 +71,34 @@ func TestSecurityUpgrade(t *testing.T) {
 	tr.finish()
 	f.level(ctx, tr, "v2")
 	tr.settle(ctx, d)
+	for _, c := range append([]*child{f.server}, f.controllers...) {
+		text, err := os.ReadFile(c.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "not authorized") && !strings.Contains(line, "view fence is not available") {
+				t.Errorf("the role of %s lacks something: %s", c.name, line)
+			}
+		}
+	}
 }
 
 // fortress is a system whose every door is locked.
 type fortress struct {
 	*system
 	authority *accesstest.Authority
-	uri       string // of who administers MongoDB
-	etcd      string // folder of the client's certificate
+	people    *accesstest.Authority           // of clients of the APIs
+	person    atomic.Pointer[tls.Certificate] // of people
+	admin     *mongo.Client                   // who administers MongoDB
+	etcd      string                          // folder of the client's certificate
+	server    *child
 	rotated   int
 	token     string // of an operator
 }
+
+// logins are the users of MongoDB, and the parts whose roles they have.
+var logins = []string{"controller", "server", "application"}
 
 // Who logs in where.
 var (
@@ -84,46 +112,124 @@ var (
 func fortify(ctx context.Context, t *testing.T) *fortress {
 	t.Helper()
 	dir := t.TempDir()
-	f := &fortress{authority: accesstest.NewAuthority(t), etcd: dir}
+	f := &fortress{authority: accesstest.NewAuthority(t), people: accesstest.NewAuthority(t), etcd: dir}
 	ca := f.authority.File(t, filepath.Join(dir, "ca.crt"))
 	cert, key := f.authority.Sign(t, mongod)
 	nodes := &localmongo.TLS{CertificateKey: filepath.Join(dir, "mongod.pem"), CA: ca}
 	put(t, nodes.CertificateKey, string(cert)+string(key))
 	server := start(ctx, t, localmongo.Options{Own: true, Auth: true, TLS: nodes})
-	f.uri = server.URI()
+	uri := server.URI()
 
 	members := &etcdTLS{CA: ca, ClientCert: filepath.Join(dir, "etcd-client.crt"), ClientKey: filepath.Join(dir, "etcd-client.key")}
 	members.Cert, members.Key = f.authority.Files(t, dir, "etcd", ofEtcd)
 	f.authority.Files(t, dir, "etcd-client", service)
 	etcd := startMembers(ctx, t, members)
 	f.system = newSystem(ctx, t, settings{
-		uris: map[string]string{"v1": f.uri, "v2": f.uri}, etcd: etcd.endpoints(), etcdTLS: members, copy: "{auto: true, workers: 2}",
-		further: fmt.Sprintf(`access:
-  tls: {cert: listener.crt, key: listener.key, clientCA: %s}
+		uris: map[string]string{"v1": uri, "v2": uri}, etcd: etcd.endpoints(), etcdTLS: members, copy: "{auto: true, workers: 2}",
+		further: `access:
+  tls: {cert: listener.crt, key: listener.key, clientCA: people.crt}
   tokens: tokens
   roles:
     operator: ["cert:CN=ann,O=ops", "token:robot"]
     application: ["cert:CN=ann,O=ops"]
-`, ca),
+`,
 	})
-	hosts := f.uri[strings.Index(f.uri, "@")+1 : strings.Index(f.uri, "/?")]
-	secure := hosts + "/?replicaSet=rs0&tls=true&tlsCAFile=" + ca
+	f.admin = f.db["v1"].Client()
+	f.people.File(t, filepath.Join(f.dir, "people.crt"))
+	secure := uri[strings.Index(uri, "@")+1:strings.Index(uri, "/?")] + "/?replicaSet=rs0&tls=true&tlsCAFile=" + ca
+	byPassword := func(user, password string) string { return "mongodb://" + user + ":" + password + "@" + secure }
+	byCertificate := func(user string) string {
+		return "mongodb://" + secure + "&authMechanism=MONGODB-X509&authSource=$external&tlsCertificateKeyFile=" + f.certificate(user)
+	}
 	f.edit(func(text string) string {
-		return strings.NewReplacer(
-			"$(MONGO_V1)", "mongodb://service:$(file:"+filepath.Join(f.dir, "password")+")@"+secure,
-			"$(MONGO_V2)", "mongodb://"+secure+"&authMechanism=MONGODB-X509&authSource=$external&tlsCertificateKeyFile="+filepath.Join(f.dir, "service.pem"),
-		).Replace(text)
+		return strings.NewReplacer("$(MONGO_V1)", byPassword("$(WHO)", "$(file:"+f.password()+")"), "$(MONGO_V2)", byCertificate("$(WHO)")).Replace(text)
 	})
-	f.admin(ctx, "admin", bson.D{{Key: "createUser", Value: "service"}, {Key: "pwd", Value: "first"}, {Key: "roles", Value: bson.A{"root"}}})
-	f.admin(ctx, "$external", bson.D{{Key: "createUser", Value: "CN=service,O=clients"}, {Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: "root"}, {Key: "db", Value: "admin"}}}}})
+	f.env = append(f.env, f.as("controller")...)
+	accesstest.Replace(t, f.password(), []byte("first"))
+	for _, user := range logins {
+		f.makeRole(ctx, user)
+		roles := bson.A{bson.D{{Key: "role", Value: "dbcontroller-" + user}, {Key: "db", Value: "admin"}}}
+		f.administer(ctx, "admin", bson.D{{Key: "createUser", Value: user}, {Key: "pwd", Value: "first"}, {Key: "roles", Value: roles}})
+		f.administer(ctx, "$external", bson.D{{Key: "createUser", Value: "CN=" + user + ",O=clients"}, {Key: "roles", Value: roles}})
+	}
 	f.rotate(ctx)
+	// From here on the documents are the application's.
+	for version, uri := range map[string]string{"v1": byPassword("application", "first"), "v2": byCertificate("application")} {
+		client, err := mongo.Connect(options.Client().ApplyURI(uri).SetWriteConcern(writeconcern.Majority()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Disconnect(context.Background()) }) //nolint:errcheck // it is done with
+		f.db[version] = client.Database(f.db[version].Name())
+	}
 
-	pair := f.authority.Certificate(t, person)
-	f.http = &http.Client{Transport: overTLS{&http.Transport{MaxIdleConnsPerHost: 32, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{
-		RootCAs: f.authority.Pool(), Certificates: []tls.Certificate{pair},
-	}}}}
-	t.Cleanup(f.http.CloseIdleConnections)
+	pair := f.people.Certificate(t, person)
+	f.person.Store(&pair)
+	f.http = f.client(f.person.Load)
 	return f
+}
+
+// certificate is the file of a user's certificate and key for MongoDB.
+func (f *fortress) certificate(user string) string { return filepath.Join(f.dir, user+".pem") }
+
+// password is the file that controllers and servers have their passwords of.
+func (f *fortress) password() string { return filepath.Join(f.dir, "password") }
+
+// as is the environment of a process that is a user of MongoDB.
+func (f *fortress) as(user string) []string { return []string{"WHO=" + user} }
+
+// makeRole makes the role of a part, as 'dbcontroller roles' prints it.
+func (f *fortress) makeRole(ctx context.Context, part string) {
+	f.t.Helper()
+	r := execute(ctx, f.t, f.env, "roles", "--config", f.config, "--for", part, "--rehearse=false")
+	_, text, found := strings.Cut(r.stdout, "runCommand(")
+	var role bson.D
+	if err := bson.UnmarshalExtJSON([]byte(strings.TrimSuffix(strings.TrimSpace(text), ")")), false, &role); err != nil || !found {
+		f.t.Fatalf("roles --for %s: %v, %+v", part, err, r)
+	}
+	f.administer(ctx, "admin", role)
+}
+
+// client is one of the APIs over TLS, with the certificate of that moment.
+func (f *fortress) client(present func() *tls.Certificate) *http.Client {
+	c := &http.Client{Transport: overTLS{&http.Transport{MaxIdleConnsPerHost: 32, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{
+		RootCAs: f.authority.Pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return present(), nil },
+	}}}}
+	f.t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// rotateClients replaces the authority of the APIs' clients, in the listeners that run: both
+// are trusted until clients have certificates of the next one.
+func (f *fortress) rotateClients(ctx context.Context) {
+	f.t.Helper()
+	former, next := f.person.Load(), accesstest.NewAuthority(f.t)
+	pair := next.Certificate(f.t, person)
+	file := filepath.Join(f.dir, "people.crt")
+	accesstest.Replace(f.t, file, accesstest.Bundle(f.people, next))
+	f.awaitHandshakes(ctx, &pair, true)
+	f.person.Store(&pair)
+	accesstest.Replace(f.t, file, accesstest.Bundle(next))
+	f.awaitHandshakes(ctx, former, false)
+	f.people = next
+}
+
+// awaitHandshakes waits until every listener takes, or refuses, new connections with a certificate.
+func (f *fortress) awaitHandshakes(ctx context.Context, pair *tls.Certificate, taken bool) {
+	f.t.Helper()
+	for _, c := range append([]*child{f.server}, f.controllers...) {
+		api, operator := c.addresses()
+		for _, at := range []string{api, operator} {
+			eventually(ctx, f.t, "a client of another authority", func() error {
+				h := f.client(func() *tls.Certificate { return pair })
+				defer h.CloseIdleConnections()
+				if _, _, err := getBy(ctx, h, "http://"+at+"/healthz"); (err == nil) != taken {
+					return fmt.Errorf("%s at %s, want that it is taken: %v; it is %v", c.name, at, taken, err)
+				}
+				return nil
+			})
+		}
+	}
 }
 
 // overTLS sends over TLS what helpers of plain systems ask for.
@@ -142,18 +248,23 @@ func (f *fortress) rotate(ctx context.Context) {
 	f.rotated++
 	f.authority.Files(f.t, f.dir, "listener", listener)
 	f.authority.Files(f.t, f.etcd, "etcd-client", service)
-	cert, key := f.authority.Sign(f.t, service)
-	accesstest.Replace(f.t, filepath.Join(f.dir, "service.pem"), append(cert, key...))
+	for _, user := range logins {
+		cert, key := f.authority.Sign(f.t, accesstest.Leaf{Subject: pkix.Name{CommonName: user, Organization: []string{"clients"}}})
+		accesstest.Replace(f.t, f.certificate(user), append(cert, key...))
+	}
 	password := fmt.Sprint("password-", f.rotated)
-	accesstest.Replace(f.t, filepath.Join(f.dir, "password"), []byte(password))
-	f.admin(ctx, "admin", bson.D{{Key: "updateUser", Value: "service"}, {Key: "pwd", Value: password}})
+	accesstest.Replace(f.t, f.password(), []byte(password))
+	for _, user := range []string{"controller", "server"} {
+		f.administer(ctx, "admin", bson.D{{Key: "updateUser", Value: user}, {Key: "pwd", Value: password}})
+	}
 	f.token = fmt.Sprintf("robot-0123456789abcdef-%d", f.rotated)
 	accesstest.Replace(f.t, filepath.Join(f.dir, "tokens"), []byte("robot "+f.token+"\n"))
 }
 
-func (f *fortress) admin(ctx context.Context, db string, cmd bson.D) {
+// administer runs a command as who administers MongoDB.
+func (f *fortress) administer(ctx context.Context, db string, cmd bson.D) {
 	f.t.Helper()
-	if err := f.db["v1"].Client().Database(db).RunCommand(ctx, cmd).Err(); err != nil {
+	if err := f.admin.Database(db).RunCommand(ctx, cmd).Err(); err != nil {
 		f.t.Fatal(err)
 	}
 }

@@ -21,6 +21,7 @@ type traffic struct {
 	packages  *ledger
 	bbs       []*bbsWriter
 	apps      []*packageWriter
+	keeps     bool // of apps
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
 	pause     sync.RWMutex // held by each operation; who locks it has the clients stand still
@@ -66,7 +67,7 @@ func (tr *traffic) start(ctx context.Context, servers ...*child) {
 		})
 	}
 	for i := range appClients {
-		w := &packageWriter{system: tr.system, ledger: tr.packages, rng: rand.New(rand.NewPCG(2, uint64(i)))}
+		w := &packageWriter{system: tr.system, ledger: tr.packages, rng: rand.New(rand.NewPCG(2, uint64(i))), keeps: tr.keeps}
 		for j := range ownDocuments {
 			w.live = append(w.live, packageKey(i*ownDocuments+j))
 		}

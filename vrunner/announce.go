@@ -12,7 +12,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// State is what the server says of itself.
+// State is what the server announces about itself.
 func (r *Runner) State() upgradestate.ServerState {
 	_, held := r.gate.state()
 	r.mu.Lock()
@@ -29,8 +29,8 @@ func (r *Runner) State() upgradestate.ServerState {
 }
 
 // acknowledge publishes the server's state whenever it changed, and, for a switch, that
-// writes are held and those in flight are finished. A failure is tried again, with what
-// is to be said then: the switch does not need it, and serving goes on without etcd.
+// writes are held and those in flight are finished. A failure is tried again, with what is
+// to be announced then: the switch does not need it, and serving goes on without etcd.
 func (r *Runner) acknowledge(ctx context.Context) error {
 	var said upgradestate.ServerState
 	retry := newRetry()
@@ -88,7 +88,7 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 	}
 }
 
-// usageEvery is how often usage is looked at, so that calls do not become writes to etcd.
+// usageEvery is how often usage is checked, so that calls do not become writes to etcd.
 const usageEvery = 30 * time.Second
 
 func (r *Runner) sampleUsage() {

@@ -31,8 +31,8 @@ func (m *mute) Announce(ctx context.Context, s upgradestate.ServerState) error {
 	return m.announced.Announce(ctx, s)
 }
 
-// TestAnnouncedInTheEnd: what could not be said is said as soon as that is possible, as it
-// is then, however long it took.
+// TestAnnouncedInTheEnd: what could not be announced is announced as soon as that is
+// possible, as it is then, however long it took.
 func TestAnnouncedInTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestAnnouncedInTheEnd(t *testing.T) {
 		m.broken.Store(false)
 		<-time.After(1500 * time.Millisecond)
 		if said := m.last(); said.Active != "v1" {
-			t.Errorf("said %+v", said)
+			t.Errorf("announced %+v", said)
 		}
 		m.broken.Store(true)
 		w.begin(ctx)
@@ -57,7 +57,7 @@ func TestAnnouncedInTheEnd(t *testing.T) {
 		m.broken.Store(false)
 		<-time.After(1500 * time.Millisecond)
 		if said, u := m.last(), w.get(ctx).Upgrade; said.AckID != u.ID || said.AckAttempt != u.Attempt {
-			t.Errorf("said %+v, want an acknowledgement", said)
+			t.Errorf("announced %+v, want an acknowledgement", said)
 		}
 	})
 }

@@ -25,7 +25,7 @@ const (
 	maxDirtyBytes = 4 << 20
 )
 
-// Dirty names a record that has changed, was made or was deleted. It says nothing of what
+// Dirty names a record that has changed, was made or was deleted. It does not contain what
 // the record holds: read it.
 type Dirty struct {
 	Kind string
@@ -54,7 +54,7 @@ type subscription struct {
 //
 // All subscribers of a version share one change stream, which is open while there are
 // any. It follows the version through fences, switches and failovers, also while the
-// version is not active: then it tells what the sync brings. The subscription must be
+// version is not active: then it reports what the sync writes. The subscription must be
 // closed.
 func (v *View) Changes(ctx context.Context, kinds ...string) (Subscription, error) {
 	if err := v.watchable(ctx, kinds); err != nil {
@@ -97,7 +97,8 @@ func (v *View) watchable(ctx context.Context, kinds []string) error {
 	return nil
 }
 
-// Next waits until something is dirty and takes all of it. ErrLost says to list again.
+// Next waits until something is dirty and takes all of it. After ErrLost the caller must
+// list again.
 func (c *subscription) Next(ctx context.Context) ([]Dirty, error) {
 	for {
 		names, lost, stopped := c.take()
@@ -151,7 +152,7 @@ func (c *subscription) add(d Dirty) {
 	c.signal()
 }
 
-// lose forgets what waits, and says so. hub.mu is held.
+// lose drops what waits, and marks the subscription as lost. hub.mu is held.
 func (c *subscription) lose() {
 	c.lost, c.order, c.set, c.bytes = true, nil, nil, 0
 	c.signal()

@@ -198,7 +198,7 @@ func TestChangesDuringTheSwitch(t *testing.T) {
 	})
 }
 
-// TestTooSlow: what does not fit is said to be lost, and the subscription goes on.
+// TestTooSlow: what does not fit is reported as lost, and the subscription goes on.
 func TestTooSlow(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(ctx context.Context, t *testing.T) {
@@ -267,7 +267,7 @@ func TestBrokenForGood(t *testing.T) {
 	})
 }
 
-// TestMirror: whoever subscribes, lists and follows ends with what is there, whatever
+// TestMirror: a client that subscribes, lists and follows ends with what is there, whatever
 // breaks meanwhile.
 func TestMirror(t *testing.T) {
 	t.Parallel()
@@ -374,9 +374,9 @@ func TestSubscribingFails(t *testing.T) {
 			t.Errorf("a fixed-name kind: %v", err)
 		}
 		down.On()
-		begun := time.Now()
-		if _, err := views["v1"].Changes(ctx, "old"); !errors.Is(err, faultstore.ErrInjected) || time.Since(begun) != 3*time.Second {
-			t.Errorf("no database, after %s: %v", time.Since(begun), err)
+		start := time.Now()
+		if _, err := views["v1"].Changes(ctx, "old"); !errors.Is(err, faultstore.ErrInjected) || time.Since(start) != 3*time.Second {
+			t.Errorf("no database, after %s: %v", time.Since(start), err)
 		}
 		gone, leave := context.WithTimeout(ctx, time.Second)
 		defer leave()

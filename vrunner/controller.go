@@ -87,7 +87,8 @@ func (r *Runner) checkControllers() error {
 	return nil
 }
 
-// working tells whose controllers may run by the present record. r.mu is held.
+// working returns the version whose controllers may run by the present record. r.mu is
+// held.
 func (r *Runner) working() (version string, epoch uint64, ok bool) {
 	d := r.record
 	_, places := upgradestate.WritePlaces(d)
@@ -120,7 +121,7 @@ func (r *Runner) control(ctx context.Context) error {
 }
 
 // beginTerm waits until controllers may run, by a linearizable read of the record: nobody
-// starts those of a version that was left without his having noticed.
+// starts those of the previous version without having noticed the change.
 func (r *Runner) beginTerm(ctx context.Context) (context.Context, *term, error) {
 	retry := newRetry()
 	for {
@@ -206,12 +207,12 @@ func (r *Runner) repeat(ctx context.Context, t *term, c Controller) {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
 		backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
 	for {
-		begun := time.Now()
+		start := time.Now()
 		err := r.runController(ctx, t, c)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if time.Since(begun) >= steady {
+		if time.Since(start) >= steady {
 			retry.Reset()
 		}
 		wait := retry.NextBackOff()
@@ -241,7 +242,7 @@ func (r *Runner) runController(ctx context.Context, t *term, c Controller) error
 	if !c.Leader {
 		return run(ctx)
 	}
-	// A name of its own for each epoch: whoever is late holds nobody up.
+	// A name of its own for each epoch: a server that is late holds up no other.
 	return r.cfg.Lead(ctx, fmt.Sprintf("%s/%d/%s", t.version, t.epoch, c.Name), func(ctx context.Context) error {
 		if err := run(ctx); err != nil {
 			return err
@@ -277,10 +278,10 @@ func (v *View) writeControlled(ctx context.Context, t *term, ms []record.Mutatio
 	}()
 	if errors.Is(err, record.ErrFenced) && !errors.Is(err, ErrEnded) {
 		// This server has missed something. What is to be written is stale, so it is not sent
-		// again; but its controller shall not try in vain.
+		// again; but its controller should not try in vain.
 		bounded, cancel := context.WithTimeout(ctx, v.runner.cfg.HoldCap)
 		defer cancel()
-		_ = v.runner.newer(bounded, p.revision) // the error at hand says more
+		_ = v.runner.newer(bounded, p.revision) // the error at hand has more detail
 	}
 	return err
 }

@@ -77,7 +77,7 @@ func beat(ctx context.Context, version string, v *vrunner.View, name string) err
 	return v.Write(ctx, []record.Mutation{{Kind: kindOf[version], Key: record.StringKey(name), Doc: doc(name, version)}})
 }
 
-// keeper writes a record when it starts, and tells how it ends.
+// keeper writes a record when it starts, and reports how it ends.
 func keeper(j *journal) func(string, *vrunner.View) []vrunner.Controller {
 	return func(version string, v *vrunner.View) []vrunner.Controller {
 		return []vrunner.Controller{{Name: "keeper", Run: func(ctx context.Context) error {
@@ -184,7 +184,7 @@ func TestControllerWriteInFlight(t *testing.T) {
 		slow.Open()
 		j.want(t, "v1 runs, writes: <nil>", "v1 ended: true, writes: true")
 		if said := a.last(); said.AckID != "u1" {
-			t.Errorf("said %+v", said)
+			t.Errorf("announced %+v", said)
 		}
 		w.until(ctx, open("v2"))
 		j.want(t, "v2 runs, writes: <nil>")
@@ -202,11 +202,11 @@ func TestControllerDeadline(t *testing.T) {
 		clients["v1"] = vrunner.Database{Client: faultstore.WrapClient(w.db["v1"], faultstore.On(faultstore.Nth(1, faultstore.Fault{Latency: time.Hour}), faultstore.Write))}
 		start(ctx, consumer{w.store, &announced{}}, clients, s.stacks(func(version string, v *vrunner.View) []vrunner.Controller {
 			return []vrunner.Controller{{Name: "hasty", Run: func(ctx context.Context) error {
-				begun := time.Now()
+				start := time.Now()
 				short, cancel := context.WithTimeout(ctx, 2*time.Second)
 				defer cancel()
 				err := beat(short, version, v, "x")
-				j.add("%t after %s", err != nil, time.Since(begun))
+				j.add("%t after %s", err != nil, time.Since(start))
 				return nil
 			}}}
 		}, nil), vrunner.Config{}, zap.NewNop())
@@ -225,13 +225,13 @@ func TestDetachedController(t *testing.T) {
 		t.Run(label, func(t *testing.T) {
 			inWorld(t, func(ctx context.Context, w *world) {
 				j, s := &journal{}, &service{}
-				begun := false
+				started := false
 				r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(func(version string, v *vrunner.View) []vrunner.Controller {
 					return []vrunner.Controller{{Name: "detached", Run: func(ctx context.Context) error {
-						if begun {
+						if started {
 							return nil
 						}
-						begun = true
+						started = true
 						<-ctx.Done()
 						j.add("held: %t", errors.Is(beat(context.WithoutCancel(ctx), version, v, "late"), vrunner.ErrEnded))
 						return nil
@@ -309,11 +309,11 @@ func TestFailingControllers(t *testing.T) {
 		s := &service{}
 		var mu sync.Mutex
 		runs := map[string][]time.Duration{}
-		begun := time.Now()
+		at := time.Now()
 		ran := func(name string) {
 			mu.Lock()
 			defer mu.Unlock()
-			runs[name] = append(runs[name], time.Since(begun))
+			runs[name] = append(runs[name], time.Since(at))
 		}
 		log, logged := observer.New(zap.WarnLevel)
 		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(func(version string, _ *vrunner.View) []vrunner.Controller {
@@ -387,12 +387,12 @@ func TestControllersAtTheEnd(t *testing.T) {
 						return nil
 					}}}
 				}, nil), vrunner.Config{}, zap.NewNop())
-				begun := time.Now()
+				start := time.Now()
 				stop()
 				if err := <-ended; !errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}
-				if took := time.Since(begun); took != min(takes, 3*time.Second) {
+				if took := time.Since(start); took != min(takes, 3*time.Second) {
 					t.Errorf("Run took %s to end", took)
 				}
 				j.want(t, "ended for a switch: false")
@@ -475,7 +475,7 @@ func (l late) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 	return ch
 }
 
-// TestControllersOfALateServer: those of a version that was left are not even begun.
+// TestControllersOfALateServer: those of the previous version are not even started.
 func TestControllersOfALateServer(t *testing.T) {
 	inWorld(t, func(ctx context.Context, w *world) {
 		j, s := &journal{}, &service{}
@@ -498,7 +498,7 @@ func TestControllersAlone(t *testing.T) {
 		w.until(ctx, at(upgradestate.StepHold))
 		synctest.Wait()
 		if said := a.last(); said.AckID != "u1" || strings.Join(said.Versions, " ") != "v1 v2" {
-			t.Errorf("said %+v", said)
+			t.Errorf("announced %+v", said)
 		}
 		w.until(ctx, open("v2"))
 		j.want(t, "v1 runs, writes: <nil>", "v1 ended: true, writes: true", "v2 runs, writes: <nil>")
@@ -545,7 +545,7 @@ func TestLeader(t *testing.T) {
 		synctest.Wait()
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		// Whoever learns of the hold last may lead for v2 once more before it does.
+		// The server that learns of the hold last may lead for v2 once more before it does.
 		v1 := slices.DeleteFunc(j.lines, func(line string) bool { return strings.HasSuffix(line, " leads for v2") })
 		if len(v1) != 1 || !strings.HasSuffix(v1[0], " leads for v1") {
 			t.Errorf("after the way back: %v", j.lines)

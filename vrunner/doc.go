@@ -17,8 +17,8 @@
 // Reads use the present name and the announced next one, and wait for the flip while
 // the old namespace is sealed, so that they neither fail nor see old data.
 //
-// Watches. View.Changes tells a handler which records are dirty: it subscribes, lists, and
-// then reads what changed. One change stream for each version serves all subscribers,
+// Watches. View.Changes notifies a handler which records are dirty: it subscribes, lists,
+// and then reads what changed. One change stream for each version serves all subscribers,
 // while there are any; it goes on where it was after failures, and through every rename.
 // A subscriber keeps a bounded number of names. What does not fit, or is gone from the
 // database's history, is ErrLost: list again.
@@ -46,7 +46,7 @@
 // version share them: where a version moves to another place, only the marker is made.
 // Each server lets its requests through, the held ones included, when it has made or seen
 // the marker, or after a second in which the database did not let it; it then goes on
-// trying beside them. It knows nothing of requests at other servers: what one of them
+// trying while they run. It knows nothing of requests at other servers: what one of them
 // writes may be there before the fixtures are, and is left alone. Streams do not wait.
 //
 // Safety does not rest on this package: the database refuses late writes whatever a

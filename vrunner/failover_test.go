@@ -17,7 +17,7 @@ import (
 )
 
 // TestChangesOverARestart: the database is killed and comes back, and a subscriber misses
-// nothing of what was written before, while nobody could be told, and after.
+// nothing of what was written before, while nobody could be notified, and after.
 func TestChangesOverARestart(t *testing.T) {
 	t.Parallel()
 	server, err := localmongo.Start(t.Context(), localmongo.Options{Own: true})

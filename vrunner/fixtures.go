@@ -76,7 +76,7 @@ func (r *Runner) started(ctx context.Context) error {
 func (r *Runner) seed(ctx context.Context) error {
 	retry := newRetry()
 	failed := false
-	var since uint64 // the epoch in which patience was begun
+	var since uint64 // the epoch for which patience was started
 	for {
 		r.mu.Lock()
 		d, news, wanted := r.record, r.news, r.unseeded()
@@ -104,7 +104,7 @@ func (r *Runner) seed(ctx context.Context) error {
 			continue
 		case errors.Is(err, record.ErrFenced):
 			bounded, cancel := context.WithTimeout(ctx, time.Second)
-			_ = r.newer(bounded, d.Revision) // what there is then is looked at anyway
+			_ = r.newer(bounded, d.Revision) // the loop reads the latest record in any case
 			cancel()
 		case !failed:
 			failed = true

@@ -170,12 +170,12 @@ func TestFixturesThatCannotBeMade(t *testing.T) {
 				r, _ := start(ctx, consumer{w.store, &announced{}}, faulty(w, "v2", down), s.stacks(keeper(j), map[string][]record.Record{"v2": {fixture("v2", "f")}}), vrunner.Config{}, zap.NewNop())
 				j.want(t, "v1 runs, writes: <nil>")
 				w.flip(ctx, "u1", "v2")
-				begun := time.Now()
+				start := time.Now()
 				write, read := send(ctx, r, put("a", "1")), send(ctx, r, get("f"))
 				expectNone(t, "write", write)
 				j.want(t, "v1 ended: true, writes: true")
-				if res := <-write; res.Code != http.StatusOK || time.Since(begun) != time.Second {
-					t.Errorf("write: %d after %s", res.Code, time.Since(begun))
+				if res := <-write; res.Code != http.StatusOK || time.Since(start) != time.Second {
+					t.Errorf("write: %d after %s", res.Code, time.Since(start))
 				}
 				expect(t, "read", read, http.StatusNotFound, "v2")
 				j.want(t, "v2 runs, writes: <nil>")
@@ -251,15 +251,15 @@ func TestRetired(t *testing.T) {
 				w.check(w.db["v1"].Drop(ctx, kinds["old"]))
 			}
 			synctest.Wait()
-			begun := time.Now()
+			start := time.Now()
 			expect(t, "request", send(ctx, r, get("a")), http.StatusOK, "v2")
 			for what, err := range asked {
 				if want := "v1/old is gone, v1 is retired"; !errors.Is(err, record.ErrNotFound) || fmt.Sprint(err) != want+": "+record.ErrNotFound.Error() {
 					t.Errorf("%s: %v, want %s", what, err, want)
 				}
 			}
-			if r.Ready() != nil || time.Since(begun) != 0 {
-				t.Errorf("after %s: ready %v", time.Since(begun), r.Ready())
+			if r.Ready() != nil || time.Since(start) != 0 {
+				t.Errorf("after %s: ready %v", time.Since(start), r.Ready())
 			}
 		}
 	})

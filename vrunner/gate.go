@@ -104,7 +104,7 @@ func (p *pass) leave() {
 }
 
 // update follows the record: open with the tokens it publishes for writing, or held, also
-// if hold says so.
+// if hold is true.
 func (g *gate) update(d upgradestate.Deployment, hold bool) {
 	version, places := upgradestate.WritePlaces(d)
 	g.mu.Lock()

@@ -19,7 +19,7 @@ import (
 const closeTimeout = 5 * time.Second
 
 // hub reads the changes of one version with one stream, while it has subscribers, and
-// tells each of them what it asked for. It never waits for a subscriber.
+// delivers to each of them what it asked for. It never waits for a subscriber.
 type hub struct {
 	version string
 	watcher record.Watcher
@@ -129,8 +129,8 @@ func (h *hub) run(ctx context.Context) error {
 }
 
 // settle lets subscribers join a stream that runs, once the database has made something
-// durable after they came: what they list then holds all that the stream told before. A
-// primary that was deposed and does not know it could otherwise answer with less. Those
+// durable after they came: what they list then holds all that the stream delivered before.
+// A primary that was deposed and does not know it could otherwise answer with less. Those
 // who wait at the same time share the effort.
 func (h *hub) settle(ctx context.Context) error {
 	retry := newRetry()
@@ -199,8 +199,8 @@ func (h *hub) stop() {
 	}
 }
 
-// follow reads streams, each from where the one before ended, until ctx ends or nobody is
-// left who wants them.
+// follow reads streams, each from where the one before ended, until ctx ends or no
+// subscriber is left.
 func (h *hub) follow(ctx context.Context) {
 	retry := newRetry()
 	var pos record.Position
@@ -226,7 +226,8 @@ func (h *hub) follow(ctx context.Context) {
 	}
 }
 
-// begin says what to watch, if there is anybody who wants it. cancel ends the reading.
+// begin returns what to watch, if there is a subscriber that wants it. cancel ends the
+// reading.
 func (h *hub) begin(cancel context.CancelFunc) (kinds []record.KindSpec, wanted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -274,7 +275,8 @@ func (h *hub) read(ctx context.Context, pos record.Position, kinds []record.Kind
 	}
 }
 
-// place lets those who wait begin, and tells all others that there is a gap before it.
+// place lets the subscribers that wait begin, and notifies all others that there is a gap
+// before it.
 func (h *hub) place() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -288,7 +290,7 @@ func (h *hub) place() {
 	h.notify()
 }
 
-// failed notes why the changes stand still; the first of several reasons is worth a line.
+// failed notes why no changes arrive; the first of several reasons is worth a line.
 func (h *hub) failed(err error) {
 	h.mu.Lock()
 	first := h.failure == nil
@@ -299,7 +301,7 @@ func (h *hub) failed(err error) {
 	}
 	h.mu.Unlock()
 	if first {
-		h.log.Warn("changes stand still; the stream is opened again", zap.Error(err))
+		h.log.Warn("no changes arrive; the stream is opened again", zap.Error(err))
 	}
 }
 

@@ -24,7 +24,7 @@ func TestStacksOfPlaces(t *testing.T) {
 			return vrunner.Stack{}
 		}, vrunner.Config{}, zap.NewNop())
 	if got := r.State().Versions; !slices.Equal(got, []string{"v1", "v1@b", "v2@c", "v2@d"}) {
-		t.Errorf("the server says that it serves %v", got)
+		t.Errorf("the server reports that it serves %v", got)
 	}
 	own := map[string]map[*vrunner.View]int{"v1": {}, "v2": {}}
 	foreign := map[string]map[*vrunner.View]int{"v1": {}, "v2": {}}

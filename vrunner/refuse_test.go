@@ -36,9 +36,9 @@ func TestReadOfASealedNamespace(t *testing.T) {
 		w.begin(ctx)
 		w.until(ctx, sealed)
 		synctest.Wait()
-		begun := time.Now()
+		start := time.Now()
 		res := <-send(ctx, r, get("a"))
-		if took := time.Since(begun); took != 4*time.Second || res.Code == http.StatusOK || !strings.Contains(res.Body.String(), vrunner.ErrHeld.Error()) {
+		if took := time.Since(start); took != 4*time.Second || res.Code == http.StatusOK || !strings.Contains(res.Body.String(), vrunner.ErrHeld.Error()) {
 			t.Errorf("after %s: %d %s", took, res.Code, res.Body)
 		}
 	})
@@ -67,7 +67,7 @@ func TestBodyTooLarge(t *testing.T) {
 	})
 }
 
-// TestReady says what is missing, and requests are refused with the same.
+// TestReady: Ready reports what is missing, and requests are refused with the same error.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestUnknownActiveVersion(t *testing.T) {
 			t.Errorf("the held one: %d %s", res.Code, res.Body)
 		}
 		if a.last().Active != "v2" || s.ran("v1") != 0 || w.stored(ctx, "v1", "old")+w.stored(ctx, "v2", "new") != "" {
-			t.Errorf("said %+v, ran %v", a.last(), s.runs)
+			t.Errorf("announced %+v, ran %v", a.last(), s.runs)
 		}
 	})
 }

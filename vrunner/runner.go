@@ -40,12 +40,12 @@ type Database struct {
 	Watcher record.Watcher
 }
 
-// Stack serves one version. Handler gets requests of every API version; Write tells
-// which of them write. Both are nil in a process that has controllers only.
+// Stack serves one version. Handler gets requests of every API version; Write
+// reports which of them write. Both are nil in a process that has controllers only.
 type Stack struct {
 	Handler http.Handler
 	Write   func(*http.Request) bool
-	// Stream tells which requests are answered with a stream; nil: none. Their responses
+	// Stream reports which requests are answered with a stream; nil: none. Their responses
 	// are sent as they are written and their contexts end at a flip, with ErrFlipped. To
 	// let a watch go on over the flip, mount a WatchHandler in front of the Runner.
 	Stream func(*http.Request) bool
@@ -59,7 +59,7 @@ type Stack struct {
 	Fixtures []record.Record
 }
 
-// Config says how a Runner works. Zero values mean the defaults named.
+// Config configures a Runner. Zero values mean the defaults named.
 type Config struct {
 	ID      string        // of this server
 	HoldCap time.Duration // how long a write, or a read of a sealed namespace, may wait; 15 s
@@ -71,8 +71,9 @@ type Config struct {
 	// ends, and returns what work returns while it leads. The context of work ends when
 	// leadership is lost. Needed for controllers with Leader; shards.Lead is one.
 	Lead func(ctx context.Context, name string, work func(context.Context) error) error
-	// Usage says how much each API version was called, and since when that was counted. It
-	// is asked every 30 s, and announced with the server's state. Nil: nothing is announced.
+	// Usage returns how much each API version was called, and since when that was counted.
+	// It is asked every 30 s, and announced with the server's state. Nil: nothing is
+	// announced.
 	Usage func() (since time.Time, used map[string]upgradestate.Usage)
 	// Warnings are what is insecure about this process, which is announced with the server's
 	// state. Nil: nothing is.
@@ -101,7 +102,7 @@ type Runner struct {
 	stopped bool            // Run has ended
 	term    *term           // of the controllers that run; nil: none do
 	seeded  map[string]bool // versions whose fixtures are known to have been made
-	warned  string          // the upgrade that this server cannot follow, once it was said
+	warned  string          // the upgrade that this server cannot follow, once it was logged
 	waived  uint64          // the epoch in which requests wait no longer for fixtures
 	since   string          // of used
 	used    map[string]upgradestate.Usage
@@ -111,7 +112,8 @@ type Runner struct {
 
 // New makes a runner. databases holds that of each namespace, by the name that it has in
 // the Deployment: v1, or v1@b for another place of v1. build makes the stack that serves a
-// namespace, once for each: it is told the API version, and gets a view of each API version.
+// namespace, once for each: it is given the API version, and gets a view of each API
+// version.
 func New(d Deployments, databases map[string]Database, build func(version string, views map[string]*View) Stack, cfg Config, log *zap.Logger) *Runner {
 	if cfg.HoldCap == 0 {
 		cfg.HoldCap = 15 * time.Second
@@ -265,13 +267,13 @@ func (r *Runner) serves(d upgradestate.Deployment) error {
 	return nil
 }
 
-// decide is what the table says for this server: its versions are those that it has
-// databases of.
+// decide looks up what the table decides for this server: its versions are those that it
+// has databases of.
 func (r *Runner) decide(d upgradestate.Deployment) upgradestate.Decision {
 	return upgradestate.Decide(slices.Sorted(maps.Keys(r.databases)), &d)
 }
 
-// warn says once for each upgrade that this server has to be replaced before the flip.
+// warn logs once for each upgrade that this server has to be replaced before the flip.
 // r.mu is held.
 func (r *Runner) warn(d upgradestate.Deployment) {
 	if d.Upgrade == nil || d.Upgrade.ID == r.warned {

@@ -56,7 +56,7 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// attempt runs the request once; ctx bounds how long it is held. interrupted says that a
+// attempt runs the request once; ctx bounds how long it is held. interrupted reports that a
 // switch ended it without effect, and that a record newer than revision is needed to run
 // it again.
 func (r *Runner) attempt(ctx context.Context, req *http.Request, body []byte, out *capture) (interrupted bool, revision int64, err error) {
@@ -137,6 +137,6 @@ func (c *capture) replay(w http.ResponseWriter) {
 	c.WriteHeader(http.StatusOK) // unless there was one
 	maps.Copy(w.Header(), c.sent)
 	w.WriteHeader(c.status)
-	_, _ = w.Write(c.body.Bytes()) // a client that is gone cannot be told
+	_, _ = w.Write(c.body.Bytes()) // a client that is gone cannot be answered
 	maps.Copy(w.Header(), c.header)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Store is one version's namespace as handlers need it: a View, or another version's shown as
-// one (Over). record.ErrNotFound and its siblings say what happened.
+// one (Over). record.ErrNotFound and its siblings report what happened.
 type Store interface {
 	Get(ctx context.Context, kind, key string) (record.Record, error)
 	// List returns records in name order whose name begins with prefix and comes after

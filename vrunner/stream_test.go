@@ -19,7 +19,7 @@ import (
 	"dbcontroller/vrunner"
 )
 
-// streamed runs a stream in the background that tells its versions, and the cause with
+// streamed runs a stream in the background that reports its versions, and the cause with
 // which each run ended.
 func streamed(ctx context.Context, r *vrunner.Runner) (runs <-chan string, ended <-chan error) {
 	tell, end := make(chan string, 10), make(chan error, 1)
@@ -58,7 +58,7 @@ func TestStream(t *testing.T) {
 		w.until(ctx, at(upgradestate.StepHold))
 		synctest.Wait()
 		if said := a.last(); said.AckID != "u1" {
-			t.Errorf("said %+v: a stream keeps the server from acknowledging", said)
+			t.Errorf("announced %+v: a stream keeps the server from acknowledging", said)
 		}
 		w.until(ctx, at(upgradestate.StepSealSource))
 		expectRuns(t, runs)
@@ -72,7 +72,8 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestStreamEnds with what the function says, unless that was because of a flip or a loss.
+// TestStreamEnds: a stream ends with what the function returns, unless that was because of
+// a flip or a loss.
 func TestStreamEnds(t *testing.T) {
 	t.Parallel()
 	inBubble(t, vrunner.Config{}, func(ctx context.Context, w *world, _ *service, r *vrunner.Runner, _ *announced) {
@@ -143,7 +144,7 @@ func TestStreamCannotWrite(t *testing.T) {
 	})
 }
 
-// TestStreamIsRefused, in a way that says to try elsewhere.
+// TestStreamIsRefused, with an error that asks the client to try elsewhere.
 func TestStreamIsRefused(t *testing.T) {
 	t.Parallel()
 	unavailable := func(t *testing.T, err error, want string) {

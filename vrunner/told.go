@@ -12,8 +12,8 @@ import (
 // probability that does not matter.
 type digest [16]byte
 
-// told is what one client of a watch has been told: of each record that it has, the
-// latest message. Past max names it knows nothing any more.
+// told is what one client of a watch has been sent: for each record that it has, the
+// latest message. Past max names it no longer remembers anything.
 type told struct {
 	max      int
 	bytes    int // of the names in latest

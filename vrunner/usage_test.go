@@ -33,7 +33,7 @@ func TestUsage(t *testing.T) {
 		}
 		start(ctx, consumer{w.store, a}, w.clients(), s.stacks(nil, nil), vrunner.Config{Usage: usage}, zap.NewNop())
 		if said := a.last(); said.Since != since.UTC().Format(time.RFC3339) || len(said.Used) != 2 {
-			t.Errorf("said %+v", said)
+			t.Errorf("announced %+v", said)
 		}
 		before := a.count()
 		for range 600 {
@@ -45,7 +45,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("announced %d times in 10 minutes", n)
 		}
 		if said := a.last(); said.Used["v1"].Calls < 570 {
-			t.Errorf("said %+v", said)
+			t.Errorf("announced %+v", said)
 		}
 		before = a.count()
 		<-time.After(time.Hour)
@@ -54,11 +54,11 @@ func TestUsage(t *testing.T) {
 		}
 		calls.Add(1)
 		w.begin(ctx)
-		begun := time.Now()
+		start := time.Now()
 		w.until(ctx, at(upgradestate.StepHold))
 		synctest.Wait()
-		if said := a.last(); said.AckID != "u1" || time.Since(begun) != 0 {
-			t.Errorf("after %s: %+v", time.Since(begun), said)
+		if said := a.last(); said.AckID != "u1" || time.Since(start) != 0 {
+			t.Errorf("after %s: %+v", time.Since(start), said)
 		}
 		<-time.After(time.Minute)
 		if said := a.last(); said.AckID != "u1" {
@@ -67,7 +67,7 @@ func TestUsage(t *testing.T) {
 		w.until(ctx, open("v2"))
 		<-time.After(31 * time.Second)
 		if said := a.last(); said.Active != "v2" || said.Used["v1"].Calls != 601 {
-			t.Errorf("said %+v", said)
+			t.Errorf("announced %+v", said)
 		}
 	})
 }

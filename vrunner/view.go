@@ -32,7 +32,7 @@ type request struct {
 	term    *term  // of a controller, which passes the gate for each write; nil otherwise
 	moved   atomic.Bool
 	effect  atomic.Bool
-	lost    atomic.Bool // a stream was told ErrLost
+	lost    atomic.Bool // a stream has returned ErrLost
 }
 
 type requestKey struct{}
@@ -92,7 +92,7 @@ func (v *View) read(ctx context.Context, kind string, get func(record.Token) err
 func (v *View) places(ctx context.Context, d upgradestate.Deployment, kind string) ([]upgradestate.Place, error) {
 	req := requestOf(ctx)
 	if req != nil && req.version != d.CurrentVersion {
-		// The stack that runs this request is not the active one any more.
+		// The stack that runs this request is no longer the active one.
 		req.moved.Store(true)
 		return nil, errMoved
 	}
@@ -139,7 +139,7 @@ func (v *View) Write(ctx context.Context, ms []record.Mutation) error {
 	return err
 }
 
-// withoutEffect reports an error that says for certain that nothing was written. Any
+// withoutEffect reports whether err means for certain that nothing was written. Any
 // other, a broken connection for one, may stand for a lost acknowledgement.
 func withoutEffect(err error) bool {
 	for _, certain := range []error{record.ErrFenced, record.ErrNotFound, record.ErrExists, record.ErrMismatch, record.ErrConflict, record.ErrReserved} {

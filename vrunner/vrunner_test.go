@@ -50,7 +50,7 @@ func TestHeldTooLong(t *testing.T) {
 		if r.GateOpen() || r.Ready() != nil {
 			t.Errorf("gate open %t, ready %v", r.GateOpen(), r.Ready())
 		}
-		begun := time.Now()
+		start := time.Now()
 		a := send(ctx, r, connectJSON(put("a", "1")))
 		b := send(ctx, r, put("b", "1"))
 		c := send(ctx, r, grpc(put("c", "1")))
@@ -60,7 +60,7 @@ func TestHeldTooLong(t *testing.T) {
 		<-time.After(7*time.Second - time.Millisecond)
 		expectNone(t, "before the cap", a)
 		res := <-a
-		if took := time.Since(begun); took != 7*time.Second {
+		if took := time.Since(start); took != 7*time.Second {
 			t.Errorf("held for %s", took)
 		}
 		if res.Code != http.StatusServiceUnavailable || res.Header().Get("Retry-After") == "" || code(t, res.Body.Bytes()) != "unavailable" {
@@ -90,10 +90,10 @@ func TestTooManyHeld(t *testing.T) {
 		w.until(ctx, at(upgradestate.StepHold))
 		synctest.Wait()
 		a, b := send(ctx, r, put("a", "1")), send(ctx, r, put("b", "1"))
-		begun := time.Now()
+		start := time.Now()
 		res := expect(t, "the third", send(ctx, r, connectJSON(put("c", "1"))), http.StatusServiceUnavailable, "")
-		if code(t, res.Body.Bytes()) != "unavailable" || res.Header().Get("Retry-After") == "" || time.Since(begun) != 0 {
-			t.Errorf("after %s: %v %s", time.Since(begun), res.Header(), res.Body)
+		if code(t, res.Body.Bytes()) != "unavailable" || res.Header().Get("Retry-After") == "" || time.Since(start) != 0 {
+			t.Errorf("after %s: %v %s", time.Since(start), res.Header(), res.Body)
 		}
 		w.apply(ctx, upgradestate.Abort{ID: "u1", Reason: "test"})
 		w.until(ctx, open("v1"))
@@ -117,7 +117,7 @@ func TestAcknowledgement(t *testing.T) {
 		clients["v1"] = vrunner.Database{Client: faultstore.WrapClient(w.db["v1"], faultstore.On(slow, faultstore.Write))}
 		r := run(ctx, consumer{w.store, a}, clients, s, vrunner.Config{})
 		if said := a.last(); said.ID != "server" || said.Active != "v1" || said.Protocol != vrunner.Protocol || strings.Join(said.Versions, " ") != "v1 v2" {
-			t.Errorf("said %+v", said)
+			t.Errorf("announced %+v", said)
 		}
 		inFlight := send(ctx, r, put("a", "1"))
 		<-slow.Held()
@@ -134,13 +134,13 @@ func TestAcknowledgement(t *testing.T) {
 		expect(t, "in flight", inFlight, http.StatusOK, "v1")
 		attempt := w.get(ctx).Upgrade.Attempt
 		if said := a.last(); said.AckID != "u1" || said.AckAttempt != attempt {
-			t.Errorf("said %+v, want an acknowledgement of attempt %d", said, attempt)
+			t.Errorf("announced %+v, want an acknowledgement of attempt %d", said, attempt)
 		}
 		expectNone(t, "held", held)
 		w.until(ctx, open("v2"))
 		expect(t, "held", held, http.StatusOK, "v2")
 		if said := a.last(); said.AckID != "" || said.Active != "v2" || said.RestartMillis == 0 {
-			t.Errorf("said %+v after the flip", said)
+			t.Errorf("announced %+v after the flip", said)
 		}
 		if v1, v2 := w.stored(ctx, "v1", "old"), w.stored(ctx, "v2", "new"); v1 != "a" || v2 != "b" {
 			t.Errorf("v1 holds %q, v2 %q", v1, v2)
@@ -195,7 +195,7 @@ func TestMissedSwitchReading(t *testing.T) {
 }
 
 // TestNeverAgainAfterAnEffect: what may have had an effect is not run again, whatever
-// the second write of the same request is told.
+// the second write of the same request gets the error.
 func TestNeverAgainAfterAnEffect(t *testing.T) {
 	t.Parallel()
 	for label, tc := range map[string]struct {

@@ -20,20 +20,20 @@ import (
 // that was deleted. A handler that gets ErrLost, or any error at a flip, returns it.
 type WatchProcedure[Res any] struct {
 	Procedure string // the path, "/bbs.v2.LRPDeploymentService/Watch"
-	// Event says what a message tells. Without it messages are passed on as they are, and
-	// the stream ends at a flip with UNAVAILABLE.
+	// Event returns what a message means. Without it messages are passed on as they are,
+	// and the stream ends at a flip with UNAVAILABLE.
 	Event func(*Res) (Event, error)
-	// Deleted makes the message which tells that a record is gone: it was sent to the
+	// Deleted makes the message which reports that a record is gone: it was sent to the
 	// client before a flip and was not there after it.
 	Deleted func(name string) *Res
 	// MaxNames bounds what a stream remembers: for each record that the client has, its
-	// name and 16 bytes, some 100 bytes beside the name in all. A stream of more records
+	// name and 16 bytes, some 100 bytes in addition to the name. A stream of more records
 	// than that, or of names of more than 256 bytes on average, goes on, and ends at the next
 	// flip with UNAVAILABLE. 0: 100,000.
 	MaxNames int
 }
 
-// Event is what one message of a watch says.
+// Event is the meaning of one message of a watch.
 type Event struct {
 	Type EventType
 	Name string // of the record, for EventPut and EventDelete
@@ -45,7 +45,7 @@ type EventType int
 // The types of events.
 const (
 	EventOther  EventType = iota // passed on as it is
-	EventPut                     // the record is, now, as the message says
+	EventPut                     // the record now is as in the message
 	EventDelete                  // the record is gone
 	EventLevel                   // the initial state is complete
 )
@@ -54,8 +54,8 @@ const (
 // front of the Runner. For each client it calls the procedure in the stack of the active
 // version, in the same process, and passes the messages on. At a flip it calls the next
 // stack, which sends its initial state again: the client gets only what differs from what
-// it has, and a deletion of what is gone, and sees one stream. A Put that says what the
-// latest one of its name said is never sent twice.
+// it has, and a deletion of what is gone, and sees one stream. A Put that equals the latest
+// one of its name is not sent again.
 //
 // Headers of the request reach the handlers, those of the first response the client. The
 // handlers see a request of the Connect protocol, whatever the client speaks.
@@ -102,8 +102,8 @@ type watch[Res any] struct {
 	procedure WatchProcedure[Res]
 	out       *connect.ServerStream[Res]
 	told      told
-	begun     bool // a stack was called
-	level     bool // the client was told that it has the initial state
+	started   bool // a stack was called
+	level     bool // the client was sent the end of the initial state
 }
 
 // errTooLarge and errNoWatch end streams that cannot be carried over a flip, or a loss.
@@ -115,8 +115,8 @@ var (
 // begin prepares for another stack's stream.
 func (w *watch[Res]) begin() error {
 	switch {
-	case !w.begun:
-		w.begun = true
+	case !w.started:
+		w.started = true
 		return nil
 	case w.procedure.Event == nil:
 		return connect.NewError(connect.CodeUnavailable, errNoWatch)
@@ -133,7 +133,7 @@ func (w *watch[Res]) pump(in *connect.ServerStreamForClient[Res], err error) (ou
 		return err
 	}
 	defer func() {
-		// What Receive has said is the reason; this only ends the handler.
+		// The error that Receive has returned is the reason; this only ends the handler.
 		_ = in.Close()
 	}()
 	for in.Receive() {

@@ -278,7 +278,7 @@ func TestWatchOverTheFlip(t *testing.T) {
 }
 
 // TestWatchUnderTraffic: whatever a stream has delivered when the flip comes, each client
-// ends with what is there, is told nothing twice and of no deletion of what it never had.
+// ends with what is there, gets no message twice and no deletion of what it never had.
 func TestWatchUnderTraffic(t *testing.T) {
 	t.Parallel()
 	for backend, make := range backends {
@@ -355,7 +355,7 @@ func (f *follower) becomes(want map[string]string) {
 		}
 	}
 	if levels != 1 {
-		f.t.Errorf("level was told %d times", levels)
+		f.t.Errorf("LEVEL was sent %d times", levels)
 	}
 }
 
@@ -375,7 +375,7 @@ func TestWatchOfAPrefix(t *testing.T) {
 	f.expect("PUT p2 1", "DELETE p1")
 }
 
-// TestWatchCannotGoOn: streams that cannot say what differs end at the flip, and say so.
+// TestWatchCannotGoOn: streams that cannot tell what differs end at the flip with an error.
 func TestWatchCannotGoOn(t *testing.T) {
 	t.Parallel()
 	for label, tc := range map[string]struct {
@@ -476,7 +476,7 @@ func TestWatchAfterALoss(t *testing.T) {
 	f.expect("PUT d 2")
 }
 
-// gatedWatcher has streams that stand still until pass is closed.
+// gatedWatcher has streams that deliver nothing until pass is closed.
 type gatedWatcher struct {
 	record.Watcher
 	pass chan struct{}

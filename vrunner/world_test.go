@@ -202,7 +202,7 @@ func doc(name, value string) bson.Raw {
 	return b
 }
 
-// announced is a registration that remembers what was said.
+// announced is a registration that remembers what was announced.
 type announced struct {
 	mu   sync.Mutex
 	said []upgradestate.ServerState

@@ -13,7 +13,7 @@ import (
 	"dbcontroller/apiversion/listing"
 )
 
-// fieldError says which field of a message cannot be turned.
+// fieldError names the field of a message that cannot be converted.
 type fieldError struct{ path, reason string }
 
 func (e *fieldError) Error() string { return e.path + ": " + e.reason }

@@ -74,7 +74,7 @@ func OnlyNew(path string, value any) Difference {
 	return Difference{new: []string{path}, value: value}
 }
 
-// Names says how the names of records, and their beginnings, correspond.
+// Names declares how the names of records, and their beginnings, correspond.
 type Names struct {
 	Up, Down             func(name string) (string, error)
 	ParentUp, ParentDown func(parent string) (string, error)
@@ -94,7 +94,7 @@ func (d Difference) reverse() Difference {
 }
 
 // Declare makes a resource of the differences between its messages. It fails if a field
-// of either has no counterpart and no difference says why.
+// of either has no counterpart and no difference explains why.
 func Declare(old, new protoreflect.MessageDescriptor, differences ...Difference) (*Resource, error) {
 	up, err := newRules(old, new, differences)
 	if err != nil {

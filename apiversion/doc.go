@@ -2,7 +2,7 @@
 // work fully on either side of a flip: the old version over the new data after it, and,
 // with the same declarations the other way round, the new version over the old data.
 //
-// A Resource says how one resource type looks in both versions: conversion of messages
+// A Resource declares how one resource type looks in both versions: conversion of messages
 // and a transform.Mapping of names, fields and values in each direction, from a lens, from
 // typed Go functions, or from a list of Differences. A Table pairs the methods of two
 // services: renamed, replaced, or discontinued. NewHandler then serves the old service's

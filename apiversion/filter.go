@@ -114,7 +114,7 @@ func (r *Resource) all(from, conditions []transform.Condition) (listing.Filter, 
 	return r.unset(from, conditions, listing.All(all...))
 }
 
-// unset makes a translated filter say of what is not set in New what the filter says of
+// unset makes a translated filter match what is not set in New exactly if the filter matches
 // what Old shows then: a field without presence shows its zero value.
 func (r *Resource) unset(from, conditions []transform.Condition, f listing.Filter) (listing.Filter, error) {
 	if r.emptyShown == nil {
@@ -183,7 +183,7 @@ func (r *Resource) partOfName(c transform.Condition) ([]transform.Condition, err
 	return out, nil
 }
 
-// mappingError names the field of the request, and what a mapping says about it.
+// mappingError names the field of the request, and what a mapping reports about it.
 func mappingError(path string, err error) error {
 	m := new(transform.MappingError)
 	if errors.As(err, &m) {
@@ -192,7 +192,7 @@ func mappingError(path string, err error) error {
 	return &transform.MappingError{Field: path, Reason: err.Error()}
 }
 
-// reasonOf is what a mapping says, without the field that it says it of.
+// reasonOf is the reason that a mapping reports, without the name of the field.
 func reasonOf(err error) string {
 	m := new(transform.MappingError)
 	if errors.As(err, &m) {

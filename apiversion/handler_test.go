@@ -43,7 +43,7 @@ func everyWay(t *testing.T, test func(t *testing.T, v2 *library, c client)) {
 	}
 }
 
-// everything is what "*" means, which masks in JSON cannot say.
+// everything is what "*" means, which masks in JSON cannot express.
 const everything = `paths: "title" paths: "author" paths: "pages" paths: "state" paths: "labels" paths: "tags" paths: "place" paths: "bought" paths: "rating"`
 
 const (
@@ -142,7 +142,7 @@ func TestWhatCannotBeExpressedIsAnError(t *testing.T) {
 			{"CreateBook", `book { name: "cupboards/a" title: "x" }`, "book.name", "names are shelves/", connect.CodeInvalidArgument},
 			// The new handler's own error, in the client's words.
 			{"CreateBook", `book { name: "shelves/a/books/x" }`, "book.title", "book.title: must not be empty", connect.CodeInvalidArgument},
-			{"ListBooks", `only_new: true`, "only_new", "only_new: is not supported any more: leave it unset", connect.CodeInvalidArgument},
+			{"ListBooks", `only_new: true`, "only_new", "only_new: is no longer supported: leave it unset", connect.CodeInvalidArgument},
 			{"ListBooks", `filter: "isbn10 == \"1\""`, "filter", "isbn10: has no counterpart", connect.CodeInvalidArgument},
 			{"ListBooks", `filter: "author.startsWith(\"F\")"`, "filter", "author: startsWith cannot be used", connect.CodeInvalidArgument},
 			{"ListBooks", `filter: "nme == \"1\""`, "filter", "has no field nme", connect.CodeInvalidArgument},

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Translated says what an Event is about.
+// Translated is what an Event is about.
 type Translated string
 
 // What is translated.

@@ -113,7 +113,7 @@ func TestOlderStyle(t *testing.T) {
 			t.Errorf("%s was served by %v", tc.method, req)
 		}
 	}
-	// What v1 cannot show is an error that says what and why.
+	// What v1 cannot show is an error that names the field and the reason.
 	answers["GetPart"] = text(t, out("GetPart"), `found { id: "p" weight_mg: 5001 }`)
 	_, err = c.try(t.Context(), "FetchPart", `guid: "p"`)
 	wantError(t, err, connect.CodeDataLoss, "p: weight_mg: is no whole number of grams")
@@ -157,7 +157,7 @@ func TestConvertersThatPanic(t *testing.T) {
 	_, err = c.try(t.Context(), "AddPart", `part { guid: "p" }`)
 	wantError(t, err, connect.CodeInternal, "the converter to prototest.parts.PartV1 panicked")
 	if strings.Contains(err.Error(), "no weight") {
-		t.Errorf("the client is told %v", err)
+		t.Errorf("the client gets %v", err)
 	}
 	if p := seen.Load(); p == nil || p.Value != "no weight in PartV2" || len(p.Stack) == 0 {
 		t.Errorf("the observer saw %v", p)

@@ -49,7 +49,7 @@ func Readers(services ...protoreflect.ServiceDescriptor) func(procedure string) 
 }
 
 // ReadOnly serves the reading procedures of next and refuses all others with
-// FailedPrecondition and the message, which says what to do instead.
+// FailedPrecondition and the message, which names what to do instead.
 func ReadOnly(next http.Handler, reads func(procedure string) bool, message string, options ...connect.HandlerOption) http.Handler {
 	writer := connect.NewErrorWriter(options...)
 	refusal := errors.New(message)

@@ -24,7 +24,7 @@ type call struct {
 	order  listing.Order          // in old terms
 	mask   *fieldmaskpb.FieldMask // the read mask, in old terms
 	names  [][2]string            // names and parents that were translated: old, new
-	// rereads says that the update writes what was read, and is made again when that has
+	// rereads is true if the update writes what was read, and is made again when that has
 	// changed meanwhile.
 	rereads bool
 }
@@ -108,7 +108,7 @@ func (c *call) requestField(ctx context.Context, fd protoreflect.FieldDescriptor
 	case name == c.from.Resource && isRole:
 		return c.setResource(ctx)
 	case to == nil:
-		return &fieldError{name, "is not supported any more: leave it unset"}
+		return &fieldError{name, "is no longer supported: leave it unset"}
 	}
 	text := c.old.Get(fd)
 	switch {
@@ -173,7 +173,7 @@ func (c *call) givenToken() (*listing.Token, error) {
 		return nil, nil
 	}
 	if c.to.PageToken == "" {
-		return nil, &fieldError{c.from.PageToken, "is not supported any more: leave it unset"}
+		return nil, &fieldError{c.from.PageToken, "is no longer supported: leave it unset"}
 	}
 	t, err := listing.ParseToken(text)
 	if err != nil {

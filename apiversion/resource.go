@@ -34,7 +34,7 @@ type Resource struct {
 	// OldName and NewName are the string fields that hold the name of the record. Empty:
 	// "name", if there is one.
 	OldName, NewName protoreflect.Name
-	// SameNames says that a record has the same name in both versions, so that names can
+	// SameNames means that a record has the same name in both versions, so that names can
 	// be compared by more than equality.
 	SameNames bool
 
@@ -95,8 +95,8 @@ func (r *Resource) checked() (*Resource, error) {
 	return &out, nil
 }
 
-// converterError is told to clients without what the converter panicked with, which may be
-// of a record. Observers find that, and the stack, as an *inprocess.PanicError in it.
+// converterError is returned to clients without what the converter panicked with, which may
+// be of a record. Observers find that, and the stack, as an *inprocess.PanicError in it.
 type converterError struct {
 	to    protoreflect.FullName
 	cause error

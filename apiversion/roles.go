@@ -13,7 +13,7 @@ import (
 // empty are found by their usual names and types: name (or the field that is the
 // resource's name), parent, filter, order_by, page_size, page_token, read_mask,
 // update_mask, field_mask (which masks an update where there is a resource, a read
-// elsewhere), and the field that holds the resource. "-" says that there is none.
+// elsewhere), and the field that holds the resource. "-" means that there is none.
 type Roles struct {
 	Name, Parent, Resource               string
 	Filter, OrderBy, PageSize, PageToken string

@@ -60,7 +60,7 @@ func newRules(from, to protoreflect.MessageDescriptor, all []Difference) (*rules
 	return r, r.complete(from, to, "", nil)
 }
 
-// nameIs says which fields hold the name. Tables may share rules, and say the same.
+// nameIs records which fields hold the name. Tables that share rules record the same.
 func (r *rules) nameIs(from, to protoreflect.Name) {
 	if r.nameFrom != from || r.nameTo != to {
 		r.nameFrom, r.nameTo = from, to
@@ -219,7 +219,7 @@ func (d Difference) turn(r *rules, values []any) ([]any, error) {
 	return turned, nil
 }
 
-// allZero reports values that could not be told from ones that are not set.
+// allZero reports values that cannot be distinguished from ones that are not set.
 func allZero(d protoreflect.MessageDescriptor, paths []string, values []any) bool {
 	for i, p := range paths {
 		fd := leaf(d, p)

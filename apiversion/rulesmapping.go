@@ -89,7 +89,7 @@ func (r *rules) within(path string) ([]string, error) {
 	return r.whole(path, out), nil
 }
 
-// whole replaces all fields of a message by the message, so that a mask can also say
+// whole replaces all fields of a message by the message, so that a mask can also name
 // that there is none.
 func (r *rules) whole(path string, paths []string) []string {
 	to := leaf(r.to, path)
@@ -209,7 +209,7 @@ func (r *rules) CompareAll(cs []transform.Condition) ([]transform.Condition, err
 				j = i // a field may be compared more than once, and each time counts
 			}
 			if j < 0 {
-				return r.Compare(c) // which says that it cannot be compared alone
+				return r.Compare(c) // which reports that it cannot be compared alone
 			}
 			values[at], done[j] = cs[j].Values[0], true
 		}
@@ -241,7 +241,7 @@ func (r *rules) joined(d Difference, values []any) (transform.Condition, error) 
 	return c, nil
 }
 
-// literal turns a value to compare with. never says that no record has it.
+// literal turns a value to compare with. never means that no record has it.
 func (d Difference) literal(r *rules, from protoreflect.FieldDescriptor, x any) (turned []any, never bool, err error) {
 	if !from.HasPresence() && equalValues(x, zero(from)) {
 		for _, p := range d.new {

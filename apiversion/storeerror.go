@@ -22,7 +22,7 @@ var (
 
 // Known is what clients may read of a store's error: record.ErrNotFound, ErrExists or
 // ErrMismatch without the text around it, which names kinds and places that no API has.
-// Others are returned as they are. Callers say which resource it is about.
+// Others are returned as they are. Callers add which resource it is about.
 func Known(err error) error {
 	for _, known := range []error{record.ErrNotFound, record.ErrExists, record.ErrMismatch} {
 		if errors.Is(err, known) {

@@ -20,10 +20,10 @@ type Config struct {
 	Methods []Method
 }
 
-// Method says what became of a method.
+// Method declares what became of a method.
 type Method struct {
 	Old, New string
-	// Discontinued says, to the client, what to do instead; New is empty then.
+	// Discontinued tells the client what to do instead; New is empty then.
 	Discontinued string
 	// Resource names the message of the old version whose names a request carries, where
 	// that does not follow from the resource in the request or response, the name of the
@@ -36,7 +36,7 @@ type Method struct {
 	RequestFields, ResponseFields map[string]string
 	// Unset are fields of the old response for which the new one has nothing.
 	Unset []string
-	// OpaqueTokens says that page tokens are not those of package listing and pass as they
+	// OpaqueTokens means that page tokens are not those of package listing and pass as they
 	// are: they are then good for one version only, unless the service sees to it.
 	OpaqueTokens bool
 
@@ -122,7 +122,8 @@ func (t *Table) Path() string { return "/" + string(t.cfg.Old.FullName()) + "/" 
 
 // Reverse returns the table that serves the new version by the old one. Methods that the
 // old version does not have, and those with a Request or Response but no function for the
-// way back, are discontinued in it: they say that the upgrade must be completed first.
+// way back, are discontinued in it: they return an error that the upgrade must be completed
+// first.
 func (t *Table) Reverse() (*Table, error) {
 	cfg := Config{Old: t.cfg.New, New: t.cfg.Old}
 	for _, r := range t.cfg.Resources {
@@ -163,7 +164,7 @@ func invert(m map[string]string) map[string]string {
 	return out
 }
 
-// onlyThere are the fields of a that b does not have: a newer response says more.
+// onlyThere are the fields of a that b does not have: a newer response has more fields.
 func onlyThere(a, b protoreflect.MessageDescriptor, pairs map[string]string) []string {
 	var out []string
 	for i := range a.Fields().Len() {

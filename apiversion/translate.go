@@ -77,7 +77,7 @@ func add(mask *fieldmaskpb.FieldMask, paths ...string) {
 
 // UpdateMask translates an update mask. A field that is one with others in New can only
 // be set together with all of them. "*" becomes all fields that both versions have, for
-// those that Old does not know shall stay.
+// those that Old does not know must stay.
 func (r *Resource) UpdateMask(mask *fieldmaskpb.FieldMask) (*fieldmaskpb.FieldMask, error) {
 	asked := mask.GetPaths()
 	if slices.Contains(asked, "*") {

@@ -49,8 +49,8 @@ func bothWays(t *testing.T, test func(t *testing.T, r *apiversion.Resource, path
 	t.Run("down", func(t *testing.T) { t.Parallel(); test(t, r.Reverse(), newPaths) })
 }
 
-// TestFiltersSelectTheSame: a translated filter says of the converted message what the
-// filter says of the message, or there is an error that names the field.
+// TestFiltersSelectTheSame: a translated filter matches the converted message if and only
+// if the filter matches the message, or there is an error that names the field.
 func TestFiltersSelectTheSame(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, r *apiversion.Resource, paths []string) {

@@ -12,7 +12,7 @@ import (
 	"dbcontroller/transform"
 )
 
-// TestFiltersOnWhatIsNotSet: one version cannot tell 0 from unset, the other can.
+// TestFiltersOnWhatIsNotSet: one version cannot distinguish 0 from unset, the other can.
 func TestFiltersOnWhatIsNotSet(t *testing.T) {
 	t.Parallel()
 	plain, careful := prototest.Message(t, "kinds.proto", "Plain"), prototest.Message(t, "kinds.proto", "Careful")

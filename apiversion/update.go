@@ -167,7 +167,7 @@ func (c *call) existing(ctx context.Context, edit protoreflect.Message) (proto.M
 	req.Set(req.Descriptor().Fields().ByName(protoreflect.Name(c.complement.to.Name)), protoreflect.ValueOfString(name))
 	resp, err := c.read(ctx, req)
 	if connect.CodeOf(err) == connect.CodeNotFound {
-		return nil, nil // the update itself says so, or makes it
+		return nil, nil // the update itself reports that, or creates it
 	}
 	if err != nil {
 		return nil, c.clientError(err)

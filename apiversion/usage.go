@@ -46,7 +46,7 @@ type UsageConfig struct {
 	Now func() time.Time
 }
 
-// Usage counts calls by version, method and caller, to tell when a version is no longer
+// Usage counts calls by version, method and caller, to know when a version is no longer
 // used. It counts what arrives, whether it succeeds or not. It starts empty with the
 // process: what must be known for longer is collected as metrics.
 type Usage struct {
@@ -177,7 +177,7 @@ func (u *Usage) Totals() (since time.Time, used map[string]upgradestate.Usage) {
 // ServeHTTP answers with the counts in JSON: {"since": ..., "counts": [...]}.
 func (u *Usage) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	// A client that is gone cannot be told.
+	// A client that is gone cannot be answered.
 	_ = json.NewEncoder(w).Encode(u)
 }
 

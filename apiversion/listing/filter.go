@@ -88,7 +88,7 @@ func (f Filter) IsZero() bool {
 func (f Filter) isNever() bool { return f.Not != nil && f.Not.IsZero() }
 
 // Check returns the filter with every path and value checked against the messages that
-// it shall filter, and its values in the types of their fields. The error names the
+// it has to filter, and its values in the types of their fields. The error names the
 // field.
 func (f Filter) Check(d protoreflect.MessageDescriptor) (Filter, error) {
 	return f.Map(func(c transform.Condition) (Filter, error) { return checked(c, d) })
@@ -209,7 +209,7 @@ const this = "this"
 func celPath(path string) string {
 	parts, err := SplitPath(path)
 	if err != nil {
-		return path // not of our making: parsing it says what is wrong
+		return path // not of our making: the parser reports what is wrong
 	}
 	var b strings.Builder
 	if slices.Contains(reserved, parts[0]) || slices.Contains(keywords, parts[0]) || !identifier.MatchString(parts[0]) {

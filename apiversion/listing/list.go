@@ -31,7 +31,7 @@ const (
 	batch    = 1000
 )
 
-// ErrGone is returned by Source.Message for a record that shall not be listed, such as
+// ErrGone is returned by Source.Message for a record that must not be listed, such as
 // one that was deleted while the page is made.
 var ErrGone = errors.New("record is gone")
 
@@ -155,7 +155,7 @@ func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R
 		last = q.after.Name
 	}
 	var values []any
-	limit := q.size + 1 // one more tells whether there is a next page
+	limit := q.size + 1 // one more shows whether there is a next page
 	if !q.filter.IsZero() {
 		limit = batch
 	}
@@ -251,7 +251,8 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 				all = append(all, e)
 			}
 			if len(all) > 2*q.size+batch {
-				// What cannot be on the page need not be kept; one more tells of a next one.
+				// What cannot be on the page need not be kept; one more shows that there is
+				// a next one.
 				slices.SortFunc(all, compare)
 				clear(all[q.size+1:])
 				all = all[:q.size+1]

@@ -44,7 +44,7 @@ func ParseOrder(text string, d protoreflect.MessageDescriptor) (Order, error) {
 	return o.Check(d)
 }
 
-// Check returns the order with its fields found in the messages that it shall sort.
+// Check returns the order with its fields found in the messages that it has to sort.
 func (o Order) Check(d protoreflect.MessageDescriptor) (Order, error) {
 	out := make(Order, len(o))
 	seen := map[string]bool{}

@@ -18,7 +18,7 @@ import (
 
 // Token is the place after a page.
 type Token struct {
-	Name   string // of the last record that was looked at
+	Name   string // of the last record that was read
 	Values []any  // what it was sorted by, one for each field of the order
 	Digest string // of the request, see Digest
 }
@@ -48,7 +48,7 @@ func (t Token) String() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseToken reads a token. The error says nothing of its content, which is the
+// ParseToken reads a token. The error contains nothing of its content, which is the
 // service's own.
 func ParseToken(s string) (Token, error) {
 	b, err := base64.RawURLEncoding.DecodeString(s)

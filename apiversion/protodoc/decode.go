@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Unmarshal sets msg to what a document says. Fields of the document that msg does not
+// Unmarshal sets msg to the content of a document. Fields of the document that msg does not
 // know are left aside: Unknown lists them, and Merge keeps them. It copies what it needs
 // of doc.
 func Unmarshal(doc bson.Raw, msg proto.Message) error {

@@ -18,7 +18,7 @@
 //	repeated           array
 //	map                document, keys in order: numbers by value, strings bytewise
 //	Timestamp          date where it is whole milliseconds, else an RFC 3339 string: no
-//	                   nanosecond is lost, but truncate times that a database shall sort
+//	                   nanosecond is lost, but truncate times that a database has to sort
 //	Duration           string as in protobuf's JSON, "1.500s"
 //	wrappers           the value that they wrap
 //	Struct, Value      the BSON of the same shape
@@ -26,9 +26,9 @@
 // Unmarshal(Marshal(m)) is m. Unmarshal reads leniently what is exact: absent and null
 // are unset, an integral double is an integer, an enum may be its number.
 //
-// Merge is for read-modify-write: it writes what a message says into a document that may
-// hold more than the message knows, such as a newer program's fields or the record's
-// _id. What the document says already keeps its bytes, so Merge(d, Unmarshal(d)) is d.
+// Merge is for read-modify-write: it writes the content of a message into a document that
+// may hold more than the message knows, such as a newer program's fields or the record's
+// _id. What the document holds already keeps its bytes, so Merge(d, Unmarshal(d)) is d.
 //
 // What a document cannot hold is an *Error with the path of the field: NUL in a map key,
 // text that is not UTF-8, more than 100 levels, protobuf fields that the program does

@@ -41,7 +41,7 @@ func marshal(id *string, msg proto.Message) (bson.Raw, error) {
 	return end(dst, start), nil
 }
 
-// end closes a document that was begun at start.
+// end closes a document that starts at start.
 func end(dst []byte, start int32) []byte {
 	dst, err := bsoncore.AppendDocumentEnd(dst, start)
 	if err != nil {
@@ -210,7 +210,7 @@ func keyName(k protoreflect.MapKey) (string, error) {
 	return name, nil
 }
 
-// appendValue appends a single value and says what type it became.
+// appendValue appends a single value and returns the type that it got.
 func appendValue(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Value, depth int) ([]byte, bsoncore.Type, error) {
 	switch fd.Kind() {
 	case protoreflect.BoolKind:

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Error says which field could not be turned, and why. It holds no values.
+// Error names the field that could not be converted, and why. It holds no values.
 type Error struct {
 	Path   string // dotted, in proto names; "" is the message itself
 	Reason string

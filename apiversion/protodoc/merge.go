@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Merge returns doc with what msg says in it. Elements that msg does not know stay where
-// they are, at every level; fields whose value is the same keep their bytes; a changed
-// one changes in its place, a new one comes after those that are there, an unset one is
-// removed.
+// Merge returns doc with the content of msg written into it. Elements that msg does not
+// know stay where they are, at every level; fields whose value is the same keep their
+// bytes; a changed one changes in its place, a new one comes after those that are there, an
+// unset one is removed.
 //
 // Items of a list have no identity: where as many items changed between equal ones as
 // were there before, each is merged into its predecessor; otherwise they are written anew.
@@ -75,7 +75,7 @@ func mergeFields(dst []byte, doc bsoncore.Document, old, m protoreflect.Message,
 	return dst, nil
 }
 
-// same reports whether a field says the same in two messages.
+// same reports whether a field has the same value in two messages.
 func same(a, b protoreflect.Message, fd protoreflect.FieldDescriptor) bool {
 	if fd.HasPresence() && (a.Has(fd) != b.Has(fd) || !a.Has(fd)) {
 		return a.Has(fd) == b.Has(fd)
@@ -117,7 +117,7 @@ func mergeElement(dst []byte, key string, fd protoreflect.FieldDescriptor, v bso
 	return dst, nil
 }
 
-// mergeMessage writes a message over what v says of it.
+// mergeMessage writes a message over what v holds of it.
 func mergeMessage(dst []byte, v bsoncore.Value, old, m protoreflect.Message, depth int) ([]byte, bsoncore.Type, error) {
 	k := wellKnownOf(m.Descriptor())
 	if v.Type != bsoncore.TypeEmbeddedDocument || k != none && k != structKind {

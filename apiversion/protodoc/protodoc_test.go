@@ -356,7 +356,7 @@ func FuzzUnmarshal(f *testing.F) {
 			return
 		}
 		if same, err := protodoc.Merge(doc, m); err != nil || !bytes.Equal(same, doc) {
-			t.Errorf("merging what %x says made %x: %v", doc, same, err)
+			t.Errorf("merging the content of %x made %x: %v", doc, same, err)
 		}
 	})
 }

@@ -119,7 +119,7 @@ func (j *joint) parts() []part {
 		}
 	}
 	for i, sp := range j.b.specs {
-		if !bSeen[i] && !sp.Discontinued { // the middle's discontinued kinds are nobody's outside
+		if !bSeen[i] && !sp.Discontinued { // the middle's discontinued kinds are unknown outside
 			parts = append(parts, part{})
 			grow(&parts[len(parts)-1], -1, i)
 		}
@@ -166,8 +166,8 @@ func (j *joint) spec(p part) (Spec, error) {
 		out.DownNeedsHave = out.DownNeedsHave || j.aDown.specs[i].needsHave
 		run.upHeld = run.upHeld || j.aUp.specs[i].needsHave
 		for _, k := range j.a.specs[i].New.Kinds {
-			// Its records stay as they were in the middle version, which only what the old
-			// version holds tells.
+			// Its records stay as they were in the middle version, which is known only from
+			// what the old version holds.
 			out.DownNeedsHave = out.DownNeedsHave || j.dropped[k.Name]
 			run.downHeld = run.downHeld || j.dropped[k.Name]
 		}

@@ -104,7 +104,7 @@ func under(root member, leaves []member, same map[string]samename) (Side, error)
 }
 
 // translate groups a leaf's outer kind under the root's names, by the key of the one
-// middle record of each of the leaf's groups: mine and root say how that kind falls into
+// middle record of each of the leaf's groups: mine and root define how that kind falls into
 // groups on their sides.
 func translate(leaf member, outer, mine, root GroupedKind, byContent bool) (GroupedKind, error) {
 	plain := outer.GroupOf == nil && mine.GroupOf == nil
@@ -193,7 +193,7 @@ func (k GroupedKind) groupOf(key record.Key) (string, error) {
 }
 
 // groupOr is the group of a key that was made of a group's name. One that the kind does
-// not know is nobody's: it selects nothing.
+// not know belongs to no group: it selects nothing.
 func (k GroupedKind) groupOr(key record.Key) string {
 	group, err := k.groupOf(key)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // Conceal returns err with a text that shows no value of the records; nil for nil. Errors of
 // transformers go through here before anybody else sees them: they are stored where people
-// read who may not read the data, and whoever writes a transformer quotes what it was given.
+// read who may not read the data, and the author of a transformer quotes what it was given.
 func Conceal(err error, groups ...Group) error {
 	if err == nil {
 		return nil
@@ -34,8 +34,8 @@ func Conceal(err error, groups ...Group) error {
 
 // panicError is a panic of a transformer.
 type panicError struct {
-	said  string
+	text  string
 	stack string
 }
 
-func (e *panicError) Error() string { return "panic: " + e.said + "\n" + e.stack }
+func (e *panicError) Error() string { return "panic: " + e.text + "\n" + e.stack }

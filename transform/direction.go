@@ -18,7 +18,7 @@ type direction struct {
 	source, target map[string]kindAt
 	sourceKinds    []record.KindSpec
 	targetKinds    []record.KindSpec
-	stranded       map[string]error // source kinds whose records cannot be brought over, and why
+	stranded       map[string]error // source kinds whose records cannot be migrated, and why
 	unchecked      bool             // results are not taken back
 }
 
@@ -38,7 +38,7 @@ type compiled struct {
 	lineage        string // the kind that holds it; empty for groups by name
 }
 
-// kindAt says where a kind is declared.
+// kindAt is where a kind is declared.
 type kindAt struct {
 	spec int
 	kind GroupedKind
@@ -305,5 +305,5 @@ func panicked(p any, stack []byte) error {
 	if len(lines) > stackLines {
 		lines = append(lines[:stackLines], "...")
 	}
-	return &panicError{said: fmt.Sprint(p), stack: strings.Join(lines, "\n")}
+	return &panicError{text: fmt.Sprint(p), stack: strings.Join(lines, "\n")}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// SyncsFrom reports whether records of a source kind are brought over. Other kinds of
+// SyncsFrom reports whether records of a source kind are migrated. Other kinds of
 // the source take part in the switch alone: to scan them is not wrong, but of no use.
 func SyncsFrom(d Direction, kind string) bool {
 	_, ok, _ := d.GroupOf(kind, "") // answers for the kind before it looks at the key
@@ -21,8 +21,8 @@ func SyncsTo(d Direction, kind string) bool {
 func (sp Spec) oneSided() bool { return sp.Discontinued || sp.introduced != "" }
 
 // addOneSided makes the kinds of a spec without a counterpart part of the direction's
-// kinds and of none of its groups. why tells why records of the new version cannot go
-// back; those that were declared discontinued are not missed.
+// kinds and of none of its groups. why is the reason why records of the new version cannot
+// go back; those that were declared discontinued are not missed.
 func (d *direction) addOneSided(c compiled, why string) {
 	for _, k := range c.source.Kinds {
 		d.sourceKinds = append(d.sourceKinds, k.KindSpec)

@@ -20,17 +20,17 @@ type Comparison struct {
 	Done     bool
 }
 
-// Difference is a group whose sides differ. Source tells one state of the source from another:
-// between two comparisons in which it is the same nothing has changed there that is known to
-// belong to the group, and the target has had that long to follow.
+// Difference is a group whose sides differ. Source distinguishes one state of the source
+// from another: between two comparisons in which it is the same nothing has changed there
+// that is known to belong to the group, and the target has had that long to follow.
 type Difference struct {
 	ID     GroupID
 	Source uint64
 	Failed bool // it cannot be transformed
 }
 
-// Stray is a record of the target whose key belongs to no group of the direction: another
-// transformation has made it, or somebody else.
+// Stray is an orphan: a record of the target whose key belongs to no group of the
+// direction. Another transformation has made it, or another program.
 type Stray struct {
 	Kind string
 	Key  record.Key

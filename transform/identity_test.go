@@ -54,7 +54,7 @@ func TestPlacesOfOneVersion(t *testing.T) {
 		}
 		for _, kind := range []string{"orders", "wholes", "audit"} {
 			if !SyncsFrom(d, kind) || !SyncsTo(d, kind) || !d.Whole(kind) {
-				t.Errorf("%s is not brought over record by record", kind)
+				t.Errorf("%s is not migrated record by record", kind)
 			}
 			key := record.StringKey("k")
 			id, ok, err := d.GroupOf(kind, key)
@@ -77,7 +77,7 @@ func TestPlacesOfOneVersion(t *testing.T) {
 	}
 }
 
-// TestHashOfPlaces: it tells directions, and lists of kinds, apart.
+// TestHashOfPlaces: the hash distinguishes directions, and lists of kinds.
 func TestHashOfPlaces(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
@@ -177,8 +177,8 @@ func TestDeclaredKindsNeedAWay(t *testing.T) {
 	}
 }
 
-// TestLineageOfEachPair: what the way from one version says of groups is not read on the
-// way to another, and both ways between two versions share theirs.
+// TestLineageOfEachPair: what the lineage from one version holds of groups is not read on
+// the way to another, and both ways between two versions share theirs.
 func TestLineageOfEachPair(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry("svc")

@@ -14,9 +14,9 @@ import (
 const lineagePrefix = "dbc_lineage."
 
 // LineageKind is the name of the kind that holds the lineage of a spec between two
-// versions, both ways. It is managed, stands beside the target's kinds, and moves with them
+// versions, both ways. It is managed, lies next to the target's kinds, and moves with them
 // through a switch. A version has another one towards each version that it came from or
-// goes to: what one says of groups and records means nothing to the others.
+// goes to: what one holds of groups and records means nothing to the others.
 func LineageKind(spec, older, newer string) string {
 	return lineagePrefix + url.QueryEscape(spec) + "." + older + "-" + newer
 }
@@ -72,8 +72,8 @@ func (r ref) compare(s ref) int {
 }
 
 // A unit is what a GroupID of a spec by content names: one record, of the source or of
-// the target, whose groups only the lineage and the record itself can tell. Its name is
-// a byte for the side, the kind, a zero byte and the key.
+// the target, whose groups are known from the lineage and the record itself only. Its name
+// is a byte for the side, the kind, a zero byte and the key.
 type unit struct {
 	ref
 	target bool

@@ -127,7 +127,7 @@ func (f *fleet) flip(purge bool) {
 	}
 }
 
-// store writes the ships named as the service of the active version does, and brings over
+// store writes the ships named as the service of the active version does, and applies
 // what that changed, record by record.
 func (f *fleet) store(before map[string]map[string]int) {
 	f.t.Helper()
@@ -211,8 +211,8 @@ func (f *fleet) records(version string, crews map[string]map[string]int) map[str
 	return out
 }
 
-// level checks that both databases hold the crews, and that nobody would write anything.
-func (f *fleet) level() {
+// inSync checks that both databases hold the crews, and that nobody would write anything.
+func (f *fleet) inSync() {
 	f.t.Helper()
 	for v := range f.db {
 		want, have := f.records(v, f.crews), all(f.c, f.t, f.db[v], f.toks[v])
@@ -243,7 +243,7 @@ func (f *fleet) level() {
 	}
 	for _, c := range cs {
 		if !c.Level {
-			f.t.Fatalf("epoch %d: units %v are not level: %+v", f.epoch, c.Units, c.Write)
+			f.t.Fatalf("epoch %d: units %v are not in sync: %+v", f.epoch, c.Units, c.Write)
 		}
 	}
 }
@@ -277,9 +277,9 @@ func TestLineageTurnsRound(t *testing.T) {
 				}
 				f.store(before)
 			}
-			f.level()
+			f.inSync()
 			f.flip(rapid.Bool().Draw(t, "purge"))
-			f.level()
+			f.inSync()
 		}
 	})
 }
@@ -295,7 +295,7 @@ func TestWayBackNeedsLineage(t *testing.T) {
 	before := map[string]map[string]int{"ark": {"a": 1, "b": 2}, "bear": {"c": 3}}
 	f.crews = map[string]map[string]int{"bear": {"c": 3, "a": 1}}
 	f.store(before)
-	f.level()
+	f.inSync()
 	if got := fmt.Sprint(slices.Sorted(maps.Keys(f.records("v1", f.crews)))); got != "[sailors1/a sailors1/c]" {
 		t.Error(got)
 	}

@@ -10,7 +10,7 @@ import (
 	"dbcontroller/transform"
 )
 
-// Orders of one customer become one record. Which customer an order belongs to is said by
+// Orders of one customer become one record. Which customer an order belongs to is given by
 // a field, and may change; the engine finds the customers before and after by lineage.
 func ExampleGroupedKind_content() {
 	type order struct {
@@ -24,7 +24,7 @@ func ExampleGroupedKind_content() {
 	}
 	reg := transform.NewRegistry("shop")
 	err := reg.Add("v1", "v2", transform.Spec{
-		Name: "customers", Revision: "1", Reversal: transform.ReversalNone, // as Down says
+		Name: "customers", Revision: "1", Reversal: transform.ReversalNone, // as Down declares
 		Old: transform.Side{Kinds: []transform.GroupedKind{{
 			KindSpec: record.KindSpec{Name: "orders"},
 			Content: func(r record.Record) (string, error) {
@@ -47,7 +47,7 @@ func ExampleGroupedKind_content() {
 			return []record.Record{{Kind: "customers", Key: record.Key(src.Name), Doc: doc}}, err
 		},
 		Down: func(transform.Group, transform.Group) ([]record.Record, error) {
-			return nil, fmt.Errorf("orders cannot be told from their sum")
+			return nil, fmt.Errorf("orders cannot be recovered from their sum")
 		},
 	})
 	if err != nil {

@@ -213,7 +213,7 @@ func (m *machine) writeHeld(t *rapid.T) {
 	n := rapid.IntRange(0, len(b.cs)).Draw(t, "components")
 	again, _ := m.w.apply(m.ctx, b.cs[:n])
 	if n < len(b.cs) {
-		// The applier was killed: whoever comes next begins again.
+		// The applier was killed: the next applier begins again.
 		if !b.again {
 			m.pending = append(m.pending, b.events...)
 		}

@@ -46,7 +46,7 @@ func TestGroupsByContent(t *testing.T) {
 	}
 }
 
-// TestIdleSource: a source that stands still has one snapshot, and a group that more and
+// TestIdleSource: a source without writes has one snapshot, and a group that more and
 // more members join of it is written each time.
 func TestIdleSource(t *testing.T) {
 	t.Parallel()
@@ -84,7 +84,7 @@ func TestCollision(t *testing.T) {
 		t.Errorf("the loser was written: %v", lin)
 	}
 	w.consistent(t.Context())
-	// Ann's seat is free before anybody was told of it.
+	// Ann's seat is free before anybody was notified of it.
 	_, at = w.write(t.Context(), set("people1", "ann", "red", "", 1))
 	w.bring(t.Context(), bob, at)
 	w.exact(t.Context())
@@ -93,8 +93,8 @@ func TestCollision(t *testing.T) {
 	}
 }
 
-// TestSiblingsFindEachOther: members that cannot be transformed alone, brought over one
-// by one, are complete in the end: whoever fails waits where the others look.
+// TestSiblingsFindEachOther: members that cannot be transformed alone, migrated one by one,
+// are complete in the end: a member that fails waits where the others look.
 func TestSiblingsFindEachOther(t *testing.T) {
 	t.Parallel()
 	w := newTeams(t.Context(), t)
@@ -181,7 +181,7 @@ func TestOvertaken(t *testing.T) {
 			slow, at := w.write(t.Context(), tt.first)
 			late, _ := w.resolve(t.Context(), slow, at, nil)
 			if a, b := meanwhile[0].Version, late[0].Version; a.Compare(b) >= 0 {
-				t.Fatalf("snapshots %s and %s: the guard alone would tell", a, b)
+				t.Fatalf("snapshots %s and %s: the guard alone would show it", a, b)
 			}
 			if again, _ := w.apply(t.Context(), meanwhile); len(again) > 0 {
 				t.Fatalf("to be resolved again: %v", again)
@@ -219,7 +219,7 @@ func TestTornReading(t *testing.T) {
 				ms{set("people1", "ann", "red", "", 3), set("people1", "bob", "green", "s1", 2)}, ms{set("people1", "bob", "green", "", 3)},
 			}},
 		},
-		"a target record, and its first group is nobody's any more": {
+		"a target record, and its first group is no longer anybody's": {
 			before: ms{set("people1", "ann", "red", "s1", 1), set("people1", "bob", "green", "", 1)},
 			slow:   ms{set("people1", "cy", "red", "", 1)},
 			// After the entry of cy, the source, and the entries of red and what it made.
@@ -336,19 +336,19 @@ func TestForeignTarget(t *testing.T) {
 	if err := w.dst.Write(t.Context(), w.dstToks, []record.Mutation{foreign}); err != nil {
 		t.Fatal(err)
 	}
-	for seat, level := range map[string]bool{"s1": true, "s9": false} {
+	for seat, want := range map[string]bool{"s1": true, "s9": false} {
 		id, ok, err := w.dir.GroupOfTarget("seats2", record.StringKey(seat))
 		if err != nil || !ok {
 			t.Fatalf("%t, %v", ok, err)
 		}
 		cs, _ := w.resolve(t.Context(), []transform.GroupID{id}, at, nil)
-		if len(cs) != 1 || cs[0].Level != level {
-			t.Errorf("%s: %d components, level %t, want %t", seat, len(cs), cs[0].Level, level)
+		if len(cs) != 1 || cs[0].Level != want {
+			t.Errorf("%s: %d components, in sync %t, want %t", seat, len(cs), cs[0].Level, want)
 		}
 		w.bring(t.Context(), []transform.GroupID{id}, at)
 	}
 	w.exact(t.Context())
-	// Nobody's, and asked for together with the record that makes it somebody's.
+	// Without a group, and asked for together with the record that makes it somebody's.
 	foreign = record.Mutation{Kind: "seats2", Key: record.StringKey("s5"), Doc: marshal(seatDoc{ID: "s5", Team: "red"})}
 	if err := w.dst.Write(t.Context(), w.dstToks, []record.Mutation{foreign}); err != nil {
 		t.Fatal(err)
@@ -366,8 +366,8 @@ func TestForeignTarget(t *testing.T) {
 	}
 }
 
-// TestTooLarge: a group with more members than can be brought over as one says so, and is
-// not read.
+// TestTooLarge: a group with more members than can be migrated as one returns an error, and
+// is not read.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	w := newTeams(t.Context(), t)

@@ -211,7 +211,7 @@ func all(c ctx, t fatal, s *memstore.Store, toks record.Tokens) map[string]recor
 }
 
 // want is what the target must hold: the transformation of the whole source, grouped as
-// its content says, and the lineage of that.
+// its content determines, and the lineage of that.
 func (w *teams) want(c ctx) (map[string]string, lineage) {
 	w.t.Helper()
 	records := map[string]string{}
@@ -321,8 +321,8 @@ func (w *teams) held(c ctx) (map[string]string, lineage) {
 	return records, lin
 }
 
-// consistent checks what holds at any time, whoever was stopped where: each record of the
-// target belongs to one group, which knows it, and each member likewise.
+// consistent checks what holds at any time, whichever process was stopped where: each
+// record of the target belongs to one group, which knows it, and each member likewise.
 func (w *teams) consistent(c ctx) {
 	w.t.Helper()
 	records, lin := w.held(c)
@@ -345,7 +345,7 @@ func (w *teams) consistent(c ctx) {
 	}
 	for key := range records {
 		if lin.madeOf[key] == "" {
-			w.t.Fatalf("%s is nobody's", key)
+			w.t.Fatalf("%s belongs to no group", key)
 		}
 	}
 	for key := range lin.madeOf {

@@ -19,8 +19,9 @@ type Component struct {
 	// as it was read. Where Failed is not empty it only notes which group the failed units
 	// wait for, and nothing at all when that is known.
 	Write record.GroupWrite
-	// Level reports that Write would not change anything. It is not known, and false, of a
-	// group by name whose target was not read (Resolver.Compare).
+	// Level reports that source and target are in sync: Write would not change anything. It
+	// is not known, and false, of a group by name whose target was not read
+	// (Resolver.Compare).
 	Level bool
 	// Failed are the units that keep the component from being written, each with the
 	// reason. The other units are to be resolved again, with these Apart.
@@ -33,7 +34,7 @@ type Component struct {
 	groups    []*groupState
 }
 
-// Failure is a unit that cannot be brought over.
+// Failure is a unit that cannot be migrated.
 type Failure struct {
 	Unit GroupID
 	Err  error
@@ -43,7 +44,7 @@ type Failure struct {
 func (c *Component) ByContent() bool { return c.x != nil }
 
 // Differ lists the units that the target does not hold as the source has them: those that
-// failed, or all of them unless the component is level.
+// failed, or all of them unless the component is in sync.
 func (c *Component) Differ() []GroupID {
 	switch {
 	case len(c.Failed) > 0:
@@ -133,7 +134,7 @@ func (c *Component) Source() uint64 {
 
 // Blame is the source record that stands for a unit of the component where it is not as it
 // should be: one that failed, or any other. A target record that no group of the component
-// lists or makes stands for itself: whoever looks at a source record does not meet it.
+// lists or makes stands for itself: a reader of source records does not meet it.
 func (c *Component) Blame(id GroupID) GroupID {
 	u, ok := unitOf(id.Name)
 	if !c.ByContent() || !ok || !u.target || !c.knows(u.ref) {
@@ -163,7 +164,7 @@ func (c *Component) knows(t ref) bool {
 	})
 }
 
-// Rest are the units that can be brought over without those that failed.
+// Rest are the units that can be migrated without those that failed.
 func (c *Component) Rest() []GroupID {
 	return slices.DeleteFunc(slices.Clone(c.Units), func(id GroupID) bool {
 		return slices.ContainsFunc(c.Failed, func(f Failure) bool { return f.Unit == id })
@@ -294,7 +295,7 @@ func (x *resolution) components() []Component {
 	return out
 }
 
-// sortedStates makes what is written, and said, independent of the order of a map.
+// sortedStates makes what is written, and reported, independent of the order of a map.
 func sortedStates[S any](states map[ref]S) []S {
 	out := make([]S, 0, len(states))
 	for _, r := range slices.SortedFunc(maps.Keys(states), ref.compare) {

@@ -18,7 +18,7 @@ import (
 // form of each is in docs/formats.md.
 
 // descent is what is known of a source record: the group whose part it is in the target,
-// and the one that it waits for, which could not be brought over with it.
+// and the one that it waits for, which could not be migrated with it.
 type descent struct {
 	group, waits string
 }
@@ -108,7 +108,7 @@ func targetDoc(r ref, group string) bson.Raw {
 	return closed(bsoncore.AppendStringElement(entry(targetKey(r)), fieldGroup, spell(group)))
 }
 
-// doc is the entry of a group; nil when there is nothing of it any more.
+// doc is the entry of a group; nil when nothing of it is left.
 func (f family) doc(group string) bson.Raw {
 	if f.empty() {
 		return nil

@@ -114,7 +114,7 @@ func (x *resolution) questions() (qs []*question) {
 	return qs
 }
 
-// readInherited reads what the lineage of the direction before says of entries that this
+// readInherited reads what the lineage of the direction before holds of entries that this
 // one has not written yet, so that the way back knows everything from its beginning. It
 // stands as it was at the switch: its kind is the source's now, which nobody syncs to.
 func (x *resolution) readInherited(ctx context.Context, qs []*question) error {

@@ -12,10 +12,11 @@ import (
 
 const (
 	// maxMembers is how many source records a group by content may have. Each change of
-	// one reads all of them. What a backend can write at once may be less; it says so.
+	// one reads all of them. What a backend can write at once may be less; it returns an
+	// error then.
 	maxMembers = 10_000
 	// maxReadAtOnce is how many members are read for units that were asked for together,
-	// beside those of the largest group: fewer units would need those as well.
+	// besides those of the largest group: fewer units would need those as well.
 	maxReadAtOnce = 5_000
 	// maxRounds bounds how often more is found to belong to a component.
 	maxRounds = 50
@@ -33,7 +34,7 @@ type Resolver struct {
 	Direction      Direction
 	Source, Target record.Reader
 	From, To       View // of the source, and of the target
-	// Epoch is the direction epoch: guards of earlier ones say nothing about versions.
+	// Epoch is the direction epoch: guards of earlier ones contain nothing about versions.
 	Epoch uint64
 	// Compare reads of every group what the target holds, so that Level is known. Without it
 	// groups by name are read there only where what is to be written depends on it.
@@ -130,7 +131,7 @@ type groupState struct {
 	guard  record.Guard // of the entry
 
 	transformed bool
-	adopted     map[ref]bool // records that the target held for nobody, or for another group
+	adopted     map[ref]bool // records that the target held for no group, or for another one
 	src, out    []record.Record
 	err         error
 }
@@ -140,7 +141,7 @@ type targetState struct {
 	ref
 	unit  bool
 	known bool
-	group string       // whose it is, empty for nobody's
+	group string       // whose it is, empty if it has none
 	guard record.Guard // of the entry
 	rec   record.Record
 	live  bool
@@ -293,7 +294,8 @@ func (x *resolution) transform() (complete bool) {
 					complete = false
 					continue
 				}
-				// What the target holds already is the complement, whoever held it for.
+				// What the target holds already is the complement, for whichever group it
+				// was held.
 				if x.needsHave(g) && t.live && t.group != g.name && !g.adopted[t.ref] {
 					if g.adopted == nil {
 						g.adopted = map[ref]bool{}
@@ -310,9 +312,9 @@ func (x *resolution) transform() (complete bool) {
 }
 
 // settled reports whether nothing more has to be read of a group's members. Those that
-// are gone are resolved with it: what is left of them in an inherited list has no change
-// to come any more. Those that have moved are left to their own change, unless they are
-// listed elsewhere already.
+// are gone are resolved with it: what is left of them in an inherited list will not change
+// again. Those that have moved are left to their own change, unless they are listed
+// elsewhere already.
 func (x *resolution) settled(g *groupState) bool {
 	ok := true
 	for _, r := range g.family.members {
@@ -390,7 +392,7 @@ func (x *resolution) transformGroup(g *groupState) {
 	g.transformed = true
 	g.src, g.out, g.err = nil, nil, nil
 	if g.tooLarge() {
-		g.err = fmt.Errorf("group %s has %d members, at most %d can be brought over as one", ShowGroup(g.name),
+		g.err = fmt.Errorf("group %s has %d members, at most %d can be migrated as one", ShowGroup(g.name),
 			len(g.family.members)+len(g.family.waiting), maxMembers)
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"dbcontroller/record"
 )
 
-// build says what is to be written, or why nothing can be.
+// build works out what is to be written, or why nothing can be.
 func (c *Component) build() {
 	failedUnits, failedGroups := map[*memberState]error{}, map[string]error{}
 	for _, m := range c.units {
@@ -60,8 +60,8 @@ func (c *Component) collide(failed map[string]error) map[ref]made {
 	return makers
 }
 
-// fail notes who keeps the component from being written: units, and all that have to do
-// with groups; with neither, or where a group is nobody's that was asked for, all units.
+// fail notes what keeps the component from being written: units, and all that have to do
+// with groups; with neither, or where a group has no unit that was asked for, all units.
 func (c *Component) fail(units map[*memberState]error, groups map[string]error, all error) {
 	c.Failed, c.Level = nil, false
 	blame := func(of []string) error {
@@ -104,8 +104,8 @@ func (c *Component) fail(units map[*memberState]error, groups map[string]error, 
 	c.wait(failed)
 }
 
-// wait notes for failed units which group their content names, so that whoever comes to
-// this group later, on any controller, takes them along. Nothing else changes.
+// wait notes for failed units which group their content names, so that whichever controller
+// comes to this group later takes them along. Nothing else changes.
 func (c *Component) wait(failed []*memberState) {
 	w := c.newWrite()
 	waiting := map[string][]ref{}

@@ -2,7 +2,7 @@ package transform
 
 import "fmt"
 
-// Mapping says how the names, fields and values of one version's kind appear in the
+// Mapping defines how the names, fields and values of one version's kind appear in the
 // other, in one direction and without reading any record, so that a request in terms of
 // the one version can be turned into a request in terms of the other. A lens has one for
 // each direction; so has a typed transformer. Its methods may be called concurrently.
@@ -81,7 +81,7 @@ const (
 	OpHas          Operator = "has"        // the field is there
 )
 
-// MappingError tells why a request cannot be expressed in the other version.
+// MappingError reports why a request cannot be expressed in the other version.
 type MappingError struct {
 	Field  string // as the request names it; a name or parent for Name and Parent
 	Reason string

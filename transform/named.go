@@ -28,7 +28,7 @@ func Split(d Direction, ids []GroupID) (named, units []GroupID) {
 // named reads groups by name.
 func (r Resolver) named(ctx context.Context, ids []GroupID) ([]Component, error) {
 	found, version, err := ReadSource(ctx, r.Source, r.Direction, r.From, ids)
-	if hopeless(err, r.From, ids) {
+	if tooLargeAlone(err, r.From, ids) {
 		return tooLarge(ids, r.From.NotBefore), nil
 	}
 	if err != nil {
@@ -37,8 +37,9 @@ func (r Resolver) named(ctx context.Context, ids []GroupID) ([]Component, error)
 	return r.Given(ctx, ids, version, func(i int) Group { return found[ids[i]] })
 }
 
-// hopeless reports that a group is too large to be read even alone, and so to be brought over.
-func hopeless(err error, v View, ids []GroupID) bool {
+// tooLargeAlone reports whether a group is too large to be read even alone, and so to be
+// migrated.
+func tooLargeAlone(err error, v View, ids []GroupID) bool {
 	return errors.Is(err, record.ErrTooLarge) && len(ids) == 1 && v.Bytes >= GroupBytes
 }
 
@@ -46,7 +47,7 @@ func tooLarge(ids []GroupID, version record.Version) []Component {
 	return []Component{{Units: ids, Failed: []Failure{{ids[0], ErrLargeGroup}}, Version: version}}
 }
 
-// Given resolves groups by name whose source was read already, at a version; source says
+// Given resolves groups by name whose source was read already, at a version; source returns
 // what it holds of the i-th of ids.
 func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Version, source func(i int) Group) ([]Component, error) {
 	wanting := ids
@@ -54,7 +55,7 @@ func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Versi
 		wanting = slices.DeleteFunc(slices.Clone(ids), func(id GroupID) bool { return !r.Direction.NeedsHave(id) })
 	}
 	held, err := ReadTarget(ctx, r.Target, r.Direction, r.To, wanting)
-	if hopeless(err, r.To, ids) {
+	if tooLargeAlone(err, r.To, ids) {
 		return tooLarge(ids, version), nil
 	}
 	if err != nil {
@@ -63,8 +64,8 @@ func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Versi
 	return r.made(ids, version, source, held), nil
 }
 
-// Fresh is Given for groups of which the target probably holds nothing: it is not asked, and
-// whoever writes them is told of those that it has.
+// Fresh is Given for groups of which the target probably holds nothing: it is not read, and
+// the write returns those that it has.
 func (r Resolver) Fresh(ids []GroupID, version record.Version, source func(i int) Group) []Component {
 	return r.made(ids, version, source, nil)
 }
@@ -87,13 +88,13 @@ func (r Resolver) made(ids []GroupID, version record.Version, source func(i int)
 			continue
 		}
 		c.Write = w
-		c.Level = have != nil && isLevel(w, have.Records)
+		c.Level = have != nil && inSync(w, have.Records)
 	}
 	return cs
 }
 
-// isLevel reports whether a write says what the target holds already.
-func isLevel(w record.GroupWrite, held []record.Record) bool {
+// inSync reports whether a write equals what the target holds already.
+func inSync(w record.GroupWrite, held []record.Record) bool {
 	return !slices.ContainsFunc(w.Writes, func(w record.Write) bool {
 		at := slices.IndexFunc(held, func(h record.Record) bool { return h.Kind == w.Kind && h.Key == w.Key })
 		if at < 0 {
@@ -103,9 +104,9 @@ func isLevel(w record.GroupWrite, held []record.Record) bool {
 	})
 }
 
-// groupWrite transforms a group by name and says what is to be written for it: what comes
-// out, and a tombstone for what the target holds beyond it and for an anchor that is not
-// part of it. A source group without records is gone from the target, too. have is nil
+// groupWrite transforms a group by name and returns what is to be written for it: what
+// comes out, and a tombstone for what the target holds beyond it and for an anchor that is
+// not part of it. A source group without records is gone from the target, too. have is nil
 // when what the target holds was not read; otherwise the write expects the anchor's guard
 // to be as it was read.
 func groupWrite(d Direction, id GroupID, version record.Version, src Group, have *Held) (record.GroupWrite, error) {

@@ -21,7 +21,7 @@ import (
 type Registry struct {
 	service  string
 	steps    []step                       // in the order of their first Add
-	declared map[string][]record.KindSpec // by version, beside those of the steps
+	declared map[string][]record.KindSpec // by version, in addition to those of the steps
 	tasks    []Task                       // data updates, which are no part of any Direction
 }
 

@@ -11,10 +11,10 @@ import (
 	"dbcontroller/record"
 )
 
-// Reversal says how it is made sure, for every group, that a result can be taken back:
+// Reversal declares what ensures, for every group, that a result can be taken back:
 // that the other direction, given the source's group as the complement, makes of it the
 // source's group again. Otherwise an overflow, a rounding or a field that nobody thought of
-// would be stored without a word, and come back wrong with a rollback.
+// would be stored without an error, and come back wrong with a rollback.
 type Reversal int
 
 const (
@@ -38,7 +38,7 @@ func Unchecked(d Direction) Direction {
 	return d
 }
 
-// ReversalOf tells how it is made sure that what d makes of a group can be taken back.
+// ReversalOf returns what ensures that what d makes of a group can be taken back.
 func ReversalOf(d Direction, id GroupID) Reversal {
 	if of, ok := d.(*direction); ok && id.Spec >= 0 && id.Spec < len(of.specs) {
 		return of.specs[id.Spec].reversal
@@ -74,7 +74,7 @@ func (d *direction) takeBack(c *compiled, src Group, out []record.Record) error 
 	}
 	SortRecords(again)
 	if what := changed(src.Records, again); what != "" {
-		return fmt.Errorf("what it makes for %s does not come back the same in %s: %s; correct the data or the transformer (one that cannot go back by design says so: Reversal of its Spec, OneWay of a typed.Group or Pair)", d.to, d.from, what)
+		return fmt.Errorf("what it makes for %s does not come back the same in %s: %s; correct the data or the transformer (one that cannot go back by design declares so: Reversal of its Spec, OneWay of a typed.Group or Pair)", d.to, d.from, what)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func TestOneWayIsPartOfTheHash(t *testing.T) {
 		return direct(t, chain(t, []transform.Spec{s}), "v1", "v2").Hash()
 	}
 	if hash(transform.ReversalNone) == hash(transform.ReversalTried) || hash(transform.ReversalOwn) != hash(transform.ReversalTried) {
-		t.Error("the hash does not tell one-way transformers from others")
+		t.Error("the hash does not distinguish one-way transformers from others")
 	}
 }
 

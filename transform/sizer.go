@@ -21,7 +21,7 @@ const (
 )
 
 // ErrLargeGroup: the records of one group have more than GroupBytes.
-var ErrLargeGroup = fmt.Errorf("the records of the group have more than %d bytes, which cannot be brought over as one: make them smaller", GroupBytes)
+var ErrLargeGroup = fmt.Errorf("the records of the group have more than %d bytes, which cannot be migrated as one: make them smaller", GroupBytes)
 
 // Sizer remembers how many items fit into ReadBytes, so that memory is bounded by bytes
 // whatever the size of records. The zero value is ready, and may be shared.

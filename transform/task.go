@@ -12,7 +12,7 @@ import (
 	"dbcontroller/record"
 )
 
-// TaskFunc is what a task does to a record: it returns the document that it shall be, with
+// TaskFunc is what a task does to a record: it returns what the document must become, with
 // the same _id, or nil to leave it. It is called for many records at once, must not modify
 // or keep the bytes that it is given, and must be idempotent: it may get what it made.
 type TaskFunc func(r record.Record) (bson.Raw, error)

@@ -8,20 +8,21 @@ import (
 	"dbcontroller/record"
 )
 
-// ErrDiffer is what is wrong with a group that differs although it was brought over since.
+// ErrDiffer is what is wrong with a group that differs although it was migrated since.
 var ErrDiffer = errors.New("source and target differ after repair: is the transformer deterministic?")
 
-// Transfer is the one way to bring groups over: what the source holds of them, transformed,
+// Transfer is the one way to migrate groups: what the source holds of them, transformed,
 // with a tombstone for whatever else the target holds of them, under the expectation that
-// nobody has changed what the write was made of. The engine and the proof write with it; the
-// comparison and the loss report look at the same components (Resolver) and write nothing.
+// nobody has changed what the write was made of. The engine and the proof write with it;
+// the comparison and the loss report read the same components (Resolver) and write nothing.
 type Transfer struct {
 	Resolver
 	// Write is Apply, or Load, of the target.
 	Write func(context.Context, record.Batch) ([]record.Result, error)
-	// Done, if not nil, is told of components that the target holds now.
+	// Done, if not nil, is called with components that the target holds now.
 	Done func(context.Context, *Component) error
-	// Fail is told of units that cannot be brought over as the source has them at a version.
+	// Fail is called with units that cannot be migrated as the source has them at a
+	// version.
 	Fail func(ctx context.Context, f Failure, at record.Version) error
 }
 

@@ -7,9 +7,9 @@
 //
 // # Groups by content
 //
-// Content alone cannot tell the group that a record has left, nor its siblings, nor what
+// Content alone does not show the group that a record has left, nor its siblings, nor what
 // was made of them. Lineage does: a hidden kind in the target, written in the same
-// transactions as the records, says for each source record its group, for each group its
+// transactions as the records, holds for each source record its group, for each group its
 // members and what the target holds of it, and for each target record its group. The
 // engine deals in units, which are single records; Resolver turns units into components:
 // the groups that their lineage and their content name, linked where a record moves from
@@ -30,19 +30,19 @@ import (
 )
 
 // Group is the records of one group of one version, live ones only, ordered by kind
-// and then key. An empty Records means that the group does not exist (any more).
+// and then key. An empty Records means that the group does not exist, or no longer exists.
 type Group struct {
 	Name    string
 	Records []record.Record
 }
 
-// Func computes what the other side shall hold for a group. have is what it holds now,
+// Func computes what the other side must hold for a group. have is what it holds now,
 // the complement: fields that src cannot express are taken from it. have is empty when
-// the other side holds nothing, or when Spec says that it is not needed. The result
-// carries Kind, Key and Doc (with the _id of Key); a group that shall not exist is nil.
+// the other side holds nothing, or when Spec declares that it is not needed. The result
+// carries Kind, Key and Doc (with the _id of Key); a group that must not exist is nil.
 type Func func(src, have Group) ([]record.Record, error)
 
-// GroupedKind says how records of one kind fall into groups.
+// GroupedKind declares how records of one kind fall into groups.
 type GroupedKind struct {
 	record.KindSpec
 	// GroupOf names the group of a key. Nil: the key itself is the group, one record of
@@ -50,13 +50,14 @@ type GroupedKind struct {
 	GroupOf func(record.Key) (string, error)
 	// Select finds this kind's records of a group. Nil goes with a nil GroupOf.
 	Select func(group string) record.Selector
-	// Single says that a group has one record of this kind at most, and that Select finds
-	// it by its key, which GroupOf leads back from. Kinds without a GroupOf are single.
+	// Single declares that a group has one record of this kind at most, and that Select
+	// finds it by its key, which GroupOf leads back from. Kinds without a GroupOf are
+	// single.
 	Single bool
 	// Content names the group of a live record by what it holds; it excludes GroupOf and
 	// Select. Where any kind of a Spec has it, all groups of the Spec go by content, both
-	// ways: that of a kind without it is what GroupOf says of the key, or the key itself.
-	// Records of both sides that belong together must name the same group.
+	// ways: that of a kind without it is what GroupOf returns for the key, or the key
+	// itself. Records of both sides that belong together must name the same group.
 	Content func(record.Record) (group string, err error)
 }
 
@@ -78,17 +79,18 @@ type Spec struct {
 	// UpNeedsHave and DownNeedsHave ask for the complement. A side with several records
 	// in a group gets it always.
 	UpNeedsHave, DownNeedsHave bool
-	// Reversal says how it is made sure that each result can be taken back. The zero value
+	// Reversal declares what ensures that each result can be taken back. The zero value
 	// tries it with every group.
 	Reversal Reversal
 	// Discontinued declares that the kinds of Old have no counterpart in the new version.
 	// There is no New, Up and Down then. Their records are not copied; the kinds take part
-	// in the switch, so that nobody writes them after it, and stand as they were left if it
+	// in the switch, so that nobody writes them after it, and are as they were before if it
 	// is rolled back.
 	Discontinued bool
 
-	// introduced says why kinds of New have no counterpart in the old version: in a chain,
-	// a step in the middle makes them of kinds that only the middle has. Empty for all others.
+	// introduced is the reason why kinds of New have no counterpart in the old version: in
+	// a chain, a step in the middle makes them of kinds that only the middle has. Empty for
+	// all others.
 	introduced string
 }
 
@@ -130,6 +132,6 @@ type Direction interface {
 	NeedsHave(id GroupID) bool
 	// Transform computes the target's records of a group, sorted by kind and key. Any
 	// error (and a panic) concerns this group alone. A result that does not give back src
-	// when it is taken back over it is such an error, unless the Spec says otherwise.
+	// when it is taken back over it is such an error, unless the Spec declares otherwise.
 	Transform(id GroupID, src, have Group) ([]record.Record, error)
 }

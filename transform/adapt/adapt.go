@@ -4,19 +4,20 @@
 // A record shown is what the transformer makes of its group as stored. A write reads the
 // stored groups of what it touches, checks its conditions against what they show, changes
 // that, transforms it back into what is stored, so that fields which the version shown
-// does not know survive, and writes the difference in one Store.Write whose conditions say
-// that everything that was read is still so. Where it is not, the whole is done again.
+// does not know survive, and writes the difference in one Store.Write whose conditions
+// require that everything that was read is unchanged. Where it is not, the whole is done
+// again.
 //
 // # Guarantees
 //
 //   - A write happens at one moment, or not at all, for any number of groups. It changes or
 //     checks every record that it has read, so that of concurrent changes none is lost. A
-//     record that joins a group meanwhile is noticed by what its writer changes beside it:
+//     record that joins a group meanwhile is noticed by what else its writer changes:
 //     a handler of the stored version that adds a record to a group of several has to
 //     change one that was there, as the bbs sample does with its modification tag.
 //   - Errors are those of record: ErrNotFound, ErrExists and ErrMismatch speak of the record
-//     shown and the caller's own conditions. ErrMismatch also says that a group changed too
-//     often to be read or written. What the stored version cannot hold is a *LossError.
+//     shown and the caller's own conditions. ErrMismatch also means that a group changed
+//     too often to be read or written. What the stored version cannot hold is a *LossError.
 //   - Get shows one state of the group. List is no snapshot: each group is shown as it was
 //     at some moment of the call.
 //
@@ -25,9 +26,9 @@
 // List returns names of the version shown in their order. How depends on the kind:
 //
 //   - A prefix that lies within one group ("<guid>/" for the parts of a guid) reads that group.
-//   - Where one stored kind alone makes up the group and has the same names, or Config.Leads
-//     says which one leads, the list follows that kind page by page; so it does for names that
-//     differ where Config.Ordered says that they sort the same.
+//   - Where one stored kind alone makes up the group and has the same names, or
+//     Config.Leads declares which one leads, the list follows that kind page by page; so it
+//     does for names that differ where Config.Ordered declares that they sort the same.
 //   - All others, re-keyed kinds among them, are read whole, within the prefix as far as
 //     Config.Names can map it, and sorted, for each page. Past Config.MaxSorted groups that
 //     is refused.
@@ -47,7 +48,7 @@ import (
 )
 
 // Store is one version's namespace, as handlers use it and as an Adapter shows it.
-// record.ErrNotFound and its siblings say what happened.
+// record.ErrNotFound and its siblings report what happened.
 type Store interface {
 	Get(ctx context.Context, kind, key string) (record.Record, error)
 	// List returns records in name order whose name begins with prefix and comes after
@@ -57,7 +58,7 @@ type Store interface {
 	Write(ctx context.Context, ms []record.Mutation) error
 }
 
-// Config says how an Adapter works. The zero value is enough for most kinds.
+// Config configures an Adapter. The zero value is enough for most kinds.
 type Config struct {
 	// Leads names, for a kind shown, the stored kind whose records lead its lists: there is
 	// one, under the same name (or that of Names), for each record shown. Records shown
@@ -65,9 +66,9 @@ type Config struct {
 	Leads map[string]string
 	// Names maps, for a kind shown, its names to those of the stored kind that leads it.
 	Names map[string]transform.Mapping
-	// Ordered says of kinds in Names that the names of both versions sort the same, such as
-	// those that differ by a part that is the same in all of them. A list that finds it untrue
-	// fails.
+	// Ordered declares for kinds in Names that the names of both versions sort the same,
+	// such as those that differ by a part that is the same in all of them. A list that
+	// finds it untrue fails.
 	Ordered map[string]bool
 	// MaxSorted is how many groups a list reads at most where it has to sort them; 10,000.
 	MaxSorted int
@@ -97,20 +98,20 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 	cfg.Leads, cfg.Names, cfg.Ordered = maps.Clone(cfg.Leads), maps.Clone(cfg.Names), maps.Clone(cfg.Ordered)
 	for kind := range cfg.Names {
 		if cfg.Leads[kind] == "" {
-			return nil, fmt.Errorf("adapt: kind %s has Names but no Leads: say which stored kind they are names of", kind)
+			return nil, fmt.Errorf("adapt: kind %s has Names but no Leads: declare which stored kind they are names of", kind)
 		}
 	}
 	for kind := range cfg.Ordered {
 		if cfg.Names[kind] == nil {
-			return nil, fmt.Errorf("adapt: kind %s is Ordered but has no Names: say how its names are mapped", kind)
+			return nil, fmt.Errorf("adapt: kind %s is Ordered but has no Names: declare how its names are mapped", kind)
 		}
 	}
-	// What is written is looked at here (loss), and what is shown is never stored.
+	// What is written is checked here (loss), and what is shown is never stored.
 	return &Adapter{stored: stored, show: transform.Unchecked(show), keep: transform.Unchecked(keep), cfg: cfg}, nil
 }
 
 // ErrTransform: a group cannot be shown, or what was written cannot be brought into the
-// stored version. The error says which and why.
+// stored version. The error names the kind and the reason.
 var ErrTransform = errors.New("records cannot be transformed")
 
 // LossError refuses a write that the stored version has no place for.

@@ -187,7 +187,7 @@ func TestUnchangedIsUntouched(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be adapted says so.
+// TestRefused: what cannot be adapted is an error.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -72,7 +72,7 @@ func (p *page) sorted() []record.Record {
 var probes = []string{"x", "0", "~", "a-b"}
 
 // within returns the group that all records of a kind with a prefix are of, if its
-// declaration says so: their names then begin with what selects the group's.
+// declaration ensures so: their names then begin with what selects the group's.
 func (a *Adapter) within(kind, prefix string) (id transform.GroupID, ok bool) {
 	for i, probe := range probes {
 		of, known, err := a.show.GroupOfTarget(kind, record.StringKey(prefix+probe))
@@ -135,7 +135,7 @@ func (a *Adapter) follow(ctx context.Context, lead string, p page) ([]record.Rec
 			found := a.ledBy(p.kind, rec, shown[i])
 			if name, _ := found.Key.Name(); found.Doc != nil && strings.HasPrefix(name, p.prefix) {
 				if name <= last && last != "" {
-					return nil, a.unsupported(p.kind, fmt.Sprintf("its names are said to be in the order of those of %s, and %q is not: leave it out of Ordered", lead, name))
+					return nil, a.unsupported(p.kind, fmt.Sprintf("its names are declared to be in the order of those of %s, and %q is not: leave it out of Ordered", lead, name))
 				}
 				last = name
 				p.recs = append(p.recs, found)
@@ -281,5 +281,5 @@ func (a *Adapter) makes(stored, kind string) bool {
 			return slices.ContainsFunc(a.show.TargetSelect(id), func(s record.Selector) bool { return s.Kind == kind })
 		}
 	}
-	return true // nothing is known of its names: its records will tell
+	return true // nothing is known of its names: its records will show
 }

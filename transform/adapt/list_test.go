@@ -18,7 +18,7 @@ import (
 	"dbcontroller/transform/lens"
 )
 
-// observed tells what is asked of a store.
+// observed records what is asked of a store.
 type observed struct {
 	adapt.Store
 	mu    sync.Mutex
@@ -202,7 +202,7 @@ func TestSortedIsBounded(t *testing.T) {
 	}
 }
 
-// TestOrderedIsChecked: names that are said to sort the same, and do not, end the list
+// TestOrderedIsChecked: names that are declared to sort the same, and do not, end the list
 // instead of leaving records out of later pages.
 func TestOrderedIsChecked(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 	"dbcontroller/transform/adapt"
 )
 
-// kindOfError is what a caller can tell of an error.
+// kindOfError is what a caller can recognize of an error.
 func kindOfError(err error) error {
 	for _, kind := range []error{record.ErrNotFound, record.ErrExists, record.ErrMismatch} {
 		if errors.Is(err, kind) {
@@ -106,7 +106,7 @@ var aspects = map[string]struct {
 	},
 }
 
-// extras are what the stored version has beside what is shown.
+// extras are what the stored version has in addition to what is shown.
 func extras(t fatal, f face) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
@@ -173,7 +173,8 @@ func TestModel(t *testing.T) {
 									maps.DeleteFunc(kept, func(k string, _ bool) bool { return strings.HasPrefix(k, m.Key.String()+" ") })
 								}
 							}
-							// Deleted and made anew in one write: the store cannot tell.
+							// Deleted and made anew in one write: the store cannot see
+							// that.
 							maps.DeleteFunc(kept, func(k string, _ bool) bool { return !extras(t, f)[k] && remade(ms, k) })
 							for k := range extras(t, f) {
 								if remade(ms, k) {
@@ -214,7 +215,7 @@ func TestModel(t *testing.T) {
 					},
 					"": func(t *rapid.T) {
 						if have := extras(t, f); !maps.Equal(have, kept) {
-							t.Fatalf("beside what is shown there is %v, want %v", have, kept)
+							t.Fatalf("in addition to what is shown there is %v, want %v", have, kept)
 						}
 					},
 				})

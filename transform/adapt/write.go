@@ -126,7 +126,7 @@ func (e *edit) apply(m record.Mutation) error {
 	return nil
 }
 
-// back makes what shall be stored so that the group shows what it does after the edit.
+// back makes what must be stored so that the group shows the result of the edit.
 func (a *Adapter) back(e *edit) ([]record.Record, error) {
 	if slices.EqualFunc(e.before, e.after, same) {
 		// Not transformed: what the group shows nothing of stays as it is.
@@ -177,8 +177,8 @@ func (a *Adapter) loss(written, shown []record.Record) error {
 	return nil
 }
 
-// difference brings a group from what was read to what shall be, if it is still as it was
-// read. Every record of it is changed or checked.
+// difference returns the mutations that bring a group from what was read to what must be,
+// if it is still as it was read. Every record of it is changed or checked.
 func difference(have, want []record.Record) []record.Mutation {
 	var ms []record.Mutation
 	for _, h := range have {

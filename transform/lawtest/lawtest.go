@@ -20,7 +20,7 @@
 //     that group by itself.
 //
 // Documents are compared with their fields in any order, for a round trip may move a
-// field to the end; where a law says "to the byte" the order counts too.
+// field to the end; where a law requires "to the byte" the order counts too.
 //
 // It does not check the declarations of a Spec (Registry.Add does) nor the storage: that
 // records which move from group to group by content leave nothing behind takes an engine.

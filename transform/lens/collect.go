@@ -17,7 +17,7 @@ import (
 // on the way down.
 type collect struct {
 	*fan
-	far path // where the other side has the field; nil: it cannot be told
+	far path // where the other side has the field; nil: it is not known
 }
 
 func (o *collect) String() string  { return fmt.Sprintf("%s %s", o.verb(), o.field) }
@@ -181,7 +181,7 @@ func (n *node) take(name []byte) (elem, error) {
 	return el, nil
 }
 
-// fromKey reads what only the key of a child says: its place and the name of its entry.
+// fromKey reads what only the key of a child holds: its place and the name of its entry.
 func (r *fanRun) fromKey(c *child) error {
 	if r.typed || !r.indexed() && !(r.as == asMap && r.entry == nil) {
 		return nil

@@ -57,7 +57,7 @@
 //     all that is left. A part that holds the separator, but for a rest, and parts of
 //     which only some are there, are errors. No part is there where the string is not,
 //     and all are null where it is.
-//   - each does operations in every item of a list or every value of a map; in says
+//   - each does operations in every item of a list or every value of a map; in is
 //     which of the two, where a record must not have the other. "." is the item itself,
 //     for convert, wrap, unwrap, compute, hook and each. Items that have no fields are
 //     left alone by operations on fields. Operations that leave one side without a field
@@ -102,7 +102,7 @@
 // {index}, in which none may, or else it must be sorted by id. Nulls, and lists and maps
 // without entries, stay in the record, so that they are not taken for absent ones, and go
 // away when there are entries. Entries that would be the same child, children without
-// their parent, and children that do not hold what their key says are errors.
+// their parent, and children that do not hold what their key implies are errors.
 //
 // # Guarantees
 //
@@ -120,6 +120,6 @@
 // Schema.
 //
 // The package does not read collections, and it does not carry indexes over itself: it
-// tells how they are called on the other side (MapIndex) and whether a validator speaks
-// of fields that it changes (TouchesValidator).
+// returns how they are called on the other side (MapIndex) and whether a validator names
+// fields that it changes (TouchesValidator).
 package lens

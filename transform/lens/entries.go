@@ -41,8 +41,8 @@ func (r *fanRun) entriesOf(far path) (entries, error) {
 	return out, nil
 }
 
-// place is where the target has the entry of a child, -1 for nowhere. Entries that
-// nothing tells apart are told by their place.
+// place is where the target has the entry of a child, -1 for nowhere. Entries that nothing
+// tells apart are identified by their place.
 func (h entries) place(f *fan, c *child) int {
 	key := string(c.entry)
 	if f.as != asMap {

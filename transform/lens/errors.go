@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ParseError says where a lens is wrong and what would be right.
+// ParseError reports where a lens is wrong and what would be right.
 type ParseError struct {
 	File         string
 	Line, Column int // from 1; 0 where the text ends too early
@@ -17,7 +17,7 @@ func (e *ParseError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
 }
 
-// RecordError tells why one record cannot be taken to the other side. Up and Down
+// RecordError reports why one record cannot be taken to the other side. Up and Down
 // return it for everything that is due to what the record holds, but for documents that
 // are not well-formed.
 type RecordError struct {
@@ -35,7 +35,7 @@ func (e *RecordError) Error() string {
 
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// refusal is what an operation says against a record.
+// refusal is the reason why an operation refuses a record.
 type refusal struct {
 	field  path
 	reason string
@@ -45,8 +45,8 @@ type refusal struct {
 func (r *refusal) Error() string { return r.field.String() + " " + r.reason }
 func (r *refusal) Unwrap() error { return r.err }
 
-// refuse says what is wrong with a field, from the verb on. The last argument may be an error that the
-// caller looks for.
+// refuse returns what is wrong with a field, from the verb on. The last argument may be an
+// error that the caller looks for.
 func refuse(field path, format string, args ...any) error {
 	r := &refusal{field: field, reason: strings.ReplaceAll(format, "%w", "%v")}
 	r.reason = fmt.Sprintf(r.reason, args...)
@@ -56,7 +56,7 @@ func refuse(field path, format string, args ...any) error {
 	return r
 }
 
-// recordError says which operation an error comes from. One from within an item knows
+// recordError adds which operation an error comes from. One from within an item knows
 // its operation and field already.
 func recordError(o op, err error) error {
 	out := &RecordError{Operation: o.String(), Err: err}

@@ -20,7 +20,7 @@ import (
 // the old one.
 //
 // Every child can be checked against its parent: its key follows from the parent's name
-// and from what it holds. A child that says something else is an error.
+// and from what it holds. A child that holds something else is an error.
 type fan struct {
 	gather bool
 	field  path
@@ -48,7 +48,7 @@ const (
 	asObject fanShape = "object"
 )
 
-// keyPart says what a variable of a child's key is.
+// keyPart is what a variable of a child's key stands for.
 type keyPart struct {
 	source partSource
 	index  int  // of the variable in the parent's pattern
@@ -168,7 +168,7 @@ func (f *fan) namesParent() bool {
 	return slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partKey || p.source == partVariable })
 }
 
-// parentValues fills in what a parent's name says of its children's keys.
+// parentValues fills in what a parent's name determines of its children's keys.
 func (f *fan) parentValues(name string, values []string) error {
 	var own [maxVariables]string
 	if f.parentPattern != nil {

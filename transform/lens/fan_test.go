@@ -168,8 +168,8 @@ func TestEntryTakenOut(t *testing.T) {
 }
 
 // TestEmptyFieldThatGotEntries: what stood for an empty list or map stays where records
-// were added beside it, because the version that added them did not take it away, and goes
-// when the other version takes the field away.
+// were added in addition to it, because the version that added them did not take it away,
+// and goes when the other version takes the field away.
 func TestEmptyFieldThatGotEntries(t *testing.T) {
 	t.Parallel()
 	copies := `fanOut: {field: copies, as: map, kind: copies, key: "{_key}/{id}"}`
@@ -380,7 +380,7 @@ func newOrder(t *rapid.T, controls func(order, sku string, at int) bson.D) []rec
 	id := orderID(t)
 	d := maybe(t, bson.D{{Key: "_id", Value: id}}, "x", 1)
 	skus := someSKUs(t)
-	d = maybe(t, d, "lines", nil, bson.A{}) // also beside lines: these were added later
+	d = maybe(t, d, "lines", nil, bson.A{}) // also in addition to lines: these were added later
 	out := []record.Record{rec(t, "new", d)}
 	at := 0
 	for _, sku := range skus {

@@ -89,7 +89,7 @@ func defaultName(key bson.D) string {
 	return strings.Join(parts, "_")
 }
 
-// mapPaths maps the keys of a document. exact says that the values matter too, not only
+// mapPaths maps the keys of a document. exact means that the values matter too, not only
 // their place.
 func (l *Lens) mapPaths(d bson.D, exact bool) (bson.D, error) {
 	out := make(bson.D, 0, len(d))
@@ -103,7 +103,7 @@ func (l *Lens) mapPaths(d bson.D, exact bool) (bson.D, error) {
 	return out, nil
 }
 
-// mapPath says how a path of the old side is called on the new one.
+// mapPath returns how a path of the old side is called on the new one.
 func (l *Lens) mapPath(dotted string, exact bool) (string, error) {
 	base, wildcard := strings.CutSuffix(dotted, "$**")
 	if exact && l.keys != nil && (dotted == "_id" || strings.HasPrefix(dotted, "_id.")) {
@@ -178,7 +178,7 @@ func (l *Lens) mapQuery(q bson.D) (bson.D, error) {
 
 // TouchesValidator reports whether a collection's validator, a filter or {$jsonSchema},
 // speaks of a field that the lens changes or makes, so that the validator cannot be
-// carried over as it is. It rather says yes: any name in the validator counts that
+// carried over as it is. In doubt it returns true: any name in the validator counts that
 // could be the field's, and a schema that refuses additional fields always counts.
 func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool) {
 	names := map[string]string{}

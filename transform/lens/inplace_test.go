@@ -57,7 +57,7 @@ func TestInPlaceErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not ours to replace: the lens says that only the lens decides on it.
+	// Not ours to replace: the lens declares that only the lens decides on it.
 	if doc, err := change(js(t, `{"_id":1,"schema":1}`)); err == nil {
 		t.Errorf("another constant became %s", text(doc))
 	}

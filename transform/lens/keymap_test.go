@@ -155,7 +155,7 @@ func TestKeysAreOneToOne(t *testing.T) {
 }
 
 // TestParentsAndOrder: the names under a parent, and no others, are under its
-// counterpart; and where keepsOrder says so, they sort alike.
+// counterpart; and where keepsOrder returns true, they sort alike.
 func TestParentsAndOrder(t *testing.T) {
 	t.Parallel()
 	mapped, ordered := 0, 0

@@ -88,7 +88,7 @@ func (k keyWay) bind(parent string) (values []string, bound []bool, n int, err e
 	own := make([]string, len(src.variables))
 	values, bound = make([]string, len(k.variables)), make([]bool, len(k.variables))
 	for i := range k.variables {
-		// Constants of the target are bound whatever the parent says.
+		// Constants of the target are bound whatever the parent holds.
 		if v := &k.variables[i]; v.oneSided && v.field == nil {
 			values[i], bound[i] = v.constant, true
 		}

@@ -64,7 +64,7 @@ func (p *lensParser) key(n ast.Node) error {
 	return nil
 }
 
-// index tells where the variables of a pattern are among those of the key.
+// index returns where the variables of a pattern are among those of the key.
 func (k *keys) index(p *Pattern) []int {
 	at := make([]int, len(p.variables))
 	for i, name := range p.variables {

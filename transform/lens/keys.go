@@ -7,8 +7,8 @@ import (
 	"dbcontroller/transform"
 )
 
-// keyMapping says how the names of records appear on the other side, for requests. What
-// it cannot say is a *transform.MappingError.
+// keyMapping maps the names of records to the other side, for requests. What it cannot
+// map is a *transform.MappingError.
 type keyMapping interface {
 	Name(name string) (string, error)
 	Parent(parent string) (string, error)

@@ -153,7 +153,7 @@ operations: []
 		t.Errorf("group %q, %v", group, err)
 	}
 	// Two regions have the same name there, and stay two groups: nothing is merged, and
-	// only one of them can be brought over.
+	// only one of them can be migrated.
 	other := mustTake(t, s.Up, fromJSON(t, `old {"_id":"projects/p/regions/us/secrets/s"}`), nil)
 	if other[0].Key != now[0].Key {
 		t.Errorf("%s", other[0].Key)
@@ -163,7 +163,7 @@ operations: []
 	}
 }
 
-// TestKeyThatDisagrees: a kept field says something else than the name.
+// TestKeyThatDisagrees: a kept field holds something else than the name.
 func TestKeyThatDisagrees(t *testing.T) {
 	t.Parallel()
 	s := parsed(t, strings.Replace(secretsByLocation, "location.region}", "location.region, keep: true}", 1)).Spec("old", "new")

@@ -176,7 +176,7 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 	}
 	id, ok := lookupRaw(r.Doc, path{f.parent})
 	if !ok {
-		return "", fmt.Errorf("it has no %s, which tells what record it belongs to", f.parent)
+		return "", fmt.Errorf("it has no %s, which identifies the record that it belongs to", f.parent)
 	}
 	parent, err := record.KeyOf(id)
 	if err != nil {

@@ -39,7 +39,7 @@ func (s *Set) Add(from, to string, l *Lens) {
 	s.kinds = append(s.kinds, setKind{from, to, l})
 }
 
-// AddDiscontinued says that a kind of the old version has no counterpart, so that
+// AddDiscontinued declares that a kind of the old version has no counterpart, so that
 // nothing can refer to it.
 func (s *Set) AddDiscontinued(kind string) { s.kinds = append(s.kinds, setKind{from: kind}) }
 

@@ -50,7 +50,7 @@ type condition struct {
 }
 
 // comparer is an op that maps comparisons of fields whose values it changes. What it
-// cannot map is a plain error, which says why.
+// cannot map is a plain error with the reason.
 type comparer interface {
 	compare(c condition) ([]condition, error)
 }
@@ -60,7 +60,7 @@ type conjunctionComparer interface {
 	compareAll(cs []condition) ([]condition, error)
 }
 
-// spreader is an op that says itself which fields hold the same as p afterwards.
+// spreader is an op that determines itself which fields hold the same as p afterwards.
 type spreader interface {
 	fieldsOf(p path) ([]path, error)
 }
@@ -263,7 +263,7 @@ func (m *requestMapping) requestPath(dotted string) (path, error) {
 	return p, nil
 }
 
-// reason says why a request cannot follow a field through an operation.
+// reason returns why a request cannot follow a field through an operation.
 func (f fate) reason(o op) error {
 	switch f {
 	case converted:

@@ -36,8 +36,8 @@ func drawCondition(t *rapid.T, paths []string) transform.Condition {
 }
 
 // TestMappedConditionsMeanTheSame: on what a lens makes of a record, a mapped condition
-// says the same as the condition on the record, or it was refused. The lenses are drawn
-// from all operations, over documents of all types.
+// has the same result as the condition on the record, or it was refused. The lenses are
+// drawn from all operations, over documents of all types.
 func TestMappedConditionsMeanTheSame(t *testing.T) {
 	t.Parallel()
 	mapped, met := 0, 0

@@ -47,11 +47,11 @@ func (o *calc) compareAll(cs []condition) ([]condition, error) {
 				out = append(out, c.at(to)...)
 			}
 		case c.op == transform.OpPrefix && !o.joined:
-			begun, err := o.comparePrefix(*c)
+			start, err := o.comparePrefix(*c)
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, begun...)
+			out = append(out, start...)
 		case c.op != transform.OpEqual && c.op != transform.OpIn:
 			return nil, fmt.Errorf("only ==, in and has can be mapped, and startsWith where it is split (%s)", o)
 		case o.joined && (parts[at] != nil || c.op == transform.OpIn):
@@ -109,22 +109,22 @@ func (o *calc) comparePrefix(c condition) ([]condition, error) {
 	if s.rest {
 		limit = s.parts
 	}
-	begun := strings.SplitN(prefix, s.separator, limit)
-	last := len(begun) - 1
+	start := strings.SplitN(prefix, s.separator, limit)
+	last := len(start) - 1
 	if last >= s.parts {
 		return nothing(o.to[0]), nil
 	}
 	for n := 1; n < len(s.separator) && last < s.parts-1; n++ {
-		if strings.HasSuffix(begun[last], s.separator[:n]) {
+		if strings.HasSuffix(start[last], s.separator[:n]) {
 			return nil, fmt.Errorf("%q may end within a separator (%s)", prefix, o)
 		}
 	}
 	var out []condition
-	for i, part := range begun[:last] {
+	for i, part := range start[:last] {
 		out = append(out, condition{o.to[i], transform.OpEqual, []any{part}})
 	}
-	if begun[last] != "" || last == 0 {
-		out = append(out, condition{o.to[last], transform.OpPrefix, []any{begun[last]}})
+	if start[last] != "" || last == 0 {
+		out = append(out, condition{o.to[last], transform.OpPrefix, []any{start[last]}})
 	}
 	return out, nil
 }

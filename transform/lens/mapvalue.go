@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// literalsOf says which literals of the side after a conversion are equal to just what
-// becomes of the values that v is equal to before it. None: there is no such value.
+// literalsOf returns the literals of the side after a conversion that are equal to just
+// what becomes of the values that v is equal to before it. None: there is no such value.
 func literalsOf(v any, from, to valueType) ([]any, error) {
 	if v == nil {
 		return []any{nil}, nil

@@ -18,7 +18,7 @@ type op interface {
 	String() string
 	apply(e *editor, root *node) error
 	inverse() op
-	// trace says where a path of the side before is on the side after.
+	// trace returns where a path of the side before is on the side after.
 	trace(p path) (path, fate)
 	// takes and makes are the paths that a record has only before, and only after.
 	takes() []path

@@ -162,8 +162,7 @@ func all(vs []bson.RawValue, t bson.Type) bool {
 
 func sameValue(a, b bson.RawValue) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
 
-// calcError names the field that a calculation complains of, the first if it does not
-// say.
+// calcError names the field that a calculation complains of, the first if it names none.
 func calcError(from []path, err error) error {
 	var at *valueError
 	if errors.As(err, &at) && at.index < len(from) {

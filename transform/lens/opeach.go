@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// container says what an each works on.
+// container is what an each works on.
 type container string
 
 const (

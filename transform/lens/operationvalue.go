@@ -21,7 +21,7 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 	if t, ok := f["table"]; ok {
 		for _, other := range []string{"from", "to"} {
 			if o, ok := f[other]; ok {
-				return nil, p.errorAt(o, "convert has table or from and to, not %s beside table", other)
+				return nil, p.errorAt(o, "convert has table or from and to, not %s together with table", other)
 			}
 		}
 		return p.table(field, t)

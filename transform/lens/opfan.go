@@ -197,7 +197,7 @@ func (p *program) farOf(field path, at int) path {
 }
 
 // placeFans finds where the other side has the field of a fan, so that what it holds
-// there can be looked at. bad needs that and cannot have it.
+// there can be read. bad needs that and cannot have it.
 func (p *program) placeFans() (bad *fan) {
 	for i, o := range p.ops {
 		if s, ok := o.(*scatter); ok {

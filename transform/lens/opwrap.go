@@ -69,7 +69,7 @@ func (o *unwrap) apply(e *editor, root *node) error {
 	return nil
 }
 
-// rewrap puts a list of one between. Its item is told apart by being the only one.
+// rewrap puts a list of one between. Its item is identified by being the only one.
 func (o *wrap) rewrap(h holding) holding {
 	if !h.path.under(o.field) || h.path.equal(o.field) {
 		return h

@@ -18,7 +18,7 @@ import (
 // Format is the version of the text that Parse reads.
 const Format = 1
 
-// Option tells Parse what the text alone cannot.
+// Option gives Parse what the text alone does not contain.
 type Option func(*lensParser)
 
 // Parse reads a lens. The file's name serves errors only, which are *ParseError.

@@ -177,7 +177,7 @@ func (o *reference) compareWhole(c condition) condition {
 	return c
 }
 
-// reasonOf is what an error says without the field that it names, for one that names
+// reasonOf is the text of an error without the field that it names, for one that names
 // another.
 func reasonOf(err error) string {
 	var m *transform.MappingError

@@ -13,13 +13,13 @@ import (
 
 // scatter makes records of the entries of a field: fanOut on the way up, gather on the
 // way down. A field that is null, or a list or map without entries, stays in the record
-// as it is: records that are not there could not tell it from an absent one. Where the
-// target holds such a field and records beside it, they were added on that side, and it
+// as it is: an absence of records could not be distinguished from an absent field. Where
+// the target holds such a field together with records, they were added on that side, and it
 // stays there: nothing that is made here looks so. Without such records it only stood for
 // the source's field, and goes.
 type scatter struct {
 	*fan
-	far path // where the other side has what stays in the field; nil: it cannot be told
+	far path // where the other side has what stays in the field; nil: it is not known
 }
 
 func (o *scatter) String() string  { return fmt.Sprintf("%s %s", o.verb(), o.field) }

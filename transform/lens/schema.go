@@ -7,7 +7,7 @@ import (
 )
 
 // Schema returns the JSON Schema of the format, for editors. It knows the forms of all
-// keys and operations; whether operations can follow each other only Parse tells.
+// keys and operations; whether operations can follow each other is checked by Parse only.
 func Schema() []byte {
 	root := object("A lens: how records of one version become records of the next, and back.")
 	for _, k := range topKeys() {
@@ -52,7 +52,7 @@ func reflectedAs(v any) func() *jsonschema.Schema {
 }
 
 // What stands behind the keys of the file and behind the operations. The types serve the
-// schema only: the parser reads nodes, for it tells lines and columns.
+// schema only: the parser reads nodes, because it reports lines and columns.
 type (
 	kindsBody struct {
 		From plainText `json:"from" jsonschema_description:"The kind of the old version."`

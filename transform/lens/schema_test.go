@@ -27,7 +27,7 @@ func TestSchemaIsUpToDate(t *testing.T) {
 	}
 	committed, err := os.ReadFile(schemaFile)
 	if err != nil || !bytes.Equal(committed, Schema()) {
-		t.Errorf("%s is not what the code says (%v); run go test ./transform/lens -run Schema -update", schemaFile, err)
+		t.Errorf("%s is not what the code generates (%v); run go test ./transform/lens -run Schema -update", schemaFile, err)
 	}
 }
 
@@ -101,7 +101,7 @@ func allowedKeys(err error) []string {
 }
 
 // TestSchemaHasAllThatIsParsed: for each operation, the schema has just the keys that the
-// parser says are allowed.
+// parser allows.
 func TestSchemaHasAllThatIsParsed(t *testing.T) {
 	t.Parallel()
 	var s struct {

@@ -106,7 +106,7 @@ func checkRead(before []op, o op, read path) error {
 	_, dropped := o.(*drop)
 	for i, earlier := range slices.Backward(before) {
 		for _, p := range pathsOf(earlier) {
-			// The complement of a whole object cannot tell what of it is elsewhere.
+			// The complement of a whole object does not show what of it is elsewhere.
 			if dropped && p.under(read) && !p.equal(read) {
 				return fmt.Errorf("operation %d (%s) works within %s; remove only fields that no other operation touches", i+1, earlier, read)
 			}
@@ -124,7 +124,7 @@ func checkRead(before []op, o op, read path) error {
 				continue
 			}
 			if _, added := earlier.(*add); added {
-				return fmt.Errorf("%s was made by operation %d (%s); write it there as it shall be in the end", made, i+1, earlier)
+				return fmt.Errorf("%s was made by operation %d (%s); write it there in its final form", made, i+1, earlier)
 			}
 			if dropped {
 				return fmt.Errorf("operation %d (%s) made %s; remove the field where it was before instead", i+1, earlier, made)

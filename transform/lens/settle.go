@@ -8,7 +8,7 @@ import (
 
 // complement takes a field that the source cannot hold from what the target has. A
 // field that the target's record does not have stays away: its application took it out.
-// matches tell which items belong together (holding).
+// matches identify which items belong together (holding).
 func (e *editor) complement(root, have *node, p path, matches []path) error {
 	if at := p.itemAt(); at >= 0 {
 		matches := within(matches, at)

@@ -46,7 +46,7 @@ func (w *way) check(from, to string) error {
 		if !r.held || r.def == nil || len(r.target) == 0 {
 			continue
 		}
-		// That there is such a field is for the other direction to say.
+		// That there is such a field is checked with the other direction.
 		shape, ok := w.to.at(r.target[0].path)
 		if def, err := shapeOf(reflect.TypeOf(r.def)); err != nil || ok && !equalShapes(def, shape) {
 			fail("field %s of %s is %s, and its default %s", r.target[0].path, to, shape, def)
@@ -60,7 +60,7 @@ func (w *way) check(from, to string) error {
 		}
 	}
 	for _, lost := range w.lost(w.from, w.to, nil, named, w.targets()) {
-		fail("field %s of %s has no counterpart in %s with the same type: tell what becomes of it (Rename, Convert, Split, Join), or that it is only there (OldOnly, NewOnly)", lost, from, to)
+		fail("field %s of %s has no counterpart in %s with the same type: declare what becomes of it (Rename, Convert, Split, Join), or that it is only there (OldOnly, NewOnly)", lost, from, to)
 	}
 	return errors.Join(errs...)
 }

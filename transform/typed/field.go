@@ -100,7 +100,7 @@ func NewOnly(path string, def any) Field {
 	return Field{new: []value{named(path)}, def: def, held: true}
 }
 
-// errBack says that a value is not what it was after a conversion there and back.
+// errBack reports that a value is not what it was after a conversion there and back.
 var errBack = errors.New("the value does not come back the same")
 
 func convert[A, B any](in bson.RawValue, there func(A) (B, error), back func(B) (A, error)) ([]bson.RawValue, error) {

@@ -26,7 +26,7 @@ import (
 // A pointer is the one record of the group, nil if there is none; its key is the group's
 // name, or what key= makes of it. A map is any number of records, by what {key} stands for
 // in their names. At least one field of each side is a pointer, by which the group is
-// known where nothing is left of it. A string tagged "name" is told the group's name. The
+// known where nothing is left of it. A string tagged "name" is set to the group's name. The
 // option fixed marks a kind that an application reaches by its name.
 //
 // With group=FIELD in place of key=, records are grouped by what their document has in
@@ -34,7 +34,7 @@ import (
 // groups of the transformer go by content.
 //
 // Up gets what the new version holds in have, empty if it holds nothing, and returns what
-// it shall hold: a record that is left out is deleted. Down is the same the other way.
+// it must hold: a record that is left out is deleted. Down is the same the other way.
 // Fields of a document that its struct does not know stay as the target holds them; those
 // of the source get there in a field of type Rest alone.
 type Group[Old, New any] struct {
@@ -104,7 +104,7 @@ func reversal(oneWay, tried bool) transform.Reversal {
 	}
 }
 
-// checkName refuses the name of a group that could not be told from a part of another one.
+// checkName refuses the name of a group that could be taken for a part of another one.
 func checkName(group string, separators []string) error {
 	name, ok := record.Key(group).Name()
 	if !ok {
@@ -148,7 +148,7 @@ func run[From, To any](from, to side, separators []string, f func(From, To) (To,
 // side is a struct whose fields are kinds.
 type side struct {
 	members []member
-	name    int // the field that is told the group's name, -1 if there is none
+	name    int // the field that is set to the group's name, -1 if there is none
 }
 
 // member is a field that is a kind.

@@ -235,7 +235,8 @@ func TestGroupByContent(t *testing.T) {
 	}
 }
 
-// message stands for a protobuf message, which lies in documents as its codec says.
+// message stands for a protobuf message, which is stored in documents as its codec writes
+// it.
 type message struct {
 	owner string
 	lines int

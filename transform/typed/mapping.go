@@ -63,7 +63,7 @@ func (m mapping) hit(dotted string, p path) (r rule, v value, inside path, ok bo
 }
 
 // known refuses fields that only the other version has: a record of this one that has
-// them is not brought over either.
+// them is not migrated either.
 func (m mapping) known(dotted string, p path) error {
 	for _, q := range m.foreign {
 		if p.within(q) {
@@ -73,7 +73,7 @@ func (m mapping) known(dotted string, p path) error {
 	return nil
 }
 
-// single is the one path that holds what p does, for what cannot be said of several.
+// single is the one path that holds what p does, for what cannot be expressed with several.
 func (m mapping) single(dotted string) (to string, r rule, err error) {
 	p := parsePath(dotted)
 	r, v, inside, ok, err := m.hit(dotted, p)

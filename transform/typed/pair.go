@@ -20,7 +20,7 @@ type Pair[Old, New any] struct {
 	Fields           []Field
 	// Names is how the records are named, if they change their names.
 	Names *Names
-	// Whole is for what cannot be said field by field.
+	// Whole is for what cannot be declared field by field.
 	Whole *Whole[Old, New]
 	// OneWay declares that Whole does not give back what it was given. Otherwise each of its
 	// results is taken back, as those of all other functions are, and one that does not come
@@ -45,7 +45,7 @@ type Whole[Old, New any] struct {
 	// OldFields and NewFields are the dotted paths that only Up and Down deal with: Up sets
 	// NewFields in new, which has all other fields, and those as the new version holds them
 	// already. OldFields are not in it. Down does it the other way. What else they set is
-	// not looked at. Requests cannot filter or order by these fields in the other version.
+	// ignored. Requests cannot filter or order by these fields in the other version.
 	OldFields, NewFields []string
 	Up                   func(old Old, new *New) error
 	Down                 func(new New, old *Old) error

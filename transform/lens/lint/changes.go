@@ -19,7 +19,7 @@ import (
 type Changes struct {
 	Sample  []Read   `json:"sample"`
 	Groups  int64    `json:"groups"`
-	Failed  int64    `json:"failed"` // groups that do not come up; Run says why
+	Failed  int64    `json:"failed"` // groups that do not come up; Run reports why
 	Made    []Read   `json:"made"`   // records of the new version, by kind
 	Changes []Change `json:"changes"`
 	// Pairs are the first groups before and after.
@@ -49,10 +49,10 @@ type ChangeExample struct {
 	To   string `json:"to,omitempty"`
 }
 
-// mostChanges bounds how many changes are told apart.
+// mostChanges bounds how many changes are distinguished.
 const mostChanges = 5000
 
-// Compare says what subjects change on samples, and keeps the first pairs.
+// Compare reports what subjects change on samples, and keeps the first pairs.
 func Compare(ctx context.Context, subjects []Subject, samples []Sample, pairs int, o Options) (*Changes, error) {
 	up, _, err := directions(subjects)
 	if err != nil {

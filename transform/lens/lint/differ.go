@@ -59,7 +59,7 @@ func (d Difference) String() string {
 	}
 }
 
-// show writes a value with its type where the JSON does not tell it, shortened.
+// show writes a value with its type where the JSON does not show it, shortened.
 func show(v bson.RawValue) string {
 	const most = 60
 	s := v.String()

@@ -3,10 +3,10 @@
 //
 //   - Load reads lens files, with all errors of all files, and links their references.
 //   - Run takes the records of a sample there and back, grouped as the engine groups them
-//     and through the same transform.Direction, and says which laws hold, what is lost,
+//     and through the same transform.Direction, and reports which laws hold, what is lost,
 //     what fails, which keys collide and which documents grow too large.
-//   - Compare says what a lens changes on a sample, path by path.
-//   - Try is one group's way there and back, to be looked at.
+//   - Compare reports what a lens changes on a sample, path by path.
+//   - Try shows one group's way there and back.
 //   - Open reads a sample from a file: Extended JSON or BSON, compressed or not.
 //
 // The laws are those of package lawtest, which draws its records; here each starts at a

@@ -13,7 +13,7 @@ import (
 // failureKey is what records that fail alike have in common.
 type failureKey struct{ direction, operation, field, reason string }
 
-// mostReasons bounds how many reasons are told apart; what comes after it is one.
+// mostReasons bounds how many reasons are distinguished; what comes after it is one.
 const mostReasons = 500
 
 func (c *checker) fail(direction string, rs []record.Record, err error) {

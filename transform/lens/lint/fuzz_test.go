@@ -23,10 +23,10 @@ func FuzzParse(f *testing.F) {
 		l, errs := parse("f.yaml", text, nil)
 		_, want := lens.Parse("f.yaml", text)
 		if (want == nil) != (l != nil) || (want == nil) != (len(errs) == 0) {
-			t.Fatalf("a lens: %t, errors %v, Parse says %v", l != nil, errs, want)
+			t.Fatalf("a lens: %t, errors %v, Parse returns %v", l != nil, errs, want)
 		}
 		if want != nil && errs[0].Error() != want.Error() {
-			t.Fatalf("the first error is %v, Parse says %v", errs[0], want)
+			t.Fatalf("the first error is %v, Parse returns %v", errs[0], want)
 		}
 	})
 }

@@ -32,7 +32,7 @@ type sampled struct {
 	memory int
 	mains  []string // the main kind of each spec
 	read   []Read
-	// bad is told of records that have no group.
+	// bad is called with records that have no group.
 	bad func(r record.Record, err error)
 	// Where the limit cut a main kind short, only records of its groups are read of the
 	// kinds that go with it: others would look as if they belonged to nothing.

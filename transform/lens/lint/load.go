@@ -94,7 +94,7 @@ func (f *File) kinds() {
 	}
 }
 
-// mostErrors bounds what is said of one file.
+// mostErrors bounds what is reported of one file.
 const mostErrors = 20
 
 // parse reads a lens. Where an operation is wrong the rest is read without it, so that

@@ -24,8 +24,8 @@ type Source interface {
 const maxRead = 16<<20 + 16<<10
 
 // Open reads documents: objects in Extended JSON, relaxed or canonical, or BSON as
-// mongodump writes it, either of them also compressed with gzip. Which it is, the first
-// bytes tell. name is for errors.
+// mongodump writes it, either of them also compressed with gzip. Which it is, is recognized
+// by the first bytes. name is for errors.
 func Open(name string, r io.Reader) (Source, error) {
 	buffered := bufio.NewReaderSize(r, 64<<10)
 	if head, err := buffered.Peek(2); err == nil && head[0] == 0x1f && head[1] == 0x8b {

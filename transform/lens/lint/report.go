@@ -75,7 +75,7 @@ type Collision struct {
 	Sources []string `json:"sources"` // the first two
 }
 
-// Size tells of documents that MongoDB would not store.
+// Size reports documents that MongoDB would not store.
 type Size struct {
 	Limit   int       `json:"limit"` // bytes
 	Over    int64     `json:"over"`
@@ -98,7 +98,7 @@ type Rate struct {
 	Seconds float64 `json:"seconds"` // of the whole run
 }
 
-// Problems says in short what is wrong, nil where nothing is.
+// Problems lists in short what is wrong, nil where nothing is.
 func (r *Report) Problems() []string {
 	var out []string
 	var broken []string

@@ -14,7 +14,7 @@ import (
 const concealed = "…"
 
 // leastConcealed is how long a text of a record must be to be looked for in a message. A
-// shorter one says nothing about anybody, and would be found inside of words.
+// shorter one reveals nothing about anybody, and would be found inside of words.
 const leastConcealed = 3
 
 // Conceal takes out of a message what it may quote of records: whatever stands in quotes,

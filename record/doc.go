@@ -10,8 +10,8 @@
 //     kind. After a Fence of that kind was confirmed, every command that carries
 //     an earlier token fails with ErrFenced and has no effect, deletes included,
 //     however long its sender slept (managed kinds; for fixed-name kinds as far
-//     as the FenceClass says).
-//   - Changes are hints: a Change says that a key is dirty, never what it holds.
+//     as the FenceClass defines).
+//   - Changes are hints: a Change means that a key is dirty, and never what it holds.
 //     The truth is re-read with Reader.Read at one snapshot, whose Version is the
 //     version of every record in it, the absent ones included.
 //   - Apply writes a group only where every guard it meets is lower, and all of
@@ -22,7 +22,7 @@
 //   - What is acknowledged survives a failover (majority writes), and what could
 //     not be learned is ErrUnknown, never a guess.
 //
-// The suite in recordtest says all of this as tests; each backend runs it.
+// The suite in recordtest checks all of this; each backend runs it.
 //
 // # What this package does not own
 //

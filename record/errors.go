@@ -17,7 +17,7 @@ var (
 	ErrNotFound = errors.New("record not found")
 	// ErrExists: a Mutation that needs absence met a record.
 	ErrExists = errors.New("record exists already")
-	// ErrMismatch: the record is there, but not as the Mutation's Match says.
+	// ErrMismatch: the record is there, but not as the Mutation's Match requires.
 	ErrMismatch = errors.New("record has changed")
 	// ErrConflict: a unique index other than that of the key refused the write.
 	ErrConflict = errors.New("unique index refuses the record")
@@ -27,9 +27,9 @@ var (
 	// ErrHistoryLost: the changes after the position are no longer there. Begin again at a
 	// new position, and compare.
 	ErrHistoryLost = errors.New("change history is lost")
-	// ErrUnavailable: the database cannot be reached or has no primary now. Nothing speaks
-	// against the configuration; the same call may succeed later. Open and Check of a
-	// backend say so, for whoever decides between waiting and giving up.
+	// ErrUnavailable: the database cannot be reached or has no primary now. This is no sign
+	// of a wrong configuration; the same call may succeed later. Open and Check of a
+	// backend return it, for callers that decide between waiting and giving up.
 	ErrUnavailable = errors.New("database is not available")
 	// ErrTooLarge: what a read selects is more than its Bytes. Select less.
 	ErrTooLarge = errors.New("more is selected than may be read at once")

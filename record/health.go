@@ -21,7 +21,7 @@ func (h Health) Load() float64 { return max(h.CPU, h.Queue) }
 
 // Monitor measures a database.
 type Monitor interface {
-	// Health measures. An error says why it cannot, a missing privilege for one; then
+	// Health measures. An error holds why it cannot, a missing privilege for one; then
 	// nothing is known, and bulk work has to wait.
 	Health(ctx context.Context) (Health, error)
 }

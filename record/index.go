@@ -27,7 +27,7 @@ type Indexer interface {
 // NeverExpires are the seconds of a TTL index that is kept from deleting anything.
 const NeverExpires int64 = 1<<31 - 1
 
-// expireField is where an index spec says after how many seconds it deletes.
+// expireField is where an index spec holds after how many seconds it deletes.
 const expireField = "expireAfterSeconds"
 
 // ExpiryOf returns, by name, the seconds after which each TTL index of a shape deletes;
@@ -57,7 +57,7 @@ func WithExpiry(s Shape, seconds map[string]int64) Shape {
 		}
 		var d bson.D
 		if bson.Unmarshal(spec, &d) != nil {
-			continue // the backend will say what is wrong with it
+			continue // the backend will report what is wrong with it
 		}
 		for j := range d {
 			if d[j].Key == expireField {

@@ -98,7 +98,7 @@ func CheckKey(k Key) error {
 const longestShown = 1 << 10
 
 // String shows the key to people: a string as it is, anything else as extended JSON. A long
-// one is cut, with a digest that tells it from others that begin alike.
+// one is cut, with a digest that distinguishes it from others that begin alike.
 func (k Key) String() string {
 	if k == "" {
 		return "(no key)"

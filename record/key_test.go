@@ -228,7 +228,7 @@ func TestNoKey(t *testing.T) {
 }
 
 // TestLongKeys: a key over the limit is refused, and people are shown the beginning of a long
-// one, told apart from others that begin alike.
+// one, distinguished from others that begin alike.
 func TestLongKeys(t *testing.T) {
 	t.Parallel()
 	of := func(n int, end string) record.Key { return record.StringKey(strings.Repeat("x", n) + end) }

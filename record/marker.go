@@ -7,10 +7,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Identity says which database a namespace is in, however it is addressed.
+// Identity is the database that a namespace is in, however it is addressed.
 type Identity struct {
-	// Cluster is what the cluster calls itself; empty where it, or the privileges at hand,
-	// do not tell.
+	// Cluster is what the cluster calls itself; empty where it is not known, or the
+	// privileges at hand do not suffice.
 	Cluster string
 	// Database was made at random, once, and is kept in the database. A copy of the database
 	// in another cluster has the same.
@@ -25,8 +25,8 @@ type Owner struct {
 
 func (o Owner) String() string { return o.Version + " of " + o.Deployment }
 
-// Mark is what a namespace's database says about it, beside the kinds. What it says is the
-// caller's.
+// Mark is what a namespace's database records about it, next to the kinds. The content is
+// the caller's.
 type Mark struct {
 	Owner Owner
 	Rev   int64 // counts the writes of the mark; 0: there is none yet
@@ -65,9 +65,9 @@ func (e *OwnedError) Error() string {
 // Marker keeps, in the database itself, whose it is and what happened to it. What it
 // writes survives a failover, and of several who write at a time one wins.
 type Marker interface {
-	// Identity tells what is known; Database is empty where Identify was never called.
+	// Identity returns what is known; Database is empty where Identify was never called.
 	Identity(ctx context.Context) (Identity, error)
-	// Identify is Identity and makes what is missing. Whoever calls it gets the same.
+	// Identify is Identity and makes what is missing. Every caller gets the same.
 	Identify(ctx context.Context) (Identity, error)
 	// Marks returns the marks of all namespaces in the database.
 	Marks(ctx context.Context) ([]Mark, error)

@@ -22,7 +22,7 @@ type Shape struct {
 	Indexes []bson.Raw // specs as listIndexes returns them, without the one of _id
 }
 
-// FenceClass says how strongly a database keeps late writers out of a kind.
+// FenceClass is how strongly a database keeps late writers out of a kind.
 type FenceClass string
 
 const (
@@ -56,7 +56,7 @@ func (f Fence) Renames() bool {
 	return f.Class == FenceUUID || f.Class == FenceView || f.Class == ""
 }
 
-// Breach is what was found wrong with a fence that shall be in force.
+// Breach is what was found wrong with a fence that must be in force.
 type Breach struct {
 	What  string // for people
 	Aside string // the collection that holds what was accepted; empty: none was made
@@ -85,20 +85,20 @@ type Fencer interface {
 	Fence(ctx context.Context, f Fence) error
 	// Prevent settles an announced rename by identity (FenceUUID) that may have been sent or
 	// not, without waiting for it: either it has happened (moved), confirmed as by Fence, or
-	// it cannot happen any more, whoever sends it however late, and the kind is where
-	// Token.Name says. It needs no lock on the kind itself, so that what holds up the rename
+	// it can no longer happen, no matter who sends it and how late, and the kind is still
+	// called Token.Name. It needs no lock on the kind itself, so that what holds up the rename
 	// (an index build, a transaction) does not hold up Prevent. What the backend leaves for
 	// it under To goes once the kind has another name than Token.Name.
 	Prevent(ctx context.Context, f Fence) (moved bool, err error)
-	// Hindrances says what is known that would hold up an act on the kinds now, or lose a
-	// record beside it, for people: what it is, and what to do. Empty: nothing is known.
+	// Hindrances returns what is known that would hold up an act on the kinds now, or lose
+	// a record meanwhile, for people: what it is, and what to do. Empty: nothing is known.
 	Hindrances(ctx context.Context, toks []Token) ([]string, error)
 	// Lift gives a fixed-name kind back to its application: its name, its validator.
-	// A no-op for FenceUUID and for a kind that is not fenced. After it the fence f cannot
-	// be set any more where the class allows that (FenceView). An index build that began
+	// A no-op for FenceUUID and for a kind that is not fenced. After it the fence f can no
+	// longer be set where the class allows that (FenceView). An index build that began
 	// under the fence is ended: writes are not held for as long as it takes.
 	Lift(ctx context.Context, f Fence) error
-	// Uphold looks whether a fence of a fixed-name kind, which the record says is in force,
+	// Uphold checks whether a fence of a fixed-name kind, which is in force by the record,
 	// still is, and puts it back at once. A collection that somebody made under the kind's
 	// own name is set aside under a name of ours, never dropped. It returns what was found
 	// now, and every collection that was ever set aside for the kind. One whose identity is
@@ -113,7 +113,7 @@ type Provisioner interface {
 	// Check refuses a server or namespace that cannot be served, with the reason:
 	// standalone, no change streams, missing privileges. It needs no kinds.
 	Check(ctx context.Context) error
-	// Describe tells what a physical collection is. Indexes that are being built are not
+	// Describe returns what a physical collection is. Indexes that are being built are not
 	// part of its shape yet. One that cannot be a source or target (view, time series,
 	// capped, encrypted) is an UnsupportedError.
 	Describe(ctx context.Context, kind KindSpec, name string) (Info, error)
@@ -126,7 +126,7 @@ type Provisioner interface {
 	Split(ctx context.Context, tok Token, n int) ([]Range, error)
 	// Purge removes the tombstones of a kind whose direction has ended.
 	Purge(ctx context.Context, tok Token) error
-	// Drop removes a collection by token and what the backend keeps beside it.
+	// Drop removes a collection by token and what the backend keeps next to it.
 	Drop(ctx context.Context, tok Token) error
 }
 

@@ -45,7 +45,7 @@ func TestOrderAcrossTypes(t *testing.T) {
 }
 
 // Values of one key are equal in the order, and equal ones have one key: rows are found
-// by the order and told apart by keys.
+// by the order and distinguished by keys.
 func TestOrderAgreesWithKeys(t *testing.T) {
 	t.Parallel()
 	numbers := rapid.OneOf(

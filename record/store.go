@@ -73,7 +73,7 @@ type ScanRequest struct {
 	KeysOnly bool // Doc holds the _id alone
 	// NotBefore is the version that the page's snapshot is not older than. A server that was
 	// the primary and does not know yet that it is not answers without it from the past, and
-	// whoever copies or compares such a page misses what was acknowledged since. What changes
+	// a copy or comparison of such a page misses what was acknowledged since. What changes
 	// before a Position made is in every read that is not before its At.
 	NotBefore Version
 }
@@ -115,7 +115,7 @@ type Reader interface {
 	Read(ctx context.Context, req ReadRequest) (Snapshot, error)
 }
 
-// Write is one record of a group as the target shall hold it.
+// Write is one record of a group as the target must hold it.
 type Write struct {
 	Kind string
 	Key  Key
@@ -142,7 +142,7 @@ type Batch struct {
 	Groups []GroupWrite
 }
 
-// Outcome says what became of one group.
+// Outcome is what became of one group.
 type Outcome int
 
 const (
@@ -153,7 +153,7 @@ const (
 	// Changed: an Expect no longer holds. Read source and target again.
 	Changed
 	// Refused: this group cannot be stored as it is (unique index, size, validator);
-	// Result.Err says why. Nothing of the group was written. Park it.
+	// Result.Err holds the reason. Nothing of the group was written. Park it.
 	Refused
 )
 
@@ -202,9 +202,9 @@ type Change struct {
 // the last change in Unix milliseconds, 0 with no changes, for lag figures only.
 //
 // A batch never ends within a commit: what one transaction, or one command that has one
-// time, has changed is in one batch, so that whoever reads what is dirty at a snapshot not
-// before Pos has all that became dirty together. There are two exceptions, and for their
-// sake what looks incomplete is looked at again before it is held against anybody: a
+// time, has changed is in one batch, so that a reader of what is dirty at a snapshot not
+// before Pos gets all that became dirty together. There are two exceptions, and for their
+// sake what looks incomplete is checked again before it counts as a failure: a
 // commit of more than CommitBytes, and a transaction over several logs (the shards of a
 // cluster), of which each log's part comes whole, but the parts may come apart.
 type ChangeBatch struct {
@@ -225,7 +225,7 @@ func (c Change) Size() int {
 }
 
 // Stream delivers changes in order, at least once, none missing, in batches as ChangeBatch
-// says.
+// describes.
 type Stream interface {
 	// Next blocks until changes arrive, or at most about a second, and returns an
 	// empty batch then. ErrHistoryLost, ErrBroken end a stream for good; other errors

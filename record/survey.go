@@ -3,7 +3,7 @@ package record
 import "time"
 
 // Survey is what there is to know of a server before anything is moved there or from there.
-// What the server, or the privileges at hand, do not tell is zero.
+// What the server, or the privileges at hand, do not show is zero.
 type Survey struct {
 	Server  string // version
 	Feature string // feature compatibility version
@@ -23,7 +23,7 @@ func (s Survey) May(action string) bool {
 	return !s.Users || s.Actions[action] || s.Actions["anyAction"]
 }
 
-// Sharding tells how a collection is spread over the shards of a cluster.
+// Sharding describes how a collection is spread over the shards of a cluster.
 type Sharding struct {
 	Cluster bool   // the server is a sharded cluster
 	Name    string // of the collection, with its database

@@ -12,10 +12,10 @@ import (
 type Swap struct {
 	Key Key
 	Was bson.Raw // the record as it was read
-	Doc bson.Raw // what it shall be, with the very _id of Was
+	Doc bson.Raw // what it must become, with the very _id of Was
 }
 
-// Swapper changes records of the current version beside those who write them.
+// Swapper changes records of the current version while others write them.
 type Swapper interface {
 	// Swap replaces each record that still is Was, byte for byte: a field's type and the
 	// order of fields count, which a comparison by the database would not see. It is a

@@ -95,7 +95,7 @@ func Lost() Fault { return Fault{After: fmt.Errorf("%w: %w", ErrInjected, record
 func Down() Fault { return Fault{Before: fmt.Errorf("%w: connection refused", ErrInjected)} }
 
 // Cut is the fault of a connection that broke after the command was sent: it was done,
-// and the error does not say so.
+// and the error does not show it.
 func Cut() Fault { return Fault{After: fmt.Errorf("%w: connection reset", ErrInjected)} }
 
 // Rolled is the fault of a change log that no longer reaches back: for Watch and Next.

@@ -135,11 +135,11 @@ func TestLatencyEndsWithItsContext(t *testing.T) {
 		ns := faultstore.Wrap(s, faultstore.Always(faultstore.Fault{Latency: time.Hour}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		begun := time.Now()
+		start := time.Now()
 		if _, err := ns.Position(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("position: %v", err)
 		}
-		if waited := time.Since(begun); waited != time.Minute {
+		if waited := time.Since(start); waited != time.Minute {
 			t.Errorf("waited %s", waited)
 		}
 	})

@@ -25,7 +25,7 @@ func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, err
 	return results, s.together(ctx, b, refused, results)
 }
 
-// together commits as many of the groups as fit beside each other.
+// together commits as many of the groups as fit together.
 func (s *Store) together(ctx context.Context, b record.Batch, groups []int, results []record.Result) error {
 	if len(groups) < 2 {
 		return nil
@@ -116,7 +116,7 @@ func (s *Store) applyGroup(t *txn, cols map[string]*collection, g record.GroupWr
 	return commitGroup(t)
 }
 
-// joinGroup makes a group part of a transaction unless its guards say otherwise.
+// joinGroup makes a group part of a transaction unless its guards forbid it.
 func joinGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
 	for _, w := range g.Writes {
 		if t.get(cols[w.Kind], w.Key).guard.Compare(guard) >= 0 {

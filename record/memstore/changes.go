@@ -110,7 +110,7 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 	return batch, nil, nil
 }
 
-// match says what an entry means to the stream's kinds. An error ends the stream.
+// match returns what an entry means to the stream's kinds. An error ends the stream.
 func (st *stream) match(e entry) (change record.Change, ok bool, err error) {
 	if e.db != st.store.db {
 		return record.Change{}, false, nil

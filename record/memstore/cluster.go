@@ -15,8 +15,8 @@ type Options struct {
 	// that disagree.
 	Start uint64
 	// Lag is how many versions a read or scan may be behind the newest commit, and is as far
-	// as its NotBefore allows, like one of a secondary. It finds callers that forget to say
-	// what they must see. 0: none.
+	// as its NotBefore allows, like one of a secondary. It finds callers that forget to
+	// pass what they must see. 0: none.
 	Lag uint64
 	// Changes is how many changes a batch holds at most, but for those of a commit that it has
 	// begun: 256. Fewer find callers that take what comes together for all there is.

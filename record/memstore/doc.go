@@ -15,7 +15,7 @@
 // a read at a snapshot is one; changes are delivered from a log, and waiters are woken
 // by a channel, never by polling. Documents are kept byte for byte.
 //
-// Fixed-name kinds keep guards beside the documents, as a real backend's side
+// Fixed-name kinds keep guards next to the documents, as a real backend's side
 // collection does, and Foreign acts on them as the application would: without a token,
 // under whatever name it knows.
 //

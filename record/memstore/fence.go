@@ -113,7 +113,7 @@ func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err er
 	return false, nil
 }
 
-// close has the fence to a name or mark not be set any more.
+// close ensures that the fence to a name or mark can no longer be set.
 func (c *collection) close(to string) {
 	if c.closed == nil {
 		c.closed = map[string]bool{}
@@ -121,7 +121,7 @@ func (c *collection) close(to string) {
 	c.closed[to] = true
 }
 
-// Hindrances are the builds of indexes, which here nobody sees half done.
+// Hindrances are the builds of indexes, which are never half done here.
 func (s *Store) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -150,18 +150,18 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 	own := f.Token.Kind
 	switch f.Class {
 	case record.FenceView:
-		stray := s.db.byName[own]
+		orphan := s.db.byName[own]
 		switch {
-		case stray != nil && stray != col && slices.Contains(known, stray.id):
+		case orphan != nil && orphan != col && slices.Contains(known, orphan.id):
 			return nil, nil
-		case stray == nil && s.db.views[own] != nil:
-		case stray == nil:
+		case orphan == nil && s.db.views[own] != nil:
+		case orphan == nil:
 			found = append(found, record.Breach{What: "the view was removed"})
-		case stray == col:
+		case orphan == col:
 			s.cluster.rename(s.db, col, f.To)
 			found = append(found, record.Breach{What: "the collection was given its name back"})
 		default:
-			s.cluster.rename(s.db, stray, asidePrefix+own+"."+stray.id)
+			s.cluster.rename(s.db, orphan, asidePrefix+own+"."+orphan.id)
 		}
 		s.db.views[own] = col
 	case record.FenceValidator:
@@ -193,7 +193,7 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 // asidePrefix begins the names of collections that were set aside.
 const asidePrefix = "dbc_aside."
 
-// Hinder has Hindrances say something about a kind, until what is "".
+// Hinder lets Hindrances return something about a kind, until what is "".
 func (s *Store) Hinder(kind, what string) {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()

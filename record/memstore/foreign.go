@@ -80,8 +80,8 @@ func (f *Foreign) change(ctx context.Context, name string, create bool, do func(
 	return t.commit(false)
 }
 
-// beside is the guard that outlives a foreign write: that of a fixed-name kind stands
-// beside the document, that of a managed one is overwritten with it.
+// beside is the guard that outlives a foreign write: that of a fixed-name kind is kept next
+// to the document, that of a managed one is overwritten with it.
 func beside(col *collection, st state) record.Guard {
 	if col.fixed {
 		return st.guard

@@ -89,7 +89,7 @@ func (ix *uniqueIndex) check(pending *writes) error {
 	return nil
 }
 
-// conflict says which record a unique index refuses.
+// conflict is the record that a unique index refuses.
 type conflict struct {
 	index string
 	key   record.Key

@@ -9,7 +9,7 @@ import (
 	"dbcontroller/record"
 )
 
-// marks is what a database says about itself.
+// marks is what a database records about itself.
 type marks struct {
 	identity string
 	owners   map[record.Owner]record.Mark
@@ -103,7 +103,7 @@ func refuseClaim(has record.Claim, tok record.Token, owner record.Owner) error {
 	return err
 }
 
-// Claims tells where each collection is now.
+// Claims returns where each collection is now.
 func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err

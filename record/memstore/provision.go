@@ -13,7 +13,7 @@ import (
 // Check finds nothing to refuse.
 func (s *Store) Check(ctx context.Context) error { return ctx.Err() }
 
-// Describe tells what stands under a name.
+// Describe returns what is under a name.
 func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	if err := s.begin(ctx); err != nil {
 		return record.Info{}, err

@@ -71,7 +71,7 @@ func TestWriteBlock(t *testing.T) {
 	}
 }
 
-// Reads that do not say what they must see are behind by as much as was asked for.
+// Reads that do not state what they must see are behind by as much as was asked for.
 func TestLag(t *testing.T) {
 	s := NewCluster(Options{Lag: 3}).Open("test")
 	tok := provision(t, s, "things", false)
@@ -141,11 +141,11 @@ func TestNextIsWoken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begun := time.Now()
-		if b, err := st.Next(t.Context()); err != nil || len(b.Changes) != 0 || time.Since(begun) != idle {
-			t.Errorf("idle: %+v, %v after %s", b, err, time.Since(begun))
+		start := time.Now()
+		if b, err := st.Next(t.Context()); err != nil || len(b.Changes) != 0 || time.Since(start) != idle {
+			t.Errorf("idle: %+v, %v after %s", b, err, time.Since(start))
 		}
-		begun = time.Now()
+		start = time.Now()
 		got := make(chan record.ChangeBatch)
 		go func() {
 			b, err := st.Next(t.Context())
@@ -156,8 +156,8 @@ func TestNextIsWoken(t *testing.T) {
 		}()
 		synctest.Wait()
 		write(t, s, tok, 1)
-		if b := <-got; len(b.Changes) != 1 || time.Since(begun) != 0 {
-			t.Errorf("woken: %+v after %s", b, time.Since(begun))
+		if b := <-got; len(b.Changes) != 1 || time.Since(start) != 0 {
+			t.Errorf("woken: %+v after %s", b, time.Since(start))
 		}
 	})
 }

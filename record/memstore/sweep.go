@@ -10,7 +10,7 @@ import (
 const sweepable = "dbc_"
 
 // Sweep drops every collection and view whose name begins with a prefix: scratch collections
-// of a caller that may have died, which nobody's data are in.
+// of a caller that may have died, which hold no data of an application.
 func (s *Store) Sweep(ctx context.Context, prefix string) error {
 	if !strings.HasPrefix(prefix, sweepable) || prefix == sweepable {
 		return fmt.Errorf("sweep: names that begin with %q are not those of scratch collections", prefix)

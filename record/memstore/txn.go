@@ -107,7 +107,7 @@ func (t *txn) check(col *collection, bypass bool) error {
 	return nil
 }
 
-// log notes a change of the documents. Guards of fixed-name kinds are beside them, so
+// log notes a change of the documents. Guards of fixed-name kinds are next to them, so
 // that a tombstone of a name that has no document changes nothing that is watched.
 func (t *txn) log(col *collection, key record.Key, before, after state) {
 	if !before.live() && !after.live() && (col.fixed || after.absent()) {

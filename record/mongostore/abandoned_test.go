@@ -46,14 +46,14 @@ func TestApplyEndsWhatWasAbandoned(t *testing.T) {
 	b := newBench(t)
 	tok := b.managed(t, record.Shape{})
 	killed := b.abandon(t, b.app, tok.Name, "a")
-	begun := time.Now()
+	start := time.Now()
 	res, err := b.Apply(t.Context(), record.Batch{Tokens: record.Tokens{"things": tok}, Epoch: 1, Groups: []record.GroupWrite{{
 		Group: "a", Version: version(9), Writes: []record.Write{{Kind: "things", Key: record.StringKey("a"), Doc: doc("a", 2)}},
 	}}})
 	if err != nil || res[0].Outcome != record.Applied {
-		t.Fatalf("apply after %s: %v, %v", time.Since(begun), res, err)
+		t.Fatalf("apply after %s: %v, %v", time.Since(start), res, err)
 	}
-	t.Logf("applied after %s", time.Since(begun))
+	t.Logf("applied after %s", time.Since(start))
 	if err := killed.CommitTransaction(t.Context()); !hasCode(err, codeNoSuchTransaction) {
 		t.Errorf("commit of what was abandoned: %v", err)
 	}

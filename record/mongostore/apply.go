@@ -109,7 +109,7 @@ func (j *job) chunks(groups []int) [][]int {
 	return out
 }
 
-// attempt says how a transaction goes about its writes.
+// attempt is how a transaction makes its writes.
 type attempt struct {
 	// absentOnly answers Changed for groups of which anything is there (Load).
 	absentOnly bool

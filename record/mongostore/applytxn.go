@@ -231,7 +231,7 @@ func (n *Namespace) runWrites(ctx context.Context, c *writeCommand) error {
 	return nil
 }
 
-// writeFailure tells what a failed write in a transaction means: try again, a fence,
+// writeFailure returns what a failed write in a transaction means: try again, a fence,
 // the refusal of one group, or an error of the server.
 func writeFailure(what string, err error, owners []int) error {
 	var exception mongo.WriteException
@@ -247,7 +247,8 @@ func writeFailure(what string, err error, owners []int) error {
 	case refused:
 		return &refusal{group: owners[we.Index], conflict: errors.Is(reason, record.ErrConflict), code: we.Code, err: reason}
 	case present:
-		// The snapshot said absent, so somebody has written since. A new snapshot tells.
+		// It was absent in the snapshot, so somebody has written since. A new snapshot
+		// shows it.
 		return fmt.Errorf("%w: %w", errAgain, reason)
 	default:
 		return reason
@@ -266,7 +267,7 @@ const (
 // errValidatorFence: the validator that refused a write is a fence.
 var errValidatorFence = fmt.Errorf("%w: by a validator", record.ErrFenced)
 
-// judge tells what the error of a single write means.
+// judge returns what the error of a single write means.
 func judge(what string, we mongo.WriteError) (verdict, error) {
 	switch we.Code {
 	case codeDuplicateKey:

@@ -52,8 +52,8 @@ func seedBench(b *testing.B, e *engine) (record.Token, []record.Range) {
 }
 
 // BenchmarkLoad measures copying without transformation, page by page and several ranges
-// at once, and beside it what the database allows: the raw array of a find spliced into an
-// insert, no document looked at.
+// at once, and next to it what the database allows: the raw array of a find spliced into an
+// insert, no document read.
 func BenchmarkLoad(b *testing.B) {
 	e := newEngine(b)
 	src, ranges := seedBench(b, e)

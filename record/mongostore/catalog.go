@@ -42,7 +42,7 @@ const (
 	codeCannotConvertIndexUnique = 359
 )
 
-// Names of what this package keeps in a namespace beside the kinds.
+// Names of what this package keeps in a namespace next to the kinds.
 const (
 	// scratchName begins the names of the collections that privileges are tried with.
 	scratchName = "dbc_selftest_"
@@ -206,7 +206,7 @@ func (n *Namespace) hello(ctx context.Context) (bson.Raw, error) {
 
 var errNoPrivilege = errors.New("the database user lacks a privilege")
 
-// privilegeError says what to grant. What the server says is left out of the text: it
+// privilegeError names what to grant. The server's message is left out of the text: it
 // repeats the whole command.
 type privilegeError struct {
 	text string
@@ -216,7 +216,7 @@ type privilegeError struct {
 func (e *privilegeError) Error() string   { return e.text }
 func (e *privilegeError) Unwrap() []error { return []error{errNoPrivilege, e.err} }
 
-// withPrivilege says what to grant when the server refused a command for want of it.
+// withPrivilege adds what to grant when the server refused a command for want of it.
 func withPrivilege(err error) error {
 	if !hasCode(err, codeUnauthorized) || errors.Is(err, errNoPrivilege) {
 		return err

@@ -9,9 +9,9 @@ import (
 	"dbcontroller/record"
 )
 
-// This file says what events of the server mean to a stream.
+// This file decides what events of the server mean to a stream.
 
-// event reads one event. ok says that change is to be delivered.
+// event reads one event. ok means that change is to be delivered.
 func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.Change, ok bool, err error) {
 	var e struct {
 		op, coll, to string
@@ -107,7 +107,7 @@ func (s *stream) writeBlock(op string, id bson.RawValue) (record.Change, bool, e
 	return record.Change{Kind: kind, Marker: mark}, true, nil
 }
 
-// rename tells a fence from what no engine can follow.
+// rename distinguishes a fence from what no engine can follow.
 func (s *stream) rename(from, to string) (record.Change, bool, error) {
 	fromKind, fromCurrent := s.kindOf(from)
 	toKind, toCurrent := s.kindOf(to)
@@ -121,7 +121,7 @@ func (s *stream) rename(from, to string) (record.Change, bool, error) {
 	}
 }
 
-// kindOf returns the watched kind that a collection is or was of. current says that its
+// kindOf returns the watched kind that a collection is or was of. current means that its
 // changes are the kind's: those of a fixed-name kind are only made under its own name,
 // its other names are hidden ones.
 func (s *stream) kindOf(coll string) (kind string, current bool) {

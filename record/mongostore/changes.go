@@ -24,13 +24,13 @@ const (
 )
 
 // stream is a database stream of keys. A place in it is a cluster time alone, from which
-// it is resumed inclusively: a resume token would tell apart the changes of one cluster
+// it is resumed inclusively: a resume token would distinguish the changes of one cluster
 // time, and positions that are ordered by At could then lose one. The price is that the
 // changes of one cluster time may come again.
 type stream struct {
 	cs    *mongo.ChangeStream
 	beat  func(context.Context) // behind mongos: makes the shards write; see pulse.go
-	got   func()                // behind mongos: told of changes
+	got   func()                // behind mongos: called with changes
 	kinds map[string]bool       // name -> fixed
 	away  map[string]string     // fixed kind -> identity of its collection, while that has a hidden name
 	at    bson.Timestamp        // of the latest event or position
@@ -126,7 +126,7 @@ func streamPipeline(kinds []record.KindSpec) mongo.Pipeline {
 // Next returns what the server has sent, or waits for it about a second. A batch ends where
 // the cluster time does: all changes of a transaction have one, that of its commit. The
 // server ends a reply within one only when the reply is full; then the first event of the
-// next reply tells.
+// next reply shows it.
 func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	if s.err != nil {
 		return record.ChangeBatch{}, s.err
@@ -179,7 +179,7 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 }
 
 // mayBeCut reports whether the reply that ends here may have ended within a cluster time. A
-// token that is not that of the last event tells that the server has looked further.
+// token that is not that of the last event shows that the server has read further.
 func (s *stream) mayBeCut() bool {
 	return s.reply.full() && bytes.Equal(s.cs.ResumeToken(), s.cs.Current.Lookup("_id").Value)
 }

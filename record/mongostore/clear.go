@@ -9,10 +9,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ours are the beginnings of the names of what this package keeps beside kinds.
+// ours are the beginnings of the names of what this package keeps next to kinds.
 var ours = []string{marksCollection, ownerCollection, scratchName, gatePrefix, GuardsName("")}
 
-// Clear drops what this package keeps beside kinds, once no kind is left, and returns the
+// Clear drops what this package keeps next to kinds, once no kind is left, and returns the
 // names of what is in the database then. It drops nothing, and names all of it, while there
 // is a collection of anybody else, who may be a namespace that lives here as well. MongoDB
 // itself removes a database with its last collection, so that one which somebody begins to

@@ -9,7 +9,7 @@ import (
 	"dbcontroller/record"
 )
 
-// TestClear: what is kept beside kinds goes with the last of them, and stays while anybody
+// TestClear: what is kept next to kinds goes with the last of them, and stays while anybody
 // else has a collection there.
 func TestClear(t *testing.T) {
 	t.Parallel()

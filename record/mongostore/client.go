@@ -36,7 +36,7 @@ var _ record.Client = (*Client)(nil)
 // answer the very same command is sent again: the server returns the result of the first
 // execution, also when a fence came between. Several mutations are one transaction.
 //
-// A 361 is ErrFenced. On a first attempt nothing was written, as the answer says. On a
+// A 361 is ErrFenced. On a first attempt nothing was written, as the answer implies. On a
 // repetition it means that this node does not have the first attempt, and the answer
 // without a write concern error means that a majority has all that this node has: the
 // fence is in every history that can be acknowledged, the first attempt is not, and

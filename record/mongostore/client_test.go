@@ -309,7 +309,7 @@ func TestClientRefusalAfterALostAnswerIsFinal(t *testing.T) {
 	}
 }
 
-// TestClientUnknownIsSaid: nobody answers until the caller's time is over.
+// TestClientUnknownIsSaid: no server answers until the caller's time is over.
 func TestClientUnknownIsSaid(t *testing.T) {
 	w := unreliable(t)
 	tok := w.bench.managed(t, record.Shape{})

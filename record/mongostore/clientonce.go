@@ -60,7 +60,7 @@ func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker stri
 			return err
 		})
 		if errors.Is(err, record.ErrUnknown) && ctx.Err() == nil {
-			return err // the marker tells
+			return err // the marker shows it
 		}
 		return permanent(err)
 	}, newBackoff(ctx, writeLimit))

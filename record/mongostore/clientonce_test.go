@@ -11,8 +11,8 @@ import (
 	"dbcontroller/record"
 )
 
-// TestOnceLostAnswers: whatever answers get lost, it is done once, and whoever asks again
-// is told so.
+// TestOnceLostAnswers: whatever answers get lost, it is done once, and a caller who asks
+// again is told so.
 func TestOnceLostAnswers(t *testing.T) {
 	t.Parallel()
 	recs := []record.Record{{Kind: "m", Key: record.StringKey("a"), Doc: raw(t, bson.D{{Key: "_id", Value: "a"}})}}

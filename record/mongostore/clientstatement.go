@@ -170,7 +170,7 @@ func keepTimestamps(cmd bson.D, emptyTS bool) bson.D {
 	return cmd
 }
 
-// refusalOf maps what the server said of one statement.
+// refusalOf maps what the server answered to one statement.
 func refusalOf(s statement, we *mongo.WriteError) error {
 	switch we.Code {
 	case codeUUIDMismatch:

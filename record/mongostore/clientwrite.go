@@ -35,7 +35,7 @@ func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Muta
 	}
 	err := c.writeAll(ctx, stmts, maxStatements)
 	if errors.Is(err, errShort) {
-		// Some condition did not hold; one statement at a time tells which.
+		// Some condition did not hold; one statement at a time shows which.
 		err = c.writeAll(ctx, stmts, 1)
 	}
 	return err
@@ -142,7 +142,7 @@ func (c *Client) reasonAt(ctx context.Context, s statement, concern bson.D) (rea
 	return record.ErrMismatch, nil
 }
 
-// errShort says that a command of several statements found fewer records than it needs.
+// errShort reports that a command of several statements found fewer records than it needs.
 var errShort = errors.New("a condition does not hold")
 
 // writeAll makes the mutations in one transaction, with at most so many statements in

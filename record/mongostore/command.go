@@ -22,7 +22,7 @@ const maxCommandBytes = 15 << 20
 
 const (
 	largeWrite    = 64 << 10 // bytes from which on a write is worth a look at its buffer
-	writeOverhead = 1 << 10  // of a statement, and of a command, beside the document and its _id
+	writeOverhead = 1 << 10  // of a statement, and of a command, in addition to the document and its _id
 )
 
 // buffers holds command bodies for reuse; the driver copies what it sends.
@@ -240,7 +240,7 @@ func appendIndexed(dst []byte, t byte, i int) []byte {
 	return append(dst, 0)
 }
 
-// noDeadline is a context whose deadline ends commands but is not told to the server: the
+// noDeadline is a context whose deadline ends commands but is not sent to the server: the
 // driver would turn it into maxTimeMS, which a getMore refuses.
 type noDeadline struct{ context.Context }
 

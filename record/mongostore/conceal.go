@@ -31,7 +31,7 @@ func concealed(err error) error {
 // Codes of answers about a value that a geographic index does not take.
 var geoCodes = []int{16755, 16804, 16756, 13027, 13026}
 
-// refusedText is what a server says against a document: its code, and the beginning of its
+// refusedText is why a server refuses a document: its code, and the beginning of its
 // message, up to where it may quote the document or one of its values.
 func refusedText(we mongo.WriteError) string {
 	const values = "{[\"'`:0123456789"
@@ -60,7 +60,7 @@ func refusedError(what string, we mongo.WriteError) error {
 }
 
 // invalidError is the refusal of a document by a validator: which fields do not fit, and by
-// which rule, of what the server tells in errInfo.
+// which rule, of what the server returns in errInfo.
 func invalidError(what string, we mongo.WriteError) error {
 	text := what + ": the collection's validator refuses the document"
 	if fields := unfit(we.Details, "", 0); len(fields) > 0 {
@@ -70,7 +70,7 @@ func invalidError(what string, we mongo.WriteError) error {
 }
 
 // unfit finds the fields, with their paths, in the details of a failed validation. The names
-// come from the validator, except where the server says which fields there are too many.
+// come from the validator, except where the server names fields that there are too many.
 func unfit(details bson.Raw, path string, depth int) []string {
 	const deepest, most = 50, 20
 	if depth > deepest {
@@ -118,7 +118,7 @@ func unfit(details bson.Raw, path string, depth int) []string {
 	return found[:min(len(found), most)]
 }
 
-// located adds to a refusal the fields that it may be about, where its code tells of which
+// located adds to a refusal the fields that it may be about, where its code shows of which
 // indexes they are.
 func (n *Namespace) located(ctx context.Context, coll string, code int, err error) error {
 	if !slices.Contains(geoCodes, code) {

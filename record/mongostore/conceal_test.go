@@ -10,7 +10,7 @@ import (
 	"dbcontroller/record"
 )
 
-// TestRefusalsQuoteNoDocument: whatever the server says against a document, for whichever
+// TestRefusalsQuoteNoDocument: why ever the server refuses a document, for whichever
 // reason and on whichever way, no value of it is in the error; the code and the field are.
 func TestRefusalsQuoteNoDocument(t *testing.T) {
 	t.Parallel()
@@ -89,7 +89,7 @@ func TestRefusalsQuoteNoDocument(t *testing.T) {
 				}
 			}
 			if name != "unique index" && !strings.Contains(record.Revealed(said["apply"]), "CANARY") {
-				t.Errorf("what is revealed does not say what it was: %s", record.Revealed(said["apply"]))
+				t.Errorf("what is revealed does not contain what it was: %s", record.Revealed(said["apply"]))
 			}
 		})
 	}

@@ -9,8 +9,9 @@ import (
 	"dbcontroller/record"
 )
 
-// Describe tells what a collection is. The shape is the declared one: without the validator
-// of a fence, and without the condition under which a managed kind's tombstones pass.
+// Describe returns what a collection is. The shape is the declared one: without the
+// validator of a fence, and without the condition under which a managed kind's tombstones
+// pass.
 func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	info, err := n.describe(ctx, kind, name)
 	if err != nil {

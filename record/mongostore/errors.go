@@ -126,7 +126,7 @@ func isTransient(err error) bool {
 // duplicate describes a write that a unique index refused.
 type duplicate struct {
 	onID  bool
-	index string // the index's name, or its pattern where the server does not say
+	index string // the index's name, or its pattern where the server does not name it
 }
 
 // duplicateOf reads a duplicate key error from the raw answer for a command or write.
@@ -148,7 +148,7 @@ func duplicateOf(raw bson.Raw, message string) duplicate {
 	return d
 }
 
-// conflictError is what Refused says for a unique index. The values are left out on
+// conflictError is what Refused is for a unique index. The values are left out on
 // purpose: errors end in logs.
 func conflictError(d duplicate) error {
 	return fmt.Errorf("index %s: %w", d.index, record.ErrConflict)

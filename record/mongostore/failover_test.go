@@ -287,7 +287,7 @@ func TestPagesAreNotOlderThanAsked(t *testing.T) {
 	}
 }
 
-// TestFrozenPrimaryIsGivenUp: calls that were sent to a primary which then stands still,
+// TestFrozenPrimaryIsGivenUp: calls that were sent to a primary which then freezes,
 // with all its connections open, are answered by the next one before long, and not when
 // the old one goes on.
 func TestFrozenPrimaryIsGivenUp(t *testing.T) {
@@ -297,11 +297,11 @@ func TestFrozenPrimaryIsGivenUp(t *testing.T) {
 	if err := r.server.Nodes()[old].Pause(); err != nil {
 		t.Fatal(err)
 	}
-	begun := time.Now()
+	start := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
 	defer cancel()
 	err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{replacement("a", 2)})
-	t.Logf("the write took %s", time.Since(begun))
+	t.Logf("the write took %s", time.Since(start))
 	if err != nil {
 		t.Fatal(err)
 	}

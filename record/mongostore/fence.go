@@ -34,9 +34,9 @@ const (
 //
 // Managed kinds get FenceUUID where the server passes the self-test of
 // collectionUUID, and FenceValidator otherwise, when their tokens carry no UUID
-// either. Fixed-name kinds are refused there, since nothing would tell their collection
-// from another one under its name. Elsewhere they get what is wanted if it can be had;
-// else FenceView where an atomic rename and view works with the privileges at hand
+// either. Fixed-name kinds are refused there, since nothing would distinguish their
+// collection from another one under its name. Elsewhere they get what is wanted if it can
+// be had; else FenceView where an atomic rename and view works with the privileges at hand
 // (never through mongos), else FenceValidator; a quiet namespace takes no other one. FenceWriteBlock is only taken when
 // wanted, since it stops every database of the cluster.
 func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
@@ -90,8 +90,8 @@ func (n *Namespace) chooseFence(ctx context.Context, tok record.Token, want reco
 	return record.FenceValidator, restore, err
 }
 
-// refuseFixed refuses fixed-name kinds where a collection cannot be told from another that
-// was made under its name: stale commands would write into that one.
+// refuseFixed refuses fixed-name kinds where a collection cannot be distinguished from
+// another that was made under its name: stale commands would write into that one.
 func (n *Namespace) refuseFixed(ctx context.Context, tok record.Token) error {
 	lacks, err := n.selfTest(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func (n *Namespace) fence(ctx context.Context, f record.Fence) error {
 		return n.fenceRename(ctx, f)
 	case record.FenceView:
 		if _, _, hidden := record.KindOfPhysical(f.Token.Name); hidden {
-			// A hidden name is not one that any application knows: nobody needs a view.
+			// No application knows a hidden name: a view is not needed.
 			return n.fenceRename(ctx, f)
 		}
 		return n.fenceView(ctx, f)
@@ -260,7 +260,7 @@ func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(conte
 }
 
 // heldUp reports that a command gave up waiting for a lock. A write that waited in vain
-// for its majority says the same with the same code, but as a write concern error.
+// for its majority reports the same with the same code, but as a write concern error.
 func heldUp(err error) bool {
 	var command mongo.CommandError
 	if !errors.As(err, &command) {

@@ -232,7 +232,8 @@ func TestFenceIsIdempotentAndConcurrent(t *testing.T) {
 	if name, err := b.Locate(t.Context(), tok.ID); err != nil || name != "things.n2" {
 		t.Fatalf("located %q, %v", name, err)
 	}
-	// On to the next name; then the first fence, sent again late, must say what it found.
+	// On to the next name; then the first fence, sent again late, must report what it
+	// found.
 	moved := tok
 	moved.Name = "things.n2"
 	if err := b.Fence(t.Context(), next(moved, "things.n3")); err != nil {

@@ -93,7 +93,7 @@ func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 			return err
 		}
 		if mode != blockOn {
-			return errors.New("the write block was not there any more when it was confirmed")
+			return errors.New("the write block was no longer there when it was confirmed")
 		}
 		return nil
 	})

@@ -22,10 +22,10 @@ import (
 //     the moment between is what remains: the node ends and another is elected, which has
 //     everything that was acknowledged;
 //   - what gives writes back (Lift, and the opening after a flip) ends builds that began
-//     under the fence: their clients are told that they were aborted (276) and can repeat
-//     them, while held writes could wait for hours.
+//     under the fence: their clients get an error that they were aborted (276) and can
+//     repeat them, while held writes could wait for hours.
 
-// errBuilding says that an index build holds an act up.
+// errBuilding reports that an index build holds an act up.
 var errBuilding = errors.New("an index of the collection is being built, which no rename can pass")
 
 // building returns the names of the indexes of a collection that are being built, by build.

@@ -86,9 +86,9 @@ func TestIndexBuilds(t *testing.T) {
 	}
 	within := func(what string, d time.Duration, do func() error) {
 		t.Helper()
-		begun := time.Now()
-		if err := do(); err != nil || time.Since(begun) > d {
-			t.Fatalf("%s: %v after %s", what, err, time.Since(begun))
+		start := time.Now()
+		if err := do(); err != nil || time.Since(start) > d {
+			t.Fatalf("%s: %v after %s", what, err, time.Since(start))
 		}
 	}
 	// Of a build that a fence met, which is still the same server.
@@ -164,7 +164,7 @@ func TestIndexBuilds(t *testing.T) {
 			}
 			b.hang(false)
 			if err := <-ended; err != nil {
-				t.Errorf("a build that kept nobody from writing: %v", err)
+				t.Errorf("a build that did not keep anybody from writing: %v", err)
 			}
 
 			second := record.Fence{Class: class, Token: tok, To: "orders.n2", Restore: restore}

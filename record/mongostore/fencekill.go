@@ -43,7 +43,7 @@ func (n *Namespace) killHolders(ctx context.Context, ns string) (int, error) {
 	})
 }
 
-// abandonedAfter is the age from which a transaction of ours that stands still is that
+// abandonedAfter is the age from which a transaction of ours that makes no progress is that
 // of a process that is gone: the lease of a controller. The server would keep it, and
 // what it has locked, for a minute.
 const abandonedAfter = 3 * time.Second

@@ -208,7 +208,7 @@ func TestWatchWriteBlockMarker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Marks of what this stream does not follow, or by other classes, say nothing.
+	// Marks of what this stream does not follow, or by other classes, mean nothing.
 	for _, other := range []record.Fence{
 		{Class: class, Token: record.Token{Kind: "bills", Name: "bills"}, To: "bills.n1"},
 		{Class: class, Token: record.Token{Kind: "things", Name: "things.n1"}, To: "things.n2"},

@@ -18,7 +18,7 @@ import (
 // rename.
 //
 // The collection stays until the kind is dropped. The name is never used otherwise, and
-// whoever follows the changes of the database would take the drop of a collection that is
+// a reader of the changes of the database would take the drop of a collection that is
 // called like a kind's for the end of the kind.
 
 // occupiedPrefix stands before the identity in the validator of what occupies a name.
@@ -67,7 +67,7 @@ func (n *Namespace) prevent(ctx context.Context, f record.Fence, uuid bson.Binar
 		return false, err
 	}
 	if !at.moved && !at.occupied {
-		// The server says that all is well where the very same collection is there already.
+		// The server reports success where the very same collection is there already.
 		err := n.change(ctx, n.db, bson.D{{Key: "create", Value: f.To}, {Key: "validator", Value: occupation(f.Token.ID)}})
 		if err != nil && !hasCode(err, codeNamespaceExists) {
 			return false, err
@@ -85,12 +85,12 @@ func (n *Namespace) prevent(ctx context.Context, f record.Fence, uuid bson.Binar
 		place := func(ctx context.Context) (placement, error) { return n.placement(ctx, f, uuid) }
 		return true, n.confirmRename(ctx, f, uuid, place)
 	case !at.occupied:
-		return false, errors.New("the name was not taken when it was looked at again")
+		return false, errors.New("the name was not taken when it was checked again")
 	}
 	return false, nil
 }
 
-// settled says what has the two names of a rename.
+// settled is what has the two names of a rename.
 type settled struct{ moved, occupied bool }
 
 func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.Binary) (settled, error) {
@@ -116,7 +116,7 @@ func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.B
 	name, err := n.Locate(ctx, f.Token.ID)
 	switch {
 	case errors.Is(err, record.ErrNotFound):
-		return s, permanent(fmt.Errorf("collection %s does not exist any more: %w", f.Token.ID, record.ErrBroken))
+		return s, permanent(fmt.Errorf("collection %s no longer exists: %w", f.Token.ID, record.ErrBroken))
 	case err != nil:
 		return s, err
 	case name == f.To || name == f.Token.Name:

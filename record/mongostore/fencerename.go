@@ -64,7 +64,7 @@ func (n *Namespace) change(ctx context.Context, db *mongo.Database, cmd bson.D) 
 		bson.E{Key: "maxTimeMS", Value: lockWait.Milliseconds()})).Err()
 }
 
-// placement says where the fenced identity is.
+// placement is where the fenced identity is.
 type placement struct {
 	moved    bool        // under To
 	overView bool        // still under From, and To is a view that an earlier fence left
@@ -87,7 +87,7 @@ func (n *Namespace) placement(ctx context.Context, f record.Fence, uuid bson.Bin
 	name, err := n.Locate(ctx, f.Token.ID)
 	switch {
 	case errors.Is(err, record.ErrNotFound):
-		return placement{}, permanent(fmt.Errorf("collection %s does not exist any more: %w", f.Token.ID, record.ErrBroken))
+		return placement{}, permanent(fmt.Errorf("collection %s no longer exists: %w", f.Token.ID, record.ErrBroken))
 	case err != nil:
 		return placement{}, err
 	case name == f.To || name == f.Token.Name:
@@ -154,7 +154,7 @@ func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson
 		return err
 	}
 	if !at.moved {
-		return errors.New("rename was not there any more when it was confirmed")
+		return errors.New("rename was no longer there when it was confirmed")
 	}
 	return nil
 }

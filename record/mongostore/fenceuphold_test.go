@@ -9,8 +9,8 @@ import (
 	"dbcontroller/record"
 )
 
-// TestUpholdView: whoever may write may drop the view that a fence has left, and is then
-// acknowledged writes to a collection that nobody looks at.
+// TestUpholdView: a user who may write may drop the view that a fence has left, and then
+// gets acknowledgements for writes to a collection that nobody reads.
 func TestUpholdView(t *testing.T) {
 	b := newBench(t)
 	tok := b.fixed(t, "orders")
@@ -65,7 +65,7 @@ func TestUpholdView(t *testing.T) {
 		}
 		found := uphold()
 		inForce()
-		for range 2 { // found again by whoever leads next
+		for range 2 { // found again by the next leader
 			if again := uphold(); len(again) != turn+1 || len(found) != turn+1 {
 				t.Fatalf("found %+v, then %+v", found, again)
 			}
@@ -80,7 +80,7 @@ func TestUpholdView(t *testing.T) {
 		t.Errorf("set aside under one name: %v", aside)
 	}
 
-	// A collection that is a kind itself is nobody's stray.
+	// A collection that is a kind itself is no orphan.
 	b.run(t, bson.D{{Key: "drop", Value: "orders"}})
 	b.run(t, bson.D{{Key: "create", Value: "orders"}})
 	kind, err := b.collectionNamed(t.Context(), "orders")

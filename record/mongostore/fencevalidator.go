@@ -15,10 +15,10 @@ import (
 // pass, so does findAndModify with remove; clients of managed kinds therefore delete by
 // writing a tombstone, and the deletes of other applications are found in the stream.
 //
-// The shards of a cluster change the validator one after the other, and each tells of it
+// The shards of a cluster change the validator one after the other, and each reports it
 // by an event of its own, which is the marker: behind the first one another shard could
 // still accept writes. So through mongos the validator is set twice. The first one
-// refuses as much, but its mark says "closing" and is nobody's marker; the second, with the
+// refuses as much, but its mark says "closing" and is no marker; the second, with the
 // mark itself, follows when the first is in force on all shards.
 
 // restoration is what a validator fence replaces.
@@ -123,8 +123,8 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 		switch c.fenceMark() {
 		case f.To:
 		case "":
-			// Noted first, so that whoever finds the fence can lift it. It is the present
-			// validator: the application may have another one since Prepare.
+			// Noted first, so that any controller that finds the fence can lift it. It is
+			// the present validator: the application may have another one since Prepare.
 			present, err := c.validation()
 			if err != nil {
 				return err
@@ -159,7 +159,7 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 			return decided(err)
 		}
 		if c.fenceMark() != f.To {
-			return errors.New("the validator was not there any more when it was confirmed")
+			return errors.New("the validator was no longer there when it was confirmed")
 		}
 		return nil
 	})

@@ -15,7 +15,7 @@ import (
 
 // The view fence of fixed-name kinds. One applyOps renames the collection and leaves a
 // view on it under the old name: the application's writes fail with 166 and its reads
-// go on to see the data, which nothing changes any more. One applyOps removes the view
+// go on to see the data, which no longer changes. One applyOps removes the view
 // and renames back. It holds the global lock throughout, so no insert falls into the
 // gap and creates a collection of its own.
 //
@@ -98,7 +98,7 @@ func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson
 		return at, err
 	}
 	if !now.moved || now.old == nil || now.old.id() != at.old.id() {
-		return at, errors.New("the names changed while they were looked at")
+		return at, errors.New("the names changed while they were read")
 	}
 	return at, permanent(fmt.Errorf("the name %q is taken by a %s that is not the fence's; "+
 		"what the application wrote there is not part of the kind: %w", f.Token.Name, now.old.Type, record.ErrBroken))

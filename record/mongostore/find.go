@@ -20,7 +20,7 @@ const (
 	prefixesPerFind = 100     // of an $or
 )
 
-// readOptions says how a find reads and what it returns.
+// readOptions control how a find reads and what it returns.
 type readOptions struct {
 	keysOnly bool // _id alone
 	guards   bool // with the guard element of managed kinds

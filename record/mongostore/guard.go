@@ -13,7 +13,7 @@ import (
 )
 
 // guardField is the element of a managed kind's document that holds the guard. Clients
-// write documents without it, which is how their writes are told from ours. In documents
+// write documents without it, which distinguishes their writes from ours. In documents
 // of fixed-name kinds it is a field like any other.
 const guardField = record.ReservedField
 
@@ -22,7 +22,7 @@ const maxGuardBytes = 64
 
 const (
 	maxDocument = 16 << 20 // that MongoDB stores
-	// maxStatement bounds a document with its _id, which stands beside it in an update and in
+	// maxStatement bounds a document with its _id, which is added to it in an update and in
 	// the oplog: both are 16 MiB and 16 KiB at most, and have some fields of their own.
 	maxStatement = maxDocument + 12<<10
 )
@@ -32,7 +32,7 @@ var (
 	errNoID      = errors.New("document has no _id")
 )
 
-// layout is what a look at the headers of a document's elements tells.
+// layout is what the headers of a document's elements show.
 type layout struct {
 	id               bson.RawValue
 	idStart, idEnd   int
@@ -79,8 +79,8 @@ func (l layout) guard(doc []byte) (g record.Guard, tombstone bool) {
 	return guardOf(bson.Raw(doc[l.dbcStart+1+len(guardField)+1 : l.dbcEnd]))
 }
 
-// guardOf reads {g, x}, which is the guard element's value and, beside _id, what a side
-// collection's document holds.
+// guardOf reads {g, x}, which is the guard element's value and, in addition to _id, what a
+// side collection's document holds.
 func guardOf(doc bson.Raw) (g record.Guard, tombstone bool) {
 	if _, b, ok := doc.Lookup("g").BinaryOK(); ok {
 		g, _ = record.GuardFrom(b)
@@ -166,12 +166,12 @@ func checkDoc(doc []byte, managed bool) (layout, error) {
 
 // checkSize refuses a document that MongoDB would not take as it is to be stored. guard is
 // what is added to it. Sent, it would end the transaction of others as well, and of the
-// ways in which the server says so some look like a failure that another try cures.
+// ways in which the server reports it some look like a failure that another try cures.
 func checkSize(doc []byte, l layout, guard int) error {
 	size := len(doc) + guard
 	switch {
 	case size > maxDocument && guard > 0:
-		return fmt.Errorf("it has %d bytes, with the %d that a managed kind's record carries beside its fields, and MongoDB takes %d: make it smaller", size, guard, maxDocument)
+		return fmt.Errorf("it has %d bytes, with the %d that a managed kind's record carries in addition to its fields, and MongoDB takes %d: make it smaller", size, guard, maxDocument)
 	case size > maxDocument:
 		return fmt.Errorf("it has %d bytes, and MongoDB takes %d: make it smaller", size, maxDocument)
 	case size+2*len(l.id.Value) > maxStatement:

@@ -46,11 +46,11 @@ func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
 		return record.Health{}, fmt.Errorf("health: %w", err)
 	}
 	if mongos {
-		begun := time.Now()
+		start := time.Now()
 		if _, err := n.majorityNow(ctx); err != nil {
 			return record.Health{}, fmt.Errorf("health: %w", err)
 		}
-		return record.Health{Lag: time.Since(begun)}, nil
+		return record.Health{Lag: time.Since(start)}, nil
 	}
 	cmd := bson.D{{Key: "serverStatus", Value: 1}}
 	for _, section := range unwanted {

@@ -32,7 +32,7 @@ func (n *Namespace) listIndexes(ctx context.Context, tok record.Token) ([]listed
 	cmd := bson.D{{Key: "listIndexes", Value: tok.Name}, {Key: "cursor", Value: bson.D{}}}
 	cursor, err := n.db.RunCommandCursor(ctx, append(cmd, bson.E{Key: "includeIndexBuildInfo", Value: true}))
 	if hasCode(err, codeUnknownField, codeInvalidOptions, codeAPIStrict) {
-		cursor, err = n.db.RunCommandCursor(ctx, cmd) // a server that does not tell
+		cursor, err = n.db.RunCommandCursor(ctx, cmd) // a server that does not report builds
 	}
 	if hasCode(err, codeNamespaceNotFound) {
 		return nil, permanent(fmt.Errorf("list indexes: %w: %w", record.ErrNotFound, err))

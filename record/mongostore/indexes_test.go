@@ -188,7 +188,8 @@ func TestDescribeLeavesOutWhatIsBeingBuilt(t *testing.T) {
 	}
 }
 
-// TestListedIndexForms: servers list the spec alone, or beside what they say of its build.
+// TestListedIndexForms: servers list the spec alone, or together with the state of its
+// build.
 func TestListedIndexForms(t *testing.T) {
 	spec := bson.D{{Key: "key", Value: bson.D{{Key: "a", Value: 1}}}, {Key: "name", Value: "a_1"}}
 	for _, c := range []struct {

@@ -22,7 +22,7 @@ const (
 	MaxGroupBytes  = 64 << 20
 )
 
-// job is a batch made ready: tokens resolved, documents looked at once.
+// job is a batch made ready: tokens resolved, documents checked once.
 type job struct {
 	batch   record.Batch
 	kinds   []string // in order of first use

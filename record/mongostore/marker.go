@@ -13,9 +13,9 @@ import (
 	"dbcontroller/record"
 )
 
-// ownerCollection holds what a database says about itself (docs/formats.md): readWrite is
-// all that it needs. Documents are never looked at by anyone else's rules, and stay when the
-// kinds are renamed.
+// ownerCollection holds what a database records about itself (docs/formats.md): readWrite
+// is all that it needs. Documents are never subject to anyone else's rules, and stay when
+// the kinds are renamed.
 const ownerCollection = "dbc_owner"
 
 // What the _id of a document of ownerCollection begins with, or is.
@@ -179,8 +179,8 @@ func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
 	return nil
 }
 
-// Claim inserts two documents, of the collection and of the kind's name. Whoever is second
-// at either of them is refused.
+// Claim inserts two documents, of the collection and of the kind's name. The second one at
+// either of them is refused.
 func (n *Namespace) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
 	what := "claim " + tok.Name
 	kind := ownerDoc{
@@ -285,7 +285,7 @@ func (n *Namespace) Claims(ctx context.Context) ([]record.Claim, error) {
 	return claims, nil
 }
 
-// insteadOf finds the one collection that bears a name of the kind and is nobody's.
+// insteadOf finds the one collection that bears a name of the kind and has no owner.
 // movePrimary, moveCollection, reshardCollection and unshardCollection make a collection
 // anew under its name, with all of its documents, and drop the old one.
 func insteadOf(kind string, found []collection, claimed map[string]bool) (id, name, fence string) {

@@ -67,7 +67,7 @@ func (s *recordSet) add(doc []byte) error {
 		}
 		s.keys = append(s.keys, key...)
 	default:
-		// These are their own canonical form; record.KeyOf says the same, with two
+		// These are their own canonical form; record.KeyOf returns the same, with two
 		// allocations.
 		s.keys = append(s.keys, byte(l.id.Type))
 		s.keys = append(s.keys, l.id.Value...)

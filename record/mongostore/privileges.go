@@ -36,7 +36,7 @@ type Privilege struct {
 	Scope  Scope
 	For    []Part
 	Why    string
-	// Optional: without it the part works, with what Without says.
+	// Optional: without it the part works, with the effect that Without describes.
 	Without string
 }
 
@@ -62,7 +62,7 @@ func Privileges() []Privilege {
 		{"dbStats", OfDatabase, controllers, "room on the disk, in plan", ""},
 		{"createCollection", OfDatabase, controllers, "makes the collections of the target", ""},
 		{"createIndex", OfDatabase, controllers, "makes their indexes", ""},
-		{"dropIndex", OfDatabase, controllers, "drops indexes that were begun and stand in the way of a fence", ""},
+		{"dropIndex", OfDatabase, controllers, "drops indexes whose builds were started and block a fence", ""},
 		{"collMod", OfDatabase, controllers, "validators as fences, TTL indexes, options", ""},
 		{"bypassDocumentValidation", OfDatabase, controllers, "writes behind a fence that is a validator, on the way back", ""},
 		{"renameCollectionSameDB", OfDatabase, controllers, "fences and switches", ""},

@@ -85,7 +85,7 @@ func TestRolesAreEnough(t *testing.T) {
 		err := ns.Check(t.Context())
 		switch {
 		case err != nil && (!IsPrivilege(err) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "grant")):
-			t.Errorf("without %s: %v, want one line that says what to grant", p.Action, err)
+			t.Errorf("without %s: %v, want one line that names what to grant", p.Action, err)
 		case err == nil:
 			t.Errorf("%s is not missed", p.Action)
 		default:

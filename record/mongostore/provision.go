@@ -201,7 +201,7 @@ func skipTombstones(spec, key bson.D) bson.D {
 	return spec
 }
 
-// requires reports whether a filter says that a field exists.
+// requires reports whether a filter demands that a field exists.
 func requires(filter bson.D, field string) bool {
 	for _, e := range filter {
 		switch v := e.Value.(type) {

@@ -90,7 +90,7 @@ func (n *Namespace) pushShards(ctx context.Context, noNote bool) error {
 	}
 	t, i, ok := hello.Lookup("$clusterTime", "clusterTime").TimestampOK()
 	if !ok {
-		return fmt.Errorf("make shards write: the server tells no cluster time")
+		return fmt.Errorf("make shards write: the server returns no cluster time")
 	}
 	return n.tellShards(ctx, bson.Timestamp{T: t, I: i}, true)
 }
@@ -110,7 +110,7 @@ func (n *Namespace) tellShards(ctx context.Context, at bson.Timestamp, reach boo
 		{Key: "readConcern", Value: concern},
 	}).Raw()
 	if err != nil {
-		return classify("tell shards the time", err)
+		return classify("send shards the time", err)
 	}
 	if id, ok := raw.Lookup("cursor", "id").AsInt64OK(); ok && id != 0 {
 		n.killCursor(ctx, place{coll: "$cmd.aggregate"}, id)

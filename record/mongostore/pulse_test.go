@@ -88,7 +88,7 @@ func followQuickly(t *testing.T, ns *Namespace) {
 	took := func(what string, do func(), enough func(record.ChangeBatch) bool) {
 		t.Helper()
 		do()
-		begun := time.Now()
+		start := time.Now()
 		for {
 			batch, err := s.Next(t.Context())
 			if err != nil {
@@ -98,8 +98,8 @@ func followQuickly(t *testing.T, ns *Namespace) {
 				break
 			}
 		}
-		slowest = max(slowest, time.Since(begun))
-		t.Logf("%s after %v", what, time.Since(begun).Round(time.Millisecond))
+		slowest = max(slowest, time.Since(start))
+		t.Logf("%s after %v", what, time.Since(start).Round(time.Millisecond))
 	}
 	contains := func(key record.Key, marker string) func(record.ChangeBatch) bool {
 		return func(b record.ChangeBatch) bool {

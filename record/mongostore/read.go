@@ -160,7 +160,7 @@ func (n *Namespace) readKind(ctx context.Context, tok record.Token, s *selection
 	return at, nil
 }
 
-// sideEntry is what a side collection says of a key.
+// sideEntry is what a side collection holds of a key.
 type sideEntry struct {
 	id    bson.RawValue
 	guard record.Guard
@@ -190,7 +190,7 @@ func (e sideEntry) tombstone(kind string, key record.Key) record.Record {
 // snapshotLimit is how long a snapshot that the server cannot give is asked for.
 const snapshotLimit = 5 * time.Second
 
-// errSnapshot, wrapped, says that another snapshot may do.
+// errSnapshot, wrapped, means that another snapshot may do.
 var errSnapshot = errors.New("snapshot is not available")
 
 // atSnapshot calls read, with a session, until it has read at one snapshot not older

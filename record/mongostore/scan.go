@@ -62,7 +62,7 @@ var (
 
 // scan yields at most limit documents of a range and returns the cursor of the first that
 // it did not yield, nil if there is none. What fits a reply (16 MiB) bounds it as well.
-// grow, if not nil, is told beforehand how many documents come.
+// grow, if not nil, is called beforehand with how many documents come.
 func (n *Namespace) scan(ctx context.Context, p place, r record.Range, limit int, o readOptions,
 	grow func(int), yield func([]byte) error,
 ) (record.Cursor, bson.Timestamp, error) {

@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// scratchMark is the collection that says that a database was made by ClaimScratch.
+// scratchMark is the collection that marks a database as made by ClaimScratch.
 const scratchMark = "dbc_scratch"
 
 // ClaimScratch makes a database one that may be thrown away: a new one, or what an earlier

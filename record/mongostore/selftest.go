@@ -20,7 +20,7 @@ import (
 const scratchLimit = 10 * time.Second
 
 // scratch makes a collection of our own with a random name. done drops it, whatever it
-// is called by then, and everything that probes put beside it.
+// is called by then, and everything that probes put next to it.
 func (n *Namespace) scratch(ctx context.Context) (c collection, done func(), err error) {
 	name := scratchName + randomHex()
 	done = func() {

@@ -101,8 +101,8 @@ func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name str
 // A range of ids ends before its upper bound, and the last one of a collection that is
 // sharded by range is bounded by MaxKey. So when MongoDB (8.2, SERVER-121533) moves that
 // range, it leaves a record with the _id MaxKey behind on the old shard, where mongos does
-// not ask for it any more: it has vanished for everybody, without a change that a stream
-// would tell, and is back, as it was then, when the range is. A copy, a comparison and a
+// no longer ask for it: it has vanished for everybody, without a change that a stream
+// would deliver, and is back, as it was then, when the range is. A copy, a comparison and a
 // guard are worth nothing for such a record, so no switch begins while there is one. The
 // hash of MaxKey is a number like any other.
 
@@ -141,13 +141,13 @@ func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]strin
 	return found, nil
 }
 
-// maxKeyShards is how many records at the end of the order are looked at: each shard can
+// maxKeyShards is how many records at the end of the order are read: each shard can
 // have one with the _id MaxKey.
 const maxKeyShards = 100
 
 // holdsMaxKey reports whether a collection holds a record with the _id MaxKey, be it one
-// that its shard has kept behind a range that moved. Only a shard that has no range of the
-// collection any more is not asked. Tombstones of managed kinds are no records.
+// that its shard has kept behind a range that moved. Only a shard that no longer has a
+// range of the collection is not asked. Tombstones of managed kinds are no records.
 func (n *Namespace) holdsMaxKey(ctx context.Context, name string, fixed bool) (bool, error) {
 	raw, err := n.db.RunCommand(ctx, bson.D{
 		{Key: "find", Value: name},
@@ -156,7 +156,7 @@ func (n *Namespace) holdsMaxKey(ctx context.Context, name string, fixed bool) (b
 		{Key: "sort", Value: bson.D{{Key: "_id", Value: -1}}},
 		{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}, {Key: guardField, Value: 1}}},
 		{Key: "limit", Value: maxKeyShards}, {Key: "singleBatch", Value: true},
-		// What does not belong to a shard any more is shown with this one only.
+		// What no longer belongs to a shard is shown with this one only.
 		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "available"}}},
 	}).Raw()
 	if err != nil {

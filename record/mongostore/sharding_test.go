@@ -71,7 +71,7 @@ func TestMaxKeyStaysBehind(t *testing.T) {
 		}
 	}
 	if !gone {
-		t.Log("this server moves the record: what is said of it, and the suite's Backend.NoMaxKey, can go")
+		t.Log("this server moves the record: what is documented of it, and the suite's Backend.NoMaxKey, can go")
 	}
 	for kind, want := range map[string]record.Sharding{
 		"ranged":    {Cluster: true, Key: byRange, MaxKey: true, Loses: maxKeyAdvice},

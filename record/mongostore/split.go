@@ -77,7 +77,7 @@ func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]r
 }
 
 // Purge removes tombstones, a batch at a time. A tombstone that a client created over in
-// the meantime is none any more and stays.
+// the meantime is no longer one and stays.
 func (n *Namespace) Purge(ctx context.Context, tok record.Token) error {
 	if err := n.purge(ctx, tok); err != nil {
 		return fmt.Errorf("purge %s: %w", tok.Name, err)
@@ -214,7 +214,7 @@ func (n *Namespace) dropNamed(ctx context.Context, name string) error {
 	return err
 }
 
-// deleteMarks deletes what is noted beside the kinds, by a filter.
+// deleteMarks deletes what is noted next to the kinds, by a filter.
 func (n *Namespace) deleteMarks(ctx context.Context, filter bson.D) error {
 	return n.db.RunCommand(ctx, bson.D{
 		{Key: "delete", Value: marksCollection},

@@ -17,7 +17,7 @@ import (
 	"dbcontroller/record"
 )
 
-// Config says where a namespace is.
+// Config locates a namespace.
 type Config struct {
 	URI      string      // connection string; never shown, see Location
 	Database string      // the namespace
@@ -35,11 +35,11 @@ type Config struct {
 // default settings, and callers retry with backoff, so a longer wait only hides loss.
 const selectTimeout = 15 * time.Second
 
-// A primary that stands still (a frozen machine, a network that drops what it is given)
+// A primary that hangs (a frozen machine, a network that drops what it is given)
 // answers nothing and closes nothing. What was sent to it waits until the driver gives its
 // connections up, which is after heartbeatEvery and twice connectTimeout, about when a set
 // elects another primary with default settings. The driver's own values make that 70 s.
-// A connection string may say otherwise.
+// A connection string may set others.
 const (
 	connectTimeout = 5 * time.Second
 	heartbeatEvery = 2 * time.Second
@@ -90,7 +90,7 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 		}
 		return nil, fmt.Errorf("open mongodb: %w", shown)
 	}
-	// What the connection string says of concerns and preferences must not weaken what
+	// What the connection string sets for concerns and preferences must not weaken what
 	// is acknowledged or read, so these are set after it.
 	opts.SetAppName(cfg.AppName).
 		SetMaxPoolSize(uint64(max(cfg.PoolSize, 2))).
@@ -151,7 +151,7 @@ func (n *Namespace) Close(ctx context.Context) error {
 	return nil
 }
 
-// Location says where the namespace is, without secrets.
+// Location returns where the namespace is, without secrets.
 func (n *Namespace) Location() string { return n.location }
 
 // run sends a command that was built as raw BSON and returns the reply. The error is

@@ -11,8 +11,8 @@ import (
 )
 
 // Sweep drops every collection and view whose name begins with a prefix, and what this
-// package keeps beside those: scratch collections of a caller that may have died, which
-// nobody's data are in. Nothing else is touched.
+// package keeps next to those: scratch collections of a caller that may have died, which hold
+// no data of an application. Nothing else is touched.
 func (n *Namespace) Sweep(ctx context.Context, prefix string) error {
 	err := n.untilDone(ctx, "", func(ctx context.Context) error { return n.sweep(ctx, prefix) })
 	if err != nil {
@@ -32,11 +32,11 @@ func (n *Namespace) sweep(ctx context.Context, prefix string) error {
 		return permanent(fmt.Errorf("names that begin with %q are not those of scratch collections", prefix))
 	}
 	quoted := regexp.QuoteMeta(prefix)
-	beside := bson.A{}
+	kept := bson.A{}
 	for _, p := range []string{"", GuardsName(""), gatePrefix} {
-		beside = append(beside, bson.Regex{Pattern: "^" + regexp.QuoteMeta(p) + quoted})
+		kept = append(kept, bson.Regex{Pattern: "^" + regexp.QuoteMeta(p) + quoted})
 	}
-	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: beside}}}})
+	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: kept}}}})
 	if err != nil {
 		return err
 	}

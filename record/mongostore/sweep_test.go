@@ -12,8 +12,8 @@ import (
 	"dbcontroller/record/mongostore"
 )
 
-// TestSweep drops what begins with the prefix, with all that stands beside it, and nothing
-// else.
+// TestSweep drops what begins with the prefix, with all that is kept next to it, and
+// nothing else.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -97,7 +97,7 @@ func TestSweepRefuses(t *testing.T) {
 	}
 }
 
-// TestSurvey tells what a server of one node has.
+// TestSurvey: the survey of a server of one node.
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

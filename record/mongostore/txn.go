@@ -40,7 +40,7 @@ func newBackoff(ctx context.Context, limit time.Duration) backoff.BackOff {
 // is run again, in a new transaction, after write conflicts and other transient errors.
 // Conflicts with what a process that is gone has left behind are ended after a while.
 // Its other errors abort and are returned as they are: nothing was written. ErrUnknown
-// says that the commit may have happened.
+// means that the commit may have happened.
 func (n *Namespace) transact(ctx context.Context, what string, body func(context.Context) error) error {
 	session, err := n.client.StartSession(options.Session().SetCausalConsistency(false))
 	if err != nil {
@@ -88,7 +88,7 @@ func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string
 	if err := body(mongo.NewSessionContext(ctx, session)); err != nil {
 		abortCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		// The server drops the transaction by itself when it cannot be told.
+		// The server drops the transaction by itself when it cannot be reached.
 		_ = session.AbortTransaction(abortCtx)
 		return err
 	}

@@ -19,7 +19,8 @@ type unavailableError struct{ shown error }
 func (e *unavailableError) Error() string   { return e.shown.Error() }
 func (e *unavailableError) Unwrap() []error { return []error{e.shown, record.ErrUnavailable} }
 
-// asUnavailable marks shown, which tells of err, as something that waiting may cure.
+// asUnavailable marks shown, which is err as it is reported, as something that waiting may
+// cure.
 func asUnavailable(err, shown error) error {
 	if !unavailable(err) {
 		return shown
@@ -75,7 +76,7 @@ func loginRefused(err error) bool {
 // error is record.ErrUnknown, too.
 func IsLoginRefused(err error) bool { return loginRefused(err) }
 
-// IsUnavailable reports whether any error, of whatever command, says that a database could
+// IsUnavailable reports whether any error, of whatever command, means that a database could
 // not be reached or had no primary, so that the same may succeed later. It knows nothing of
 // effects: after a write, ErrUnknown decides.
 func IsUnavailable(err error) bool {

@@ -146,7 +146,7 @@ func TestWatchBroken(t *testing.T) {
 	}
 }
 
-// TestWatchIgnores: what happens beside the kinds is neither delivered nor an end.
+// TestWatchIgnores: what happens next to the kinds is neither delivered nor an end.
 func TestWatchIgnores(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
@@ -330,7 +330,7 @@ func TestLostHistoryCodes(t *testing.T) {
 }
 
 // TestWatchInvalidated: a database that is dropped ends its streams. If nothing of the kinds
-// was dropped with it, whoever follows may begin again.
+// was dropped with it, a follower may begin again.
 func TestWatchInvalidated(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -303,7 +303,8 @@ func applyEmpty(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	k.wantState(t, nil)
 }
 
-// What no database stores is refused alone, whatever it stands beside: nobody tries it again.
+// What no database stores is refused alone, whatever else is in the batch: it is not tried
+// again.
 func applyTooLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	large := k.set("large", 1)
@@ -318,7 +319,7 @@ func applyTooLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 		wantOutcomes(t, res, want...)
 		wantError(t, "a key that is too long", res[2].Err, record.ErrLongKey)
 		if text := fmt.Sprint(res[1].Err); len(text) > 300 || !strings.Contains(text, "16777216") {
-			t.Errorf("of a document that is too large it says %.300s", text)
+			t.Errorf("the error of a document that is too large is %.300s", text)
 		}
 	}
 	state := map[string]record.Record{}

@@ -125,7 +125,7 @@ func tokens(ks ...*kind) record.Tokens {
 	return toks
 }
 
-// doc is a small document whose content n tells its state.
+// doc is a small document whose content n is its state.
 func doc(name string, n int) bson.Raw {
 	return raw(bson.D{{Key: "_id", Value: name}, {Key: "n", Value: int32(n)}, {Key: "text", Value: fmt.Sprintf("state %d", n)}})
 }

@@ -47,7 +47,7 @@ func (b *bench) follow(t *testing.T, from record.Position, ks ...*kind) record.S
 	return s
 }
 
-// next returns batches until enough says so of all changes up to then.
+// next returns batches until enough returns true for all changes up to then.
 func next(t *testing.T, s record.Stream, enough func([]record.Change) bool) (all []record.Change, batches []record.ChangeBatch) {
 	t.Helper()
 	ctx := bounded(t)
@@ -238,7 +238,8 @@ func changesCommits(t *testing.T, b *bench) {
 	// fit a number of them.
 	sizes := []int{3, 400, 2600, 2, 1999, 1, 300}
 	if b.SeveralLogs {
-		// Nothing is said of the batches, and beside moves the large ones take half a minute.
+		// Nothing is required of the batches, and during moves the large ones take half a
+		// minute.
 		sizes = []int{3, 400, 2, 1, 300}
 	}
 	name := func(txn, i int) string { return fmt.Sprintf("%c%d-%04d", 'a'+i%26, txn, i) } // on all shards, where there are any

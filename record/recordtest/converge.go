@@ -25,7 +25,7 @@ var convergeTests = []test{
 // retries bounds how often a batch is sent again after an error.
 const retries = 100
 
-// applyAgain applies until an answer comes: an error says nothing of the groups, and
+// applyAgain applies until an answer comes: an error reports nothing about the groups, and
 // applying them again is always safe.
 func applyAgain(ctx context.Context, do func(context.Context, record.Batch) ([]record.Result, error), batch record.Batch) ([]record.Result, error) {
 	var err error

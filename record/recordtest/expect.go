@@ -66,7 +66,7 @@ func expectSeveral(t *testing.T, b *bench, k, l *kind) {
 	}
 	wantSame(t, before, k.all(t))
 	wantSame(t, beforeL, l.all(t))
-	// One group's expectation says nothing about another of the batch.
+	// One group's expectation does not concern another of the batch.
 	wantOutcomes(t, b.apply(t, toks, 1, group(4, expect(guard(1, 1), k.set("dead", 4))), group(4, expect(none, k.set("new", 4)), l.set("new", 4))),
 		record.Changed, record.Applied)
 	// All of them hold; a write without an expectation goes along.

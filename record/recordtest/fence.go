@@ -209,7 +209,7 @@ func fenceConcurrent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 	k.put(t, "a")
 }
 
-// A fence that is given up cannot be set any more, by whoever and however late; the next
+// A fence that is given up can no longer be set, by any process and however late; the next
 // one, under another name, can, and the kind is where it was meanwhile.
 func fencePrevent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
@@ -261,7 +261,7 @@ func fencePreventLate(t *testing.T, b *bench, mk func(*testing.T, ...record.Shap
 	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
 }
 
-// Of many that set a fence and give it up at once all are told the same.
+// Of many that set a fence and give it up at once all get the same answer.
 func fencePreventRace(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	for range 5 {
 		k := mk(t)

@@ -118,7 +118,7 @@ func fixedIDType(t *testing.T, b *bench) {
 	}
 }
 
-// What the application does to documents leaves the guards beside them in force.
+// What the application does to documents leaves the guards next to them in force.
 func fixedBeside(t *testing.T, b *bench) {
 	k := b.fixed(t)
 	b.apply(t, tokens(k), 1, group(5, k.set("a", 5)), group(5, k.set("b", 5)))

@@ -159,7 +159,7 @@ func fixedValidator(t *testing.T, b *bench, class record.FenceClass) {
 	if err := b.App.Insert(t.Context(), k.spec.Name, doc("late", 1)); err == nil {
 		t.Error("an insert by the application was acknowledged")
 	}
-	// Whoever lifts it may be another process, and never saw the validator.
+	// The one that lifts it may be another process, and never saw the validator.
 	ns := b.Namespace
 	if b.Reopen != nil {
 		ns = b.Reopen()

@@ -146,7 +146,7 @@ func indexNamed(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	}
 }
 
-// Groups that exchange unique values are brought over together, and one after the other
+// Groups that exchange unique values are migrated together, and one after the other
 // when tried again.
 func indexSwapped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	if b.NoIndexes {

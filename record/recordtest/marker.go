@@ -26,7 +26,7 @@ func markerIdentity(t *testing.T, b *bench) {
 	before, err := b.Namespace.Identity(t.Context())
 	ok(t, "identity", err)
 	if before.Database != "" {
-		t.Errorf("a database that nobody identified has the identity %q", before.Database)
+		t.Errorf("a database that was never identified has the identity %q", before.Database)
 	}
 	made := make([]record.Identity, 4)
 	var g errgroup.Group

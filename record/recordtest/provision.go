@@ -110,7 +110,7 @@ func provisionIndexes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shap
 	}
 }
 
-// What Describe says of a source is what a target can be made of.
+// What Describe returns for a source is what a target can be made of.
 func provisionShape(t *testing.T, b *bench) {
 	shape := record.Shape{Options: raw(bson.D{
 		{Key: "validator", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$exists", Value: true}}}}},
@@ -263,7 +263,7 @@ func provisionDrop(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 			}
 		}
 	}
-	// A new one under the name is a new one: nothing of the old is found beside it.
+	// A new one under the name is a new one: nothing of the old is found with it.
 	old := k.tok
 	if k.tok, err = b.Namespace.Provision(t.Context(), k.spec, old.Name); err != nil {
 		t.Fatal(err)

@@ -143,7 +143,7 @@ func readMany(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind
 	}
 }
 
-// Whoever reads many records at once does not know their size.
+// A caller that reads many records at once does not know their size.
 func readBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	const each = 100 << 10

@@ -7,7 +7,7 @@
 //	}
 //
 // Optional abilities are fields of Backend; a part of the suite whose ability is not
-// there is left out and says so in its log. Every random choice comes from a seed that
+// there is left out and logs that. Every random choice comes from a seed that
 // a failure prints; RECORDTEST_SEED repeats it.
 //
 // It does not test speed, nor what happens when servers die: those tests belong to the
@@ -83,7 +83,7 @@ type topic struct {
 	tests []test
 }
 
-// Exercise runs the suite. Each topic has a namespace of its own and runs beside the
+// Exercise runs the suite. Each topic has a namespace of its own and runs next to the
 // others; the tests of a topic use kinds of their own in it.
 func Exercise(t *testing.T, f Factory) { ExerciseTopics(t, f) }
 

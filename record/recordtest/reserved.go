@@ -137,8 +137,8 @@ func fixedOwnFieldTarget(t *testing.T, b *bench) {
 	k.wantState(t, state)
 }
 
-// A managed kind's documents have no such field, whoever writes them; below the top level
-// it is a field like any other.
+// A managed kind's documents have no such field, no matter who writes them; below the top
+// level it is a field like any other.
 func managedReserved(t *testing.T, b *bench) {
 	k := b.managed(t)
 	k.put(t, "a")

@@ -95,7 +95,7 @@ func changesPositions(t *testing.T, b *bench) {
 		}
 		last = pos
 	}
-	// What a batch tells of is visible to whoever reads not before its position.
+	// What a batch reports is visible to every read that is not before its position.
 	k.write(t, "end", 9)
 	_, batches := next(t, s, reached(k, "end"))
 	var at record.Version
@@ -123,7 +123,7 @@ func changesIdle(t *testing.T, b *bench) {
 	ctx := bounded(t)
 	var last record.Version
 	for {
-		begun := time.Now()
+		start := time.Now()
 		batch, err := s.Next(ctx)
 		if err != nil {
 			t.Fatalf("next: %v", err)
@@ -132,7 +132,7 @@ func changesIdle(t *testing.T, b *bench) {
 		if len(batch.Changes) != 0 {
 			t.Fatalf("changes of kinds not asked for: %v", batch.Changes)
 		}
-		if waited := time.Since(begun); waited > 15*time.Second {
+		if waited := time.Since(start); waited > 15*time.Second {
 			t.Errorf("an empty batch after %s, want about a second", waited)
 		}
 		if batch.Pos.At.Compare(last) < 0 {

@@ -107,7 +107,7 @@ func scanGuards(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 }
 
 // A copy begins with a position and then scans: a page that is older than the position
-// would hide a change that no stream delivers any more.
+// would hide a change that no stream delivers again.
 func scanNotBefore(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	reader := b.Namespace

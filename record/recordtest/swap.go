@@ -37,7 +37,7 @@ func swapOf(name string, was, doc bson.Raw) record.Swap {
 }
 
 // Only what is as it was is replaced, with the guard that a client's write leaves: none in
-// a managed kind, and that of a fixed-name kind is beside it.
+// a managed kind, and that of a fixed-name kind is next to it.
 func swapAsItWas(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	for _, n := range []string{"same", "other"} {
@@ -114,7 +114,7 @@ func swapIDs(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind)
 	}
 }
 
-// A swap that cannot be made says so, and the others are made.
+// A swap that cannot be made is reported, and the others are made.
 func swapRefused(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t, uniqueShape(b)...)
 	var swaps []record.Swap
@@ -144,7 +144,7 @@ func swapRefused(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	}
 }
 
-// rest is a writer that leaves its record alone until it is told what became of it in a
+// rest is a writer that leaves its record alone until it learns what became of it in a
 // round of swaps that began afterwards.
 type rest struct {
 	name string
@@ -156,9 +156,10 @@ type rested struct {
 	applied bool
 }
 
-// Records that are swapped all the time lose nothing of what their writers were told. A
-// record that is written without a pause can always be ahead of its swap, so writers rest
-// in turn, while the others go on, and then find theirs at their last write, and swapped.
+// Records that are swapped all the time lose nothing of what their writers were
+// acknowledged. A record that is written without a pause can always be ahead of its swap,
+// so writers rest in turn, while the others go on, and then find theirs at their last
+// write, and swapped.
 func swapBeside(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	const records, writes, every = 5, 60, 20

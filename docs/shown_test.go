@@ -24,8 +24,8 @@ var (
 	hereDoc  = regexp.MustCompile(`(?s)cat > (\S+) <<'END'\n(.*?)END\n`)
 )
 
-// files writes the files that a page shows, and returns their folder.
-func files(t *testing.T, name string) string {
+// files writes the files that pages show, and returns their folder.
+func files(t *testing.T, pages ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	put := func(path, text string) {
@@ -37,6 +37,14 @@ func files(t *testing.T, name string) string {
 			t.Fatal(err)
 		}
 	}
+	for _, name := range pages {
+		filesOf(t, name, put)
+	}
+	return dir
+}
+
+func filesOf(t *testing.T, name string, put func(path, text string)) {
+	t.Helper()
 	for _, b := range blocks(read(t, name)) {
 		switch {
 		case b.language == "sh":
@@ -52,14 +60,13 @@ func files(t *testing.T, name string) string {
 			put(m[1], b.text)
 		}
 	}
-	return dir
 }
 
 // transformers are those that the guide's configuration and lenses make, as the program
 // makes them.
 func transformers(t *testing.T) *transform.Registry {
 	t.Helper()
-	dir := files(t, "guide.md")
+	dir := files(t, "program.md", "library.md")
 	env := func(string) (string, bool) { return "mongodb://db.example.com", true }
 	if _, err := config.Load(filepath.Join(dir, "tasks.yaml"), env); err != nil {
 		t.Error(err)
@@ -78,7 +85,7 @@ func transformers(t *testing.T) *transform.Registry {
 // TestLensesDoWhatIsShown: the guide's configuration and lenses are right, and make of its
 // records what it says.
 func TestLensesDoWhatIsShown(t *testing.T) {
-	const name = "guide.md"
+	const name = "program.md"
 	registry := transformers(t)
 	up, err := registry.Direction("v1", "v2")
 	if err != nil {
@@ -135,7 +142,7 @@ func TestLensesDoWhatIsShown(t *testing.T) {
 // TestCommandsPrintWhatIsShown: blocks that begin with a call of 'dbcontroller lens' show
 // what it prints.
 func TestCommandsPrintWhatIsShown(t *testing.T) {
-	const name = "guide.md"
+	const name = "program.md"
 	text := read(t, name)
 	t.Chdir(files(t, name))
 	typo := strings.ReplaceAll(read(t, "lenses/customers.yaml"), "rename:", "renam:")

@@ -18,7 +18,7 @@ import (
 // guide returns the YAML files that the guide shows, by name, and the records of its shop.
 func guide(t *testing.T) map[string]string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "guide.md"))
+	page, err := os.ReadFile(filepath.Join("..", "docs", "program.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,9 +25,9 @@ func TestAbortDoesNotWaitForServers(t *testing.T) {
 		quiet(500 * time.Millisecond)
 		_, err = w.admin.Apply(ctx, upgradestate.Abort{ID: "u1", Reason: "a test"})
 		w.check(err)
-		begun := time.Now()
+		start := time.Now()
 		w.await(ctx, "the end of the abort", open("v1"))
-		if took := time.Since(begun); took > 10*time.Millisecond {
+		if took := time.Since(start); took > 10*time.Millisecond {
 			t.Errorf("the abort took %s", took)
 		}
 		w.check(lease.Close(context.Background()))
@@ -50,9 +50,9 @@ func TestHangingActInAbort(t *testing.T) {
 		w.report(ctx, 0)
 		w.drive(ctx, switchover.Config{Retries: -1})
 		w.await(ctx, "the switch", switching)
-		begun := time.Now()
+		start := time.Now()
 		d := w.await(ctx, "the end of the abort", open("v1"))
-		if took := time.Since(begun); took > 14*time.Second || took < 10*time.Second {
+		if took := time.Since(start); took > 14*time.Second || took < 10*time.Second {
 			t.Errorf("writes were held for %s, want the deadline of 10 s and a short try", took)
 		}
 		if d.CurrentVersion != "v1" {
@@ -70,11 +70,11 @@ func TestDeadlineIsNotMissed(t *testing.T) {
 		w.report(ctx, 0)
 		w.drive(ctx, switchover.Config{Deadline: 3 * time.Second, Retries: -1})
 		w.await(ctx, "the switch", switching)
-		begun := time.Now()
+		start := time.Now()
 		w.await(ctx, "the abort", func(d upgradestate.Deployment) bool {
 			return d.Upgrade == nil || d.Upgrade.Step == upgradestate.StepAbort
 		})
-		if took := time.Since(begun); took > 3010*time.Millisecond {
+		if took := time.Since(start); took > 3010*time.Millisecond {
 			t.Errorf("the abort began after %s", took)
 		}
 	})

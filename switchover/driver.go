@@ -103,16 +103,16 @@ type Driver struct {
 	watch <-chan upgradestate.Deployment
 	ahead *upgradestate.Deployment // taken from watch while servers were waited for
 
-	attempt   attempt
-	begun     time.Time
-	stepSince time.Time
-	step      upgradestate.Step
-	failed    failure
-	millis    map[string]int64
-	outlook   *Outlook // published last; nil: none
-	said      bool     // something was published, be it that there is none
-	marked    attempt  // of which Marks were told in its present step
-	position  string   // of the target, since its seal in this attempt; empty: not known yet
+	attempt      attempt
+	attemptSince time.Time
+	stepSince    time.Time
+	step         upgradestate.Step
+	failed       failure
+	millis       map[string]int64
+	outlook      *Outlook // published last; nil: none
+	said         bool     // something was published, be it that there is none
+	marked       attempt  // of which Marks were told in its present step
+	position     string   // of the target, since its seal in this attempt; empty: not known yet
 }
 
 // attempt identifies one entry into SWITCHING.

@@ -68,11 +68,11 @@ func TestPolicyDeadline(t *testing.T) {
 		w.report(ctx, 0)
 		w.drive(ctx, switchover.Config{Deadline: time.Hour, Retries: -1})
 		w.await(ctx, "the switch", switching)
-		begun := time.Now()
+		start := time.Now()
 		w.await(ctx, "the abort", func(d upgradestate.Deployment) bool {
 			return d.Upgrade == nil || d.Upgrade.Step == upgradestate.StepAbort
 		})
-		if took := time.Since(begun); took < 1900*time.Millisecond || took > 2100*time.Millisecond {
+		if took := time.Since(start); took < 1900*time.Millisecond || took > 2100*time.Millisecond {
 			t.Errorf("the abort began after %s", took)
 		}
 		if reason := w.abortReason(); !strings.Contains(reason, "deadline of 2s") {
@@ -270,10 +270,10 @@ func TestNews(t *testing.T) {
 		})})
 		quiet(10*time.Second + 300*time.Millisecond)
 		fine.Store(true)
-		begun := time.Now()
+		start := time.Now()
 		news <- struct{}{}
 		w.await(ctx, "the switch", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || switching(d) })
-		if took := time.Since(begun); took > 50*time.Millisecond {
+		if took := time.Since(start); took > 50*time.Millisecond {
 			t.Errorf("noticed after %s", took)
 		}
 	})

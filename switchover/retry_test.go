@@ -164,9 +164,9 @@ func TestMaxHold(t *testing.T) {
 				w.report(ctx, 0)
 				w.drive(ctx, switchover.Config{MaxHold: tc.cfg})
 				w.await(ctx, "the switch", switching)
-				begun := time.Now()
+				start := time.Now()
 				d := w.await(ctx, "writes", between)
-				if took := time.Since(begun); took < tc.want || took > tc.want+100*time.Millisecond {
+				if took := time.Since(start); took < tc.want || took > tc.want+100*time.Millisecond {
 					t.Errorf("writes were held for %s, want %s", took, tc.want)
 				}
 				if held := strings.Contains(d.Upgrade.LastFailure, "held for"); held != (tc.want < 10*time.Second) {
@@ -232,9 +232,9 @@ func TestFenceThatNeverReturns(t *testing.T) {
 		w.report(ctx, 0)
 		w.drive(ctx, switchover.Config{Retries: -1})
 		w.await(ctx, "the switch", switching)
-		begun := time.Now()
+		start := time.Now()
 		d := w.await(ctx, "writes", open("v1"))
-		if took := time.Since(begun); took > 10*time.Second+100*time.Millisecond {
+		if took := time.Since(start); took > 10*time.Second+100*time.Millisecond {
 			t.Errorf("writes were held for %s, the deadline is 10 s", took)
 		}
 		ns, _ := d.Namespace("v1")

@@ -139,9 +139,9 @@ func TestParkedGroups(t *testing.T) {
 			t.Fatalf("upgrade %+v, want one that is ready and waits", d.Upgrade)
 		}
 		w.park(func(upgradestate.Deployment) int { return 0 })
-		begun := time.Now()
+		start := time.Now()
 		w.await(ctx, "the flip", open("v2"))
-		if took := time.Since(begun); took > 2*time.Second {
+		if took := time.Since(start); took > 2*time.Second {
 			t.Errorf("noticed after %s", took)
 		}
 	})
@@ -205,9 +205,9 @@ func TestBeforeSwitchDelays(t *testing.T) {
 			t.Fatalf("asked %d times; upgrade %+v", asked.Load(), d.Upgrade)
 		}
 		fine.Store(true)
-		begun := time.Now()
+		start := time.Now()
 		w.await(ctx, "the flip", open("v2"))
-		if took := time.Since(begun); took > 3*time.Second {
+		if took := time.Since(start); took > 3*time.Second {
 			t.Errorf("noticed after %s", took)
 		}
 	})

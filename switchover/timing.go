@@ -21,7 +21,7 @@ func (r *Driver) observe(d upgradestate.Deployment) {
 		}
 	}
 	if seen != r.attempt {
-		r.attempt, r.begun, r.millis = seen, now, map[string]int64{}
+		r.attempt, r.attemptSince, r.millis = seen, now, map[string]int64{}
 		r.step, r.stepSince = "", now
 		r.position = ""
 	}
@@ -95,7 +95,7 @@ func (r *Driver) whyOverdue(d upgradestate.Deployment) string {
 func (r *Driver) overdue(d upgradestate.Deployment) bool {
 	u := d.Upgrade
 	return u != nil && u.State == upgradestate.Switching && u.Step != upgradestate.StepAbort &&
-		time.Since(r.begun) >= r.patience(d)
+		time.Since(r.attemptSince) >= r.patience(d)
 }
 
 // untilDeadline is when the driver has to look again even if nothing changes; 0 is never.
@@ -103,7 +103,7 @@ func (r *Driver) untilDeadline(d upgradestate.Deployment) time.Duration {
 	if d.Upgrade == nil || d.Upgrade.State != upgradestate.Switching || d.Upgrade.Step == upgradestate.StepAbort {
 		return 0
 	}
-	return max(time.Millisecond, r.patience(d)-time.Since(r.begun))
+	return max(time.Millisecond, r.patience(d)-time.Since(r.attemptSince))
 }
 
 // heldBackLook is how often the outlook of an upgrade that the record holds back is made anew.

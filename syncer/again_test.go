@@ -88,7 +88,7 @@ type otherHash struct{ transform.Direction }
 
 func (otherHash) Hash() string { return "corrected" }
 
-// TestCorrectedTransformer: whoever went back to correct the transformation gets every
+// TestCorrectedTransformer: a rollback to correct the transformation gets every
 // record made by the new one, also those that nobody has changed.
 func TestCorrectedTransformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ func (e *Engine) syncGroups(ctx context.Context, ids []transform.GroupID, notBef
 	return e.bring(ctx, ids, notBefore, false)
 }
 
-// bring is syncGroups; copying says that the groups are met by a copy.
+// bring is syncGroups; copying means that the groups are met by a copy.
 func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore record.Version, copying bool) error {
 	named, units := e.split(ids)
 	g, ctx := errgroup.WithContext(ctx)
@@ -40,7 +40,8 @@ func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore r
 }
 
 // bringRun brings groups with reads of so many bytes, until none is left. Another writer of
-// the same group, a copy beside a change, is no failure: what it left behind is read again.
+// the same group, a copy next to a change, is no failure: what it left behind is read
+// again.
 func (e *Engine) bringRun(ctx context.Context, run []transform.GroupID, notBefore record.Version, bytes int, copying bool) error {
 	apart, asked := map[transform.GroupID]bool{}, map[transform.GroupID]bool{}
 	if !copying {
@@ -94,9 +95,9 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, notBefo
 }
 
 // hold waits until it may hold groups of so many bytes in memory. Copies, comparisons and
-// changes all bring groups, each by several workers; as many runs of them as there are workers
-// are in memory at a time, whoever brings them. A group that is larger than a run is alone.
-// Whoever holds some must not wait for anything but the databases.
+// changes all bring groups, each by several workers; as many runs of them as there are
+// workers are in memory at a time, of all these together. A group that is larger than a run
+// is alone. A worker that holds some must not wait for anything but the databases.
 func (e *Engine) hold(ctx context.Context, bytes int) (release func(), err error) {
 	part := int64(1)
 	if bytes > transform.ReadBytes {
@@ -109,7 +110,7 @@ func (e *Engine) hold(ctx context.Context, bytes int) (release func(), err error
 }
 
 // transfer is how this engine brings groups over: what fails is parked, and what now fits
-// is not parked any more.
+// is no longer parked.
 func (e *Engine) transfer(src, dst transform.View, write func(context.Context, record.Batch) ([]record.Result, error)) transform.Transfer {
 	return transform.Transfer{
 		Resolver: transform.Resolver{

@@ -19,7 +19,7 @@ import (
 )
 
 // TestLateIsBounded: what waits for its second comparison is bounded by its size. While the
-// comparison stands still, changes are read up to that and then wait at the source; nothing
+// comparison is stopped, changes are read up to that and then wait at the source; nothing
 // is forgotten.
 func TestLateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -76,8 +76,8 @@ func (g gated) Read(ctx context.Context, req record.ReadRequest) (record.Snapsho
 	return g.Namespace.Read(ctx, req)
 }
 
-// TestRunsAreCounted: comparisons and changes, whoever makes them, read as many runs of
-// groups at a time as there are workers.
+// TestRunsAreCounted: comparisons and changes, of all workers together, read as many runs
+// of groups at a time as there are workers.
 func TestRunsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -136,7 +136,7 @@ func (h huge) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot
 }
 
 // TestGroupThatIsTooLarge: a group that cannot be read as one is parked with the reason, and
-// does not end the engine; the others are brought over, and so is it when it has become
+// does not end the engine; the others are applied, and so is it when it has become
 // smaller.
 func TestGroupThatIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestLongIDs(t *testing.T) {
 	})
 }
 
-// errNoJournal is what a journal says of a value that is too large for it.
+// errNoJournal is what a journal returns for a value that is too large for it.
 var errNoJournal = errors.New("the value is too large")
 
 // small is a journal that takes small values only.

@@ -16,7 +16,7 @@ import (
 )
 
 // settleTries is how often a difference may be seen, while nothing changes in the source,
-// before the group is brought over anew, and giveUpTries when it is parked: a difference is
+// before the group is applied anew, and giveUpTries when it is parked: a difference is
 // normal while the source changes, and an error when it stays.
 const (
 	settleTries = 4
@@ -89,7 +89,7 @@ func (e *Engine) rangesOf(shard int, p Plan, target bool) (ts []*rangeTask) {
 }
 
 // comparePage compares one page of a range. What differs joins the late set, where it
-// is compared again until it settles. It tells how many groups it read.
+// is compared again until it settles. It returns how many groups it read.
 func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	compare := e.Comparer.SourcePage
 	if t.target {
@@ -138,7 +138,7 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	return page.Compared, nil
 }
 
-// lateEntry is a group that waits for its second comparison. seq tells whether it
+// lateEntry is a group that waits for its second comparison. seq shows whether it
 // changed again since a comparison began.
 type lateEntry struct {
 	seq   uint64
@@ -170,13 +170,13 @@ func (e *Engine) compareLate(ctx context.Context) error {
 		return err
 	}
 	found := e.endRounds(rounds, differ)
-	for _, id := range found.hopeless {
+	for _, id := range found.unrepairable {
 		if err := e.park(ctx, id, record.Version{}, transform.ErrDiffer); err != nil {
 			return err
 		}
 	}
 	if len(found.repair) > 0 {
-		e.Log.Warn("groups differ and are brought over again", zap.Int("groups", len(found.repair)),
+		e.Log.Warn("groups differ and are applied again", zap.Int("groups", len(found.repair)),
 			zap.String("direction", string(e.key)))
 	}
 	if err := e.syncGroups(ctx, slices.Concat(found.repair, found.failing), notBefore); err != nil {
@@ -221,16 +221,16 @@ func (e *Engine) beginRounds() (rounds []round, ids []transform.GroupID, notBefo
 
 // findings are what a comparison has left to do.
 type findings struct {
-	repair   []transform.GroupID
-	failing  []transform.GroupID // to be tried again
-	hopeless []transform.GroupID // to be parked
+	repair       []transform.GroupID
+	failing      []transform.GroupID // to be tried again
+	unrepairable []transform.GroupID // to be parked
 }
 
 // endRounds takes what was compared from the late sets. A group that differs, and whose
 // source has changed since the comparison before, is left to that change: its record is
 // compared late as well, after it was applied. Otherwise the members of a group that many
-// write to would differ each time they are looked at, and be repaired in vain. What cannot
-// be transformed is left to nobody: a change of another member does not apply it.
+// write to would differ each time they are compared, and be repaired in vain. What cannot
+// be transformed is not left to it: a change of another member does not apply it.
 func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transform.Difference) (found findings) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -269,7 +269,7 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transfor
 			s.late[id] = entry
 			switch {
 			case entry.tries >= giveUpTries:
-				found.hopeless = append(found.hopeless, id)
+				found.unrepairable = append(found.unrepairable, id)
 			case entry.tries >= settleTries:
 				found.repair = append(found.repair, id)
 			}

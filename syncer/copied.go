@@ -6,7 +6,7 @@ import (
 )
 
 // Copied reports whether everything that a direction copies is copied, in all shards, as
-// their stored checkpoints say.
+// their stored checkpoints show.
 func Copied(ctx context.Context, j Journal, key DirectionKey, ring int) (bool, error) {
 	plan, found, err := j.LoadPlan(ctx, key)
 	if err != nil || !found {

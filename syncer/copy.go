@@ -90,7 +90,7 @@ func (e *Engine) nextTask() *rangeTask {
 	return nil
 }
 
-// copyPage copies one page of a range, moves the range on and tells how many records it
+// copyPage copies one page of a range, moves the range on and returns how many records it
 // read.
 func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 	if _, err := e.awaitApply(ctx); err != nil {
@@ -177,7 +177,7 @@ func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	return e.syncGroups(ctx, again, page.Version)
 }
 
-// syncKeys brings over the groups that the keys of a page belong to, read as groups.
+// syncKeys copies the groups that the keys of a page belong to, read as groups.
 func (e *Engine) syncKeys(ctx context.Context, page record.Page) error {
 	var ids []transform.GroupID
 	var ungrouped []ungroupedKey

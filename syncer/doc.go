@@ -1,4 +1,4 @@
-// Package syncer copies one namespace into another and keeps it level: copy, tail,
+// Package syncer copies one namespace into another and keeps it in sync: copy, tail,
 // drain, checkpoint, park. One Engine works on one direction (source, target,
 // transform, direction epoch) for the shards that this controller owns.
 //
@@ -9,32 +9,32 @@
 // first. So everything may be done twice, late, out of order and by several
 // controllers, and the newest state stands.
 //
-// Guarantees. The start position is stored before the copy starts. A checkpoint says
+// Guarantees. The start position is stored before the copy starts. A checkpoint holds
 // only what is done: changes before its position are applied and compared once more
 // with the source. A group that cannot be transformed or stored is parked before the
 // work that met it counts as done (of groups by content: before it counts as compared, see
 // failing.go). After a kill, any controller goes on from the
 // checkpoints, at most a few seconds of work earlier.
 //
-// Groups by content. A change, and a page of a copy, tell of a record and not of its
+// Groups by content. A change, and a page of a copy, name a record and not its
 // group. Such a record is a unit: it is what is sharded, compared late and parked.
 // transform.Resolver finds the groups that it belongs to, by lineage and by content, and
 // these are written together, each entry and record expected to be as it was read. No
 // pass over the source builds lineage before the copy. A group grows as the copy meets
 // its members: each one joins it in the lineage, and the group is made again of all that
-// have, at one snapshot; of two controllers that join at once one is told to read again,
-// so whoever joins last writes the whole group. A group that cannot be transformed while
+// have, at one snapshot; of two controllers that join at once one has to read again,
+// so the one that joins last writes the whole group. A group that cannot be transformed while
 // it is incomplete is not parked: its members wait, noted in the lineage, where the next
 // one finds them. When all ranges of all shards are copied each record is compared, and
 // what fails then waits for some seconds and is parked, as is what fails when it changes:
 // the rest of its group may be in another batch or on another controller. Before all is
-// copied no target record is taken for nobody's. A group of n members is read n times by this, unless they share pages, so groups should be
-// small; the Resolver bounds them.
+// copied no target record is taken for an orphan. A group of n members is read n times by
+// this, unless they share pages, so groups should be small; the Resolver bounds them.
 //
 // Shards. A change belongs to the shard of its group (shards.Of). The ranges of the
 // initial copy are dealt out to shards by their number, so that sixteen shards do not
 // read the source sixteen times. A shard is ready when its ranges are copied and
-// compared, its changes are level, and nothing of it is parked.
+// compared, its changes are caught up with, and nothing of it is parked.
 //
 // A history that is lost (record.ErrHistoryLost: the source's log no longer reaches back,
 // or the stream was invalidated) does not mean a new copy. The shards that followed it take

@@ -18,7 +18,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// Config says how an Engine works. Zero values mean the defaults named.
+// Config configures an Engine. Zero values mean the defaults named.
 type Config struct {
 	Owner   string // this controller's id, for people
 	Epoch   uint64 // the direction epoch this engine works in
@@ -27,10 +27,11 @@ type Config struct {
 	// Page is how many records a copy reads at once; 2000.
 	Page int
 	// LagBound is how long the changes of a batch may take to be applied for a shard to
-	// count as level (switch.maxLag); 500 ms. After four times of it a ready report is withdrawn.
+	// count as caught up (switch.maxLag); 500 ms. After four times of it a ready report is
+	// withdrawn.
 	LagBound time.Duration
-	// Calm is how long a shard must have been level, and this controller have had nothing
-	// to copy or to compare as a whole, before it reports ready; 1 s.
+	// Calm is how long a shard must have been caught up, and this controller have had
+	// nothing to copy or to compare as a whole, before it reports ready; 1 s.
 	Calm time.Duration
 	// LateBound is how many groups may wait for their second comparison in one shard at
 	// the time it reports ready; 50. It bounds the re-check while writes are held.
@@ -45,10 +46,10 @@ type Config struct {
 	// Snapshot has the engine serve an upgrade to the snapshot, and sync nothing.
 	Snapshot bool
 	// ShowValues has parked entries quote values of records, where errors do. They are kept in
-	// the coordination store and shown to whoever may look at the deployment.
+	// the coordination store and shown to everybody who may look at the deployment.
 	ShowValues bool
-	// LateDeletes, if not nil, tells what the engine of the direction before has counted in
-	// a shard: what passes the fence of that switch is part of this engine's progress.
+	// LateDeletes, if not nil, returns what the engine of the direction before has counted
+	// in a shard: what passes the fence of that switch is part of this engine's progress.
 	LateDeletes func(shard int) int64
 }
 
@@ -74,7 +75,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Parts are what an Engine works with. What is not said to be optional is needed.
+// Parts are what an Engine works with. What is not marked as optional is needed.
 type Parts struct {
 	Source, Target record.Namespace
 	Direction      transform.Direction
@@ -83,8 +84,8 @@ type Parts struct {
 	Ownership      Ownership
 	Comparer       Comparer
 	Lease          func() coord.LeaseID // of this controller, for published progress
-	// TargetLacks says in words what the target's collections lack beside records, such as
-	// an index that is being built; "" is nothing. It must not block. Nil lacks nothing.
+	// TargetLacks returns in words what the target's collections lack besides records, such
+	// as an index that is being built; "" is nothing. It must not block. Nil lacks nothing.
 	TargetLacks func() string
 	// Pacer holds bulk work back; nil is one that knows the record alone.
 	Pacer *pace.Pacer
@@ -190,14 +191,14 @@ func New(p Parts, cfg Config) *Engine {
 	}
 }
 
-// Relieve has the engine publish no progress any more: its direction is over, and next
+// Relieve makes the engine stop publishing progress: its direction is over, and next
 // does, with LateDeletes of this one. Next brings back what late deletes have removed.
 func (e *Engine) Relieve(next *Engine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.next = next
 	e.announce()
-	e.cfg.LateDeletes = nil // the one before this is of no interest any more
+	e.cfg.LateDeletes = nil // the one before this is no longer of interest
 }
 
 // LateDeletes counts what has passed a fence of a class that lets deletes through, in an

@@ -40,7 +40,7 @@ func TestStartWaitsForTheRecord(t *testing.T) {
 	})
 }
 
-// A report is not kept up when nothing is heard of the source any more.
+// A report is not kept up when nothing more is heard of the source.
 func TestSilentStreamIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -51,12 +51,12 @@ func TestSilentStreamIsNotReady(t *testing.T) {
 		down.On()
 		w.eventually("withdrawal", func() bool { return len(w.ready()) == 0 })
 		if p, _ := e.progress(0); p.LastError == "" || p.State == "ready" {
-			t.Errorf("progress says %q, error %q", p.State, p.LastError)
+			t.Errorf("progress shows %q, error %q", p.State, p.LastError)
 		}
 		down.Off()
 		w.eventually("ready again", w.allReady)
 		if p, _ := e.progress(0); p.LastError != "" {
-			t.Errorf("progress says %q although all is well", p.LastError)
+			t.Errorf("progress shows %q although all is well", p.LastError)
 		}
 		e.stop(t)
 	})

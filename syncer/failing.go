@@ -9,16 +9,17 @@ import (
 	"dbcontroller/transform"
 )
 
-// This file is about units that could not be brought over. That need not be their fault:
+// This file is about units that could not be migrated. That need not be their fault:
 // whom a group by content consists of is known only as far as changes were met, and its
 // other members may have changed in the same transaction and come in another batch, on
 // another controller, which may have been away. So a unit that fails waits, noted in the
-// lineage, where whoever completes its group takes it along, and among the late changes of
-// its shard, where it is tried again each time they are compared, and parked at last. Its
-// shard does not become ready meanwhile, its checkpoint does not move past it, and a report
-// is taken back where that lasts longer than changes may lag: no switch must begin with it.
+// lineage, where the change that completes its group takes it along, and among the late
+// changes of its shard, where it is tried again each time they are compared, and parked at
+// last. Its shard does not become ready meanwhile, its checkpoint does not move past it,
+// and a report is taken back where that lasts longer than changes may lag: no switch must
+// begin with it.
 
-// failure is a unit that could not be brought over.
+// failure is a unit that could not be migrated.
 type failure struct {
 	since   time.Time      // without a success in between
 	first   record.Version // of the source then
@@ -41,7 +42,7 @@ const maxFailing = 2000
 
 // failUnit notes a unit by content that failed. In the middle of a copy groups are not
 // complete, and the comparison after it meets each of their records again. Outside of one,
-// what was not asked for waits already, in the hands of whoever met its change.
+// what was not asked for waits already, with the engine that met its change.
 func (e *Engine) failUnit(ctx context.Context, f transform.Failure, at record.Version, asked map[transform.GroupID]bool) error {
 	if !asked[f.Unit] || e.noteFailure(f.Unit, failure{version: at, err: f.Err}) {
 		return nil

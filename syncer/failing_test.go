@@ -54,7 +54,7 @@ func (w *world) pair(i int, crew string) (hand, hand) {
 
 // TestTornTransactions: clients write all members of a group in one transaction, and move
 // all of them to another, and the changes come one by one. A group is never complete in
-// what one batch tells, and nothing of that is shown.
+// what one batch reports, and nothing of that is shown.
 func TestTornTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := crewsOn(t, 2, memstore.Options{Changes: 1, Torn: true})
@@ -111,7 +111,7 @@ func TestTornByAnAbsentController(t *testing.T) {
 			t.Errorf("crew 0 is %q: nobody was away", got)
 		}
 		p, _ := a.progress(0)
-		if want := "5 groups that cannot be brought over yet"; p.WaitsFor != want {
+		if want := "5 groups that cannot be migrated yet"; p.WaitsFor != want {
 			t.Errorf("shard 0 waits for %q, want %q", p.WaitsFor, want)
 		}
 		away.Off()
@@ -145,7 +145,7 @@ func TestFailingUnitIsNotReady(t *testing.T) {
 			}
 			<-time.After(10 * time.Millisecond)
 			if slices.Contains(w.ready(), 1) {
-				t.Fatalf("ready after %s, with something that cannot be brought over", time.Since(failed))
+				t.Fatalf("ready after %s, with something that cannot be migrated", time.Since(failed))
 			}
 			if n == 100 && len(w.parked()) != 0 {
 				t.Error("parked at once")
@@ -219,7 +219,7 @@ func TestFailingUnitOfABusyGroup(t *testing.T) {
 		w.eventually("it moves", func() bool { return w.crew("blue") == "4/4" })
 		<-time.After(10 * time.Second)
 		if n := len(w.parked()); n != 1 || slices.Contains(w.ready(), 1) {
-			t.Errorf("%d groups are parked and %v are ready, with something that cannot be brought over", n, w.ready())
+			t.Errorf("%d groups are parked and %v are ready, with something that cannot be migrated", n, w.ready())
 		}
 		e.stop(t)
 	})
@@ -248,9 +248,9 @@ func TestMoreFailThanWait(t *testing.T) {
 	})
 }
 
-// TestBusyGroup: a group whose members change all the time, faster than they are brought
-// over, differs whenever it is looked at. That is no mismatch, nothing is brought over anew
-// or parked for it, the shards become ready, and checkpoints move on.
+// TestBusyGroup: a group whose members change all the time, faster than they are applied,
+// differs whenever it is compared. That is no mismatch, nothing is applied anew or parked
+// for it, the shards become ready, and checkpoints move on.
 func TestBusyGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := crews(t, 0)
@@ -276,7 +276,8 @@ func TestBusyGroup(t *testing.T) {
 					doc, err := bson.Marshal(hand{id, "red", n})
 					w.check(err)
 					w.check(w.src.Write(t.Context(), toks, []record.Mutation{{Kind: "hands1", Key: record.StringKey(id), Doc: doc}}))
-					// Each changes seldom enough for what it has changed to be looked at often.
+					// Each changes seldom enough for what it has changed to be compared
+					// often.
 					<-time.After(time.Duration(4000+37*i) * time.Millisecond / 4 * time.Duration(1+i%4))
 				}
 			})
@@ -313,7 +314,7 @@ func TestBusyGroup(t *testing.T) {
 }
 
 // TestGroupThatWasLeft is compared late as well: its last writing is that of a record which
-// is not part of it any more.
+// is no longer part of it.
 func TestGroupThatWasLeft(t *testing.T) {
 	for _, to := range []string{"blue", ""} {
 		t.Run("to "+to, func(t *testing.T) {

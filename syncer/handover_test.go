@@ -105,10 +105,10 @@ func TestTakeoverInSwitchIsPrompt(t *testing.T) {
 		w.eventually("drain of what is owned", func() bool { return len(w.ready()) == 2 })
 		// Everything is idle: the stream waits for up to a second, housekeeping for its tick.
 		<-time.After(1100 * time.Millisecond)
-		begun := time.Now()
+		started := time.Now()
 		b.take(t, 0, 1)
 		w.eventually("drain", w.allReady)
-		if took := time.Since(begun); took > 50*time.Millisecond {
+		if took := time.Since(started); took > 50*time.Millisecond {
 			t.Errorf("the takeover took %s, want no waiting", took)
 		}
 		eb.stop(t)

@@ -54,7 +54,7 @@ func (w *world) parkedIn(epoch uint64, dir transform.Direction) []syncer.Parked 
 }
 
 // TestWaivedOutlastsALostHistory: what a waiver left in the old namespace alone stays there
-// when the way back, which began level, has to compare everything after all.
+// when the way back, which began in sync, has to compare everything after all.
 func TestWaivedOutlastsALostHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -97,7 +97,7 @@ func TestKeptIsNoWaiver(t *testing.T) {
 	}
 }
 
-// overflow says that more was waived with its kind than is listed.
+// overflow means that more was waived with its kind than is listed.
 func (w *world) overflow(p syncer.Parked) {
 	w.t.Helper()
 	p.Spec = syncer.OverflowSpec

@@ -12,8 +12,8 @@ import (
 	"dbcontroller/syncer"
 )
 
-// A target whose collections lack something is not ready, says so, and takes its reports
-// back when that comes up later.
+// A target whose collections lack something is not ready, reports that, and takes its
+// reports back when that comes up later.
 func TestTargetThatLacksAnIndex(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestSlowToApply: a shard whose changes take longer to be applied than they may is not
-// ready, and says by how much; with a bound that allows for it, it is.
+// ready, and reports by how much; with a bound that allows for it, it is.
 func TestSlowToApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, bound := range []time.Duration{200 * time.Millisecond, 2 * time.Second} {

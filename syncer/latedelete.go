@@ -62,7 +62,7 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// All of them: that the way back has written a record does not tell who deleted it.
+	// All of them: that the way back has written a record does not show who deleted it.
 	for _, l := range late {
 		if e.deletedSize += len(l.key) + lateDeleteSize; e.deletedSize > mostDeleted {
 			break
@@ -74,14 +74,14 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 }
 
 // mostDeleted is how many bytes of late deletes are kept for the next engine, which may never
-// come; those beyond are counted only. One has lateDeleteSize beside its key.
+// come; those beyond are counted only. One has lateDeleteSize in addition to its key.
 const (
 	mostDeleted    = 16 << 20
 	lateDeleteSize = 100
 )
 
-// restoreDeleted has the next engine bring over what was deleted late in its target. The
-// namespace that is active holds it, and whoever goes back must find it.
+// restoreDeleted lets the next engine copy again what was deleted late in its target. The
+// namespace that is active holds it, and a rollback must find it.
 func (e *Engine) restoreDeleted(ctx context.Context) error {
 	for {
 		var next *Engine

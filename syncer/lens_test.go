@@ -115,7 +115,7 @@ func lensesUnderTraffic(t *testing.T, seed uint64) {
 	traffic(60)
 	w.eventually("ready", w.allReady)
 	want := map[string]string{}
-	w.eventually("level with the source", func() bool {
+	w.eventually("in sync with the source", func() bool {
 		want = c.expected(specs)
 		return len(w.parked()) == 0 && fmt.Sprint(c.held(specs)) == fmt.Sprint(want)
 	})

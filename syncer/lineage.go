@@ -19,7 +19,7 @@ func (e *Engine) byContent(id transform.GroupID) bool {
 	return e.lineage && id.Spec >= 0 && e.Direction.LineageKind(id.Spec) != ""
 }
 
-// split tells groups by name from units. Without groups by content it costs nothing.
+// split separates groups by name from units. Without groups by content it costs nothing.
 func (e *Engine) split(ids []transform.GroupID) (named, units []transform.GroupID) {
 	if !e.lineage {
 		return ids, nil
@@ -27,9 +27,9 @@ func (e *Engine) split(ids []transform.GroupID) (named, units []transform.GroupI
 	return transform.Split(e.Direction, ids)
 }
 
-// copiedEverywhere reports whether the ranges of all shards are copied, whoever owns
-// them. Until then a group by content may lack members, and nobody can tell a target
-// record that belongs to nothing from one whose group has not come yet.
+// copiedEverywhere reports whether the ranges of all shards are copied, no matter which
+// controller owns them. Until then a group by content may lack members, and nobody can tell
+// a target record that belongs to nothing from one whose group has not come yet.
 func (e *Engine) copiedEverywhere(ctx context.Context) (bool, error) {
 	for n := range e.cfg.Ring {
 		e.mu.Lock()

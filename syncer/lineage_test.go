@@ -223,8 +223,8 @@ func (c countParks) Park(ctx context.Context, p syncer.Parked, conditions ...coo
 	return c.Journal.Park(ctx, p, conditions...)
 }
 
-// A member that cannot be transformed is parked by its name, with whoever of its group
-// changes meanwhile; when it is corrected all of them come through, whoever parked them.
+// A member that cannot be transformed is parked by its name, with those of its group that
+// change meanwhile; when it is corrected all of them come through, whichever engine parked them.
 func TestParkedMemberAndItsSiblings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := crews(t, 0)

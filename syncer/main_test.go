@@ -229,7 +229,7 @@ func (w *world) fence(kind string) (confirm upgradestate.Confirmed) {
 	return upgradestate.Confirmed{Version: "v1", Kind: kind, To: f.To, From: k.Pending.From}
 }
 
-// free takes the lock of a shard from whoever holds it.
+// free takes the lock of a shard from its holder.
 func (w *world) free(n int) {
 	w.t.Helper()
 	_, err := w.coord.Commit(w.t.Context(), nil, []coord.Op{{Key: fmt.Sprintf("%s/shards/%05d", w.store.Root(), n), Delete: true}})

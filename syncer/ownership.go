@@ -12,7 +12,7 @@ import (
 	"dbcontroller/transform"
 )
 
-// watchOwnership adopts shards that were gained, hands over those that shall leave, and
+// watchOwnership adopts shards that were gained, hands over those that are to leave, and
 // forgets those that were lost.
 func (e *Engine) watchOwnership(ctx context.Context) error {
 	for {
@@ -75,7 +75,7 @@ func (e *Engine) dropLost(owned map[int]shards.Lock) {
 	}
 }
 
-// load brings shards to where their checkpoints say, or to the plan's start.
+// load brings shards to where their checkpoints are, or to the plan's start.
 func (e *Engine) load(ctx context.Context, gained []int, owned map[int]shards.Lock) error {
 	loaded := map[int]Checkpoint{}
 	for _, n := range gained {

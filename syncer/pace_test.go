@@ -46,8 +46,8 @@ func paced(t *testing.T, cfg pace.Config) (w *world, e *running, read *atomic.In
 	return w, e, read
 }
 
-// standsStill fails the test if pages are read, or changes are not followed, or no shard says
-// why.
+// standsStill fails the test if pages are read, or changes are not followed, or no shard
+// reports why.
 func (w *world) standsStill(e *running, read *atomic.Int64, why string) {
 	w.t.Helper()
 	<-time.After(2 * time.Second) // pages under way, and the next look

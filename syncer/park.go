@@ -16,7 +16,7 @@ import (
 	"dbcontroller/transform"
 )
 
-// park stores that a group cannot be brought over, before anything that met it counts
+// park stores that a group cannot be migrated, before anything that met it counts
 // as done.
 func (e *Engine) park(ctx context.Context, id transform.GroupID, version record.Version, why error) error {
 	kind, key := e.parkedName(id)
@@ -24,7 +24,7 @@ func (e *Engine) park(ctx context.Context, id transform.GroupID, version record.
 }
 
 func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key string, version record.Version, why error) error {
-	text := why.Error() // says nothing of what the records hold
+	text := why.Error() // contains nothing of what the records hold
 	if e.cfg.ShowValues {
 		text = record.Revealed(why)
 	}
@@ -57,8 +57,8 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 
 // rightToPark is the lock under which a group of a shard is parked: the shard's, or that of
 // another one, for who copies a range meets groups of all shards. A controller that has lost
-// its locks without noticing would else park what others have brought over since, which ends
-// a switch. It reads the group again instead.
+// its locks without noticing would otherwise park what others have applied since, which
+// ends a switch. It reads the group again instead.
 func (e *Engine) rightToPark(shard int) (coord.Condition, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -71,7 +71,7 @@ func (e *Engine) rightToPark(shard int) (coord.Condition, error) {
 	return e.shards[slices.Min(slices.Collect(maps.Keys(e.shards)))].lock.Condition(), nil
 }
 
-var errNoShards = errors.New("this controller has no shard any more")
+var errNoShards = errors.New("this controller no longer has a shard")
 
 // longestReason is how many bytes of an error are stored. A panic's has a stack.
 const longestReason = 4 << 10
@@ -142,7 +142,7 @@ const noSpec = -1
 const OverflowSpec = -2
 
 // longSpec marks the parked entry of a key that is too long to be stored. A digest stands
-// for it, so that only a change of the record itself tells that it is gone.
+// for it, so that only a change of the record itself shows that it is gone.
 const longSpec = -4
 
 func (k ungroupedKey) id() transform.GroupID {
@@ -163,8 +163,8 @@ func (e *Engine) parkKeys(ctx context.Context, keys []ungroupedKey, version reco
 	return nil
 }
 
-// changedKeys parks keys that have changed and have no group, unless the source does not have
-// them any more.
+// changedKeys parks keys that have changed and have no group, unless the source no longer
+// has them.
 func (e *Engine) changedKeys(ctx context.Context, keys []ungroupedKey, notBefore record.Version) error {
 	if len(keys) == 0 {
 		return nil
@@ -187,7 +187,7 @@ func (e *Engine) changedKeys(ctx context.Context, keys []ungroupedKey, notBefore
 	})
 }
 
-// lookFor reads records, few at a time if they are large, and tells of each whether it is
+// lookFor reads records, few at a time if they are large, and reports of each whether it is
 // there.
 func (e *Engine) lookFor(ctx context.Context, ns record.Reader, v transform.View, sel []record.Selector, found func(i int, there bool, version record.Version) error) error {
 	type name struct {
@@ -289,7 +289,7 @@ const (
 	retryAtOnce      = 100
 )
 
-// retryParked brings over parked groups of owned shards, if that is possible by now.
+// retryParked applies parked groups of owned shards, if that is possible by now.
 func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 	if time.Since(e.retried) < every {
 		return nil

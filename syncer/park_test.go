@@ -12,7 +12,7 @@ import (
 	"dbcontroller/syncer"
 )
 
-// A controller that slept while it brought over a good state wakes up when the group is
+// A controller that slept while it applied a good state wakes up when the group is
 // parked again, for the same reason as before. Its success is of the past.
 func TestLateSuccessLeavesNewerParking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -145,8 +145,8 @@ func TestParkedInVain(t *testing.T) {
 	})
 }
 
-// Who has lost its shards without noticing parks nothing: others may have brought over since
-// what it saw. The next owner parks what it finds itself.
+// An engine that has lost its shards without noticing parks nothing: others may have
+// applied since what it saw. The next owner parks what it finds itself.
 func TestParkedUnderTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

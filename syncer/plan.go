@@ -48,7 +48,7 @@ func (e *Engine) prepare(ctx context.Context) error {
 	})
 }
 
-// idle returns when there is something to do. Until then shards that shall leave are
+// idle returns when there is something to do. Until then shards that are to leave are
 // handed over: other controllers would otherwise wait for them.
 func (e *Engine) idle(ctx context.Context) error {
 	for {
@@ -73,10 +73,10 @@ func (e *Engine) idle(ctx context.Context) error {
 }
 
 // switched is the plan of the way back: the switch has left the namespace that was
-// current level with the one that is, at a position that it noted. What has been waived
+// current in sync with the one that is, at a position that it noted. What has been waived
 // is in the old namespace alone, and must not be taken for deleted. Records of the old
-// namespace that another transformation has made are level with nothing: whoever went
-// back to correct one wants them made anew.
+// namespace that another transformation has made are in sync with nothing: after a
+// rollback to correct one they have to be made anew.
 func (e *Engine) switched() (Plan, bool) {
 	d := e.current()
 	last := d.LastSwitch
@@ -132,7 +132,7 @@ func (e *Engine) syncedKinds() []record.KindSpec {
 
 // parkAgain parks what was parked and waived when this direction was last synced, before
 // the way back: a Level plan does not meet what does not change, and a waiver is for one
-// switch. What can be brought over by now is so when parked groups are tried again. It
+// switch. What can be migrated by now is applied when parked groups are tried again. It
 // reports whether all of it is listed.
 func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 	if e.cfg.Epoch < 3 {
@@ -161,7 +161,7 @@ func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 func standsForOthers(p Parked) bool { return p.Spec == OverflowSpec }
 
 // left is what was parked in the direction that the latest switch ended, if this one is the
-// way back of it. (A switch to a snapshot has left everything behind; whoever begins again
+// way back of it. (A switch to a snapshot has left everything behind; a new upgrade
 // gives that up.)
 func (e *Engine) left(ctx context.Context) ([]Parked, error) {
 	d := e.current()
@@ -198,7 +198,7 @@ func (e *Engine) keepWaived(ctx context.Context) error {
 }
 
 // allKept refuses to compare everything where more was left behind than is listed: nobody
-// could tell it from what was deleted since.
+// could distinguish it from what was deleted since.
 func (e *Engine) allKept(ctx context.Context) error {
 	list, err := e.left(ctx)
 	if err != nil {

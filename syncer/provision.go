@@ -19,7 +19,7 @@ import (
 // Provision makes the collections of a version's kinds and describes them for the
 // record. Kinds that the record has already are left alone. The kinds of a version that is
 // not current get the Early part of their indexes; TTL indexes among the declared ones are
-// noted and delete nothing. current says that clients use this version now: its
+// noted and delete nothing. current means that clients use this version now: its
 // fixed-name kinds must be there under their own name, while those of another version are
 // built under a hidden one. fence names the class wanted for a fixed-name kind, empty
 // for the strongest that the database allows.

@@ -15,7 +15,7 @@ import (
 // shards, and never less than one.
 const maxRanges = 16 << 10
 
-// splitters is how many kinds are looked at together: a database answers each at once, and
+// splitters is how many kinds are read together: a database answers each at once, and
 // one after the other hundreds of kinds take minutes.
 const splitters = 8
 

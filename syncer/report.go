@@ -103,7 +103,7 @@ func (e *Engine) serveSwitch(ctx context.Context) error {
 	return e.reportReady(ctx)
 }
 
-// lostOwnership has what is owned now looked at when a commit was refused for a lock.
+// lostOwnership causes a check of what is owned now when a commit was refused for a lock.
 func (e *Engine) lostOwnership(err error) error {
 	if errors.Is(err, coord.ErrConflict) {
 		e.lookAtOwned()
@@ -124,7 +124,7 @@ func (e *Engine) lookAtOwned() {
 const reportsAtOnce = 48
 
 // reportReady reports shards that are ready for the present phase, and withdraws those
-// that no longer are. What the record says already is not said again.
+// that no longer are. What the record holds already is not reported again.
 func (e *Engine) reportReady(ctx context.Context) error {
 	e.mu.Lock()
 	up := e.record.Upgrade
@@ -169,7 +169,7 @@ func (e *Engine) reportReady(ctx context.Context) error {
 	return nil
 }
 
-// apply makes a transition; that it is outdated is no error, the newer record says why.
+// apply makes a transition; that it is outdated is no error, the newer record shows why.
 func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coord.Condition) error {
 	d, err := e.Deployments.Apply(ctx, ev, conds...)
 	if errors.Is(err, upgradestate.ErrOutdated) {
@@ -189,8 +189,8 @@ func (e *Engine) badly(n int, s *shard) bool {
 		e.targetLacks() != ""
 }
 
-// silence is how long a stream, which says something at least about once a second, may say
-// nothing before nobody knows any more how far behind a shard is.
+// silence is how long a stream, which delivers something at least about once a second, may
+// deliver nothing before it is no longer known how far behind a shard is.
 const silence = 5 * time.Second
 
 // withdrawAll takes back the reports of all owned shards.
@@ -209,11 +209,11 @@ func (e *Engine) withdrawAll(ctx context.Context) error {
 	return err
 }
 
-// waitsFor says in words what keeps a shard from being ready; "" is ready. e.mu is held.
+// waitsFor returns in words what keeps a shard from being ready; "" is ready. e.mu is held.
 func (e *Engine) waitsFor(n int, s *shard) string {
 	waits := e.lacks(n, s)
 	if why, standstill := e.Pacer.Reason(); standstill && waits != "" && s.bulk() {
-		return waits + ", which stands still: " + why
+		return waits + ", which is paused: " + why
 	}
 	return waits
 }
@@ -231,7 +231,7 @@ func (e *Engine) lacks(n int, s *shard) string {
 	case s.rescan:
 		return e.rescanWaits(s)
 	case e.failingIn(s, 0) > 0:
-		return fmt.Sprintf("%d groups that cannot be brought over yet", e.failingIn(s, 0))
+		return fmt.Sprintf("%d groups that cannot be migrated yet", e.failingIn(s, 0))
 	case !s.verified:
 		return fmt.Sprintf("comparison of %d ranges", len(s.verify))
 	case s.found > 0:

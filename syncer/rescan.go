@@ -14,7 +14,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// historyLost says that the changes after a place are no longer to be had.
+// historyLost means that the changes after a place are no longer to be had.
 type historyLost struct {
 	at record.Position
 	error
@@ -67,7 +67,7 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	over, up := e.over(), e.record.Upgrade
 	for n, s := range e.shards {
 		if s.followed && s.applied.at.Compare(lost) <= 0 {
-			s.rescan = !over // at once: a shard that is not level does not report
+			s.rescan = !over // at once: a shard that is not caught up does not report
 			behind = append(behind, n)
 		}
 	}
@@ -131,7 +131,7 @@ func (e *Engine) storeBeginning(ctx context.Context, n int, now record.Position,
 	s.level, s.behind = time.Time{}, time.Time{}
 	s.rescan, s.stored = rescan, !rescan && s.stored
 	for id := range s.late {
-		s.addDifferent(id) // the position says no longer that they were not compared
+		s.addDifferent(id) // the position no longer shows that they were not compared
 	}
 	if e.pass != nil {
 		delete(e.pass.shards, s) // what it has compared of this shard was too early
@@ -141,7 +141,7 @@ func (e *Engine) storeBeginning(ctx context.Context, n int, now record.Position,
 }
 
 // sameSource refuses to go on with a source whose collections are no longer those that
-// were copied: no comparison can tell what was meant to be deleted.
+// were copied: no comparison can show what was meant to be deleted.
 func (e *Engine) sameSource(ctx context.Context) error {
 	toks, err := e.sourceTokens(ctx)
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
@@ -177,8 +177,8 @@ type pass struct {
 	compared, repaired int
 }
 
-// planRescan begins a pass when shards need one and none runs. Until all is copied,
-// whoever does it, what is not there yet would seem to differ.
+// planRescan begins a pass when shards need one and none runs. Until all is copied, on
+// every controller, what is not there yet would seem to differ.
 func (e *Engine) planRescan(ctx context.Context) error {
 	if !e.needsPass() {
 		return nil
@@ -292,7 +292,7 @@ func (e *Engine) endPass() {
 		zap.Int("shards", len(p.shards)), zap.Int("groups", p.compared), zap.Int("repaired", p.repaired))
 }
 
-// rescanWaits says what a shard that begins again waits for. e.mu is held.
+// rescanWaits returns what a shard that begins again waits for. e.mu is held.
 func (e *Engine) rescanWaits(s *shard) string {
 	const why = "rescan after the change history was lost: "
 	if e.switching() {

@@ -24,7 +24,7 @@ func deaf() *faultstore.Toggle {
 	return faultstore.NewToggle(faultstore.On(faultstore.Always(faultstore.Down()), faultstore.Watch, faultstore.Next))
 }
 
-// lose makes changes that no stream delivers any more.
+// lose makes changes that no stream delivers again.
 func (w *world) lose(db *memstore.Store, changes func(), ears ...*faultstore.Toggle) {
 	w.t.Helper()
 	for _, e := range ears {
@@ -51,8 +51,8 @@ func (w *world) churn(rnd *rand.Rand, db *memstore.Store, version string, kinds 
 	}
 }
 
-// level fails the test unless both versions hold the same.
-func (w *world) level() {
+// inSync fails the test unless both versions hold the same.
+func (w *world) inSync() {
 	w.t.Helper()
 	for _, k := range []string{"a", "b"} {
 		if got, want := w.holds(w.dst, "v2", k+"2"), w.holds(w.src, "v1", k+"1"); got != want {
@@ -96,11 +96,11 @@ func TestLostHistory(t *testing.T) {
 						t.Errorf("progress %+v", p)
 					}
 					w.eventually("ready again", w.allReady)
-					w.level()
+					w.inSync()
 				}
 				w.churn(rnd, w.src, "v1", "a1", "b1")
 				w.drain()
-				w.level()
+				w.inSync()
 				if n := loaded.Load(); n != copied {
 					t.Errorf("%d records were copied again", n-copied)
 				}
@@ -140,7 +140,7 @@ func TestLostHistoryInTheCopy(t *testing.T) {
 		<-time.After(3 * time.Second)
 		gate.Open()
 		w.drain()
-		w.level()
+		w.inSync()
 		e.stop(t)
 	})
 }
@@ -158,16 +158,16 @@ func TestLostHistoryOfSome(t *testing.T) {
 		}
 		w.begin()
 		w.eventually("ready", w.allReady)
-		// The second hears everything and is only told that the history is gone when it has
+		// The second hears everything and only learns that the history is gone when it has
 		// to begin its stream again.
 		w.lose(w.src, func() { w.churn(rnd, w.src, "v1", "a1", "b1"); <-time.After(2 * time.Second) }, ears[0])
 		w.eventually("the loss", func() bool { return !w.allReady() })
 		w.eventually("ready again", w.allReady)
-		w.level()
+		w.inSync()
 		w.lose(w.src, func() { w.churn(rnd, w.src, "v1", "a1", "b1"); <-time.After(2 * time.Second) }, ears[1])
 		w.eventually("the loss", func() bool { return !w.allReady() })
 		w.drain()
-		w.level()
+		w.inSync()
 		for _, e := range es {
 			e.stop(t)
 		}
@@ -203,7 +203,7 @@ func TestKilledInTheRescan(t *testing.T) {
 		var loaded atomic.Int64
 		second := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) { p.Target = counting{p.Target, &loaded} })
 		w.drain()
-		w.level()
+		w.inSync()
 		if n := loaded.Load(); n > 0 {
 			t.Errorf("%d records were copied again", n)
 		}
@@ -231,7 +231,7 @@ func TestLostHistoryOnTheWayBack(t *testing.T) {
 		again := w.wayBack()
 		w.eventually("the rescan", func() bool { return w.holds(w.src, "v1", "a1") == "kept=1 lost=4 made=3" })
 		w.eventually("its end", func() bool { p, _ := again.progress(0); return p.State == "ready" })
-		w.level()
+		w.inSync()
 		again.stop(t)
 	})
 }
@@ -259,7 +259,7 @@ func TestLostHistoryInTheSwitch(t *testing.T) {
 		w.apply(upgradestate.Abort{ID: "u", Reason: "deadline"})
 		w.apply(upgradestate.Aborted{ID: "u"})
 		w.eventually("the rescan", func() bool { p, _ := e.progress(0); return p.State == "ready" || p.State == "following" })
-		w.level()
+		w.inSync()
 		e.stop(t)
 	})
 }
@@ -390,7 +390,7 @@ func TestDeposedSource(t *testing.T) {
 				}
 				deposed.Rejoin()
 				w.eventually("ready", w.allReady)
-				w.level()
+				w.inSync()
 				e.stop(t)
 			})
 		})
@@ -419,7 +419,7 @@ func TestLostAgainAndAgain(t *testing.T) {
 				}
 				rolling.Off()
 				w.eventually("ready again", func() bool { p, _ := e.progress(0); return w.allReady() && p.State == "ready" })
-				w.level()
+				w.inSync()
 				rolls.AssertFired(t, 3)
 				e.stop(t)
 			})

@@ -10,8 +10,8 @@ import (
 	"dbcontroller/transform"
 )
 
-// rescanPage compares one page of a range for the shards of the pass, brings over at once
-// what differs, and tells how many records it read. What differs still joins the late set.
+// rescanPage compares one page of a range for the shards of the pass, applies at once what
+// differs, and returns how many records it read. What differs still joins the late set.
 func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
 	e.mu.Lock()
 	p, mine := e.pass, map[int]*shard{}
@@ -91,7 +91,7 @@ func (e *Engine) rescanScan(ctx context.Context, p *pass, t *rangeTask, mine map
 		case err != nil:
 			ungrouped = append(ungrouped, ungroupedKey{r.Kind, r.Key, err})
 		case mine[e.shardOf(id)] != nil || t.target && e.byContent(id):
-			// Of a target record by content only the lineage tells which source's it is.
+			// Of a target record by content only the lineage shows which source's it is.
 			seen[id] = true
 			ids = append(ids, id)
 		}

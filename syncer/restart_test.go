@@ -46,7 +46,7 @@ func (c *comparer) SourcePage(ctx context.Context, src, dst transform.View, kind
 	return c.Comparer.SourcePage(ctx, src, dst, kind, r, limit)
 }
 
-// A fence that was met before the place that the checkpoint says is known to the next
+// A fence that was met before the place of the checkpoint is known to the next
 // owner, who does not meet it again.
 func TestMarkersOutliveTheirOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestMarkersOutliveTheirOwner(t *testing.T) {
 		w.apply(upgradestate.Held{ID: "u"})
 		var confirmed []upgradestate.Event
 		// The kinds are fenced one after another. b1 is written in between, and that is
-		// compared; the next write is not any more.
+		// compared; the next write no longer is.
 		confirmed = append(confirmed, w.fence("a1"))
 		w.put("b1", keyIn(1, 0), 1)
 		<-time.After(3 * time.Second)
@@ -106,12 +106,12 @@ func TestDrainComparesAgain(t *testing.T) {
 			t.Errorf("%v are drained, shard 1 was not compared again", ready)
 		}
 		c.held.Store(false)
-		begun := time.Now()
+		start := time.Now()
 		w.eventually("drain", w.allReady)
 		if got := w.target("a2", key); got != 7 {
 			t.Errorf("drained with %d in the target, want 7", got)
 		}
-		if took := time.Since(begun); took > 600*time.Millisecond {
+		if took := time.Since(start); took > 600*time.Millisecond {
 			t.Errorf("the repair took %s", took)
 		}
 		e.stop(t)
@@ -150,7 +150,7 @@ func TestDifferenceOutlivesItsFinder(t *testing.T) {
 			t.Errorf("ready with %d in the target, want 7", got)
 		}
 		for _, p := range second.engine.Progress() {
-			if p.Mismatched != 0 { // it differed, and does not any more
+			if p.Mismatched != 0 { // it differed, and no longer does
 				t.Errorf("shard %d still shows %d different groups", p.Shard, p.Mismatched)
 			}
 			if p.LagMillis == nil {
@@ -177,7 +177,7 @@ func TestCheckpointsDoNotWaitForComparisons(t *testing.T) {
 		})
 		w.eventually("the first page", func() bool { return loaded.Load() > 0 })
 		w.put("a1", keyIn(0, 100), 1) // is compared, which takes for ever
-		begun := time.Now()
+		start := time.Now()
 		for shard := range ring {
 			w.eventually("a checkpoint of the copy", func() bool {
 				cp, _, err := w.store.LoadCheckpoint(t.Context(), syncer.Key(1, w.dir, 0), shard)
@@ -185,7 +185,7 @@ func TestCheckpointsDoNotWaitForComparisons(t *testing.T) {
 				return len(cp.DoneBits) > 0
 			})
 		}
-		if took := time.Since(begun); took > 10*time.Second {
+		if took := time.Since(start); took > 10*time.Second {
 			t.Errorf("checkpoints came after %s, no more than 10 s of work may be lost", took)
 		}
 		e.stop(t)

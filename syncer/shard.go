@@ -31,7 +31,7 @@ type shard struct {
 	late     map[transform.GroupID]lateEntry
 	lateSeq  uint64
 	lateSize int       // about how many bytes late takes
-	heard    time.Time // when the stream last said something; zero: not yet
+	heard    time.Time // when the stream last delivered something; zero: not yet
 	lag      time.Duration
 	level    time.Time     // since when changes are applied as they come; zero while they are not
 	behind   time.Time     // since when they are not; zero while they are
@@ -47,7 +47,7 @@ type shard struct {
 	rescan, rescanned bool
 
 	dirty  bool // the checkpoint in memory is ahead of the stored one
-	stored bool // the stored checkpoint says that the shard is complete
+	stored bool // by the stored checkpoint the shard is complete
 
 	appliedCount, comparedCount, retries int64
 	rate                                 meter
@@ -114,7 +114,8 @@ func (s *shard) moveCompared() bool {
 }
 
 // addDifferent notes a group that the comparison of a range found different. Until it
-// has settled the shard does not count as compared, whoever owns it. Engine.mu is held.
+// has settled the shard does not count as compared, no matter which controller owns it.
+// Engine.mu is held.
 func (s *shard) addDifferent(id transform.GroupID) {
 	s.addAgain(id)
 	entry := s.late[id]
@@ -174,9 +175,9 @@ type rangeTask struct {
 	name  string // "<kind>/<index>"
 	kind  string
 	rest  record.Range
-	begun bool // rest is not the whole range any more
-	// mark is what a checkpoint says of rest.From: the latest place that is short enough to be
-	// stored. From there on a few records are copied twice.
+	begun bool // rest is no longer the whole range
+	// mark is what a checkpoint holds of rest.From: the latest place that is short enough
+	// to be stored. From there on a few records are copied twice.
 	mark   record.Cursor
 	target bool // compare from the target's side
 	taken  bool

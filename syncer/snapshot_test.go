@@ -73,7 +73,7 @@ func (w *world) step() {
 }
 
 // TestSnapshot: the way back to the old data leaves both namespaces byte for byte as they
-// are, and whoever begins again afterwards gets everything made anew.
+// are, and an upgrade that begins again afterwards gets everything made anew.
 func TestSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -12,8 +12,8 @@ import (
 // OverflowSpec.)
 const straySpec = -3
 
-// parkStrays parks target records that the comparison found to belong to no group: nothing
-// that is brought over replaces or removes them, and they must not go with the switch
+// parkStrays parks orphans, target records that the comparison found to belong to no group:
+// nothing that is migrated replaces or removes them, and they must not go with the switch
 // unseen.
 func (e *Engine) parkStrays(ctx context.Context, strays []transform.Stray) error {
 	for _, s := range strays {
@@ -29,7 +29,7 @@ func (e *Engine) parkStrays(ctx context.Context, strays []transform.Stray) error
 	return nil
 }
 
-// retryStrays unparks strays that are gone.
+// retryStrays unparks orphans that are gone.
 func (e *Engine) retryStrays(ctx context.Context, ids []transform.GroupID) error {
 	if len(ids) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func (e *Engine) retryStrays(ctx context.Context, ids []transform.GroupID) error
 		return e.unpark(ctx, ids[i], record.Version{})
 	})
 	if err != nil {
-		return fmt.Errorf("read parked strays: %w", err)
+		return fmt.Errorf("read parked orphans: %w", err)
 	}
 	return nil
 }

@@ -26,20 +26,20 @@ func TestStraysAreParked(t *testing.T) {
 			w.check(err)
 			return list
 		}
-		w.eventually("the stray to be parked", func() bool { return len(parked()) > 0 })
+		w.eventually("the orphan to be parked", func() bool { return len(parked()) > 0 })
 		if p := parked(); len(p) != 1 || p[0].Kind != "c1" || p[0].Key != "bad-1" || !strings.Contains(p[0].Error, "in v1 alone") {
 			t.Errorf("parked are %+v", p)
 		}
 		rep, err := verify.New(w.dst, w.src, w.back).Run(t.Context(), transform.View{Tokens: w.tokens("v2")}, transform.View{Tokens: w.tokens("v1")}, verify.Settle{Tries: 1}, nil)
 		w.check(err)
 		if rep.Mismatched != 1 || len(rep.Examples) != 1 || !strings.Contains(rep.Examples[0], "c1 bad-1") {
-			t.Errorf("verify says %+v", rep)
+			t.Errorf("verify reports %+v", rep)
 		}
 		w.write(w.src, "v1", record.Mutation{Kind: "c1", Key: record.StringKey("bad-1")})
 		for i := range 5 { // the store shows what is a few writes old
 			w.write(w.src, "v1", mutation("b1", "other", i))
 		}
-		w.eventually("the stray to be forgotten", func() bool { return len(parked()) == 0 })
+		w.eventually("the orphan to be forgotten", func() bool { return len(parked()) == 0 })
 		back.stop(t)
 	})
 }

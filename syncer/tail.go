@@ -43,7 +43,7 @@ func (e *Engine) follow(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	// A shard that was gained does not wait until the stream has something to say.
+	// A shard that was gained does not wait until the stream has something to deliver.
 	listen, restart := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
@@ -112,7 +112,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 	marked := slices.ContainsFunc(b.Changes, func(c record.Change) bool { return c.Marker != "" })
 	if marked {
 		// A fence is announced before it is set, but the stream may be faster than the watch,
-		// and what comes after the marker is to be told apart.
+		// and what comes after the marker has to be distinguished.
 		if err := e.refresh(ctx); err != nil {
 			return false, err
 		}
@@ -175,7 +175,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 }
 
 // follows reports whether a batch of the running stream is this shard's. One that is
-// leaving stays where it is: what is not applied any more must not seem to be. Engine.mu
+// leaving stays where it is: what is no longer applied must not seem to be. Engine.mu
 // is held.
 func (s *shard) follows(b record.ChangeBatch) bool {
 	return s.followed && !s.leaving && b.Pos.Compare(s.applied.at) >= 0

@@ -22,14 +22,15 @@ func (e *Engine) targetTokens(ctx context.Context) (record.Tokens, error) {
 
 // sourceView is how the source is read: not from before the plan's start, of which nobody
 // follows the changes, and not before notBefore. (A Level plan starts at the switch: before
-// it the source was not level with anything.)
+// it the source was not in sync with anything.)
 func (e *Engine) sourceView(ctx context.Context, notBefore record.Version) (transform.View, error) {
 	toks, err := e.sourceTokens(ctx)
 	return transform.View{Tokens: toks, NotBefore: e.start().Start.At}.AtLeast(notBefore), err
 }
 
 // targetView is how the target is read: not from before this engine began. What others had
-// written by then, and what an earlier direction left there, is in sight, so that a stray is.
+// written by then, and what an earlier direction left there, is in sight, so that an orphan
+// is.
 func (e *Engine) targetView(ctx context.Context) (transform.View, error) {
 	toks, err := e.targetTokens(ctx)
 	return e.target(toks), err
@@ -84,8 +85,8 @@ func (e *Engine) refresh(ctx context.Context) error {
 
 // awaitApply blocks while the target must not be written, and ends with errOver when it
 // never may be again in this direction, with ErrOtherTransform when others write by another
-// transformation. The tokens are those of the very record that allows it: whoever asked for
-// them later could get names that were announced to keep it out.
+// transformation. The tokens are those of the very record that allows it: a caller who
+// asked for them later could get names that were announced to keep it out.
 func (e *Engine) awaitApply(ctx context.Context) (record.Tokens, error) {
 	var toks record.Tokens
 	var never error
@@ -112,7 +113,7 @@ func (e *Engine) awaitApply(ctx context.Context) (record.Tokens, error) {
 	return toks, err
 }
 
-// bind binds the engine to the generation that its record says, or refuses one that is made
+// bind binds the engine to the generation in its record, or refuses one that is made
 // by another transformation.
 func (e *Engine) bind() error {
 	e.mu.Lock()
@@ -124,8 +125,8 @@ func (e *Engine) bind() error {
 	return e.foreign(e.record)
 }
 
-// foreign says why the images of this engine are not those that a record asks for. e.mu is
-// held, or nobody else has the record.
+// foreign returns why the images of this engine are not those that a record asks for. e.mu
+// is held, or nobody else has the record.
 func (e *Engine) foreign(d upgradestate.Deployment) error {
 	if d.Epoch != e.cfg.Epoch {
 		return nil
@@ -147,7 +148,7 @@ func (e *Engine) foreign(d upgradestate.Deployment) error {
 	return nil
 }
 
-// fencedTries is how often work is begun again at once when the database says that a
+// fencedTries is how often work is started again at once when the database reports that a
 // kind has moved; each time with a record that is newer or with the name it moved to.
 const fencedTries = 5
 

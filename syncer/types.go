@@ -26,12 +26,12 @@ type Plan struct {
 	Dealt bool `json:"-"`
 	// Totals is the estimated number of records of each kind.
 	Totals map[string]int64 `json:"totals"`
-	// Level says that the target was level with the source at Start, as a switch leaves it:
-	// nothing is copied, and nothing compared but what changes.
+	// Level means that the target was in sync with the source at Start, as a switch leaves
+	// it: nothing is copied, and nothing compared but what changes.
 	Level bool `json:"level,omitempty"`
 }
 
-// Checkpoint is the resumable place of one shard. It is written after what it says was
+// Checkpoint is the resumable place of one shard. It is written after what it holds was
 // done, so that work after it is done again, never skipped.
 type Checkpoint struct {
 	Position record.Position   `json:"position"`          // changes before it are applied and compared
@@ -76,8 +76,9 @@ type Progress struct {
 	Copied int64   `json:"copied"`
 	Total  int64   `json:"total"`
 	Rate   float64 `json:"rate"` // records a second, recent
-	// LagMillis is the age of the newest change when it was applied; 0 when level, nil while
-	// it is not known: the shard has not followed yet, or has heard nothing for a while.
+	// LagMillis is the age of the newest change when it was applied; 0 when caught up, nil
+	// while it is not known: the shard has not followed yet, or has heard nothing for a
+	// while.
 	LagMillis *int64 `json:"lagMillis,omitempty"`
 	Applied   int64  `json:"applied"`
 	Parked    int64  `json:"parked"` // not waived
@@ -124,16 +125,16 @@ type Ownership interface {
 	// Owned returns the shards owned now. A lock that is lost or retaken fails its
 	// Condition, so what is committed under it is safe without asking again.
 	Owned() map[int]shards.Lock
-	// Leaving lists owned shards that shall be given up: stop, checkpoint, Release.
+	// Leaving lists owned shards that are to be given up: stop, checkpoint, Release.
 	Leaving() []int
 	Release(ctx context.Context, shard int) error
 	// Changes is signalled (conflated) whenever Owned or Leaving may have changed.
 	Changes() <-chan struct{}
 }
 
-// Comparer tells which of the groups differ between source and target: putting the
+// Comparer finds which of the groups differ between source and target: putting the
 // source's group into what the target holds would change something. A group that cannot
-// be transformed differs: it is brought over again, and parked.
+// be transformed differs: it is applied again, and parked.
 type Comparer interface {
 	// Groups compares groups as read now.
 	Groups(ctx context.Context, src, dst transform.View, ids []transform.GroupID) (differ []transform.Difference, err error)

@@ -87,7 +87,7 @@ func (c *Comparer) TargetPage(ctx context.Context, src, dst transform.View, kind
 }
 
 // groups returns the groups of a page, each once. Keys without a group are left out: those
-// of the source are parked where they are copied, those of the target are strays.
+// of the source are parked where they are copied, those of the target are orphans.
 func (c *Comparer) groups(page record.Page, groupOf func(string, record.Key) (transform.GroupID, bool, error)) ([]transform.GroupID, map[transform.GroupID]transform.Group) {
 	ids := make([]transform.GroupID, 0, len(page.Records))
 	groups := make(map[transform.GroupID]transform.Group, len(page.Records))

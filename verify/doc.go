@@ -7,7 +7,7 @@
 // snapshot, until it settles; the engine does so continuously and Run does it on demand.
 // Memory is bounded by a page, whatever the size of the data.
 //
-// Groups by content are resolved as the engine does it: they are level when lineage and
+// Groups by content are resolved as the engine does it: they are in sync when lineage and
 // content name the same groups, the lineage of a group lists what belongs to it, and its
 // records are those that its members make. A record of the target that no lineage knows, or
 // that the group which its entry names does not list, differs.

@@ -65,7 +65,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Settle, p
 					progress(rep)
 				}
 				if len(differ)+len(strays) > maxDiffering || size > maxDifferingBytes {
-					return fmt.Errorf("%d groups differ and more: the target is not level with the source", len(differ)+len(strays))
+					return fmt.Errorf("%d groups differ and more: the target is not in sync with the source", len(differ)+len(strays))
 				}
 			}
 		}
@@ -78,7 +78,8 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Settle, p
 		return rep, fmt.Errorf("verify: %w", err)
 	}
 	rep, err := c.settle(ctx, src, dst, s, rep, differ)
-	// A stray does not settle: nobody who follows the source writes it or takes it away.
+	// An orphan does not settle: nothing that follows the source writes it or takes it
+	// away.
 	rep.Mismatched += int64(len(strays))
 	for _, x := range strays[:max(0, min(10-len(rep.Examples), len(strays)))] {
 		rep.Examples = append(rep.Examples, fmt.Sprintf("%s %s (in the target alone)", x.Kind, x.Key))

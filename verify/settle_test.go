@@ -24,7 +24,7 @@ func TestSettles(t *testing.T) {
 		done := make(chan struct{})
 		var rep verify.Report
 		var err error
-		begun := time.Now()
+		start := time.Now()
 		go func() {
 			defer close(done)
 			rep, err = w.up.Run(t.Context(), w.oldView(), w.newView(), verify.Settle{}, nil)
@@ -33,7 +33,7 @@ func TestSettles(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-done:
-			t.Fatalf("ended after %s with %+v, %v", time.Since(begun), rep, err)
+			t.Fatalf("ended after %s with %+v, %v", time.Since(start), rep, err)
 		default:
 		}
 		w.put(t, "heads", "c", doc("c", 2))
@@ -55,14 +55,14 @@ func TestLasting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.put(t, "heads", "c", nil)
-		begun := time.Now()
+		start := time.Now()
 		var progress []verify.Report
 		rep, err := w.up.Run(t.Context(), w.oldView(), w.newView(), verify.Settle{Tries: 4, Every: time.Second},
 			func(r verify.Report) { progress = append(progress, r) })
 		if err != nil || rep.Mismatched != 1 || len(rep.Examples) != 1 || rep.Examples[0] != "c" {
 			t.Errorf("%+v, %v", rep, err)
 		}
-		if took := time.Since(begun); took != 3*time.Second {
+		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("took %s, want 4 tries a second apart", took)
 		}
 		if n := len(progress); n != 3 || progress[n-1].Compared != rep.Compared {
@@ -79,10 +79,10 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		w.put(t, "heads", "c", nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
 		defer cancel()
-		begun := time.Now()
+		start := time.Now()
 		_, err := w.up.Run(ctx, w.oldView(), w.newView(), verify.Settle{Every: time.Second}, nil)
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 600*time.Millisecond {
-			t.Errorf("%v after %s", err, time.Since(begun))
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 600*time.Millisecond {
+			t.Errorf("%v after %s", err, time.Since(start))
 		}
 	})
 }

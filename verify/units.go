@@ -7,7 +7,7 @@ import (
 )
 
 // Each resolves groups as the engine does, and shows what each comes to; nothing is written.
-// What cannot be brought over is shown with its Failed, and the rest of its component again
+// What cannot be migrated is shown with its Failed, and the rest of its component again
 // without them. A component may be shown for more than the groups that were asked for.
 func (c *Comparer) Each(ctx context.Context, src, dst transform.View, ids []transform.GroupID, show func(*transform.Component) error) error {
 	named, units := transform.Split(c.dir, ids)

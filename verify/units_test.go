@@ -14,7 +14,7 @@ import (
 	"dbcontroller/verify"
 )
 
-// flock is sheep that name their shepherd, and shepherds that list their sheep, level.
+// flock is sheep that name their shepherd, and shepherds that list their sheep, in sync.
 type flock struct {
 	src, dst         *memstore.Store
 	srcToks, dstToks record.Tokens
@@ -152,7 +152,7 @@ func TestUnits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		damage func(t *testing.T, f *flock)
 		unit   string   // that differs
-		names  []string // any of them is what a whole comparison says; none: nothing differs
+		names  []string // any of them is what a whole comparison reports; none: nothing differs
 	}{
 		"nothing":               {damage: func(*testing.T, *flock) {}},
 		"a change":              {damage: func(t *testing.T, f *flock) { f.put(t, "lamb", "ann") }, unit: "lamb", names: []string{"lamb", "dolly", "molly"}},

@@ -60,7 +60,7 @@ func join(src, _ transform.Group) ([]record.Record, error) {
 	return []record.Record{{Kind: "wholes", Key: head.Key, Doc: whole(name, h.N, len(src.Records)-1)}}, nil
 }
 
-// world is a source and a target that are level: whole "a" of no parts up to "e" of four.
+// world is a source and a target that are in sync: whole "a" of no parts up to "e" of four.
 type world struct {
 	old, new         *memstore.Store
 	oldToks, newToks record.Tokens
@@ -295,7 +295,7 @@ func TestKeysWithoutGroup(t *testing.T) {
 	}
 }
 
-// TestFenced: whoever compares with a token that is over learns that, and no difference.
+// TestFenced: a comparison with a token that is over returns that, and no difference.
 func TestFenced(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"wholes", "heads", "parts"} {

@@ -36,7 +36,7 @@ func leaseKept(b *bundle) {
 	if kv := b.get("k"); kv.Lease != l.ID() || l.ID() == 0 {
 		b.Fatalf("key %+v has not the lease %d", kv, l.ID())
 	}
-	// Another lease that is abandoned afterwards tells the time.
+	// Another lease that is abandoned afterwards shows that the time has passed.
 	for range 3 {
 		clock := b.grant(shortest)
 		w := b.watch("clock", b.commit(nil, coord.Op{Key: "clock", Lease: clock.ID()}))
@@ -83,7 +83,7 @@ func leaseClose(b *bundle) {
 	if err := l.Close(b.ctx); err != nil {
 		b.Errorf("a second Close: %v", err)
 	}
-	// A lease without keys, and one closed with its context over, which says so.
+	// A lease without keys, and one closed with its context over, which is an error.
 	if err := b.grant(shortest).Close(b.ctx); err != nil {
 		b.Errorf("Close of a lease without keys: %v", err)
 	}

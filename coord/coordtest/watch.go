@@ -155,7 +155,8 @@ func watchIdle(b *bundle) {
 	b.compact(last)
 	rev := b.put("idle/a", "")
 	if err := g.Wait(); err != nil {
-		// Only a watch that had not reached the store before the compaction may be told.
+		// Only a watch that had not reached the store before the compaction may get the
+		// error.
 		if !errors.Is(err, coord.ErrCompacted) {
 			b.Fatal(err)
 		}

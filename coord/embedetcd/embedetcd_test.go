@@ -123,7 +123,8 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// listening returns the TCP ports that this process listens on, where the system says.
+// listening returns the TCP ports that this process listens on, where the system reports
+// them.
 func listening(t *testing.T) (ports []string) {
 	t.Helper()
 	own := map[string]bool{}

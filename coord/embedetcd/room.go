@@ -14,7 +14,8 @@ const (
 	// quota is what the database may take before etcd refuses all writes. What is written
 	// within history is a small part of it: the journal's rate is bounded.
 	quota = 2 << 30
-	// lookForAlarm is how often the server looks whether it refuses writes for want of room.
+	// lookForAlarm is how often the server checks whether it refuses writes for want of
+	// room.
 	lookForAlarm = 5 * time.Second
 	// roomTimeout bounds one attempt to make room; a large file takes a while to write anew.
 	roomTimeout = time.Minute

@@ -8,7 +8,7 @@
 // other users of the machine nor other machines can reach it.
 //
 // It does not replicate or back up anything, and knows no users and no certificates:
-// whoever needs that runs an etcd cluster. Losing it stops upgrades, not servers.
+// users who need that run an etcd cluster. Losing it stops upgrades, not servers.
 package embedetcd
 
 import (
@@ -36,7 +36,7 @@ const (
 	tickMillis, electionMillis = 50, 500
 )
 
-// Config says where the server lives.
+// Config holds where the server lives.
 type Config struct {
 	Dir string      // made if missing
 	Log *zap.Logger // nil for none; etcd's own messages go there from error up
@@ -68,7 +68,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start embedded etcd: %w", err)
 	}
-	// etcd waits silently for another owner of its files; we say who is in the way.
+	// etcd waits silently for another owner of its files; we report who is in the way.
 	lock, err := fileutil.TryLockFile(filepath.Join(cfg.Dir, "etcd.lock"), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		if errors.Is(err, fileutil.ErrLocked) {

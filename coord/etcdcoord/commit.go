@@ -83,7 +83,7 @@ func sendOnce(ctx context.Context, method string, req, reply any, cc *grpc.Clien
 	return err
 }
 
-// refused tells whether an error proves that a request had no effect: the server
+// refused reports whether an error proves that a request had no effect: the server
 // names a reason that it checks beforehand, or the request never left. Only errors
 // that are known count; whatever is new is of unknown outcome.
 func refused(err error) bool {
@@ -112,7 +112,7 @@ const makeRoom = "run 'etcdctl compact' with a recent revision, 'etcdctl defrag'
 func noSpace(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) }
 
 // ping reads linearizably. It does not go through the client's retries, whose error
-// does not tell why a connection cannot be made.
+// does not report why a connection cannot be made.
 func (s *Store) ping(ctx context.Context) error {
 	_, err := pb.NewKVClient(s.client.ActiveConnection()).Range(ctx,
 		&pb.RangeRequest{Key: []byte(s.scope + "ping"), CountOnly: true}, grpc.WaitForReady(true))

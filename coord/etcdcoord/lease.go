@@ -48,7 +48,7 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 	return l, nil
 }
 
-// follow closes done when the lease has run out by our own clock, the server says so,
+// follow closes done when the lease has run out by our own clock, the server reports it,
 // or renewal has ended. It stops the renewal then: a lease that its holder has given
 // up must not live on.
 func (l *lease) follow(ctx context.Context, renewals <-chan *clientv3.LeaseKeepAliveResponse, from time.Time, ttl time.Duration) {
@@ -64,7 +64,8 @@ func (l *lease) follow(ctx context.Context, renewals <-chan *clientv3.LeaseKeepA
 		case <-timer.C:
 			return
 		case _, ok := <-renewals:
-			// A renewal that lay here while this process stood still proves nothing any more.
+			// A renewal that lay here while this process was stopped no longer proves
+			// anything.
 			if !ok || !time.Now().Before(expiry) {
 				return
 			}

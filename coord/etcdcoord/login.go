@@ -29,7 +29,7 @@ var (
 	ErrTLS = errors.New("etcd cannot be reached by TLS as configured")
 )
 
-// placeholder is what the client is told instead of the password. It keeps the one of its
+// placeholder is what the client is given instead of the password. It keeps the one of its
 // making for ever, while ours may change; login puts the real one in.
 const placeholder = "read when it is sent"
 
@@ -68,7 +68,7 @@ func (l *login) intercept(ctx context.Context, method string, req, reply any, cc
 				l.proved.Store(true)
 				return nil
 			case refusal != nil && ctx.Err() != nil:
-				return refusal // says more than that time is over
+				return refusal // has more detail than that time is over
 			case !errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed):
 				return err
 			}
@@ -131,7 +131,7 @@ func staleToken(err error) bool {
 	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)
 }
 
-// denied makes a refusal of permission ErrDenied and says what to do; other errors stay.
+// denied makes a refusal of permission ErrDenied and adds what to do; other errors stay.
 func (s *Store) denied(err error) error {
 	if !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
 		return err

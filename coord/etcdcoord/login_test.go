@@ -69,7 +69,7 @@ func (s *secured) config(user, password string) etcdcoord.Config {
 	}
 }
 
-// TestOneLineForEachRefusal: what is wrong with a login is said by Open, in one line.
+// TestOneLineForEachRefusal: what is wrong with a login is returned by Open, in one line.
 func TestOneLineForEachRefusal(t *testing.T) {
 	s := secure(t)
 	for name, want := range map[string]struct {
@@ -89,7 +89,7 @@ func TestOneLineForEachRefusal(t *testing.T) {
 }
 
 // TestPrefixIsEnough: a user with permission for one prefix can do all that the contract
-// has below it, leases and watches included, and nothing beside it.
+// has below it, leases and watches included, and nothing outside it.
 func TestPrefixIsEnough(t *testing.T) {
 	s := secure(t)
 	c := open(t, s.config("mover", "first"))
@@ -119,21 +119,21 @@ func TestPrefixIsEnough(t *testing.T) {
 		t.Errorf("after its lease was revoked: %v", err)
 	}
 	if _, err := c.Get(ctx, "/theirs"); !errors.Is(err, etcdcoord.ErrDenied) {
-		t.Errorf("Get beside the prefix: %v", err)
+		t.Errorf("Get outside the prefix: %v", err)
 	}
 	if _, _, err := c.List(ctx, "/"); !errors.Is(err, etcdcoord.ErrDenied) {
-		t.Errorf("List beside the prefix: %v", err)
+		t.Errorf("List outside the prefix: %v", err)
 	}
 	if _, err := c.Commit(ctx, nil, []coord.Op{{Key: "/theirs"}}); !errors.Is(err, etcdcoord.ErrDenied) || errors.Is(err, coord.ErrUnknown) {
-		t.Errorf("Commit beside the prefix: %v", err)
+		t.Errorf("Commit outside the prefix: %v", err)
 	}
-	beside, err := c.Watch(ctx, "/theirs", 0)
+	outside, err := c.Watch(ctx, "/theirs", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer beside.Close()
-	if _, err := beside.Next(ctx); !errors.Is(err, etcdcoord.ErrDenied) {
-		t.Errorf("Watch beside the prefix: %v", err)
+	defer outside.Close()
+	if _, err := outside.Next(ctx); !errors.Is(err, etcdcoord.ErrDenied) {
+		t.Errorf("Watch outside the prefix: %v", err)
 	}
 }
 

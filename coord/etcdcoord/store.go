@@ -43,7 +43,7 @@ const (
 	keepAliveTimeout = 3 * time.Second
 )
 
-// Config says which etcd, and where in it.
+// Config holds which etcd, and where in it.
 type Config struct {
 	Endpoints []string // URLs or host:port; at least one
 	Prefix    string   // put before every key; may be empty
@@ -146,7 +146,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 // Close ends the connection, watches and the renewal of leases. It does not revoke
-// leases: those that shall end at once are closed before.
+// leases: those that must end at once are closed before.
 func (s *Store) Close() error {
 	err := s.client.Close()
 	s.leases.Wait()

@@ -13,7 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// unreachable says where, and why as far as gRPC tells, without its layers of wrapping.
+// unreachable reports where, and why as far as gRPC reports it, without its layers of
+// wrapping.
 func unreachable(cfg Config, err error) error {
 	at := strings.Join(cfg.Endpoints, ", ")
 	known := rpctypes.Error(err)

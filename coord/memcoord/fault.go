@@ -41,7 +41,7 @@ func (s *Store) nextFault(conditions []coord.Condition, ops []coord.Op) Fault {
 // the client notices by its own clock.
 func (s *Store) Cut() { s.disconnect(false) }
 
-// Pause is Cut for a process that stands still (SIGSTOP, a long collection): its Lease
+// Pause is Cut for a process that is stopped (SIGSTOP, a long collection): its Lease
 // handles end only when Heal lets it go on. What the caller's own goroutines do
 // meanwhile is up to the caller; each is held at its next call of the store.
 func (s *Store) Pause() { s.disconnect(true) }

@@ -109,7 +109,7 @@ func (l *lease) expire() {
 		events = append(events, coord.Event{Deleted: true, KV: coord.KV{Key: key, Mod: l.db.rev + 1}})
 	}
 	l.db.publish(events)
-	if l.owner.paused { // a process that stands still learns of it when it goes on
+	if l.owner.paused { // a process that is stopped learns of it when it goes on
 		l.owner.unseen = append(l.owner.unseen, l)
 		return
 	}

@@ -53,7 +53,7 @@ type Store struct {
 
 	// Guarded by db.mu.
 	cut    chan struct{} // nil while connected; closed by Heal
-	paused bool          // the process itself stands still: it does not see leases end
+	paused bool          // the process itself is stopped: it does not see leases end
 	unseen []*lease      // ended while paused
 	fault  func([]coord.Condition, []coord.Op) Fault
 }

@@ -65,7 +65,7 @@ func BenchmarkIndexes(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.StartTimer()
-			begun := time.Now()
+			start := time.Now()
 			copyRanges(b, ranges, func(ctx context.Context, r record.Range) (record.Range, bool, error) {
 				return e.copyPage(ctx, src, dst, r)
 			})
@@ -77,7 +77,7 @@ func BenchmarkIndexes(b *testing.B) {
 				}
 				built += time.Since(from)
 			}
-			took[way] += time.Since(begun)
+			took[way] += time.Since(start)
 			b.StopTimer()
 			if err := e.ns.db.Collection(name).Drop(b.Context()); err != nil {
 				b.Fatal(err)

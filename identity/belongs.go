@@ -9,8 +9,8 @@ import (
 )
 
 // Belongs refuses a version's database, before anything uses it, that is not the one that the
-// deployment means, or is of another time. Where there is no such deployment, which ds says by
-// the error absent, nothing of it may have lived there.
+// deployment means, or is of another time. Where there is no such deployment, which ds
+// reports by the error absent, nothing of it may have lived there.
 func Belongs(ctx context.Context, ds Deployments, absent error, deployment, version string, db record.Marker) error {
 	mine := map[string]record.Marker{version: db}
 	err := Check(ctx, ds, mine)
@@ -22,8 +22,8 @@ func Belongs(ctx context.Context, ds Deployments, absent error, deployment, vers
 	case err == nil, ctx.Err() != nil:
 		return err
 	case errors.As(err, &mismatch):
-		return &MismatchError{Found: mismatch.Found} // whose it is, the caller says
+		return &MismatchError{Found: mismatch.Found} // whose it is, the caller adds
 	default:
-		return fmt.Errorf("%w: %w", record.ErrUnavailable, err) // neither database nor etcd said no
+		return fmt.Errorf("%w: %w", record.ErrUnavailable, err) // neither database nor etcd refused
 	}
 }

@@ -20,10 +20,10 @@ type Database interface {
 	Locate(ctx context.Context, id string) (name string, err error)
 }
 
-// MismatchError says that a database and the Deployment are not each other's. Nothing was
+// MismatchError means that a database and the Deployment are not each other's. Nothing was
 // changed. It is a record.ErrBroken: trying again does not cure it, a person does.
 type MismatchError struct {
-	Version string // empty: whoever passes it on says which
+	Version string // empty: the caller that passes it on adds which
 	Found   string // what, and what is to be done
 }
 
@@ -40,7 +40,7 @@ func (e *MismatchError) Is(target error) bool { return target == record.ErrBroke
 // recoverFirst is what to do when the Deployment is older than a database.
 const recoverFirst = "etcd was lost or restored, or another one is configured: correct etcd, or run 'dbcontroller recover'"
 
-// facts are what a database says.
+// facts are what a database holds.
 type facts struct {
 	identity upgradestate.Identity
 	mark     *Mark // of this namespace
@@ -98,7 +98,7 @@ func (f facts) lived(owner record.Owner) bool {
 	return false
 }
 
-// Check compares each database with what the Deployment says of its version, and returns a
+// Check compares each database with what the Deployment holds of its version, and returns a
 // *MismatchError for one that is not the one meant, or where one of the two is older than the
 // other. Versions whose database the Deployment does not know yet are passed over. The record
 // is read again before it is blamed: it moves on, and so do names.
@@ -154,7 +154,7 @@ func compareAll(ctx context.Context, d upgradestate.Deployment, databases map[st
 	return nil, nil
 }
 
-// isMeant says in what the database is not that of the namespace; "" is nothing.
+// isMeant returns in what the database is not that of the namespace; "" is nothing.
 func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) string {
 	const correct = "correct mongo.endpoint or mongo.database in the configuration"
 	switch {
@@ -174,7 +174,7 @@ func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) str
 			return fmt.Sprintf("kind %s is that of %s: %s", k.Kind, c.Owner, correct)
 		case k.ID != "" && c.Name == "" && c.Instead != "":
 			return fmt.Sprintf("collection %s of kind %s is gone, and %s has its name %s: a shard was moved or resharded (movePrimary, moveCollection, reshardCollection, unshardCollection), "+
-				"which makes a collection anew, or somebody dropped it; whoever knows the old one is refused: run 'dbcontroller recover', which takes the new one for it",
+				"which makes a collection anew, or somebody dropped it; every process that knows the old one is refused: run 'dbcontroller recover', which takes the new one for it",
 				k.ID, k.Kind, c.Instead, c.InsteadName)
 		case k.ID != "" && c.ID != k.ID:
 			return fmt.Sprintf("kind %s is collection %s, and the deployment knows it as %s: %s", k.Kind, c.ID, k.ID, recoverFirst)
@@ -192,11 +192,12 @@ func known(cluster string) string {
 	return cluster
 }
 
-// fits says in what the database and the Deployment are of different times; "" is nothing.
+// fits returns in what the database and the Deployment are of different times; "" is
+// nothing.
 func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string {
 	m := f.mark
 	if m == nil {
-		return fmt.Sprintf("it has no mark of %s any more: it was restored, or somebody removed it: restore a newer state, or run 'dbcontroller recover'", ns.Version)
+		return fmt.Sprintf("it no longer has a mark of %s: it was restored, or somebody removed it: restore a newer state, or run 'dbcontroller recover'", ns.Version)
 	}
 	current := ns.Version == d.CurrentVersion
 	ahead := func(format string, args ...any) string {
@@ -206,7 +207,7 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 	case m.Epoch > d.Epoch:
 		return ahead("it was last seen in epoch %d%s, and the deployment is at %s in epoch %d", m.Epoch, currently(*m, ns.Version), d.CurrentVersion, d.Epoch)
 	case m.Epoch == d.Epoch && m.Current != current:
-		return ahead("in epoch %d%s, and the deployment says that %s is", m.Epoch, currently(*m, ns.Version), d.CurrentVersion)
+		return ahead("in epoch %d%s, and by the deployment %s is", m.Epoch, currently(*m, ns.Version), d.CurrentVersion)
 	case current && m.Next != nil && m.Next.Epoch > d.Epoch && !m.Next.underWay(d):
 		return ahead("a switch to %s, %s, may have been made from it", m.Next.To, m.Next.ID)
 	case current && m.Aborted != nil && d.Upgrade != nil && d.Upgrade.ID == m.Aborted.ID && d.Upgrade.Attempt < m.Aborted.Attempt:

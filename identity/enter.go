@@ -31,14 +31,14 @@ func Unlived(ctx context.Context, deployment string, databases map[string]record
 			if f.mark != nil {
 				was = fmt.Sprintf(" (last seen in epoch %d%s)", f.mark.Epoch, currently(*f.mark, version))
 			}
-			return &MismatchError{Version: version, Found: fmt.Sprintf("%s has lived in it%s, and etcd has no such deployment: %s; it is never begun anew", owner, was, recoverFirst)}
+			return &MismatchError{Version: version, Found: fmt.Sprintf("%s has lived in it%s, and etcd has no such deployment: %s; it is never started anew", owner, was, recoverFirst)}
 		}
 	}
 	return nil
 }
 
 // Distinct refuses two versions in one database. name is what the configuration calls the
-// database of a version: it tells before any of them was ever identified.
+// database of a version: it is known before any of them was ever identified.
 func Distinct(ctx context.Context, databases map[string]record.Marker, name func(version string) string) error {
 	seen := map[string]record.Identity{}
 	for _, version := range slices.Sorted(maps.Keys(databases)) {
@@ -48,7 +48,7 @@ func Distinct(ctx context.Context, databases map[string]record.Marker, name func
 		}
 		for other, was := range seen {
 			if was.Cluster != id.Cluster {
-				continue // or not known; then the identity tells when the second one is entered
+				continue // or not known; then the identity shows it when the second one is entered
 			}
 			if was.Database != "" && was.Database == id.Database || id.Cluster != "" && name(other) == name(version) {
 				return oneDatabase(other, version)
@@ -97,7 +97,7 @@ func Enter(ctx context.Context, d upgradestate.Deployment, version string, db re
 }
 
 // Take claims the collections of kinds, and makes the namespace's mark. It is to be called
-// before the Deployment tells of them. What another has is a *MismatchError.
+// before the Deployment contains them. What another has is a *MismatchError.
 func Take(ctx context.Context, d upgradestate.Deployment, version string, db record.Marker, kinds []upgradestate.Kind) error {
 	owner := record.Owner{Deployment: d.Name, Version: version}
 	if err := begin(ctx, d, owner, db); err != nil {

@@ -12,27 +12,27 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// Evidence is what the databases of a deployment say about it, for when nothing else does.
+// Evidence is what the databases of a deployment hold about it, for when nothing else does.
 type Evidence struct {
 	Deployment string
 	Found      map[string]Found // by version; only those with anything
 }
 
-// Found is what one database says.
+// Found is what one database holds.
 type Found struct {
 	Identity upgradestate.Identity
 	Mark     Mark
 	Claims   []record.Claim // of this namespace, by kind
 }
 
-// UndecidedError says that the marks do not tell which version was the current one.
+// UndecidedError means that the marks do not show which version was the current one.
 type UndecidedError struct{ Reason string }
 
 func (e *UndecidedError) Error() string {
-	return "the marks do not tell which version is the current one: " + e.Reason
+	return "the marks do not show which version is the current one: " + e.Reason
 }
 
-// Gather reads what databases, by version, say about a deployment.
+// Gather reads what databases, by version, hold about a deployment.
 func Gather(ctx context.Context, deployment string, databases map[string]record.Marker) (Evidence, error) {
 	e := Evidence{Deployment: deployment, Found: map[string]Found{}}
 	for _, version := range slices.Sorted(maps.Keys(databases)) {
@@ -75,8 +75,8 @@ func (e Evidence) epoch() uint64 {
 	return latest
 }
 
-// Current decides which version is the current one, and says why. A version that is chosen
-// counts only where the marks do not tell.
+// Current decides which version is the current one, and returns why. A version that is
+// chosen counts only where the marks do not show it.
 func (e Evidence) Current(choice string) (version, why string, err error) {
 	version, why, undecided := e.decide()
 	switch {
@@ -105,10 +105,11 @@ func (e Evidence) decide() (version, why, undecided string) {
 		}
 	}
 	if len(current) > 1 {
-		return "", "", "those of " + strings.Join(current, " and ") + " both say that theirs was, in epoch " + fmt.Sprint(latest)
+		return "", "", "those of " + strings.Join(current, " and ") + " both claim that theirs was, in epoch " + fmt.Sprint(latest)
 	}
 	if len(current) == 0 {
-		// The new one's mark may not have been written yet: what it says of the switch is enough.
+		// The new one's mark may not have been written yet: what it holds of the switch is
+		// enough.
 		for v, f := range e.Found {
 			if n := f.Mark.Next; n != nil && n.Epoch == latest && n.To == v {
 				return v, fmt.Sprintf("the switch %s to it was made, by the mark of another version", n.ID), ""
@@ -119,7 +120,7 @@ func (e Evidence) decide() (version, why, undecided string) {
 	was := current[0]
 	next := e.Found[was].Mark.Next
 	if next == nil || next.To == was {
-		return was, fmt.Sprintf("its mark says so in epoch %d", latest), ""
+		return was, fmt.Sprintf("by its mark in epoch %d", latest), ""
 	}
 	if _, ok := e.Found[next.To]; !ok {
 		return "", "", fmt.Sprintf("switch %s from %s to %s may have been made, and the database of %s is not among dbs", next.ID, was, next.To, next.To)

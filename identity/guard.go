@@ -14,7 +14,7 @@ import (
 const closeTimeout = 5 * time.Second
 
 // Guard has check asked whenever a stream of a namespace's changes is opened: a stream of
-// another database says nothing of what is missed, and its positions would be stored.
+// another database does not report what is missed, and its positions would be stored.
 func Guard(ns record.Namespace, check func(context.Context) error) record.Namespace {
 	g := guarded{ns, GuardWatcher(ns, check)}
 	if m, ok := ns.(record.Monitor); ok {
@@ -48,8 +48,8 @@ type watcher struct {
 	check func(context.Context) error
 }
 
-// Watch asks once the stream is open: what it was opened on is then what was looked at. It
-// also asks where none can be opened: of another database a position says nothing, and
+// Watch asks once the stream is open: what it was opened on is then what was checked. It
+// also asks where none can be opened: in another database a position means nothing, and
 // "the history is lost" would be taken for a reason to compare everything with it.
 func (w watcher) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
 	s, err := w.Watcher.Watch(ctx, from, kinds)

@@ -43,9 +43,9 @@ func (k Keeper) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
 	return g.Wait()
 }
 
-// BeforeAbort notes in the source's database, alone, that the attempt which is being aborted
-// is none any more. Nothing of the source is given back to its clients before it has
-// returned nil. The target's mark may go on to say what the source's does not: the source's
+// BeforeAbort notes in the source's database, alone, that the attempt which is being
+// aborted is over. Nothing of the source is given back to its clients before it has
+// returned nil. The target's mark may still hold what the source's does not: the source's
 // counts.
 func (k Keeper) BeforeAbort(ctx context.Context, d upgradestate.Deployment) error {
 	u := d.Upgrade
@@ -66,11 +66,11 @@ func (k Keeper) BeforeAbort(ctx context.Context, d upgradestate.Deployment) erro
 	})
 }
 
-// Keep brings the marks level with a record at rest. It is to be called with each that is
-// seen. Marks that are ahead of the record are left alone: that is Check's business.
+// Keep brings the marks up to date with a record at rest. It is to be called with each that
+// is seen. Marks that are ahead of the record are left alone: that is Check's business.
 func (k Keeper) Keep(ctx context.Context, d upgradestate.Deployment) error {
 	if d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
-		return nil // BeforeFlip and BeforeAbort say what there is to be said
+		return nil // BeforeFlip and BeforeAbort write what has to be written
 	}
 	text, err := state(d)
 	if err != nil {

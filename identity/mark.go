@@ -13,7 +13,7 @@ import (
 // Format is the version of a mark's body. A binary refuses a newer one.
 const Format = 1
 
-// Mark is what a namespace's database says about it.
+// Mark is what a namespace's database records about it.
 type Mark struct {
 	Format    int    `bson:"format"`
 	Namespace string `bson:"namespace"` // made at random, once

@@ -15,7 +15,7 @@ const RecoveryID = "recover-"
 // MadeAnew returns the collections of a Deployment that were made anew under their names, as
 // a sharded cluster does when a shard is moved or resharded. What else sets the Deployment and
 // the databases apart is a *MismatchError: only a recovery with every process stopped helps
-// then. One that was begun before, and did not come to its end, does not count.
+// then. One that was started before, and did not come to its end, does not count.
 func (e Evidence) MadeAnew(d upgradestate.Deployment) (anew []upgradestate.Adopted, err error) {
 	d = upgradestate.Clone(d)
 	for i := range d.Namespaces {
@@ -69,7 +69,7 @@ func madeAnew(c record.Claim, k upgradestate.Kind, announced bool) string {
 	return ""
 }
 
-// TakenFor says for people what an adopted collection is taken for.
+// TakenFor returns for people what an adopted collection is taken for.
 func TakenFor(a upgradestate.Adopted, name string) string {
 	return fmt.Sprintf("collection %s of kind %s of %s is gone, and %s under its name %s is taken for it, which is right after movePrimary, moveCollection, "+
 		"reshardCollection and unshardCollection; if somebody dropped the old one, restore it instead", a.Was, a.Kind, a.Version, a.Is, name)

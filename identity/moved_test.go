@@ -43,9 +43,9 @@ func (m *moved) Claim(ctx context.Context, tok record.Token, owner record.Owner)
 	return m.Marker.Claim(ctx, tok, owner)
 }
 
-// TestMovedCollection: a collection that was made anew under its name is told from one that
-// is gone, refused, and taken for the old one by a recovery, also by one that died in the
-// middle. One under another name of the kind is not.
+// TestMovedCollection: a collection that was made anew under its name is distinguished from
+// one that is gone, refused, and taken for the old one by a recovery, also by one that died
+// in the middle. One under another name of the kind is not.
 func TestMovedCollection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, record.FenceValidator)
@@ -104,7 +104,7 @@ func TestMovedCollection(t *testing.T) {
 }
 
 // TestAdoptedOnline: what was made anew is taken for the old one in a transition, also by
-// whoever goes on after one who died at any place of it.
+// one that goes on after another has died at any place of it.
 func TestAdoptedOnline(t *testing.T) {
 	t.Parallel()
 	for died := range 4 {

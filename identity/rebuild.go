@@ -20,8 +20,8 @@ const seqMargin = 16
 // Rebuild makes the Deployment of which the databases are, with one of its versions as the
 // current one, in an epoch that nobody has seen. No upgrade runs in it, and nothing is synced
 // to the version that the latest switch left until somebody begins an upgrade: what was
-// waived and parked is forgotten, and would be taken for deleted. notes say, for people, what
-// else is not as it was.
+// waived and parked is forgotten, and would be taken for deleted. notes list, for people,
+// what else is not as it was.
 func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []string, err error) {
 	var base upgradestate.Deployment
 	for _, v := range slices.Sorted(maps.Keys(e.Found)) {
@@ -58,7 +58,7 @@ func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []st
 	}
 	d.History = []upgradestate.Entry{{What: "recover", To: current, Detail: fmt.Sprintf("rebuilt from the databases' marks, after epoch %d", e.epoch())}}
 	if err := upgradestate.Validate(d); err != nil {
-		return d, nil, fmt.Errorf("what the databases say makes no deployment: %w", err)
+		return d, nil, fmt.Errorf("what the databases hold makes no deployment: %w", err)
 	}
 	return d, notes, nil
 }
@@ -112,7 +112,7 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 		c, ok := claims[k.Kind]
 		switch {
 		case ok && k.ID == "":
-			return nil, nil, fmt.Errorf("kind %s has no identity on this server, and cannot be told from another collection: set the deployment up by hand", k.Kind)
+			return nil, nil, fmt.Errorf("kind %s has no identity on this server, and cannot be distinguished from another collection: set the deployment up by hand", k.Kind)
 		case ok && c.Name == "" && slices.Contains(names(k), c.InsteadName):
 			// Only one that nobody can have had under a later name: the old one bore it when
 			// it was moved.
@@ -176,8 +176,8 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 }
 
 // Announce notes in all marks that a rebuilt Deployment may be in force, before it is stored:
-// whoever looks in between is not refused, and whoever rebuilds it again knows of it. id begins
-// with RecoveryID.
+// a controller that checks in between is not refused, and one that rebuilds it again knows
+// of it. id begins with RecoveryID.
 func Announce(ctx context.Context, d upgradestate.Deployment, id string, databases map[string]record.Marker) error {
 	return everywhere(ctx, d, databases, func(m *Mark) error {
 		if m.Epoch >= d.Epoch {

@@ -53,8 +53,8 @@ func life(w *world, abortAt upgradestate.Step, stop int, each func(n int, what s
 
 // TestRecoverAnywhere loses etcd after every single step of a life, and has the deployment
 // rebuilt: the version that clients could write last is the current one, or, of a switch that
-// was under way, either of the two; its collections are where the record says, and clients
-// can write them; and a switch goes through afterwards.
+// was under way, either of the two; its collections are where the record has them, and
+// clients can write them; and a switch goes through afterwards.
 func TestRecoverAnywhere(t *testing.T) {
 	for class, aborts := range lives {
 		for _, abort := range aborts {
@@ -87,7 +87,7 @@ func recoverAt(t *testing.T, w *world, at, last string) {
 	w.none = true
 	var mismatch *identity.MismatchError
 	if err := identity.Unlived(ctx, deploymentName, w.markers()); !errors.As(err, &mismatch) {
-		t.Fatalf("%s: databases that have lived would be begun anew: %v", at, err)
+		t.Fatalf("%s: databases that have lived would be started anew: %v", at, err)
 	}
 	e, err := identity.Gather(ctx, deploymentName, w.markers())
 	if err != nil {

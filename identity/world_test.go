@@ -95,8 +95,8 @@ func (w *world) keeper() identity.Keeper {
 
 func (w *world) check() error { return identity.Check(w.t.Context(), w, w.markers()) }
 
-// step does one thing that a driver does, and says which; "" is nothing. Between any two of
-// them the process may die, and etcd may be lost.
+// step does one thing that a driver does, and returns which; "" is nothing. Between any two
+// of them the process may die, and etcd may be lost.
 func (w *world) step(noted map[string]bool) string {
 	w.t.Helper()
 	ctx := w.t.Context()

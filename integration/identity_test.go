@@ -203,7 +203,7 @@ func TestEmptyEtcd(t *testing.T) {
 	s.kill(c)
 	s.etcdBecomes(ctx, nil)
 	s.refusesToRun(ctx, nil, "database of v1", "v1 of "+s.name+" has lived in it (last seen in epoch 2 with another current version)",
-		"etcd has no such deployment", "run 'dbcontroller recover'", "never begun anew")
+		"etcd has no such deployment", "run 'dbcontroller recover'", "never started anew")
 	s.refusesToServe(ctx, "has lived in it", "dbcontroller recover")
 }
 
@@ -244,7 +244,7 @@ func TestRecover(t *testing.T) {
 	s.unchanged(ctx, t, func() {
 		r := s.recover(ctx, "--dry-run")
 		for _, want := range []string{
-			"found: v1 in mongodb://", "last seen in epoch 2, not the current version then", "decided: v2 is the current version: its mark says so in epoch 2",
+			"found: v1 in mongodb://", "last seen in epoch 2, not the current version then", "decided: v2 is the current version: by its mark in epoch 2",
 			"will: write " + s.name + " with v2 as the current version, in epoch 3", "will: write that kind packages of v2 is collection ", "now packages\n", "will: leave v1 as it is",
 		} {
 			if r.code != 0 || !strings.Contains(r.stderr, want) {

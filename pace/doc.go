@@ -1,5 +1,5 @@
 // Package pace decides how fast bulk work may go: copying, and comparing as a whole. A
-// Pacer is asked before each page. It holds work back for what an operator says in the
+// Pacer is asked before each page. It holds work back for what an operator sets in the
 // record (a pause, a rate, a time of day), and for what the databases need for their
 // clients.
 //
@@ -9,7 +9,7 @@
 // is halved, down to a small rate; when all is calm it grows again by steps, until nothing
 // limits it. Where going on would make clients wait, all work stops until it is calm.
 //
-// Guarantees. A change of what the record says counts for the next page. A database that
+// Guarantees. A change of the pace in the record counts for the next page. A database that
 // cannot be measured stops bulk work: nobody knows then what it does to clients.
 //
 // It does not own what is followed: changes are applied at any pressure, or the source's

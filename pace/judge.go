@@ -38,7 +38,7 @@ const (
 	queueTense            = 2.0 // as many wait as run; a copy alone keeps the places taken
 )
 
-// judge says what a measurement means; why is for people and empty when all is calm.
+// judge returns what a measurement means; why is for people and empty when all is calm.
 // maxCPU is a share, 0 for no bound.
 func judge(h record.Health, maxCPU float64) (s strain, why string) {
 	percent := func(share float64) int { return int(share*100 + 0.5) }

@@ -35,7 +35,7 @@ func (p *Pacer) measure(ctx context.Context) {
 	p.mu.Lock()
 	p.measuring = false
 	if ctx.Err() != nil {
-		return // whoever waits next measures
+		return // the next one that waits measures
 	}
 	now := time.Now()
 	if s == calm && p.failures > 0 {

@@ -101,8 +101,8 @@ func TestNothingHoldsBack(t *testing.T) {
 	})
 }
 
-// TestRates: what the record says bounds all controllers together, the configuration each,
-// and changes count at once.
+// TestRates: the pace of the record bounds all controllers together, the configuration
+// each, and changes count at once.
 func TestRates(t *testing.T) {
 	in(t, pace.Config{MaxRate: 2000}, func(p *pace.Pacer, rate func(time.Duration) int64) {
 		about(t, "as configured", rate(10*time.Second), 2000)
@@ -151,7 +151,7 @@ func TestWindow(t *testing.T) {
 		if why, standstill := p.Reason(); !standstill || !strings.Contains(why, "01:00-02:00") {
 			t.Errorf("%q, %t", why, standstill)
 		}
-		<-time.After(3 * time.Second) // looked at once a second
+		<-time.After(3 * time.Second) // checked once a second
 		if n := rate(10 * time.Minute); n == 0 {
 			t.Error("nothing goes on in the window")
 		}

@@ -10,7 +10,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// Config says how a Pacer works. The zero value holds back for the record alone.
+// Config configures a Pacer. The zero value holds back for the record alone.
 type Config struct {
 	MaxRate       int    // records a second of this controller; 0 is no limit
 	MaxSourceLoad int    // percent of the source's processors; 0 is no bound
@@ -42,7 +42,7 @@ type Pacer struct {
 
 const (
 	every   = time.Second     // between measurements
-	oldest  = 5 * time.Second // a measurement that still tells something
+	oldest  = 5 * time.Second // a measurement that still counts
 	timeout = 2 * time.Second // of a measurement
 )
 
@@ -54,7 +54,7 @@ func New(cfg Config) *Pacer {
 	return &Pacer{cfg: cfg, share: 1, strain: calm, changed: make(chan struct{})}
 }
 
-// Set takes over what the record says, and which share of the ring this controller owns.
+// Set takes over the pace of the record, and which share of the ring this controller owns.
 func (p *Pacer) Set(said upgradestate.Pace, share float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *Pacer) Failed() {
 	p.mu.Unlock()
 }
 
-// Reason says why bulk work is held back now; "" if it is not. standstill: nothing of it
+// Reason returns why bulk work is held back now; "" if it is not. standstill: nothing of it
 // goes on.
 func (p *Pacer) Reason() (why string, standstill bool) {
 	p.mu.Lock()
@@ -168,7 +168,7 @@ func (p *Pacer) rate() float64 {
 	return rate
 }
 
-// stopped says why nothing goes on; "" if something may. p.mu is held.
+// stopped returns why nothing goes on; "" if something may. p.mu is held.
 func (p *Pacer) stopped(now time.Time) string {
 	if p.said.Paused {
 		if p.said.Reason == "" {
@@ -191,7 +191,7 @@ func (p *Pacer) stopped(now time.Time) string {
 	}
 }
 
-// outside says that the time of day is not that of bulk work; "" if it is.
+// outside reports that the time of day is not that of bulk work; "" if it is.
 func (p *Pacer) outside() string {
 	text := p.said.Window
 	if text == "" {

@@ -1,4 +1,4 @@
-// Package shards says who works on what: the ring that groups of records are spread
+// Package shards decides who works on what: the ring that groups of records are spread
 // over, and the ownership of its slots by the controllers that are alive.
 //
 // # Vocabulary
@@ -24,7 +24,7 @@
 //
 // # Failure
 //
-// A member that dies, is cut off or stands still loses its lease and with it all locks
+// A member that dies, is cut off or stopped loses its lease and with it all locks
 // at once; the others take them over. When it returns it registers again. Errors of the
 // store are logged and tried again; only a wrong configuration ends Run.
 //

@@ -11,7 +11,7 @@ import (
 )
 
 // Campaign waits until the key is free and creates it under the lease, with id as its
-// value. It watches the holder's key; it does not poll. Whoever holds the lock is the
+// value. It watches the holder's key; it does not poll. The holder of the lock is the
 // leader for liveness only: what must not be done by two is tied to Lock.Condition.
 // A lease that ends meanwhile is coord.ErrLeaseLost.
 func Campaign(ctx context.Context, store coord.Store, key, id string, lease coord.Lease) (Lock, error) {
@@ -119,7 +119,7 @@ func Lead(ctx context.Context, store coord.Store, key, id string, log *zap.Logge
 	return nil
 }
 
-// leadOnce is one lease long. over says that work ended by itself.
+// leadOnce is one lease long. over reports that work ended by itself.
 func leadOnce(ctx context.Context, store coord.Store, key, id string, log *zap.Logger, work func(context.Context) error) (over bool, err error) {
 	lease, err := store.Grant(ctx, DefaultTTL)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"dbcontroller/coord"
 )
 
-// DefaultTTL is how long a member that says nothing keeps its locks.
+// DefaultTTL is how long a member that is silent keeps its locks.
 const DefaultTTL = 3 * time.Second
 
-// Config says which ring a Pool takes part in, and as whom.
+// Config holds which ring a Pool takes part in, and as whom.
 type Config struct {
 	// Prefix is where the keys are: <prefix>/ring, <prefix>/controllers/<id>,
 	// <prefix>/shards/<shard>. A slash at its end may be there or not.
@@ -30,7 +30,7 @@ type Config struct {
 }
 
 // Pool is this process's part in the ownership of the ring. Its methods are safe for
-// concurrent use; what they tell is kept up to date while Run runs.
+// concurrent use; what they return is kept up to date while Run runs.
 type Pool struct {
 	store   coord.Store
 	cfg     Config
@@ -96,7 +96,7 @@ func (p *Pool) Leaving() []int {
 // make one signal. It is for one receiver.
 func (p *Pool) Changes() <-chan struct{} { return p.changes }
 
-// Lease returns the lease that this process is registered under, for what else shall
+// Lease returns the lease that this process is registered under, for what else has to
 // vanish with it, or 0 while there is none.
 func (p *Pool) Lease() coord.LeaseID {
 	p.mu.Lock()
@@ -134,7 +134,7 @@ func (p *Pool) Release(ctx context.Context, shard int) error {
 	}
 }
 
-// alive tells whether the present lease is not known to be lost. p.mu is held.
+// alive reports whether the present lease is not known to be lost. p.mu is held.
 func (p *Pool) alive() bool {
 	if p.lease == nil {
 		return false

@@ -205,7 +205,7 @@ func TestLostLease(t *testing.T) {
 	})
 }
 
-// A member that stands still loses its shards to the other; when it goes on, what it
+// A member that is stopped loses its shards to the other; when it goes on, what it
 // believes to own is refused, and it takes part anew.
 func TestPausedMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestPausedMember(t *testing.T) {
 			t.Errorf("taken over after %s, want the time to live", took)
 		}
 		if len(a.Owned()) != 8 {
-			t.Error("a process that stands still noticed")
+			t.Error("a process that is stopped noticed")
 		}
 		for _, l := range before {
 			if holds(t, root, l) {

@@ -13,7 +13,7 @@ import (
 	"dbcontroller/coord"
 )
 
-// closeTimeout bounds the revocation of a lease that is not needed any more; if it does
+// closeTimeout bounds the revocation of a lease that is no longer needed; if it does
 // not get through, the lease runs out by itself.
 const closeTimeout = 2 * time.Second
 

@@ -120,7 +120,7 @@ func (m *member) engine(ctx context.Context) {
 }
 
 // leave ends a member as a signal would: the engine first, in effect, for its work is
-// not counted any more.
+// no longer counted.
 func (s *sim) leave(id int) {
 	m := s.members[id]
 	if m == nil {
@@ -203,7 +203,7 @@ func (s *sim) check(after string) {
 	}
 }
 
-// checkWork holds all engines still and looks whether two work on one shard.
+// checkWork holds all engines still and checks whether two work on one shard.
 func (s *sim) checkWork(after string) {
 	worker := map[int]int{}
 	for _, m := range s.members {

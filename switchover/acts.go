@@ -79,7 +79,7 @@ func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgrades
 	}
 }
 
-// start begins SWITCHING unless something speaks against it that is not in the record.
+// start begins SWITCHING unless something blocks it that is not in the record.
 func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgradestate.StartSwitch) upgradestate.Event {
 	o := r.lookAhead(ctx, d)
 	if p, ok := r.cfg.Checks.(Preparer); ok && len(o.WaitsFor) == 0 {
@@ -113,7 +113,7 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 		}
 	}
 	// A build that began since would hold up the seal, or the opening after the flip, which
-	// cannot be aborted any more.
+	// can no longer be aborted.
 	found, err := r.hindrances(ctx, d)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 	return nil
 }
 
-// mark tells the marks something, once for each attempt: an abort is another one than the
+// mark notifies the marks, once for each attempt: an abort is another one than the
 // attempt that it ends.
 func (r *Driver) mark(ctx context.Context, u *upgradestate.Upgrade, tell func(Marks) error) error {
 	now := attempt{u.ID, u.Attempt}

@@ -27,69 +27,72 @@ type Deployments interface {
 	Parked(ctx context.Context) (int, error)
 }
 
-// Config says how a driver works. Zero values mean the defaults named.
+// Config configures a driver. Zero values mean the defaults named.
 type Config struct {
 	// HoldTimeout is how long servers have to acknowledge that they hold writes; 1 s.
 	// The switch goes on without those that do not: the fence does not need them.
 	HoldTimeout time.Duration
 	// Deadline is how long SWITCHING may take before it is aborted, unless the upgrade's
-	// policy says; 10 s.
+	// policy sets it; 10 s.
 	Deadline time.Duration
 	// MaxHold is how long an attempt may hold clients' writes before it gives them back,
-	// unless the policy says; 0: as long as the deadline allows.
+	// unless the policy sets it; 0: as long as the deadline allows.
 	MaxHold time.Duration
 	// Retries is how often a switch is tried again by itself after an attempt was given up
 	// by its deadline or by what passes by itself, such as a failover, unless the policy
-	// says; 3, negative: never.
+	// sets it; 3, negative: never.
 	Retries int
 	// RetryWait is how long clients write undisturbed before the second attempt; it doubles
 	// with each further one, up to a minute. 5 s.
 	RetryWait time.Duration
-	// Checks are asked before what cannot be taken back easily; nil asks nobody.
+	// Checks are asked before what cannot be taken back easily; nil: there are none.
 	Checks Checks
-	// Position tells where the changes of a version's database are now, for the sync of the
-	// way back (upgradestate.Switch.Position); nil tells nothing.
+	// Position returns where the changes of a version's database are now, for the sync of
+	// the way back (upgradestate.Switch.Position); nil: it is not known.
 	Position func(ctx context.Context, version string) (string, error)
 	// Forecaster looks ahead at the switch; nil: nothing is known of it beforehand.
 	Forecaster Forecaster
-	// Publish shows what stands between an upgrade and its switch; nil shows it to nobody.
+	// Publish shows what stands between an upgrade and its switch; nil: it is not shown.
 	Publish Publisher
-	// Marks are told what a switch is about to decide, before it does; nil: nobody is.
+	// Marks are called with what a switch is about to decide, before it does; nil: there
+	// are none.
 	Marks Marks
-	// News tells that the checks or the forecaster may say something else now; nil: the
+	// News signals that the checks or the forecaster may have another result now; nil: the
 	// driver looks every second.
 	News <-chan struct{}
 }
 
 // Checks are conditions of a switch that the record does not hold.
 type Checks interface {
-	// BeforeSwitch says all that speaks against SWITCHING, for people: what it is, and what
+	// BeforeSwitch returns all that blocks SWITCHING, for people: what it is, and what
 	// to do. It is asked when all shards are ready, again and again until it is nothing.
 	BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error
 	// BeforeSeal is asked when everything is drained, the last moment at which the
 	// application loses nothing but time. An error aborts the switch.
-	// One that wraps ErrPasses is tried again as the policy says, any other is for a person.
+	// One that wraps ErrPasses is tried again as the policy sets it, any other is for a
+	// person.
 	BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 }
 
-// ErrPasses says that what a Checks found will pass by itself, such as a database that
+// ErrPasses means that what a Checks found will pass by itself, such as a database that
 // does not answer now.
 var ErrPasses = errors.New("it passes by itself")
 
 // Preparer is a Checks that changes something for a switch. It is asked last, once nothing
-// speaks against SWITCHING, and again if that did not begin after all; an error keeps it
+// blocks SWITCHING, and again if that did not begin after all; an error keeps it
 // from beginning.
 type Preparer interface {
 	PrepareSwitch(ctx context.Context, d upgradestate.Deployment) error
 }
 
 // Marks keep what a switch decides where its data are, for the day when the Deployment is
-// lost. What they are told may be told again.
+// lost. They may be called again with the same.
 type Marks interface {
-	// BeforeFlip is told in StepSealSource, and the flip is not tried before it returned nil.
+	// BeforeFlip is called in StepSealSource, and the flip is not tried before it returned
+	// nil.
 	BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
-	// BeforeAbort is told in StepAbort, and nothing is given back before it returned nil. It
-	// must not wait for the target.
+	// BeforeAbort is called in StepAbort, and nothing is given back before it returned nil.
+	// It must not wait for the target.
 	BeforeAbort(ctx context.Context, d upgradestate.Deployment) error
 }
 
@@ -111,7 +114,7 @@ type Driver struct {
 	millis       map[string]int64
 	outlook      *Outlook // published last; nil: none
 	said         bool     // something was published, be it that there is none
-	marked       attempt  // of which Marks were told in its present step
+	marked       attempt  // for which Marks were called in its present step
 	position     string   // of the target, since its seal in this attempt; empty: not known yet
 }
 
@@ -208,7 +211,7 @@ func (r *Driver) drive(ctx context.Context, d upgradestate.Deployment) (upgrades
 			next, err = r.once(ctx, d)
 		}
 		// What has moved nothing waits for others, or is outdated: the watch brings the
-		// record that says so.
+		// record that shows it.
 		if err != nil || next.Revision <= d.Revision {
 			return next, err
 		}
@@ -238,7 +241,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 		})
 	}
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealSource && !isFlip(actions) {
-		// Beside the last renames it costs no time of its own.
+		// Next to the last renames it costs no time of its own.
 		g.Go(func() error { r.locate(bounded, u.TargetVersion); return nil })
 		g.Go(func() error { return r.mark(bounded, u, func(m Marks) error { return m.BeforeFlip(bounded, d) }) })
 	}
@@ -252,7 +255,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 		return d, ctx.Err()
 	}
 	// What was confirmed counts even if another act failed, and with one write, however
-	// many kinds there are. It is never outdated, so nothing else may stand beside it.
+	// many kinds there are. It is never outdated, so nothing else may go with it.
 	var confirmed, others []upgradestate.Event
 	for _, ev := range events {
 		switch ev.(type) {
@@ -282,7 +285,7 @@ func isFlip(actions []upgradestate.Action) bool {
 }
 
 // apply makes a transition. That it is outdated is no error: the watch brings the record
-// that says why.
+// that holds the reason.
 func (r *Driver) apply(ctx context.Context, d upgradestate.Deployment, ev upgradestate.Event) (upgradestate.Deployment, error) {
 	begun := time.Now()
 	next, err := r.deployments.Apply(ctx, ev)

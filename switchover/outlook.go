@@ -16,7 +16,7 @@ import (
 // decided on it.
 type Outlook struct {
 	ID       string   `json:"id"`                 // of the upgrade
-	WaitsFor []string `json:"waitsFor,omitempty"` // beside the shards; empty: nothing
+	WaitsFor []string `json:"waitsFor,omitempty"` // besides the shards; empty: nothing
 	// PredictedPauseMillis is how long writes will be held; nil: not known yet.
 	PredictedPauseMillis *int64 `json:"predictedPauseMillis,omitempty"`
 	WayBack              string `json:"wayBack,omitempty"` // whether there will be one, and how that is known
@@ -104,7 +104,7 @@ func (r *Driver) lookAhead(ctx context.Context, d upgradestate.Deployment) Outlo
 	switch most := u.Policy.MaxPauseMillis; {
 	case most == 0:
 	case o.PredictedPauseMillis == nil:
-		waitFor("a prediction of the pause, which shall be at most %d ms", most)
+		waitFor("a prediction of the pause, which must be at most %d ms", most)
 	case *o.PredictedPauseMillis > most:
 		waitFor("a shorter pause: %d ms are predicted, and at most %d ms are allowed: raise the limit with 'set-policy --max-pause', or wait for a quieter time",
 			*o.PredictedPauseMillis, most)
@@ -131,8 +131,8 @@ func (r *Driver) lookAhead(ctx context.Context, d upgradestate.Deployment) Outlo
 	return o
 }
 
-// parked counts the groups that the switch would leave behind without anybody having said
-// so: whoever goes back to the snapshot has said it of all.
+// parked counts the groups that the switch would leave behind without anybody having
+// accepted it: a rollback to the snapshot has accepted it for all.
 func (r *Driver) parked(ctx context.Context, d upgradestate.Deployment) (int, error) {
 	if d.Upgrade.Snapshot {
 		return 0, nil
@@ -154,7 +154,7 @@ func (r *Driver) publishTrouble(ctx context.Context, d upgradestate.Deployment, 
 	r.publish(ctx, &o)
 }
 
-// publish shows an outlook if it says something else than the one before.
+// publish shows an outlook if it differs from the one before.
 func (r *Driver) publish(ctx context.Context, o *Outlook) {
 	if ctx.Err() != nil || r.said && (o == nil) == (r.outlook == nil) && (o == nil || o.same(*r.outlook)) {
 		return

@@ -10,7 +10,7 @@ import (
 )
 
 // What becomes of an attempt at the switch that was given up: writes flow again, and when
-// both databases are calm it is tried once more, as often as the policy says. Every shard
+// both databases are calm it is tried once more, as often as the policy allows. Every shard
 // reports anew before that, nothing must be known that holds an act up, and clients have
 // some time to write. That time is for their sake only: a driver that takes over begins
 // to count it anew.
@@ -50,7 +50,7 @@ func (r *Driver) giveUp(d upgradestate.Deployment, why string) upgradestate.Abor
 	return upgradestate.Abort{ID: u.ID, Attempt: u.Attempt, Reason: why, Again: u.Failures < r.retries(u)}
 }
 
-// recovering says, for people, how long clients still write before the next attempt.
+// recovering returns, for people, how long clients still write before the next attempt.
 func (r *Driver) recovering(d upgradestate.Deployment) string {
 	u := d.Upgrade
 	if u.Failures == 0 {

@@ -65,12 +65,12 @@ func TestFailoverIsTriedAgain(t *testing.T) {
 		if got := told(d); !slices.ContainsFunc(got, func(s string) bool {
 			return strings.HasPrefix(s, "retry attempt 1 at the switch was given up: SWITCHING passed its deadline")
 		}) {
-			t.Errorf("the history tells %q", got)
+			t.Errorf("the history contains %q", got)
 		}
 	})
 }
 
-// TestRetriesEnd: as often as the policy says, with more and more time for clients
+// TestRetriesEnd: as often as the policy allows, with more and more time for clients
 // between, and then no more.
 func TestRetriesEnd(t *testing.T) {
 	t.Parallel()

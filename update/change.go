@@ -19,8 +19,8 @@ const (
 	maxExamples = 5
 	// maxError bounds the text of one, for it goes into the Deployment.
 	maxError = 300
-	// swapRecords and swapBytes bound one call of Swap, which is one transaction: whoever
-	// writes one of its records meanwhile waits for its end.
+	// swapRecords and swapBytes bound one call of Swap, which is one transaction: a client
+	// that writes one of its records meanwhile waits for its end.
 	swapRecords = 100
 	swapBytes   = 1 << 20
 	// maxTries is how often a record is read again that others change all the time.
@@ -39,7 +39,7 @@ type changing struct {
 }
 
 // records changes the records, and again those that were changed by others meanwhile. With
-// an error the page is to be begun again; what was changed then meets the task once more.
+// an error the page is to be started again; what was changed then meets the task once more.
 func (c *changing) records(ctx context.Context, rs []record.Record) error {
 	c.count.Seen = int64(len(rs))
 	for try := 0; len(rs) > 0; try++ {

@@ -17,7 +17,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// Config says how an Engine works. Zero values mean the defaults named.
+// Config configures an Engine. Zero values mean the defaults named.
 type Config struct {
 	Owner   string // this controller's id, for people
 	Workers int    // shards that are worked on at once; 4
@@ -172,8 +172,8 @@ func (e *Engine) setWaits(waits string) {
 	e.waits = waits
 }
 
-// begin makes or loads the plan of the run that the record names. Without a run, waits says
-// what this controller lacks.
+// begin makes or loads the plan of the run that the record names. Without a run, waits
+// returns what this controller lacks.
 func (e *Engine) begin(ctx context.Context, d upgradestate.Deployment) (r *run, waits string, err error) {
 	u := *d.Update
 	task, err := e.Tasks.Task(u.Name)

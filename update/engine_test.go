@@ -146,7 +146,7 @@ func (w *world) count(ctx context.Context, db update.Namespace, tok record.Token
 	return res[0].Outcome == record.Applied
 }
 
-// A record that has failed stays as it is, the others are done, and the history says so.
+// A record that has failed stays as it is, the others are done, and the history shows it.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -319,7 +319,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// restless says of one record that it has changed, however often it is read.
+// restless reports one record as changed, however often it is read.
 type restless struct{ update.Namespace }
 
 func (r restless) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
@@ -349,7 +349,7 @@ func TestRestlessRecord(t *testing.T) {
 	})
 }
 
-// TestReadsNothingOlder: a server that does not know yet that it is not the primary any more
+// TestReadsNothingOlder: a server that does not know yet that it is no longer the primary
 // is not believed, and asked again.
 func TestReadsNothingOlder(t *testing.T) {
 	t.Parallel()

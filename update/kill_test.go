@@ -31,7 +31,7 @@ type death struct {
 	dead bool
 }
 
-// meet tells what becomes of the next command.
+// meet decides what becomes of the next command.
 func (d *death) meet() (before, after bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,7 +158,7 @@ func killAt(t *testing.T, at int, after bool) (struck bool) {
 	return d.struck()
 }
 
-// Shards change their owner while one stands still in a write; what it sends late, and
+// Shards change their owner while one hangs in a write; what it sends late, and
 // what it would store, is refused.
 func TestHandover(t *testing.T) {
 	t.Parallel()
@@ -286,7 +286,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// sleeper stands still before its first checkpoint of a shard that is not done.
+// sleeper stops before its first checkpoint of a shard that is not done.
 type sleeper struct {
 	update.Journal
 	once  sync.Once
@@ -305,7 +305,7 @@ func (s *sleeper) SaveUpdateCheckpoint(ctx context.Context, id string, shard int
 	}
 	close(s.slept)
 	<-s.wake
-	// A process that was stopped sends late, whatever its context says.
+	// A process that was stopped sends late, whatever the state of its context.
 	err := s.Journal.SaveUpdateCheckpoint(context.WithoutCancel(ctx), id, shard, c, cs...)
 	s.woken <- err
 	return err

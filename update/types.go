@@ -21,7 +21,7 @@ type Plan struct {
 	Total  int64          `json:"total"` // estimated number of records
 }
 
-// Checkpoint is how far a shard is. It is stored after what it says was done.
+// Checkpoint is how far a shard is. It is stored after what it records was done.
 type Checkpoint struct {
 	Rest     record.Range             `json:"rest"` // what remains, unless Done
 	Done     bool                     `json:"done,omitempty"`
@@ -98,12 +98,12 @@ type Tasks interface {
 
 // Pacer holds bulk work back; pace.Pacer is it.
 type Pacer interface {
-	// Set takes over what the record says, and which share of the ring is owned here.
+	// Set takes over the pace of the record, and which share of the ring is owned here.
 	Set(said upgradestate.Pace, share float64)
 	// Wait returns when a page may be read. records is how many the caller's page before
 	// it had.
 	Wait(ctx context.Context, records int) error
-	// Reason says why Wait holds back now; empty when it does not.
+	// Reason returns why Wait holds back now; empty when it does not.
 	Reason() (why string, standstill bool)
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"dbcontroller/access/accesstest"
+	bbsv1 "dbcontroller/gen/bbs/v1"
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller/integration/localmongo"
@@ -31,7 +33,7 @@ import (
 // replaced in the copy, while it holds at the switch, and between the switches, and so is the
 // authority of the APIs' clients. Controllers, the server and the application are users of
 // MongoDB of their own, each with the role that 'dbcontroller roles' prints and nothing else.
-// No process is started again, and no operation fails.
+// No process is started again, no operation fails, and a watch of the server lasts.
 func TestSecurityUpgrade(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -45,6 +47,7 @@ func TestSecurityUpgrade(t *testing.T) {
 	f.server = f.locked(spawn(t, "server", command(t, built.server(t), "", args, append(slices.Clone(f.env), f.as("server")...)))).ready(ctx)
 	tr.start(ctx, f.server)
 	tr.awaitWrites(ctx, "v1", 10)
+	events := f.watch(ctx, tr)
 	f.rotate(ctx)
 	for _, to := range []string{"v2", "v1"} {
 		writes, packages := tr.processes.count(to), tr.packages.count(to)
@@ -60,6 +63,13 @@ func TestSecurityUpgrade(t *testing.T) {
 		f.await(ctx, "the flip to "+to, flipped(to))
 		tr.await(ctx, to, writes+10, tr.processes)
 		tr.await(ctx, to, packages+10, tr.packages)
+		seen := events.Load()
+		eventually(ctx, t, "the watch goes on in "+to, func() error {
+			if n := events.Load(); n < seen+10 {
+				return fmt.Errorf("%d events since then", n-seen)
+			}
+			return nil
+		})
 		former := f.token
 		f.rotate(ctx)
 		f.refuses(ctx, former)
@@ -167,6 +177,31 @@ func fortify(ctx context.Context, t *testing.T) *fortress {
 	f.person.Store(&pair)
 	f.http = f.client(f.person.Load)
 	return f
+}
+
+// watch counts the events of one watch of the server, which lasts until the end of the test.
+func (f *fortress) watch(ctx context.Context, tr *traffic) *atomic.Int64 {
+	f.t.Helper()
+	ctx, stop := context.WithCancel(ctx)
+	stream, err := tr.client.v1[0].WatchDesiredLRPs(ctx, connect.NewRequest(&bbsv1.WatchDesiredLRPsRequest{}))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var events atomic.Int64
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for stream.Receive() {
+			events.Add(1)
+		}
+		if ctx.Err() == nil {
+			f.t.Errorf("the watch ends after %d events: %v", events.Load(), stream.Err())
+		}
+	})
+	f.t.Cleanup(func() {
+		stop()
+		ended.Wait()
+	})
+	return &events
 }
 
 // certificate is the file of a user's certificate and key for MongoDB.

@@ -34,6 +34,10 @@ type scratch struct {
 	kinds  []scratchKind
 	toks   record.Tokens // by kind, as callers name them
 	inner  record.Tokens // by the name that the collection's kind has
+
+	mu      sync.Mutex
+	written bool           // since the version was looked up
+	least   record.Version // that reads are not older than: they show what was written here
 }
 
 // scratchKind is one kind and what stands for it.
@@ -115,6 +119,11 @@ var _ record.Reader = (*scratch)(nil)
 
 // Read reads what stands for the kinds selected.
 func (s *scratch) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
+	least, err := s.fresh(ctx, req.NotBefore)
+	if err != nil {
+		return record.Snapshot{}, err
+	}
+	req.NotBefore = least
 	req.Tokens, req.Select = s.inner, slices.Clone(req.Select)
 	for i := range req.Select {
 		req.Select[i].Kind = s.prefix + req.Select[i].Kind
@@ -126,7 +135,11 @@ func (s *scratch) Read(ctx context.Context, req record.ReadRequest) (record.Snap
 
 // Scan scans what stands for the kind of the token.
 func (s *scratch) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
-	req.Token = s.inner[s.prefix+req.Token.Kind]
+	least, err := s.fresh(ctx, req.NotBefore)
+	if err != nil {
+		return record.Page{}, err
+	}
+	req.NotBefore, req.Token = least, s.inner[s.prefix+req.Token.Kind]
 	page, err := s.ns.Scan(ctx, req)
 	s.rename(page.Records)
 	return page, err
@@ -138,13 +151,39 @@ func (s *scratch) rename(rs []record.Record) {
 	}
 }
 
+// fresh is the version that a read must not be older than. Without it a database may answer
+// from before the latest write, and what was just written would seem to be missing or wrong.
+func (s *scratch) fresh(ctx context.Context, least record.Version) (record.Version, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.written {
+		now, err := s.ns.Position(ctx)
+		if err != nil {
+			return least, err
+		}
+		s.written, s.least = false, now.At
+	}
+	if s.least.Compare(least) > 0 {
+		least = s.least
+	}
+	return least, nil
+}
+
 // apply and load write groups.
 func (s *scratch) apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
-	return s.ns.Apply(ctx, s.within(b))
+	return s.write(ctx, b, s.ns.Apply)
 }
 
 func (s *scratch) load(ctx context.Context, b record.Batch) ([]record.Result, error) {
-	return s.ns.Load(ctx, s.within(b))
+	return s.write(ctx, b, s.ns.Load)
+}
+
+func (s *scratch) write(ctx context.Context, b record.Batch, do func(context.Context, record.Batch) ([]record.Result, error)) ([]record.Result, error) {
+	results, err := do(ctx, s.within(b))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.written = true // or perhaps, where the outcome is unknown
+	return results, err
 }
 
 // within is a batch for what stands for its kinds.

@@ -119,10 +119,10 @@ func (st *stream) match(e entry) (change record.Change, ok bool, err error) {
 		own := belongs(k, e.collection)
 		switch {
 		case e.rename != "":
-			if !own && !belongs(k, e.rename) {
+			if !own && !belongs(k, e.rename) && !epochName(k, e.rename) {
 				continue
 			}
-			// A fixed-name kind leaves its name for an epoch's and comes back from one.
+			// A fixed-name kind leaves its name for an epoch's, has others, and comes back.
 			if !belongs(k, e.rename) && !epochName(k, e.rename) {
 				return record.Change{}, false, fmt.Errorf("%s was renamed to %s: %w", e.collection, e.rename, record.ErrBroken)
 			}

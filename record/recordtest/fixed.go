@@ -25,6 +25,7 @@ var fixedTests = []test{
 	{"application hammers", withApp(classes(fixedHammer))},
 	{"late deletes are reported", withApp(fixedLateDelete)},
 	{"hidden target takes its name", withApp(fixedTakesName)},
+	{"names of a hidden target are told", withApp(fixedHiddenMarkers)},
 	{"a name that is taken", withApp(fixedNameTaken)},
 }
 
@@ -181,6 +182,19 @@ func fixedTakesName(t *testing.T, b *bench) {
 	}
 	move(record.PhysicalName(k.spec.Name, 1))
 	b.wantDocuments(t, k.spec.Name)
+}
+
+// Whoever follows a kind is told of each of its collection's names, also while it is hidden.
+func fixedHiddenMarkers(t *testing.T, b *bench) {
+	k := b.hidden(t)
+	s := b.follow(t, b.now(t), k)
+	for _, to := range []string{record.PhysicalName(k.spec.Name, 2), k.spec.Name, record.PhysicalName(k.spec.Name, 3)} {
+		if err := b.Namespace.Fence(t.Context(), record.Fence{Class: record.FenceUUID, Token: k.tok, To: to}); err != nil {
+			t.Fatal(err)
+		}
+		k.tok.Name = to
+		next(t, s, marked(k, to))
+	}
 }
 
 func uniqueShape(b *bench) []record.Shape {

@@ -73,8 +73,8 @@ type App struct {
 	engines    engines
 	planning   sync.Mutex // one plan at a time
 	indexes    indexing
-	expiring   sync.Mutex // one looks at TTL indexes at a time, and changes them
-	offered    uint64     // the epoch whose upgrades were announced; of prepare, then of sync
+	expiring   turn   // one looks at TTL indexes at a time, and changes them
+	offered    uint64 // the epoch whose upgrades were announced; of prepare, then of sync
 }
 
 // New makes a controller. The coordination store is the caller's to close.

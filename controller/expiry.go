@@ -67,8 +67,10 @@ func (a *App) expire(ctx context.Context) error {
 // settleExpiry brings the TTL indexes of all versions to where they shall be. Those of the
 // current version are left alone while a switch may begin, for the driver stops them.
 func (a *App) settleExpiry(ctx context.Context) error {
-	a.expiring.Lock()
-	defer a.expiring.Unlock()
+	if err := a.expiring.take(ctx); err != nil {
+		return err
+	}
+	defer a.expiring.give()
 	d, err := a.deployment.Get(ctx) // under the lock: no check has begun since that stops them
 	if err != nil {
 		return err
@@ -146,8 +148,10 @@ func (a *App) stopExpiry(ctx context.Context, d upgradestate.Deployment, version
 // stopBoth keeps the TTL indexes on both sides of an upgrade from deleting, as the last
 // thing before its switch.
 func (a *App) stopBoth(ctx context.Context, d upgradestate.Deployment) error {
-	a.expiring.Lock()
-	defer a.expiring.Unlock()
+	if err := a.expiring.take(ctx); err != nil {
+		return err
+	}
+	defer a.expiring.give()
 	for _, version := range []string{d.Upgrade.TargetVersion, d.CurrentVersion} {
 		if err := a.stopExpiry(ctx, d, version); err != nil {
 			return fmt.Errorf("keep TTL indexes from deleting behind the switch: %w", err)

@@ -155,16 +155,24 @@ func (s *scratch) rename(rs []record.Record) {
 // from before the latest write, and what was just written would seem to be missing or wrong.
 func (s *scratch) fresh(ctx context.Context, least record.Version) (record.Version, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.written {
+	written, known := s.written, s.least
+	s.written = false
+	s.mu.Unlock()
+	if written {
 		now, err := s.ns.Position(ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if err != nil {
+			s.written = true
 			return least, err
 		}
-		s.written, s.least = false, now.At
+		if now.At.Compare(s.least) > 0 {
+			s.least = now.At
+		}
+		known = s.least
 	}
-	if s.least.Compare(least) > 0 {
-		least = s.least
+	if known.Compare(least) > 0 {
+		least = known
 	}
 	return least, nil
 }

@@ -2,30 +2,14 @@ package simulation_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/deployment"
 	"dbcontroller/record"
-	"dbcontroller/switchover"
 	"dbcontroller/upgradestate"
 )
-
-// lead runs a driver alone, on an upgrade whose shards have all reported.
-func lead(ctx context.Context, s *system) {
-	s.begin(ctx)
-	all := make([]int, ring)
-	for i := range all {
-		all[i] = i
-	}
-	_, err := s.admin.Apply(ctx, upgradestate.Report{ID: "upgrade-1", State: upgradestate.InitialSyncing, Attempt: 1, Shards: all})
-	s.check(err)
-	go func() {
-		_ = switchover.New(deployment.ForDriver{Store: s.admin}, map[string]record.Fencer{"v1": s.db["v1"], "v2": s.db["v2"]},
-			switchover.Config{Retries: -1}, s.log).Run(ctx) // ends with ctx
-	}()
-}
 
 func rest(d upgradestate.Deployment) bool { return d.Upgrade == nil }
 
@@ -36,11 +20,17 @@ func TestDeadlineAbortsByItself(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s := newSystem(ctx, t)
-		begun := time.Now()
-		lead(ctx, s)
+		hangs := &atomic.Bool{}
+		hangs.Store(true)
+		c := s.controller(ctx, "controller", func(version string, ns record.Namespace) record.Namespace {
+			return &stuck{Namespace: ns, hangs: hangs, stream: version == "v1"}
+		})
+		_, err := s.admin.Apply(ctx, upgradestate.Begin{ID: "once", TargetVersion: "v2", Policy: upgradestate.Policy{Retries: -1}})
+		s.check(err)
 		s.await(ctx, "the switch", func(d upgradestate.Deployment) bool {
 			return d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
 		})
+		begun := time.Now()
 		d := s.await(ctx, "the end of the abort", rest)
 		if took := time.Since(begun); took > 15*time.Second {
 			t.Errorf("the abort took %s, the deadline is 10 s", took)
@@ -48,6 +38,8 @@ func TestDeadlineAbortsByItself(t *testing.T) {
 		if _, places := upgradestate.WritePlaces(d); d.CurrentVersion != "v1" || len(places) == 0 {
 			t.Errorf("version %s with write places %v, want v1 open", d.CurrentVersion, places)
 		}
+		cancel()
+		c.kill()
 	})
 }
 
@@ -62,7 +54,8 @@ func TestAbortWhileTheDriverHolds(t *testing.T) {
 		s.check(err)
 		// A server that never acknowledges keeps the driver in HOLD for a while.
 		s.check(s.admin.Register(ctx, lease, upgradestate.ServerState{ID: "deaf", Protocol: 1, Versions: []string{"v1", "v2"}}))
-		lead(ctx, s)
+		c := s.controller(ctx, "controller", nil)
+		s.begin(ctx)
 		s.await(ctx, "HOLD", func(d upgradestate.Deployment) bool {
 			return d.Upgrade != nil && d.Upgrade.Step == upgradestate.StepHold
 		})
@@ -74,6 +67,7 @@ func TestAbortWhileTheDriverHolds(t *testing.T) {
 			t.Errorf("the abort took %s", took)
 		}
 		cancel()
+		c.kill()
 		s.check(lease.Close(context.Background()))
 	})
 }

@@ -327,7 +327,9 @@ func (c *crowd) acknowledged(ctx context.Context, s *system, tok record.Token) {
 }
 
 func contentSystem(ctx context.Context, t *testing.T) *system {
-	return newSystemOf(ctx, t, memory(), contentRegistry(), contentStack)
+	s := newSystemOf(ctx, t, memory(), contentRegistry(), contentStack)
+	s.oneWay = true // its transformers have no way back
+	return s
 }
 
 // TestContentUnderTraffic: groups by content of every shape, whose writers move, swap and

@@ -51,7 +51,6 @@ func dozeOver(t *testing.T, seed uint64, what string) {
 	defer cancel()
 	s := newSystem(ctx, t)
 	s.quiet()
-	s.back = true
 	from := "v1" // what the tokens are of
 	switch what {
 	case "rollback", "snapshot", "aborted snapshot":

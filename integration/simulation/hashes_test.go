@@ -91,7 +91,6 @@ func twoTransformations(t *testing.T, seed uint64) {
 	defer cancel()
 	s := newSystem(ctx, t)
 	s.quiet()
-	s.back = true // an engine that ends makes room for the next
 	a, pa := s.server(ctx, "server-a", nil)
 	tr := newTraffic(t, a)
 	for i := range 20 { // nobody changes these

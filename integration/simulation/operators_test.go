@@ -189,9 +189,13 @@ func (s *system) drawLast(rng *rand.Rand) verb {
 			return ask(&dbv1.AbortUpgradeRequest{}, o.api.AbortUpgrade)(ctx)
 		}, func(_, _ upgradestate.Deployment) upgradestate.Event { return upgradestate.Abort{} }, idle}
 	case 7, 8, 9:
-		req := &dbv1.CompleteRequest{Version: "v1", Confirm: name + "/mem:v1", IgnoreUsage: true}
 		return verb{"complete", func(ctx context.Context, o *operator) (*dbv1.Deployment, error) {
-			return ask(req, o.api.Complete)(ctx)
+			d, err := s.admin.Get(ctx)
+			if err != nil {
+				return nil, err
+			}
+			confirm, _ := api.Confirmation(d, "v1")
+			return ask(&dbv1.CompleteRequest{Version: "v1", Confirm: confirm, IgnoreUsage: true}, o.api.Complete)(ctx)
 		}, func(_, _ upgradestate.Deployment) upgradestate.Event { return upgradestate.Complete{Version: "v1"} }, never}
 	default: // by a controller, which may be late
 		return verb{"dropped", func(ctx context.Context, o *operator) (*dbv1.Deployment, error) {
@@ -373,13 +377,11 @@ func twoOperators(t *testing.T, seed uint64, total *tally) {
 	defer cancel()
 	s := newSystem(ctx, t)
 	s.quiet()
-	s.back = true
 	a, pa := s.server(ctx, "server-a", nil)
 	tr := newTraffic(t, a)
 	stop := drive(ctx, tr, seed, 2, 20, 20*time.Millisecond)
 	pass(time.Second)
 	c1, c2 := s.controller(ctx, "controller-1", nil), s.controller(ctx, "controller-2", nil)
-	offer(ctx, s)
 	worked := work(ctx, s)
 	p := &past{}
 	p.follow(ctx, s)
@@ -467,20 +469,4 @@ func judge(t *testing.T, p *past, operators []*operator, total *tally) {
 	}
 	total.add(granted, refusals)
 	t.Logf("granted %v, %d refused", granted, refusals)
-}
-
-// offer announces the other version whenever the versions have changed places, as
-// controllers do.
-func offer(ctx context.Context, s *system) {
-	watch := s.admin.Watch(ctx)
-	go func() {
-		for d := range watch {
-			if len(d.Available) > 0 {
-				continue
-			}
-			to := other(d.CurrentVersion)
-			a := upgradestate.Available{TargetVersion: to, TransformHash: must(s.registry.Direction(d.CurrentVersion, to)).Hash()}
-			_, _ = s.admin.Apply(ctx, upgradestate.AnnounceAvailable{Available: a}) // the next record asks again
-		}
-	}()
 }

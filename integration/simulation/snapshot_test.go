@@ -154,7 +154,6 @@ func killToSnapshot(t *testing.T, seed uint64, back, forward moment) {
 	stop()
 	old, left := s.contents(ctx, "v1"), s.contents(ctx, "v2")
 
-	s.back = true
 	tp, died := mortal(back)
 	s.beginSnapshot(ctx, "v1")
 	running := s.started(ctx, "back", tp)
@@ -234,7 +233,6 @@ func abortBack(t *testing.T, seed uint64, m moment, snapshot bool) {
 	forward := s.controller(ctx, "forward", nil)
 	s.switchTo(ctx, "v2")
 	forward.kill()
-	s.back = true
 	pass(time.Second)
 	aborted := make(chan time.Time, 1)
 	tp := &trap{moment: m, spring: func(*process) {

@@ -12,18 +12,13 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller/controller"
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
-	"dbcontroller/identity"
-	"dbcontroller/pace"
 	"dbcontroller/record"
 	"dbcontroller/record/memstore"
-	"dbcontroller/shards"
-	"dbcontroller/switchover"
-	"dbcontroller/syncer"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
-	"dbcontroller/verify"
 	"dbcontroller/vrunner"
 )
 
@@ -46,12 +41,16 @@ type system struct {
 	loads    atomic.Int64  // groups that were copied, by all controllers
 	begun    int           // upgrades
 	lagBound time.Duration // of controllers; 0 is theirs
-	back     bool          // controllers that start from now on sync the way back as well
+
+	// Of controllers that start from now on:
+	manual      bool          // they copy when an upgrade begins, and not before
+	oneWay      bool          // v1 is not kept in sync once it was left
+	holdTimeout time.Duration // of servers; 0 is the driver's
 }
 
 // database is one version's, as controllers and as servers reach it.
 type database interface {
-	record.Namespace
+	controller.Space
 	record.Client
 }
 
@@ -76,18 +75,7 @@ func newSystemOf(ctx context.Context, t *testing.T, db map[string]database, r *t
 		db: db, registry: r, stack: stack,
 	}
 	s.admin = deployment.New(s.coord, name, deployment.Config{})
-	d, err := s.admin.Create(ctx, "v1", ring)
-	s.check(err)
-	none := func(string) record.FenceClass { return "" }
-	kinds := map[string][]record.KindSpec{"v1": s.direction().SourceKinds(), "v2": s.direction().TargetKinds()}
-	for _, v := range []string{"v1", "v2"} {
-		ns, err := syncer.Provision(ctx, s.db[v], d, v, "mem:"+v, kinds[v], none)
-		s.check(err)
-		d, err = s.admin.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns})
-		s.check(err)
-	}
-	_, err = s.admin.Apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: s.direction().Hash(), Ahead: true}})
-	s.check(err)
+	s.found(ctx)
 	return s
 }
 
@@ -102,92 +90,6 @@ func (s *system) check(err error) {
 }
 
 func (s *system) direction() transform.Direction { return must(s.registry.Direction("v1", "v2")) }
-
-// process is a controller or server that a test can stop.
-type process struct {
-	stop context.CancelFunc
-	done chan struct{}
-	conn *memcoord.Store // its connection to the coordination store
-	// Once done is closed, why it ended by itself: others transform otherwise, or a database
-	// is not the one that the deployment means.
-	foreign error
-	astray  *identity.MismatchError
-}
-
-// kill ends the process as SIGKILL does: what it had not stored is gone, and its leases
-// run out by themselves.
-func (p *process) kill() {
-	p.conn.Cut()
-	p.stop()
-	<-p.done
-}
-
-// controller starts a controller. wrap, if not nil, stands between it and a version's
-// database.
-func (s *system) controller(ctx context.Context, id string, wrap func(version string, ns record.Namespace) record.Namespace) *process {
-	return s.controllerProcess(ctx, id, func(_ *process, version string, ns record.Namespace) record.Namespace {
-		if wrap == nil {
-			return ns
-		}
-		return wrap(version, ns)
-	})
-}
-
-// controllerProcess is controller for a wrap that does something to the process.
-func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *process, version string, ns record.Namespace) record.Namespace) *process {
-	ctx, stop := context.WithCancel(ctx)
-	p := &process{stop: stop, done: make(chan struct{}), conn: s.coord.Client()}
-	db := map[string]record.Namespace{}
-	for v, own := range s.db {
-		db[v] = wrap(p, v, countLoads{own, &s.loads})
-	}
-	log, registry := s.log.With(zap.String("controller", id)), s.registry
-	go func() {
-		defer close(p.done)
-		defer stop()
-		store := deployment.New(p.conn, name, deployment.Config{Log: log})
-		pool := shards.New(p.conn, shards.Config{Prefix: store.Root(), ID: id, Ring: ring, Log: log})
-		stopped := ctx
-		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() error { return pool.Run(ctx) })
-		sync := func(ctx context.Context, d upgradestate.Deployment) error {
-			from, to := d.CurrentVersion, other(d.CurrentVersion)
-			dir := must(registry.Direction(from, to))
-			last := d.LastSwitch
-			left := last != nil && last.Snapshot && last.From == to // stays as it is until somebody begins
-			return syncer.New(syncer.Parts{
-				Source: db[from], Target: db[to], Direction: dir, Deployments: store, Journal: store,
-				Ownership: pool, Comparer: verify.New(db[from], db[to], dir), Lease: pool.Lease, Log: log,
-				Pacer: pace.New(pace.Config{MaxRate: s.maxRate}),
-			}, syncer.Config{
-				Owner: id, Epoch: d.Epoch, Ring: ring, Workers: 2, Page: 7, LagBound: s.lagBound,
-				Copy: !left, Snapshot: d.Upgrade != nil && d.Upgrade.Snapshot,
-			}).Run(ctx)
-		}
-		back := s.back
-		g.Go(func() error {
-			if back {
-				return followAll(ctx, store, sync)
-			}
-			return sync(ctx, upgradestate.Deployment{CurrentVersion: "v1", Epoch: 1})
-		})
-		g.Go(func() error {
-			return shards.Lead(ctx, p.conn, store.DriverKey(), id, log, func(ctx context.Context) error {
-				return switchover.New(deployment.ForDriver{Store: store}, map[string]record.Fencer{"v1": db["v1"], "v2": db["v2"]},
-					switchover.Config{Position: func(ctx context.Context, version string) (string, error) { return position(ctx, db[version]) }}, log).Run(ctx)
-			})
-		})
-		err := g.Wait()
-		switch {
-		case errors.Is(err, syncer.ErrOtherTransform):
-			p.foreign = err
-		case errors.As(err, &p.astray):
-		case err != nil && !errors.Is(err, context.Canceled) && stopped.Err() == nil:
-			s.t.Errorf("controller %s: %v", id, err)
-		}
-	}()
-	return p
-}
 
 // server starts a server and returns its handler.
 func (s *system) server(ctx context.Context, id string, wrap func(version string, c record.Client) record.Client) (*vrunner.Runner, *process) {

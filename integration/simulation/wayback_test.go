@@ -2,41 +2,13 @@ package simulation_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/deployment"
-	"dbcontroller/record"
 	"dbcontroller/upgradestate"
 )
-
-// position is where a namespace's changes are, as the record keeps it.
-func position(ctx context.Context, ns record.Namespace) (string, error) {
-	at, err := ns.Position(ctx)
-	if err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(at)
-	return string(text), err
-}
-
-// followAll does whatever the record asks for, one direction after the other.
-func followAll(ctx context.Context, store *deployment.Store, sync func(context.Context, upgradestate.Deployment) error) error {
-	for ctx.Err() == nil {
-		d, err := store.Get(ctx)
-		if err != nil {
-			pass(100 * time.Millisecond)
-			continue
-		}
-		if err := sync(ctx, d); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
 
 func other(version string) string {
 	if version == "v1" {
@@ -93,7 +65,6 @@ func killBack(t *testing.T, seed uint64, m moment, aborts bool) {
 	forward := s.controller(ctx, "forward", nil)
 	s.switchTo(ctx, "v2")
 	forward.kill()
-	s.back = true
 	pass(time.Second) // nobody follows
 	died := make(chan *process, 1)
 	tp := &trap{moment: m, spring: func(p *process) {

@@ -42,7 +42,7 @@ func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string)
 
 func (s *Store) refuseView(name string) error {
 	if s.db.views[name] != nil || s.db.foreign[name] {
-		return &record.UnsupportedError{What: "collection " + s.db.name + "." + name, Reason: "it is a view"}
+		return &record.UnsupportedError{What: "collection " + s.db.name + "." + name, Reason: "it is a view", Fence: s.db.views[name] != nil}
 	}
 	return nil
 }

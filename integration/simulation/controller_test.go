@@ -69,7 +69,7 @@ func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *
 	ctx, stop := context.WithCancel(ctx)
 	p := &process{stop: stop, done: make(chan struct{}), conn: s.coord.Client()}
 	app := controller.New(s.settings(), s.registry, p.conn, backend{s.db}, controller.Options{
-		ID: id, Wrap: func(version string, ns record.Namespace) record.Namespace {
+		ID: id, Carry: s.carry, Wrap: func(version string, ns record.Namespace) record.Namespace {
 			return wrap(p, version, countLoads{ns, &s.loads})
 		},
 	}, s.log)

@@ -20,7 +20,7 @@ import (
 // A moment is a place in an upgrade at which something happens to the controller that is
 // there first: "load 5" and "apply 5" are before its n-th copy and its n-th application
 // of changes, "fence v1" is before, and "fenced v1" after the n-th rename of a kind of a
-// version, "to DRAIN" is before a record is stored that is in a step, "at DRAIN" after it,
+// version, "drop v1" and "dropped v1" of a drop, "to DRAIN" is before a record is stored that is in a step, "at DRAIN" after it,
 // and "flipped" after the record that flips was stored ("flipped v1": on the way back).
 type moment struct {
 	what string
@@ -134,6 +134,17 @@ func (n trapped) Fence(ctx context.Context, f record.Fence) error {
 func (p *process) die() {
 	p.conn.Cut()
 	p.stop()
+}
+
+func (n trapped) Drop(ctx context.Context, tok record.Token) error {
+	if n.t.pass(n.p, "drop "+n.version) {
+		return errDead
+	}
+	err := n.Namespace.Drop(ctx, tok)
+	if err == nil && n.t.pass(n.p, "dropped "+n.version) {
+		return errDead
+	}
+	return err
 }
 
 var moments = []moment{

@@ -43,6 +43,7 @@ type system struct {
 	lagBound time.Duration // of controllers; 0 is theirs
 
 	// Of controllers that start from now on:
+	carry       controller.Carries
 	manual      bool          // they copy when an upgrade begins, and not before
 	oneWay      bool          // v1 is not kept in sync once it was left
 	holdTimeout time.Duration // of servers; 0 is the driver's
@@ -67,14 +68,18 @@ func memory() map[string]database {
 	}
 }
 
-// newSystemOf is newSystem for another service, and any databases.
-func newSystemOf(ctx context.Context, t *testing.T, db map[string]database, r *transform.Registry, stack func(string, map[string]*vrunner.View) vrunner.Stack) *system {
+// newSystemOf is newSystem for another service, and any databases; what is carried of the
+// collections of fixed-name kinds may be added.
+func newSystemOf(ctx context.Context, t *testing.T, db map[string]database, r *transform.Registry, stack func(string, map[string]*vrunner.View) vrunner.Stack, carry ...controller.Carries) *system {
 	t.Helper()
 	s := &system{
 		t: t, log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), coord: memcoord.New(),
 		db: db, registry: r, stack: stack,
 	}
 	s.admin = deployment.New(s.coord, name, deployment.Config{})
+	for _, c := range carry {
+		s.carry = c
+	}
 	s.found(ctx)
 	return s
 }

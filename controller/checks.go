@@ -20,7 +20,7 @@ var _ switchover.Checks = checks{}
 
 // BeforeSwitch looks that the target has its indexes, for an application may have made some
 // on the source since they were carried over, that the names which applications know are
-// free, and wants the way back proved.
+// free, and wants the rollback proved.
 func (c checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error {
 	var errs []error
 	for _, err := range []error{c.lateServers(ctx, d), c.app.checkIndexes(ctx, d), c.checkNames(ctx, d), c.prover.against(d)} {

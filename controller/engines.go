@@ -32,7 +32,7 @@ func (e *engines) follow(now *syncer.Engine) {
 	e.now, e.problem = now, nil
 	e.mu.Unlock()
 	if before != nil {
-		before.Relieve(now)
+		before.HandOver(now)
 	}
 }
 
@@ -103,8 +103,8 @@ func (a *App) sync(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if a.mustOffer(d) {
-			_, err = a.offer(ctx, d)
+		if a.mustAnnounce(d) {
+			_, err = a.announce(ctx, d)
 		} else {
 			err = a.runUntilPassed(ctx, &g, owned, d, to)
 		}
@@ -137,7 +137,7 @@ func (a *App) sync(ctx context.Context) error {
 // direction. What an engine still has to do after the flip it does beside the next one; one
 // whose target is not wanted any more is ended first.
 func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *ownership, d upgradestate.Deployment, to string) error {
-	d, _, err := a.furnish(ctx, d, to)
+	d, _, err := a.ensureCollections(ctx, d, to)
 	if err != nil {
 		return err
 	}
@@ -168,8 +168,8 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 				end()
 				return <-ended
 			}
-			if a.mustOffer(now) { // this process has begun during an upgrade, which was aborted
-				if _, err := a.offer(ctx, now); err != nil {
+			if a.mustAnnounce(now) { // this process has begun during an upgrade, which was aborted
+				if _, err := a.announce(ctx, now); err != nil {
 					a.log.Warn("not every upgrade is offered", zap.Error(err))
 				}
 			}
@@ -225,7 +225,7 @@ func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgrad
 		case <-ctx.Done():
 			return d, "", ctx.Err()
 		case d = <-watch:
-			if to, ok := a.target(d); d.Name != "" && (ok || a.mustOffer(d)) {
+			if to, ok := a.target(d); d.Name != "" && (ok || a.mustAnnounce(d)) {
 				return d, to, nil
 			}
 			a.engines.fail(nil)
@@ -267,7 +267,7 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 	return e, nil
 }
 
-// copies reports whether an engine begins before an upgrade does. The way back is kept, and
+// copies reports whether an engine begins before an upgrade does. The reverse sync is kept, and
 // what a switch ended watched, whether or not copying forward was asked for. What a switch to
 // a snapshot has left stays as it is.
 func (a *App) copies(d upgradestate.Deployment, to string) bool {

@@ -233,7 +233,7 @@ type indexedKind struct {
 
 // indexedKinds are the kinds of a direction's target whose indexes are ours to keep: those
 // of managed kinds, and of fixed-name kinds those that are carried over or declared. On the
-// way back the latter are the application's, as it made them.
+// rollback the latter are the application's, as it made them.
 func (a *App) indexedKinds(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) ([]indexedKind, error) {
 	if d.Upgrade != nil && d.Upgrade.Snapshot {
 		return nil, nil

@@ -86,7 +86,7 @@ func sheep(src, _ transform.Group) ([]record.Record, error) {
 }
 
 // TestLoss counts what the current version has otherwise than the one that was left, whose
-// lineage of the way back nobody has made, and writes nothing.
+// lineage of the rollback nobody has made, and writes nothing.
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	reg := transform.NewRegistry("test")

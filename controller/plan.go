@@ -71,7 +71,7 @@ func (a *App) Plan(ctx context.Context, target string) (*pb.PlanReport, error) {
 		report: &pb.PlanReport{FromVersion: dir.From(), ToVersion: dir.To()},
 	}
 	for _, look := range []func(context.Context) error{
-		p.state, p.servers, p.wires, p.databases, p.sources, p.spread, p.names, p.shapes, p.fences, p.copy, p.space, p.oplog, p.wayBack, p.undo, p.rehearsal,
+		p.state, p.servers, p.wires, p.databases, p.sources, p.spread, p.names, p.shapes, p.fences, p.copy, p.space, p.oplog, p.rollback, p.undo, p.rehearsal,
 	} {
 		if err := look(ctx); err != nil {
 			return nil, err
@@ -275,12 +275,12 @@ func (p *plan) names(ctx context.Context) error {
 	return nil
 }
 
-// wayBack tries the way back, and predicts the pause from what it measures.
-func (p *plan) wayBack(ctx context.Context) error {
+// rollback tries the rollback, and predicts the pause from what it measures.
+func (p *plan) rollback(ctx context.Context) error {
 	d := p.record
 	what, text := p.app.needs(d, p.dir.To(), false)
 	if what == needNothing {
-		p.ok("way back", p.dir.From(), "%s", text)
+		p.ok("rollback", p.dir.From(), "%s", text)
 		p.pause(nil)
 		return nil
 	}
@@ -292,15 +292,15 @@ func (p *plan) wayBack(ctx context.Context) error {
 	}
 	switch {
 	case err != nil:
-		if err := p.failed(ctx, "way back", p.dir.From(), err); err != nil {
+		if err := p.failed(ctx, "rollback", p.dir.From(), err); err != nil {
 			return err
 		}
 		p.pause(nil)
 		return nil
 	case what == needRenames:
-		p.warn("way back", p.dir.From(), "%s", text)
+		p.warn("rollback", p.dir.From(), "%s", text)
 	default:
-		p.ok("way back", p.dir.From(), "%s; it is proved again before the switch", found)
+		p.ok("rollback", p.dir.From(), "%s; it is proved again before the switch", found)
 	}
 	begun := time.Now()
 	if _, err := p.app.deployment.Get(ctx); err != nil {
@@ -352,7 +352,7 @@ func (p *plan) rehearsal(ctx context.Context) error {
 func (p *plan) pause(parts map[string]time.Duration) {
 	total, known := switchover.Predict(parts, p.record.LastSwitch)
 	if !known {
-		p.warn("pause", p.dir.To(), "it cannot be predicted: see the way back")
+		p.warn("pause", p.dir.To(), "it cannot be predicted: see the rollback")
 		return
 	}
 	ms := total.Milliseconds()

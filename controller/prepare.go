@@ -97,7 +97,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if len(a.reachable(d)) == 0 {
 		return a.provision(ctx, d, d.CurrentVersion, a.registry.Kinds(upgradestate.APIVersion(d.CurrentVersion)))
 	}
-	return a.offer(ctx, d)
+	return a.announce(ctx, d)
 }
 
 // soon is how long a controller waits for a database that it can begin without.
@@ -126,12 +126,12 @@ func (a *App) openFor(ctx context.Context, d upgradestate.Deployment) error {
 	return nil
 }
 
-// offer announces every upgrade that is possible now, with the collections of both sides,
+// announce announces every upgrade that is possible now, with the collections of both sides,
 // and which one is copied ahead. It is done once in each direction: what another process
 // withdraws, because it is configured otherwise, stays withdrawn. What prevents the upgrade
 // that this process is going to sync is an error; another one is left out, or offered later
 // if nothing but its database is missing.
-func (a *App) offer(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
+func (a *App) announce(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	targets := a.reachable(d)
 	wanted, ok := a.wants(d)
 	if ok { // first, for it has work to do
@@ -160,27 +160,27 @@ func (a *App) offer(ctx context.Context, d upgradestate.Deployment) (upgradestat
 	return d, nil
 }
 
-// mustOffer reports whether the upgrades of the present direction are still to be offered.
-func (a *App) mustOffer(d upgradestate.Deployment) bool {
+// mustAnnounce reports whether the upgrades of the present direction are still to be offered.
+func (a *App) mustAnnounce(d upgradestate.Deployment) bool {
 	return d.Name != "" && d.Upgrade == nil && a.offered < d.Epoch
 }
 
 // ensure makes the collections of both sides of a direction that are not there yet, and
 // announces that the upgrade is possible. It changes nothing the second time.
 func (a *App) ensure(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, error) {
-	d, dir, err := a.furnish(ctx, d, to)
+	d, dir, err := a.ensureCollections(ctx, d, to)
 	if err != nil {
 		return d, err
 	}
-	available := upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash(), Ahead: to == a.ahead(d)}
+	available := upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash(), Precopied: to == a.ahead(d)}
 	if slices.Contains(d.Available, available) {
 		return d, nil
 	}
 	return a.deployment.Apply(ctx, upgradestate.AnnounceAvailable{Available: available})
 }
 
-// furnish makes the collections of both sides of a direction that are not there yet.
-func (a *App) furnish(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, transform.Direction, error) {
+// ensureCollections makes the collections of both sides of a direction that are not there yet.
+func (a *App) ensureCollections(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, transform.Direction, error) {
 	dir, err := a.registry.Direction(d.CurrentVersion, to)
 	if err != nil {
 		return d, nil, err

@@ -23,7 +23,7 @@ const (
 	streamPerKind = 200 * time.Millisecond // in addition: all that the proof did to each comes before it
 )
 
-// proof tries, before a switch, what its way back will need: in scratch collections that
+// proof tries, before a switch, what its rollback will need: in scratch collections that
 // are shaped like the kinds, in both databases. Of the data it only reads, and clients do not
 // feel it, for an upgrade may be held for days: no session is ended, whatever it holds up,
 // and no fence is tried that locks the whole server.
@@ -33,7 +33,7 @@ type proof struct {
 	record       upgradestate.Deployment
 	prefix       string // that scratch names begin with
 	newPrefix    string // one that nobody has used
-	renamesOnly  bool   // there will be no way back: only measure the switch
+	renamesOnly  bool   // there will be no rollback: only measure the switch
 
 	// at, if not nil, is told what the proof is about to do, as the end of a sentence about it.
 	at func(doing string)
@@ -60,7 +60,7 @@ func (a *App) newProof(d upgradestate.Deployment, to string, renamesOnly bool) (
 	}
 	down, err := a.registry.Direction(to, d.CurrentVersion)
 	if err != nil {
-		return nil, fmt.Errorf("there is no way back in the transformers: %w", err)
+		return nil, fmt.Errorf("there is no rollback in the transformers: %w", err)
 	}
 	p := &proof{up: up, down: down, record: d, prefix: proofPrefix, newPrefix: newPrefix(proofPrefix), renamesOnly: renamesOnly}
 	p.older, p.newer = a.quiet[d.CurrentVersion], a.quiet[to]
@@ -175,7 +175,7 @@ func (p *proof) there(ctx context.Context) error {
 	return p.trip(ctx, source, s.src)
 }
 
-// watch opens the changes of the new version, as the way back will, and of what stands for
+// watch opens the changes of the new version, as the reverse sync will, and of what stands for
 // its kinds.
 func (p *proof) watch(ctx context.Context) (record.Stream, error) {
 	wrap := func(err error) error {

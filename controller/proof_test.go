@@ -123,7 +123,7 @@ func TestProofKeepsTheComplement(t *testing.T) {
 }
 
 // TestProofSkipsWhatIsParked: what cannot be brought over stays where it is, and needs no
-// way back.
+// rollback.
 func TestProofSkipsWhatIsParked(t *testing.T) {
 	t.Parallel()
 	spec := ordersSpec(t, ordersLens)
@@ -168,7 +168,7 @@ func (r refusing) Apply(ctx context.Context, b record.Batch) ([]record.Result, e
 	return r.Space.Apply(ctx, b)
 }
 
-// TestProofNeedsPrivileges of both databases, those of the way back.
+// TestProofNeedsPrivileges of both databases, those of the rollback.
 func TestProofNeedsPrivileges(t *testing.T) {
 	t.Parallel()
 	denied := errors.New("not authorized")

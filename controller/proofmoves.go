@@ -25,7 +25,7 @@ func (p *proof) moves(ctx context.Context, changes record.Stream) (out proved, e
 	}); err != nil {
 		return out, err
 	}
-	if _, err := p.old.together(ctx, p.old.lift); err != nil {
+	if _, err := p.old.together(ctx, p.old.unfence); err != nil {
 		return out, err
 	}
 	rename := func(s *scratch, seq uint64) (time.Duration, error) {
@@ -72,7 +72,7 @@ func (p *proof) movesBack(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if _, err := p.new.together(ctx, p.new.lift); err != nil {
+	if _, err := p.new.together(ctx, p.new.unfence); err != nil {
 		return err
 	}
 	if err := open(p.old); err != nil {

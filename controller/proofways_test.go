@@ -78,7 +78,7 @@ func TestProofBringsAsTheEngineDoes(t *testing.T) {
 }
 
 // TestProofOfOneWay: a transformer that is declared not to give back what it was made of has a
-// way back as long as nothing is refused there, and the proof says what comes back altered.
+// rollback as long as nothing is refused there, and the proof says what comes back altered.
 func TestProofOfOneWay(t *testing.T) {
 	t.Parallel()
 	// Full names cannot be taken apart again.

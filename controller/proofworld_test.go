@@ -97,7 +97,7 @@ func (w *proofWorld) check(err error) {
 	}
 }
 
-// proof is a proof of the world's way back, over namespaces that a test may wrap.
+// proof is a proof of the world's rollback, over namespaces that a test may wrap.
 func (w *proofWorld) proof(wrap func(version string, ns Space) Space) *proof {
 	w.t.Helper()
 	a := App{registry: w.registry, quiet: map[string]Space{}}

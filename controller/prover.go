@@ -16,7 +16,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// prover has the way back of the upgrade that runs proved, once for each upgrade and again
+// prover has the rollback of the upgrade that runs proved, once for each upgrade and again
 // while it fails, and knows what came of it. It works beside the driver, never in a pause.
 type prover struct {
 	app     *App
@@ -43,11 +43,11 @@ type need int
 
 const (
 	needNothing need = iota + 1
-	needRenames      // no way back is kept: only the switch is measured
+	needRenames      // no reverse sync is kept: only the switch is measured
 	needProof
 )
 
-// needs decides what an upgrade needs, and says of a way back that is not proved why.
+// needs decides what an upgrade needs, and says of a rollback that is not proved why.
 func (a *App) needs(d upgradestate.Deployment, to string, snapshot bool) (need, string) {
 	db, configured := a.cfg.Database(d.CurrentVersion)
 	switch {
@@ -56,10 +56,10 @@ func (a *App) needs(d upgradestate.Deployment, to string, snapshot bool) (need, 
 		// again by an upgrade with a proof of its own.
 		return needNothing, fmt.Sprintf("not asked for: this goes back to the snapshot of %s; %s stays as it is until an upgrade to it begins", to, d.CurrentVersion)
 	case to == left(d) && !d.LastSwitch.Back:
-		// A way back must never wait for what it is the remedy of.
+		// A rollback must never wait for what it is the remedy of.
 		return needNothing, fmt.Sprintf("not asked for: this goes back to %s", to)
 	case !configured || db.Disabled:
-		return needRenames, fmt.Sprintf("disabled: there will be no way back to %s but to the snapshot", d.CurrentVersion)
+		return needRenames, fmt.Sprintf("disabled: there will be no rollback to %s but to the snapshot", d.CurrentVersion)
 	default:
 		return needProof, ""
 	}
@@ -189,11 +189,11 @@ func (p *prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 		p.proved = found
 	case err == nil:
 		p.done, p.err, p.proved = true, nil, found
-		p.app.log.Info("proof of the way back has ended", zap.String("upgrade", d.Upgrade.ID), zap.Int("records", found.records),
+		p.app.log.Info("proof of the rollback has ended", zap.String("upgrade", d.Upgrade.ID), zap.Int("records", found.records),
 			zap.Bool("only measured", what == needRenames), zap.Duration("took", time.Since(begun)))
 	case !done:
 		p.err = err
-		p.app.log.Warn("the way back is not proved, and is tried again", zap.String("upgrade", d.Upgrade.ID), zap.Error(err))
+		p.app.log.Warn("the rollback is not proved, and is tried again", zap.String("upgrade", d.Upgrade.ID), zap.Error(err))
 	default:
 		p.app.log.Info("renames could not be measured again", zap.Error(err))
 	}
@@ -225,20 +225,20 @@ func (p *prover) against(d upgradestate.Deployment) error {
 	case what == needRenames:
 		return errors.New("the measurement of the renames, which runs") // not beside them
 	case mine && p.err != nil:
-		return fmt.Errorf("a proof of the way back: %w; it is tried again by itself (or give the way back up: disabled: true for %s in dbs)", p.err, d.CurrentVersion)
+		return fmt.Errorf("a proof of the rollback: %w; it is tried again by itself (or give the rollback up: disabled: true for %s in dbs)", p.err, d.CurrentVersion)
 	default:
-		return errors.New("the proof of the way back, which runs")
+		return errors.New("the proof of the rollback, which runs")
 	}
 }
 
-// publish shows an outlook, and notes how long the coordination store took.
-func (p *prover) publish(ctx context.Context, o *switchover.Outlook) error {
+// publish shows a readiness report, and notes how long the coordination store took.
+func (p *prover) publish(ctx context.Context, o *switchover.Readiness) error {
 	begun := time.Now()
 	lease := p.app.pool.Lease()
 	if lease == 0 {
 		return errors.New("this controller has no lease yet") // what it says would outlive it
 	}
-	if err := p.app.deployment.PublishOutlook(ctx, o, lease); err != nil {
+	if err := p.app.deployment.PublishReadiness(ctx, o, lease); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -260,17 +260,17 @@ func (p *prover) Forecast(ctx context.Context, d upgradestate.Deployment) switch
 		problem, doing = nil, ""
 	}
 	p.mu.Unlock()
-	f := switchover.Forecast{WayBack: text}
+	f := switchover.Forecast{Rollback: text}
 	switch {
 	case what != needProof:
 	case known:
-		f.WayBack = found.String()
+		f.Rollback = found.String()
 	case problem != nil:
-		f.WayBack = "not proved: " + problem.Error()
+		f.Rollback = "not proved: " + problem.Error()
 	case doing != "":
-		f.WayBack = "not proved yet: the proof " + doing
+		f.Rollback = "not proved yet: the proof " + doing
 	default:
-		f.WayBack = "not proved yet"
+		f.Rollback = "not proved yet"
 	}
 	if !known {
 		return f

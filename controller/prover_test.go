@@ -18,7 +18,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// TestNeeds: what goes back never waits for a proof, and what has no way back needs none.
+// TestNeeds: what goes back never waits for a proof, and what has no rollback needs none.
 func TestNeeds(t *testing.T) {
 	t.Parallel()
 	dbs := []Database{{Version: "v1"}, {Version: "v2"}, {Version: "v3"}}
@@ -37,7 +37,7 @@ func TestNeeds(t *testing.T) {
 		"back":            {dbs, "v2", &upgradestate.Switch{From: "v1", To: "v2"}, "v1", false, needNothing, "goes back to v1"},
 		"forward again":   {dbs, "v1", &upgradestate.Switch{From: "v2", To: "v1", Back: true}, "v2", false, needProof, ""},
 		"to the snapshot": {dbs, "v2", &upgradestate.Switch{From: "v1", To: "v2"}, "v1", true, needNothing, "snapshot of v1; v2 stays"},
-		"no way back":     {oneWay, "v1", nil, "v2", false, needRenames, "disabled: there will be no way back to v1 but to the snapshot"},
+		"no rollback":     {oneWay, "v1", nil, "v2", false, needRenames, "disabled: there will be no rollback to v1 but to the snapshot"},
 		"no longer there": {dbs[1:], "v1", nil, "v2", false, needRenames, "disabled"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestForecastOfAProofThatRuns(t *testing.T) {
 		p := &prover{id: id, app: &App{cfg: Settings{Databases: []Database{{Version: "v1"}, {Version: "v2"}}}}}
 		p.isDoing("makes scratch collections")
 		d := upgradestate.Deployment{CurrentVersion: "v1", Upgrade: &upgradestate.Upgrade{ID: "u1", TargetVersion: "v2"}}
-		if got := p.Forecast(t.Context(), d).WayBack; got != want {
+		if got := p.Forecast(t.Context(), d).Rollback; got != want {
 			t.Errorf("%s: %q, want %q", id, got, want)
 		}
 	}

@@ -102,7 +102,7 @@ type digest [sha256.Size]byte
 const rewriteShare = 10
 
 // rewrite deletes groups of managed kinds in the version that is current now, and makes
-// them again as they were, as clients do, so that the way back has something to bring. It
+// them again as they were, as clients do, so that the rollback has something to bring. It
 // returns the groups: what only the old version holds of them is lost with the delete.
 func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupID]bool, error) {
 	d, err := s.deployment.Get(ctx)

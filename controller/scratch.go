@@ -251,13 +251,13 @@ func (s *scratch) move(ctx context.Context, k *scratchKind, class record.FenceCl
 	return nil
 }
 
-// lift ends the fence of a kind's collection, if it has one and kept its name.
-func (s *scratch) lift(ctx context.Context, k *scratchKind) error {
+// unfence ends the fence of a kind's collection, if it has one and kept its name.
+func (s *scratch) unfence(ctx context.Context, k *scratchKind) error {
 	if k.fenced == nil {
 		return nil
 	}
-	if err := s.ns.Lift(ctx, *k.fenced); err != nil {
-		return fmt.Errorf("lift the %s of a scratch collection like %s: %w", className(k.fenced.Class), k.kind, err)
+	if err := s.ns.Unfence(ctx, *k.fenced); err != nil {
+		return fmt.Errorf("remove the %s of a scratch collection like %s: %w", className(k.fenced.Class), k.kind, err)
 	}
 	k.fenced = nil
 	return nil

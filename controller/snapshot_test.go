@@ -7,7 +7,7 @@ import (
 )
 
 // TestCopies: what a switch to a snapshot has left is not synced before somebody begins an
-// upgrade to it; the way back of any other switch is kept, whatever is configured.
+// upgrade to it; the rollback of any other switch is kept, whatever is configured.
 func TestCopies(t *testing.T) {
 	t.Parallel()
 	snapshot := &upgradestate.Switch{From: "v2", To: "v1", Snapshot: true}
@@ -20,7 +20,7 @@ func TestCopies(t *testing.T) {
 	}{
 		{"forward, by itself", true, nil, "v2", true},
 		{"forward, when it is begun", false, nil, "v2", false},
-		{"the way back", false, &upgradestate.Switch{From: "v1", To: "v2"}, "v1", true},
+		{"the rollback", false, &upgradestate.Switch{From: "v1", To: "v2"}, "v1", true},
 		{"what a snapshot has left", true, snapshot, "v2", false},
 		{"past what a snapshot has left", true, snapshot, "v3", true},
 	} {

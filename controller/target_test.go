@@ -25,13 +25,13 @@ func TestReachable(t *testing.T) {
 		{name: "each later version", dbs: "v1 v2 v3", current: "v1", offered: "v2 v3", ahead: "v2", wants: "v2"},
 		{name: "a disabled version is passed over", dbs: "v1 v2! v3", current: "v1", offered: "v3", ahead: "v3", wants: "v3"},
 		{name: "a retired version is passed over", dbs: "v1 v2 v3", current: "v1", retired: "v2", offered: "v3", ahead: "v3", wants: "v3"},
-		{name: "the way back", dbs: "v1 v2", current: "v2", last: "v1", offered: "v1", wants: "v1"},
-		{name: "no way back", dbs: "v1! v2", current: "v2", last: "v1"},
+		{name: "the rollback", dbs: "v1 v2", current: "v2", last: "v1", offered: "v1", wants: "v1"},
+		{name: "no rollback", dbs: "v1! v2", current: "v2", last: "v1"},
 		{name: "it was retired", dbs: "v1 v2", current: "v2", last: "v1", retired: "v1"},
 		{name: "on besides back", dbs: "v1 v2 v3", current: "v2", last: "v1", offered: "v1 v3", ahead: "v3", wants: "v1"},
 		{name: "on instead of back", dbs: "v1! v2 v3", current: "v2", last: "v1", offered: "v3", ahead: "v3", wants: "v3"},
 		{name: "over a version, and back", dbs: "v1 v2 v3", current: "v3", last: "v1", offered: "v1", wants: "v1"},
-		{name: "earlier than the way back", dbs: "v1 v2 v3", current: "v3", last: "v2", offered: "v2", wants: "v2"},
+		{name: "earlier than the rollback", dbs: "v1 v2 v3", current: "v3", last: "v2", offered: "v2", wants: "v2"},
 		{name: "forward again", dbs: "v1 v2", current: "v1", last: "v2", offered: "v2", wants: "v2"},
 		{name: "forward again over one", dbs: "v1 v2 v3", current: "v1", last: "v3", offered: "v2 v3", ahead: "v2", wants: "v3"},
 		{name: "not forward again", dbs: "v1 v2! v3", current: "v1", last: "v2", offered: "v3"},
@@ -71,7 +71,7 @@ func TestReachable(t *testing.T) {
 			t.Errorf("%s: %q is wanted (%t), want %q", tc.name, got, ok, tc.wants)
 		}
 		for _, v := range offered {
-			d.Available = append(d.Available, upgradestate.Available{TargetVersion: v, Ahead: v == ahead})
+			d.Available = append(d.Available, upgradestate.Available{TargetVersion: v, Precopied: v == ahead})
 		}
 		if got, ok := a.target(d); ok != (tc.wants != "") || ok && got != tc.wants {
 			t.Errorf("%s: synced to is %q (%t), want %q", tc.name, got, ok, tc.wants)
@@ -88,7 +88,7 @@ func TestTargetIsWhatTheRecordSays(t *testing.T) {
 		{"not configured here", "v4", ""},
 		{"disabled here, and not withdrawn yet", "v1", ""},
 	} {
-		d := upgradestate.Deployment{CurrentVersion: "v2", Available: []upgradestate.Available{{TargetVersion: tc.available, Ahead: true}}}
+		d := upgradestate.Deployment{CurrentVersion: "v2", Available: []upgradestate.Available{{TargetVersion: tc.available, Precopied: true}}}
 		if got, ok := a.target(d); got != tc.want || ok != (tc.want != "") {
 			t.Errorf("%s: %q (%t), want %q", tc.name, got, ok, tc.want)
 		}

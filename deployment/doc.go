@@ -12,7 +12,7 @@
 //	servers/<id>                       JSON of upgradestate.ServerState, leased
 //	insecure/<id>                      JSON of Insecure, leased; only of controllers that warn
 //	progress/<owner>                   JSON of []syncer.Progress, leased
-//	outlook                            JSON of switchover.Outlook, leased
+//	readiness                          JSON of switchover.Readiness, leased
 //	plans/<direction>                  JSON of syncer.Plan
 //	checkpoints/<direction>/%05d       JSON of syncer.Checkpoint
 //	parked/<direction>/%05d/<hash>     JSON of syncer.Parked

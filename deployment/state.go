@@ -21,10 +21,10 @@ type State struct {
 	Progress    []syncer.Progress // by shard, at most one for each
 	Servers     []upgradestate.ServerState
 	Controllers []string
-	Insecure    []Insecure          // controllers that warn of themselves
-	Outlook     *switchover.Outlook // nil: nobody drives an upgrade
-	Back        ParkedCount         // in the direction of BackDirection
-	Updating    []update.Progress   // of the data update that runs
+	Insecure    []Insecure            // controllers that warn of themselves
+	Readiness   *switchover.Readiness // nil: nobody drives an upgrade
+	Back        ParkedCount           // in the direction of BackDirection
+	Updating    []update.Progress     // of the data update that runs
 }
 
 // BackDirection is the direction in which the version that the latest switch came from is
@@ -57,7 +57,7 @@ func (s *Store) State(ctx context.Context, d upgradestate.Deployment) (State, er
 	if state.Insecure, err = s.Insecure(ctx); err != nil {
 		return State{}, err
 	}
-	if state.Outlook, err = s.Outlook(ctx); err != nil {
+	if state.Readiness, err = s.Readiness(ctx); err != nil {
 		return State{}, err
 	}
 	if d.Update != nil {
@@ -97,7 +97,7 @@ const (
 	partControllers
 	partInsecure
 	partParked
-	partOutlook
+	partReadiness
 	partUpdating
 	feedParts
 )
@@ -125,7 +125,7 @@ func (f *Feed) prefixes() [feedParts]string {
 		partRecord: f.store.recordKey(), partProgress: f.store.key("progress", ""),
 		partServers: f.store.key("servers", ""), partControllers: f.store.key("controllers", ""),
 		partInsecure: f.store.key("insecure", ""),
-		partParked:   f.store.key("parked", ""), partOutlook: f.store.outlookKey(),
+		partParked:   f.store.key("parked", ""), partReadiness: f.store.readinessKey(),
 		partUpdating: f.store.updatingPrefix(),
 	}
 }
@@ -177,8 +177,8 @@ func (f *Feed) State() (state State, ok bool, err error) {
 		}
 		state.Back = CountParked(parked)
 	}
-	if kv, ok := f.parts[partOutlook][f.store.outlookKey()]; ok {
-		if state.Outlook, err = decodeOutlook(kv); err != nil {
+	if kv, ok := f.parts[partReadiness][f.store.readinessKey()]; ok {
+		if state.Readiness, err = decodeReadiness(kv); err != nil {
 			return State{}, false, err
 		}
 	}

@@ -162,7 +162,7 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 		k.Fenced = c.Fence
 	case record.FenceWriteBlock:
 		if current {
-			return k, fmt.Errorf("kind %s is fenced by writeBlock, and whether the cluster is blocked for it is not known: lift the block by hand and give the kind another class first", k.Kind)
+			return k, fmt.Errorf("kind %s is fenced by writeBlock, and whether the cluster is blocked for it is not known: remove the block by hand and give the kind another class first", k.Kind)
 		}
 	}
 	switch {

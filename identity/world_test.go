@@ -134,10 +134,10 @@ func (w *world) step(noted map[string]bool) string {
 			} else {
 				w.apply(upgradestate.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To})
 			}
-		case upgradestate.Lift:
+		case upgradestate.Unfence:
 			tok := record.Token{Kind: a.Place.Kind, Name: a.To, ID: a.Place.ID, Fixed: true}
-			w.ok(w.db[a.Version].Lift(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.From, Restore: a.Restore}))
-			w.apply(upgradestate.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From})
+			w.ok(w.db[a.Version].Unfence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.From, Restore: a.Restore}))
+			w.apply(upgradestate.Unfenced{Version: a.Version, Kind: a.Place.Kind, From: a.From})
 		case upgradestate.AwaitReports:
 			w.apply(upgradestate.Report{ID: a.ID, State: a.State, Attempt: a.Attempt, Fences: a.Fences, Shards: a.Shards})
 		case upgradestate.StartSwitch:

@@ -8,7 +8,7 @@ import (
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 )
 
-// pace bounds how many records a second are copied; 0 lifts that.
+// pace bounds how many records a second are copied; 0 removes that.
 func (s *system) pace(ctx context.Context, rate int32) {
 	s.t.Helper()
 	if _, err := s.apis()[0].SetPace(ctx, connect.NewRequest(&dbv1.SetPaceRequest{MaxRate: &rate})); err != nil {

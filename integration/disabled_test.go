@@ -21,7 +21,7 @@ func TestDisabledLater(t *testing.T) {
 	c.insert(s.db["v1"], packagesKind, `{"_id":"a","section":"x"}`)
 	old := s.controller("old", breakPoint{}).ready(ctx)
 	s.begin(ctx)
-	s.await(ctx, "the way back", func(d upgradestate.Deployment) bool { return flipped("v2")(d) && upgradestate.WayBack(d) })
+	s.await(ctx, "the rollback", func(d upgradestate.Deployment) bool { return flipped("v2")(d) && upgradestate.ReverseSynced(d) })
 
 	text, err := os.ReadFile(s.config)
 	if err != nil {
@@ -31,11 +31,11 @@ func TestDisabledLater(t *testing.T) {
 	s.config = s.write("disabled.yaml", first)
 	s.controller("new", breakPoint{}).ready(ctx)
 	s.awaitShards(ctx, "old", "new")
-	if d, err := s.record.Get(ctx); err != nil || !upgradestate.WayBack(d) {
+	if d, err := s.record.Get(ctx); err != nil || !upgradestate.ReverseSynced(d) {
 		t.Errorf("before the new controller leads: %v, offered is %v", err, d.Available)
 	}
 	s.kill(old)
-	s.await(ctx, "the end of the way back", func(d upgradestate.Deployment) bool { return len(d.Available) == 0 })
+	s.await(ctx, "the end of the rollback", func(d upgradestate.Deployment) bool { return len(d.Available) == 0 })
 	s.awaitShards(ctx, "new")
 	c.ok(s.db["v2"].Collection(packagesKind).InsertOne(ctx, c.document(`{"_id":"b","category":"y","schema":2}`)))
 	s.controller("another", breakPoint{}).ready(ctx)
@@ -45,6 +45,6 @@ func TestDisabledLater(t *testing.T) {
 		t.Errorf("%v: offered is %v", err, d.Available)
 	}
 	if err := c.find(s.db["v1"], packagesKind, `{"_id":"b","section":"y"}`); err == nil {
-		t.Error("what was written after the end of the way back has been synced")
+		t.Error("what was written after the end of the rollback has been synced")
 	}
 }

@@ -50,7 +50,7 @@ func TestDroppedFence(t *testing.T) {
 		}
 		return last
 	}
-	eventually(ctx, t, "a safe way back", func() error {
+	eventually(ctx, t, "a safe rollback", func() error {
 		if r := get().GetRollbackSafe(); !r.GetSafe() {
 			return errors.New(r.GetReason())
 		}
@@ -127,7 +127,7 @@ func TestDroppedFence(t *testing.T) {
 	if _, err := s.apis()[0].AcceptBreaches(ctx, connect.NewRequest(&dbv1.AcceptBreachesRequest{})); err != nil {
 		t.Fatal(err)
 	}
-	eventually(ctx, t, "a safe way back", func() error {
+	eventually(ctx, t, "a safe rollback", func() error {
 		if r := get().GetRollbackSafe(); !r.GetSafe() {
 			return errors.New(r.GetReason())
 		}

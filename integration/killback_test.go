@@ -11,11 +11,11 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// TestKillOnTheWayBack kills the controller that drives a rollback under traffic, in the
+// TestKillOnTheReverseSync kills the controller that drives a rollback under traffic, in the
 // middle of its switch. What becomes of it is abandoned by an operator, and the service
 // goes back in a second rollback, then forward again: nothing is lost, duplicated or
 // resurrected on the way, and v1 follows v2 again in the end.
-func TestKillOnTheWayBack(t *testing.T) {
+func TestKillOnTheReverseSync(t *testing.T) {
 	for _, tc := range []struct {
 		at   breakPoint
 		step upgradestate.Step

@@ -9,7 +9,7 @@ import (
 )
 
 // TestLateDeletes: where the fence lets deletes through, those of an application that does
-// not follow are counted after the switch, and those by which the way back follows the new
+// not follow are counted after the switch, and those by which the reverse sync follows the new
 // namespace are not taken for them. Who goes back finds what was deleted late all the same.
 func TestLateDeletes(t *testing.T) {
 	t.Parallel()
@@ -58,7 +58,7 @@ func TestLateDeletes(t *testing.T) {
 		}
 		return nil
 	})
-	// Another process goes on with it. One that the way back has written:
+	// Another process goes on with it. One that the reverse sync has written:
 	s.kill(first)
 	s.controller("another", breakPoint{}).ready(ctx)
 	if _, err := s.db["v2"].Collection(packagesKind).UpdateByID(ctx, packageKey(followed), bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: 9}}}}); err != nil {

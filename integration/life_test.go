@@ -55,7 +55,7 @@ func TestLifeOfAnUpgrade(t *testing.T) {
 	}
 	does("will: switch from v1 to v2", "switch")
 	d := s.await(ctx, "the flip", flipped("v2"))
-	s.await(ctx, "the way back", func(d upgradestate.Deployment) bool { return len(d.Available) > 0 })
+	s.await(ctx, "the rollback", func(d upgradestate.Deployment) bool { return len(d.Available) > 0 })
 	tr.awaitWrites(ctx, "v2", 50)
 
 	old, _ := d.Namespace("v1")

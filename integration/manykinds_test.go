@@ -9,7 +9,7 @@ import (
 )
 
 // TestManyKinds takes two hundred collections of an application there and back. Nothing takes
-// so long for each of them that a start, a switch or the proof of the way back stands still. It
+// so long for each of them that a start, a switch or the proof of the rollback stands still. It
 // runs by itself: a thousand collections are made and removed, and beside others it measures
 // the machine.
 func TestManyKinds(t *testing.T) { //nolint:paralleltest // see above

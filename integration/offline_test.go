@@ -46,7 +46,7 @@ func said(command []string, confirm string) []string {
 	return command
 }
 
-// switchedAway has a deployment at v2, whose way back was not kept, and no controller.
+// switchedAway has a deployment at v2, whose rollback was not kept, and no controller.
 func switchedAway(ctx context.Context, t *testing.T, uris map[string]string) (s *system, left []byte) {
 	t.Helper()
 	s = newSystem(ctx, t, settings{oneWay: true, uris: uris})

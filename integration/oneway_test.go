@@ -12,7 +12,7 @@ import (
 )
 
 // TestOneWay switches with the old version disabled: whatever is written afterwards, its
-// data stays byte for byte as the switch left it, and there is no way back.
+// data stays byte for byte as the switch left it, and there is no rollback.
 func TestOneWay(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

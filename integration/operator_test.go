@@ -63,7 +63,7 @@ func TestOperatorPort(t *testing.T) {
 	if got["name"] != s.name || got["currentVersion"] != "v2" || got["upgradeState"] != nil || got["epoch"] != fmt.Sprint(d.Epoch) {
 		t.Errorf("get deployment: %v", got)
 	}
-	s.await(ctx, "the way back", func(d upgradestate.Deployment) bool { return len(d.Available) > 0 })
+	s.await(ctx, "the rollback", func(d upgradestate.Deployment) bool { return len(d.Available) > 0 })
 	if _, _, err := newBBSClient(s.http, server).list(ctx, 0); err != nil {
 		t.Fatal(err)
 	}

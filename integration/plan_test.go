@@ -72,7 +72,7 @@ func TestPlan(t *testing.T) {
 		{"upgrade", "it may begin"}, {"controllers", "1 of them run"}, {"servers", "new enough"},
 		{"privileges", "all was tried"}, {"server", "MongoDB"}, {"collections", "records"}, {"names", "are free"},
 		{"indexes", "_id"}, {"fence", "class view"}, {"fence", "class uuid"}, {"copy", "all can be brought over"}, {"copy", "a second"},
-		{"space", "are free"}, {"oplog", "changes reach back"}, {"way back", "proved: "}, {"pause", "writes will be held"},
+		{"space", "are free"}, {"oplog", "changes reach back"}, {"rollback", "proved: "}, {"pause", "writes will be held"},
 	} {
 		if c := finding(report, want.area, want.text); c == nil || c.GetVerdict() == dbv1.PlanCheck_FAILED {
 			t.Errorf("nothing of %s that says %q", want.area, want.text)
@@ -95,7 +95,7 @@ func TestPlanFindsProblems(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	broken := noWayBack
+	broken := noReverseSync
 	broken.kinds = "[{from: packages, to: packages, lens: packages.yaml, indexes: {packages: [{key: {schema: 1}, unique: true}]}}]"
 	s := newSystem(ctx, t, broken)
 	s.fillUnique(ctx)

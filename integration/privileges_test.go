@@ -13,7 +13,7 @@ import (
 
 // TestFewPrivileges: with no more than readWrite and dbAdmin on its databases a controller
 // plans, proves and switches, and says what it cannot do. When a privilege that only the
-// way back needs is taken away, the switch waits until it is granted again.
+// rollback needs is taken away, the switch waits until it is granted again.
 func TestFewPrivileges(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -54,17 +54,17 @@ func TestFewPrivileges(t *testing.T) {
 			t.Errorf("%s: no warning that says %q", want.area, want.text)
 		}
 	}
-	if c := finding(report, "way back", "proved: "); c.GetVerdict() != dbv1.PlanCheck_OK || !report.GetOk() {
-		t.Errorf("ok %t, way back %v", report.GetOk(), c)
+	if c := finding(report, "rollback", "proved: "); c.GetVerdict() != dbv1.PlanCheck_OK || !report.GetOk() {
+		t.Errorf("ok %t, rollback %v", report.GetOk(), c)
 	}
 
 	run(bson.D{{Key: "revokeRolesFromUser", Value: "mover"}, {Key: "roles", Value: both("v1")}})
 	run(bson.D{{Key: "grantRolesToUser", Value: "mover"}, {Key: "roles", Value: bson.A{
 		bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: s.db["v1"].Name()}}}}})
 	s.begin(ctx)
-	o := s.awaitOutlook(ctx, "a failed proof", func(o *switchover.Outlook) bool { return strings.HasPrefix(o.WayBack, "not proved: ") })
-	if !strings.Contains(o.WayBack, "privilege") || !strings.Contains(o.WayBack, "grant") {
-		t.Errorf("the outlook is %+v", o)
+	o := s.awaitOutlook(ctx, "a failed proof", func(o *switchover.Readiness) bool { return strings.HasPrefix(o.Rollback, "not proved: ") })
+	if !strings.Contains(o.Rollback, "privilege") || !strings.Contains(o.Rollback, "grant") {
+		t.Errorf("the readiness report is %+v", o)
 	}
 	run(bson.D{{Key: "grantRolesToUser", Value: "mover"}, {Key: "roles", Value: both("v1")}})
 	s.await(ctx, "the flip", flipped("v2"))

@@ -13,8 +13,8 @@ import (
 	"dbcontroller/switchover"
 )
 
-// noWayBack is a new version that has forgotten what the old one's unique index is about.
-var noWayBack = settings{
+// noReverseSync is a new version that has forgotten what the old one's unique index is about.
+var noReverseSync = settings{
 	lens:    "lens: 1\noperations:\n  - remove: {field: section}\n  - add: {field: schema, value: 2}\n",
 	kinds:   "[{from: packages, to: packages, lens: packages.yaml, indexes: {packages: [{key: {schema: 1}}]}}]",
 	service: "shop.example.com",
@@ -38,39 +38,39 @@ func (s *system) fillUnique(ctx context.Context) {
 }
 
 // awaitOutlook waits for what is published of the switch.
-func (s *system) awaitOutlook(ctx context.Context, what string, ok func(*switchover.Outlook) bool) *switchover.Outlook {
+func (s *system) awaitOutlook(ctx context.Context, what string, ok func(*switchover.Readiness) bool) *switchover.Readiness {
 	s.t.Helper()
-	var last *switchover.Outlook
+	var last *switchover.Readiness
 	eventually(ctx, s.t, what, func() error {
 		var err error
-		if last, err = s.record.Outlook(ctx); err != nil {
+		if last, err = s.record.Readiness(ctx); err != nil {
 			return err
 		}
 		if last == nil || !ok(last) {
-			return fmt.Errorf("the outlook is %+v", last)
+			return fmt.Errorf("the readiness report is %+v", last)
 		}
 		return nil
 	})
 	return last
 }
 
-// TestNoSwitchWithoutAWayBack: the switch does not begin, says what would not come back,
+// TestNoSwitchWithoutAReverseSync: the switch does not begin, says what would not come back,
 // and begins by itself once that is put right.
-func TestNoSwitchWithoutAWayBack(t *testing.T) {
+func TestNoSwitchWithoutAReverseSync(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	s := newSystem(ctx, t, noWayBack)
+	s := newSystem(ctx, t, noReverseSync)
 	s.fillUnique(ctx)
 	s.controller("controller", breakPoint{}).ready(ctx)
 	s.begin(ctx)
-	o := s.awaitOutlook(ctx, "a failed proof", func(o *switchover.Outlook) bool {
+	o := s.awaitOutlook(ctx, "a failed proof", func(o *switchover.Readiness) bool {
 		return len(o.WaitsFor) == 1 && strings.Contains(o.WaitsFor[0], "section_1") &&
-			!strings.HasPrefix(o.WayBack, "not proved yet") // the two are found out one after the other
+			!strings.HasPrefix(o.Rollback, "not proved yet") // the two are found out one after the other
 	})
-	if !strings.Contains(o.WaitsFor[0], "proof of the way back") || !strings.Contains(o.WaitsFor[0], "disabled: true") ||
-		!strings.HasPrefix(o.WayBack, "not proved: ") {
-		t.Errorf("the outlook is %+v", o)
+	if !strings.Contains(o.WaitsFor[0], "proof of the rollback") || !strings.Contains(o.WaitsFor[0], "disabled: true") ||
+		!strings.HasPrefix(o.Rollback, "not proved: ") {
+		t.Errorf("the readiness report is %+v", o)
 	}
 	s.awaitLevel(ctx)
 	if d, err := s.record.Get(ctx); err != nil || d.Upgrade == nil || d.Upgrade.Attempt != 1 {
@@ -80,20 +80,20 @@ func TestNoSwitchWithoutAWayBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.await(ctx, "the flip", flipped("v2"))
-	eventually(ctx, t, "the outlook is gone", func() error {
-		if o, err := s.record.Outlook(ctx); err != nil || o != nil {
-			return fmt.Errorf("%w: outlook %+v", err, o)
+	eventually(ctx, t, "the readiness report is gone", func() error {
+		if o, err := s.record.Readiness(ctx); err != nil || o != nil {
+			return fmt.Errorf("%w: readiness %+v", err, o)
 		}
 		return nil
 	})
 }
 
-// TestSwitchWithTheWayBackDisabled: who wants none has none proved.
-func TestSwitchWithTheWayBackDisabled(t *testing.T) {
+// TestSwitchWithTheReverseSyncDisabled: who wants none has none proved.
+func TestSwitchWithTheReverseSyncDisabled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	oneWay := noWayBack
+	oneWay := noReverseSync
 	oneWay.oneWay = true
 	s := newSystem(ctx, t, oneWay)
 	s.fillUnique(ctx)

@@ -33,7 +33,7 @@ func TestThereAndBack(t *testing.T) {
 		tr.await(ctx, to, packages+10, tr.packages)
 		t.Logf("flip %d to %s: %s after begin-upgrade, phases %v", i+1, to, took.Round(time.Millisecond), d.LastSwitch.Millis)
 		if d.LastSwitch.Position == "" {
-			t.Errorf("flip %d: the position for the way back is not known", i+1)
+			t.Errorf("flip %d: the position for the reverse sync is not known", i+1)
 		}
 		if d.Epoch != uint64(i)+2 {
 			t.Errorf("flip %d: epoch %d", i+1, d.Epoch)

@@ -49,7 +49,7 @@ func TestBackToTheSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	dbc("rollback").refuses(t, "there is no way back from v2 to v1", "--to-snapshot")
+	dbc("rollback").refuses(t, "there is no rollback from v2 to v1", "--to-snapshot")
 	r := dbc("rollback", "--to-snapshot")
 	if want := fmt.Sprintf("loses 3 created, 2 changed, 1 deleted since the switch, of %d groups", documents+3); r.code == 0 || r.stdout != "" || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "--accept-loss") {
 		t.Fatalf("it does not say %q: %+v", want, r)

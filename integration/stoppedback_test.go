@@ -12,11 +12,11 @@ import (
 	"dbcontroller/coord"
 )
 
-// TestStoppedOnTheWayBack stops a controller that has documents in its hand, read from v2
+// TestStoppedOnTheReverseSync stops a controller that has documents in its hand, read from v2
 // and about to be written to v1, behind a fence that leaves v1's collection its name and
 // identity. They are deleted, and the service goes back to v1: when the controller goes
 // on, v1 is active, nothing refuses its token any more, and no document comes back.
-func TestStoppedOnTheWayBack(t *testing.T) {
+func TestStoppedOnTheReverseSync(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -28,7 +28,7 @@ func TestStoppedOnTheWayBack(t *testing.T) {
 	s.awaitShards(ctx, "stopped", "running")
 	s.begin(ctx)
 	s.await(ctx, "the flip", flipped("v2"))
-	eventually(ctx, t, "the way back is kept", func() error {
+	eventually(ctx, t, "the reverse sync is kept", func() error {
 		d, err := s.record.Get(ctx)
 		if err == nil && len(d.Available) == 0 {
 			err = fmt.Errorf("nothing is offered")

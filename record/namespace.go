@@ -46,7 +46,7 @@ type Fence struct {
 	Class FenceClass
 	Token Token
 	To    string
-	// Restore is what Lift needs to give back what the fence replaced (the
+	// Restore is what Unfence needs to give back what the fence replaced (the
 	// application's own validator), as Prepare returned it. Opaque.
 	Restore string
 }
@@ -75,7 +75,7 @@ type Info struct {
 // Fencer moves kinds so that earlier tokens can write no more.
 type Fencer interface {
 	// Prepare chooses the class of a kind, the strongest that cluster and privileges
-	// allow (want narrows it; empty lets the backend choose), and returns what Lift
+	// allow (want narrows it; empty lets the backend choose), and returns what Unfence
 	// will need. It changes nothing but scratch collections of its own.
 	Prepare(ctx context.Context, tok Token, want FenceClass) (class FenceClass, restore string, err error)
 	// Fence performs the announced act and returns nil only once it is confirmed: the
@@ -93,11 +93,11 @@ type Fencer interface {
 	// Hindrances returns what is known that would hold up an act on the kinds now, or lose
 	// a record meanwhile, for people: what it is, and what to do. Empty: nothing is known.
 	Hindrances(ctx context.Context, toks []Token) ([]string, error)
-	// Lift gives a fixed-name kind back to its application: its name, its validator.
+	// Unfence gives a fixed-name kind back to its application: its name, its validator.
 	// A no-op for FenceUUID and for a kind that is not fenced. After it the fence f can no
 	// longer be set where the class allows that (FenceView). An index build that began
 	// under the fence is ended: writes are not held for as long as it takes.
-	Lift(ctx context.Context, f Fence) error
+	Unfence(ctx context.Context, f Fence) error
 	// Uphold checks whether a fence of a fixed-name kind, which is in force by the record,
 	// still is, and puts it back at once. A collection that somebody made under the kind's
 	// own name is set aside under a name of ours, never dropped. It returns what was found

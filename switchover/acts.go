@@ -25,8 +25,8 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 		return upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}, r.perform(ctx, a)
 	case upgradestate.Prevent:
 		return r.prevent(ctx, a)
-	case upgradestate.Lift:
-		return upgradestate.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From}, r.lift(ctx, a)
+	case upgradestate.Unfence:
+		return upgradestate.Unfenced{Version: a.Version, Kind: a.Place.Kind, From: a.From}, r.unfence(ctx, a)
 	case upgradestate.StartSwitch:
 		return r.start(ctx, d, a), nil
 	case upgradestate.Drained:
@@ -81,7 +81,7 @@ func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgrades
 
 // start begins SWITCHING unless something blocks it that is not in the record.
 func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgradestate.StartSwitch) upgradestate.Event {
-	o := r.lookAhead(ctx, d)
+	o := r.checkReadiness(ctx, d)
 	if p, ok := r.cfg.Checks.(Preparer); ok && len(o.WaitsFor) == 0 {
 		if err := p.PrepareSwitch(ctx, d); err != nil {
 			o.WaitsFor = append(o.WaitsFor, err.Error())
@@ -126,7 +126,7 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 
 // refence looks once more, right before the flip, that the fences of fixed-name kinds
 // are in force: these classes cannot bind a fence to one attempt, so that a driver that
-// slept may have lifted them.
+// slept may have removed them.
 func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 	source, _ := d.Namespace(d.CurrentVersion)
 	for _, k := range source.Kinds {
@@ -163,7 +163,7 @@ func (r *Driver) mark(ctx context.Context, u *upgradestate.Upgrade, tell func(Ma
 const locateTimeout = 500 * time.Millisecond
 
 // locate notes where the target's changes are, now that nobody writes there. Without it
-// the way back is compared as a whole instead.
+// the reverse sync is compared as a whole instead.
 func (r *Driver) locate(ctx context.Context, target string) {
 	if r.cfg.Position == nil || r.position != "" {
 		return
@@ -172,7 +172,7 @@ func (r *Driver) locate(ctx context.Context, target string) {
 	defer cancel()
 	at, err := r.cfg.Position(ctx, target)
 	if err != nil {
-		r.log.Warn("position for the way back is not known", zap.Error(err))
+		r.log.Warn("position for the reverse sync is not known", zap.Error(err))
 		return
 	}
 	r.position = at
@@ -211,15 +211,15 @@ func (r *Driver) prevent(ctx context.Context, a upgradestate.Prevent) (upgradest
 	return upgradestate.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To}, nil
 }
 
-func (r *Driver) lift(ctx context.Context, a upgradestate.Lift) error {
+func (r *Driver) unfence(ctx context.Context, a upgradestate.Unfence) error {
 	f, err := r.fencer(a.Version)
 	if err != nil {
 		return err
 	}
 	tok := token(a.Place)
 	tok.Name = a.To
-	if err := f.Lift(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.From, Restore: a.Restore}); err != nil {
-		return fmt.Errorf("lift the fence of %s/%s: %w", a.Version, a.Place.Kind, err)
+	if err := f.Unfence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.From, Restore: a.Restore}); err != nil {
+		return fmt.Errorf("remove the fence of %s/%s: %w", a.Version, a.Place.Kind, err)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@
 // a switch is measured by the driver's own clock and only ever leads to an abort, which
 // is safe at any time.
 //
-// Before a switch the driver publishes, for people, all that it waits for (Outlook): what
+// Before a switch the driver publishes, for people, all that it waits for (Readiness): what
 // the record holds back, parked groups, the window, a pause that is predicted to be too
 // long, and what its Checks find in the databases. Nothing is decided on a prediction but
 // to wait.

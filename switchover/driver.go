@@ -48,7 +48,7 @@ type Config struct {
 	// Checks are asked before what cannot be taken back easily; nil: there are none.
 	Checks Checks
 	// Position returns where the changes of a version's database are now, for the sync of
-	// the way back (upgradestate.Switch.Position); nil: it is not known.
+	// the rollback (upgradestate.Switch.Position); nil: it is not known.
 	Position func(ctx context.Context, version string) (string, error)
 	// Forecaster looks ahead at the switch; nil: nothing is known of it beforehand.
 	Forecaster Forecaster
@@ -112,10 +112,10 @@ type Driver struct {
 	step         upgradestate.Step
 	failed       failure
 	millis       map[string]int64
-	outlook      *Outlook // published last; nil: none
-	said         bool     // something was published, be it that there is none
-	marked       attempt  // for which Marks were called in its present step
-	position     string   // of the target, since its seal in this attempt; empty: not known yet
+	readiness    *Readiness // published last; nil: none
+	said         bool       // something was published, be it that there is none
+	marked       attempt    // for which Marks were called in its present step
+	position     string     // of the target, since its seal in this attempt; empty: not known yet
 }
 
 // attempt identifies one entry into SWITCHING.
@@ -246,7 +246,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 		g.Go(func() error { return r.mark(bounded, u, func(m Marks) error { return m.BeforeFlip(bounded, d) }) })
 	}
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepNone && !upgradestate.ReadyToSwitch(d) {
-		g.Go(func() error { o := r.lookAhead(bounded, d); r.publish(bounded, &o); return nil })
+		g.Go(func() error { o := r.checkReadiness(bounded, d); r.publish(bounded, &o); return nil })
 	} else if u == nil && len(actions) == 0 {
 		g.Go(func() error { r.publish(bounded, nil); return nil })
 	}
@@ -260,7 +260,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 	for _, ev := range events {
 		switch ev.(type) {
 		case nil:
-		case upgradestate.Confirmed, upgradestate.Prevented, upgradestate.Lifted:
+		case upgradestate.Confirmed, upgradestate.Prevented, upgradestate.Unfenced:
 			confirmed = append(confirmed, ev)
 		default:
 			others = append(others, ev)

@@ -191,7 +191,7 @@ func TestHindrance(t *testing.T) {
 				var told []string
 				w.report(ctx, 0)
 				w.drive(ctx, switchover.Config{
-					Publish: func(_ context.Context, o *switchover.Outlook) error {
+					Publish: func(_ context.Context, o *switchover.Readiness) error {
 						if o != nil {
 							told = o.WaitsFor
 						}

@@ -106,7 +106,7 @@ func (r *Driver) untilDeadline(d upgradestate.Deployment) time.Duration {
 	return max(time.Millisecond, r.patience(d)-time.Since(r.attemptSince))
 }
 
-// heldBackLook is how often the outlook of an upgrade that the record holds back is made anew.
+// heldBackLook is how often the readiness report of an upgrade that the record holds back is made anew.
 const heldBackLook = 5 * time.Second
 
 // lookAgain is when the driver has to look again even if no record arrives; 0 is never.
@@ -115,7 +115,7 @@ func (r *Driver) lookAgain(d upgradestate.Deployment) time.Duration {
 		return left
 	}
 	switch u := d.Upgrade; {
-	case u != nil && u.Step == upgradestate.StepNone && upgradestate.HoldsBack(d) != "":
+	case u != nil && u.Step == upgradestate.StepNone && upgradestate.SwitchBlocker(d) != "":
 		return heldBackLook // the record has to change first, and comes by itself
 	case u != nil, len(upgradestate.Actions(d)) > 0:
 		return time.Second // what kept it from moving may be gone

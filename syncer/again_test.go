@@ -13,7 +13,7 @@ import (
 )
 
 // TestWaivedIsMetAgain: what one switch left behind by a waiver, and nobody has changed
-// since the way back, is parked before the next switch; once it is fixed it comes over.
+// since the rollback, is parked before the next switch; once it is fixed it comes over.
 func TestWaivedIsMetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -191,9 +191,9 @@ func New(p Parts, cfg Config) *Engine {
 	}
 }
 
-// Relieve makes the engine stop publishing progress: its direction is over, and next
+// HandOver makes the engine stop publishing progress: its direction is over, and next
 // does, with LateDeletes of this one. Next brings back what late deletes have removed.
-func (e *Engine) Relieve(next *Engine) {
+func (e *Engine) HandOver(next *Engine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.next = next

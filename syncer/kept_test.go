@@ -37,7 +37,7 @@ func (w *world) losing(back *running) *running {
 	w.write(w.dst, "v2", record.Mutation{Kind: "a2", Key: record.StringKey("gone")}, mutation("a2", "made", 2))
 	w.dst.Cluster().LoseHistory()
 	w.freeAll()
-	return w.wayBack()
+	return w.reverseSync()
 }
 
 func (w *world) freeAll() {
@@ -54,12 +54,12 @@ func (w *world) parkedIn(epoch uint64, dir transform.Direction) []syncer.Parked 
 }
 
 // TestWaivedOutlastsALostHistory: what a waiver left in the old namespace alone stays there
-// when the way back, which began in sync, has to compare everything after all.
+// when the rollback, which began in sync, has to compare everything after all.
 func TestWaivedOutlastsALostHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.waived(func() string { return w.position(w.dst) })
-		again := w.losing(w.wayBack())
+		again := w.losing(w.reverseSync())
 		w.eventually("the rescan", func() bool { p, _ := again.progress(0); return p.State == "ready" })
 		if got := w.holds(w.src, "v1", "a1"); got != "made=2 waived=-1" {
 			t.Errorf("v1 holds %q", got)
@@ -81,7 +81,7 @@ func TestKeptIsNoWaiver(t *testing.T) {
 					}
 					return ""
 				})
-				back := w.wayBack()
+				back := w.reverseSync()
 				w.eventually("it is kept", func() bool {
 					list := w.parkedIn(2, w.back)
 					return len(list) == 1 && list[0].Kept && list[0].Waived
@@ -112,8 +112,8 @@ func TestMoreWasWaivedThanIsListed(t *testing.T) {
 			w := newWorld(t)
 			w.overflow(w.waived(func() string { return "" }))
 			var refused *record.UnsupportedError
-			if err := <-w.wayBack().done; !errors.As(err, &refused) {
-				t.Errorf("the way back ended with %v", err)
+			if err := <-w.reverseSync().done; !errors.As(err, &refused) {
+				t.Errorf("the rollback ended with %v", err)
 			}
 			if got := w.holds(w.src, "v1", "a1"); got != "gone=1 waived=-1" {
 				t.Errorf("v1 holds %q", got)
@@ -124,7 +124,7 @@ func TestMoreWasWaivedThanIsListed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			w.overflow(w.waived(func() string { return w.position(w.dst) }))
-			again := w.losing(w.wayBack())
+			again := w.losing(w.reverseSync())
 			w.eventually("it says so", func() bool { p, _ := again.progress(0); return p.State == "rescan" && p.LastError != "" })
 			if got := w.holds(w.src, "v1", "a1"); got != "gone=1 waived=-1" {
 				t.Errorf("v1 holds %q", got)
@@ -139,7 +139,7 @@ func TestMoreWasWaivedThanIsListed(t *testing.T) {
 			p.Spec = syncer.OverflowSpec
 			w.check(w.store.Unpark(context.WithoutCancel(t.Context()), w.parkedIn(1, w.dir)[0]))
 			w.check(w.store.Park(t.Context(), p))
-			back := w.wayBack()
+			back := w.reverseSync()
 			w.eventually("ready", func() bool { p, _ := back.progress(0); return p.State == "ready" })
 			w.flipTo("v1", w.back.Hash(), w.position(w.src))
 			back.stop(t)

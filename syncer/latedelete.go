@@ -22,7 +22,7 @@ type lateDelete struct {
 }
 
 // foreignDeletes counts, by shard, the late deletes that are somebody else's. After the
-// flip the way back is synced into the same collection, by deletes too; these have left a
+// flip the reverse sync is synced into the same collection, by deletes too; these have left a
 // tombstone of a later direction epoch.
 func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefore record.Version) (map[*shard]int64, error) {
 	foreign := map[*shard]int64{}
@@ -62,7 +62,7 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// All of them: that the way back has written a record does not show who deleted it.
+	// All of them: that the reverse sync has written a record does not show who deleted it.
 	for _, l := range late {
 		if e.deletedSize += len(l.key) + lateDeleteSize; e.deletedSize > mostDeleted {
 			break

@@ -66,9 +66,9 @@ func ships(t *testing.T) *world {
 	return w
 }
 
-// TestWayBackByContent: the way back finds, though it copies nothing, which records of the
+// TestReverseSyncByContent: the rollback finds, though it copies nothing, which records of the
 // old version belong to one of the new: it has the lineage of the way there.
-func TestWayBackByContent(t *testing.T) {
+func TestReverseSyncByContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ships(t)
 		w.hire("ann", "ark", 1)
@@ -89,7 +89,7 @@ func TestWayBackByContent(t *testing.T) {
 		made, err := syncer.Provision(t.Context(), w.src, d, "v1", "mem:v1", w.back.TargetKinds(), func(string) record.FenceClass { return "" })
 		w.check(err)
 		w.apply(upgradestate.AnnounceNamespace{Namespace: made})
-		back := w.wayBack()
+		back := w.reverseSync()
 		sail := func(s ship) record.Mutation {
 			m := record.Mutation{Kind: "ships2", Key: record.StringKey(s.ID)}
 			if len(s.Hands) > 0 {

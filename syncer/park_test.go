@@ -48,7 +48,7 @@ func TestLateSuccessLeavesNewerParking(t *testing.T) {
 	})
 }
 
-// listing is a Journal whose lists of parked groups take their time on the way back.
+// listing is a Journal whose lists of parked groups take their time on the rollback.
 type listing struct {
 	syncer.Journal
 	listed, release chan struct{}

@@ -72,7 +72,7 @@ func (e *Engine) idle(ctx context.Context) error {
 	}
 }
 
-// switched is the plan of the way back: the switch has left the namespace that was
+// switched is the plan of the reverse sync: the switch has left the namespace that was
 // current in sync with the one that is, at a position that it noted. What has been waived
 // is in the old namespace alone, and must not be taken for deleted. Records of the old
 // namespace that another transformation has made are in sync with nothing: after a
@@ -131,7 +131,7 @@ func (e *Engine) syncedKinds() []record.KindSpec {
 }
 
 // parkAgain parks what was parked and waived when this direction was last synced, before
-// the way back: a Level plan does not meet what does not change, and a waiver is for one
+// the rollback: a Level plan does not meet what does not change, and a waiver is for one
 // switch. What can be migrated by now is applied when parked groups are tried again. It
 // reports whether all of it is listed.
 func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
@@ -161,7 +161,7 @@ func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 func standsForOthers(p Parked) bool { return p.Spec == OverflowSpec }
 
 // left is what was parked in the direction that the latest switch ended, if this one is the
-// way back of it. (A switch to a snapshot has left everything behind; a new upgrade
+// rollback of it. (A switch to a snapshot has left everything behind; a new upgrade
 // gives that up.)
 func (e *Engine) left(ctx context.Context) ([]Parked, error) {
 	d := e.current()

@@ -253,7 +253,7 @@ func (e *Engine) needsPass() bool {
 	return false
 }
 
-// sourcePlan is the plan by which the source's side is compared. The way back from a
+// sourcePlan is the plan by which the source's side is compared. The rollback from a
 // switch copies nothing; its ranges are cut when they are needed first.
 func (e *Engine) sourcePlan(ctx context.Context) (Plan, error) {
 	if !e.plan.Level {

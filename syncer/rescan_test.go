@@ -211,14 +211,14 @@ func TestKilledInTheRescan(t *testing.T) {
 	})
 }
 
-// TestLostHistoryOnTheWayBack: its plan has no ranges, and gets some.
-func TestLostHistoryOnTheWayBack(t *testing.T) {
+// TestLostHistoryOnTheReverseSync: its plan has no ranges, and gets some.
+func TestLostHistoryOnTheReverseSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, rnd := newWorld(t), rand.New(rand.NewPCG(2, 1))
 		w.write(w.src, "v1", mutation("a1", "kept", 1), mutation("a1", "gone", 2))
 		w.write(w.dst, "v2", mutation("a2", "kept", 1), mutation("a2", "gone", 2))
 		w.flip(w.position(w.dst))
-		back := w.wayBack()
+		back := w.reverseSync()
 		w.write(w.dst, "v2", mutation("a2", "made", 3))
 		w.eventually("the old namespace to follow", func() bool { return w.holds(w.src, "v1", "a1") == "gone=2 kept=1 made=3" })
 		back.stop(t)
@@ -228,7 +228,7 @@ func TestLostHistoryOnTheWayBack(t *testing.T) {
 		for n := range ring {
 			w.free(n)
 		}
-		again := w.wayBack()
+		again := w.reverseSync()
 		w.eventually("the rescan", func() bool { return w.holds(w.src, "v1", "a1") == "kept=1 lost=4 made=3" })
 		w.eventually("its end", func() bool { p, _ := again.progress(0); return p.State == "ready" })
 		w.inSync()

@@ -12,7 +12,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// runSnapshot serves an upgrade to the snapshot: the way back to the old data as they are.
+// runSnapshot serves an upgrade to the snapshot: the rollback to the old data as they are.
 // There is nothing to plan, to copy, to follow or to compare, and neither database is
 // touched. The protocol of the switch is the same, so that no write is possible in both
 // versions at once: the shards are ready at once, and drained when the fences are in force,

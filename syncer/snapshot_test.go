@@ -72,7 +72,7 @@ func (w *world) step() {
 	}
 }
 
-// TestSnapshot: the way back to the old data leaves both namespaces byte for byte as they
+// TestSnapshot: the rollback to the old data leaves both namespaces byte for byte as they
 // are, and an upgrade that begins again afterwards gets everything made anew.
 func TestSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

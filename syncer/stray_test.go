@@ -20,7 +20,7 @@ func TestStraysAreParked(t *testing.T) {
 		w.write(w.src, "v1", mutation("c1", "good", 1))
 		w.write(w.dst, "v2", mutation("c2", "good", 1))
 		w.flip("")
-		back := w.wayBack()
+		back := w.reverseSync()
 		parked := func() []syncer.Parked {
 			list, err := w.store.Parked(t.Context(), syncer.Key(2, w.back, 0), -1)
 			w.check(err)

@@ -284,9 +284,9 @@ func TestLineageTurnsRound(t *testing.T) {
 	})
 }
 
-// TestWayBackNeedsLineage shows what it is for: what belonged together is found though
+// TestReverseSyncNeedsLineage shows what it is for: what belonged together is found though
 // nothing but one record of it has changed since.
-func TestWayBackNeedsLineage(t *testing.T) {
+func TestReverseSyncNeedsLineage(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.crews = map[string]map[string]int{"ark": {"a": 1, "b": 2}, "bear": {"c": 3}}

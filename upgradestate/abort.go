@@ -42,7 +42,7 @@ func (d *Deployment) abort(e Abort) error {
 // An announced rename by identity, sent or not, is settled: it has happened, or its
 // destination is taken so that it cannot any more (action Prevent). Its sender may be
 // asleep, and would otherwise fence the kind after the abort; and the abort must not wait
-// for a rename that the database holds up. Of the other classes the lift ends a fence,
+// for a rename that the database holds up. Of the other classes the unfence ends a fence,
 // set or not, and is not waited for either until then.
 func (k *Kind) openForAbort() {
 	if p := k.Pending; p != nil {

@@ -37,12 +37,12 @@ type (
 		Pending Pending
 	}
 
-	// Lift gives a fenced kind back to those who write it under its own name: the name
+	// Unfence gives a fenced kind back to those who write it under its own name: the name
 	// (class view), the validator, the cluster. It must have an effect only if From (the
 	// present hidden name, or the mark) is still in force, so that one that was sent
 	// long ago cannot undo a later fence; a fence that was announced and never sent is
-	// lifted by doing nothing. When it is confirmed, apply Lifted{Version, Place.Kind, From}.
-	Lift struct {
+	// removed by doing nothing. When it is confirmed, apply Unfenced{Version, Place.Kind, From}.
+	Unfence struct {
 		Version string
 		Place   Place
 		Class   string // view, writeBlock, validator
@@ -67,7 +67,7 @@ type (
 func (Hold) action()         {}
 func (Perform) action()      {}
 func (Prevent) action()      {}
-func (Lift) action()         {}
+func (Unfence) action()         {}
 func (AwaitReports) action() {}
 func (FinishAbort) action()  {}
 
@@ -148,8 +148,8 @@ func acts(d Deployment, version string) []Action {
 			as = append(as, Prevent{Version: version, Place: k.place(), Class: k.Fence, Pending: p})
 			continue
 		}
-		if p.Reason == PendingOpen && k.liftable() {
-			as = append(as, Lift{
+		if p.Reason == PendingOpen && k.unfenceable() {
+			as = append(as, Unfence{
 				Version: version, Place: k.place(), Class: k.Fence, Restore: k.Restore,
 				From: p.From, To: p.To,
 			})

@@ -88,9 +88,9 @@ func (d *Deployment) announceAvailable(a Available) error {
 			u.ID, u.TargetVersion, u.TransformHash, a.TransformHash)
 	}
 	before := slices.Clone(d.Available)
-	if a.Ahead {
+	if a.Precopied {
 		for i := range d.Available {
-			d.Available[i].Ahead = false
+			d.Available[i].Precopied = false
 		}
 	}
 	i := slices.IndexFunc(d.Available, func(b Available) bool { return b.TargetVersion == a.TargetVersion })

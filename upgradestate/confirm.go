@@ -9,8 +9,8 @@ func (d *Deployment) confirmed(e Confirmed) error {
 	}
 	if k.Pending.Reason == PendingOpen && k.Fenced != "" {
 		// The own name comes back again and again, so it does not say which opening this is.
-		if k.liftable() {
-			return refused("confirmed: %s of %s is to be lifted: apply Lifted with what ended", e.Kind, e.Version)
+		if k.unfenceable() {
+			return refused("confirmed: %s of %s is to be removed: apply Unfenced with what ended", e.Kind, e.Version)
 		}
 		if e.From != k.Pending.From {
 			return refused("confirmed: %s of %s is opened from %s, not from %q", e.Kind, e.Version, k.Pending.From, e.From)
@@ -21,10 +21,10 @@ func (d *Deployment) confirmed(e Confirmed) error {
 	return nil
 }
 
-// lifted ends the fence of a kind.
-func (d *Deployment) lifted(e Lifted) error {
+// unfenced ends the fence of a kind.
+func (d *Deployment) unfenced(e Unfenced) error {
 	k := d.pendingKind(e.Version, e.Kind)
-	if k == nil || k.Pending.Reason != PendingOpen || !k.liftable() || k.Pending.From != e.From {
+	if k == nil || k.Pending.Reason != PendingOpen || !k.unfenceable() || k.Pending.From != e.From {
 		return nil
 	}
 	k.confirm()

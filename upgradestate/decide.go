@@ -183,7 +183,7 @@ var decisions = []decision{
 		func(f facts) bool { return f.kept != "" },
 		ServeSync,
 		func(f facts) string {
-			return fmt.Sprintf("the database is at %s, %s is kept in step for a way back", f.current, f.kept)
+			return fmt.Sprintf("the database is at %s, %s is kept in step for a rollback", f.current, f.kept)
 		},
 	},
 	{

@@ -28,7 +28,7 @@
 // A switch begins only when HoldsBack says nothing: the deployment is not paused (Pace),
 // the upgrade need not be asked (Policy.Hold, AskSwitch), no data update runs, nothing is
 // pending. A version that was left can be retired (Complete, Dropped): then it is gone for
-// good. A way back to a snapshot leaves behind what was written since the switch; the
+// good. A rollback to a snapshot leaves behind what was written since the switch; the
 // other namespace is compared as a whole when somebody goes forward again. What a person
 // asks for a second time changes nothing. Note adds what happened, when and by whose
 // wish, to the record's History; it takes no part in any decision.
@@ -64,12 +64,12 @@
 // # Late acts
 //
 // A rename by identity that is sent late finds nothing under its old name, or its
-// destination taken by an abort; a view fence that was lifted finds its way closed; and a
-// Lift ends only what its From names. Two commands cannot be taken back, which a driver
+// destination taken by an abort; a view fence that was removed finds its way closed; and a
+// Unfence ends only what its From names. Two commands cannot be taken back, which a driver
 // that slept sends after an abort: a mark (validator, writeBlock), and a view fence that
 // was confirmed once and is repeated a whole life later. They make the kind refuse writes
 // although the record says it is open. Nothing is lost by it; the backends narrow it by
-// remembering what was lifted.
+// remembering what was removed.
 //
 // # What this package does not own
 //

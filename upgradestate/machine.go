@@ -23,7 +23,7 @@ type (
 	// new (random; the latest one is refused). An empty TransformHash takes that of the
 	// available upgrade. The same TargetVersion and TransformHash as a running upgrade is
 	// a no-op, also under another ID; with another Policy, unless it is zero, it is refused.
-	// Snapshot is allowed only as the way back of the latest switch.
+	// Snapshot is allowed only as the rollback of the latest switch.
 	Begin struct {
 		ID            string
 		TargetVersion string
@@ -135,8 +135,8 @@ type (
 	// straight to "may flip" for kinds whose class does not rename).
 	// Confirming what is not pending (any more) under that name is a no-op. From, the
 	// pending act's, is needed only where To is an own name, which is no new one: a late
-	// confirmation must not count for a later opening. The end of a fence by Lift is
-	// confirmed by Lifted.
+	// confirmation must not count for a later opening. The end of a fence by Unfence is
+	// confirmed by Unfenced.
 	Confirmed struct {
 		Version string
 		Kind    string
@@ -153,10 +153,10 @@ type (
 		To      string
 	}
 
-	// Lifted says that the Lift of one kind is confirmed. From is that of the action, a
-	// name or mark that is used once, so that a late Lifted cannot end a later fence. What
+	// Unfenced says that the Unfence of one kind is confirmed. From is that of the action, a
+	// name or mark that is used once, so that a late Unfenced cannot end a later fence. What
 	// is not pending (any more) with that From is a no-op.
-	Lifted struct {
+	Unfenced struct {
 		Version string
 		Kind    string
 		From    string
@@ -181,7 +181,7 @@ type (
 
 	// Abort ends the upgrade. In INITIAL_SYNCING at once; in SWITCHING it enters
 	// StepAbort, where announced source renames are completed or prevented and the
-	// source's fences that do not rename by identity are lifted. Without an upgrade, or
+	// source's fences that do not rename by identity are removed. Without an upgrade, or
 	// for another ID, a no-op (ID "" means: whichever runs).
 	//
 	// Attempt, if not 0, is the attempt that is given up: for any other a no-op, so that a
@@ -223,7 +223,7 @@ func (StartSwitch) event()       {}
 func (Held) event()              {}
 func (Confirmed) event()         {}
 func (Prevented) event()         {}
-func (Lifted) event()            {}
+func (Unfenced) event()            {}
 func (Together) event()          {}
 func (Drained) event()           {}
 func (Flip) event()              {}
@@ -296,8 +296,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.adopt(e)
 	case Prevented:
 		return d.prevented(e)
-	case Lifted:
-		return d.lifted(e)
+	case Unfenced:
+		return d.unfenced(e)
 	case Together:
 		for _, part := range e.Events {
 			if err := d.apply(part); err != nil {

@@ -326,7 +326,7 @@ func TestMutants(t *testing.T) {
 				return next, err
 			}
 		}},
-		"abort does not lift a validator": {managedAndValidator, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
+		"abort does not remove a validator": {managedAndValidator, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
 			if _, ok := e.(us.Aborted); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
 				dropPending(d, func(version string) bool { return version == d.CurrentVersion })
 			}
@@ -378,8 +378,8 @@ func TestMutants(t *testing.T) {
 			}
 			return e
 		})},
-		"a lift counts for any fence": {managedAndValidator, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
-			if l, ok := e.(us.Lifted); ok {
+		"an unfence counts for any fence": {managedAndValidator, "stale", before(func(d *us.Deployment, e us.Event) us.Event {
+			if l, ok := e.(us.Unfenced); ok {
 				ns, _ := d.Namespace(l.Version)
 				if k, _ := ns.Kind(l.Kind); k.Pending != nil {
 					l.From = k.Pending.From

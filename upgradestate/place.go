@@ -14,26 +14,26 @@ func APIVersion(namespace string) string {
 }
 
 // Followed is the available upgrade whose namespace controllers bring level with the
-// current one now: that of the upgrade that runs, else the way back of the latest switch,
+// current one now: that of the upgrade that runs, else the reverse sync of the latest switch,
 // else the one that is copied ahead. No others are written to.
 func Followed(d Deployment) (Available, bool) {
 	if u := d.Upgrade; u != nil {
 		return Available{TargetVersion: u.TargetVersion, TransformHash: u.TransformHash}, true
 	}
-	if WayBack(d) {
+	if ReverseSynced(d) {
 		return d.available(d.LastSwitch.From)
 	}
 	for _, a := range d.Available {
-		if a.Ahead && a.TargetVersion != d.CurrentVersion {
+		if a.Precopied && a.TargetVersion != d.CurrentVersion {
 			return a, true
 		}
 	}
 	return Available{}, false
 }
 
-// WayBack reports whether, while no upgrade runs, the namespace that the latest switch came
+// ReverseSynced reports whether, while no upgrade runs, the namespace that the latest switch came
 // from is brought level with the current one. After a switch to a snapshot it is not.
-func WayBack(d Deployment) bool {
+func ReverseSynced(d Deployment) bool {
 	last := d.LastSwitch
 	if last == nil || last.To != d.CurrentVersion || last.Snapshot {
 		return false

@@ -23,7 +23,7 @@ func TestFollowed(t *testing.T) {
 	list := func(text string) (as []us.Available) {
 		for _, v := range strings.Fields(text) {
 			name, ahead := strings.CutSuffix(v, "!")
-			as = append(as, us.Available{TargetVersion: name, TransformHash: "h-" + name, Ahead: ahead})
+			as = append(as, us.Available{TargetVersion: name, TransformHash: "h-" + name, Precopied: ahead})
 		}
 		return as
 	}
@@ -37,8 +37,8 @@ func TestFollowed(t *testing.T) {
 		{name: "nothing is possible"},
 		{name: "nothing is ahead", available: "v3 v4"},
 		{name: "ahead", available: "v3! v4", want: "v3"},
-		{name: "way back", available: "v3! v1", last: us.Switch{From: "v1", To: "v2"}, want: "v1", back: true},
-		{name: "no way back", available: "v3!", last: us.Switch{From: "v1", To: "v2"}, want: "v3"},
+		{name: "rollback", available: "v3! v1", last: us.Switch{From: "v1", To: "v2"}, want: "v1", back: true},
+		{name: "no rollback", available: "v3!", last: us.Switch{From: "v1", To: "v2"}, want: "v3"},
 		{name: "after a snapshot", available: "v3! v1", last: us.Switch{From: "v1", To: "v2", Snapshot: true}, want: "v3"},
 		{name: "an upgrade decides", available: "v3! v1 v4", last: us.Switch{From: "v1", To: "v2"}, upgrade: "v4", want: "v4", back: true},
 		{name: "one that is not offered any more", available: "v3!", upgrade: "v4", want: "v4"},
@@ -55,8 +55,8 @@ func TestFollowed(t *testing.T) {
 		if got.TargetVersion != tc.want || ok != (tc.want != "") || ok && got.TransformHash != "h-"+tc.want {
 			t.Errorf("%s: %+v (%t), want %q", tc.name, got, ok, tc.want)
 		}
-		if back := us.WayBack(d); back != tc.back {
-			t.Errorf("%s: way back is %t", tc.name, back)
+		if back := us.ReverseSynced(d); back != tc.back {
+			t.Errorf("%s: rollback is %t", tc.name, back)
 		}
 	}
 }
@@ -65,10 +65,10 @@ func TestFollowed(t *testing.T) {
 func TestAheadIsOne(t *testing.T) {
 	t.Parallel()
 	d := us.New("services/x/deployments/y", "v1", 2)
-	for _, a := range []us.Available{{TargetVersion: "v2", Ahead: true}, {TargetVersion: "v3"}, {TargetVersion: "v4", Ahead: true}, {TargetVersion: "v3", TransformHash: "h"}} {
+	for _, a := range []us.Available{{TargetVersion: "v2", Precopied: true}, {TargetVersion: "v3"}, {TargetVersion: "v4", Precopied: true}, {TargetVersion: "v3", TransformHash: "h"}} {
 		step(t, &d, us.AnnounceAvailable{Available: a})
 	}
-	want := []us.Available{{TargetVersion: "v2"}, {TargetVersion: "v3", TransformHash: "h"}, {TargetVersion: "v4", Ahead: true}}
+	want := []us.Available{{TargetVersion: "v2"}, {TargetVersion: "v3", TransformHash: "h"}, {TargetVersion: "v4", Precopied: true}}
 	if !reflect.DeepEqual(d.Available, want) {
 		t.Errorf("%+v, want %+v", d.Available, want)
 	}
@@ -78,7 +78,7 @@ func TestAheadIsOne(t *testing.T) {
 func TestWithdrawAvailable(t *testing.T) {
 	t.Parallel()
 	d := at(t, "")
-	step(t, &d, us.AnnounceAvailable{Available: us.Available{TargetVersion: "v2", TransformHash: "h", Ahead: true}})
+	step(t, &d, us.AnnounceAvailable{Available: us.Available{TargetVersion: "v2", TransformHash: "h", Precopied: true}})
 	same, err := us.Apply(d, us.WithdrawAvailable{TargetVersion: "v2"})
 	if err != nil || !reflect.DeepEqual(same, d) {
 		t.Errorf("while it runs: %+v, %v", same.Available, err)

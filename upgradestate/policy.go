@@ -82,9 +82,9 @@ func snapshotName(snapshot bool) string {
 	return "with sync"
 }
 
-// HoldsBack says what in the record keeps a running upgrade, all of whose shards are
+// SwitchBlocker says what in the record keeps a running upgrade, all of whose shards are
 // ready, from switching; "" is nothing.
-func HoldsBack(d Deployment) string {
+func SwitchBlocker(d Deployment) string {
 	u := d.Upgrade
 	switch {
 	case u == nil:

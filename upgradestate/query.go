@@ -132,7 +132,7 @@ func AllReady(d Deployment) bool {
 // ReadyToSwitch reports whether the record allows StartSwitch. Lag, verification, time
 // windows and parked groups are for the driver to judge.
 func ReadyToSwitch(d Deployment) bool {
-	return d.Upgrade != nil && d.Upgrade.State == InitialSyncing && AllReady(d) && HoldsBack(d) == ""
+	return d.Upgrade != nil && d.Upgrade.State == InitialSyncing && AllReady(d) && SwitchBlocker(d) == ""
 }
 
 // FenceNames is the canonical form "kind=fence,kind=fence" of the fences in force on the
@@ -181,9 +181,9 @@ func (k Kind) renames() bool {
 	}
 }
 
-// liftable reports whether the kind's fence is where it was set, so that a lift undoes
+// unfenceable reports whether the kind's fence is where it was set, so that an unfence undoes
 // it. A hidden kind that was moved since is opened by a plain rename.
-func (k Kind) liftable() bool {
+func (k Kind) unfenceable() bool {
 	return k.Fenced != "" && (!k.Hidden || k.Physical == k.Fenced)
 }
 

@@ -110,8 +110,8 @@ func eventOf(a us.Action) us.Event {
 		return us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}
 	case us.Prevent:
 		return us.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To}
-	case us.Lift:
-		return us.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From}
+	case us.Unfence:
+		return us.Unfenced{Version: a.Version, Kind: a.Place.Kind, From: a.From}
 	case us.AwaitReports:
 		return us.Report{ID: a.ID, State: a.State, Attempt: a.Attempt, Fences: a.Fences, Shards: a.Shards}
 	case us.StartSwitch:
@@ -160,7 +160,7 @@ func step(t *testing.T, d *us.Deployment, e us.Event) string {
 
 var events = []us.Event{
 	us.AnnounceAvailable{}, us.Begin{}, us.Report{}, us.Withdraw{}, us.StartSwitch{}, us.Held{}, us.Confirmed{},
-	us.Lifted{}, us.Drained{}, us.Flip{}, us.Abort{}, us.Aborted{},
+	us.Unfenced{}, us.Drained{}, us.Flip{}, us.Abort{}, us.Aborted{},
 }
 
 // parse reads "Begin ID=u1 Shards=2": the name of an event and its fields.

@@ -65,7 +65,7 @@ func (d *Deployment) startSwitch(e StartSwitch) error {
 	if !AllReady(*d) {
 		return refused("switch: shards %v have not reported ready: wait for them", PendingShards(*d))
 	}
-	if why := HoldsBack(*d); why != "" {
+	if why := SwitchBlocker(*d); why != "" {
 		return refused("switch: it waits for %s", why)
 	}
 	u.State, u.Step = Switching, StepHold

@@ -22,7 +22,7 @@ Begin ID=u1 TargetVersion=v2 TransformHash=h`)
 		var acts []us.Event
 		for _, a := range us.Actions(d) {
 			switch a.(type) {
-			case us.Perform, us.Lift:
+			case us.Perform, us.Unfence:
 				acts = append(acts, eventOf(a))
 			}
 		}
@@ -72,7 +72,7 @@ namespace v2 a:uuid`)
 	}
 }
 
-// TestBackIsTold: a switch to where the one before it came from is a way back; the one
+// TestBackIsTold: a switch to where the one before it came from is a rollback; the one
 // after that goes forward again.
 func TestBackIsTold(t *testing.T) {
 	t.Parallel()

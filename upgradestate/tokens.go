@@ -88,7 +88,7 @@ func (k Kind) place() Place {
 func (k Kind) candidates(publish func(PendingReason) bool) []Place {
 	ps := []Place{k.place()}
 	if p := k.Pending; p != nil && p.Reason == PendingOpen && !k.Hidden && k.renames() && p.From != k.Physical {
-		// An abort lifts a fence that may have been set or not.
+		// An abort removes a fence that may have been set or not.
 		fenced := k.place()
 		fenced.Name = p.From
 		return append(ps, fenced)

@@ -30,7 +30,7 @@ const (
 	// StepSealSource: target renames are confirmed; the last source renames, whose names
 	// are never published as tokens, are announced. Reads of the old namespace wait.
 	StepSealSource Step = "SEAL_SOURCE"
-	// StepAbort: an abort completes, prevents or lifts what was announced on the source.
+	// StepAbort: an abort completes, prevents or removes what was announced on the source.
 	StepAbort Step = "ABORT"
 )
 
@@ -148,8 +148,8 @@ type Pending struct {
 type Available struct {
 	TargetVersion string `json:"targetVersion"`
 	TransformHash string `json:"transformHash"`
-	// Ahead: it is copied to before anybody asks for the upgrade. One at most has it.
-	Ahead bool `json:"ahead,omitempty"`
+	// Precopied: it is copied to before anybody asks for the upgrade. One at most has it.
+	Precopied bool `json:"ahead,omitempty"`
 }
 
 // Upgrade is an upgrade that runs. ID is unique to the attempt. ReadyShards are the
@@ -173,7 +173,7 @@ type Upgrade struct {
 	LastFailure string `json:"lastFailure,omitempty"`
 	Policy      Policy `json:"policy,omitzero"`
 	SwitchAsked bool   `json:"switchAsked,omitempty"` // by AskSwitch
-	// Snapshot: a way back to the old data as they are. Nothing is synced; what was written
+	// Snapshot: a rollback to the old data as they are. Nothing is synced; what was written
 	// since the latest switch is left behind.
 	Snapshot bool `json:"snapshot,omitempty"`
 }
@@ -188,10 +188,10 @@ type Switch struct {
 	Millis map[string]int64 `json:"millis,omitempty"` // by lower-case step: hold, fence, drain, seal, flip
 	At     string           `json:"at,omitempty"`     // RFC 3339
 	// Back: it went back to where the switch before it came from. The one after it is no
-	// way back, so that going back twice does not go forward.
+	// rollback, so that going back twice does not go forward.
 	Back bool `json:"back,omitempty"`
 	// Position is a place in the changes of To's database from between its seal and the
-	// flip: the way back is synced from there. Opaque here; empty if it was not to be had.
+	// flip: the reverse sync is synced from there. Opaque here; empty if it was not to be had.
 	Position string `json:"position,omitempty"`
 	// TransformHash is that of the upgrade. Before is that of the switch before this one,
 	// if it went from To to From: by it the records of From were made. Empty: of none.

@@ -193,7 +193,7 @@ func TestDifferences(t *testing.T) {
 		spoil          func(t *testing.T, w *world)
 		differ         string // the group
 		source, target bool   // whether pages of the source, and of the target, meet it
-		down           bool   // whether it is a difference for the way back too
+		down           bool   // whether it is a difference for the rollback too
 	}{
 		"none":                   {spoil: func(*testing.T, *world) {}},
 		"missing group":          {func(t *testing.T, w *world) { w.put(t, "heads", "a", nil) }, "a", true, false, true},

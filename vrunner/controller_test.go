@@ -548,7 +548,7 @@ func TestLeader(t *testing.T) {
 		// The server that learns of the hold last may lead for v2 once more before it does.
 		v1 := slices.DeleteFunc(j.lines, func(line string) bool { return strings.HasSuffix(line, " leads for v2") })
 		if len(v1) != 1 || !strings.HasSuffix(v1[0], " leads for v1") {
-			t.Errorf("after the way back: %v", j.lines)
+			t.Errorf("after the rollback: %v", j.lines)
 		}
 	})
 }

@@ -34,7 +34,7 @@ type Updates interface {
 	Task(name string) (upgradestate.Update, error)
 }
 
-// Loss counts what a way back to the snapshot would lose. It changes nothing, and is
+// Loss counts what a rollback to the snapshot would lose. It changes nothing, and is
 // called once at a time.
 type Loss interface {
 	// EstimateLoss reports the number of groups compared with progress, from one goroutine.

@@ -13,14 +13,14 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// mayLose refuses the way back to a snapshot that loses something for nothing, or that
+// mayLose refuses the rollback to a snapshot that loses something for nothing, or that
 // nobody has accepted. Nothing of that is asked where the record refuses it anyway.
 func (v *Service) mayLose(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, req *pb.BeginUpgradeRequest) error {
 	last := d.LastSwitch
 	switch {
 	case !req.ToSnapshot || d.Upgrade != nil || last == nil || last.From != req.TargetVersion || upgradestate.Retired(d, last.From):
 		return nil
-	case upgradestate.WayBack(d):
+	case upgradestate.ReverseSynced(d):
 		return refuse(fmt.Sprintf("begin-upgrade: %s follows %s: use 'rollback' without --to-snapshot, nothing is lost", last.From, d.CurrentVersion))
 	case req.AcceptLoss && confirmsLoss(d, req):
 		return nil
@@ -39,7 +39,7 @@ func (v *Service) mayLose(ctx context.Context, s *deployment.Store, d upgradesta
 	if lacks != "" {
 		lacks = "; " + lacks
 	}
-	return refuse(fmt.Sprintf("begin-upgrade: the way back to %s as the switch left it loses what was written since: %s%s; to go back all the same, give --accept-loss --confirm %s",
+	return refuse(fmt.Sprintf("begin-upgrade: the rollback to %s as the switch left it loses what was written since: %s%s; to go back all the same, give --accept-loss --confirm %s",
 		last.From, lossText(report), lacks, want))
 }
 

@@ -106,7 +106,7 @@ func waitsFor(s deployment.State, own []string, shards []*pb.ShardProgress) []st
 	}
 	if u := s.Record.Upgrade; u != nil && u.State == upgradestate.InitialSyncing && upgradestate.AllReady(s.Record) {
 		// Pending acts are among the waits already.
-		if why := upgradestate.HoldsBack(s.Record); why != "" && !strings.HasPrefix(why, "an earlier act") {
+		if why := upgradestate.SwitchBlocker(s.Record); why != "" && !strings.HasPrefix(why, "an earlier act") {
 			waits = append(waits, why)
 		}
 	}

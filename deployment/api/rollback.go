@@ -14,11 +14,11 @@ func reverseSync(d upgradestate.Deployment) *pb.ReverseSync {
 	case last == nil:
 		return &pb.ReverseSync{Reason: "nothing was switched yet"}
 	case upgradestate.Retired(d, last.From):
-		return &pb.ReverseSync{Reason: noWayBack(d)}
-	case upgradestate.WayBack(d):
+		return &pb.ReverseSync{Reason: noReverseSync(d)}
+	case upgradestate.ReverseSynced(d):
 		return &pb.ReverseSync{Enabled: true, Reason: fmt.Sprintf("%s follows %s; %s goes back", last.From, last.To, backVerb(last))}
 	default:
-		return &pb.ReverseSync{Reason: noWayBack(d)}
+		return &pb.ReverseSync{Reason: noReverseSync(d)}
 	}
 }
 
@@ -30,8 +30,8 @@ func backVerb(last *upgradestate.Switch) string {
 	return "'rollback'"
 }
 
-// noWayBack says why the version that the latest switch came from is not kept level.
-func noWayBack(d upgradestate.Deployment) string {
+// noReverseSync says why the version that the latest switch came from is not kept level.
+func noReverseSync(d upgradestate.Deployment) string {
 	from := d.LastSwitch.From
 	switch {
 	case upgradestate.Retired(d, from):
@@ -50,7 +50,7 @@ func records(n int64) string {
 }
 
 // rollbackSafe is nil where there is nowhere to go back to: before the first switch, after
-// the way back, and when the version that was left is gone.
+// the rollback, and when the version that was left is gone.
 func rollbackSafe(s deployment.State) *pb.RollbackSafe {
 	d := s.Record
 	last := d.LastSwitch
@@ -63,7 +63,7 @@ func rollbackSafe(s deployment.State) *pb.RollbackSafe {
 	case !followed && d.Upgrade != nil && d.Upgrade.TargetVersion != last.From:
 		out.Reason = fmt.Sprintf("%s does not follow while the upgrade to %s runs", last.From, d.Upgrade.TargetVersion)
 	case !followed:
-		out.Reason = noWayBack(d)
+		out.Reason = noReverseSync(d)
 	case len(upgradestate.OpenBreaches(d)) > 0:
 		b := upgradestate.OpenBreaches(d)[0]
 		out.Reason = fmt.Sprintf("%s of %s: %s: see 'get', bring over what is missing, then 'accept-breaches'", b.Kind, b.Version, b.What)

@@ -39,7 +39,7 @@ type Config struct {
 	Planner   Planner   // nil: nothing can be planned here
 	Rehearser Rehearser // nil: nothing can be rehearsed here
 	Updates   Updates   // nil: no data update can begin here
-	Loss      Loss      // nil: no way back to a snapshot can begin here
+	Loss      Loss      // nil: no rollback to a snapshot can begin here
 
 	// Initial decides where this process's deployment begins; nil: a version must be named.
 	Initial Initial

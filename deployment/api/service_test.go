@@ -200,7 +200,7 @@ func TestAfterTheSwitch(t *testing.T) {
 		t.Errorf("last switch (-want +got):\n%s", diff)
 	}
 	a.fails(t, "AbortUpgrade", `{}`, `failed_precondition: abort: no upgrade is running; u1 switched to v2 already, which abort does not undo`)
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no way back from v2 to v1: v1 is as the switch left it: its entry in dbs is disabled or missing, or no controller runs; 'rollback --to-snapshot' goes back without what was written since`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no rollback from v2 to v1: v1 is as the switch left it: its entry in dbs is disabled or missing, or no controller runs; 'rollback --to-snapshot' goes back without what was written since`)
 }
 
 func TestParkedThroughTheAPI(t *testing.T) {

@@ -29,7 +29,7 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 	if d.Update != nil {
 		addUpdating(d.Update, s.Record.Update, s.Updating)
 	}
-	d.Outlook = outlookStatus(s.Outlook, s.Record)
+	d.Readiness = readinessStatus(s.Readiness, s.Record)
 	d.RollbackSafe = rollbackSafe(s)
 	d.History, d.HistoryDropped = historyStatus(s.Record), int64(s.Record.HistoryDropped)
 	d.Controllers = s.Controllers
@@ -195,9 +195,9 @@ func int32s(list []int) []int32 {
 
 func clamp(ms int64) int32 { return int32(min(ms, math.MaxInt32)) }
 
-// outlookStatus is an outlook as the API shows it: nothing of another upgrade than the one
+// readinessStatus is a readiness report as the API shows it: nothing of another upgrade than the one
 // that runs, and without one only what still has to be done after the latest.
-func outlookStatus(o *switchover.Outlook, d upgradestate.Deployment) *pb.SwitchOutlook {
+func readinessStatus(o *switchover.Readiness, d upgradestate.Deployment) *pb.SwitchReadiness {
 	running := ""
 	if d.Upgrade != nil {
 		running = d.Upgrade.ID
@@ -205,7 +205,7 @@ func outlookStatus(o *switchover.Outlook, d upgradestate.Deployment) *pb.SwitchO
 	if o == nil || o.ID != running {
 		return nil
 	}
-	return &pb.SwitchOutlook{WaitsFor: o.WaitsFor, PredictedPauseMillis: o.PredictedPauseMillis, WayBack: o.WayBack, At: o.At}
+	return &pb.SwitchReadiness{WaitsFor: o.WaitsFor, PredictedPauseMillis: o.PredictedPauseMillis, Rollback: o.Rollback, At: o.At}
 }
 
 func paceStatus(p upgradestate.Pace) *pb.Pace {

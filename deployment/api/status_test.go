@@ -37,7 +37,7 @@ func TestStatusOfTheCopy(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			d := upgradestate.New(name, "v1", 2)
-			d.Available = []upgradestate.Available{{TargetVersion: "v2", TransformHash: "h", Ahead: true}}
+			d.Available = []upgradestate.Available{{TargetVersion: "v2", TransformHash: "h", Precopied: true}}
 			p := api.Status(deployment.State{Record: d, Progress: tc.shards, Controllers: []string{"c"}}, api.Process{}).Progress
 			if diff := cmp.Diff(tc.eta, p.EtaSeconds); diff != "" {
 				t.Errorf("eta (-want +got):\n%s", diff)
@@ -81,7 +81,7 @@ func TestPaceNow(t *testing.T) {
 	t.Parallel()
 	for paused, want := range map[bool]string{true: "", false: "limited to 5 records a second"} {
 		d := upgradestate.New(name, "v1", 2)
-		d.Available = []upgradestate.Available{{TargetVersion: "v2", TransformHash: "h", Ahead: true}}
+		d.Available = []upgradestate.Available{{TargetVersion: "v2", TransformHash: "h", Precopied: true}}
 		d.Pace.Paused = paused
 		now := api.Status(deployment.State{Record: d, Progress: []syncer.Progress{
 			{Shard: 0, Pace: "paused: backup"}, {Shard: 1, Pace: "limited to 5 records a second"},

@@ -88,7 +88,7 @@ func (v *Service) policy(d upgradestate.Deployment, p *pb.SwitchPolicy) upgrades
 	return asked
 }
 
-// beginEffects says what an upgrade does that begins now; parked is what is so on the way back.
+// beginEffects says what an upgrade does that begins now; parked is what is so on the rollback.
 func beginEffects(before, after upgradestate.Deployment, parked deployment.ParkedCount) []string {
 	u := after.Upgrade
 	if u == nil || before.Upgrade != nil {
@@ -100,7 +100,7 @@ func beginEffects(before, after upgradestate.Deployment, parked deployment.Parke
 	case u.Snapshot:
 		does = append(does, fmt.Sprintf("go back to %s as the switch left it, without anything that was written to %s since; what was written stays in %s, where nobody serves it",
 			u.TargetVersion, before.CurrentVersion, before.CurrentVersion))
-	case back && upgradestate.WayBack(before):
+	case back && upgradestate.ReverseSynced(before):
 		does = append(does, backEffects(u.TargetVersion, before.CurrentVersion, parked)...)
 	default:
 		does = append(does, fmt.Sprintf("copy %s to %s, compare it, and keep it level; clients go on with %s", before.CurrentVersion, u.TargetVersion, before.CurrentVersion))
@@ -125,7 +125,7 @@ func beginEffects(before, after upgradestate.Deployment, parked deployment.Parke
 	if u.Policy.MaxPauseMillis > 0 {
 		does = append(does, fmt.Sprintf("wait with the switch while its pause is predicted to be longer than %d ms", u.Policy.MaxPauseMillis))
 	}
-	if why := upgradestate.HoldsBack(after); before.Pace.Paused && why != "" {
+	if why := upgradestate.SwitchBlocker(after); before.Pace.Paused && why != "" {
 		does = append(does, "wait for "+why)
 	}
 	return does
@@ -160,7 +160,7 @@ func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, 
 		return "", nil
 	}
 	if l := d.LastSwitch; l != nil && l.From == target && d.Upgrade == nil && !offered(d, target) && !snapshot {
-		return "", refuse(fmt.Sprintf("begin-upgrade: there is no way back from %s to %s: %s; 'rollback --to-snapshot' goes back without what was written since", d.CurrentVersion, target, noWayBack(d)))
+		return "", refuse(fmt.Sprintf("begin-upgrade: there is no rollback from %s to %s: %s; 'rollback --to-snapshot' goes back without what was written since", d.CurrentVersion, target, noReverseSync(d)))
 	}
 	if v.cfg.Upgrades == nil || s != v.own {
 		return "", refuse(fmt.Sprintf("begin-upgrade: this controller is not configured for %s: ask one that is", s.Name()))
@@ -220,7 +220,7 @@ func abortEffects(before, after upgradestate.Deployment) []string {
 	case after.Upgrade == nil:
 		return []string{fmt.Sprintf("end upgrade %s to %s at once; %s stays the current version, and what was copied is kept and followed", u.ID, u.TargetVersion, before.CurrentVersion)}
 	default:
-		return []string{fmt.Sprintf("end upgrade %s to %s: complete or lift the fences that were announced, then let the held writes go on in %s, which stays the current version", u.ID, u.TargetVersion, before.CurrentVersion)}
+		return []string{fmt.Sprintf("end upgrade %s to %s: complete or remove the fences that were announced, then let the held writes go on in %s, which stays the current version", u.ID, u.TargetVersion, before.CurrentVersion)}
 	}
 }
 

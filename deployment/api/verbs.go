@@ -135,7 +135,7 @@ func (v *Service) Switch(ctx context.Context, req *connect.Request[pb.SwitchRequ
 			return nil
 		}
 		does := []string{fmt.Sprintf("switch from %s to %s as soon as everything is ready; writes are held for that moment", after.CurrentVersion, is.TargetVersion)}
-		if why := upgradestate.HoldsBack(after); why != "" {
+		if why := upgradestate.SwitchBlocker(after); why != "" {
 			does = append(does, "wait for "+why)
 		}
 		return does

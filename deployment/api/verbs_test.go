@@ -193,7 +193,7 @@ func TestHoldAndSwitch(t *testing.T) {
 	a.ok(t, "Switch", `{}`, &again)
 	a.fails(t, "SetPolicy", `{"hold": false}`, `failed_precondition: set-policy: upgrade `+id+` is switching already: let it finish or abort it`)
 	a.fails(t, "Complete", `{"version": "v2"}`, `failed_precondition: complete: upgrade `+id+` to v2 is running: let it finish or abort it first`)
-	a.verb(t, "AbortUpgrade", `{"reason": "too slow"}`, "complete or lift the fences")
+	a.verb(t, "AbortUpgrade", `{"reason": "too slow"}`, "complete or remove the fences")
 	a.fails(t, "Switch", `{}`, `failed_precondition: switch: upgrade `+id+` is being aborted (too slow): wait for its end, then begin again`)
 }
 
@@ -234,7 +234,7 @@ func TestBackToTheSnapshot(t *testing.T) {
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "acceptLoss": true}`, `invalid_argument: accept_loss "true": want it only together with to_snapshot`)
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "confirm": "x"}`, `invalid_argument: confirm "x": want it only together with accept_loss`)
 	const right = name + "/replicaSet/c2/mongo:dbc_v2"
-	const numbers = `failed_precondition: begin-upgrade: the way back to v1 as the switch left it loses what was written since: 2 created, 1 changed, 0 deleted of 40 groups compared, such as created packages/p-1; to go back all the same, give --accept-loss --confirm ` + right
+	const numbers = `failed_precondition: begin-upgrade: the rollback to v1 as the switch left it loses what was written since: 2 created, 1 changed, 0 deleted of 40 groups compared, such as created packages/p-1; to go back all the same, give --accept-loss --confirm ` + right
 	before := a.stored(t)
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true}`, numbers)
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "dryRun": true}`, numbers)
@@ -375,7 +375,7 @@ func TestWaiveIsRemarked(t *testing.T) {
 	}
 }
 
-// TestRollbackSafe tells, also as a stream, what the way back would leave behind.
+// TestRollbackSafe tells, also as a stream, what the rollback would leave behind.
 func TestRollbackSafe(t *testing.T) {
 	t.Parallel()
 	w := setup(t).WithVersions(t)
@@ -412,7 +412,7 @@ func TestRollbackSafe(t *testing.T) {
 		var got struct{ Effects []string }
 		a.ok(t, "BeginUpgrade", `{"targetVersion": "v1", "dryRun": true}`, &got)
 		if len(got.Effects) == 0 || !slices.Equal(got.Effects[:len(got.Effects)-1], want) {
-			t.Errorf("the way back: %q, want %q", got.Effects, want)
+			t.Errorf("the rollback: %q, want %q", got.Effects, want)
 		}
 	}
 	const goes = "go back to v1, which follows v2: what is still on its way is waited for"

@@ -11,7 +11,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// TestWatchSeesRollbackSafe: what is parked on the way back, and a waiver, are news.
+// TestWatchSeesRollbackSafe: what is parked on the rollback, and a waiver, are news.
 func TestWatchSeesRollbackSafe(t *testing.T) {
 	t.Parallel()
 	w := setup(t).WithVersions(t)

@@ -47,7 +47,7 @@ func (w World) WithVersions(t *testing.T) World {
 		Version: "v2", Location: "mongo:dbc_v2", Identity: upgradestate.Identity{Cluster: "replicaSet/c2", Database: "d2"},
 		Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: "packages.n1", ID: "b1", Fence: "view"}},
 	}})
-	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: "h1", Ahead: true}})
+	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: "h1", Precopied: true}})
 	return w
 }
 

@@ -328,7 +328,7 @@ func (c *crowd) acknowledged(ctx context.Context, s *system, tok record.Token) {
 
 func contentSystem(ctx context.Context, t *testing.T) *system {
 	s := newSystemOf(ctx, t, memory(), contentRegistry(), contentStack)
-	s.oneWay = true // its transformers have no way back
+	s.oneWay = true // its transformers have no rollback
 	return s
 }
 

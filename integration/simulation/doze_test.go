@@ -31,11 +31,11 @@ func (c dozer) Write(ctx context.Context, toks record.Tokens, ms []record.Mutati
 	return err
 }
 
-// TestServerSleepsOverTheWayBack: writes pass the gate with the tokens of a version, and
-// their server stops; it goes on after an abort, after one flip or two, or after the way back
+// TestServerSleepsOverTheReverseSync: writes pass the gate with the tokens of a version, and
+// their server stops; it goes on after an abort, after one flip or two, or after the rollback
 // to the snapshot. Each token is refused by the database, unless nothing was fenced; the
 // namespace that was left does not change, and each request has one effect in the other.
-func TestServerSleepsOverTheWayBack(t *testing.T) {
+func TestServerSleepsOverTheReverseSync(t *testing.T) {
 	for i, what := range []string{"abort before the fence", "abort in DRAIN", "abort at the flip", "rollback", "there and back", "snapshot", "aborted snapshot"} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprintf("%s/%d", what, seed), func(t *testing.T) {

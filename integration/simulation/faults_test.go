@@ -38,7 +38,7 @@ func (w *weather) roll(n int) int {
 }
 
 // of is the weather at one process's database: commands are lost on their way or on
-// their way back, are slow, and stand still with their process, before or after.
+// their rollback, are slow, and stand still with their process, before or after.
 func (w *weather) of(id string) faultstore.Injector {
 	return faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
 		w.mu.Lock()

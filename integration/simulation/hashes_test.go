@@ -36,7 +36,7 @@ func (n lastGasp) Apply(ctx context.Context, b record.Batch) ([]record.Result, e
 func (s *system) announce(ctx context.Context, revision string) {
 	s.t.Helper()
 	s.registry = registryOf(revision)
-	_, err := s.admin.Apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: s.direction().Hash(), Ahead: true}})
+	_, err := s.admin.Apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: s.direction().Hash(), Precopied: true}})
 	s.check(err)
 }
 

@@ -21,7 +21,7 @@ import (
 // there first: "load 5" and "apply 5" are before its n-th copy and its n-th application
 // of changes, "fence v1" is before, and "fenced v1" after the n-th rename of a kind of a
 // version, "drop v1" and "dropped v1" of a drop, "to DRAIN" is before a record is stored that is in a step, "at DRAIN" after it,
-// and "flipped" after the record that flips was stored ("flipped v1": on the way back).
+// and "flipped" after the record that flips was stored ("flipped v1": on the rollback).
 type moment struct {
 	what string
 	n    int // 0 is the first

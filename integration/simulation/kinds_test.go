@@ -293,7 +293,7 @@ func kindsUnderTraffic(t *testing.T, seed uint64, r *transform.Registry) {
 	defer cancel()
 	rng := rand.New(rand.NewPCG(seed, 99))
 	s := newSystemOf(ctx, t, memory(), r, contentStack)
-	s.oneWay = true // jobs have no way back
+	s.oneWay = true // jobs have no rollback
 	s.maxRate = 30
 	a, pa := s.server(ctx, "server-a", nil)
 	b, pb := s.server(ctx, "server-b", nil)

@@ -18,7 +18,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// What a controller does beside the switch: it proves the way back before it, keeps TTL
+// What a controller does beside the switch: it proves the rollback before it, keeps TTL
 // indexes where they belong, and retires what nobody needs any more.
 
 // TestRetirement: v1 is completed, and the controller killed that comes first to a moment of
@@ -88,9 +88,9 @@ func retireUnderTraffic(t *testing.T, seed uint64, m moment) {
 	pa.kill()
 }
 
-// TestNoWayBackHoldsTheSwitch: transformers whose way back fails hold the switch for as long
+// TestNoReverseSyncHoldsTheSwitch: transformers whose rollback fails hold the switch for as long
 // as it is to be kept; nothing of the attempts is left.
-func TestNoWayBackHoldsTheSwitch(t *testing.T) {
+func TestNoReverseSyncHoldsTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -118,7 +118,7 @@ func TestNoWayBackHoldsTheSwitch(t *testing.T) {
 				}
 			}
 		}
-		s.oneWay = true // somebody gives the way back up
+		s.oneWay = true // somebody gives the rollback up
 		p = s.controller(ctx, "controller-2", nil)
 		s.await(ctx, "the flip", active("v2"))
 		cancel()

@@ -51,7 +51,7 @@ func TestContentOnMongoDB(t *testing.T) {
 	defer cancel()
 	s := newSystemOf(ctx, t, onMongoDB(ctx, t), contentRegistry(), contentStack)
 	s.quiet()
-	s.oneWay = true // its transformers have no way back
+	s.oneWay = true // its transformers have no rollback
 	// Time is real, and the machine may have other tests to run: level is what is applied
 	// within seconds.
 	s.lagBound = 3 * time.Second

@@ -123,7 +123,7 @@ func (s *system) drawVerb(rng *rand.Rand) verb {
 		}, func(_, then upgradestate.Deployment) upgradestate.Event {
 			return upgradestate.Begin{ID: newUpgrade(then), TargetVersion: to, TransformHash: hash, Policy: policy}
 		}, func(d upgradestate.Deployment) bool {
-			return d.Upgrade == nil // servers, offers, and the way back are looked at first
+			return d.Upgrade == nil // servers, offers, and the rollback are looked at first
 		}}
 	case 3:
 		return verb{"abort", func(ctx context.Context, o *operator) (*dbv1.Deployment, error) {
@@ -424,7 +424,7 @@ func twoOperators(t *testing.T, seed uint64, total *tally) {
 	}
 }
 
-// retire has the operators ask for the end of v1 and for the way back to it: one of the two
+// retire has the operators ask for the end of v1 and for the rollback to it: one of the two
 // is refused, and in the end nothing leads to v1 any more.
 func retire(ctx context.Context, t *testing.T, s *system, p *past, operators []*operator, seed uint64, total *tally) {
 	var wg sync.WaitGroup

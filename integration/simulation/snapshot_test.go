@@ -16,7 +16,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// beginSnapshot asks twice for the way back to the old data as they are.
+// beginSnapshot asks twice for the rollback to the old data as they are.
 func (s *system) beginSnapshot(ctx context.Context, to string) {
 	s.t.Helper()
 	for range 2 {
@@ -119,7 +119,7 @@ func put2(held map[string]string, it oldItem) {
 }
 
 // TestKillOnTheWayToTheSnapshot kills the controller that comes first to a moment of the
-// way back to the old data as they are. It goes on by itself: the old namespace holds byte
+// rollback to the old data as they are. It goes on by itself: the old namespace holds byte
 // for byte what the switch left there, and the one that was left everything that was
 // acknowledged, until somebody goes forward again. That compares everything, whoever is
 // killed then: what was left behind is overwritten, and nothing else is lost.
@@ -149,7 +149,7 @@ func killToSnapshot(t *testing.T, seed uint64, back, forward moment) {
 	pass(time.Second)
 	c := s.controller(ctx, "forward", nil)
 	s.switchTo(ctx, "v2")
-	c.kill() // nobody follows the way back
+	c.kill() // nobody follows the rollback
 	pass(time.Second)
 	stop()
 	old, left := s.contents(ctx, "v1"), s.contents(ctx, "v2")
@@ -205,10 +205,10 @@ func killToSnapshot(t *testing.T, seed uint64, back, forward moment) {
 	pa.kill()
 }
 
-// TestAbortOnTheWayBack has an operator abort at each step of the way back, with sync and to
+// TestAbortOnTheReverseSync has an operator abort at each step of the rollback, with sync and to
 // the snapshot. Writes go on at once in the version that stays, nothing is lost, and the way
 // back with sync is open.
-func TestAbortOnTheWayBack(t *testing.T) {
+func TestAbortOnTheReverseSync(t *testing.T) {
 	for i, m := range []moment{
 		{"to ", 0}, {"to HOLD", 0}, {"to FENCE", 0}, {"fence v2", 0}, {"fenced v2", 0}, {"to DRAIN", 0},
 		{"to SEAL_TARGET", 0}, {"fence v1", 0}, {"fenced v1", 0}, {"to SEAL_SOURCE", 0}, {"fence v2", 2}, {"fenced v2", 2}, {"flip v1", 0},

@@ -31,7 +31,7 @@ const (
 	Prevent      Command = "prevent"
 	Hindrances   Command = "hindrances"
 	Uphold       Command = "uphold"
-	Lift         Command = "lift"
+	Unfence         Command = "unfence"
 	Locate       Command = "locate"
 	Check        Command = "check"
 	Describe     Command = "describe"
@@ -62,7 +62,7 @@ type Op struct {
 	Kinds []string
 	// Tokens that it carries, in no order.
 	Tokens []record.Token
-	// To is the name or mark of a Fence, Prevent or Lift.
+	// To is the name or mark of a Fence, Prevent or Unfence.
 	To string
 }
 

@@ -127,11 +127,11 @@ func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) 
 	return do(ctx, n.inj, op, func() ([]record.Breach, error) { return n.inner.Uphold(ctx, f, known) })
 }
 
-// Lift is record.Fencer's.
-func (n *Namespace) Lift(ctx context.Context, f record.Fence) error {
-	op := opOf(Lift, f.Token)
+// Unfence is record.Fencer's.
+func (n *Namespace) Unfence(ctx context.Context, f record.Fence) error {
+	op := opOf(Unfence, f.Token)
 	op.To = f.To
-	return doErr(ctx, n.inj, op, func() error { return n.inner.Lift(ctx, f) })
+	return doErr(ctx, n.inj, op, func() error { return n.inner.Unfence(ctx, f) })
 }
 
 // Locate is record.Fencer's.

@@ -103,7 +103,7 @@ func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err er
 	}
 	switch {
 	case f.Class != record.FenceUUID && f.Class != "":
-		return false, fmt.Errorf("prevent %s: a fence of class %s is lifted instead", f.To, f.Class)
+		return false, fmt.Errorf("prevent %s: a fence of class %s is removed instead", f.To, f.Class)
 	case col.name == f.To:
 		return true, nil
 	case col.name != f.Token.Name:
@@ -172,7 +172,7 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 	case record.FenceWriteBlock:
 		if s.cluster.blocked[col.id] != f.To {
 			s.cluster.blocked[col.id] = f.To
-			found = append(found, record.Breach{What: "the write block was lifted"})
+			found = append(found, record.Breach{What: "the write block was removed"})
 		}
 	}
 	for name, aside := range s.db.byName {
@@ -203,8 +203,8 @@ func (s *Store) Hinder(kind, what string) {
 	s.cluster.hindrances[kind] = what
 }
 
-// Lift gives a fixed-name kind back to its application.
-func (s *Store) Lift(ctx context.Context, f record.Fence) error {
+// Unfence gives a fixed-name kind back to its application.
+func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (s *Store) Lift(ctx context.Context, f record.Fence) error {
 	}
 	col, err := s.identified(f.Token)
 	if err != nil {
-		return fmt.Errorf("lift: %w", err)
+		return fmt.Errorf("unfence: %w", err)
 	}
 	switch f.Class {
 	case record.FenceView:
@@ -224,7 +224,7 @@ func (s *Store) Lift(ctx context.Context, f record.Fence) error {
 		}
 		if col.name == f.To {
 			if s.db.byName[f.Token.Name] != nil {
-				return fmt.Errorf("lift: the name %s is taken", f.Token.Name)
+				return fmt.Errorf("unfence: the name %s is taken", f.Token.Name)
 			}
 			s.cluster.rename(s.db, col, f.Token.Name)
 		}
@@ -234,7 +234,7 @@ func (s *Store) Lift(ctx context.Context, f record.Fence) error {
 		}
 		own, err := parseRestore(f.Restore)
 		if err != nil {
-			return fmt.Errorf("lift: %w", err)
+			return fmt.Errorf("unfence: %w", err)
 		}
 		col.validator, col.mark = own, ""
 	case record.FenceWriteBlock:

@@ -63,11 +63,11 @@ func TestWriteBlock(t *testing.T) {
 			t.Errorf("delete: %v", err)
 		}
 	}
-	if err := s.Lift(t.Context(), f); err != nil {
+	if err := s.Unfence(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Foreign().Insert(t.Context(), "things", document("a", 1)); err != nil {
-		t.Errorf("insert after lift: %v", err)
+		t.Errorf("insert after unfence: %v", err)
 	}
 }
 

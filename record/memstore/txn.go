@@ -61,7 +61,7 @@ func (t *txn) set(col *collection, key record.Key, s state) {
 }
 
 // commit checks everything and then does everything, at one new version. bypass passes
-// fences by validator: behind one the kind is the target of the way back.
+// fences by validator: behind one the kind is the target of the rollback.
 func (t *txn) commit(bypass bool) error {
 	for _, col := range t.touched {
 		if err := t.check(col, bypass); err != nil {

@@ -114,7 +114,7 @@ type attempt struct {
 	// absentOnly answers Changed for groups of which anything is there (Load).
 	absentOnly bool
 	// bypass writes fixed-name kinds past their validator, which is a fence's. That fence
-	// is for the application: behind it the kind is the target of the way back, and its
+	// is for the application: behind it the kind is the target of the rollback, and its
 	// guards keep late appliers out.
 	bypass bool
 	// clear deletes what is there before anything is inserted, so that unique values

@@ -173,7 +173,7 @@ func (n *Namespace) noted(ctx context.Context, id string) (bson.Raw, error) {
 	return doc, nil
 }
 
-// refuseLifted fails when a fence was lifted: a caller that slept since must not take
+// refuseLifted fails when a fence was removed: a caller that slept since must not take
 // the application's collection away from it again.
 func (n *Namespace) refuseLifted(ctx context.Context, f record.Fence) error {
 	doc, err := n.noted(ctx, noteLifted+f.To)
@@ -181,7 +181,7 @@ func (n *Namespace) refuseLifted(ctx context.Context, f record.Fence) error {
 		return err
 	}
 	if doc != nil {
-		return permanent(fmt.Errorf("the fence %s was lifted, a new attempt needs a new name", f.To))
+		return permanent(fmt.Errorf("the fence %s was removed, a new attempt needs a new name", f.To))
 	}
 	return nil
 }

@@ -394,7 +394,7 @@ func TestValidatorModeOfManagedKinds(t *testing.T) {
 	if docs := b.docs(t, tok.Name); len(docs) != 3 || docs[0].Lookup("n").AsInt64() != 1 {
 		t.Errorf("stale writes had an effect: %v", docs)
 	}
-	if err := strict.Lift(t.Context(), f); err != nil {
+	if err := strict.Unfence(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Write(t.Context(), toks, []record.Mutation{creation("gone", 2)}); err != nil {

@@ -138,7 +138,7 @@ func (n *Namespace) optionsOf(ctx context.Context, kind record.KindSpec, c *coll
 	}
 	if len(validation.Validator) > 5 {
 		options = append(options, bson.E{Key: "validator", Value: validation.Validator})
-		// A lifted fence leaves the defaults spelled out.
+		// A removed fence leaves the defaults spelled out.
 		if validation.Level != "" && validation.Level != "strict" {
 			options = append(options, bson.E{Key: "validationLevel", Value: validation.Level})
 		}

@@ -30,7 +30,7 @@ const (
 	fenceRetryMost  = 200 * time.Millisecond
 )
 
-// Prepare chooses the fence class of a kind and returns what Lift needs.
+// Prepare chooses the fence class of a kind and returns what Unfence needs.
 //
 // Managed kinds get FenceUUID where the server passes the self-test of
 // collectionUUID, and FenceValidator otherwise, when their tokens carry no UUID
@@ -144,7 +144,7 @@ func (n *Namespace) chooseManaged(ctx context.Context, tok record.Token, want re
 // became of an attempt (no answer, a failover, an expired write concern) is settled
 // by looking where the identity is and by majority writes after that.
 //
-// A fence that was lifted is not taken up again: To of another attempt is another one.
+// A fence that was removed is not taken up again: To of another attempt is another one.
 func (n *Namespace) Fence(ctx context.Context, f record.Fence) error {
 	if err := n.fence(ctx, f); err != nil {
 		return fmt.Errorf("fence %s.%s to %s: %w", n.name, f.Token.Name, f.To, err)
@@ -174,23 +174,23 @@ func (n *Namespace) fence(ctx context.Context, f record.Fence) error {
 	}
 }
 
-// Lift gives a fixed-name kind back to its application.
-func (n *Namespace) Lift(ctx context.Context, f record.Fence) error {
+// Unfence gives a fixed-name kind back to its application.
+func (n *Namespace) Unfence(ctx context.Context, f record.Fence) error {
 	var err error
 	switch f.Class {
 	case record.FenceUUID, "":
 		return nil
 	case record.FenceView:
-		err = n.liftView(ctx, f)
+		err = n.unfenceView(ctx, f)
 	case record.FenceValidator:
-		err = n.liftValidator(ctx, f)
+		err = n.unfenceValidator(ctx, f)
 	case record.FenceWriteBlock:
-		err = n.liftWriteBlock(ctx, f)
+		err = n.unfenceWriteBlock(ctx, f)
 	default:
 		err = unknownClass(f.Class)
 	}
 	if err != nil {
-		return fmt.Errorf("lift fence of %s.%s: %w", n.name, f.Token.Name, err)
+		return fmt.Errorf("remove fence of %s.%s: %w", n.name, f.Token.Name, err)
 	}
 	return nil
 }

@@ -243,11 +243,11 @@ func TestFenceIsIdempotentAndConcurrent(t *testing.T) {
 	if name, err := b.Locate(t.Context(), tok.ID); err != nil || name != "things.n3" {
 		t.Fatalf("located %q, %v", name, err)
 	}
-	if err := b.Lift(t.Context(), next(moved, "things.n3")); err != nil {
+	if err := b.Unfence(t.Context(), next(moved, "things.n3")); err != nil {
 		t.Fatal(err)
 	}
 	if name, _ := b.Locate(t.Context(), tok.ID); name != "things.n3" {
-		t.Fatal("lift renamed a managed kind back")
+		t.Fatal("unfence renamed a managed kind back")
 	}
 }
 

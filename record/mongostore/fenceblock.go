@@ -31,7 +31,7 @@ func (n *Namespace) probeWriteBlock(ctx context.Context) error {
 		return refused
 	}
 	if mode != blockOff {
-		refused.Reason = "the cluster blocks user writes already, or cannot: it is not for us to lift"
+		refused.Reason = "the cluster blocks user writes already, or cannot: it is not for us to remove"
 		return refused
 	}
 	var status struct {
@@ -99,7 +99,7 @@ func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 	})
 }
 
-func (n *Namespace) liftWriteBlock(ctx context.Context, f record.Fence) error {
+func (n *Namespace) unfenceWriteBlock(ctx context.Context, f record.Fence) error {
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
 		if err := n.noteLift(ctx, f); err != nil {
 			return err

@@ -21,7 +21,7 @@ import (
 //   - an applyOps is sent only right after a look that found none. A build that begins in
 //     the moment between is what remains: the node ends and another is elected, which has
 //     everything that was acknowledged;
-//   - what gives writes back (Lift, and the opening after a flip) ends builds that began
+//   - what gives writes back (Unfence, and the opening after a flip) ends builds that began
 //     under the fence: their clients get an error that they were aborted (276) and can
 //     repeat them, while held writes could wait for hours.
 

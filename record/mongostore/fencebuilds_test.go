@@ -158,7 +158,7 @@ func TestIndexBuilds(t *testing.T) {
 			if now := srv.Nodes()[0].Pid(); now != pid {
 				t.Fatal("the server has died of it")
 			}
-			within("lift of a fence that was not set", 5*time.Second, func() error { return b.Lift(t.Context(), first) })
+			within("unfence of a fence that was not set", 5*time.Second, func() error { return b.Unfence(t.Context(), first) })
 			if err := b.write("orders"); err != nil {
 				t.Errorf("write: %v", err)
 			}
@@ -177,7 +177,7 @@ func TestIndexBuilds(t *testing.T) {
 				at = second.To
 			}
 			ended = b.begin(at)
-			within("lift under a build", 10*time.Second, func() error { return b.Lift(t.Context(), second) })
+			within("unfence under a build", 10*time.Second, func() error { return b.Unfence(t.Context(), second) })
 			if err := b.write("orders"); err != nil {
 				t.Errorf("write: %v", err)
 			}

@@ -19,8 +19,8 @@ func gateOf(to string) string { return gatePrefix + to }
 // gateID is the one document of a gate.
 const gateID = "open"
 
-// openGate makes the gate of a fence unless that was lifted: the check comes after the
-// gate was made, so that a lift that it does not see drops the gate later.
+// openGate makes the gate of a fence unless that was removed: the check comes after the
+// gate was made, so that an unfence that it does not see drops the gate later.
 func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
 	err := n.db.RunCommand(ctx, bson.D{
 		{Key: "update", Value: gateOf(f.To)},

@@ -47,7 +47,7 @@ func TestLiftRestoresThePresentValidator(t *testing.T) {
 		if err := writes["insert"](b.raw.Collection("orders"), t); !hasCode(err, codeValidation) {
 			t.Errorf("turn %d: insert: %v", turn, err)
 		}
-		if err := b.Lift(t.Context(), f); err != nil {
+		if err := b.Unfence(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}
 		after, err := b.Describe(t.Context(), spec, "orders")
@@ -57,7 +57,7 @@ func TestLiftRestoresThePresentValidator(t *testing.T) {
 	}
 }
 
-// TestLateViewCommands: commands of an attempt that was lifted arrive after everything
+// TestLateViewCommands: commands of an attempt that was removed arrive after everything
 // else, as those of a caller do that was stopped after its check. They have no effect.
 func TestLateViewCommands(t *testing.T) {
 	b := newBench(t)
@@ -81,14 +81,14 @@ func TestLateViewCommands(t *testing.T) {
 			t.Fatalf("the application's insert: %v", err)
 		}
 	}
-	// Stopped between its check and its command, while the fence is lifted.
+	// Stopped between its check and its command, while the fence is removed.
 	must(b.openGate(t.Context(), first))
-	must(b.Lift(t.Context(), first))
+	must(b.Unfence(t.Context(), first))
 	if err := b.throughGate(t.Context(), first); !hasCode(err, codeNamespaceNotFound) {
 		t.Fatalf("late fence: %v", err)
 	}
 	// Stopped before it made the gate.
-	if err := b.openGate(t.Context(), first); err == nil || !strings.Contains(err.Error(), "was lifted") {
+	if err := b.openGate(t.Context(), first); err == nil || !strings.Contains(err.Error(), "was removed") {
 		t.Fatalf("late gate: %v", err)
 	}
 	if name, err := b.Locate(t.Context(), tok.ID); err != nil || name != "orders" {
@@ -98,15 +98,15 @@ func TestLateViewCommands(t *testing.T) {
 	must(b.Fence(t.Context(), second))
 	fenced()
 	if err := b.unview(t.Context(), "orders", "orders.n1", "orders"); !hasCode(err, codeNamespaceNotFound) {
-		t.Errorf("late lift: %v", err)
+		t.Errorf("late unfence: %v", err)
 	}
 	fenced()
 	if err := b.throughGate(t.Context(), first); !hasCode(err, codeNamespaceNotFound) {
 		t.Errorf("late fence: %v", err)
 	}
-	wantErr(t, b.Lift(t.Context(), first), record.ErrBroken) // as a whole: the name is not its own
+	wantErr(t, b.Unfence(t.Context(), first), record.ErrBroken) // as a whole: the name is not its own
 	fenced()
-	must(b.Lift(t.Context(), second))
+	must(b.Unfence(t.Context(), second))
 	if name, err := b.Locate(t.Context(), tok.ID); err != nil || name != "orders" {
 		t.Fatalf("located %q, %v", name, err)
 	}
@@ -160,7 +160,7 @@ func TestWatchStrayCollection(t *testing.T) {
 	if err := b.Fence(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Lift(t.Context(), f); err != nil {
+	if err := b.Unfence(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 	b.run(t, bson.D{{Key: "insert", Value: "orders"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "back"}}}}})
@@ -219,7 +219,7 @@ func TestWatchWriteBlockMarker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Lift(t.Context(), f); err != nil {
+	if err := b.Unfence(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 	b.run(t, bson.D{{Key: "insert", Value: "orders"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "free"}}}}})

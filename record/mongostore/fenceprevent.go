@@ -43,7 +43,7 @@ func (c collection) occupies() string {
 // Prevent settles a rename that was announced.
 func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (moved bool, err error) {
 	if f.Class != record.FenceUUID && f.Class != "" {
-		return false, fmt.Errorf("prevent %s: a fence of class %s is lifted instead", f.To, f.Class)
+		return false, fmt.Errorf("prevent %s: a fence of class %s is removed instead", f.To, f.Class)
 	}
 	uuid, err := collectionUUID(f.Token.ID)
 	if err != nil {

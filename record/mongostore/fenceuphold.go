@@ -147,5 +147,5 @@ func (n *Namespace) upholdWriteBlock(ctx context.Context) ([]record.Breach, erro
 	if mode, err = n.writeBlockMode(ctx); err == nil && mode != blockOn {
 		err = errors.New("the write block was not there when it was checked again")
 	}
-	return []record.Breach{{What: "the write block of the cluster was lifted; it is put back, and what was written meanwhile is not in the other version"}}, err
+	return []record.Breach{{What: "the write block of the cluster was removed; it is put back, and what was written meanwhile is not in the other version"}}, err
 }

@@ -47,7 +47,7 @@ func restorationFrom(text string) (restoration, error) {
 	return r, nil
 }
 
-// validatorOf returns what Lift has to restore. For a collection that is fenced now it
+// validatorOf returns what Unfence has to restore. For a collection that is fenced now it
 // is what the fence noted before it replaced it.
 func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, error) {
 	c, err := n.fencedCollection(ctx, tok)
@@ -74,7 +74,7 @@ func (n *Namespace) notedRestore(ctx context.Context, c *collection) (text strin
 	return text, ok, nil
 }
 
-// validation is the present validator of a collection as Lift takes it.
+// validation is the present validator of a collection as Unfence takes it.
 func (c collection) validation() (string, error) {
 	var r restoration
 	if v, ok := c.Options.Lookup("validator").DocumentOK(); ok {
@@ -123,7 +123,7 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 		switch c.fenceMark() {
 		case f.To:
 		case "":
-			// Noted first, so that any controller that finds the fence can lift it. It is
+			// Noted first, so that any controller that finds the fence can remove it. It is
 			// the present validator: the application may have another one since Prepare.
 			present, err := c.validation()
 			if err != nil {
@@ -136,7 +136,7 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 				return err
 			}
 		default:
-			// An earlier fence that nobody lifted. Its note has the true validator.
+			// An earlier fence that nobody removed. Its note has the true validator.
 		}
 		mongos, err := n.isMongos(ctx)
 		if err != nil {
@@ -174,7 +174,7 @@ func refusing(mark string) restoration {
 	}
 }
 
-func (n *Namespace) liftValidator(ctx context.Context, f record.Fence) error {
+func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error {
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
 		if err := n.noteLift(ctx, f); err != nil {
 			return err
@@ -233,7 +233,7 @@ func (n *Namespace) setValidator(ctx context.Context, tok record.Token, r restor
 	return n.change(ctx, n.db, cmd)
 }
 
-// noteLift remembers that a fence was lifted, before it is.
+// noteLift remembers that a fence was removed, before it is.
 func (n *Namespace) noteLift(ctx context.Context, f record.Fence) error {
 	return n.note(ctx, noteLifted+f.To, bson.D{{Key: "$set", Value: bson.D{{Key: "name", Value: f.Token.Name}}}})
 }

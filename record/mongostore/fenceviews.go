@@ -27,9 +27,9 @@ import (
 // operation whose collection must exist or the whole command fails:
 //
 //   - Fence: the gate, a collection of its own that Fence makes before it checks that it
-//     was not lifted, and that Lift drops before it looks. A late fence of an attempt
-//     that was lifted finds no gate.
-//   - Lift: the collection under its hidden name, which is never used twice. A late lift
+//     was not removed, and that Unfence drops before it looks. A late fence of an attempt
+//     that was removed finds no gate.
+//   - Unfence: the collection under its hidden name, which is never used twice. A late unfence
 //     does not take away the view of a later fence.
 
 // viewComment marks a view as one that a fence left.
@@ -89,7 +89,7 @@ func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson
 		}
 		return at, errors.New("the view was missing and is made again")
 	}
-	// A list made while somebody lifted the fence can show both; a second one cannot.
+	// A list made while somebody removed the fence can show both; a second one cannot.
 	if err := n.mark(ctx, f); err != nil {
 		return at, err
 	}
@@ -104,7 +104,7 @@ func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson
 		"what the application wrote there is not part of the kind: %w", f.Token.Name, now.old.Type, record.ErrBroken))
 }
 
-func (n *Namespace) liftView(ctx context.Context, f record.Fence) error {
+func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 	uuid, err := collectionUUID(f.Token.ID)
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func (n *Namespace) applyOps(ctx context.Context, ops bson.A) error {
 // are older than a minute.
 const probeLimit = 70 * time.Second
 
-// probeView tries fence and lift on a scratch collection. It returns the reason why a
+// probeView tries fence and unfence on a scratch collection. It returns the reason why a
 // view fence cannot be had here, or an error if that was not to be found out. Unlike a
 // fence it kills nobody else's transactions, but waits for their end.
 func (n *Namespace) probeView(ctx context.Context) (*record.UnsupportedError, error) {

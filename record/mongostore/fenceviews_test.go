@@ -84,12 +84,12 @@ func TestViewFenceStopsTheApplication(t *testing.T) {
 
 	// Given back by several at once, and again: nothing is lost.
 	for range 4 {
-		g.Go(func() error { return b.Lift(t.Context(), f) })
+		g.Go(func() error { return b.Unfence(t.Context(), f) })
 	}
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Lift(t.Context(), f); err != nil {
+	if err := b.Unfence(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 	if name, err := b.Locate(t.Context(), tok.ID); err != nil || name != "orders" {
@@ -97,11 +97,11 @@ func TestViewFenceStopsTheApplication(t *testing.T) {
 	}
 	for name, write := range writes {
 		if err := write(b.raw.Collection("orders"), t); err != nil {
-			t.Errorf("%s after lift: %v", name, err)
+			t.Errorf("%s after unfence: %v", name, err)
 		}
 	}
 	// A fence that comes late does not take it away again; the next attempt may.
-	if err := b.Fence(t.Context(), f); err == nil || !strings.Contains(err.Error(), "was lifted") {
+	if err := b.Fence(t.Context(), f); err == nil || !strings.Contains(err.Error(), "was removed") {
 		t.Errorf("late fence: %v", err)
 	}
 	f.To = "orders.n2"
@@ -162,10 +162,10 @@ func TestViewFenceAndLiftUnderFire(t *testing.T) {
 			t.Errorf("turn %d: %d documents came late", turn, now-frozen)
 		}
 		start = time.Now()
-		if err := b.Lift(t.Context(), f); err != nil {
+		if err := b.Unfence(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("turn %d: fence %v, lift %v", turn, fenced, time.Since(start))
+		t.Logf("turn %d: fence %v, unfence %v", turn, fenced, time.Since(start))
 	}
 	close(stop)
 	if err := g.Wait(); err != nil {
@@ -208,7 +208,7 @@ func TestViewFenceIsCompleted(t *testing.T) {
 		if name == "bills" {
 			b.run(t, bson.D{{Key: "insert", Value: name}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "stray"}}}}})
 			wantErr(t, b.Fence(t.Context(), f), record.ErrBroken)
-			wantErr(t, b.Lift(t.Context(), f), record.ErrBroken)
+			wantErr(t, b.Unfence(t.Context(), f), record.ErrBroken)
 			if len(b.docs(t, name)) != 1 || len(b.docs(t, f.To)) != 2 {
 				t.Error("documents are lost")
 			}
@@ -220,7 +220,7 @@ func TestViewFenceIsCompleted(t *testing.T) {
 		if err := writes["insert"](b.raw.Collection(name), t); !hasCode(err, codeViewWrite) {
 			t.Errorf("insert: %v", err)
 		}
-		if err := b.Lift(t.Context(), f); err != nil {
+		if err := b.Unfence(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -301,7 +301,7 @@ func TestValidatorFence(t *testing.T) {
 				t.Errorf("describe of the fenced: %v, %v", info.Shape, err)
 			}
 			for range 2 {
-				if err := b.Lift(t.Context(), f); err != nil {
+				if err := b.Unfence(t.Context(), f); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -317,7 +317,7 @@ func TestValidatorFence(t *testing.T) {
 				t.Errorf("insert of what the own validator minds: %v", err)
 			}
 			if err := b.Fence(t.Context(), f); err == nil {
-				t.Error("a lifted fence was taken up again")
+				t.Error("a removed fence was taken up again")
 			}
 		})
 	}

@@ -64,7 +64,7 @@ func Privileges() []Privilege {
 		{"createIndex", OfDatabase, controllers, "makes their indexes", ""},
 		{"dropIndex", OfDatabase, controllers, "drops indexes whose builds were started and block a fence", ""},
 		{"collMod", OfDatabase, controllers, "validators as fences, TTL indexes, options", ""},
-		{"bypassDocumentValidation", OfDatabase, controllers, "writes behind a fence that is a validator, on the way back", ""},
+		{"bypassDocumentValidation", OfDatabase, controllers, "writes behind a fence that is a validator, on the rollback", ""},
 		{"renameCollectionSameDB", OfDatabase, controllers, "fences and switches", ""},
 		{"dropCollection", OfDatabase, controllers, "drops what it made: scratch collections, a version that is completed", ""},
 		{"dropDatabase", OfScratch, controllers, "drops the scratch database of rehearse", "no rehearse"},

@@ -395,12 +395,12 @@ func TestCheckNamesTheMissingPrivilege(t *testing.T) {
 		t.Errorf("delete behind the write block: %v", err)
 	}
 	for range 2 {
-		if err := root.Lift(t.Context(), f); err != nil {
+		if err := root.Unfence(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := full.db.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "free"}}); err != nil {
-		t.Errorf("insert after lift: %v", err)
+		t.Errorf("insert after unfence: %v", err)
 	}
 }
 

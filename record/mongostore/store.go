@@ -27,7 +27,7 @@ type Config struct {
 	// Quiet keeps what is done here from being felt by anybody else on the server: no
 	// session is ended, whatever it holds up, and no fence takes the lock of the whole
 	// server or blocks its writes. Fixed-name kinds get the validator class. It is for
-	// rehearsals, and for the proof of the way back.
+	// rehearsals, and for the proof of the rollback.
 	Quiet bool
 }
 

@@ -20,7 +20,7 @@ var fenceTests = []test{
 	{"given up after it was set", movers(fencePreventLate)},
 	{"given up and set at once", movers(fencePreventRace)},
 	{"another collection of the same name", withClient(fenceImpostor)},
-	{"lift of a managed kind", withClient(fenceLiftManaged)},
+	{"unfence of a managed kind", withClient(fenceLiftManaged)},
 	{"clients hammer", withClient(fenceHammer)},
 	{"appliers hammer", movers(fenceAppliers)},
 }
@@ -328,10 +328,10 @@ func fenceLiftManaged(t *testing.T, b *bench) {
 		return
 	}
 	old := k.fence(t)
-	if err := b.Namespace.Lift(t.Context(), f); err != nil {
-		t.Errorf("lift: %v", err)
+	if err := b.Namespace.Unfence(t.Context(), f); err != nil {
+		t.Errorf("unfence: %v", err)
 	}
 	err := b.Client.Write(t.Context(), record.Tokens{k.spec.Name: old}, []record.Mutation{k.mutation("a", 5)})
-	wantError(t, "write with an old token after lift", err, record.ErrFenced)
+	wantError(t, "write with an old token after unfence", err, record.ErrFenced)
 	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
 }

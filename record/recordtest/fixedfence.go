@@ -94,7 +94,7 @@ func fixedFence(t *testing.T, b *bench, class record.FenceClass) {
 	if f.Renames() {
 		wantFenced(t, k, behind)
 	}
-	// Behind its fence the kind is the target of the way back. A class that keeps the
+	// Behind its fence the kind is the target of the rollback. A class that keeps the
 	// name keeps the token too, and lets appliers pass; their guards still hold.
 	wantOutcomes(t, b.apply(t, tokens(behind), 2, group(2, k.set("a", 5)), group(2, k.set("b", -1)), group(2, k.set("c", 5))),
 		record.Applied, record.Applied, record.Applied)
@@ -103,20 +103,20 @@ func fixedFence(t *testing.T, b *bench, class record.FenceClass) {
 	wantOutcomes(t, b.load(t, tokens(behind), 2, group(2, k.set("d", 5))), record.Applied)
 
 	for range 2 { // the second time it does nothing
-		if err := b.Namespace.Lift(ctx, f); err != nil {
-			t.Fatalf("lift: %v", err)
+		if err := b.Namespace.Unfence(ctx, f); err != nil {
+			t.Fatalf("unfence: %v", err)
 		}
 	}
 	if name, err := b.Namespace.Locate(ctx, k.tok.ID); err != nil || name != k.spec.Name {
-		t.Errorf("locate after lift: %q, %v, want %q", name, err, k.spec.Name)
+		t.Errorf("locate after unfence: %q, %v, want %q", name, err, k.spec.Name)
 	}
 	b.wantDocuments(t, k.spec.Name, doc("a", 5), doc("c", 5), doc("d", 5))
 	k.insert(t, doc("new", 7))
 	if err := b.App.Put(ctx, k.spec.Name, doc("a", 7)); err != nil {
-		t.Errorf("put after lift: %v", err)
+		t.Errorf("put after unfence: %v", err)
 	}
 	if err := b.App.Delete(ctx, k.spec.Name, valueOf("c")); err != nil {
-		t.Errorf("delete after lift: %v", err)
+		t.Errorf("delete after unfence: %v", err)
 	}
 	b.wantDocuments(t, k.spec.Name, doc("a", 7), doc("new", 7), doc("d", 5))
 	wantOutcomes(t, b.apply(t, tokens(k), 2, group(2, k.set("b", 9)), group(3, k.set("b", 9))), record.Stale, record.Applied)
@@ -159,17 +159,17 @@ func fixedValidator(t *testing.T, b *bench, class record.FenceClass) {
 	if err := b.App.Insert(t.Context(), k.spec.Name, doc("late", 1)); err == nil {
 		t.Error("an insert by the application was acknowledged")
 	}
-	// The one that lifts it may be another process, and never saw the validator.
+	// The one that removes it may be another process, and never saw the validator.
 	ns := b.Namespace
 	if b.Reopen != nil {
 		ns = b.Reopen()
 	}
-	if err := ns.Lift(t.Context(), f); err != nil {
-		t.Fatalf("lift: %v", err)
+	if err := ns.Unfence(t.Context(), f); err != nil {
+		t.Fatalf("unfence: %v", err)
 	}
 	k.insert(t, doc("b", 1))
 	if err := b.App.Insert(t.Context(), k.spec.Name, bad); err == nil {
-		t.Error("the own validator is gone after lift")
+		t.Error("the own validator is gone after unfence")
 	}
 	b.wantDocuments(t, k.spec.Name, doc("a", 1), doc("b", 1))
 }
@@ -178,8 +178,8 @@ func fixedLiftIdle(t *testing.T, b *bench, class record.FenceClass) {
 	k := b.fixed(t)
 	k.insert(t, doc("a", 1))
 	f := k.stop(t, class)
-	if err := b.Namespace.Lift(t.Context(), f); err != nil {
-		t.Errorf("lift: %v", err)
+	if err := b.Namespace.Unfence(t.Context(), f); err != nil {
+		t.Errorf("unfence: %v", err)
 	}
 	k.insert(t, doc("b", 1))
 	k.wantState(t, map[string]record.Record{"a": at("a", 1, record.Guard{}), "b": at("b", 1, record.Guard{})})
@@ -198,8 +198,8 @@ func fixedAgain(t *testing.T, b *bench, class record.FenceClass) {
 			t.Errorf("attempt %d: a put by the application was acknowledged", i)
 		}
 		next(t, s, marked(k, f.To))
-		if err := b.Namespace.Lift(t.Context(), f); err != nil {
-			t.Fatalf("lift %d: %v", i, err)
+		if err := b.Namespace.Unfence(t.Context(), f); err != nil {
+			t.Fatalf("unfence %d: %v", i, err)
 		}
 		name := fmt.Sprint("free", i)
 		k.insert(t, doc(name, i))

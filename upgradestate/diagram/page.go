@@ -33,7 +33,7 @@ var about = map[string]string{
 	string(us.StepSealTarget): "A rename (or mark) is announced for every target kind.",
 	string(us.StepSealSource): "The last source renames, never published, are announced; then the flip.",
 	opening:                   "After the flip: kinds that clients write under their own name are opened.",
-	string(us.StepAbort):      "Announced source renames are completed or made impossible, fences are lifted.",
+	string(us.StepAbort):      "Announced source renames are completed or made impossible, fences are removed.",
 	leftovers:                 "After an abort: announced seals of the target are completed.",
 }
 

@@ -82,7 +82,7 @@ func rollbackCommand() *cobra.Command {
 		Long: "Go back to the version that the latest switch came from: begin-upgrade with that version as its\n" +
 			"target. Its data has followed ever since the switch, so only what is still on its way is waited\n" +
 			"for. The same call again changes nothing, also after the switch back.\n\n" +
-			"Where the way back was disabled, --to-snapshot goes back to the data as the switch left it. What\n" +
+			"Where the rollback was disabled, --to-snapshot goes back to the data as the switch left it. What\n" +
 			"was written since is lost to the service then: the command counts it first, and goes on only\n" +
 			"with --accept-loss and --confirm, which names the deployment, and the cluster and the database of\n" +
 			"the version that is left, as the refusal says: staging's is refused in production.\n\n" +
@@ -151,7 +151,7 @@ func rollbackCommand() *cobra.Command {
 	return cmd
 }
 
-// loss counts what a way back to the snapshot would lose, and refuses it unless that is
+// loss counts what a rollback to the snapshot would lose, and refuses it unless that is
 // accepted, and confirmed for this database. A controller that is older wants no confirmation.
 func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 	api, err := a.open()
@@ -180,7 +180,7 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 		if want != "" {
 			flags += " --confirm " + want
 		}
-		return fmt.Errorf("rollback: the way back to the snapshot loses %s%s: to go back all the same, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
+		return fmt.Errorf("rollback: the rollback to the snapshot loses %s%s: to go back all the same, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+numbers)
 	for _, name := range r.GetExamples() {

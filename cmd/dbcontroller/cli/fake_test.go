@@ -194,8 +194,8 @@ func sample() *dbv1.Deployment {
 		Pace: &dbv1.Pace{
 			Paused: true, Reason: "backup", MaxRate: 2000, MaxSourceLoad: 60, Window: "22:00-05:00", Now: []string{"paused", "source load 72 %"},
 		},
-		Outlook: &dbv1.SwitchOutlook{WaitsFor: []string{"'resume': paused: backup", "'switch': this upgrade holds at ready"}, WayBack: "proved for 5,000 records"},
-		Update:  &dbv1.DataUpdate{Id: "d-1", Name: "fill-region", Version: "v1", Kind: "packages", DoneShards: 2, Seen: 9000, Changed: 120},
+		Readiness: &dbv1.SwitchReadiness{WaitsFor: []string{"'resume': paused: backup", "'switch': this upgrade holds at ready"}, Rollback: "proved for 5,000 records"},
+		Update:    &dbv1.DataUpdate{Id: "d-1", Name: "fill-region", Version: "v1", Kind: "packages", DoneShards: 2, Seen: 9000, Changed: 120},
 		History: []*dbv1.HistoryEntry{
 			{At: "2026-11-20T22:00:00.5Z", By: "ann@desk", What: "upgrade", Id: "up-0", From: "v1", To: "v2", Detail: "switch when ready",
 				Phases: []*dbv1.PhaseTime{
@@ -245,7 +245,7 @@ func sample() *dbv1.Deployment {
 func switched() *dbv1.Deployment {
 	d := sample()
 	d.CurrentVersion, d.Epoch, d.UpgradeState, d.Progress = "v2", 2, nil, nil
-	d.Pace, d.Outlook, d.Update = &dbv1.Pace{}, nil, nil
+	d.Pace, d.Readiness, d.Update = &dbv1.Pace{}, nil, nil
 	d.RollbackSafe = &dbv1.RollbackSafe{Blocking: 2, Waived: 1, Reason: "2 records cannot be brought back to v1: see 'parked', correct or waive them"}
 	d.Retiring, d.Retired = "v0", []string{"v00", "v01"}
 	d.Kept = []*dbv1.KeptNamespace{{Version: "v01", Location: "mongo:bbs_v01", Until: "2026-01-02T03:04:05Z", Collections: []string{"dbc_retired.v01.lrps.n2"}}}

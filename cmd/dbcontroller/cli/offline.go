@@ -182,7 +182,7 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 		at = "an unknown time"
 	}
 	follows := "nothing of it has followed to " + o.old
-	if upgradestate.WayBack(d) {
+	if upgradestate.ReverseSynced(d) {
 		follows = "but for what controllers had brought over to " + o.old + " while they ran"
 	}
 	say("loses: everything that was written to %s since the switch at %s, %s; it stays in the database of %s", o.new, at, follows, o.new)
@@ -247,7 +247,7 @@ func (o *offline) begin(ctx context.Context, d upgradestate.Deployment) error {
 		events = append(events, upgradestate.SetPace{Paused: &resume})
 	}
 	if d.Update != nil {
-		events = append(events, upgradestate.CancelUpdate{ID: d.Update.ID, Reason: "way back without a controller"})
+		events = append(events, upgradestate.CancelUpdate{ID: d.Update.ID, Reason: "rollback without a controller"})
 	}
 	hash := d.LastSwitch.TransformHash
 	for _, a := range d.Available {
@@ -304,8 +304,8 @@ type lostFencer struct{}
 
 var errLost = errors.New("the database is lost")
 
-func (lostFencer) Fence(context.Context, record.Fence) error { return nil }
-func (lostFencer) Lift(context.Context, record.Fence) error  { return nil }
+func (lostFencer) Fence(context.Context, record.Fence) error   { return nil }
+func (lostFencer) Unfence(context.Context, record.Fence) error { return nil }
 func (lostFencer) Prepare(context.Context, record.Token, record.FenceClass) (record.FenceClass, string, error) {
 	return "", "", errLost
 }

@@ -51,7 +51,7 @@ func waiveCommand() *cobra.Command {
 			"itself. With --all every record of the kind that is parked, now or later in this direction, is\n" +
 			"waived. That is confirmed with --count, the number of those that are parked now and not waived:\n" +
 			"without it, or with another number, the refusal says how many there are. It does not bound what is\n" +
-			"parked later. A waiver is gone with its direction. After a switch this is about the way back.",
+			"parked later. A waiver is gone with its direction. After a switch this is about the rollback.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			counted := cmd.Flags().Changed("count")

@@ -28,7 +28,7 @@ func planCommand() *cobra.Command {
 		Use:   "plan",
 		Short: "Show what an upgrade would need and do, and what speaks against it",
 		Long: "Show what an upgrade would need and do, and what speaks against it: space, oplog, indexes,\n" +
-			"privileges, fences, servers, the time of the copy, the pause, the way back. It reads, tries things in\n" +
+			"privileges, fences, servers, the time of the copy, the pause, the rollback. It reads, tries things in\n" +
 			"scratch collections that it removes, and changes nothing. The exit status is 1 when a check failed.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {

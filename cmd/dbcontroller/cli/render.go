@@ -137,7 +137,7 @@ func summary(d *dbv1.Deployment) []labelled {
 			p.GetDoneShards(), d.GetRingSize(), count(p.GetSeen()), count(p.GetChanged()), after("; last error: ", p.GetLastError()))
 	}
 	if p := d.GetProgress(); p != nil {
-		if p.GetTotal() > 0 { // a way back has nothing to copy
+		if p.GetTotal() > 0 { // a rollback has nothing to copy
 			add("copied", "%s", copiedOf(d))
 		}
 		if u != nil || p.GetTotal() > 0 || p.GetVerified() > 0 || p.GetMaxLagMillis() > 0 {
@@ -157,8 +157,8 @@ func summary(d *dbv1.Deployment) []labelled {
 			add("last error", "%s", p.GetLastError())
 		}
 	}
-	if o := d.GetOutlook(); o != nil {
-		add("outlook", "%s", outlookOf(o))
+	if o := d.GetReadiness(); o != nil {
+		add("readiness", "%s", readinessText(o))
 	}
 	if s := d.GetLastSwitch(); s != nil {
 		add("last switch", "%s -> %s at %s%s", s.GetFromVersion(), s.GetToVersion(), shortTime(s.GetAt())+" UTC", stepsOf(s.GetMillis()))

@@ -59,8 +59,8 @@ func paceOf(p *dbv1.Pace) string {
 	return strings.Join(parts, "; ")
 }
 
-// outlookOf says what is between an upgrade and its switch.
-func outlookOf(o *dbv1.SwitchOutlook) string {
+// readinessText says what is between an upgrade and its switch.
+func readinessText(o *dbv1.SwitchReadiness) string {
 	parts := []string{"the switch waits for nothing else"}
 	if len(o.GetWaitsFor()) > 0 {
 		parts[0] = "the switch waits for " + strings.Join(o.GetWaitsFor(), "; ")
@@ -68,13 +68,13 @@ func outlookOf(o *dbv1.SwitchOutlook) string {
 	if o.PredictedPauseMillis != nil {
 		parts = append(parts, "predicted pause "+millis(o.GetPredictedPauseMillis()))
 	}
-	if o.GetWayBack() != "" {
-		parts = append(parts, "way back "+o.GetWayBack())
+	if o.GetRollback() != "" {
+		parts = append(parts, "rollback "+o.GetRollback())
 	}
 	return strings.Join(parts, "; ")
 }
 
-// rollbackOf says whether a way back would leave anything behind.
+// rollbackOf says whether a rollback would leave anything behind.
 func rollbackOf(r *dbv1.RollbackSafe) string {
 	text := "safe"
 	if !r.GetSafe() {

@@ -11,7 +11,7 @@ import (
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
 )
 
-// TestRollback begins the way back once, whatever is repeated.
+// TestRollback begins the rollback once, whatever is repeated.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -21,7 +21,7 @@ func TestRollback(t *testing.T) {
 		err  string
 	}{
 		{"after a switch", &dbv1.LastSwitch{Id: "up-1", FromVersion: "v1", ToVersion: "v2"}, &dbv1.BeginUpgradeRequest{TargetVersion: "v1", RequestedBy: "me"}, ""},
-		{"after the way back", &dbv1.LastSwitch{Id: "up-2", FromVersion: "v2", ToVersion: "v1", Back: true}, nil, ""},
+		{"after the rollback", &dbv1.LastSwitch{Id: "up-2", FromVersion: "v2", ToVersion: "v1", Back: true}, nil, ""},
 		{"before any switch", nil, nil, "rollback: nothing was switched yet"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestRollbackToTheSnapshot(t *testing.T) {
 	f := &fake{deployment: d, loss: &dbv1.LossReport{Compared: 22000, Created: 17, Changed: 3, Deleted: 1, Examples: []string{"p-17", "p-18"}, Confirm: "d/c/v2"}}
 	server := serve(t, f)
 	out, diag, err := run(t, "rollback", "--to-snapshot", "--by", "me", "--server", server)
-	const want = "rollback: the way back to the snapshot loses 17 created, 3 changed, 1 deleted since the switch, of 22,000 groups, such as p-17, p-18%s: to go back all the same, give --accept-loss --confirm d/c/v2"
+	const want = "rollback: the rollback to the snapshot loses 17 created, 3 changed, 1 deleted since the switch, of 22,000 groups, such as p-17, p-18%s: to go back all the same, give --accept-loss --confirm d/c/v2"
 	if err == nil || err.Error() != fmt.Sprintf(want, "") || out != "" || diag != "compared 1,500 groups\n" {
 		t.Errorf("%v\nprinted %q, diagnostics %q", err, out, diag)
 	}

@@ -102,7 +102,7 @@ func breachesCommand() *cobra.Command {
 		Use:   "accept-breaches",
 		Short: "Say that what was written past fences was dealt with",
 		Long: "Say that what was written past fences was dealt with: brought over by hand, or not wanted. It counts no\n" +
-			"more for 'verify' and for the way back. The collections that were set aside stay.",
+			"more for 'verify' and for the rollback. The collections that were set aside stay.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
@@ -208,7 +208,7 @@ func completeCommand() *cobra.Command {
 	var ignore bool
 	cmd := &cobra.Command{
 		Use:   "complete --version VERSION --confirm DATABASE",
-		Short: "Retire a version that was left: set its collections aside, drop them later, end the way back",
+		Short: "Retire a version that was left: set its collections aside, drop them later, end the rollback",
 		Long: "Retire a version that was left: its collections get names that nobody uses, and are dropped for\n" +
 			"good after --keep-for; what is kept for the sync with it goes at once. Until this command nothing\n" +
 			"of an old namespace is ever deleted. It is refused while an upgrade runs, while a server serves\n" +

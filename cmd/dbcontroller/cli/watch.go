@@ -172,7 +172,7 @@ func changeLine(d *dbv1.Deployment) string {
 		if len(p.GetWaitsFor()) > 0 {
 			parts = append(parts, "waits for "+strings.Join(p.GetWaitsFor(), "; "))
 		}
-		if waits := d.GetOutlook().GetWaitsFor(); len(waits) > 0 && strings.Join(waits, "; ") != strings.Join(p.GetWaitsFor(), "; ") {
+		if waits := d.GetReadiness().GetWaitsFor(); len(waits) > 0 && strings.Join(waits, "; ") != strings.Join(p.GetWaitsFor(), "; ") {
 			parts = append(parts, "switch waits for "+strings.Join(waits, "; "))
 		}
 		if p.GetLastError() != "" {

@@ -80,9 +80,9 @@ func (d *Database) Fence(ctx context.Context, f record.Fence) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Fence(ctx, f) })
 }
 
-// Lift is record.Fencer's.
-func (d *Database) Lift(ctx context.Context, f record.Fence) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Lift(ctx, f) })
+// Unfence is record.Fencer's.
+func (d *Database) Unfence(ctx context.Context, f record.Fence) error {
+	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Unfence(ctx, f) })
 }
 
 // Prevent is record.Fencer's.

@@ -199,7 +199,7 @@ type Deployment struct {
 	// What the call did, or would do if it was a dry run; for people.
 	Effects        []string         `protobuf:"bytes,14,rep,name=effects,proto3" json:"effects,omitempty"`
 	Pace           *Pace            `protobuf:"bytes,15,opt,name=pace,proto3" json:"pace,omitempty"`
-	Outlook        *SwitchOutlook   `protobuf:"bytes,16,opt,name=outlook,proto3" json:"outlook,omitempty"`                                      // absent: no upgrade runs, or no controller drives it
+	Readiness      *SwitchReadiness `protobuf:"bytes,16,opt,name=readiness,proto3" json:"readiness,omitempty"`                                  // absent: no upgrade runs, or no controller drives it
 	RollbackSafe   *RollbackSafe    `protobuf:"bytes,17,opt,name=rollback_safe,json=rollbackSafe,proto3" json:"rollback_safe,omitempty"`        // absent: there is nowhere to go back to
 	Update         *DataUpdate      `protobuf:"bytes,18,opt,name=update,proto3" json:"update,omitempty"`                                        // absent: none runs
 	History        []*HistoryEntry  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`                                      // oldest first; absent in lists
@@ -348,9 +348,9 @@ func (x *Deployment) GetPace() *Pace {
 	return nil
 }
 
-func (x *Deployment) GetOutlook() *SwitchOutlook {
+func (x *Deployment) GetReadiness() *SwitchReadiness {
 	if x != nil {
-		return x.Outlook
+		return x.Readiness
 	}
 	return nil
 }
@@ -719,31 +719,31 @@ func (x *Pace) GetNow() []string {
 	return nil
 }
 
-// SwitchOutlook is what stands between an upgrade and its switch.
-type SwitchOutlook struct {
+// SwitchReadiness is what stands between an upgrade and its switch.
+type SwitchReadiness struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	WaitsFor             []string               `protobuf:"bytes,1,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                                              // beside the shards; for people
 	PredictedPauseMillis *int64                 `protobuf:"varint,2,opt,name=predicted_pause_millis,json=predictedPauseMillis,proto3,oneof" json:"predicted_pause_millis,omitempty"` // absent: not known yet
-	WayBack              string                 `protobuf:"bytes,3,opt,name=way_back,json=wayBack,proto3" json:"way_back,omitempty"`                                                 // proved, and how; or why not; or disabled
+	Rollback             string                 `protobuf:"bytes,3,opt,name=rollback,proto3" json:"rollback,omitempty"`                                                              // proved, and how; or why not; or disabled
 	At                   string                 `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`                                                                          // RFC 3339
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
 
-func (x *SwitchOutlook) Reset() {
-	*x = SwitchOutlook{}
+func (x *SwitchReadiness) Reset() {
+	*x = SwitchReadiness{}
 	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SwitchOutlook) String() string {
+func (x *SwitchReadiness) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SwitchOutlook) ProtoMessage() {}
+func (*SwitchReadiness) ProtoMessage() {}
 
-func (x *SwitchOutlook) ProtoReflect() protoreflect.Message {
+func (x *SwitchReadiness) ProtoReflect() protoreflect.Message {
 	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -755,40 +755,40 @@ func (x *SwitchOutlook) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SwitchOutlook.ProtoReflect.Descriptor instead.
-func (*SwitchOutlook) Descriptor() ([]byte, []int) {
+// Deprecated: Use SwitchReadiness.ProtoReflect.Descriptor instead.
+func (*SwitchReadiness) Descriptor() ([]byte, []int) {
 	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *SwitchOutlook) GetWaitsFor() []string {
+func (x *SwitchReadiness) GetWaitsFor() []string {
 	if x != nil {
 		return x.WaitsFor
 	}
 	return nil
 }
 
-func (x *SwitchOutlook) GetPredictedPauseMillis() int64 {
+func (x *SwitchReadiness) GetPredictedPauseMillis() int64 {
 	if x != nil && x.PredictedPauseMillis != nil {
 		return *x.PredictedPauseMillis
 	}
 	return 0
 }
 
-func (x *SwitchOutlook) GetWayBack() string {
+func (x *SwitchReadiness) GetRollback() string {
 	if x != nil {
-		return x.WayBack
+		return x.Rollback
 	}
 	return ""
 }
 
-func (x *SwitchOutlook) GetAt() string {
+func (x *SwitchReadiness) GetAt() string {
 	if x != nil {
 		return x.At
 	}
 	return ""
 }
 
-// RollbackSafe says whether a way back would leave anything behind.
+// RollbackSafe says whether a rollback would leave anything behind.
 type RollbackSafe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Safe          bool                   `protobuf:"varint,1,opt,name=safe,proto3" json:"safe,omitempty"`
@@ -1165,7 +1165,7 @@ type UpgradeState struct {
 	AbortReason   string                 `protobuf:"bytes,9,opt,name=abort_reason,json=abortReason,proto3" json:"abort_reason,omitempty"` // while an abort is being completed
 	Policy        *SwitchPolicy          `protobuf:"bytes,10,opt,name=policy,proto3" json:"policy,omitempty"`
 	SwitchAsked   bool                   `protobuf:"varint,11,opt,name=switch_asked,json=switchAsked,proto3" json:"switch_asked,omitempty"`
-	ToSnapshot    bool                   `protobuf:"varint,12,opt,name=to_snapshot,json=toSnapshot,proto3" json:"to_snapshot,omitempty"`   // a way back that leaves behind what was written since the switch
+	ToSnapshot    bool                   `protobuf:"varint,12,opt,name=to_snapshot,json=toSnapshot,proto3" json:"to_snapshot,omitempty"`   // a rollback that leaves behind what was written since the switch
 	Failures      int32                  `protobuf:"varint,13,opt,name=failures,proto3" json:"failures,omitempty"`                         // attempts at the switch that were given up
 	LastFailure   string                 `protobuf:"bytes,14,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"` // why the latest of them was
 	Again         bool                   `protobuf:"varint,15,opt,name=again,proto3" json:"again,omitempty"`                               // the abort that is being completed ends the attempt only
@@ -3691,7 +3691,7 @@ func (x *EstimateLossResponse) GetReport() *LossReport {
 	return nil
 }
 
-// LossReport is what a way back to the snapshot would lose, in groups of records.
+// LossReport is what a rollback to the snapshot would lose, in groups of records.
 type LossReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Compared      int64                  `protobuf:"varint,1,opt,name=compared,proto3" json:"compared,omitempty"`
@@ -5236,7 +5236,7 @@ var File_dbcontroller_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\x8a\t\n" +
+	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\x90\t\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
@@ -5257,8 +5257,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\aservers\x18\f \x03(\v2\x17.dbcontroller.v1.ServerR\aservers\x12 \n" +
 	"\vcontrollers\x18\r \x03(\tR\vcontrollers\x12\x18\n" +
 	"\aeffects\x18\x0e \x03(\tR\aeffects\x12)\n" +
-	"\x04pace\x18\x0f \x01(\v2\x15.dbcontroller.v1.PaceR\x04pace\x128\n" +
-	"\aoutlook\x18\x10 \x01(\v2\x1e.dbcontroller.v1.SwitchOutlookR\aoutlook\x12B\n" +
+	"\x04pace\x18\x0f \x01(\v2\x15.dbcontroller.v1.PaceR\x04pace\x12>\n" +
+	"\treadiness\x18\x10 \x01(\v2 .dbcontroller.v1.SwitchReadinessR\treadiness\x12B\n" +
 	"\rrollback_safe\x18\x11 \x01(\v2\x1d.dbcontroller.v1.RollbackSafeR\frollbackSafe\x123\n" +
 	"\x06update\x18\x12 \x01(\v2\x1b.dbcontroller.v1.DataUpdateR\x06update\x127\n" +
 	"\ahistory\x18\x13 \x03(\v2\x1d.dbcontroller.v1.HistoryEntryR\ahistory\x12\x1a\n" +
@@ -5290,11 +5290,11 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\bmax_rate\x18\x03 \x01(\x05R\amaxRate\x12&\n" +
 	"\x0fmax_source_load\x18\x04 \x01(\x05R\rmaxSourceLoad\x12\x16\n" +
 	"\x06window\x18\x05 \x01(\tR\x06window\x12\x10\n" +
-	"\x03now\x18\x06 \x03(\tR\x03now\"\xad\x01\n" +
-	"\rSwitchOutlook\x12\x1b\n" +
+	"\x03now\x18\x06 \x03(\tR\x03now\"\xb0\x01\n" +
+	"\x0fSwitchReadiness\x12\x1b\n" +
 	"\twaits_for\x18\x01 \x03(\tR\bwaitsFor\x129\n" +
-	"\x16predicted_pause_millis\x18\x02 \x01(\x03H\x00R\x14predictedPauseMillis\x88\x01\x01\x12\x19\n" +
-	"\bway_back\x18\x03 \x01(\tR\awayBack\x12\x0e\n" +
+	"\x16predicted_pause_millis\x18\x02 \x01(\x03H\x00R\x14predictedPauseMillis\x88\x01\x01\x12\x1a\n" +
+	"\brollback\x18\x03 \x01(\tR\brollback\x12\x0e\n" +
 	"\x02at\x18\x04 \x01(\tR\x02atB\x19\n" +
 	"\x17_predicted_pause_millis\"n\n" +
 	"\fRollbackSafe\x12\x12\n" +
@@ -5781,7 +5781,7 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(*Breach)(nil),                   // 5: dbcontroller.v1.Breach
 	(*AcceptBreachesRequest)(nil),    // 6: dbcontroller.v1.AcceptBreachesRequest
 	(*Pace)(nil),                     // 7: dbcontroller.v1.Pace
-	(*SwitchOutlook)(nil),            // 8: dbcontroller.v1.SwitchOutlook
+	(*SwitchReadiness)(nil),          // 8: dbcontroller.v1.SwitchReadiness
 	(*RollbackSafe)(nil),             // 9: dbcontroller.v1.RollbackSafe
 	(*HistoryEntry)(nil),             // 10: dbcontroller.v1.HistoryEntry
 	(*PhaseTime)(nil),                // 11: dbcontroller.v1.PhaseTime
@@ -5853,7 +5853,7 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	20, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
 	22, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
 	7,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
-	8,  // 8: dbcontroller.v1.Deployment.outlook:type_name -> dbcontroller.v1.SwitchOutlook
+	8,  // 8: dbcontroller.v1.Deployment.readiness:type_name -> dbcontroller.v1.SwitchReadiness
 	9,  // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
 	12, // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
 	10, // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry

@@ -175,7 +175,7 @@ func (g *Graph) checkProgress() error {
 	var queue []int
 	for i, d := range g.Records {
 		if len(g.machine.Actions(d)) == 0 {
-			if d.Upgrade != nil && us.HoldsBack(d) == "" {
+			if d.Upgrade != nil && us.SwitchBlocker(d) == "" {
 				return g.violation(i, "", fmt.Errorf("progress: an upgrade runs and there is nothing to do"))
 			}
 			live[i] = true

@@ -97,9 +97,9 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 			if _, _, x, _ := actOf(a); c.done(x) {
 				add(true, false, us.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To})
 			}
-		case us.Lift:
+		case us.Unfence:
 			if _, _, x, _ := actOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
-				add(true, false, us.Lifted{Version: a.Version, Kind: a.Place.Kind, From: a.From})
+				add(true, false, us.Unfenced{Version: a.Version, Kind: a.Place.Kind, From: a.From})
 			}
 		case us.AwaitReports:
 			for _, i := range a.Shards {
@@ -140,7 +140,7 @@ func asked(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) 
 	if w.hashes {
 		hash = ""
 		for _, h := range []string{"h", "k"} {
-			add(false, false, us.AnnounceAvailable{Available: us.Available{TargetVersion: other, TransformHash: h, Ahead: true}})
+			add(false, false, us.AnnounceAvailable{Available: us.Available{TargetVersion: other, TransformHash: h, Precopied: true}})
 		}
 	}
 	add(false, false, us.Begin{ID: fmt.Sprintf("u%d", w.ids+1), TargetVersion: other, TransformHash: hash, Shards: d.RingSize, Policy: us.Policy{Retries: w.retries}})
@@ -172,8 +172,8 @@ func stale(d us.Deployment, add func(driver, stale bool, e us.Event)) {
 					add(false, true, us.Confirmed{Version: ns.Version, Kind: k.Kind, To: to})
 				}
 			}
-			add(false, true, us.Lifted{Version: ns.Version, Kind: k.Kind, From: k.Kind + ".n0"})
-			add(false, true, us.Lifted{Version: ns.Version, Kind: k.Kind, From: k.Kind})
+			add(false, true, us.Unfenced{Version: ns.Version, Kind: k.Kind, From: k.Kind + ".n0"})
+			add(false, true, us.Unfenced{Version: ns.Version, Kind: k.Kind, From: k.Kind})
 		}
 	}
 	for _, id := range []string{"", "foreign"} {

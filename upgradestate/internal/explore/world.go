@@ -235,7 +235,7 @@ func actOf(a us.Action) (version, kind string, x act, ok bool) {
 		return a.Version, a.Place.Kind, act{class: a.Class, from: a.Pending.From, to: a.Pending.To}, true
 	case us.Prevent:
 		return a.Version, a.Place.Kind, act{class: a.Class, from: a.Pending.From, to: a.Pending.To, prevent: true}, true
-	case us.Lift:
+	case us.Unfence:
 		return a.Version, a.Place.Kind, act{class: a.Class, from: a.From, to: a.To, lift: true}, true
 	default:
 		return "", "", act{}, false

@@ -136,7 +136,7 @@ type DeploymentServiceClient interface {
 	// Switch lets an upgrade that holds at ready switch. It may come before it is ready.
 	Switch(context.Context, *connect.Request[v1.SwitchRequest]) (*connect.Response[v1.Deployment], error)
 	// AcceptBreaches says that what was accepted past fences was dealt with: it counts no
-	// more for Verify and for the way back. The collections that were set aside stay.
+	// more for Verify and for the rollback. The collections that were set aside stay.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/AcceptBreaches
@@ -156,7 +156,7 @@ type DeploymentServiceClient interface {
 	// Complete retires a version that was left: it drops its namespace and what belongs to
 	// it. Without the right confirm it says what it would do.
 	Complete(context.Context, *connect.Request[v1.CompleteRequest]) (*connect.Response[v1.Deployment], error)
-	// EstimateLoss counts what a way back to the snapshot would lose, streaming progress; the
+	// EstimateLoss counts what a rollback to the snapshot would lose, streaming progress; the
 	// last message carries the report.
 	EstimateLoss(context.Context, *connect.Request[v1.EstimateLossRequest]) (*connect.ServerStreamForClient[v1.EstimateLossResponse], error)
 	// ListUpdates returns the data updates that controllers know.
@@ -532,7 +532,7 @@ type DeploymentServiceHandler interface {
 	// Switch lets an upgrade that holds at ready switch. It may come before it is ready.
 	Switch(context.Context, *connect.Request[v1.SwitchRequest]) (*connect.Response[v1.Deployment], error)
 	// AcceptBreaches says that what was accepted past fences was dealt with: it counts no
-	// more for Verify and for the way back. The collections that were set aside stay.
+	// more for Verify and for the rollback. The collections that were set aside stay.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/AcceptBreaches
@@ -552,7 +552,7 @@ type DeploymentServiceHandler interface {
 	// Complete retires a version that was left: it drops its namespace and what belongs to
 	// it. Without the right confirm it says what it would do.
 	Complete(context.Context, *connect.Request[v1.CompleteRequest]) (*connect.Response[v1.Deployment], error)
-	// EstimateLoss counts what a way back to the snapshot would lose, streaming progress; the
+	// EstimateLoss counts what a rollback to the snapshot would lose, streaming progress; the
 	// last message carries the report.
 	EstimateLoss(context.Context, *connect.Request[v1.EstimateLossRequest], *connect.ServerStream[v1.EstimateLossResponse]) error
 	// ListUpdates returns the data updates that controllers know.

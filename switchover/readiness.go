@@ -12,30 +12,30 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// Outlook is what stands between an upgrade and its switch. It is for people: nothing is
+// Readiness is what stands between an upgrade and its switch. It is for people: nothing is
 // decided on it.
-type Outlook struct {
+type Readiness struct {
 	ID       string   `json:"id"`                 // of the upgrade
 	WaitsFor []string `json:"waitsFor,omitempty"` // besides the shards; empty: nothing
 	// PredictedPauseMillis is how long writes will be held; nil: not known yet.
 	PredictedPauseMillis *int64 `json:"predictedPauseMillis,omitempty"`
-	WayBack              string `json:"wayBack,omitempty"` // whether there will be one, and how that is known
-	At                   string `json:"at,omitempty"`      // RFC 3339, when it last changed
+	Rollback             string `json:"rollback,omitempty"` // whether there will be one, and how that is known
+	At                   string `json:"at,omitempty"`       // RFC 3339, when it last changed
 }
 
-func (o Outlook) same(p Outlook) bool {
-	pause := func(o Outlook) int64 {
+func (o Readiness) same(p Readiness) bool {
+	pause := func(o Readiness) int64 {
 		if o.PredictedPauseMillis == nil {
 			return -1
 		}
 		return *o.PredictedPauseMillis
 	}
-	return o.ID == p.ID && slices.Equal(o.WaitsFor, p.WaitsFor) && pause(o) == pause(p) && o.WayBack == p.WayBack
+	return o.ID == p.ID && slices.Equal(o.WaitsFor, p.WaitsFor) && pause(o) == pause(p) && o.Rollback == p.Rollback
 }
 
 // Forecast is what is known of a switch before it begins.
 type Forecast struct {
-	WayBack string
+	Rollback string
 	// Parts are the expected durations of the parts of the pause, by the names of
 	// upgradestate.Switch.Millis; nil: nothing was measured yet.
 	Parts map[string]time.Duration
@@ -46,8 +46,8 @@ type Forecaster interface {
 	Forecast(ctx context.Context, d upgradestate.Deployment) Forecast
 }
 
-// Publisher shows an outlook to people; nil takes it away.
-type Publisher func(ctx context.Context, o *Outlook) error
+// Publisher shows a readiness report to people; nil takes it away.
+type Publisher func(ctx context.Context, o *Readiness) error
 
 // pauseStep is what predictions are rounded up to, so that they do not change all the time.
 const pauseStep = 10 * time.Millisecond
@@ -73,13 +73,13 @@ func Predict(parts map[string]time.Duration, last *upgradestate.Switch) (total t
 	return total, len(worst) > 0
 }
 
-// lookAhead finds out what stands between an upgrade that has not begun to switch and its
+// checkReadiness finds out what stands between an upgrade that has not begun to switch and its
 // switch, and publishes it. What it returns in WaitsFor keeps the switch from beginning.
-func (r *Driver) lookAhead(ctx context.Context, d upgradestate.Deployment) Outlook {
+func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) Readiness {
 	u := d.Upgrade
-	o := Outlook{ID: u.ID}
+	o := Readiness{ID: u.ID}
 	waitFor := func(format string, args ...any) { o.WaitsFor = append(o.WaitsFor, fmt.Sprintf(format, args...)) }
-	if why := upgradestate.HoldsBack(d); why != "" {
+	if why := upgradestate.SwitchBlocker(d); why != "" {
 		waitFor("%s", why)
 	}
 	switch n, err := r.parked(ctx, d); {
@@ -95,7 +95,7 @@ func (r *Driver) lookAhead(ctx context.Context, d upgradestate.Deployment) Outlo
 	}
 	if r.cfg.Forecaster != nil {
 		f := r.cfg.Forecaster.Forecast(ctx, d)
-		o.WayBack = f.WayBack
+		o.Rollback = f.Rollback
 		if total, ok := Predict(f.Parts, d.LastSwitch); ok {
 			ms := total.Milliseconds()
 			o.PredictedPauseMillis = &ms
@@ -143,7 +143,7 @@ func (r *Driver) parked(ctx context.Context, d upgradestate.Deployment) (int, er
 // publishTrouble shows why a step of a switch, or what is left to do after one, does not
 // succeed. Before a switch lookAhead does.
 func (r *Driver) publishTrouble(ctx context.Context, d upgradestate.Deployment, err error) {
-	o := Outlook{WaitsFor: []string{"a step that is tried again: " + err.Error()}}
+	o := Readiness{WaitsFor: []string{"a step that is tried again: " + err.Error()}}
 	switch u := d.Upgrade; {
 	case u == nil:
 	case u.State == upgradestate.Switching:
@@ -154,9 +154,9 @@ func (r *Driver) publishTrouble(ctx context.Context, d upgradestate.Deployment, 
 	r.publish(ctx, &o)
 }
 
-// publish shows an outlook if it differs from the one before.
-func (r *Driver) publish(ctx context.Context, o *Outlook) {
-	if ctx.Err() != nil || r.said && (o == nil) == (r.outlook == nil) && (o == nil || o.same(*r.outlook)) {
+// publish shows a readiness report if it differs from the one before.
+func (r *Driver) publish(ctx context.Context, o *Readiness) {
+	if ctx.Err() != nil || r.said && (o == nil) == (r.readiness == nil) && (o == nil || o.same(*r.readiness)) {
 		return
 	}
 	if o != nil {
@@ -169,9 +169,9 @@ func (r *Driver) publish(ctx context.Context, o *Outlook) {
 	}
 	if r.cfg.Publish != nil {
 		if err := r.cfg.Publish(ctx, o); err != nil {
-			r.log.Warn("outlook is not published", zap.Error(err))
+			r.log.Warn("readiness is not published", zap.Error(err))
 			return
 		}
 	}
-	r.outlook, r.said = o, true
+	r.readiness, r.said = o, true
 }

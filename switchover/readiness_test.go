@@ -19,10 +19,10 @@ import (
 // said keeps what was published.
 type said struct {
 	mu  sync.Mutex
-	all []*switchover.Outlook
+	all []*switchover.Readiness
 }
 
-func (s *said) publish(_ context.Context, o *switchover.Outlook) error {
+func (s *said) publish(_ context.Context, o *switchover.Readiness) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = append(s.all, o)
@@ -30,7 +30,7 @@ func (s *said) publish(_ context.Context, o *switchover.Outlook) error {
 }
 
 // last is what was published last, and how often something was.
-func (s *said) last() (*switchover.Outlook, int) {
+func (s *said) last() (*switchover.Readiness, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.all) == 0 {
@@ -93,7 +93,7 @@ func TestWindow(t *testing.T) {
 		quiet(time.Hour)
 		o, n := s.last()
 		if !w.waits(ctx) || o == nil || len(o.WaitsFor) != 1 || !strings.Contains(o.WaitsFor[0], "02:00-03:00 UTC") {
-			t.Fatalf("upgrade %+v, outlook %+v", w.get(ctx).Upgrade, o)
+			t.Fatalf("upgrade %+v, readiness %+v", w.get(ctx).Upgrade, o)
 		}
 		if n > 3 {
 			t.Errorf("the same was published %d times", n)
@@ -128,17 +128,17 @@ func TestMaxPause(t *testing.T) {
 				fence.Store(333)
 				s := &said{}
 				w.drive(ctx, switchover.Config{Publish: s.publish, Forecaster: forecast(func() switchover.Forecast {
-					return switchover.Forecast{WayBack: "proved", Parts: map[string]time.Duration{
+					return switchover.Forecast{Rollback: "proved", Parts: map[string]time.Duration{
 						"fence": time.Duration(fence.Load()) * time.Millisecond, "hold": 20 * time.Millisecond,
 					}}
 				})})
 				quiet(time.Minute)
 				o, _ := s.last()
 				if !w.waits(ctx) || o == nil || len(o.WaitsFor) != 1 || !strings.Contains(o.WaitsFor[0], "360 ms") || !strings.Contains(o.WaitsFor[0], "100 ms") {
-					t.Fatalf("upgrade %+v, outlook %+v", w.get(ctx).Upgrade, o)
+					t.Fatalf("upgrade %+v, readiness %+v", w.get(ctx).Upgrade, o)
 				}
-				if o.WayBack != "proved" || o.PredictedPauseMillis == nil || *o.PredictedPauseMillis != 360 || o.ID != "u1" || o.At == "" {
-					t.Errorf("outlook %+v", o)
+				if o.Rollback != "proved" || o.PredictedPauseMillis == nil || *o.PredictedPauseMillis != 360 || o.ID != "u1" || o.At == "" {
+					t.Errorf("readiness %+v", o)
 				}
 				relieve(ctx, w, &fence)
 				w.await(ctx, "the flip", open("v2"))
@@ -170,14 +170,14 @@ func TestOutlook(t *testing.T) {
 		w.park(func(upgradestate.Deployment) int { return 3 })
 		s := &said{}
 		var problems atomic.Pointer[[]error]
-		problems.Store(&[]error{errors.New("an index is missing"), errors.New("the way back is not proved")})
+		problems.Store(&[]error{errors.New("an index is missing"), errors.New("the rollback is not proved")})
 		w.drive(ctx, switchover.Config{Publish: s.publish, Checks: manyChecks(func() []error { return *problems.Load() })})
 		quiet(10 * time.Second)
 		want := func(texts ...string) {
 			t.Helper()
 			o, _ := s.last()
 			if o == nil || len(o.WaitsFor) != len(texts) {
-				t.Fatalf("outlook %+v, want %q", o, texts)
+				t.Fatalf("readiness %+v, want %q", o, texts)
 			}
 			for i, text := range texts {
 				if !strings.Contains(o.WaitsFor[i], text) {
@@ -188,14 +188,14 @@ func TestOutlook(t *testing.T) {
 		want("'switch'", "3 parked") // the databases are not asked before the shards are there
 		w.report(ctx, 0)
 		quiet(10 * time.Second)
-		want("'switch'", "3 parked", "an index", "the way back")
+		want("'switch'", "3 parked", "an index", "the rollback")
 		w.park(func(upgradestate.Deployment) int { return 0 })
-		problems.Store(&[]error{errors.New("the way back is not proved")})
+		problems.Store(&[]error{errors.New("the rollback is not proved")})
 		quiet(10 * time.Second)
-		want("'switch'", "the way back")
+		want("'switch'", "the rollback")
 		w.apply(ctx, upgradestate.AskSwitch{})
 		quiet(2 * time.Second)
-		want("the way back")
+		want("the rollback")
 		if !w.waits(ctx) {
 			t.Fatalf("upgrade %+v", w.get(ctx).Upgrade)
 		}
@@ -203,7 +203,7 @@ func TestOutlook(t *testing.T) {
 		w.await(ctx, "the flip", open("v2"))
 		quiet(time.Second)
 		if o, _ := s.last(); o != nil {
-			t.Errorf("outlook %+v after the flip", o)
+			t.Errorf("readiness %+v after the flip", o)
 		}
 	})
 }
@@ -233,7 +233,7 @@ func TestTroubleAfterTheFlip(t *testing.T) {
 		quiet(10 * time.Second)
 		o, n := s.last()
 		if o == nil || o.ID != "" || len(o.WaitsFor) != 1 || !strings.Contains(o.WaitsFor[0], "tried again") {
-			t.Fatalf("outlook %+v", o)
+			t.Fatalf("readiness %+v", o)
 		}
 		quiet(10 * time.Second)
 		if _, later := s.last(); later != n {
@@ -243,7 +243,7 @@ func TestTroubleAfterTheFlip(t *testing.T) {
 		w.await(ctx, "writes", open("v2"))
 		quiet(time.Second)
 		if o, _ := s.last(); o != nil {
-			t.Errorf("outlook %+v when all is done", o)
+			t.Errorf("readiness %+v when all is done", o)
 		}
 	})
 }
@@ -284,7 +284,7 @@ func TestOutlookIsNotNeeded(t *testing.T) {
 	t.Parallel()
 	inBubble(t, simple, func(ctx context.Context, w *world) {
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Publish: func(context.Context, *switchover.Outlook) error { return errors.New("no room") }})
+		w.drive(ctx, switchover.Config{Publish: func(context.Context, *switchover.Readiness) error { return errors.New("no room") }})
 		w.await(ctx, "the flip", open("v2"))
 	})
 }
@@ -300,7 +300,7 @@ func TestParkedAndTheSnapshot(t *testing.T) {
 		w.park(func(upgradestate.Deployment) int { return 3 })
 		w.apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h"}})
 		w.apply(ctx, upgradestate.Begin{ID: "u2", TargetVersion: "v1", Snapshot: true})
-		w.await(ctx, "the way back", open("v1"))
+		w.await(ctx, "the rollback", open("v1"))
 	})
 }
 

@@ -20,10 +20,10 @@ import (
 	"dbcontroller/verify"
 )
 
-// TestWayBackStartsLevel: after a switch the way back follows from the position that the
+// TestReverseSyncStartsLevel: after a switch the reverse sync follows from the position that the
 // switch noted. What is in the old namespace alone, because it was waived, stays there;
 // what changed in the new one comes over, deletes too.
-func TestWayBackStartsLevel(t *testing.T) {
+func TestReverseSyncStartsLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		for key, n := range map[string]int{"kept": 1, "gone": 2} {
@@ -34,7 +34,7 @@ func TestWayBackStartsLevel(t *testing.T) {
 		w.flip(w.position(w.dst))
 		w.write(w.dst, "v2", mutation("a2", "kept", 5), mutation("a2", "made", 6),
 			record.Mutation{Kind: "a2", Key: record.StringKey("gone")})
-		back := w.wayBack()
+		back := w.reverseSync()
 		w.eventually("the old namespace to follow", func() bool { return w.holds(w.src, "v1", "a1") == "kept=5 made=6 waived=-1" })
 		back.stop(t)
 		if got := w.holds(w.dst, "v2", "a2"); got != "kept=5 made=6" {
@@ -48,8 +48,8 @@ func TestWayBackStartsLevel(t *testing.T) {
 	})
 }
 
-// TestWayBackWithoutPosition compares everything instead.
-func TestWayBackWithoutPosition(t *testing.T) {
+// TestReverseSyncWithoutPosition compares everything instead.
+func TestReverseSyncWithoutPosition(t *testing.T) {
 	for name, position := range map[string]string{"none": "", "unreadable": "{"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestWayBackWithoutPosition(t *testing.T) {
 				w.write(w.src, "v1", mutation("a1", "old", 1))
 				w.write(w.dst, "v2", mutation("a2", "new", 2))
 				w.flip(position)
-				back := w.wayBack()
+				back := w.reverseSync()
 				w.eventually("the old namespace to equal the new one", func() bool { return w.holds(w.src, "v1", "a1") == "new=2" })
 				back.stop(t)
 			})
@@ -83,8 +83,8 @@ func (w *world) holds(db *memstore.Store, version, kind string) string {
 	return strings.Join(out, " ")
 }
 
-// wayBack starts the engine that follows v2.
-func (w *world) wayBack() *running { return w.follow(2, w.dst, w.src, w.back, w.owner(0, 1, 2, 3)) }
+// reverseSync starts the engine that follows v2.
+func (w *world) reverseSync() *running { return w.follow(2, w.dst, w.src, w.back, w.owner(0, 1, 2, 3)) }
 
 // follow starts the engine of an epoch.
 func (w *world) follow(epoch uint64, from, to *memstore.Store, dir transform.Direction, o *owner) *running {

@@ -36,10 +36,10 @@ func (s *system) beginTo(ctx context.Context, to string) {
 	s.check(err)
 }
 
-// TestKillOnTheWayBack kills the controller that comes first to a moment after the flip,
+// TestKillOnTheReverseSync kills the controller that comes first to a moment after the flip,
 // under traffic: of the reverse sync, or of the switch back, which is then finished, or
 // aborted and begun again. The controllers come late: v2 was written to since the flip. Then the service goes forward, back, and forward again.
-func TestKillOnTheWayBack(t *testing.T) {
+func TestKillOnTheReverseSync(t *testing.T) {
 	for i, m := range []moment{
 		{"apply", 3}, {"applied", 10}, {"to HOLD", 0}, {"fence v2", 0}, {"fenced v2", 0}, {"to DRAIN", 0},
 		{"to SEAL_TARGET", 0}, {"fenced v1", 0}, {"to SEAL_SOURCE", 0}, {"fence v2", 1}, {"fenced v2", 1},
@@ -97,7 +97,7 @@ func killBack(t *testing.T, seed uint64, m moment, aborts bool) {
 	for _, to := range []string{"v2", "v1", "v2"} {
 		pass(time.Second)
 		if d := s.switchTo(ctx, to); d.LastSwitch.Position == "" {
-			t.Error("the position for the way back is not known")
+			t.Error("the position for the reverse sync is not known")
 		}
 	}
 	pass(time.Second)

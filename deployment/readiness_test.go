@@ -17,9 +17,9 @@ func TestOutlook(t *testing.T) {
 	ctx := t.Context()
 	c := memcoord.New()
 	s := deployment.New(c, "services/s/deployments/d", deployment.Config{})
-	is := func(want *switchover.Outlook) {
+	is := func(want *switchover.Readiness) {
 		t.Helper()
-		got, err := s.Outlook(ctx)
+		got, err := s.Readiness(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,13 +37,13 @@ func TestOutlook(t *testing.T) {
 	lease, err := c.Grant(ctx, time.Minute)
 	check(err)
 	pause := int64(90)
-	o := &switchover.Outlook{ID: "u1", WaitsFor: []string{"a proof"}, PredictedPauseMillis: &pause, WayBack: "not proved yet", At: "2026-11-21T22:00:00Z"}
-	check(s.PublishOutlook(ctx, o, lease.ID()))
+	o := &switchover.Readiness{ID: "u1", WaitsFor: []string{"a proof"}, PredictedPauseMillis: &pause, Rollback: "not proved yet", At: "2026-11-21T22:00:00Z"}
+	check(s.PublishReadiness(ctx, o, lease.ID()))
 	is(o)
-	check(s.PublishOutlook(ctx, nil, lease.ID()))
+	check(s.PublishReadiness(ctx, nil, lease.ID()))
 	is(nil)
-	check(s.PublishOutlook(ctx, nil, lease.ID())) // there is nothing to take away
-	check(s.PublishOutlook(ctx, o, lease.ID()))
+	check(s.PublishReadiness(ctx, nil, lease.ID())) // there is nothing to take away
+	check(s.PublishReadiness(ctx, o, lease.ID()))
 	check(lease.Close(ctx))
 	is(nil)
 }

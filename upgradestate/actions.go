@@ -67,7 +67,7 @@ type (
 func (Hold) action()         {}
 func (Perform) action()      {}
 func (Prevent) action()      {}
-func (Unfence) action()         {}
+func (Unfence) action()      {}
 func (AwaitReports) action() {}
 func (FinishAbort) action()  {}
 

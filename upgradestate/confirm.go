@@ -10,7 +10,7 @@ func (d *Deployment) confirmed(e Confirmed) error {
 	if k.Pending.Reason == PendingOpen && k.Fenced != "" {
 		// The own name comes back again and again, so it does not say which opening this is.
 		if k.unfenceable() {
-			return refused("confirmed: %s of %s is to be removed: apply Unfenced with what ended", e.Kind, e.Version)
+			return refused("confirmed: %s of %s is to be unfenced: apply Unfenced with what ended", e.Kind, e.Version)
 		}
 		if e.From != k.Pending.From {
 			return refused("confirmed: %s of %s is opened from %s, not from %q", e.Kind, e.Version, k.Pending.From, e.From)

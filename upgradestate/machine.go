@@ -223,7 +223,7 @@ func (StartSwitch) event()       {}
 func (Held) event()              {}
 func (Confirmed) event()         {}
 func (Prevented) event()         {}
-func (Unfenced) event()            {}
+func (Unfenced) event()          {}
 func (Together) event()          {}
 func (Drained) event()           {}
 func (Flip) event()              {}

@@ -31,7 +31,7 @@ const (
 	Prevent      Command = "prevent"
 	Hindrances   Command = "hindrances"
 	Uphold       Command = "uphold"
-	Unfence         Command = "unfence"
+	Unfence      Command = "unfence"
 	Locate       Command = "locate"
 	Check        Command = "check"
 	Describe     Command = "describe"

@@ -60,7 +60,7 @@ func (a *App) newProof(d upgradestate.Deployment, to string, renamesOnly bool) (
 	}
 	down, err := a.registry.Direction(to, d.CurrentVersion)
 	if err != nil {
-		return nil, fmt.Errorf("there is no rollback in the transformers: %w", err)
+		return nil, fmt.Errorf("the transformers have no direction back: %w", err)
 	}
 	p := &proof{up: up, down: down, record: d, prefix: proofPrefix, newPrefix: newPrefix(proofPrefix), renamesOnly: renamesOnly}
 	p.older, p.newer = a.quiet[d.CurrentVersion], a.quiet[to]

@@ -40,7 +40,7 @@ func (d *Deployment) abort(e Abort) error {
 // openForAbort decides what a source kind still needs before its clients write again.
 //
 // An announced rename by identity, sent or not, is settled: it has happened, or its
-// destination is taken so that it cannot any more (action Prevent). Its sender may be
+// destination is taken so that it no longer can (action Prevent). Its sender may be
 // asleep, and would otherwise fence the kind after the abort; and the abort must not wait
 // for a rename that the database holds up. Of the other classes the unfence ends a fence,
 // set or not, and is not waited for either until then.
@@ -61,7 +61,7 @@ func (k *Kind) openForAbort() {
 	}
 }
 
-// prevented leaves a source kind where it is: its announced rename cannot come any more.
+// prevented leaves a source kind where it is: its announced rename can no longer come.
 func (d *Deployment) prevented(e Prevented) error {
 	k := d.pendingKind(e.Version, e.Kind)
 	u := d.Upgrade

@@ -4,7 +4,7 @@ import "slices"
 
 // Adopt takes collections that were made anew under their names, as a sharded cluster does
 // when a shard is moved or resharded, for those that the record knows. The database refuses
-// whoever knows the old ones, so that no process has to be stopped for it: another epoch
+// every process that knows the old ones, so that no process has to be stopped for it: another epoch
 // begins, in which servers make their stacks anew and engines their plans. Nothing counts as
 // level in it, and the version that the latest switch left stays as it is until an upgrade to
 // it begins.

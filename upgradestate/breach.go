@@ -2,7 +2,7 @@ package upgradestate
 
 import "slices"
 
-// Breach is that a fence which shall be in force was not, as somebody found who looks at
+// Breach is that a fence which must be in force was not, as somebody found who looks at
 // it. It was put back; what was accepted meanwhile is kept under a name of ours.
 type Breach struct {
 	At      string `json:"at,omitempty"` // RFC 3339, for people
@@ -16,7 +16,7 @@ type Breach struct {
 	Accepted bool `json:"accepted,omitempty"`
 }
 
-// maxBreaches keeps the record small. What is not in it any more was accepted.
+// maxBreaches keeps the record small. What is no longer in it was accepted.
 const maxBreaches = 50
 
 // Breached notes what was found. The same collection once; without one, the same finding

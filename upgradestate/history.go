@@ -39,7 +39,7 @@ type PhaseTime struct {
 	At    string `json:"at"`
 }
 
-// phaseReady is noted beside the states and steps.
+// phaseReady is noted in addition to the states and steps.
 const phaseReady = "READY"
 
 func (d *Deployment) remark(e Remark) error {

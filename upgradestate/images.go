@@ -8,7 +8,7 @@ import "slices"
 //
 // Why a change is a fence. A controller with the transformation before, that sleeps over the
 // change, has images in its hands of which guards know nothing: it may have read the source
-// later than whoever compares by the new one, or make records that the new one never writes.
+// later than a process that compares by the new one, or make records that the new one never writes.
 // So each change announces a rename of all kinds of the target (PendingSeal, as after an
 // abort): in one transition with the hash. Names, hash and generation are of one record, so
 // that nobody who writes by the former transformation knows the next names, and what it

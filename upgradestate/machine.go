@@ -15,7 +15,7 @@ type (
 	// from any other.
 	AnnounceAvailable struct{ Available Available }
 
-	// WithdrawAvailable says that an upgrade to a version is not possible any more. The
+	// WithdrawAvailable says that an upgrade to a version is no longer possible. The
 	// one that runs goes on; what is not available is left alone.
 	WithdrawAvailable struct{ TargetVersion string }
 
@@ -133,7 +133,7 @@ type (
 	// When the last one of the step is, the next step begins by itself:
 	// StepFence -> StepDrain; StepSealTarget -> StepSealSource (last renames announced;
 	// straight to "may flip" for kinds whose class does not rename).
-	// Confirming what is not pending (any more) under that name is a no-op. From, the
+	// Confirming what is not, or no longer, pending under that name is a no-op. From, the
 	// pending act's, is needed only where To is an own name, which is no new one: a late
 	// confirmation must not count for a later opening. The end of a fence by Unfence is
 	// confirmed by Unfenced.
@@ -145,8 +145,8 @@ type (
 	}
 
 	// Prevented says that the announced rename of a source kind has not happened and cannot
-	// happen any more: the kind keeps its name. Only in StepAbort; of what is not pending
-	// (any more) under that name a no-op.
+	// happen any longer: the kind keeps its name. Only in StepAbort; of what is not pending
+	// (or no longer) under that name a no-op.
 	Prevented struct {
 		Version string
 		Kind    string
@@ -155,7 +155,7 @@ type (
 
 	// Unfenced says that the Unfence of one kind is confirmed. From is that of the action, a
 	// name or mark that is used once, so that a late Unfenced cannot end a later fence. What
-	// is not pending (any more) with that From is a no-op.
+	// is not, or no longer, pending with that From is a no-op.
 	Unfenced struct {
 		Version string
 		Kind    string

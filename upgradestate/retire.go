@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Retire is a namespace that is being set aside, or dropped. Nobody syncs to it any more.
+// Retire is a namespace that is being set aside, or dropped. Nothing is synced to it any longer.
 type Retire struct {
 	Version string `json:"version"`
 	// Until is when what is set aside is dropped; empty: it is dropped at once.
@@ -130,7 +130,7 @@ func (d *Deployment) dropped(e Dropped) error {
 	return nil
 }
 
-// retired ends a retirement: no version has the namespace any more.
+// retired ends a retirement: no version has the namespace any longer.
 func (d *Deployment) retired(version string) {
 	d.Namespaces = slices.DeleteFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == version })
 	d.Breaches = slices.DeleteFunc(d.Breaches, func(b Breach) bool { return b.Version == version })

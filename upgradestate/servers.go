@@ -8,7 +8,7 @@ import (
 
 // CheckServers refuses to begin an upgrade to target while a server or application that
 // could not follow it is registered. Nothing of this is needed for safety: the fence
-// refuses whoever does not follow.
+// refuses a server that does not follow.
 func CheckServers(servers []ServerState, target string) error {
 	if bad := oldServers(servers, target); len(bad) > 0 {
 		return refused("begin-upgrade: servers too old for %s: %s; update or stop them", target, strings.Join(bad, "; "))

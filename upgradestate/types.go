@@ -52,7 +52,7 @@ type Deployment struct {
 	Retired        []string    `json:"retired,omitempty"`        // versions that nothing leads back to
 	Kept           []Kept      `json:"kept,omitempty"`           // of these, what is not dropped yet
 	History        []Entry     `json:"history,omitempty"`        // oldest first, at most maxHistory
-	HistoryDropped int         `json:"historyDropped,omitempty"` // entries that had no room in History any more
+	HistoryDropped int         `json:"historyDropped,omitempty"` // entries that History no longer had room for
 	Breaches       []Breach    `json:"breaches,omitempty"`       // of fences, at most maxBreaches
 	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"`  // of the latest Begin; not to be used again
 	Revision       int64       `json:"-"`
@@ -111,7 +111,7 @@ type Kind struct {
 	Fenced   string `json:"fenced,omitempty"`  // name or mark of the confirmed fence in force, see StepDrain
 	Hidden   bool   `json:"hidden,omitempty"`  // a fixed-name kind that does not bear its own name now
 	Sealed   bool   `json:"sealed,omitempty"`  // the last rename is confirmed: Physical is no token for clients
-	// Expiry is, by name, the seconds after which each TTL index of the kind shall delete
+	// Expiry is, by name, the seconds after which each TTL index of the kind must delete
 	// while its version is the current one and no switch is near. Otherwise the index is kept
 	// from deleting anything.
 	Expiry  map[string]int64 `json:"expiry,omitempty"`
@@ -191,7 +191,7 @@ type Switch struct {
 	// rollback, so that going back twice does not go forward.
 	Back bool `json:"back,omitempty"`
 	// Position is a place in the changes of To's database from between its seal and the
-	// flip: the reverse sync is synced from there. Opaque here; empty if it was not to be had.
+	// flip: the reverse sync starts there. Opaque here; empty if it was not to be had.
 	Position string `json:"position,omitempty"`
 	// TransformHash is that of the upgrade. Before is that of the switch before this one,
 	// if it went from To to From: by it the records of From were made. Empty: of none.

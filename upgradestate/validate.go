@@ -8,7 +8,7 @@ import (
 	"dbcontroller/limits"
 )
 
-// Validate checks what must hold of every record, whoever wrote it. A record that fails
+// Validate checks what must hold of every record, whatever binary wrote it. A record that fails
 // it must not be acted on.
 func Validate(d Deployment) error {
 	switch {

@@ -153,7 +153,7 @@ func completeEffects(before, after upgradestate.Deployment) []string {
 	}
 	return append(does,
 		fmt.Sprintf("forget what is kept of copying to and from %s", ns.Version),
-		fmt.Sprintf("end the rollback: there is no upgrade or rollback to %s any more", ns.Version))
+		fmt.Sprintf("nothing leads back any longer: there is no upgrade or rollback to %s any more", ns.Version))
 }
 
 // servedLately says that a version was the current one within the time that it must have

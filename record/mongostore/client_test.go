@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -261,6 +262,34 @@ func TestClientRetriesAcrossAFence(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestClientWaitsForRoom: a server whose cache is full refuses a statement, or a commit, for
+// the moment. Nobody hears of it, and what was written is written once.
+func TestClientWaitsForRoom(t *testing.T) {
+	w := unreliable(t)
+	tok := w.bench.managed(t, record.Shape{})
+	full := bson.E{Key: "errorCode", Value: codeTemporarilyUnavailable}
+	for command, ms := range map[string][]record.Mutation{
+		"insert":            {creation("r1", 4)},
+		"update":            {replacement("a", 4)},
+		"delete":            {removal("b")},
+		"commitTransaction": {creation("r2", 4), removal("c")},
+	} {
+		w.fail(t, command, full)
+		met := false
+		w.once(command, func(failed bool) { met = failed })
+		if err := w.Client().Write(t.Context(), record.Tokens{"things": tok}, ms); err != nil || !met {
+			t.Errorf("%s: %v, refused %t", command, err, met)
+		}
+	}
+	left := map[string]int64{}
+	for _, d := range w.docs(t, tok.Name) {
+		left[d.Lookup("_id").StringValue()] = d.Lookup("n").AsInt64()
+	}
+	if diff := cmp.Diff(map[string]int64{"r1": 4, "r2": 4, "a": 4}, left); diff != "" {
+		t.Error(diff)
 	}
 }
 

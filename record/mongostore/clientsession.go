@@ -185,7 +185,8 @@ func endOf(err error) (ending, *mongo.WriteError) {
 		}
 		if len(exception.WriteErrors) > 0 {
 			first := exception.WriteErrors[0]
-			if first.Code == codeQueryPlanKilled || first.Code == codeWriteConflict {
+			switch first.Code {
+			case codeQueryPlanKilled, codeWriteConflict, codeTemporarilyUnavailable:
 				// Killed by a rename in mid-flight, say; the next attempt meets the fence.
 				return endAgain, nil
 			}
@@ -202,7 +203,7 @@ func endOf(err error) (ending, *mongo.WriteError) {
 	switch {
 	case server.HasErrorLabel("NoWritesPerformed"):
 		return endAgain, nil
-	case hasCode(err, codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk):
+	case hasCode(err, codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk, codeTemporarilyUnavailable):
 		return endAgain, nil
 	case outcomeUnknown(err), worthRepeating(err) && !hasCode(err, codeUUIDMismatch, codeNamespaceNotFound):
 		return endUnsettled, nil

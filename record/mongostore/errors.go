@@ -35,9 +35,12 @@ const (
 	codeChangeStreamFatal   = 280
 	codeHistoryLost         = 286
 	codeUUIDMismatch        = 361
-	codeWriteBlocked        = 371
-	codeTooLargeForCache    = 388
-	codeDuplicateKey        = 11000
+	// codeTemporarilyUnavailable: the storage engine had no room for the statement, or rolled
+	// the transaction back to have some. Nothing was written.
+	codeTemporarilyUnavailable = 365
+	codeWriteBlocked           = 371
+	codeTooLargeForCache       = 388
+	codeDuplicateKey           = 11000
 )
 
 // classify maps an error of the driver to the errors of the contract, for commands

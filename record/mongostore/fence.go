@@ -285,7 +285,7 @@ func worthRepeating(err error) bool {
 			codeWriteConcernTimeout, codeDuplicateKey, codeBackgroundOperation, codeConflictingOperation,
 			codeInterrupted, codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk, codeNotPrimaryOrSecondary,
 			codeInterruptedAtShutdown, codeInterruptedReplState, codeShutdownInProgress, codePrimarySteppedDown,
-			codeHostUnreachable, codeNetworkTimeout, codeQueryPlanKilled)
+			codeHostUnreachable, codeNetworkTimeout, codeQueryPlanKilled, codeTemporarilyUnavailable)
 }
 
 func unknownClass(class record.FenceClass) error {

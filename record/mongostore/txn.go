@@ -105,7 +105,9 @@ func (n *Namespace) commit(ctx context.Context, session *mongo.Session, what str
 			return nil
 		case isTransient(err):
 			return backoff.Permanent(err)
-		case outcomeUnknown(err):
+		case outcomeUnknown(err), hasCode(err, codeTemporarilyUnavailable):
+			// A commit that was refused for want of room bears no label. What became of the
+			// transaction is the answer to the next attempt.
 			err = fmt.Errorf("%s: commit: %w: %w", what, record.ErrUnknown, err)
 			if ctx.Err() != nil {
 				return backoff.Permanent(err)

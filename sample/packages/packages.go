@@ -1,6 +1,6 @@
 // Package packages is real data for tests, the demo and benchmarks: 25,000
 // records of the Debian package index, frozen, nested and irregular as the
-// archive made them. README.md beside it tells where they come from and what
+// archive made them. README.md next to it says where they come from and what
 // each field means.
 //
 // The records come in the order of the package names, always the same, so that

@@ -67,7 +67,7 @@ func sweep(ctx context.Context, store vrunner.Store, before int64, expiry func(r
 			if at == 0 || at > before {
 				continue
 			}
-			// As it was read: one that was renewed meanwhile stays, whoever else sweeps.
+			// As it was read: one that was renewed meanwhile stays, whatever other process sweeps.
 			err = store.Write(ctx, []record.Mutation{{Kind: Kind, Key: rec.Key, Match: record.MatchDoc(rec.Doc)}})
 			if err != nil && !errors.Is(err, record.ErrMismatch) && !errors.Is(err, record.ErrNotFound) {
 				return fmt.Errorf("delete %s: %w", after, err)

@@ -208,7 +208,7 @@ func completeCommand() *cobra.Command {
 	var ignore bool
 	cmd := &cobra.Command{
 		Use:   "complete --version VERSION --confirm DATABASE",
-		Short: "Retire a version that was left: set its collections aside, drop them later, end the rollback",
+		Short: "Retire a version that was left: set its collections aside, drop them later; there is no rollback afterwards",
 		Long: "Retire a version that was left: its collections get names that nobody uses, and are dropped for\n" +
 			"good after --keep-for; what is kept for the sync with it goes at once. Until this command nothing\n" +
 			"of an old namespace is ever deleted. It is refused while an upgrade runs, while a server serves\n" +

@@ -113,7 +113,7 @@ func Host(ctx context.Context, dir string, databases []string) (err error) {
 		return fmt.Errorf("encode backends: %w", err)
 	}
 	l := layout{dir: dir}
-	// Renamed into place, so that whoever waits for the file reads it whole.
+	// Renamed into place, so that a process that waits for the file reads it whole.
 	if err := os.WriteFile(l.file(hostFile+".new"), text, 0o600); err != nil {
 		return fmt.Errorf("say where the backends are: %w", err)
 	}

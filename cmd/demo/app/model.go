@@ -65,7 +65,7 @@ func (m *model) begin(key string, next state) {
 	e.maybe = append(e.maybe, next)
 }
 
-// ack notes that a write was acknowledged: nothing else is possible any more.
+// ack notes that a write was acknowledged: nothing else is possible any longer.
 func (m *model) ack(key string, now state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 )
 
 // Defaults of the options. There are so many writers that a schedule is kept even while
-// each write takes a while: what is measured shall be the database, not the queue of a
+// each write takes a while: what is measured must be the database, not the queue of a
 // client that writes one key after another.
 const (
 	DefaultRecords = 20000

@@ -123,7 +123,7 @@ func (t *timeline) window() (start time.Time, switches int, record upgradestate.
 type copied struct {
 	docs   int64
 	shards int // seen
-	done   int // not copying any more
+	done   int // no longer copying
 }
 
 // copyMeter asks the controllers' operator ports until all shards are copied, which it

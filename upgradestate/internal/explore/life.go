@@ -9,7 +9,7 @@ import (
 
 func to[T any](v T) *T { return &v }
 
-// life is what people ask for beside upgrades and their abort, and what comes of it.
+// life is what people ask for besides upgrades and their abort, and what comes of it.
 func life(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 	other := "v2"
 	if d.CurrentVersion == "v2" {

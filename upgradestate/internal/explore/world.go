@@ -27,7 +27,7 @@ type coll struct {
 	mark   string
 	tokens map[string]token // by name: what has been published for it at any time
 	acts   []act            // announced acts that some driver may still send, however late
-	closed []string         // names that no rename can bring it to any more
+	closed []string         // names that no rename can bring it to any longer
 }
 
 // token says what somebody may hold for a name.

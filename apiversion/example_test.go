@@ -14,7 +14,7 @@ import (
 
 	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/prototest"
-	"dbcontroller/inprocess"
+	"dbcontroller/internal/inprocess"
 )
 
 func ExampleDeclare() {

@@ -28,7 +28,7 @@ import (
 	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/prototest"
-	"dbcontroller/inprocess"
+	"dbcontroller/internal/inprocess"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -16,7 +16,7 @@ import (
 	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/prototest"
-	"dbcontroller/inprocess"
+	"dbcontroller/internal/inprocess"
 )
 
 // weight is in grams in v1 and in milligrams in v2.

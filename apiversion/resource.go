@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller/apiversion/protodoc"
-	"dbcontroller/inprocess"
+	"dbcontroller/internal/inprocess"
 	"dbcontroller/transform"
 	"dbcontroller/transform/lens"
 )

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"dbcontroller/backfill"
 	"dbcontroller/deployment/api"
 	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/pace"
 	"dbcontroller/record"
-	"dbcontroller/update"
+	"dbcontroller/throttle"
 	"dbcontroller/upgradestate"
 )
 
@@ -58,16 +58,16 @@ func (a *App) update(ctx context.Context, owned *ownership) error {
 	if !a.cfg.Copy.Unthrottled && a.measurable() {
 		pacing.Source = current{a}
 	}
-	return update.New(update.Parts{
+	return backfill.New(backfill.Parts{
 		Tasks: a.registry, Deployments: a.deployment, Journal: a.deployment, Ownership: mine, Lease: a.pool.Lease, Log: a.log,
-		Pacer: pace.New(pacing),
-		Namespace: func(version string) update.Namespace {
+		Pacer: throttle.New(pacing),
+		Namespace: func(version string) backfill.Namespace {
 			if ns := a.namespaces[version]; ns != nil {
 				return ns
 			}
 			return nil
 		},
-	}, update.Config{Owner: a.opts.ID, Workers: a.cfg.Copy.Workers}).Run(ctx)
+	}, backfill.Config{Owner: a.opts.ID, Workers: a.cfg.Copy.Workers}).Run(ctx)
 }
 
 // measurable reports whether every database that may be served can be measured. One that a

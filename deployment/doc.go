@@ -17,9 +17,9 @@
 //	checkpoints/<direction>/%05d       JSON of syncer.Checkpoint
 //	parked/<direction>/%05d/<hash>     JSON of syncer.Parked
 //	parked/<direction>/kinds/<kind>    every record of the kind is waived
-//	updates/<id>/plan                  JSON of update.Plan
-//	updates/<id>/checkpoints/%05d      JSON of update.Checkpoint
-//	updating/<owner>                   JSON of update.Progress, leased
+//	updates/<id>/plan                  JSON of backfill.Plan
+//	updates/<id>/checkpoints/%05d      JSON of backfill.Checkpoint
+//	updating/<owner>                   JSON of backfill.Progress, leased
 //	driver                             lock of the one who drives a switch
 //
 // and <prefix>/index/<deployment name>, written with the record, by which deployments

@@ -6,10 +6,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller/backfill"
 	"dbcontroller/coord"
 	"dbcontroller/switchover"
 	"dbcontroller/syncer"
-	"dbcontroller/update"
 	"dbcontroller/upgradestate"
 )
 
@@ -24,7 +24,7 @@ type State struct {
 	Insecure    []Insecure            // controllers that warn of themselves
 	Readiness   *switchover.Readiness // nil: nobody drives an upgrade
 	Back        ParkedCount           // in the direction of BackDirection
-	Updating    []update.Progress     // of the data update that runs
+	Updating    []backfill.Progress   // of the data update that runs
 }
 
 // BackDirection is the direction in which the version that the latest switch came from is

@@ -8,14 +8,14 @@ import (
 	"slices"
 	"strings"
 
+	"dbcontroller/backfill"
 	"dbcontroller/coord"
-	"dbcontroller/update"
 	"dbcontroller/upgradestate"
 )
 
 var (
-	_ update.Deployments = (*Store)(nil)
-	_ update.Journal     = (*Store)(nil)
+	_ backfill.Deployments = (*Store)(nil)
+	_ backfill.Journal     = (*Store)(nil)
 )
 
 func (s *Store) updateKey(id string, parts ...string) string {
@@ -29,15 +29,15 @@ func (s *Store) updateCheckpointKey(id string, shard int) string {
 // updatingPrefix is apart from the runs, for what is below it is leased and watched.
 func (s *Store) updatingPrefix() string { return s.key("updating", "") }
 
-// CreateUpdatePlan implements update.Journal.
-func (s *Store) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment, p update.Plan) (update.Plan, error) {
+// CreateUpdatePlan implements backfill.Journal.
+func (s *Store) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment, p backfill.Plan) (backfill.Plan, error) {
 	id := d.Update.ID
 	if err := s.forgetUpdates(ctx, d); err != nil {
-		return update.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
+		return backfill.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
 	}
 	value, err := json.Marshal(p)
 	if err != nil {
-		return update.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
+		return backfill.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
 	}
 	key := s.updateKey(id, "plan")
 	wait := newBackOff()
@@ -48,13 +48,13 @@ func (s *Store) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment,
 		}
 		_, err = s.coord.Commit(ctx, []coord.Condition{{Key: key}}, []coord.Op{{Key: key, Value: value}})
 		if err != nil && !again(err) {
-			return update.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
+			return backfill.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
 		}
 		if err == nil {
 			return p, nil
 		}
 		if err := pause(ctx, wait); err != nil {
-			return update.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
+			return backfill.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
 		}
 	}
 }
@@ -86,24 +86,24 @@ func (s *Store) forgetUpdates(ctx context.Context, d upgradestate.Deployment) er
 	return nil
 }
 
-// LoadUpdatePlan implements update.Journal.
-func (s *Store) LoadUpdatePlan(ctx context.Context, id string) (p update.Plan, found bool, err error) {
+// LoadUpdatePlan implements backfill.Journal.
+func (s *Store) LoadUpdatePlan(ctx context.Context, id string) (p backfill.Plan, found bool, err error) {
 	if found, err = s.load(ctx, s.updateKey(id, "plan"), &p); err != nil {
-		return update.Plan{}, false, fmt.Errorf("load plan of update %s: %w", id, err)
+		return backfill.Plan{}, false, fmt.Errorf("load plan of update %s: %w", id, err)
 	}
 	return p, found, nil
 }
 
-// LoadUpdateCheckpoint implements update.Journal.
-func (s *Store) LoadUpdateCheckpoint(ctx context.Context, id string, shard int) (c update.Checkpoint, found bool, err error) {
+// LoadUpdateCheckpoint implements backfill.Journal.
+func (s *Store) LoadUpdateCheckpoint(ctx context.Context, id string, shard int) (c backfill.Checkpoint, found bool, err error) {
 	if found, err = s.load(ctx, s.updateCheckpointKey(id, shard), &c); err != nil {
-		return update.Checkpoint{}, false, fmt.Errorf("load checkpoint of update %s in shard %d: %w", id, shard, err)
+		return backfill.Checkpoint{}, false, fmt.Errorf("load checkpoint of update %s in shard %d: %w", id, shard, err)
 	}
 	return c, found, nil
 }
 
-// SaveUpdateCheckpoint implements update.Journal.
-func (s *Store) SaveUpdateCheckpoint(ctx context.Context, id string, shard int, c update.Checkpoint, conditions ...coord.Condition) error {
+// SaveUpdateCheckpoint implements backfill.Journal.
+func (s *Store) SaveUpdateCheckpoint(ctx context.Context, id string, shard int, c backfill.Checkpoint, conditions ...coord.Condition) error {
 	value, err := json.Marshal(c)
 	if err == nil {
 		err = s.commitOwned(ctx, conditions, []coord.Op{{Key: s.updateCheckpointKey(id, shard), Value: value}})
@@ -114,8 +114,8 @@ func (s *Store) SaveUpdateCheckpoint(ctx context.Context, id string, shard int, 
 	return nil
 }
 
-// PublishUpdateProgress implements update.Journal.
-func (s *Store) PublishUpdateProgress(ctx context.Context, p update.Progress, lease coord.LeaseID) error {
+// PublishUpdateProgress implements backfill.Journal.
+func (s *Store) PublishUpdateProgress(ctx context.Context, p backfill.Progress, lease coord.LeaseID) error {
 	value, err := json.Marshal(p)
 	if err == nil {
 		_, err = s.coord.Commit(ctx, nil, []coord.Op{{Key: s.updatingPrefix() + url.PathEscape(p.Owner), Value: value, Lease: lease}})
@@ -127,7 +127,7 @@ func (s *Store) PublishUpdateProgress(ctx context.Context, p update.Progress, le
 }
 
 // UpdateProgress is what controllers say of their parts in the run.
-func (s *Store) UpdateProgress(ctx context.Context) ([]update.Progress, error) {
+func (s *Store) UpdateProgress(ctx context.Context) ([]backfill.Progress, error) {
 	kvs, _, err := s.coord.List(ctx, s.updatingPrefix())
 	if err != nil {
 		return nil, fmt.Errorf("progress of the update: %w", err)
@@ -135,10 +135,10 @@ func (s *Store) UpdateProgress(ctx context.Context) ([]update.Progress, error) {
 	return decodeUpdating(kvs)
 }
 
-func decodeUpdating(kvs []coord.KV) ([]update.Progress, error) {
+func decodeUpdating(kvs []coord.KV) ([]backfill.Progress, error) {
 	// Of a shard that several claim, the one who published last counts.
 	kvs = slices.SortedFunc(slices.Values(kvs), func(a, b coord.KV) int { return int(a.Mod - b.Mod) })
-	ps := make([]update.Progress, len(kvs))
+	ps := make([]backfill.Progress, len(kvs))
 	for i, kv := range kvs {
 		if err := json.Unmarshal(kv.Value, &ps[i]); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)

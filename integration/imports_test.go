@@ -21,9 +21,9 @@ const module = "dbcontroller"
 // folders of lower layers, and its own.
 var layers = [][]string{
 	{"limits", "watchedfile"},
-	{"gen", "record", "coord", "upgradestate", "config", "inprocess"},
-	{"shards", "transform", "pace", "access"},
-	{"syncer", "switchover", "verify", "vrunner", "apiversion", "update", "identity"},
+	{"gen", "record", "coord", "upgradestate", "config", "internal"},
+	{"shards", "transform", "throttle", "access"},
+	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity"},
 	{"deployment", "sample"},
 	{"controller"},
 	{"cmd"},
@@ -41,7 +41,7 @@ var wired = []string{
 // only those of lower layers. Programs consist of an app, which tests run as well, and what
 // reads flags and starts it.
 var commands = [][]string{
-	{"cmd/internal/build", "cmd/internal/databases", "cmd/internal/lock", "cmd/internal/operator", "cmd/internal/process"},
+	{"cmd/internal/build", "cmd/internal/databases", "cmd/internal/lock", "cmd/internal/adminport", "cmd/internal/process"},
 	{"cmd/dbcontroller/app", "cmd/server/app"},
 	{"cmd/dbcontroller/cli", "cmd/demo/app"},
 	{"cmd/dbcontroller", "cmd/server", "cmd/demo"},
@@ -99,7 +99,7 @@ func TestViolationsAreSeen(t *testing.T) {
 		{"cmd wires", importer{"cmd/demo/app", []string{"config", "record/mongostore", "coord/etcdcoord", "integration/localmongo", "sample/bbs"}}, nil},
 		{"the controller is a library", importer{"controller", []string{"deployment", "syncer", "cmd/internal/databases", "record/etcdstore"}},
 			[]string{"controller imports cmd/internal/databases, which is not below it", "controller imports record/etcdstore, which only cmd and tests may"}},
-		{"an app knows no flags", importer{"cmd/server/app", []string{"cmd/dbcontroller/cli", "cmd/internal/operator"}},
+		{"an app knows no flags", importer{"cmd/server/app", []string{"cmd/dbcontroller/cli", "cmd/internal/adminport"}},
 			[]string{"cmd/server/app imports cmd/dbcontroller/cli, which is not below it"}},
 		{"programs beside each other", importer{"cmd/dbcontroller/app", []string{"cmd/server/app"}},
 			[]string{"cmd/dbcontroller/app imports cmd/server/app, which is not below it"}},

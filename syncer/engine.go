@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"dbcontroller/coord"
-	"dbcontroller/pace"
 	"dbcontroller/record"
+	"dbcontroller/throttle"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
@@ -88,7 +88,7 @@ type Parts struct {
 	// as an index that is being built; "" is nothing. It must not block. Nil lacks nothing.
 	TargetLacks func() string
 	// Pacer holds bulk work back; nil is one that knows the record alone.
-	Pacer *pace.Pacer
+	Pacer *throttle.Pacer
 	Log   *zap.Logger
 }
 
@@ -175,7 +175,7 @@ func KeyIn(d upgradestate.Deployment, to upgradestate.Available) DirectionKey {
 func New(p Parts, cfg Config) *Engine {
 	cfg = cfg.withDefaults()
 	if p.Pacer == nil {
-		p.Pacer = pace.New(pace.Config{})
+		p.Pacer = throttle.New(throttle.Config{})
 	}
 	return &Engine{
 		Parts: p, cfg: cfg, key: Key(cfg.Epoch, p.Direction, 0),

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/pace"
 	"dbcontroller/record"
 	"dbcontroller/syncer"
+	"dbcontroller/throttle"
 	"dbcontroller/upgradestate"
 )
 
@@ -33,14 +33,14 @@ func (p pages) Scan(ctx context.Context, req record.ScanRequest) (record.Page, e
 }
 
 // paced is a world with a long copy, and its engine.
-func paced(t *testing.T, cfg pace.Config) (w *world, e *running, read *atomic.Int64) {
+func paced(t *testing.T, cfg throttle.Config) (w *world, e *running, read *atomic.Int64) {
 	t.Helper()
 	w, read = newWorld(t), new(atomic.Int64)
 	for i := range 2000 {
 		w.put("a1", fmt.Sprintf("item-%d", i), i)
 	}
 	e = w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
-		p.Source, p.Pacer = pages{p.Source, read}, pace.New(cfg)
+		p.Source, p.Pacer = pages{p.Source, read}, throttle.New(cfg)
 	})
 	w.eventually("some pages", func() bool { return read.Load() > 20 })
 	return w, e, read
@@ -68,7 +68,7 @@ func (w *world) standsStill(e *running, read *atomic.Int64, why string) {
 // TestPausedInTheCopy: no page is read until somebody resumes, and then each is.
 func TestPausedInTheCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, e, read := paced(t, pace.Config{})
+		w, e, read := paced(t, throttle.Config{})
 		yes, no, why := true, false, "the nightly report"
 		w.apply(upgradestate.SetPace{Paused: &yes, Reason: &why})
 		w.standsStill(e, read, why)
@@ -92,14 +92,14 @@ func TestPausedInTheCopy(t *testing.T) {
 // TestBlindInTheCopy: a source that cannot be measured is not copied on, and is when it can.
 func TestBlindInTheCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, e, read := paced(t, pace.Config{})
+		w, e, read := paced(t, throttle.Config{})
 		e.stop(t)
 		for n := range ring {
 			w.free(n)
 		}
 		w.src.Cluster().SetHealth(record.Health{}, errors.New("not authorized"))
 		e = w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
-			p.Source, p.Pacer = pages{p.Source, read}, pace.New(pace.Config{Source: w.src, Target: w.dst})
+			p.Source, p.Pacer = pages{p.Source, read}, throttle.New(throttle.Config{Source: w.src, Target: w.dst})
 		})
 		w.eventually("the engine", func() bool { return len(e.engine.Progress()) == ring })
 		w.standsStill(e, read, "the source cannot be measured: not authorized")
@@ -113,7 +113,7 @@ func TestBlindInTheCopy(t *testing.T) {
 // TestRateIsShared: the rate of the record is that of all controllers, by their shards.
 func TestRateIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, e, _ := paced(t, pace.Config{})
+		w, e, _ := paced(t, throttle.Config{})
 		rate := 40
 		w.apply(upgradestate.SetPace{MaxRate: &rate})
 		<-time.After(5 * time.Second)

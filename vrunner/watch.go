@@ -9,7 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/inprocess"
+	"dbcontroller/internal/inprocess"
 )
 
 // WatchProcedure describes a server-streaming procedure whose streams go on over a flip.

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	"dbcontroller/backfill"
 	"dbcontroller/deployment"
 	pb "dbcontroller/gen/dbcontroller/v1"
 	"dbcontroller/syncer"
-	"dbcontroller/update"
 	"dbcontroller/upgradestate"
 )
 
@@ -172,9 +172,9 @@ func updateStatus(u *upgradestate.Update) *pb.DataUpdate {
 
 // addUpdating adds to a run's status what controllers say of it, in the order in which they
 // did: how far the shards are that are not done, and what is waited for.
-func addUpdating(out *pb.DataUpdate, u *upgradestate.Update, ps []update.Progress) {
+func addUpdating(out *pb.DataUpdate, u *upgradestate.Update, ps []backfill.Progress) {
 	failed, example := u.Count.Failed, u.Example
-	shards := map[int]update.ShardProgress{}
+	shards := map[int]backfill.ShardProgress{}
 	var says []string
 	for _, p := range ps {
 		if p.ID != u.ID {

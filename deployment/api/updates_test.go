@@ -6,10 +6,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"dbcontroller/backfill"
 	"dbcontroller/deployment"
 	"dbcontroller/deployment/api"
 	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/update"
 	"dbcontroller/upgradestate"
 )
 
@@ -22,17 +22,17 @@ func TestUpdateStatus(t *testing.T) {
 		ID: "d-1", Name: "fill", Version: "v1", Kind: "items", Hash: "h", Done: []int{0},
 		Count: upgradestate.UpdateCount{Seen: 10, Changed: 4},
 	}
-	shard := func(n int, seen, changed, failed int64) update.ShardProgress {
-		sp := update.ShardProgress{Shard: n, Count: upgradestate.UpdateCount{Seen: seen, Changed: changed, Failed: failed}}
+	shard := func(n int, seen, changed, failed int64) backfill.ShardProgress {
+		sp := backfill.ShardProgress{Shard: n, Count: upgradestate.UpdateCount{Seen: seen, Changed: changed, Failed: failed}}
 		if failed > 0 {
 			sp.Example = "a: it is bad"
 		}
 		return sp
 	}
-	got := api.Status(deployment.State{Record: d, Updating: []update.Progress{
-		{Owner: "other run", ID: "d-0", Total: 999, Shards: []update.ShardProgress{shard(1, 1000, 1000, 0)}, Waits: "nothing"},
-		{Owner: "before", ID: "d-1", Total: 50, Shards: []update.ShardProgress{shard(2, 1, 1, 0)}},
-		{Owner: "c1", ID: "d-1", Total: 50, Shards: []update.ShardProgress{shard(0, 10, 4, 0), shard(1, 5, 5, 2), shard(2, 7, 3, 0)}, Problem: "connection reset"},
+	got := api.Status(deployment.State{Record: d, Updating: []backfill.Progress{
+		{Owner: "other run", ID: "d-0", Total: 999, Shards: []backfill.ShardProgress{shard(1, 1000, 1000, 0)}, Waits: "nothing"},
+		{Owner: "before", ID: "d-1", Total: 50, Shards: []backfill.ShardProgress{shard(2, 1, 1, 0)}},
+		{Owner: "c1", ID: "d-1", Total: 50, Shards: []backfill.ShardProgress{shard(0, 10, 4, 0), shard(1, 5, 5, 2), shard(2, 7, 3, 0)}, Problem: "connection reset"},
 		{Owner: "c2", ID: "d-1", Waits: "controller c2 has no task fill"},
 	}}, api.Process{}).GetUpdate()
 	want := &pb.DataUpdate{

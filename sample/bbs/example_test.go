@@ -11,7 +11,7 @@ import (
 	"dbcontroller/gen/bbs/v1/bbsv1connect"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/gen/bbs/v2/bbsv2connect"
-	"dbcontroller/inprocess"
+	"dbcontroller/internal/inprocess"
 	"dbcontroller/record"
 	"dbcontroller/record/memstore"
 	"dbcontroller/sample/bbs"

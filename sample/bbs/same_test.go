@@ -12,7 +12,7 @@ import (
 
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	"dbcontroller/gen/bbs/v1/bbsv1connect"
-	"dbcontroller/inprocess"
+	"dbcontroller/internal/inprocess"
 )
 
 // request is one call of the v1 API.

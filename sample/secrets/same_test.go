@@ -13,7 +13,7 @@ import (
 
 	secretsv1 "dbcontroller/gen/secrets/v1"
 	"dbcontroller/gen/secrets/v1/secretsv1connect"
-	"dbcontroller/inprocess"
+	"dbcontroller/internal/inprocess"
 	"dbcontroller/sample/secrets"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"dbcontroller/access"
 	"dbcontroller/access/door"
+	"dbcontroller/cmd/internal/adminport"
 	"dbcontroller/cmd/internal/lock"
-	"dbcontroller/cmd/internal/operator"
 	"dbcontroller/controller"
 	"dbcontroller/deployment/api"
 )
@@ -22,7 +22,7 @@ type doors struct {
 	audit *access.Audit
 	api   *door.Door
 	apps  *door.Door // what applications call, alone; nil: with the API
-	port  *operator.Port
+	port  *adminport.Port
 }
 
 func (a *App) open() (*doors, error) {
@@ -38,7 +38,7 @@ func (a *App) open() (*doors, error) {
 			Lock: lock, Table: access.Calls.Only(access.Application), Log: a.log})
 	}
 	if err == nil {
-		d.port, err = operator.Listen(operator.Config{Address: a.opts.OperatorListen, Metrics: a.cfg.Metrics, Profiles: a.cfg.Profiles,
+		d.port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Metrics: a.cfg.Metrics, Profiles: a.cfg.Profiles,
 			Lock: lock, Log: a.log}, a.controller.Ready, nil, a.controller.Metrics())
 	}
 	if err != nil {

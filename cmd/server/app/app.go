@@ -22,9 +22,9 @@ import (
 	"dbcontroller/access"
 	"dbcontroller/access/door"
 	"dbcontroller/apiversion"
+	"dbcontroller/cmd/internal/adminport"
 	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/cmd/internal/lock"
-	"dbcontroller/cmd/internal/operator"
 	"dbcontroller/config"
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
@@ -75,8 +75,8 @@ func Table() access.Table {
 }
 
 // Pages are those of the operator port that only a server has.
-func Pages(usage http.Handler) []operator.Page {
-	return []operator.Page{{Path: "/usage", Least: access.Viewer, Handler: usage}}
+func Pages(usage http.Handler) []adminport.Page {
+	return []adminport.Page{{Path: "/usage", Least: access.Viewer, Handler: usage}}
 }
 
 // Run serves until ctx ends, which is no error.
@@ -106,13 +106,13 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	presence := deployment.NewPresence(deployments)
 	usage := bbs.Usage(apiversion.UsageConfig{Services: secrets.Services()})
-	var port *operator.Port // open before anything is announced
+	var port *adminport.Port // open before anything is announced
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
 	}{deployments, presence}, reached, a.stack, vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals,
 		Warnings: func() []string { return slices.Concat(api.Warnings(), port.Warnings()) }}, a.log)
-	port, err = operator.Listen(operator.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: lock, Log: a.log},
+	port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: lock, Log: a.log},
 		func() error { return ready(runner, deployments, set) }, Pages(usage), &metrics{runner: runner}, usage)
 	if err != nil {
 		return err

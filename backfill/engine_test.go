@@ -1,4 +1,4 @@
-package update_test
+package backfill_test
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/pace"
+	"dbcontroller/backfill"
 	"dbcontroller/record"
 	"dbcontroller/record/faultstore"
-	"dbcontroller/update"
+	"dbcontroller/throttle"
 	"dbcontroller/upgradestate"
 )
 
@@ -112,7 +112,7 @@ func TestConcurrentWriters(t *testing.T) {
 
 // meeting counts the records that had changed when they were to be swapped.
 type meeting struct {
-	update.Namespace
+	backfill.Namespace
 	changed *atomic.Int64
 }
 
@@ -128,7 +128,7 @@ func (m meeting) Swap(ctx context.Context, tok record.Token, swaps []record.Swap
 
 // count adds one to a record by compare-and-write, as its client or application would. It
 // reports whether it has.
-func (w *world) count(ctx context.Context, db update.Namespace, tok record.Token, i int) bool {
+func (w *world) count(ctx context.Context, db backfill.Namespace, tok record.Token, i int) bool {
 	now, err := db.Position(ctx)
 	w.check(err)
 	k := record.StringKey(key(i))
@@ -211,7 +211,7 @@ func TestFailures(t *testing.T) {
 
 // pacer holds everything back until it is let go.
 type pacer struct {
-	update.Pacer
+	backfill.Pacer
 	open chan struct{}
 }
 
@@ -238,9 +238,9 @@ func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, false)
 		w.seed(30)
-		p := pacer{pace.New(pace.Config{}), make(chan struct{})}
+		p := pacer{throttle.New(throttle.Config{}), make(chan struct{})}
 		w.begin("u1", taskOf(fill))
-		e := w.engine(w.owner(0, 1, 2, 3), taskOf(fill), func(parts *update.Parts) { parts.Pacer = p })
+		e := w.engine(w.owner(0, 1, 2, 3), taskOf(fill), func(parts *backfill.Parts) { parts.Pacer = p })
 		defer e.stop(t)
 		w.eventually("the pause", func() bool { return e.engine.Progress().Waits == "paused: lunch" })
 		synctest.Wait()
@@ -320,7 +320,7 @@ func TestCancel(t *testing.T) {
 }
 
 // restless reports one record as changed, however often it is read.
-type restless struct{ update.Namespace }
+type restless struct{ backfill.Namespace }
 
 func (r restless) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
 	res, err := r.Namespace.Swap(ctx, tok, swaps)
@@ -369,7 +369,7 @@ func TestReadsNothingOlder(t *testing.T) {
 
 // altered is the Deployment with something changed in each record that is delivered.
 type altered struct {
-	update.Deployments
+	backfill.Deployments
 	alter func(*upgradestate.Kind)
 	again chan struct{} // delivers the newest once more
 }
@@ -421,7 +421,7 @@ func TestFenced(t *testing.T) {
 				k.Fenced = "somewhere"
 			}
 		}, make(chan struct{})}
-		e := w.engine(w.owner(0, 1, 2, 3), taskOf(fill), func(p *update.Parts) { p.Deployments = a })
+		e := w.engine(w.owner(0, 1, 2, 3), taskOf(fill), func(p *backfill.Parts) { p.Deployments = a })
 		defer e.stop(t)
 		w.eventually("the wait", func() bool { return e.engine.Progress().Waits != "" })
 		fenced.Store(false)

@@ -1,4 +1,4 @@
-package pace_test
+package throttle_test
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/pace"
 	"dbcontroller/record"
+	"dbcontroller/throttle"
 	"dbcontroller/upgradestate"
 )
 
@@ -44,7 +44,7 @@ func (g *gauge) Health(context.Context) (record.Health, error) {
 // worker reads pages of 100 records, 10 ms each, as its Pacer lets it.
 type worker struct{ done atomic.Int64 }
 
-func (w *worker) run(ctx context.Context, t *testing.T, p *pace.Pacer) {
+func (w *worker) run(ctx context.Context, t *testing.T, p *throttle.Pacer) {
 	records := 0
 	for {
 		if err := p.Wait(ctx, records); err != nil {
@@ -64,11 +64,11 @@ func (w *worker) run(ctx context.Context, t *testing.T, p *pace.Pacer) {
 }
 
 // in runs a worker in simulated time.
-func in(t *testing.T, cfg pace.Config, f func(p *pace.Pacer, rate func(time.Duration) int64)) {
+func in(t *testing.T, cfg throttle.Config, f func(p *throttle.Pacer, rate func(time.Duration) int64)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		p, w := pace.New(cfg), &worker{}
+		p, w := throttle.New(cfg), &worker{}
 		var wg sync.WaitGroup
 		wg.Go(func() { w.run(ctx, t, p) })
 		f(p, func(d time.Duration) int64 {
@@ -90,7 +90,7 @@ func about(t *testing.T, what string, got, want int64) {
 
 func TestNothingHoldsBack(t *testing.T) {
 	g := &gauge{}
-	in(t, pace.Config{Source: g, Target: g}, func(p *pace.Pacer, rate func(time.Duration) int64) {
+	in(t, throttle.Config{Source: g, Target: g}, func(p *throttle.Pacer, rate func(time.Duration) int64) {
 		about(t, "unlimited", rate(20*time.Second), 10_000)
 		if why, _ := p.Reason(); why != "" {
 			t.Errorf("held back: %s", why)
@@ -104,7 +104,7 @@ func TestNothingHoldsBack(t *testing.T) {
 // TestRates: the pace of the record bounds all controllers together, the configuration
 // each, and changes count at once.
 func TestRates(t *testing.T) {
-	in(t, pace.Config{MaxRate: 2000}, func(p *pace.Pacer, rate func(time.Duration) int64) {
+	in(t, throttle.Config{MaxRate: 2000}, func(p *throttle.Pacer, rate func(time.Duration) int64) {
 		about(t, "as configured", rate(10*time.Second), 2000)
 		p.Set(upgradestate.Pace{MaxRate: 1000}, 1)
 		about(t, "of the record", rate(10*time.Second), 1000)
@@ -122,7 +122,7 @@ func TestRates(t *testing.T) {
 
 func TestPause(t *testing.T) {
 	g := &gauge{}
-	in(t, pace.Config{Source: g}, func(p *pace.Pacer, rate func(time.Duration) int64) {
+	in(t, throttle.Config{Source: g}, func(p *throttle.Pacer, rate func(time.Duration) int64) {
 		rate(time.Second)
 		p.Set(upgradestate.Pace{Paused: true, Reason: "month's end"}, 1)
 		<-time.After(20 * time.Millisecond) // the page under way
@@ -144,7 +144,7 @@ func TestPause(t *testing.T) {
 
 // TestWindow: simulated time begins at midnight UTC.
 func TestWindow(t *testing.T) {
-	in(t, pace.Config{Window: "01:00-02:00"}, func(p *pace.Pacer, rate func(time.Duration) int64) {
+	in(t, throttle.Config{Window: "01:00-02:00"}, func(p *throttle.Pacer, rate func(time.Duration) int64) {
 		if n := rate(59*time.Minute + 58*time.Second); n != 0 {
 			t.Errorf("%d records a second before the window", n)
 		}
@@ -165,7 +165,7 @@ func TestWindow(t *testing.T) {
 		}
 	})
 	east := time.FixedZone("UTC+5", 5*3600)
-	in(t, pace.Config{Window: "00:00-00:30", Now: func() time.Time { return time.Now().In(east) }}, func(_ *pace.Pacer, rate func(time.Duration) int64) {
+	in(t, throttle.Config{Window: "00:00-00:30", Now: func() time.Time { return time.Now().In(east) }}, func(_ *throttle.Pacer, rate func(time.Duration) int64) {
 		if n := rate(time.Minute); n == 0 {
 			t.Error("a clock of another zone shifts the window")
 		}
@@ -179,7 +179,7 @@ func TestPressure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := &gauge{}
-			in(t, pace.Config{Source: g, MaxSourceLoad: 70}, func(p *pace.Pacer, rate func(time.Duration) int64) {
+			in(t, throttle.Config{Source: g, MaxSourceLoad: 70}, func(p *throttle.Pacer, rate func(time.Duration) int64) {
 				rate(5 * time.Second)
 				g.set(h, nil)
 				<-time.After(1500 * time.Millisecond)
@@ -213,7 +213,7 @@ func TestOverload(t *testing.T) {
 	for name, h := range map[string]record.Health{"lag": {Lag: 11 * time.Second}, "dirty": {CacheDirty: 0.21}} {
 		t.Run(name, func(t *testing.T) {
 			source, target := &gauge{}, &gauge{}
-			in(t, pace.Config{Source: source, Target: target}, func(p *pace.Pacer, rate func(time.Duration) int64) {
+			in(t, throttle.Config{Source: source, Target: target}, func(p *throttle.Pacer, rate func(time.Duration) int64) {
 				rate(5 * time.Second)
 				target.set(h, nil)
 				<-time.After(1500 * time.Millisecond)
@@ -237,7 +237,7 @@ func TestOverload(t *testing.T) {
 func TestBlind(t *testing.T) {
 	g := &gauge{}
 	g.set(record.Health{}, errors.New("not authorized to run serverStatus: grant the role clusterMonitor on admin"))
-	in(t, pace.Config{Source: g}, func(p *pace.Pacer, rate func(time.Duration) int64) {
+	in(t, throttle.Config{Source: g}, func(p *throttle.Pacer, rate func(time.Duration) int64) {
 		if n := rate(time.Minute); n != 0 {
 			t.Errorf("%d records a second, blindly", n)
 		}
@@ -256,7 +256,7 @@ func TestBlind(t *testing.T) {
 // TestErrorsArePressure: so that a database that fails is not hit at full speed.
 func TestErrorsArePressure(t *testing.T) {
 	g := &gauge{}
-	in(t, pace.Config{Source: g}, func(p *pace.Pacer, rate func(time.Duration) int64) {
+	in(t, throttle.Config{Source: g}, func(p *throttle.Pacer, rate func(time.Duration) int64) {
 		rate(5 * time.Second)
 		for range 8 {
 			p.Failed()
@@ -275,7 +275,7 @@ func TestErrorsArePressure(t *testing.T) {
 func TestLoadBoundIsLive(t *testing.T) {
 	g := &gauge{}
 	g.set(record.Health{CPU: 0.5}, nil)
-	in(t, pace.Config{Source: g}, func(p *pace.Pacer, rate func(time.Duration) int64) {
+	in(t, throttle.Config{Source: g}, func(p *throttle.Pacer, rate func(time.Duration) int64) {
 		about(t, "no bound", rate(5*time.Second), 10_000)
 		p.Set(upgradestate.Pace{MaxSourceLoad: 40}, 1)
 		<-time.After(10 * time.Second)
@@ -289,7 +289,7 @@ func TestLoadBoundIsLive(t *testing.T) {
 func TestManyWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		p, w := pace.New(pace.Config{MaxRate: 1000}), &worker{}
+		p, w := throttle.New(throttle.Config{MaxRate: 1000}), &worker{}
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() { w.run(ctx, t, p) })
@@ -307,7 +307,7 @@ func TestSlowMeasurement(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		hang := make(chan struct{})
 		g := hanging{&gauge{}, hang}
-		p, w := pace.New(pace.Config{Source: g}), &worker{}
+		p, w := throttle.New(throttle.Config{Source: g}), &worker{}
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() { w.run(ctx, t, p) })
@@ -340,7 +340,7 @@ func (h hanging) Health(ctx context.Context) (record.Health, error) {
 }
 
 func Example() {
-	p := pace.New(pace.Config{})
+	p := throttle.New(throttle.Config{})
 	p.Set(upgradestate.Pace{Paused: true, Reason: "month's end"}, 1)
 	fmt.Println(p.Reason())
 	p.Set(upgradestate.Pace{MaxRate: 1000}, 0.25) // this controller has a quarter of the ring

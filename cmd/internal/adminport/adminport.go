@@ -1,8 +1,8 @@
-// Package operator is the operator port that every process has: /healthz, /readyz (which
+// Package adminport is the operator port that every process has: /healthz, /readyz (which
 // says what it waits for), Prometheus /metrics, and pprof where that is asked for. It
 // listens on loopback unless told otherwise, and shows nothing that is secret. Health and
 // metrics can have a port of their own, for probes and Prometheus.
-package operator
+package adminport
 
 import (
 	"context"

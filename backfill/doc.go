@@ -1,4 +1,4 @@
-// Package update runs data updates: a named task over all records of a kind, within the
+// Package backfill runs data updates: a named task over all records of a kind, within the
 // version that is served, such as filling a field that is new.
 //
 // # Vocabulary
@@ -38,4 +38,4 @@
 //
 // It does not own who owns a shard (shards), how the Deployment and the journal are stored
 // (deployment), or how fast bulk work may go (pace).
-package update
+package backfill

@@ -1,4 +1,4 @@
-// Package pace decides how fast bulk work may go: copying, and comparing as a whole. A
+// Package throttle decides how fast bulk work may go: copying, and comparing as a whole. A
 // Pacer is asked before each page. It holds work back for what an operator sets in the
 // record (a pause, a rate, a time of day), and for what the databases need for their
 // clients.
@@ -14,4 +14,4 @@
 //
 // It does not own what is followed: changes are applied at any pressure, or the source's
 // history would pass the checkpoints. It measures nothing itself (record.Monitor).
-package pace
+package throttle

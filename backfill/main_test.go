@@ -1,4 +1,4 @@
-package update_test
+package backfill_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
+	"dbcontroller/backfill"
 	"dbcontroller/coord"
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
@@ -24,7 +25,6 @@ import (
 	"dbcontroller/record/memstore"
 	"dbcontroller/shards"
 	"dbcontroller/transform"
-	"dbcontroller/update"
 	"dbcontroller/upgradestate"
 )
 
@@ -229,7 +229,7 @@ type owner struct {
 	owned map[int]shards.Lock
 }
 
-var _ update.Ownership = (*owner)(nil)
+var _ backfill.Ownership = (*owner)(nil)
 
 func (w *world) owner(ns ...int) *owner {
 	o := &owner{w: w, changes: make(chan struct{}, 1), owned: map[int]shards.Lock{}}
@@ -286,19 +286,19 @@ func (o *owner) Changes() <-chan struct{} { return o.changes }
 
 // running is an engine that runs.
 type running struct {
-	engine *update.Engine
+	engine *backfill.Engine
 	cancel context.CancelFunc
 	done   chan error
 }
 
 // engine starts an engine that has a task; change, if not nil, replaces some of its parts.
-func (w *world) engine(o *owner, task transform.Task, change func(*update.Parts)) *running {
+func (w *world) engine(o *owner, task transform.Task, change func(*backfill.Parts)) *running {
 	w.t.Helper()
 	tasks := transform.NewRegistry("items")
 	w.check(tasks.AddTasks(task))
-	p := update.Parts{
+	p := backfill.Parts{
 		Tasks: tasks, Deployments: w.store, Journal: w.store, Ownership: o,
-		Namespace: func(version string) update.Namespace {
+		Namespace: func(version string) backfill.Namespace {
 			if version != "v1" {
 				return nil
 			}
@@ -312,7 +312,7 @@ func (w *world) engine(o *owner, task transform.Task, change func(*update.Parts)
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &running{
-		engine: update.New(p, update.Config{Owner: "c", Workers: 2, Page: 5, Every: 10 * time.Millisecond}),
+		engine: backfill.New(p, backfill.Config{Owner: "c", Workers: 2, Page: 5, Every: 10 * time.Millisecond}),
 		cancel: cancel, done: make(chan error, 1),
 	}
 	go func() { r.done <- r.engine.Run(ctx) }()
@@ -320,8 +320,8 @@ func (w *world) engine(o *owner, task transform.Task, change func(*update.Parts)
 }
 
 // over is a database with something before it.
-func over(ns update.Namespace) func(*update.Parts) {
-	return func(p *update.Parts) { p.Namespace = func(string) update.Namespace { return ns } }
+func over(ns backfill.Namespace) func(*backfill.Parts) {
+	return func(p *backfill.Parts) { p.Namespace = func(string) backfill.Namespace { return ns } }
 }
 
 func (r *running) stop(t testing.TB) {

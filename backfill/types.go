@@ -1,12 +1,12 @@
-package update
+package backfill
 
 import (
 	"context"
 
 	"dbcontroller/coord"
-	"dbcontroller/pace"
 	"dbcontroller/record"
 	"dbcontroller/shards"
+	"dbcontroller/throttle"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
@@ -96,7 +96,7 @@ type Tasks interface {
 	Task(name string) (transform.Task, error)
 }
 
-// Pacer holds bulk work back; pace.Pacer is it.
+// Pacer holds bulk work back; throttle.Pacer is it.
 type Pacer interface {
 	// Set takes over the pace of the record, and which share of the ring is owned here.
 	Set(said upgradestate.Pace, share float64)
@@ -107,4 +107,4 @@ type Pacer interface {
 	Reason() (why string, standstill bool)
 }
 
-var _ Pacer = (*pace.Pacer)(nil)
+var _ Pacer = (*throttle.Pacer)(nil)

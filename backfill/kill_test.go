@@ -1,4 +1,4 @@
-package update_test
+package backfill_test
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller/backfill"
 	"dbcontroller/coord"
 	"dbcontroller/record"
 	"dbcontroller/record/faultstore"
-	"dbcontroller/update"
 	"dbcontroller/upgradestate"
 )
 
@@ -76,8 +76,8 @@ func (d *death) Inject(faultstore.Op) faultstore.Fault {
 
 // mortal is the coordination store of an engine that is to be killed.
 type mortal struct {
-	update.Deployments
-	update.Journal
+	backfill.Deployments
+	backfill.Journal
 	death *death
 }
 
@@ -86,17 +86,17 @@ func (m mortal) Apply(ctx context.Context, ev upgradestate.Event, cs ...coord.Co
 	return d, err
 }
 
-func (m mortal) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment, p update.Plan) (out update.Plan, err error) {
+func (m mortal) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment, p backfill.Plan) (out backfill.Plan, err error) {
 	err = do(m.death, func() (err error) { out, err = m.Journal.CreateUpdatePlan(ctx, d, p); return err })
 	return out, err
 }
 
-func (m mortal) LoadUpdateCheckpoint(ctx context.Context, id string, shard int) (c update.Checkpoint, found bool, err error) {
+func (m mortal) LoadUpdateCheckpoint(ctx context.Context, id string, shard int) (c backfill.Checkpoint, found bool, err error) {
 	err = do(m.death, func() (err error) { c, found, err = m.Journal.LoadUpdateCheckpoint(ctx, id, shard); return err })
 	return c, found, err
 }
 
-func (m mortal) SaveUpdateCheckpoint(ctx context.Context, id string, shard int, c update.Checkpoint, cs ...coord.Condition) error {
+func (m mortal) SaveUpdateCheckpoint(ctx context.Context, id string, shard int, c backfill.Checkpoint, cs ...coord.Condition) error {
 	return do(m.death, func() error { return m.Journal.SaveUpdateCheckpoint(ctx, id, shard, c, cs...) })
 }
 
@@ -132,8 +132,8 @@ func killAt(t *testing.T, at int, after bool) (struck bool) {
 	gone := make(chan struct{})
 	var once sync.Once
 	d := &death{at: at, after: after, kill: func() { once.Do(func() { close(gone) }) }}
-	e := w.engine(first, taskOf(fill), func(p *update.Parts) {
-		p.Namespace = func(string) update.Namespace { return faultstore.Wrap(w.ns, d) }
+	e := w.engine(first, taskOf(fill), func(p *backfill.Parts) {
+		p.Namespace = func(string) backfill.Namespace { return faultstore.Wrap(w.ns, d) }
 		m := mortal{w.store, w.store, d}
 		p.Deployments, p.Journal = m, m
 	})
@@ -207,10 +207,10 @@ func TestOnePlan(t *testing.T) {
 		e.stop(t)
 		w.begin("u2", taskOf(fill))
 		d := w.record()
-		mine := update.Plan{Total: 1, Ranges: []record.Range{{}}}
+		mine := backfill.Plan{Total: 1, Ranges: []record.Range{{}}}
 		p, err := w.store.CreateUpdatePlan(t.Context(), d, mine)
 		w.check(err)
-		theirs, err := w.store.CreateUpdatePlan(t.Context(), d, update.Plan{Total: 2})
+		theirs, err := w.store.CreateUpdatePlan(t.Context(), d, backfill.Plan{Total: 2})
 		w.check(err)
 		if p.Total != 1 || theirs.Total != 1 {
 			t.Errorf("two plans stand: %+v, %+v", p, theirs)
@@ -288,14 +288,14 @@ func TestErrors(t *testing.T) {
 
 // sleeper stops before its first checkpoint of a shard that is not done.
 type sleeper struct {
-	update.Journal
+	backfill.Journal
 	once  sync.Once
 	slept chan struct{}
 	wake  chan struct{}
 	woken chan error
 }
 
-func (s *sleeper) SaveUpdateCheckpoint(ctx context.Context, id string, shard int, c update.Checkpoint, cs ...coord.Condition) error {
+func (s *sleeper) SaveUpdateCheckpoint(ctx context.Context, id string, shard int, c backfill.Checkpoint, cs ...coord.Condition) error {
 	sleeps := false
 	if shard == 0 && !c.Done {
 		s.once.Do(func() { sleeps = true })
@@ -321,7 +321,7 @@ func TestLateCheckpoint(t *testing.T) {
 		slow := faultstore.Wrap(w.ns, faultstore.On(faultstore.Always(faultstore.Fault{Latency: 50 * time.Millisecond}), faultstore.Scan))
 		s := &sleeper{Journal: w.store, slept: make(chan struct{}), wake: make(chan struct{}), woken: make(chan error, 1)}
 		a, b := w.owner(0), w.owner(1, 2)
-		first := w.engine(a, taskOf(fill), func(p *update.Parts) { over(slow)(p); p.Journal = s })
+		first := w.engine(a, taskOf(fill), func(p *backfill.Parts) { over(slow)(p); p.Journal = s })
 		<-s.slept
 		a.lose(0)
 		b.take(0)

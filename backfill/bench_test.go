@@ -1,4 +1,4 @@
-package update_test
+package backfill_test
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
+	"dbcontroller/backfill"
 	"dbcontroller/coord"
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/integration/localmongo/mongotest"
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
 	"dbcontroller/transform"
-	"dbcontroller/update"
 	"dbcontroller/upgradestate"
 )
 
@@ -50,10 +50,10 @@ func BenchmarkUpdate(b *testing.B) {
 	}}
 	tasks := transform.NewRegistry("items")
 	w.check(tasks.AddTasks(fill))
-	e := update.New(update.Parts{
+	e := backfill.New(backfill.Parts{
 		Tasks: tasks, Deployments: w.store, Journal: w.store, Ownership: w.owner(0, 1, 2, 3),
-		Namespace: func(string) update.Namespace { return ns }, Lease: func() coord.LeaseID { return 0 }, Log: zap.NewNop(),
-	}, update.Config{Owner: "c"})
+		Namespace: func(string) backfill.Namespace { return ns }, Lease: func() coord.LeaseID { return 0 }, Log: zap.NewNop(),
+	}, backfill.Config{Owner: "c"})
 	ctx, stop := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()

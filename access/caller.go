@@ -16,9 +16,9 @@ type Identity struct {
 }
 
 var (
-	// Loopback is whoever calls a listener of this machine that asks for no proof.
+	// Loopback is the caller of a listener of this machine that asks for no proof.
 	Loopback = Identity{Name: "loopback", Proof: "loopback"}
-	// Anonymous is whoever calls a listener that was opened with --insecure.
+	// Anonymous is the caller of a listener that was opened with --insecure.
 	Anonymous = Identity{Name: "anonymous", Proof: "none"}
 )
 

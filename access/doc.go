@@ -17,5 +17,5 @@
 // read before, and says so.
 //
 // It does not open listeners or TLS (access/door), know what a call does, or protect etcd
-// and the databases: whoever reaches those needs no call.
+// and the databases: anyone who reaches those needs no call.
 package access

@@ -39,8 +39,8 @@ func TestUpdatesWriteWhatTheyAreAskedFor(t *testing.T) {
 		req  string
 		want map[string]string
 	}{
-		{`book { name: "shelves/a/books/dune" }`, map[string]string{"display_title": "Dune", "last_name": "Herbert"}},
-		{`book { name: "shelves/a/books/dune" title: "D" }`, map[string]string{"display_title": "D", "last_name": "Herbert"}},
+		{`book { name: "shelves/a/books/dune" }`, map[string]string{"display_title": "Dune", "last_name": "van Herbert"}},
+		{`book { name: "shelves/a/books/dune" title: "D" }`, map[string]string{"display_title": "D", "last_name": "van Herbert"}},
 		{`book { name: "shelves/a/books/dune" author: "A B" title: "D" } update_mask { paths: "author" }`, map[string]string{"display_title": "Dune", "first_name": "A", "last_name": "B"}},
 	} {
 		v2 := changedMeanwhile(t, 1)

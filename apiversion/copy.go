@@ -2,13 +2,11 @@ package apiversion
 
 import (
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
-	"time"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller/apiversion/listing"
 )
@@ -17,62 +15,6 @@ import (
 type fieldError struct{ path, reason string }
 
 func (e *fieldError) Error() string { return e.path + ": " + e.reason }
-
-// copyFields copies what no difference names. Fields are found by name, so that both
-// messages may have their own numbers.
-func (r *rules) copyFields(dst, src protoreflect.Message, prefix string) (err error) {
-	if b := src.GetUnknown(); len(b) > 0 {
-		return &fieldError{strings.TrimSuffix(prefix, "."), "has a protobuf field that this program does not know"}
-	}
-	src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		path := prefix + string(fd.Name())
-		if _, declared := r.byPath[path]; declared {
-			return true
-		}
-		to := dst.Descriptor().Fields().ByName(fd.Name())
-		switch {
-		case r.below(path) && to == nil:
-			// Only declared fields are in there; they are carried by their differences.
-		case r.below(path):
-			err = r.copyFields(dst.Mutable(to).Message(), v.Message(), path+".")
-		default:
-			err = copyField(dst, to, fd, v, path)
-		}
-		return err == nil
-	})
-	return err
-}
-
-// copyPath copies one field to another path.
-func (r *rules) copyPath(dst, src protoreflect.Message, to, from string) error {
-	m, fd := holder(src, from, false)
-	if fd == nil || !m.Has(fd) {
-		return nil
-	}
-	out, ofd := holder(dst, to, true)
-	return copyField(out, ofd, fd, m.Get(fd), from)
-}
-
-// holder returns the message that holds the last part of a path; nil where it does not
-// exist and is not to be made.
-func holder(m protoreflect.Message, path string, make bool) (protoreflect.Message, protoreflect.FieldDescriptor) {
-	for {
-		part, rest, more := strings.Cut(path, ".")
-		fd := m.Descriptor().Fields().ByName(protoreflect.Name(part))
-		if !more || fd == nil {
-			return m, fd
-		}
-		if !make && !m.Has(fd) {
-			return nil, nil
-		}
-		if make {
-			m = m.Mutable(fd).Message()
-		} else {
-			m = m.Get(fd).Message()
-		}
-		path = rest
-	}
-}
 
 // copyField copies the value of a field to one of the same shape in another message.
 func copyField(dst protoreflect.Message, to, from protoreflect.FieldDescriptor, v protoreflect.Value, path string) error {
@@ -134,84 +76,37 @@ func copyValue(fresh func() protoreflect.Value, to, from protoreflect.FieldDescr
 	return out, err
 }
 
-// read returns the single value at a path, nil where it is not there or zero without
-// presence.
-func read(m protoreflect.Message, path string) any {
-	at, fd := holder(m, path, false)
-	if fd == nil || !at.Has(fd) {
-		return nil
-	}
-	if fd.IsList() || fd.IsMap() || listing.IsMessage(fd) {
-		return at.Get(fd).Interface()
-	}
-	return listing.ValueOf(fd, at.Get(fd))
+// wide are the kinds of whole numbers that have 64 bits, narrow those that have 32.
+var (
+	wide   = []protoreflect.Kind{protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind}
+	narrow = []protoreflect.Kind{protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind, protoreflect.Uint32Kind, protoreflect.Fixed32Kind}
+)
+
+// isNumber reports a field that is one whole number.
+func isNumber(fd protoreflect.FieldDescriptor) bool {
+	return !fd.IsList() && (slices.Contains(wide, fd.Kind()) || slices.Contains(narrow, fd.Kind()))
 }
 
-// write sets the single value at a path.
-func write(m protoreflect.Message, path string, x any) error {
-	if x == nil {
-		return nil
-	}
-	at, fd := holder(m, path, true)
-	x, err := listing.Coerce(x, fd)
+// setNumber sets a whole number to the value of another, which may have another kind.
+func setNumber(m protoreflect.Message, to, from protoreflect.FieldDescriptor, v protoreflect.Value) error {
+	x, err := listing.Coerce(listing.ValueOf(from, v), to)
 	if err != nil {
 		return err
 	}
-	v, err := protoValue(at, fd, x)
-	if err != nil {
-		return err
+	out, fits := protoreflect.ValueOf(x), true
+	if slices.Contains(narrow, to.Kind()) {
+		switch n := x.(type) {
+		case int64:
+			out, fits = protoreflect.ValueOfInt32(int32(n)), int64(int32(n)) == n
+		case uint64:
+			out, fits = protoreflect.ValueOfUint32(uint32(n)), uint64(uint32(n)) == n
+		}
 	}
-	at.Set(fd, v)
+	if !fits {
+		return fmt.Errorf("the number does not fit %s", to.FullName())
+	}
+	m.Set(to, out)
 	return nil
-}
-
-// protoValue returns a value, in the form that listing.Coerce gives it, as a field has it.
-func protoValue(m protoreflect.Message, fd protoreflect.FieldDescriptor, x any) (protoreflect.Value, error) {
-	if fd.Message() != nil {
-		v := m.NewField(fd)
-		fields := v.Message().Descriptor().Fields()
-		if t, ok := x.(time.Time); ok {
-			v.Message().Set(fields.ByNumber(1), protoreflect.ValueOfInt64(t.Unix()))
-			v.Message().Set(fields.ByNumber(2), protoreflect.ValueOfInt32(int32(t.Nanosecond())))
-			return v, nil
-		}
-		inner, err := protoValue(v.Message(), fields.ByNumber(1), x)
-		if err == nil {
-			v.Message().Set(fields.ByNumber(1), inner)
-		}
-		return v, err
-	}
-	switch x := x.(type) {
-	case int64:
-		switch fd.Kind() {
-		case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
-			if x < math.MinInt32 || x > math.MaxInt32 {
-				return protoreflect.Value{}, fmt.Errorf("the number does not fit %s", fd.FullName())
-			}
-			return protoreflect.ValueOfInt32(int32(x)), nil
-		}
-	case uint64:
-		switch fd.Kind() {
-		case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
-			if x > math.MaxUint32 {
-				return protoreflect.Value{}, fmt.Errorf("the number does not fit %s", fd.FullName())
-			}
-			return protoreflect.ValueOfUint32(uint32(x)), nil
-		}
-	case float64:
-		if fd.Kind() == protoreflect.FloatKind {
-			return protoreflect.ValueOfFloat32(float32(x)), nil
-		}
-	case string:
-		if fd.Kind() == protoreflect.EnumKind {
-			if named := fd.Enum().Values().ByName(protoreflect.Name(x)); named != nil {
-				return protoreflect.ValueOfEnum(named.Number()), nil
-			}
-			n, err := strconv.ParseInt(x, 10, 32)
-			return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n)), err
-		}
-	}
-	return protoreflect.ValueOf(x), nil
 }
 
 // zero is the value of a field that is not set.
@@ -235,4 +130,28 @@ func set(dst protoreflect.Message, fd protoreflect.FieldDescriptor, msg proto.Me
 	}
 	dst.Set(fd, protoreflect.ValueOfMessage(m))
 	return nil
+}
+
+// recast sets dst to what src, another implementation of the same message, holds.
+func recast(dst, src proto.Message) error {
+	if from, to := src.ProtoReflect().Descriptor().FullName(), dst.ProtoReflect().Descriptor().FullName(); from != to {
+		return fmt.Errorf("a %s was made where a %s is wanted", from, to)
+	}
+	b, err := proto.Marshal(src)
+	if err != nil {
+		return fmt.Errorf("recast: %w", err)
+	}
+	if err := proto.Unmarshal(b, dst); err != nil {
+		return fmt.Errorf("recast: %w", err)
+	}
+	return nil
+}
+
+// dynamic returns a message as one that the handler's own messages can hold.
+func dynamic(msg proto.Message, d protoreflect.MessageDescriptor) (*dynamicpb.Message, error) {
+	if m, ok := msg.(*dynamicpb.Message); ok && m.Descriptor() == d {
+		return m, nil
+	}
+	out := dynamicpb.NewMessage(d)
+	return out, recast(out, msg)
 }

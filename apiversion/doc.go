@@ -3,8 +3,10 @@
 // with the same declarations the other way round, the new version over the old data.
 //
 // A Resource declares how one resource type looks in both versions: conversion of messages
-// and a transform.Mapping of names, fields and values in each direction, from a lens, from
-// typed Go functions, or from a list of Differences. A Table pairs the methods of two
+// and a transform.Mapping of names, fields and values in each direction. There are two ways
+// to make one: FromLens takes both from a lens, and Typed converts by a pair of Go functions
+// on messages and maps the fields that both versions have. The package has no language of
+// its own for how fields differ. A Table pairs the methods of two
 // services: renamed, replaced, or discontinued. NewHandler then serves the old service's
 // procedures, unary and server streaming, over Connect, gRPC and gRPC-Web, by calling the
 // handler of the new service in process.

@@ -6,31 +6,78 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"dbcontroller/apiversion"
+	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/prototest"
 	"dbcontroller/internal/inprocess"
+	"dbcontroller/transform/lens"
 )
 
-func ExampleDeclare() {
-	old, now := (&durationpb.Duration{}).ProtoReflect().Descriptor(), (&timestamppb.Timestamp{}).ProtoReflect().Descriptor()
-	r, err := apiversion.Declare(old, now) // the same fields: no difference to declare
+func ExampleFromLens() {
+	l, err := lens.Parse("parts.yaml", []byte(partLens))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	up, err := r.Up(&durationpb.Duration{Seconds: 5}, nil)
-	fmt.Println(proto.Equal(up, &timestamppb.Timestamp{Seconds: 5}), err)
-	_, err = apiversion.Declare(old, now, apiversion.Renamed("seconds", "minutes"))
-	fmt.Println(err)
+	file, err := prototest.Compile("parts.proto")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	part, err := apiversion.FromLens(apiversion.Resource{
+		Old: file.Messages().ByName("PartV1"), New: file.Messages().ByName("PartV2"), OldName: "guid", NewName: "id",
+		UpMapping: l.UpMapping(), DownMapping: l.DownMapping(),
+	}, l)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	old := dynamicpb.NewMessage(part.Old)
+	put(old, "guid", "bolt")
+	put(old, "weight_g", int32(5))
+	now, err := part.Up(old, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(get(now.ProtoReflect(), "id"), get(now.ProtoReflect(), "weight_mg"))
+	fmt.Println(part.UpdateMask(&fieldmaskpb.FieldMask{Paths: []string{"weight_g"}}))
 	// Output:
-	// true <nil>
-	// resource google.protobuf.Timestamp: it has no field minutes below messages
+	// bolt 5000
+	// paths:"weight_mg" <nil>
+}
+
+// The new version has times of whole seconds.
+func ExampleTyped() {
+	r, err := apiversion.Typed(
+		func(old *timestamppb.Timestamp, _ *durationpb.Duration) (*durationpb.Duration, error) {
+			return &durationpb.Duration{Seconds: old.Seconds}, nil
+		},
+		func(now *durationpb.Duration, _ *timestamppb.Timestamp) (*timestamppb.Timestamp, error) {
+			return &timestamppb.Timestamp{Seconds: now.Seconds}, nil
+		},
+		apiversion.OnlyOld("nanos"), apiversion.OnlyNew("nanos"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, asked := range []string{"seconds > 5", "nanos > 5"} {
+		f, err := listing.ParseFilter(asked, r.Old)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(r.Filter(f))
+	}
+	// Output:
+	// seconds > 5 <nil>
+	//  nanos: has no counterpart in google.protobuf.Duration
 }
 
 // A client of version 1 reads a part that only a handler of version 2 serves. With
@@ -44,12 +91,19 @@ func ExampleNewHandler() {
 	message := func(name protoreflect.Name) protoreflect.MessageDescriptor { return file.Messages().ByName(name) }
 	v1, v2 := file.Services().ByName("PartsV1"), file.Services().ByName("PartsV2")
 
-	part, err := apiversion.Declare(message("PartV1"), message("PartV2"), apiversion.Renamed("guid", "id"), weight, apiversion.OnlyNew("maker", nil))
+	l, err := lens.Parse("parts.yaml", []byte(partLens))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	part.OldName, part.NewName = "guid", "id"
+	part, err := apiversion.FromLens(apiversion.Resource{
+		Old: message("PartV1"), New: message("PartV2"), OldName: "guid", NewName: "id",
+		UpMapping: l.UpMapping(), DownMapping: l.DownMapping(),
+	}, l)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	const why = "use version 2"
 	table, err := apiversion.NewTable(apiversion.Config{
 		Old: v1, New: v2, Resources: []*apiversion.Resource{part},

@@ -2,6 +2,7 @@ package apiversion
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -43,25 +44,38 @@ func (r *Resource) filter(f listing.Filter) (listing.Filter, error) {
 // conjunction translates what has to be met together: one by one, or, where a field is
 // one with others in New, those conditions as a whole.
 func (r *Resource) conjunction(parts []listing.Filter) (listing.Filter, error) {
+	alone := make([]listing.Filter, len(parts))
+	var refused error
+	var shared []string // the fields of New that refused conditions are about
+	for i, p := range parts {
+		var err error
+		if alone[i], err = r.filter(p); err == nil {
+			continue
+		}
+		if refused == nil {
+			refused = err
+		}
+		if p.Condition == nil {
+			return listing.Filter{}, err
+		}
+		held := r.held(p.Condition.Path)
+		if len(held) == 0 {
+			return listing.Filter{}, refused
+		}
+		shared = append(shared, held...)
+	}
+	if refused == nil {
+		return listing.All(alone...), nil
+	}
+	isShared := func(path string) bool { return slices.Contains(shared, path) }
 	var out []listing.Filter
 	var together []transform.Condition
-	var refused error
-	for _, p := range parts {
-		f, err := r.filter(p)
-		switch {
-		case err == nil:
-			out = append(out, f)
-		case p.Condition == nil:
-			return listing.Filter{}, err
-		default:
+	for i, p := range parts {
+		if p.Condition != nil && slices.ContainsFunc(r.held(p.Condition.Path), isShared) {
 			together = append(together, *p.Condition)
-			if refused == nil {
-				refused = err
-			}
+		} else {
+			out = append(out, alone[i])
 		}
-	}
-	if len(together) == 0 {
-		return listing.All(out...), nil
 	}
 	if m, ok := r.UpMapping.(transform.ConjunctionMapping); ok && len(together) > 1 {
 		if conditions, err := m.CompareAll(together); err == nil {
@@ -70,6 +84,18 @@ func (r *Resource) conjunction(parts []listing.Filter) (listing.Filter, error) {
 		}
 	}
 	return listing.Filter{}, refused
+}
+
+// held are the fields of New that hold a field of Old, none where that is not known.
+func (r *Resource) held(path string) []string {
+	if path == string(r.OldName) {
+		return nil // names are not compared by the mapping of fields
+	}
+	paths, err := r.UpMapping.Field(path)
+	if err != nil {
+		return nil
+	}
+	return paths
 }
 
 // condition translates one condition. A list of values that is no one comparison in New

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,19 +15,13 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/apiversion"
 	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/prototest"
-	"dbcontroller/internal/inprocess"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -286,219 +279,4 @@ func (l *library) stopAt() string {
 		return "shelves/z/floors/ground/books/stop"
 	}
 	return "shelves/z/books/stop"
-}
-
-// connectHandler serves the library with Connect.
-func (l *library) connectHandler() http.Handler {
-	mux := http.NewServeMux()
-	for i := range l.service.Methods().Len() {
-		m := l.service.Methods().Get(i)
-		p := apiversion.Procedure(m)
-		options := []connect.HandlerOption{connect.WithSchema(m), connect.WithRequestInitializer(func(_ connect.Spec, v any) error {
-			*v.(*message) = *dynamicpb.NewMessage(m.Input())
-			return nil
-		})}
-		if m.IsStreamingServer() {
-			mux.Handle(p, connect.NewServerStreamHandler(p, func(ctx context.Context, req *connect.Request[message], out *connect.ServerStream[message]) error {
-				out.ResponseHeader().Set("Library", "open")
-				return l.watch(ctx, m, req.Msg, out.Send)
-			}, options...))
-			continue
-		}
-		mux.Handle(p, connect.NewUnaryHandler(p, func(ctx context.Context, req *connect.Request[message]) (*connect.Response[message], error) {
-			out, err := l.call(ctx, m, req.Header(), req.Msg)
-			if err != nil {
-				return nil, err
-			}
-			resp := connect.NewResponse(out)
-			resp.Header().Set("Library", "open")
-			resp.Trailer().Set("Closing", "soon")
-			return resp, nil
-		}, options...))
-	}
-	return mux
-}
-
-// grpcHandler serves the library with grpc-go.
-func (l *library) grpcHandler() http.Handler {
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
-	desc := grpc.ServiceDesc{ServiceName: string(l.service.FullName()), HandlerType: (*any)(nil)}
-	for i := range l.service.Methods().Len() {
-		m := l.service.Methods().Get(i)
-		if m.IsStreamingServer() {
-			desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: string(m.Name()), ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
-				req := dynamicpb.NewMessage(m.Input())
-				if err := stream.RecvMsg(req); err != nil {
-					return err
-				}
-				return grpcError(l.watch(stream.Context(), m, req, func(m *message) error { return stream.SendMsg(m) }))
-			}})
-			continue
-		}
-		desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: string(m.Name()), Handler: func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-			req := dynamicpb.NewMessage(m.Input())
-			if err := dec(req); err != nil {
-				return nil, err
-			}
-			out, err := l.call(ctx, m, nil, req)
-			return out, grpcError(err)
-		}})
-	}
-	server.RegisterService(&desc, struct{}{})
-	return server
-}
-
-func grpcError(err error) error {
-	coded := new(connect.Error)
-	if !errors.As(err, &coded) {
-		return err
-	}
-	s := status.New(codes.Code(coded.Code()), coded.Message())
-	for _, d := range coded.Details() {
-		if v, err := d.Value(); err == nil {
-			if with, err := s.WithDetails(protoadapt.MessageV1Of(v)); err == nil {
-				s = with
-			}
-		}
-	}
-	return s.Err()
-}
-
-// client calls a service in one protocol.
-type client struct {
-	tb      testing.TB
-	service protoreflect.ServiceDescriptor
-	http    *http.Client
-	url     string
-	options []connect.ClientOption
-}
-
-// serve opens a server for a handler and returns a client of it.
-func serve(tb testing.TB, s protoreflect.ServiceDescriptor, h http.Handler, options ...connect.ClientOption) client {
-	tb.Helper()
-	server := httptest.NewUnstartedServer(h)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	tb.Cleanup(server.Close)
-	return client{tb, s, server.Client(), server.URL, options}
-}
-
-// direct returns a client of a handler that needs no server.
-func direct(tb testing.TB, s protoreflect.ServiceDescriptor, h http.Handler) client {
-	return client{tb, s, inprocess.Client(h), "http://inprocess", nil}
-}
-
-func (c client) method(name string) (protoreflect.MethodDescriptor, *connect.Client[message, message]) {
-	m := c.service.Methods().ByName(protoreflect.Name(name))
-	options := append([]connect.ClientOption{connect.WithSchema(m), connect.WithResponseInitializer(func(_ connect.Spec, v any) error {
-		*v.(*message) = *dynamicpb.NewMessage(m.Output())
-		return nil
-	})}, c.options...)
-	return m, connect.NewClient[message, message](c.http, c.url+apiversion.Procedure(m), options...)
-}
-
-func (c client) try(ctx context.Context, name, req string) (*message, error) {
-	m, cl := c.method(name)
-	resp, err := cl.CallUnary(ctx, connect.NewRequest(text(c.tb, m.Input(), req)))
-	if err != nil {
-		return nil, err
-	}
-	return resp.Msg, nil
-}
-
-func (c client) do(name, req string) *message {
-	c.tb.Helper()
-	out, err := c.try(c.tb.Context(), name, req)
-	if err != nil {
-		c.tb.Fatalf("%s: %v", name, err)
-	}
-	return out
-}
-
-// library resources and table
-
-// pages converts the number of pages from text.
-var pages = apiversion.Converted("pages", "page_count",
-	func(x any) (any, error) {
-		n, err := strconv.ParseInt(x.(string), 10, 32)
-		if err != nil {
-			return nil, errors.New("must be a number")
-		}
-		return n, nil
-	},
-	func(x any) (any, error) { return strconv.FormatInt(x.(int64), 10), nil })
-
-// author splits "first last" at its last blank.
-var author = apiversion.Split("author", []string{"first_name", "last_name"},
-	func(x any) ([]any, error) {
-		s := x.(string)
-		at := strings.LastIndexByte(s, ' ')
-		if at < 0 {
-			return []any{"", s}, nil
-		}
-		return []any{s[:at], s[at+1:]}, nil
-	},
-	func(x []any) (any, error) {
-		if x[0] == "" {
-			return x[1], nil
-		}
-		return x[0].(string) + " " + x[1].(string), nil
-	})
-
-var rekeyed = apiversion.Rekeyed(apiversion.Names{
-	Up: func(n string) (string, error) {
-		shelf, book, ok := strings.Cut(n, "/books/")
-		if !ok || !strings.HasPrefix(n, "shelves/") {
-			return "", errors.New("names are shelves/{shelf}/books/{book}")
-		}
-		return shelf + "/floors/ground/books/" + book, nil
-	},
-	Down: func(n string) (string, error) {
-		shelf, book, ok := strings.Cut(n, "/floors/ground/books/")
-		if !ok {
-			return "", errors.New("only the ground floor is known to v1")
-		}
-		return shelf + "/books/" + book, nil
-	},
-	ParentUp:   func(p string) (string, error) { return p + "/floors/ground", nil },
-	ParentDown: func(p string) (string, error) { return strings.TrimSuffix(p, "/floors/ground"), nil },
-})
-
-func bookResource(tb testing.TB) *apiversion.Resource {
-	tb.Helper()
-	r, err := apiversion.Declare(bookOf(service(tb, "v1")), bookOf(service(tb, "v2")),
-		apiversion.Renamed("title", "display_title"), author, pages, rekeyed,
-		apiversion.Renamed("place.room", "place.hall"),
-		apiversion.OnlyOld("isbn10", ""), apiversion.OnlyNew("summary", "none yet"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return r
-}
-
-func lend(ctx context.Context, old proto.Message, now *message, derive func(...string) error) error {
-	loan := now.Mutable(now.Descriptor().Fields().ByName("loan")).Message()
-	put(loan, "reader", get(old.ProtoReflect(), "reader").String())
-	put(loan, "days", int32(14))
-	return derive("reader")
-}
-
-func libraryConfig(tb testing.TB, r *apiversion.Resource) apiversion.Config {
-	return apiversion.Config{
-		Old: service(tb, "v1"), New: service(tb, "v2"), Resources: []*apiversion.Resource{r},
-		Methods: []apiversion.Method{
-			{Old: "ListBooks", New: "SearchBooks"},
-			{Old: "LendBook", New: "CheckOut", Request: lend},
-			{Old: "BurnBook", Discontinued: "use DeleteBook"},
-		},
-	}
-}
-
-func libraryTable(tb testing.TB) *apiversion.Table {
-	tb.Helper()
-	t, err := apiversion.NewTable(libraryConfig(tb, bookResource(tb)))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return t
 }

@@ -14,31 +14,24 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/listing"
 	"dbcontroller/apiversion/prototest"
 	"dbcontroller/internal/inprocess"
 )
 
-// weight is in grams in v1 and in milligrams in v2.
-var weight = apiversion.Converted("weight_g", "weight_mg",
-	func(x any) (any, error) { return x.(int64) * 1000, nil },
-	func(x any) (any, error) {
-		if x.(int64)%1000 != 0 {
-			return nil, errors.New("is no whole number of grams")
-		}
-		return x.(int64) / 1000, nil
-	}).Ordered()
+// partLens is what became of a part from v1 to v2: its weight is in milligrams.
+const partLens = `
+operations:
+  - rename: {from: guid, to: id}
+  - compute: {from: [weight_g], to: [weight_mg], up: {weight_mg: long(weight_g * 1000)}, down: {weight_g: weight_mg / 1000}}
+  - add: {field: maker, default: ""}
+`
 
 func parts(t *testing.T) apiversion.Config {
 	file := prototest.File(t, "parts.proto")
 	find := func(name string) protoreflect.MessageDescriptor {
 		return file.Messages().ByName(protoreflect.Name(name))
 	}
-	part, err := apiversion.Declare(find("PartV1"), find("PartV2"), apiversion.Renamed("guid", "id"), weight, apiversion.OnlyNew("maker", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	part.OldName, part.NewName = "guid", "id"
+	part := lensResource(t, apiversion.Resource{Old: find("PartV1"), New: find("PartV2"), OldName: "guid", NewName: "id"}, partLens)
 	bin := &apiversion.Resource{
 		Old: find("BinV1"), New: find("BinV2"), OldName: "guid", NewName: "id", SameNames: true, UpMapping: part.UpMapping, DownMapping: part.DownMapping,
 		Up: func(msg, _ proto.Message) (proto.Message, error) { return nil, errors.New("not needed") },
@@ -113,10 +106,14 @@ func TestOlderStyle(t *testing.T) {
 			t.Errorf("%s was served by %v", tc.method, req)
 		}
 	}
+	for req, want := range map[string]string{`page_size: -1`: "page_size: is never negative", `page_size: 5000000000`: "page_size: the number does not fit"} {
+		_, err := c.try(t.Context(), "ListParts", req)
+		wantError(t, err, connect.CodeInvalidArgument, want)
+	}
 	// What v1 cannot show is an error that names the field and the reason.
 	answers["GetPart"] = text(t, out("GetPart"), `found { id: "p" weight_mg: 5001 }`)
 	_, err = c.try(t.Context(), "FetchPart", `guid: "p"`)
-	wantError(t, err, connect.CodeDataLoss, "p: weight_mg: is no whole number of grams")
+	wantError(t, err, connect.CodeDataLoss, `p: weight_mg: is {"$numberLong":"5001"} (long)`)
 }
 
 func TestTableWithTwoResources(t *testing.T) {
@@ -168,18 +165,9 @@ func TestConvertersThatPanic(t *testing.T) {
 func TestRekeyedFieldOfAnotherName(t *testing.T) {
 	t.Parallel()
 	cfg := parts(t)
-	keep := func(s string) (string, error) { return s, nil }
-	part, err := apiversion.Declare(cfg.Resources[0].Old, cfg.Resources[0].New, apiversion.Renamed("guid", "id"), weight, apiversion.OnlyNew("maker", nil),
-		apiversion.Rekeyed(apiversion.Names{
-			Up:       func(n string) (string, error) { return "x-" + n, nil },
-			Down:     func(n string) (string, error) { return strings.TrimPrefix(n, "x-"), nil },
-			ParentUp: keep, ParentDown: keep,
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	part.OldName, part.NewName = "guid", "id"
-	cfg.Resources[0] = part
+	part := cfg.Resources[0]
+	cfg.Resources[0] = lensResource(t, apiversion.Resource{Old: part.Old, New: part.New, OldName: "guid", NewName: "id"},
+		`key: {from: "{part}", to: "x-{part}"}`+partLens)
 	table, err := apiversion.NewTable(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -193,24 +181,5 @@ func TestRekeyedFieldOfAnotherName(t *testing.T) {
 	}
 	if want := text(t, requests["CreatePart"].Descriptor(), `part { id: "x-p" weight_mg: 5000 }`); !proto.Equal(requests["CreatePart"], want) {
 		t.Errorf("made as %v", requests["CreatePart"])
-	}
-}
-
-// TestTokensMadeUp: functions see no values but those of their fields.
-func TestTokensMadeUp(t *testing.T) {
-	t.Parallel()
-	part := parts(t).Resources[0]
-	order, err := listing.ParseOrder("weight_g", part.Old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := part.Token(listing.Token{Name: "p", Values: []any{int64(5)}}, order, "")
-	if err != nil || len(got.Values) != 1 || got.Values[0] != int64(5000) {
-		t.Errorf("%v, %v", got, err)
-	}
-	for _, v := range []any{"5", 5.5, true, []byte("x")} {
-		if got, err := part.Token(listing.Token{Name: "p", Values: []any{v}}, order, ""); err == nil {
-			t.Errorf("%v became %v", v, got)
-		}
 	}
 }

@@ -115,7 +115,7 @@ func (c *call) requestField(ctx context.Context, fd protoreflect.FieldDescriptor
 	case !isRole || c.resource == nil || name == c.from.PageToken:
 		return copyField(c.now, to, fd, text, name)
 	case name == c.from.PageSize:
-		return write(c.now, target, listing.ValueOf(fd, text))
+		return setNumber(c.now, to, fd, text)
 	}
 	translated, err := c.text(name, text.String())
 	if err != nil {

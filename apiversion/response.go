@@ -92,7 +92,7 @@ func (r *route) responseField(fd protoreflect.FieldDescriptor, in protoreflect.M
 	if same == nil {
 		return f, fmt.Errorf("%s of its response has no counterpart in %s: pair them in ResponseFields, or list it in Unset", fd.Name(), in.FullName())
 	}
-	if err := new(rules).compatible(fd, same, name, nil); err != nil {
+	if err := sameType(fd, same, name); err != nil {
 		return f, err
 	}
 	switch {

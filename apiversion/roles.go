@@ -67,7 +67,7 @@ func rolesOf(d protoreflect.MessageDescriptor, res *Resource, old bool, given Ro
 		fits        func(protoreflect.FieldDescriptor) bool
 	}{
 		{&out.Name, &given.Name, isText}, {&out.Parent, &given.Parent, isText}, {&out.Filter, &given.Filter, isText}, {&out.OrderBy, &given.OrderBy, isText},
-		{&out.PageToken, &given.PageToken, isText}, {&out.PageSize, &given.PageSize, func(fd protoreflect.FieldDescriptor) bool { return fd.Message() == nil }},
+		{&out.PageToken, &given.PageToken, isText}, {&out.PageSize, &given.PageSize, isNumber},
 		{&out.Resource, &given.Resource, func(fd protoreflect.FieldDescriptor) bool { return fd.Message() == message && !fd.IsList() }},
 		{&out.ReadMask, &given.ReadMask, listing.IsMask}, {&out.UpdateMask, &given.UpdateMask, listing.IsMask},
 	} {
@@ -161,7 +161,7 @@ func (r *route) checkRequest() error {
 		case b == nil:
 			return fmt.Errorf("RequestFields: %s has no field %s", out.FullName(), now)
 		}
-		if err := new(rules).compatible(a, b, old, nil); err != nil {
+		if err := sameType(a, b, old); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,7 @@ func (r *route) checkRequest() error {
 			continue
 		}
 		if to := r.field(string(fd.Name())); to != nil {
-			if err := new(rules).compatible(fd, to, string(fd.Name()), nil); err != nil {
+			if err := sameType(fd, to, string(fd.Name())); err != nil {
 				return err
 			}
 		}

@@ -99,6 +99,18 @@ func (r *Resource) UpdateMask(mask *fieldmaskpb.FieldMask) (*fieldmaskpb.FieldMa
 	return out, nil
 }
 
+// fields are the paths of all that a message of this side can hold and the other too.
+func fields(m transform.Mapping, d protoreflect.MessageDescriptor) []string {
+	var out []string
+	for i := range d.Fields().Len() {
+		path := string(d.Fields().Get(i).Name())
+		if _, err := m.Field(path); err == nil {
+			out = append(out, listing.JoinPath([]string{path}))
+		}
+	}
+	return out
+}
+
 // missing returns the fields of Old that a path of New holds too, and that are not asked
 // to be changed.
 func (r *Resource) missing(path string, asked []string) []string {

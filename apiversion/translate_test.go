@@ -2,12 +2,12 @@ package apiversion_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"pgregory.net/rapid"
@@ -26,18 +26,34 @@ func drawBook(t *rapid.T, r *apiversion.Resource) *message {
 		shelf, id := rapid.SampledFrom([]string{"a", "a-b", "b"}).Draw(t, "shelf"), rapid.SampledFrom([]string{"1", "10", "2", "x"}).Draw(t, "id")
 		if r.Old.Fields().ByName("isbn10") != nil {
 			put(b, "name", "shelves/"+shelf+"/books/"+id)
-			put(b, "pages", rapid.SampledFrom([]string{"", "1", "9", "10", "-2"}).Draw(t, "pages"))
 			put(b, "isbn10", "")
+			redraw(t, b, "author", "a b", "ab b", "a b c", " a", "a ")
+			redraw(t, b, "pages", "1", "9", "10", "-2")
 		} else {
 			put(b, "name", "shelves/"+shelf+"/floors/ground/books/"+id)
 			put(b, "summary", "none yet")
-			put(b, "last_name", rapid.SampledFrom([]string{"a", "b", "ab"}).Draw(t, "last"))
+			if redraw(t, b, "first_name", "a", "ab", ""); has(b, "first_name") {
+				put(b, "last_name", rapid.SampledFrom([]string{"a", "b", "ab", "a b"}).Draw(t, "last"))
+			} else {
+				b.Clear(b.Descriptor().Fields().ByName("last_name"))
+			}
 		}
 		if _, err := r.Up(b, nil); err == nil {
 			return b
 		}
 		rapid.Bool().Draw(t, "again")
 	}
+}
+
+// redraw replaces what was drawn for a text of which the other version can hold few.
+func redraw(t *rapid.T, b *message, field string, of ...string) {
+	if has(b, field) {
+		put(b, field, rapid.SampledFrom(of).Draw(t, field))
+	}
+}
+
+func has(m protoreflect.Message, name string) bool {
+	return m.Has(m.Descriptor().Fields().ByName(protoreflect.Name(name)))
 }
 
 var oldPaths = []string{"name", "title", "author", "pages", "state", "labels.a", "labels.`a.b`", "tags", "place.room", "place.row", "place", "bought", "rating", "isbn10", "etag"}
@@ -98,24 +114,26 @@ func TestFiltersOnValues(t *testing.T) {
 	for _, tc := range []struct{ filter, want string }{
 		{`pages == "12"`, `page_count == 12`},
 		{`pages != "12"`, `page_count != 12`},
-		{`pages == ""`, `page_count == 0`},
+		{`pages == ""`, `page_count in []`},
 		{`pages == "012"`, `page_count in []`}, // v1 shows "12", never "012"
 		{`pages in ["1", "01", "2"]`, `page_count in [1, 2]`},
-		{`pages == "many"`, "!pages: must be a number"},
-		{`pages < "2"`, "!pages: sorts differently"},
+		{`pages == "many"`, `page_count in []`},
+		{`pages < "2"`, "!pages: the types do not sort the same"},
 		{`author == "Ann Lee"`, `first_name == "Ann" && last_name == "Lee"`},
 		{`!(author == "Ann Lee")`, `!(first_name == "Ann" && last_name == "Lee")`},
-		{`author in ["Ann Lee", "Bo"]`, `first_name == "Ann" && last_name == "Lee" || first_name == "" && last_name == "Bo"`},
-		{`has(author)`, `!(first_name == "" && last_name == "")`},
-		{`author.contains("Lee")`, "!author: contains cannot be used"},
+		{`author in ["Ann Lee", "Bo van Li"]`, `first_name == "Ann" && last_name == "Lee" || first_name == "Bo" && last_name == "van Li"`},
+		{`author == "Bo"`, `first_name in []`}, // v1 has no author of one word
+		{`author.startsWith("Ann L")`, `first_name == "Ann" && last_name.startsWith("L")`},
+		{`has(author)`, `has(first_name) && has(last_name)`},
+		{`author.contains("Lee")`, "!author: only ==, in and has can be mapped"},
 		{`name == "shelves/a/books/b"`, `name == "shelves/a/floors/ground/books/b"`},
 		{`name.startsWith("shelves/a/")`, `name.startsWith("shelves/a/floors/ground/")`},
 		{`name.startsWith("shelves/a")`, "!name: names differ"},
 		{`name > "shelves/a"`, "!name: names differ"},
 		{`place.room == "x"`, `place.hall == "x"`},
-		{`has(place) && state == "LENT"`, "!place: has become several fields"},
+		{`has(place) && state == "LENT"`, "!place: it is an object whose fields are other ones"},
 		{`state == "LENT" || tags.contains("a") && rating == null`, `state == "LENT" || tags.contains("a") && !has(rating)`},
-		{`isbn10 == "1"`, "!isbn10: has no counterpart"},
+		{`isbn10 == "1"`, "!isbn10: the other version does not have it"},
 	} {
 		t.Run(tc.filter, func(t *testing.T) {
 			t.Parallel()
@@ -172,14 +190,16 @@ func TestFiltersOnJoinedFields(t *testing.T) {
 	t.Parallel()
 	r := bookResource(t).Reverse()
 	for filter, want := range map[string]string{
-		`first_name == "Ann" && last_name == "Lee"`:                        `author == "Ann Lee"`,
-		`page_count == 1 && last_name == "Lee" && first_name == "Ann"`:     `pages == "1" && author == "Ann Lee"`,
-		`first_name == "" && last_name == ""`:                              `author == ""`,
-		`first_name == "A" && last_name == "L e"`:                          `author in []`,
-		`first_name == "A" && last_name == "B" && last_name == "C"`:        `author == "A B" && author == "A C"`,
-		`first_name == "A" && first_name == "X" && last_name == "B"`:       `author == "A B" && author == "X B"`,
-		`first_name == "A" && (last_name == "L" || last_name == "M")`:      "",
-		`first_name == "A" && last_name.startsWith("L") && summary == "x"`: "",
+		`first_name == "Ann" && last_name == "Lee"`:                         `author == "Ann Lee"`,
+		`page_count == 1 && last_name == "Lee" && first_name == "Ann"`:      `pages == "1" && author == "Ann Lee"`,
+		`first_name == "" && last_name == ""`:                               `author == " "`,
+		`first_name == "A b" && last_name == "L"`:                           `author in []`,
+		`first_name == "A" && last_name == "L" && summary == "x"`:           "",
+		`first_name == "A" && last_name == "B" && last_name == "C"`:         "",
+		`first_name == "A" && (last_name == "L" || last_name == "M")`:       "",
+		`first_name == "A" && last_name.startsWith("L") && page_count == 1`: "",
+		`page_count == 1 && first_name == "A"`:                              `pages == "1" && author.startsWith("A ")`,
+		`name in [] && first_name == "A" && last_name == "L"`:               `name in [] && author == "A L"`,
 	} {
 		f, err := listing.ParseFilter(filter, r.Old)
 		if err != nil {
@@ -211,11 +231,11 @@ func TestUpdateMasks(t *testing.T) {
 		{up, "place.room place.row", "place.hall place.row"},
 		{up, "place", "place"},
 		{up, "*", "display_title first_name last_name page_count state labels tags place bought rating etag"},
-		{up, "isbn10", "!isbn10: has no counterpart"},
+		{up, "isbn10", "!isbn10: the other version does not have it"},
 		{up.Reverse(), "first_name last_name", "author"},
 		{up.Reverse(), "last_name first_name page_count", "author pages"},
 		{up.Reverse(), "first_name", "!first_name: can only be changed together with last_name"},
-		{up.Reverse(), "summary", "!summary: has no counterpart"},
+		{up.Reverse(), "summary", "!summary: the other version does not have it"},
 		{up.Reverse(), "*", "title author pages state labels tags place bought rating etag"},
 	} {
 		got, err := tc.r.UpdateMask(&fieldmaskpb.FieldMask{Paths: strings.Fields(tc.mask)})
@@ -271,137 +291,4 @@ func TestUpdatesAreTheSame(t *testing.T) {
 			}
 		})
 	})
-}
-
-// world is one set of books as all four APIs show it: both versions over both versions
-// of the data.
-type world struct {
-	native, translated map[string]client
-}
-
-func newWorld(t *testing.T, books []*message) world {
-	r := bookResource(t)
-	table := libraryTable(t)
-	reverse, err := table.Reverse()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v1, v2 := newLibrary(service(t, "v1")), newLibrary(service(t, "v2"))
-	for _, b := range books {
-		v1.add(b)
-		now, err := r.Up(b, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		v2.add(now.(*message))
-	}
-	return world{
-		native: map[string]client{
-			"v1": direct(t, service(t, "v1"), v1.connectHandler()),
-			"v2": direct(t, service(t, "v2"), v2.connectHandler()),
-		},
-		translated: map[string]client{
-			"v1": direct(t, service(t, "v1"), apiversion.NewHandler(table, v2.connectHandler(), apiversion.Options{})),
-			"v2": direct(t, service(t, "v2"), apiversion.NewHandler(reverse, v1.connectHandler(), apiversion.Options{})),
-		},
-	}
-}
-
-// TestTokensGoOnAcrossFlips lists with the version of the data changing between pages,
-// at random: nothing is skipped or repeated.
-func TestTokensGoOnAcrossFlips(t *testing.T) {
-	t.Parallel()
-	var books []*message
-	for i := range 25 {
-		shelf := []string{"a", "a-b", "a.b", "b"}[i%4]
-		books = append(books, text(t, bookOf(service(t, "v1")), fmt.Sprintf(
-			`name: "shelves/%s/books/%d" title: "t%d" pages: "%d" state: %d bought { seconds: %d nanos: %d } rating: %d author: "A%d B"`, shelf, i, i%3, i%5+1, i%2+1, i%7, i, i%4, i%3)))
-	}
-	w := newWorld(t, books)
-	for _, tc := range []struct {
-		version, method, field, request string
-	}{
-		{"v1", "ListBooks", "books", ``},
-		{"v1", "ListBooks", "books", `parent: "shelves/a"`},
-		{"v1", "ListBooks", "books", `filter: "pages in [\"1\", \"2\"] || author == \"A1 B\""`},
-		{"v1", "ListBooks", "books", `order_by: "title desc, rating"`},
-		{"v1", "ListBooks", "books", `order_by: "bought desc" filter: "state == \"LENT\""`},
-		{"v1", "ListBooks", "books", `order_by: "state, place.room, title"`},
-		{"v1", "ListBooks", "books", `order_by: "name"`},
-		{"v1", "ListBooks", "books", `order_by: "name desc"`},
-		{"v2", "SearchBooks", "results", ``},
-		{"v2", "SearchBooks", "results", `parent: "shelves/a/floors/ground" filter: "page_count != 3"`},
-		{"v2", "SearchBooks", "results", `order_by: "rating desc, display_title"`},
-	} {
-		t.Run(tc.version+" "+tc.request, func(t *testing.T) {
-			native, translated := w.native[tc.version], w.translated[tc.version]
-			list := func(c client, size int, token string) ([]string, string) {
-				out := c.do(tc.method, fmt.Sprintf(`%s page_size: %d page_token: "%s"`, tc.request, size, token))
-				var names []string
-				items := get(out, tc.field).List()
-				for i := range items.Len() {
-					names = append(names, get(items.Get(i).Message(), "name").String())
-				}
-				return names, get(out, "next_page_token").String()
-			}
-			all, _ := list(native, 1000, "")
-			if len(all) < 3 {
-				t.Fatalf("only %v", all)
-			}
-			rapid.Check(t, func(rt *rapid.T) {
-				var got []string
-				for token := ""; ; {
-					c := native
-					if rapid.Bool().Draw(rt, "flipped") {
-						c = translated
-					}
-					var names []string
-					names, token = list(c, rapid.IntRange(1, 9).Draw(rt, "size"), token)
-					got = append(got, names...)
-					if token == "" || len(got) > len(all) {
-						break
-					}
-				}
-				if !slices.Equal(got, all) {
-					rt.Fatalf("got  %v\nwant %v", got, all)
-				}
-			})
-			// A token is for one request in every version.
-			_, token := list(native, 1, "")
-			for _, c := range []client{native, translated} {
-				_, err := c.try(t.Context(), tc.method, fmt.Sprintf(`page_token: "%s" parent: "shelves/b"`, token))
-				if err == nil || !strings.Contains(err.Error(), "belongs to another request") {
-					t.Errorf("with another parent: %v", err)
-				}
-			}
-		})
-	}
-}
-
-// TestNamesThatSortDifferently: a page token could not go on at the same place.
-func TestNamesThatSortDifferently(t *testing.T) {
-	t.Parallel()
-	reversed := func(n string) (string, error) {
-		b := []byte(n)
-		slices.Reverse(b)
-		return string(b), nil
-	}
-	r, err := apiversion.Declare(bookOf(service(t, "v1")), bookOf(service(t, "v2")),
-		apiversion.Renamed("title", "display_title"), author, pages, apiversion.Renamed("place.room", "place.hall"),
-		apiversion.OnlyOld("isbn10", ""), apiversion.OnlyNew("summary", nil),
-		apiversion.Rekeyed(apiversion.Names{Up: reversed, Down: reversed, ParentUp: reversed, ParentDown: reversed}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := apiversion.NewTable(libraryConfig(t, r))
-	if err != nil {
-		t.Fatal(err)
-	}
-	v2 := newLibrary(service(t, "v2"))
-	v2.add(text(t, bookOf(v2.service), `name: "az"`), text(t, bookOf(v2.service), `name: "ba"`))
-	c := direct(t, service(t, "v1"), apiversion.NewHandler(table, v2.connectHandler(), apiversion.Options{}))
-	_, err = c.try(t.Context(), "ListBooks", "")
-	if err == nil || !strings.Contains(err.Error(), "names must sort the same") {
-		t.Errorf("error is %v", err)
-	}
 }

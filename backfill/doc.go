@@ -11,7 +11,7 @@
 // # Guarantees
 //
 // A record is replaced only if it still is, byte for byte, what the task was given
-// (record.Swapper): nobody's write is lost. One that has changed is read again.
+// (record.Swapper): no write is lost. One that has changed is read again.
 //
 // When a run ends, each record that was there when it began, and still is, has been through
 // the task at least once, or is counted as failed. A record that is created meanwhile has
@@ -30,7 +30,7 @@
 // A shard that is lost is left at once; its next owner goes on from the checkpoint, less
 // than a second of work earlier. A controller that lacks the task, or has another text of it,
 // leaves its shards alone and reports that: they wait for an owner that has it. While the
-// Deployment names no places to write (an act of an upgrade is being completed) the run
+// Deployment names no places to write (an operation of an upgrade is being completed) the run
 // waits. No switch begins while it runs (upgradestate sees to that), and a controller that
 // sleeps through its end meets the fence of the next one like any client.
 //

@@ -76,7 +76,7 @@ type DB struct {
 	Database   string // derived from Namespace unless the file names one
 	Endpoint   Secret
 	PoolSize   int
-	Disabled   bool // while another version is active, this one is not kept level with it
+	Disabled   bool // while another version is active, this one is not kept in sync with it
 
 	// Renew makes the endpoint anew of what the files hold that it names by $(file:). nil: it names none.
 	Renew func(read FileReader) (string, error) `json:"-"`

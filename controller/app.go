@@ -19,9 +19,11 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller/collections"
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
 	"dbcontroller/deployment/api"
+	"dbcontroller/preflight"
 	"dbcontroller/record"
 	"dbcontroller/shards"
 	"dbcontroller/switchover"
@@ -31,8 +33,8 @@ import (
 
 // Options are what one controller is told beyond the settings, which all have.
 type Options struct {
-	ID    string // of this controller; unique among those alive
-	Carry Carries
+	ID    string              // of this controller; unique among those alive
+	Carry collections.Carries // how targets get the options and indexes of fixed-name kinds
 	// StartupWait is how long the first start of a deployment waits for databases that
 	// cannot be reached, or that have no primary, before it gives up: a mistake in the
 	// configuration looks like that. A deployment that has lived waits as long as it takes.
@@ -71,19 +73,24 @@ type App struct {
 	running    atomic.Bool                 // pool is there
 	pool       *shards.Pool
 	engines    engines
-	planning   sync.Mutex // one plan at a time
-	indexes    indexing
-	expiring   turn   // one looks at TTL indexes at a time, and changes them
-	offered    uint64 // the epoch whose upgrades were announced; of prepare, then of sync
+	// collections keeps indexes, options and names of the collections as the record wants them.
+	collections *collections.Maintainer
+	offered     uint64 // the epoch whose upgrades were announced; of prepare, then of sync
 }
 
 // New makes a controller. The coordination store is the caller's to close.
 func New(cfg Settings, registry *transform.Registry, store coord.Store, backend Backend, opts Options, log *zap.Logger) *App {
-	return &App{
+	a := &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
 		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{},
 	}
+	a.collections = collections.New(collections.Parts{
+		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,
+		Database: func(version string) collections.Database { return a.namespaces[version] },
+		Target:   a.target, Idle: a.idle, Belongs: a.belongs,
+	})
+	return a
 }
 
 // Run works until ctx ends, which is no error. What is wrong with the configuration, the
@@ -108,7 +115,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	closeAll := a.connect(ctx)
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
-		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a, Planner: a, Loss: a, Log: a.log,
+		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
 		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
@@ -147,7 +154,7 @@ func (a *App) work(ctx context.Context) error {
 			defer release()
 			return a.sync(ctx)
 		})
-		g.Go(func() error { return a.index(ctx) })
+		g.Go(func() error { return a.collections.KeepIndexes(ctx) })
 		g.Go(func() error { return a.offerPostponed(ctx) })
 		g.Go(func() error { return a.openRest(ctx) })
 		lead()
@@ -181,21 +188,21 @@ func (a *App) lead(ctx context.Context) error {
 	}
 	return shards.Lead(ctx, a.store, a.deployment.DriverKey(), a.opts.ID, a.log, func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
-		prover := newProver(a)
+		prover := a.prover()
 		if !a.opts.reads {
-			g.Go(func() error { return prover.run(ctx) })
+			g.Go(func() error { return prover.Run(ctx) })
 		}
 		g.Go(func() error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
 				HoldTimeout: a.cfg.Switch.HoldTimeout, Deadline: a.cfg.Switch.Deadline, MaxHold: a.cfg.Switch.MaxHold, Retries: cmp.Or(a.cfg.Switch.Retries, -1),
-				Checks: checks{a, prover}, Position: a.position,
-				Forecaster: prover, Publish: prover.publish, News: prover.news, Marks: a.keeper(),
+				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover}, Position: a.position,
+				Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: a.keeper(),
 			}, a.log).Run(ctx)
 		})
 		g.Go(func() error { return a.purge(ctx) })
 		g.Go(func() error { return a.retire(ctx) })
 		g.Go(func() error { return a.uphold(ctx) })
-		g.Go(func() error { return a.expire(ctx) })
+		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
 		g.Go(func() error { return a.keepMarks(ctx) })
 		return g.Wait()

@@ -46,7 +46,7 @@ type Opening struct {
 
 // Connection is the way to one database. Its commands open the database where it is not open
 // yet, and fail with the reason where it cannot be. It may have further abilities:
-// record.Monitor, Surveyor, Sharder, Clearer, and Clients.
+// record.Monitor, preflight.Surveyor, preflight.Sharder, Clearer, and rehearsal.Clients.
 type Connection interface {
 	Space
 	// Open makes an attempt where there was none lately, and otherwise returns why the latest
@@ -68,19 +68,4 @@ type Connection interface {
 type Space interface {
 	record.Namespace
 	Sweep(ctx context.Context, prefix string) error
-}
-
-// Surveyor is a database that tells about its server, for 'plan'.
-type Surveyor interface {
-	Survey(ctx context.Context) (record.Survey, error)
-}
-
-// Sharder is a database that tells how collections are spread over shards, for 'plan'.
-type Sharder interface {
-	Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error)
-}
-
-// Clients is a database that also has what a service uses, for 'rehearse'.
-type Clients interface {
-	Client() record.OnceClient
 }

@@ -256,7 +256,7 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 	e := syncer.New(syncer.Parts{
 		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
 		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
-		TargetLacks: func() string { return a.indexes.get(d.Epoch, to) },
+		TargetLacks: func() string { return a.collections.Lacks(d.Epoch, to) },
 		Pacer:       a.pacer(source, target),
 	}, syncer.Config{
 		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, Page: a.cfg.Copy.Page,

@@ -188,7 +188,7 @@ func (a *App) ensureCollections(ctx context.Context, d upgradestate.Deployment, 
 	if d, err = a.provision(ctx, d, d.CurrentVersion, dir.SourceKinds()); err != nil {
 		return d, nil, err
 	}
-	targetKinds, err := a.carryShapes(ctx, d, dir)
+	targetKinds, err := a.collections.Carried(ctx, d, dir)
 	if err != nil {
 		return d, nil, err
 	}
@@ -214,7 +214,7 @@ func (a *App) inspect(ctx context.Context, d upgradestate.Deployment, dir transf
 		err = syncer.Inspect(ctx, a.namespaces[dir.To()], d, dir.To(), dir.TargetKinds())
 	}
 	if err == nil {
-		_, err = a.carryShapes(ctx, d, dir)
+		_, err = a.collections.Carried(ctx, d, dir)
 	}
 	if err != nil {
 		return fmt.Errorf("kinds in %s: %w", a.cfg.File, err)

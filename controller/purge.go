@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller/record"
+	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
 )
 
@@ -83,7 +84,7 @@ func (a *App) purgeKinds(ctx context.Context, d upgradestate.Deployment, version
 		if c := record.FenceClass(k.Fence); c == record.FenceValidator || c == record.FenceWriteBlock {
 			continue
 		}
-		if err := db.Purge(ctx, tokenAt(p)); err != nil {
+		if err := db.Purge(ctx, syncer.TokenAt(p)); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller/preflight"
 	"dbcontroller/record"
 	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
@@ -161,7 +162,7 @@ func setAsideKind(ctx context.Context, db record.Namespace, version string, k up
 	case err != nil || name == to:
 		return err
 	}
-	tok := tokenOf(k)
+	tok := syncer.TokenOf(k)
 	tok.Name = name
 	return db.Fence(ctx, record.Fence{Token: tok, Class: record.FenceUUID, To: to})
 }
@@ -199,7 +200,7 @@ func dropKind(ctx context.Context, db record.Namespace, k upgradestate.Kind, nam
 	if k.ID == "" {
 		return "", droppedByHand(ctx, db, k)
 	}
-	tok := tokenOf(k)
+	tok := syncer.TokenOf(k)
 	name, err := db.Locate(ctx, k.ID)
 	switch {
 	case err == nil && named != "" && name != named:
@@ -233,10 +234,8 @@ func (a *App) clear(ctx context.Context, version string) (left []string, err err
 	if !ok {
 		return nil, nil
 	}
-	for _, prefix := range []string{proofPrefix, planPrefix, syncer.TrialPrefix} {
-		if err := scratch.Sweep(ctx, prefix); err != nil {
-			return nil, fmt.Errorf("clear the database of %s: %w", version, err)
-		}
+	if err := errors.Join(preflight.Sweep(ctx, scratch), scratch.Sweep(ctx, syncer.TrialPrefix)); err != nil {
+		return nil, fmt.Errorf("clear the database of %s: %w", version, err)
 	}
 	if c, ok := scratch.(clearer); ok {
 		return c.Clear(ctx)

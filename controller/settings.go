@@ -3,6 +3,7 @@ package controller
 import (
 	"time"
 
+	"dbcontroller/preflight"
 	"dbcontroller/record"
 )
 
@@ -21,8 +22,8 @@ type Settings struct {
 	Fences map[string]record.FenceClass
 	Copy   Copy
 	Switch Switch
-	// Coordination is how this process reaches the coordination store.
-	Coordination Coordination
+	// Coordination is how this process reaches the coordination store, for plans.
+	Coordination preflight.Coordination
 	// ShowValues has what is said of parked records quote values of them.
 	ShowValues bool
 }
@@ -60,14 +61,6 @@ type Switch struct {
 	Retries     int           // attempts after the first that was given up by itself
 	MaxLag      time.Duration // that changes may take to be applied where a shard is ready
 	Hold        bool          // upgrades stay ready until they are told to switch
-}
-
-// Coordination is how a process reaches the coordination store, for 'plan', which says what
-// is insecure or depends on one machine.
-type Coordination struct {
-	Endpoints []string
-	Plaintext []string // those on other machines that are reached without TLS
-	Embedded  bool     // it is in a process of this machine
 }
 
 // Database returns the entry of a version.

@@ -23,7 +23,7 @@ func (a *App) reachable(d upgradestate.Deployment) []string {
 		later := i > at
 		moves := db.APIVersion == upgradestate.APIVersion(d.CurrentVersion)
 		switch {
-		case i == at || !later && !moves && db.Version != left(d):
+		case i == at || !later && !moves && db.Version != upgradestate.PreviousVersion(d):
 		case db.Disabled || upgradestate.Retired(d, db.Version):
 		default:
 			out = append(out, db.Version)
@@ -32,17 +32,9 @@ func (a *App) reachable(d upgradestate.Deployment) []string {
 	return out
 }
 
-// left is the version that the latest switch came from.
-func left(d upgradestate.Deployment) string {
-	if last := d.LastSwitch; last != nil && last.To == d.CurrentVersion {
-		return last.From
-	}
-	return ""
-}
-
 // ahead is the version that is copied ahead of an upgrade: the next one. Another place of
 // the current version is moved to by command alone. The version that the latest switch
-// came from is kept level, or left alone, for that.
+// came from is kept in sync, or left alone, for that.
 func (a *App) ahead(d upgradestate.Deployment) string {
 	versions := a.cfg.Versions()
 	reachable := a.reachable(d)
@@ -50,7 +42,7 @@ func (a *App) ahead(d upgradestate.Deployment) string {
 		if upgradestate.APIVersion(v) == upgradestate.APIVersion(d.CurrentVersion) {
 			continue
 		}
-		if v == left(d) {
+		if v == upgradestate.PreviousVersion(d) {
 			return ""
 		}
 		if slices.Contains(reachable, v) {
@@ -66,7 +58,7 @@ func (a *App) wants(d upgradestate.Deployment) (version string, ok bool) {
 		_, configured := a.cfg.Database(u.TargetVersion)
 		return u.TargetVersion, configured
 	}
-	if back := left(d); slices.Contains(a.reachable(d), back) && !d.LastSwitch.Snapshot {
+	if back := upgradestate.PreviousVersion(d); slices.Contains(a.reachable(d), back) && !d.LastSwitch.Snapshot {
 		return back, true
 	}
 	next := a.ahead(d)

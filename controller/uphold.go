@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller/record"
+	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
 	"dbcontroller/verify"
 )
@@ -67,7 +68,7 @@ func (a *App) upholdAll(ctx context.Context) error {
 			if !k.Fixed || k.Fenced == "" || k.Pending != nil || namesake(d, ns, k) {
 				continue
 			}
-			found, err := db.Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
+			found, err := db.Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
 			if err != nil {
 				return fmt.Errorf("fence of %s of %s: %w", k.Kind, ns.Version, err)
 			}

@@ -7,7 +7,6 @@ import (
 	"dbcontroller/record"
 	"dbcontroller/syncer"
 	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
 	"dbcontroller/verify"
 )
 
@@ -35,15 +34,15 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 	if err != nil {
 		return verify.Report{}, err
 	}
-	src, err := view(ctx, a.namespaces[d.CurrentVersion], tokens(d, d.CurrentVersion))
+	src, err := view(ctx, a.namespaces[d.CurrentVersion], syncer.Tokens(d, d.CurrentVersion))
 	if err != nil {
 		return verify.Report{}, err
 	}
-	dst, err := view(ctx, a.namespaces[to], tokens(d, to))
+	dst, err := view(ctx, a.namespaces[to], syncer.Tokens(d, to))
 	if err != nil {
 		return verify.Report{}, err
 	}
-	rep, err := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir).Run(ctx, src, dst, verify.Settle{}, progress)
+	rep, err := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir).Run(ctx, src, dst, verify.Recheck{}, progress)
 	if err != nil {
 		return rep, err
 	}
@@ -75,22 +74,4 @@ func (a *App) copied(ctx context.Context, to string) error {
 		return fmt.Errorf("%d shards still copy to %s (%d of about %d records): compare when all of them follow", copying, to, records, total)
 	}
 	return nil
-}
-
-// tokens are the present tokens of a version's kinds.
-func tokens(d upgradestate.Deployment, version string) record.Tokens {
-	toks := record.Tokens{}
-	for kind, places := range upgradestate.EnginePlaces(d, version) {
-		toks[kind] = tokenAt(places[0])
-	}
-	return toks
-}
-
-func tokenAt(p upgradestate.Place) record.Token {
-	return record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
-}
-
-// tokenOf is the token of a kind where the record has it.
-func tokenOf(k upgradestate.Kind) record.Token {
-	return record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
 }

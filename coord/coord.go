@@ -27,7 +27,7 @@ var (
 	ErrNotFound = errors.New("key not found")
 	// ErrConflict: a condition did not hold; nothing was written. Read and decide again.
 	ErrConflict = errors.New("condition no longer holds")
-	// ErrUnknown: the commit may have happened. Settle it by reading.
+	// ErrUnknown: the commit may have happened. Resolve it by reading.
 	ErrUnknown = errors.New("outcome of the commit is unknown")
 	// ErrCompacted: the watch is too far behind. List again, then watch from there.
 	ErrCompacted = errors.New("revision has been compacted")

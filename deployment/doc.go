@@ -26,7 +26,7 @@
 // are listed without reading all that lies below them.
 //
 // Guarantees: reads of the record are linearizable. A transition is made whole or not
-// at all, together with the caller's conditions; an unknown outcome is settled by
+// at all, together with the caller's conditions; an unknown outcome is resolved by
 // reading. No commit has more than coord.MaxOps conditions and operations. Watches are
 // conflated and go on by themselves after any error of the store.
 //

@@ -11,6 +11,7 @@ import (
 	"dbcontroller/coord/embedetcd"
 	"dbcontroller/coord/etcdcoord"
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/upgradestate"
 )
 
@@ -72,7 +73,7 @@ func TestOverEtcd(t *testing.T) {
 		}
 	}
 	for i := range 3 {
-		if err := s.Park(t.Context(), parked(dir, 1, i)); err != nil {
+		if err := s.Park(t.Context(), deploymenttest.Parked(dir, 1, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,7 +94,7 @@ func TestOverEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := server("bbs-1")
+	state := deploymenttest.Server("bbs-1")
 	state.AckID, state.AckAttempt = "u1", 2
 	for _, l := range []coord.Lease{first, second} {
 		if err := s.Register(t.Context(), l, state); err != nil {

@@ -3,6 +3,7 @@ package deployment_test
 import (
 	"testing"
 
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
 )
@@ -11,13 +12,13 @@ import (
 // to one counts while that one is synced to.
 func TestParkedOfWhatIsSynced(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	w.Apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
 		Version: "v3@b", Location: "mongodb://db:27017/dbc_v3",
 		Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: "packages.n1", ID: "c1", Fence: "view"}},
 	}})
 	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v3@b", TransformHash: "h3"}})
-	for _, p := range []syncer.Parked{parked("1-v1-v2-h1", 0, 1), parked("1-v1-v3@b-h3", 0, 2)} {
+	for _, p := range []syncer.Parked{deploymenttest.Parked("1-v1-v2-h1", 0, 1), deploymenttest.Parked("1-v1-v3@b-h3", 0, 2)} {
 		if err := w.Store.Park(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}

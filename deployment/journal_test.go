@@ -13,13 +13,14 @@ import (
 	"dbcontroller/coord"
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/record"
 	"dbcontroller/syncer"
 )
 
 func TestPlanIsMadeOnce(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	if _, found, err := w.Store.LoadPlan(t.Context(), dir); found || err != nil {
 		t.Fatalf("found %t, %v", found, err)
 	}
@@ -27,7 +28,7 @@ func TestPlanIsMadeOnce(t *testing.T) {
 	var g errgroup.Group
 	for i := range got {
 		c := w.Coord.Client()
-		c.OnCommit(once([]memcoord.Fault{memcoord.Deliver, memcoord.LoseRequest, memcoord.LoseAnswer}[i%3]))
+		c.OnCommit(deploymenttest.Once([]memcoord.Fault{memcoord.Deliver, memcoord.LoseRequest, memcoord.LoseAnswer}[i%3]))
 		g.Go(func() (err error) {
 			got[i], err = deployment.New(c, name, deployment.Config{}).CreatePlan(t.Context(), dir, syncer.Plan{
 				Start:  record.Position{At: record.Version{byte(i)}, Token: []byte{byte(i)}},
@@ -58,14 +59,14 @@ func TestPlanIsMadeOnce(t *testing.T) {
 // shards that it saves.
 func TestCheckpointsOfManyShards(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	const shards = 200
 	cs := map[int]syncer.Checkpoint{}
-	session := lock(put(t, w.Coord, key("controllers/me"), ""))
+	session := deploymenttest.Lock(deploymenttest.Put(t, w.Coord, deploymenttest.Key("controllers/me"), ""))
 	conditions := []coord.Condition{session}
 	for i := range shards {
 		cs[i] = syncer.Checkpoint{Count: int64(i), Position: record.Position{At: record.Version{byte(i)}}, Done: []string{"packages/1"}}
-		conditions = append(conditions, lock(put(t, w.Coord, key(fmt.Sprintf("shards/%05d", i)), "me")))
+		conditions = append(conditions, deploymenttest.Lock(deploymenttest.Put(t, w.Coord, deploymenttest.Key(fmt.Sprintf("shards/%05d", i)), "me")))
 	}
 	commits := 0
 	w.Coord.OnCommit(func(conds []coord.Condition, ops []coord.Op) memcoord.Fault {
@@ -109,7 +110,7 @@ func TestCheckpointsOfManyShards(t *testing.T) {
 
 func TestLargeCheckpointsAreSavedInSeveralCommits(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	cs := map[int]syncer.Checkpoint{}
 	for i := range 10 {
 		cs[i] = syncer.Checkpoint{Position: record.Position{Token: make([]byte, 300_000)}}
@@ -124,8 +125,8 @@ func TestLargeCheckpointsAreSavedInSeveralCommits(t *testing.T) {
 
 func TestProgressIsThatOfTheLatestOwner(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
-	a, b := lease(t, w.Coord), lease(t, w.Coord)
+	w := deploymenttest.New(t)
+	a, b := deploymenttest.Lease(t, w.Coord), deploymenttest.Lease(t, w.Coord)
 	publish := func(owner string, l coord.Lease, ps ...syncer.Progress) {
 		t.Helper()
 		if err := w.Store.PublishProgress(t.Context(), owner, ps, l.ID()); err != nil {
@@ -152,7 +153,7 @@ func TestProgressIsThatOfTheLatestOwner(t *testing.T) {
 
 func TestForgetBefore(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	const dir, other = "9-v1-v2-h", "10-v2-v1-h"
 	for _, d := range []syncer.DirectionKey{dir, other} {
 		if _, err := w.Store.CreatePlan(t.Context(), d, syncer.Plan{}); err != nil {
@@ -161,7 +162,7 @@ func TestForgetBefore(t *testing.T) {
 		cs := map[int]syncer.Checkpoint{}
 		for i := range 100 {
 			cs[i] = syncer.Checkpoint{}
-			if err := w.Store.Park(t.Context(), parked(d, i%4, i)); err != nil {
+			if err := w.Store.Park(t.Context(), deploymenttest.Parked(d, i%4, i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -172,7 +173,7 @@ func TestForgetBefore(t *testing.T) {
 	if err := w.Store.ForgetBefore(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
-	kvs, _, err := w.Coord.List(t.Context(), key(""))
+	kvs, _, err := w.Coord.List(t.Context(), deploymenttest.Key(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestForgetBefore(t *testing.T) {
 
 func TestParkAndWaive(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	count := func() int {
 		t.Helper()
 		n, err := deployment.ForDriver{Store: w.Store}.Parked(t.Context())
@@ -198,12 +199,12 @@ func TestParkAndWaive(t *testing.T) {
 		return n
 	}
 	for i := range 3 {
-		if err := w.Store.Park(t.Context(), parked(dir, i%2, i)); err != nil {
+		if err := w.Store.Park(t.Context(), deploymenttest.Parked(dir, i%2, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Of another direction: an earlier hash, whose failures are no longer true.
-	if err := w.Store.Park(t.Context(), parked("1-v1-v2-h0", 0, 9)); err != nil {
+	if err := w.Store.Park(t.Context(), deploymenttest.Parked("1-v1-v2-h0", 0, 9)); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(); n != 3 {
@@ -218,7 +219,7 @@ func TestParkAndWaive(t *testing.T) {
 		t.Errorf("waive: %+v, %v, %d left", p, err, count())
 	}
 	// Parked again, it stays waived; its error is the new one.
-	again := parked(dir, 1, 1)
+	again := deploymenttest.Parked(dir, 1, 1)
 	again.Error = "another reason"
 	if err := w.Store.Park(t.Context(), again); err != nil || count() != 2 {
 		t.Errorf("parked again: %v, %d left", err, count())
@@ -236,7 +237,7 @@ func TestParkAndWaive(t *testing.T) {
 			t.Errorf("%q does not name %s", err, name)
 		}
 	}
-	for _, p := range []syncer.Parked{parked(dir, 0, 0), parked(dir, 0, 2), parked(dir, 1, 1), parked(dir, 0, 77)} {
+	for _, p := range []syncer.Parked{deploymenttest.Parked(dir, 0, 0), deploymenttest.Parked(dir, 0, 2), deploymenttest.Parked(dir, 1, 1), deploymenttest.Parked(dir, 0, 77)} {
 		if err := w.Store.Unpark(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
@@ -251,15 +252,15 @@ func TestParkAndWaive(t *testing.T) {
 
 func TestParkUnderALock(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
-	mine := lock(put(t, w.Coord, key("shards/00001"), "me"))
-	w.Coord.OnCommit(once(memcoord.LoseAnswer))
-	if err := w.Store.Park(t.Context(), parked(dir, 1, 1), mine); err != nil {
+	w := deploymenttest.New(t).WithVersions(t)
+	mine := deploymenttest.Lock(deploymenttest.Put(t, w.Coord, deploymenttest.Key("shards/00001"), "me"))
+	w.Coord.OnCommit(deploymenttest.Once(memcoord.LoseAnswer))
+	if err := w.Store.Park(t.Context(), deploymenttest.Parked(dir, 1, 1), mine); err != nil {
 		t.Fatal(err)
 	}
 	mine.Revision--
 	for _, i := range []int{1, 2} {
-		if err := w.Store.Park(t.Context(), parked(dir, 1, i), mine); !errors.Is(err, deployment.ErrOwnership) {
+		if err := w.Store.Park(t.Context(), deploymenttest.Parked(dir, 1, i), mine); !errors.Is(err, deployment.ErrOwnership) {
 			t.Errorf("lost lock: %v, want ErrOwnership", err)
 		}
 	}
@@ -270,10 +271,10 @@ func TestParkUnderALock(t *testing.T) {
 func TestParkedOverflow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t).WithVersions(t)
+		w := deploymenttest.New(t).WithVersions(t)
 		const beyond = 25
 		for i := range deployment.MaxParked + beyond {
-			if err := w.Store.Park(t.Context(), parked(dir, 3, i)); err != nil {
+			if err := w.Store.Park(t.Context(), deploymenttest.Parked(dir, 3, i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -298,7 +299,7 @@ func TestParkedOverflow(t *testing.T) {
 		if err := w.Store.Unpark(t.Context(), list[0]); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Store.Park(t.Context(), parked(dir, 3, 5000)); err != nil {
+		if err := w.Store.Park(t.Context(), deploymenttest.Parked(dir, 3, 5000)); err != nil {
 			t.Fatal(err)
 		}
 		if list, err = w.Store.Parked(t.Context(), dir, -1); err != nil || len(list) != deployment.MaxParked+1 {
@@ -311,7 +312,7 @@ func TestParkedOverflow(t *testing.T) {
 			t.Errorf("after the overflow is gone %d are listed, %v", len(list), err)
 		}
 		// It comes back at once.
-		if err := w.Store.Park(t.Context(), parked(dir, 3, 6000)); err != nil {
+		if err := w.Store.Park(t.Context(), deploymenttest.Parked(dir, 3, 6000)); err != nil {
 			t.Fatal(err)
 		}
 		if list, err = w.Store.Parked(t.Context(), dir, -1); err != nil || !deployment.IsOverflow(list[len(list)-1]) {
@@ -324,9 +325,9 @@ func TestParkedOverflow(t *testing.T) {
 func TestParkedOverflowOfLongNames(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t).WithVersions(t)
+		w := deploymenttest.New(t).WithVersions(t)
 		for i := range 40 {
-			p := parked(dir, 3, i)
+			p := deploymenttest.Parked(dir, 3, i)
 			p.Group = fmt.Sprintf("%04d", i) + strings.Repeat("x", 100<<10)
 			if i < 20 {
 				p.Group = fmt.Sprintf("%04d", i)

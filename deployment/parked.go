@@ -49,7 +49,7 @@ func IsOverflow(p syncer.Parked) bool { return p.Spec == overflowSpec }
 // parkedShard remembers what is stored for a shard, so that not every Park lists it.
 type parkedShard struct {
 	// turn is one caller's at a time, across calls of the coordination store: it is waited
-	// for as those are, by whoever's context allows.
+	// for as those are, by every caller whose context allows it.
 	turn   *semaphore.Weighted
 	hashes map[string]int // bytes of the entry
 	bytes  int            // of all

@@ -28,7 +28,7 @@ type storedPlan struct {
 	Start  record.Position  `json:"start"`
 	Ranges json.RawMessage  `json:"ranges"`
 	Totals map[string]int64 `json:"totals"`
-	Level  bool             `json:"level,omitempty"`
+	InSync bool             `json:"level,omitempty"`
 	Dealt  planPiece        `json:"dealt,omitempty"`
 	Parts  string           `json:"parts,omitempty"` // what the parts' keys have; empty: there are none
 	Count  int              `json:"count,omitempty"`
@@ -43,7 +43,7 @@ type planPiece map[string][]record.Range
 // storeParts stores the parts of a plan, if it needs any, and returns the value that makes
 // them a plan.
 func (s *Store) storeParts(ctx context.Context, dir syncer.DirectionKey, p syncer.Plan) ([]byte, error) {
-	head := storedPlan{Start: p.Start, Ranges: elsewhere, Totals: p.Totals, Level: p.Level, Dealt: p.Ranges}
+	head := storedPlan{Start: p.Start, Ranges: elsewhere, Totals: p.Totals, InSync: p.InSync, Dealt: p.Ranges}
 	if !p.Dealt {
 		var err error
 		if head.Ranges, err = json.Marshal(p.Ranges); err != nil {
@@ -96,7 +96,7 @@ func (s *Store) storeParts(ctx context.Context, dir syncer.DirectionKey, p synce
 
 // loadParts completes a plan by its parts.
 func (s *Store) loadParts(ctx context.Context, dir syncer.DirectionKey, head storedPlan) (syncer.Plan, error) {
-	p := syncer.Plan{Start: head.Start, Totals: head.Totals, Level: head.Level}
+	p := syncer.Plan{Start: head.Start, Totals: head.Totals, InSync: head.InSync}
 	if head.Parts == "" {
 		if p.Dealt = len(head.Ranges) > 0 && head.Ranges[0] == '"'; p.Dealt {
 			p.Ranges = head.Dealt

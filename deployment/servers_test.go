@@ -11,18 +11,19 @@ import (
 
 	"dbcontroller/coord"
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/limits"
 )
 
 func TestServers(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
-	l, gone := lease(t, w.Coord), lease(t, w.Coord)
+	w := deploymenttest.New(t)
+	l, gone := deploymenttest.Lease(t, w.Coord), deploymenttest.Lease(t, w.Coord)
 	for _, reg := range []struct {
 		id string
 		l  coord.Lease
 	}{{"b", l}, {"a/x", gone}} {
-		if err := w.Store.Register(t.Context(), reg.l, server(reg.id)); err != nil {
+		if err := w.Store.Register(t.Context(), reg.l, deploymenttest.Server(reg.id)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,7 +31,7 @@ func TestServers(t *testing.T) {
 	if err != nil || len(servers) != 2 || servers[0].ID != "a/x" || servers[1].ID != "b" {
 		t.Fatalf("got %+v, %v", servers, err)
 	}
-	holding := server("b")
+	holding := deploymenttest.Server("b")
 	holding.AckID, holding.AckAttempt = "u1", 2
 	if err := w.Store.Register(t.Context(), l, holding); err != nil {
 		t.Fatal(err)
@@ -44,10 +45,10 @@ func TestServers(t *testing.T) {
 	if acked, total, err := w.Store.Acks(t.Context(), "u1", 2); acked != 1 || total != 1 || err != nil {
 		t.Errorf("after one died: %d of %d, %v", acked, total, err)
 	}
-	if err := w.Store.Register(t.Context(), gone, server("a/x")); !errors.Is(err, coord.ErrLeaseLost) {
+	if err := w.Store.Register(t.Context(), gone, deploymenttest.Server("a/x")); !errors.Is(err, coord.ErrLeaseLost) {
 		t.Errorf("under a lost lease: %v", err)
 	}
-	if err := w.Store.Register(t.Context(), l, server("")); err == nil {
+	if err := w.Store.Register(t.Context(), l, deploymenttest.Server("")); err == nil {
 		t.Error("a server without a name was registered")
 	}
 }
@@ -55,16 +56,16 @@ func TestServers(t *testing.T) {
 func TestHeldWaitsForEveryServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t)
-		l, dying := lease(t, w.Coord), lease(t, w.Coord)
+		w := deploymenttest.New(t)
+		l, dying := deploymenttest.Lease(t, w.Coord), deploymenttest.Lease(t, w.Coord)
 		for id, l := range map[string]coord.Lease{"a": l, "b": dying} {
-			if err := w.Store.Register(t.Context(), l, server(id)); err != nil {
+			if err := w.Store.Register(t.Context(), l, deploymenttest.Server(id)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		held := make(chan error, 1)
 		go func() { held <- w.Store.Held(t.Context(), "u1", 2) }()
-		ack := server("a")
+		ack := deploymenttest.Server("a")
 		ack.AckID, ack.AckAttempt = "u1", 2
 		if err := w.Store.Register(t.Context(), l, ack); err != nil {
 			t.Fatal(err)
@@ -91,10 +92,10 @@ func TestHeldWaitsForEveryServer(t *testing.T) {
 func TestPresence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t)
+		w := deploymenttest.New(t)
 		client := w.Coord.Client()
 		p := deployment.NewPresence(deployment.New(client, name, deployment.Config{}))
-		if err := p.Announce(t.Context(), server("a")); !errors.Is(err, deployment.ErrAbsent) {
+		if err := p.Announce(t.Context(), deploymenttest.Server("a")); !errors.Is(err, deployment.ErrAbsent) {
 			t.Errorf("before Run: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -109,7 +110,7 @@ func TestPresence(t *testing.T) {
 			}
 		}
 		registered("at first", 1, 0)
-		s := server("a")
+		s := deploymenttest.Server("a")
 		s.Held = 3
 		if err := p.Announce(t.Context(), s); err != nil {
 			t.Fatal(err)
@@ -142,13 +143,13 @@ func TestPresence(t *testing.T) {
 func TestWarningsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t)
+		w := deploymenttest.New(t)
 		many := make([]string, limits.Warnings+1)
 		for i := range many {
 			many[i] = strings.Repeat("é", limits.WarningBytes) // does not fit in, and is cut within a letter
 		}
 		many[0] = "x" + many[0]
-		warned := server("s")
+		warned := deploymenttest.Server("s")
 		warned.Warnings = many
 		ctx, stop := context.WithCancel(t.Context())
 		for _, announce := range []func(*deployment.Presence) error{

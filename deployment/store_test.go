@@ -15,12 +15,13 @@ import (
 	"dbcontroller/coord"
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/upgradestate"
 )
 
 func TestCreateReturnsTheOneThatStands(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	d, err := w.Store.Create(t.Context(), "v9", 64)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +49,7 @@ func TestCreateWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []memcoord.Fault{memcoord.LoseRequest, memcoord.LoseAnswer} {
 		c := memcoord.New()
-		c.OnCommit(once(fault))
+		c.OnCommit(deploymenttest.Once(fault))
 		d, err := deployment.New(c, name, deployment.Config{}).Create(t.Context(), "v1", 4)
 		if err != nil || d.CurrentVersion != "v1" {
 			t.Errorf("fault %d: %+v, %v", fault, d, err)
@@ -58,7 +59,7 @@ func TestCreateWithLostAnswers(t *testing.T) {
 
 func TestList(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	other := "services/bbs.example.com/deployments/us-west"
 	if _, err := deployment.New(w.Coord, other, deployment.Config{}).Create(t.Context(), "v3", 1); err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func TestList(t *testing.T) {
 
 func TestGetRefusesWhatItCannotTrust(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	if _, err := deployment.New(w.Coord, name+"x", deployment.Config{}).Get(t.Context()); !errors.Is(err, deployment.ErrNotFound) || !errors.Is(err, coord.ErrNotFound) {
 		t.Errorf("absent: %v", err)
 	}
@@ -89,7 +90,7 @@ func TestGetRefusesWhatItCannotTrust(t *testing.T) {
 		`{}`:                                 deployment.ErrCorrupt,
 		`no JSON`:                            deployment.ErrCorrupt,
 	} {
-		put(t, w.Coord, key("record"), value)
+		deploymenttest.Put(t, w.Coord, deploymenttest.Key("record"), value)
 		if _, err := w.Store.Get(t.Context()); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", value, err, want)
 		}
@@ -101,7 +102,7 @@ func TestGetRefusesWhatItCannotTrust(t *testing.T) {
 
 func TestApply(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	before, err := w.Store.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -131,9 +132,9 @@ func TestApply(t *testing.T) {
 
 func TestApplyComparesConditions(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	w.Begin(t)
-	mine := lock(put(t, w.Coord, key("shards/00001"), "me"))
+	mine := deploymenttest.Lock(deploymenttest.Put(t, w.Coord, deploymenttest.Key("shards/00001"), "me"))
 	report := func(shard int) upgradestate.Report {
 		return upgradestate.Report{ID: "u1", State: upgradestate.InitialSyncing, Attempt: 1, Shards: []int{shard}}
 	}
@@ -157,11 +158,11 @@ func TestApplyComparesConditions(t *testing.T) {
 	}
 }
 
-// TestApplyConcurrently: nobody's report is lost, however they meet, and whatever the
+// TestApplyConcurrently: no report is lost, however they meet, and whatever the
 // store does not answer.
 func TestApplyConcurrently(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	w.Begin(t)
 	var g errgroup.Group
 	for shard := range 4 {
@@ -201,19 +202,19 @@ func TestApplyConcurrently(t *testing.T) {
 }
 
 // TestApplySettlesUnknown: a flip whose answer is lost is done, not outdated; one whose
-// request is lost is tried again; one that cannot be settled is unknown.
+// request is lost is tried again; one that cannot be resolved is unknown.
 func TestApplySettlesUnknown(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []memcoord.Fault{memcoord.LoseRequest, memcoord.LoseAnswer} {
-		w := setup(t).WithVersions(t)
+		w := deploymenttest.New(t).WithVersions(t)
 		w.Begin(t)
-		w.Coord.OnCommit(once(fault))
+		w.Coord.OnCommit(deploymenttest.Once(fault))
 		d, err := w.Store.Apply(t.Context(), upgradestate.Abort{ID: "u1", Reason: "x"})
 		if err != nil || d.Upgrade != nil {
 			t.Errorf("fault %d: %+v, %v", fault, d.Upgrade, err)
 		}
 	}
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.Coord.OnCommit(func([]coord.Condition, []coord.Op) memcoord.Fault {
 		cancel()
@@ -227,7 +228,7 @@ func TestApplySettlesUnknown(t *testing.T) {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t).WithVersions(t)
+		w := deploymenttest.New(t).WithVersions(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		client := w.Coord.Client()
@@ -246,7 +247,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("conflated: ready are %v", d.Upgrade.ReadyShards)
 		}
 		// Neighbours are none of its business.
-		put(t, w.Coord, key("plans/x"), "{}")
+		deploymenttest.Put(t, w.Coord, deploymenttest.Key("plans/x"), "{}")
 		// The network goes away, and what happened meanwhile is compacted.
 		client.Cut()
 		w.Apply(t, upgradestate.StartSwitch{ID: "u1"})
@@ -268,13 +269,13 @@ func TestWatch(t *testing.T) {
 			t.Errorf("after the cut: %+v", d.Upgrade)
 		}
 		// A record that cannot be read is not delivered, and is no end.
-		value, err := w.Coord.Get(t.Context(), key("record"))
+		value, err := w.Coord.Get(t.Context(), deploymenttest.Key("record"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(t, w.Coord, key("record"), `{"format": 99}`)
+		deploymenttest.Put(t, w.Coord, deploymenttest.Key("record"), `{"format": 99}`)
 		synctest.Wait()
-		put(t, w.Coord, key("record"), string(value.Value))
+		deploymenttest.Put(t, w.Coord, deploymenttest.Key("record"), string(value.Value))
 		next := <-watch
 		if next.Revision <= d.Revision || next.Upgrade.State != upgradestate.Switching {
 			t.Errorf("after a bad record: %+v", next)
@@ -291,7 +292,7 @@ func TestWatch(t *testing.T) {
 func TestWatchOutlivesADeadWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := setup(t).WithVersions(t)
+		w := deploymenttest.New(t).WithVersions(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		watch := deployment.New(deaf{w.Coord}, name, deployment.Config{}).Watch(ctx)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/syncer"
 )
 
@@ -11,7 +12,7 @@ import (
 // parked, before it has parked or listed anything itself.
 func TestUnparkOfAnother(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	parked := syncer.Parked{Direction: syncer.KeyOf(1, "v1", "v2", "h1", 0), Shard: 1, Kind: "packages", Group: "cDE", Key: "p1", Version: "a", Error: "no int"}
 	if err := w.Store.Park(t.Context(), parked); err != nil {
 		t.Fatal(err)

@@ -80,7 +80,7 @@ func (s *Store) forgetUpdates(ctx context.Context, d upgradestate.Deployment) er
 			return err
 		}
 		if err != nil {
-			return nil // they are in nobody's way, and go with the next run
+			return nil // they disturb nothing, and go with the next run
 		}
 	}
 	return nil

@@ -99,7 +99,7 @@ func (s *Store) WaiveKind(ctx context.Context, kind string) (waived int64, err e
 		return 0, fmt.Errorf("waive: %w", err)
 	}
 	for _, dir := range Directions(d) {
-		// The same whoever writes it, and never taken back: there is nothing to compare.
+		// The same from every writer, and never taken back: there is nothing to compare.
 		op := coord.Op{Key: s.parkedPrefix(dir) + waivedKinds + url.PathEscape(kind)}
 		if err := s.commitOwned(ctx, nil, []coord.Op{op}); err != nil {
 			return 0, fmt.Errorf("waive: %w", err)

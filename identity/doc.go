@@ -1,7 +1,7 @@
 // Package identity keeps a Deployment and the databases that it is about from being taken
 // for others. Each database holds in its own marks (record.Marker) which one it is, whose
 // its namespaces and collections are, and what was decided about them last; the Deployment
-// holds in which database each namespace is. Whoever is about to read changes, to start, or
+// holds in which database each namespace is. A process that is about to read changes, to start, or
 // to do what cannot be undone has the two compared.
 //
 // # What is distinguished

@@ -87,7 +87,7 @@ func TestMovedCollection(t *testing.T) {
 		w.ok(identity.Reclaim(t.Context(), d, markers))
 		if attempt == "again" {
 			d.Revision, w.d = w.d.Revision+1, d
-			w.ok(identity.Settle(t.Context(), d, markers))
+			w.ok(identity.Finalize(t.Context(), d, markers))
 			w.ok(identity.Check(t.Context(), w, markers))
 		}
 	}
@@ -128,7 +128,7 @@ func TestAdoptedOnline(t *testing.T) {
 				func() { w.ok(identity.Announce(t.Context(), d, identity.RecoveryID+"x", markers)) },
 				func() { w.ok(identity.Reclaim(t.Context(), d, markers)) },
 				func() { w.apply(ev) },
-				func() { w.ok(identity.Settle(t.Context(), w.d, markers)) },
+				func() { w.ok(identity.Finalize(t.Context(), w.d, markers)) },
 			} {
 				if i < n {
 					step()

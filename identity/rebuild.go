@@ -188,8 +188,8 @@ func Announce(ctx context.Context, d upgradestate.Deployment, id string, databas
 	})
 }
 
-// Settle notes in all marks that a rebuilt Deployment is in force.
-func Settle(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker) error {
+// Finalize notes in all marks that a rebuilt Deployment is in force.
+func Finalize(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker) error {
 	text, err := state(d)
 	if err != nil {
 		return err

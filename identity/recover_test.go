@@ -127,11 +127,11 @@ func recoverAt(t *testing.T, w *world, at, last string) {
 	}
 	d.Revision, w.d = before.Revision+1, d
 	if err := w.check(); err != nil {
-		t.Fatalf("%s: stored and not settled: %v", at, err)
+		t.Fatalf("%s: stored and not finalized: %v", at, err)
 	}
-	w.ok(identity.Settle(ctx, d, w.markers()))
+	w.ok(identity.Finalize(ctx, d, w.markers()))
 	if err := w.check(); err != nil {
-		t.Fatalf("%s: settled: %v", at, err)
+		t.Fatalf("%s: finalized: %v", at, err)
 	}
 	noted := map[string]bool{}
 	for w.step(noted) != "" {

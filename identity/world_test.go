@@ -116,13 +116,13 @@ func (w *world) step(noted map[string]bool) string {
 		switch a := a.(type) {
 		case upgradestate.Hold:
 			w.apply(upgradestate.Held{ID: a.ID})
-		case upgradestate.Perform:
+		case upgradestate.Execute:
 			tok := record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID, Fixed: a.Place.Fixed}
 			key := fmt.Sprint("act", a.Version, a.Pending)
-			if !noted[key] { // performed and not confirmed is a place to stop at, too
+			if !noted[key] { // executed and not confirmed is a place to stop at, too
 				noted[key] = true
 				w.ok(w.db[a.Version].Fence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.Pending.To, Restore: a.Restore}))
-				return "perform " + a.Pending.To
+				return "execute " + a.Pending.To
 			}
 			w.apply(upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
 		case upgradestate.Prevent:

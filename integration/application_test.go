@@ -93,7 +93,6 @@ type packageWriter struct {
 	live   []string
 	dead   []string
 	at     *dbv1.Location
-	keeps  bool // it never deletes, for deletes pass the fence class validator
 }
 
 // step is one operation: insert what was deleted, update, delete.
@@ -110,7 +109,7 @@ func (w *packageWriter) step(ctx context.Context) {
 		}) {
 			w.live = append(w.live, key)
 		}
-	case dice < 6 && !w.keeps:
+	case dice < 6:
 		key := w.take()
 		if w.write(ctx, key, "", func(c *mongo.Collection, _ string) error {
 			res, err := c.DeleteOne(ctx, bson.D{{Key: "_id", Value: key}})

@@ -113,7 +113,7 @@ func TestChain(t *testing.T) {
 		if to, ok := upgradestate.Followed(d); ok && to.TargetVersion != at {
 			t.Errorf("after the switch to %s, %s follows", version, to.TargetVersion)
 		}
-		w.level(ctx, w.traffic, at)
+		w.inSync(ctx, w.traffic, at)
 		if version == "v2" {
 			// An upgrade to the third version that is aborted: the first one goes on to follow.
 			w.beginTo(ctx, "v3")
@@ -126,7 +126,7 @@ func TestChain(t *testing.T) {
 			}
 			before := w.packages.count("v2")
 			w.traffic.await(ctx, "v2", before+10, w.packages)
-			w.level(ctx, w.traffic, "v1")
+			w.inSync(ctx, w.traffic, "v1")
 		}
 		at = version
 	}

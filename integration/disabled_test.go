@@ -9,7 +9,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// TestDisabledLater: a version that is disabled after the switch from it is kept level, and
+// TestDisabledLater: a version that is disabled after the switch from it is kept in sync, and
 // offered, until a controller that knows it leads; then it is neither, and nothing brings it
 // back.
 func TestDisabledLater(t *testing.T) {

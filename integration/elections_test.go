@@ -40,7 +40,7 @@ func TestElections(t *testing.T) {
 		e.inCopy(ctx, f)
 	}
 	e.pace(ctx, 0)
-	e.awaitLevel(ctx)
+	e.awaitSync(ctx)
 	for _, f := range []fault{e.stop, e.stepDown, e.kill, e.rollBack} {
 		e.inTail(ctx, f)
 	}
@@ -68,7 +68,7 @@ func TestElections(t *testing.T) {
 	for _, l := range []*ledger{e.traffic.processes, e.traffic.packages} {
 		t.Logf("%d writes of a %s are acknowledged, %d calls failed: %v", len(l.acks), l.name, len(l.unknown), l.unknown[:min(3, len(l.unknown))])
 	}
-	e.level(ctx, e.traffic, "v1")
+	e.inSync(ctx, e.traffic, "v1")
 }
 
 // elections is a system on three nodes of its own.
@@ -145,7 +145,7 @@ func (e *elections) inCopy(ctx context.Context, f fault) {
 func (e *elections) inTail(ctx context.Context, f fault) {
 	e.t.Helper()
 	e.do(ctx, "tail", f, func() {}, e.clientsWrite(ctx, "v1"))
-	e.awaitLevel(ctx)
+	e.awaitSync(ctx)
 }
 
 // clientsWrite waits until each path has made a few writes more.

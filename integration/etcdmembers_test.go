@@ -34,10 +34,10 @@ func TestEtcdMembers(t *testing.T) {
 	w.copies(ctx)
 	w.loseMajority(ctx, func() { w.clientsWrite(ctx, 2*lease) })
 	w.pace(ctx, 0)
-	w.awaitLevel(ctx)
+	w.awaitSync(ctx)
 	w.killLeader(ctx)
 	w.loseMajority(ctx, func() { w.clientsWrite(ctx, outage) })
-	w.awaitLevel(ctx)
+	w.awaitSync(ctx)
 
 	w.goOn(ctx)
 	w.awaitStep(ctx, upgradestate.StepHold)
@@ -53,7 +53,7 @@ func TestEtcdMembers(t *testing.T) {
 	d := w.awaitSwitch(ctx)
 	w.traffic.awaitWrites(ctx, "v2", 10)
 	w.traffic.settle(ctx, d)
-	w.level(ctx, w.traffic, "v1")
+	w.inSync(ctx, w.traffic, "v1")
 }
 
 // lease is how long the leases of controllers and servers last.

@@ -201,7 +201,7 @@ func TestExpiryThereAndBack(t *testing.T) {
 }
 
 // TestExpiryAborted: the switch has stopped the application's TTL index when its controller
-// is killed. Whoever leads after the abort lets it go on.
+// is killed. The leader after the abort lets it go on.
 func TestExpiryAborted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -56,7 +56,7 @@ func TestIdentityWrongSource(t *testing.T) {
 		insert(ctx, s, "v1", packageDoc("v1", fmt.Sprint(i), 0))
 	}
 	s.controller("right", breakPoint{}).ready(ctx)
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	// Another database of that kind, and one in which a deployment has lived as well.
 	other := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
 	insert(ctx, other, "v1", packageDoc("v1", "other", 0))
@@ -106,7 +106,7 @@ func TestIdentityTwoDeployments(t *testing.T) {
 	}
 	insert(ctx, second, "v1", packageDoc("v1", "second", 0))
 	first.controller("first", breakPoint{}).ready(ctx)
-	first.awaitLevel(ctx)
+	first.awaitSync(ctx)
 	second.config = second.edited("shared.yaml", second.db["v2"].Name(), first.db["v2"].Name())
 	run := []string{"run", "--config", second.config, "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}
 	execute(ctx, t, second.env, run...).refuses(t, "database of v2", "is taken by v2 of "+first.name, "a database of its own")
@@ -293,7 +293,7 @@ func TestRecoverStartsOver(t *testing.T) {
 		insert(ctx, s, "v1", packageDoc("v1", fmt.Sprint(i), 0))
 	}
 	c := s.controller("controller", breakPoint{}).ready(ctx)
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	if code := c.terminate(patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

@@ -85,7 +85,7 @@ func (k *killing) run(ctx context.Context, prove func(*killing, context.Context)
 	}
 	server := k.server("server", 0).ready(ctx)
 	if k.at.At == atApply {
-		k.awaitLevel(ctx)
+		k.awaitSync(ctx)
 		k.traffic.start(ctx, server)
 		k.traffic.awaitWrites(ctx, "v1", 10)
 		first.arm(ctx)

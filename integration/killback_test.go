@@ -63,7 +63,7 @@ func TestKillOnTheReverseSync(t *testing.T) {
 				tr.awaitWrites(ctx, to, tr.packages.count(to)+10)
 			}
 			tr.settle(ctx, d)
-			eventually(ctx, t, "the old namespace is level", func() error {
+			eventually(ctx, t, "the old namespace is in sync", func() error {
 				old, err := s.rawPackages(ctx, "v1")
 				if err != nil {
 					return err

@@ -52,7 +52,7 @@ func TestSameVersionOtherPlace(t *testing.T) {
 			t.Errorf("the application is told %v, %v", res, err)
 		}
 		if i == 0 {
-			s.level(ctx, tr, "v1")
+			s.inSync(ctx, tr, "v1")
 		}
 	}
 	d, err := s.record.Get(ctx)
@@ -60,16 +60,16 @@ func TestSameVersionOtherPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.settle(ctx, d)
-	s.level(ctx, tr, "v1@b")
+	s.inSync(ctx, tr, "v1@b")
 }
 
-// level waits until the application's documents are in a namespace that was left as they
+// inSync waits until the application's documents are in a namespace that was left as they
 // are in the one that is active.
-func (s *system) level(ctx context.Context, tr *traffic, version string) {
+func (s *system) inSync(ctx context.Context, tr *traffic, version string) {
 	s.t.Helper()
 	tr.pause.Lock()
 	defer tr.pause.Unlock()
-	eventually(ctx, s.t, version+" is level", func() error {
+	eventually(ctx, s.t, version+" is in sync", func() error {
 		old, err := s.rawPackages(ctx, version)
 		if err != nil {
 			return err

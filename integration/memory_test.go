@@ -40,7 +40,7 @@ func TestCopyMemory(t *testing.T) {
 		"run", "--config", s.config, "--id", "controller", "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0",
 	}, s.env)))
 	c.ready(ctx)
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	took := time.Since(began)
 	peak := peakMemory(t, c.cmd.Process.Pid)
 	if peak > most {

@@ -54,7 +54,7 @@ func TestLargeRecordMemory(t *testing.T) {
 	c.ready(ctx)
 	var peaks []int64
 	stage := func() { peaks = append(peaks, peakMemory(t, c.cmd.Process.Pid)>>20) }
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	stage()
 	c.signal(ctx, syscall.SIGSTOP)
 	write(1)
@@ -62,7 +62,7 @@ func TestLargeRecordMemory(t *testing.T) {
 	for _, name := range names {
 		s.awaitNumber(ctx, name, plenty+huge, 1)
 	}
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	stage()
 	s.begin(ctx)
 	s.await(ctx, "the flip", flipped("v2"))

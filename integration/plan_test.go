@@ -126,7 +126,7 @@ func TestPlanFindsProblems(t *testing.T) {
 		}
 	}
 	if report.GetOk() {
-		t.Error("the upgrade shall be fine")
+		t.Error("the upgrade must be fine")
 	}
 	if left := s.scratchLeft(ctx); len(left) > 0 {
 		t.Errorf("left behind: %v", left)

@@ -19,7 +19,10 @@ func TestFewPrivileges(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	server := authServer(ctx, t)
-	s := newSystem(ctx, t, settings{uris: map[string]string{"v1": server.URI(), "v2": server.URI()}, service: "shop.example.com"})
+	s := newSystem(ctx, t, settings{
+		uris: map[string]string{"v1": server.URI(), "v2": server.URI()}, service: "shop.example.com",
+		copy: "{auto: false, workers: 2, throttle: off}", // measuring takes clusterMonitor
+	})
 	docs := make([]any, 50)
 	for i := range docs {
 		docs[i] = packageDoc("v1", packageKey(i), 0)
@@ -49,6 +52,7 @@ func TestFewPrivileges(t *testing.T) {
 	report := s.plan(ctx)
 	for _, want := range []struct{ area, text string }{
 		{"fence", "not class view: "}, {"privileges", "open transactions cannot be ended"}, {"oplog", "grant clusterMonitor"},
+		{"load", "copy.throttle is off"},
 	} {
 		if c := finding(report, want.area, want.text); c.GetVerdict() != dbv1.PlanCheck_WARNING {
 			t.Errorf("%s: no warning that says %q", want.area, want.text)

@@ -72,7 +72,7 @@ func TestNoSwitchWithoutAReverseSync(t *testing.T) {
 		!strings.HasPrefix(o.Rollback, "not proved: ") {
 		t.Errorf("the readiness report is %+v", o)
 	}
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	if d, err := s.record.Get(ctx); err != nil || d.Upgrade == nil || d.Upgrade.Attempt != 1 {
 		t.Fatalf("%v: upgrade %+v, want one that waits", err, d.Upgrade)
 	}

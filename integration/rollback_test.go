@@ -44,7 +44,7 @@ func TestThereAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.settle(ctx, d)
-	eventually(ctx, t, "the old namespace is level", func() error {
+	eventually(ctx, t, "the old namespace is in sync", func() error {
 		old, err := s.rawPackages(ctx, "v1")
 		if err != nil {
 			return err

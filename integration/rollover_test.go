@@ -36,10 +36,10 @@ func TestOplogRollsOverInATransaction(t *testing.T) {
 	controller := s.controller("controller", breakPoint{}).ready(ctx)
 	r.applications(ctx)
 	s.beginHolding(ctx, "v2")
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 
 	r.transaction(ctx, appClients*ownDocuments)
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	losses := func() int { return strings.Count(controller.output(), "the change history of the source is lost") }
 	before := losses()
 	t.Logf("the controller that followed all the time has lost the history %d times", before)
@@ -52,7 +52,7 @@ func TestOplogRollsOverInATransaction(t *testing.T) {
 		}
 		return nil
 	})
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	s.goOn(ctx)
 	d := s.await(ctx, "the flip", flipped("v2"))
 	r.traffic.finish()

@@ -46,7 +46,7 @@ func TestSecretsOverFlips(t *testing.T) {
 	for stream.Receive() && stream.Msg().GetEvent() == secretsv1.WatchSecretsResponse_EVENT_PUT {
 		initial++
 	}
-	if initial != 5 || stream.Msg().GetEvent() != secretsv1.WatchSecretsResponse_EVENT_LEVEL {
+	if initial != 5 || stream.Msg().GetEvent() != secretsv1.WatchSecretsResponse_EVENT_CAUGHT_UP {
 		t.Fatalf("the watch began with %d secrets and %v, %v", initial, stream.Msg(), stream.Err())
 	}
 	// told reads the next message, which must be the change that was just made.

@@ -269,7 +269,7 @@ func documented(t *testing.T) map[string]row {
 	return rows
 }
 
-// check compares an answer with what is documented: nobody is asked who it is, whoever
+// check compares an answer with what is documented: a call needs no identity, a caller that
 // lacks the role is told which one it is, and others get an answer of what they called.
 func check(t *testing.T, who caller, what string, r row, code, message string) {
 	t.Helper()
@@ -408,7 +408,7 @@ func TestSecurityServers(t *testing.T) {
 	for _, service := range append(bbs.Services(), secrets.Services()...) {
 		for i := range service.Methods().Len() {
 			for _, who := range s.callers {
-				// Whoever gets in waits for a Deployment: one of each is enough.
+				// A caller that gets in waits for a Deployment: one of each is enough.
 				if row.allows(who.role) && i > 0 {
 					continue
 				}
@@ -428,7 +428,7 @@ func bodyOf(m protoreflect.MethodDescriptor) string {
 	return "{}"
 }
 
-// TestSecurityLoopback: the laptop. Nothing is configured, and whoever is on this machine
+// TestSecurityLoopback: the laptop. Nothing is configured, and a caller on this machine
 // may do everything; a page in its browser may not.
 func TestSecurityLoopback(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ func TestSecurityInsecureIsVisible(t *testing.T) {
 	if code, message := here.ask(t, "http://"+api+dbcontrollerv1connect.DeploymentServiceCreateDeploymentProcedure, `{"version": "v1"}`); code != "ok" {
 		t.Fatalf("create: %s %s", code, message)
 	}
-	const everything = " has no TLS and identities (--insecure): whoever reaches it may do everything"
+	const everything = " has no TLS and identities (--insecure): anyone who reaches it may do everything"
 	const anywhere = `(0\.0\.0\.0|\[::\]):[0-9]+`
 	port := regexp.MustCompile(anywhere)
 	plain := func(lines []string) []string {

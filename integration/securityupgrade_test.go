@@ -40,7 +40,6 @@ func TestSecurityUpgrade(t *testing.T) {
 	defer cancel()
 	f := fortify(ctx, t)
 	tr := newTraffic(ctx, f.system, documents)
-	tr.keeps = true // the fence class view takes more than the least role
 	f.locked(f.run("first")).ready(ctx)
 	f.locked(f.run("second")).ready(ctx)
 	args := []string{"--config", f.config, "--id", "server", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}
@@ -53,7 +52,7 @@ func TestSecurityUpgrade(t *testing.T) {
 		writes, packages := tr.processes.count(to), tr.packages.count(to)
 		f.begin(ctx, to)
 		f.rotate(ctx)
-		f.awaitLevel(ctx)
+		f.awaitSync(ctx)
 		f.rotate(ctx)
 		f.rotateClients(ctx)
 		f.ask(ctx, func(api dbcontrollerv1connect.DeploymentServiceClient) error {
@@ -79,7 +78,7 @@ func TestSecurityUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.finish()
-	f.level(ctx, tr, "v2")
+	f.inSync(ctx, tr, "v2")
 	tr.settle(ctx, d)
 	for _, c := range append([]*child{f.server}, f.controllers...) {
 		text, err := os.ReadFile(c.log)

@@ -187,7 +187,7 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 		{"reshardCollection", func() { c.Reshard(t, v1, packagesKind, bson.D{{Key: "_id", Value: "hashed"}}) }},
 		{"unshardCollection", func() { c.Unshard(t, v1, packagesKind) }},
 	} {
-		s.awaitLevel(ctx)
+		s.awaitSync(ctx)
 		act.do()
 		eventually(ctx, t, "shards say what happened", func() error {
 			ps, err := s.record.Progress(ctx)

@@ -22,7 +22,7 @@ func TestStoppedServer(t *testing.T) {
 	stopped.ready(ctx)
 	client := newBBSClient(s.http, stopped)
 	late := lateWrites(ctx, t, client)
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	tr.start(ctx, s.server("running", 0).ready(ctx))
 	tr.awaitWrites(ctx, "v1", 20)
 
@@ -75,7 +75,7 @@ func TestStoppedController(t *testing.T) {
 	stopped := s.controller("stopped", breakPoint{At: atApply, N: 1}).ready(ctx)
 	s.controller("running", breakPoint{}).ready(ctx)
 	s.awaitShards(ctx, "stopped", "running")
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	tr.start(ctx, s.server("server", 0).ready(ctx))
 	tr.awaitWrites(ctx, "v1", 20)
 	stopped.arm(ctx)

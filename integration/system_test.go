@@ -46,7 +46,7 @@ type settings struct {
 	lens     string            // text; empty: that of the packages
 	kinds    string            // the kinds section; empty: packages
 	service  string            // empty: the BBS service
-	oneWay   bool              // v1 is not kept level after the flip
+	oneWay   bool              // v1 is not kept in sync after the flip
 	decide   bool              // where the deployment begins is not configured; otherwise at the first of dbs
 	etcd     []string          // endpoints; empty: the shared etcd
 	etcdTLS  *etcdTLS          // of etcd; nil: plain connections
@@ -327,10 +327,10 @@ func (s *system) awaitShards(ctx context.Context, controllers ...string) {
 	})
 }
 
-// awaitLevel waits until every shard is copied, compared and follows.
-func (s *system) awaitLevel(ctx context.Context) {
+// awaitSync waits until every shard is copied, compared and follows.
+func (s *system) awaitSync(ctx context.Context) {
 	s.t.Helper()
-	eventually(ctx, s.t, "every shard is level", func() error {
+	eventually(ctx, s.t, "every shard is in sync", func() error {
 		ps, err := s.record.Progress(ctx)
 		if err != nil {
 			return err

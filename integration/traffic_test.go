@@ -21,7 +21,6 @@ type traffic struct {
 	packages  *ledger
 	bbs       []*bbsWriter
 	apps      []*packageWriter
-	keeps     bool // of apps
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
 	pause     sync.RWMutex // held by each operation; who locks it has the clients stand still
@@ -37,7 +36,7 @@ const (
 	ownDocuments = 50
 	think        = 15 * time.Millisecond
 	restPerWork  = 3
-	longestRest  = time.Second // whoever was held up by an election goes on soon
+	longestRest  = time.Second // a client that was held up by an election goes on soon
 )
 
 // newTraffic fills the application's collection. The servers are given later, when they
@@ -67,7 +66,7 @@ func (tr *traffic) start(ctx context.Context, servers ...*child) {
 		})
 	}
 	for i := range appClients {
-		w := &packageWriter{system: tr.system, ledger: tr.packages, rng: rand.New(rand.NewPCG(2, uint64(i))), keeps: tr.keeps}
+		w := &packageWriter{system: tr.system, ledger: tr.packages, rng: rand.New(rand.NewPCG(2, uint64(i)))}
 		for j := range ownDocuments {
 			w.live = append(w.live, packageKey(i*ownDocuments+j))
 		}

@@ -25,7 +25,7 @@ func TestKillInTransaction(t *testing.T) {
 	copies := s.watchCopy(ctx)
 	tr := newTraffic(ctx, s, documents)
 	first := s.run("first").ready(ctx)
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 
 	admin := s.db["v1"].Client().Database("admin")
 	failCommit := func(mode any) {

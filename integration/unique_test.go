@@ -161,7 +161,7 @@ func TestUniqueValuesChangePlaces(t *testing.T) {
 	s.controller("first", breakPoint{}).ready(ctx)
 	s.controller("second", breakPoint{}).ready(ctx)
 	s.awaitShards(ctx, "first", "second")
-	s.awaitLevel(ctx)
+	s.awaitSync(ctx)
 	set := func(i int, name string) error {
 		res, err := source.UpdateOne(ctx, bson.D{{Key: "_id", Value: fmt.Sprintf("p%02d", i)}}, bson.D{{Key: "$set", Value: bson.D{{Key: "name", Value: name}}}})
 		if err == nil && res.MatchedCount != 1 {

@@ -259,5 +259,5 @@ func TestUpdateDuringUpgrade(t *testing.T) {
 	if err := u.check(ctx, "v2", true); err != nil {
 		t.Error(err)
 	}
-	eventually(ctx, t, "the old namespace is level", func() error { return u.check(ctx, "v1", true) })
+	eventually(ctx, t, "the old namespace is in sync", func() error { return u.check(ctx, "v1", true) })
 }

@@ -1,5 +1,5 @@
 // Package limits is the one place that says how much of anything there may be, so that
-// whoever calls, slow or hostile, costs a bounded amount. docs/security.md lists them.
+// any caller, slow or hostile, costs a bounded amount. docs/security.md lists them.
 //
 // They are no settings: each is far above what a deployment needs. It owns no code; those
 // who take something in check it.

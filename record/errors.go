@@ -11,7 +11,7 @@ var (
 	// effect. Ask the Deployment for the current token and read the source again;
 	// never resend an old image under a new token.
 	ErrFenced = errors.New("token is fenced: the kind has moved")
-	// ErrUnknown: the command may or may not have had an effect. Settle it by reading.
+	// ErrUnknown: the command may or may not have had an effect. Resolve it by reading.
 	ErrUnknown = errors.New("outcome is unknown")
 	// ErrNotFound: Client.Get of, or a Mutation that needs, a record that is absent.
 	ErrNotFound = errors.New("record not found")

@@ -39,7 +39,7 @@ const (
 	FenceValidator FenceClass = "validator"
 )
 
-// Fence is one announced act on one kind. For uuid and view it renames Token.Name to
+// Fence is one announced operation on one kind. For uuid and view it renames Token.Name to
 // To. For validator and writeBlock it marks the collection with To, and the
 // collection keeps its name.
 type Fence struct {
@@ -78,19 +78,19 @@ type Fencer interface {
 	// allow (want narrows it; empty lets the backend choose), and returns what Unfence
 	// will need. It changes nothing but scratch collections of its own.
 	Prepare(ctx context.Context, tok Token, want FenceClass) (class FenceClass, restore string, err error)
-	// Fence performs the announced act and returns nil only once it is confirmed: the
+	// Fence executes the announced operation and returns nil only once it is confirmed: the
 	// identity is listed under To and a majority write went through after it. It may
 	// be called again, by anyone, whatever became of earlier calls; a rename that
 	// happened already only confirms. Open transactions that hold it up are killed.
 	Fence(ctx context.Context, f Fence) error
-	// Prevent settles an announced rename by identity (FenceUUID) that may have been sent or
+	// Prevent resolves an announced rename by identity (FenceUUID) that may have been sent or
 	// not, without waiting for it: either it has happened (moved), confirmed as by Fence, or
 	// it can no longer happen, no matter who sends it and how late, and the kind is still
 	// called Token.Name. It needs no lock on the kind itself, so that what holds up the rename
 	// (an index build, a transaction) does not hold up Prevent. What the backend leaves for
 	// it under To goes once the kind has another name than Token.Name.
 	Prevent(ctx context.Context, f Fence) (moved bool, err error)
-	// Hindrances returns what is known that would hold up an act on the kinds now, or lose
+	// Hindrances returns what is known that would hold up an operation on the kinds now, or lose
 	// a record meanwhile, for people: what it is, and what to do. Empty: nothing is known.
 	Hindrances(ctx context.Context, toks []Token) ([]string, error)
 	// Unfence gives a fixed-name kind back to its application: its name, its validator.

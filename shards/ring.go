@@ -19,7 +19,7 @@ func Of(group string, ring int) int {
 }
 
 // ErrRing: the store holds another ring size than the one configured. It is the
-// operator's to settle; trying again does not help.
+// operator's to resolve; trying again does not help.
 var ErrRing = errors.New("ring size differs")
 
 // freezeRing stores the size of the ring, or compares it with the one that the first

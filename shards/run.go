@@ -61,7 +61,7 @@ func (p *Pool) session(ctx context.Context, registered func()) error {
 		return fmt.Errorf("grant lease: %w", err)
 	}
 	defer func() {
-		// Forget first: nobody shall start work under a lease that is being revoked.
+		// Forget first: no one may start work under a lease that is being revoked.
 		p.begin(nil)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()

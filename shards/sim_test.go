@@ -220,8 +220,8 @@ func (s *sim) checkWork(after string) {
 	}
 }
 
-// settled is the liveness property: every shard has one owner, evenly.
-func (s *sim) settled() {
+// stable is the liveness property: every shard has one owner, evenly.
+func (s *sim) stable() {
 	owner := map[int]int{}
 	least, most := simRing, 0
 	for id, m := range s.members {
@@ -266,7 +266,7 @@ func simulate(t *testing.T, s *sim, steps []step) (errs []string) {
 		<-time.After(time.Minute)
 		synctest.Wait()
 		s.check("the end")
-		s.settled()
+		s.stable()
 		for _, id := range slices.Collect(maps.Keys(s.members)) {
 			s.leave(id)
 		}

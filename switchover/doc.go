@@ -1,7 +1,7 @@
 // Package switchover drives an upgrade through SWITCHING: it does what the pure state
 // machine (upgradestate.Actions) asks for, and reports to it what was confirmed.
 //
-// Any controller may drive; a lock decides who does, for liveness only. Every act is
+// Any controller may drive; a lock decides who does, for liveness only. Every operation is
 // announced in the record by compare-and-swap before it is sent, may be sent again by
 // the next driver whatever became of it, and is confirmed at the database, so that a
 // kill at any point leaves a state from which another driver goes on. The deadline of

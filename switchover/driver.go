@@ -221,7 +221,7 @@ func (r *Driver) drive(ctx context.Context, d upgradestate.Deployment) (upgrades
 
 // once does what the record asks for now, and returns the record that it led to.
 func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
-	bounded, cancel := context.WithTimeout(ctx, r.actTimeout(d))
+	bounded, cancel := context.WithTimeout(ctx, r.operationTimeout(d))
 	defer cancel()
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepAbort {
 		if err := r.mark(bounded, u, func(m Marks) error { return m.BeforeAbort(bounded, d) }); err != nil {

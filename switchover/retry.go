@@ -9,10 +9,10 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// What becomes of an attempt at the switch that was given up: writes flow again, and when
-// both databases are calm it is tried once more, as often as the policy allows. Every shard
-// reports anew before that, nothing must be known that holds an act up, and clients have
-// some time to write. That time is for their sake only: a driver that takes over begins
+// What becomes of an attempt at the switch that was given up: writes flow again, and it is
+// tried once more, as often as the policy allows. Every shard reports anew before that, in both
+// databases nothing must be known that holds an operation up, and clients have some time to
+// write. That time is for their sake only: a driver that takes over begins
 // to count it anew.
 
 // retryWaitMost bounds the time between two attempts.
@@ -67,7 +67,7 @@ func (r *Driver) recovering(d upgradestate.Deployment) string {
 	return fmt.Sprintf("attempt %d of %d, %s after the last one was given up: %s", u.Failures+1, r.retries(u)+1, wait, u.LastFailure)
 }
 
-// hindrances asks both databases for what would hold up the acts of a switch.
+// hindrances asks both databases for what would hold up the operations of a switch.
 func (r *Driver) hindrances(ctx context.Context, d upgradestate.Deployment) ([]string, error) {
 	var all []string
 	for _, version := range []string{d.CurrentVersion, d.Upgrade.TargetVersion} {

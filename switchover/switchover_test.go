@@ -83,7 +83,7 @@ func TestAcknowledged(t *testing.T) {
 	})
 }
 
-// eachFails lets the first try of each act fail and loses the answer of the second.
+// eachFails lets the first try of each operation fail and loses the answer of the second.
 type eachFails struct {
 	mu    sync.Mutex
 	tries map[string]int
@@ -127,7 +127,7 @@ func TestActsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// TestParkedGroups keep a switch from beginning until somebody has settled them.
+// TestParkedGroups keep a switch from beginning until somebody has resolved them.
 func TestParkedGroups(t *testing.T) {
 	t.Parallel()
 	inBubble(t, simple, func(ctx context.Context, w *world) {
@@ -230,7 +230,7 @@ func TestBeforeSealAborts(t *testing.T) {
 	})
 }
 
-// TestManyKinds: as many acts at once as there are kinds.
+// TestManyKinds: as many operations at once as there are kinds.
 func TestManyKinds(t *testing.T) {
 	t.Parallel()
 	var kinds kindsOf

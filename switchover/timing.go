@@ -123,10 +123,10 @@ func (r *Driver) lookAgain(d upgradestate.Deployment) time.Duration {
 	return 0
 }
 
-// actTimeout bounds one try of an act: while writes are held, by the deadline, and in an
+// operationTimeout bounds one try of an operation: while writes are held, by the deadline, and in an
 // abort, which has none, by a part of it: writes are still held, and a try that hangs must
 // not cost what is left of their patience.
-func (r *Driver) actTimeout(d upgradestate.Deployment) time.Duration {
+func (r *Driver) operationTimeout(d upgradestate.Deployment) time.Duration {
 	if left := r.untilDeadline(d); left > 0 {
 		return left
 	}

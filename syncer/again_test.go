@@ -47,7 +47,7 @@ func TestWaivedIsMetAgain(t *testing.T) {
 		again.stop(t)
 		plan, found, err := w.store.LoadPlan(t.Context(), syncer.Key(3, w.dir, 0))
 		w.check(err)
-		if !found || !plan.Level {
+		if !found || !plan.InSync {
 			t.Errorf("plan %+v: everything is copied again", plan)
 		}
 	})

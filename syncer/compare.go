@@ -89,7 +89,7 @@ func (e *Engine) rangesOf(shard int, p Plan, target bool) (ts []*rangeTask) {
 }
 
 // comparePage compares one page of a range. What differs joins the late set, where it
-// is compared again until it settles. It returns how many groups it read.
+// is compared again until it agrees. It returns how many groups it read.
 func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	compare := e.Comparer.SourcePage
 	if t.target {
@@ -111,7 +111,7 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := e.parkStrays(ctx, page.Strays); err != nil {
+	if err := e.parkOrphans(ctx, page.Orphans); err != nil {
 		return 0, err
 	}
 	e.mu.Lock()
@@ -153,7 +153,7 @@ type round struct {
 	shard *shard // one that was lost and gained meanwhile is another
 	ids   map[transform.GroupID]uint64
 	// frozen: the shard had followed the source up to its fence, so that what differs does
-	// not settle by itself.
+	// not go away by itself.
 	frozen bool
 }
 

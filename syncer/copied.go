@@ -5,14 +5,20 @@ import (
 	"fmt"
 )
 
+// Copies is where shards note how far they have copied.
+type Copies interface {
+	LoadPlan(ctx context.Context, dir DirectionKey) (p Plan, found bool, err error)
+	LoadCheckpoint(ctx context.Context, dir DirectionKey, shard int) (c Checkpoint, found bool, err error)
+}
+
 // Copied reports whether everything that a direction copies is copied, in all shards, as
 // their stored checkpoints show.
-func Copied(ctx context.Context, j Journal, key DirectionKey, ring int) (bool, error) {
+func Copied(ctx context.Context, j Copies, key DirectionKey, ring int) (bool, error) {
 	plan, found, err := j.LoadPlan(ctx, key)
 	if err != nil || !found {
 		return false, err
 	}
-	if plan.Level {
+	if plan.InSync {
 		return true, nil
 	}
 	for shard := range ring {

@@ -30,9 +30,9 @@ type Config struct {
 	// count as caught up (switch.maxLag); 500 ms. After four times of it a ready report is
 	// withdrawn.
 	LagBound time.Duration
-	// Calm is how long a shard must have been caught up, and this controller have had
+	// StableFor is how long a shard must have been caught up, and this controller have had
 	// nothing to copy or to compare as a whole, before it reports ready; 1 s.
-	Calm time.Duration
+	StableFor time.Duration
 	// LateBound is how many groups may wait for their second comparison in one shard at
 	// the time it reports ready; 50. It bounds the re-check while writes are held.
 	LateBound int
@@ -66,8 +66,8 @@ func (c Config) withDefaults() Config {
 	if c.LagBound == 0 {
 		c.LagBound = 500 * time.Millisecond
 	}
-	if c.Calm == 0 {
-		c.Calm = time.Second
+	if c.StableFor == 0 {
+		c.StableFor = time.Second
 	}
 	if c.Every == 0 {
 		c.Every = 500 * time.Millisecond

@@ -344,7 +344,7 @@ func TestForeignRecordInTheTarget(t *testing.T) {
 		w.check(err)
 		w.check(w.dst.Write(t.Context(), w.tokens("v2"), []record.Mutation{{Kind: "crews2", Key: record.StringKey("ghost"), Doc: foreign}}))
 		a := w.engine(w.owner(0, 1, 2), nil)
-		<-time.After(10 * time.Second) // shard 3 is nobody's
+		<-time.After(10 * time.Second) // shard 3 is unowned
 		if w.crew("ghost") == "" {
 			t.Error("removed although a shard is not copied")
 		}

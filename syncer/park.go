@@ -235,7 +235,7 @@ func (e *Engine) retryKeys(ctx context.Context, ids []transform.GroupID, notBefo
 	return nil
 }
 
-// selectNamed selects the records that noSpec and straySpec entries are of.
+// selectNamed selects the records that noSpec and orphanSpec entries are of.
 func selectNamed(ids []transform.GroupID) []record.Selector {
 	sel := make([]record.Selector, len(ids))
 	for i, id := range ids {
@@ -295,11 +295,11 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 		return nil
 	}
 	e.retried = time.Now()
-	var ids, keys, strays, others []transform.GroupID
+	var ids, keys, orphans, others []transform.GroupID
 	var notBefore record.Version // what was parked is not older than this
 	e.mu.Lock()
 	for id, p := range e.parked {
-		if p.Waived || len(ids)+len(keys)+len(strays) == retryAtOnce {
+		if p.Waived || len(ids)+len(keys)+len(orphans) == retryAtOnce {
 			continue
 		}
 		if e.shards[p.Shard] == nil {
@@ -313,8 +313,8 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 			ids = append(ids, id)
 		case id.Spec == noSpec:
 			keys = append(keys, id)
-		case id.Spec == straySpec:
-			strays = append(strays, id)
+		case id.Spec == orphanSpec:
+			orphans = append(orphans, id)
 		}
 		if v := p.version(); v.Compare(notBefore) > 0 {
 			notBefore = v
@@ -324,7 +324,7 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 	if err := e.retryKeys(ctx, keys, notBefore); err != nil {
 		return err
 	}
-	if err := e.retryStrays(ctx, strays); err != nil {
+	if err := e.retryOrphans(ctx, orphans); err != nil {
 		return err
 	}
 	if len(ids) > 0 {

@@ -91,7 +91,7 @@ func (e *Engine) switched() (Plan, bool) {
 		e.Log.Info("another transformation was in use since the latest switch: everything is compared", zap.String("version", e.Direction.To()))
 		return Plan{}, false
 	}
-	plan := Plan{Level: true}
+	plan := Plan{InSync: true}
 	if err := json.Unmarshal([]byte(last.Position), &plan.Start); err != nil || plan.Start.IsZero() {
 		e.Log.Warn("position of the latest switch is not readable: everything is compared", zap.String("switch", last.ID))
 		return Plan{}, false

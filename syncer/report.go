@@ -251,12 +251,12 @@ func (e *Engine) lacks(n int, s *shard) string {
 	case s.took > e.cfg.LagBound && time.Since(s.heard) <= silence:
 		return fmt.Sprintf("changes that are not applied: the latest took %v, more than switch.maxLag, %v",
 			s.took.Round(10*time.Millisecond), e.cfg.LagBound)
-	case s.level.IsZero() || time.Since(s.heard) > silence:
+	case s.inSync.IsZero() || time.Since(s.heard) > silence:
 		return "changes that are not applied"
-	case time.Since(s.level) < e.cfg.Calm || time.Since(e.busy) < e.cfg.Calm:
+	case time.Since(s.inSync) < e.cfg.StableFor || time.Since(e.busy) < e.cfg.StableFor:
 		// Copying and comparing slow clients down; what they have queued up would count
 		// towards the pause.
-		return "a calm moment"
+		return "being in sync for a while"
 	case len(s.late) > e.cfg.LateBound:
 		return fmt.Sprintf("second comparison of %d groups", len(s.late))
 	default:
@@ -266,7 +266,7 @@ func (e *Engine) lacks(n int, s *shard) string {
 
 // seenFences reports that the shard has applied everything up to the fences in force, of
 // the kinds that it follows: lineage that an earlier direction left in the source is
-// fenced with the rest, and nobody's changes.
+// fenced with the rest, and is unowned.
 func (e *Engine) seenFences(s *shard) bool {
 	for _, ns := range e.record.Namespaces {
 		if ns.Version != e.Direction.From() {

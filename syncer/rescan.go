@@ -128,7 +128,7 @@ func (e *Engine) storeBeginning(ctx context.Context, n int, now record.Position,
 		return nil
 	}
 	s.applied, s.compared = at, at
-	s.level, s.behind = time.Time{}, time.Time{}
+	s.inSync, s.behind = time.Time{}, time.Time{}
 	s.rescan, s.stored = rescan, !rescan && s.stored
 	for id := range s.late {
 		s.addDifferent(id) // the position no longer shows that they were not compared
@@ -256,7 +256,7 @@ func (e *Engine) needsPass() bool {
 // sourcePlan is the plan by which the source's side is compared. The rollback from a
 // switch copies nothing; its ranges are cut when they are needed first.
 func (e *Engine) sourcePlan(ctx context.Context) (Plan, error) {
-	if !e.plan.Level {
+	if !e.plan.InSync {
 		return e.plan, nil
 	}
 	key := e.key + "-rescan"

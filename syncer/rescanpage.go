@@ -80,14 +80,14 @@ func (e *Engine) rescanScan(ctx context.Context, p *pass, t *rangeTask, mine map
 		groupOf = e.Direction.GroupOfTarget
 	}
 	var ungrouped []ungroupedKey
-	var strays []transform.Stray
+	var orphans []transform.Orphan
 	seen := map[transform.GroupID]bool{}
 	for _, r := range page.Records {
 		id, ok, err := groupOf(r.Kind, r.Key)
 		switch {
 		case !ok || seen[id]:
 		case err != nil && t.target:
-			strays = append(strays, transform.Stray{Kind: r.Kind, Key: r.Key, Err: err})
+			orphans = append(orphans, transform.Orphan{Kind: r.Kind, Key: r.Key, Err: err})
 		case err != nil:
 			ungrouped = append(ungrouped, ungroupedKey{r.Kind, r.Key, err})
 		case mine[e.shardOf(id)] != nil || t.target && e.byContent(id):
@@ -96,7 +96,7 @@ func (e *Engine) rescanScan(ctx context.Context, p *pass, t *rangeTask, mine map
 			ids = append(ids, id)
 		}
 	}
-	if err := e.parkStrays(ctx, strays); err != nil {
+	if err := e.parkOrphans(ctx, orphans); err != nil {
 		return page, nil, err
 	}
 	return page, ids, e.parkKeys(ctx, ungrouped, page.Version)

@@ -118,7 +118,7 @@ func TestDrainComparesAgain(t *testing.T) {
 	})
 }
 
-// What the comparison of the whole found, and nobody has settled, is not forgotten with
+// What the comparison of the whole found, and nobody has resolved, is not forgotten with
 // the process that found it.
 func TestDifferenceOutlivesItsFinder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

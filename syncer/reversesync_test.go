@@ -42,7 +42,7 @@ func TestReverseSyncStartsLevel(t *testing.T) {
 		}
 		plan, found, err := w.store.LoadPlan(t.Context(), syncer.Key(2, w.back, 0))
 		w.check(err)
-		if !found || !plan.Level || len(plan.Ranges) != 0 {
+		if !found || !plan.InSync || len(plan.Ranges) != 0 {
 			t.Errorf("plan %+v", plan)
 		}
 	})
@@ -118,7 +118,7 @@ func (w *world) flipTo(version, hash, position string) upgradestate.Deployment {
 		}
 		for _, a := range upgradestate.Actions(d) {
 			switch a := a.(type) {
-			case upgradestate.Perform:
+			case upgradestate.Execute:
 				w.check(w.fencer(a.Version).Fence(w.t.Context(), record.Fence{
 					Class: record.FenceClass(a.Class), Token: record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID}, To: a.Pending.To,
 				}))

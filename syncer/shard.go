@@ -33,7 +33,7 @@ type shard struct {
 	lateSize int       // about how many bytes late takes
 	heard    time.Time // when the stream last delivered something; zero: not yet
 	lag      time.Duration
-	level    time.Time     // since when changes are applied as they come; zero while they are not
+	inSync   time.Time     // since when changes are applied as they come; zero while they are not
 	behind   time.Time     // since when they are not; zero while they are
 	took     time.Duration // for the latest batch of changes, from its arrival on
 
@@ -114,7 +114,7 @@ func (s *shard) moveCompared() bool {
 }
 
 // addDifferent notes a group that the comparison of a range found different. Until it
-// has settled the shard does not count as compared, no matter which controller owns it.
+// has agreed the shard does not count as compared, no matter which controller owns it.
 // Engine.mu is held.
 func (s *shard) addDifferent(id transform.GroupID) {
 	s.addAgain(id)
@@ -154,7 +154,7 @@ func (e *Engine) roomForLate() bool {
 }
 
 // complete reports whether the shard is copied and compared as a whole, and what that
-// found has settled. Engine.mu is held.
+// found agrees now. Engine.mu is held.
 func (s *shard) complete() bool {
 	return len(s.todo) == 0 && s.verified && !s.rescan && s.found == 0
 }

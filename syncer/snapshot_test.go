@@ -48,14 +48,14 @@ func (w *world) contents(ns record.Namespace, version string) map[string]bson.Ra
 	return all
 }
 
-// step takes the acts and steps of a switch that are nobody's report.
+// step takes the operations and steps of a switch that no report causes.
 func (w *world) step() {
 	w.t.Helper()
 	d, err := w.store.Get(w.t.Context())
 	w.check(err)
 	for _, a := range upgradestate.Actions(d) {
 		switch a := a.(type) {
-		case upgradestate.Perform:
+		case upgradestate.Execute:
 			w.check(w.fencer(a.Version).Fence(w.t.Context(), record.Fence{
 				Class: record.FenceClass(a.Class), Token: record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID}, To: a.Pending.To,
 			}))

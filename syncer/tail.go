@@ -158,12 +158,12 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		// decides, and whether the stream had a backlog to deliver.
 		s.took = time.Since(arrived)
 		if s.took > e.cfg.LagBound || len(b.Changes) >= backlog {
-			s.level = time.Time{}
+			s.inSync = time.Time{}
 			if s.behind.IsZero() {
 				s.behind = arrived
 			}
-		} else if s.behind = (time.Time{}); s.level.IsZero() {
-			s.level = time.Now()
+		} else if s.behind = (time.Time{}); s.inSync.IsZero() {
+			s.inSync = time.Now()
 		}
 		s.dirty = s.dirty || len(d.hits[s]) > 0 || marked
 		if len(s.late) == 0 {

@@ -64,13 +64,29 @@ func (e *Engine) tokens(ctx context.Context, ns record.Namespace, version string
 				}
 			}
 		}
-		toks[kind] = tokenOf(kind, at)
+		toks[kind] = TokenAt(at)
 	}
 	return toks, nil
 }
 
-func tokenOf(kind string, at upgradestate.Place) record.Token {
-	return record.Token{Kind: kind, Name: at.Name, ID: at.ID, Fixed: at.Fixed}
+// Tokens returns where the record has a version's kinds, by kind: under the names from before
+// renames that are announced and not confirmed.
+func Tokens(d upgradestate.Deployment, version string) record.Tokens {
+	toks := record.Tokens{}
+	for kind, places := range upgradestate.EnginePlaces(d, version) {
+		toks[kind] = TokenAt(places[0])
+	}
+	return toks
+}
+
+// TokenAt returns the token of a kind at a place.
+func TokenAt(p upgradestate.Place) record.Token {
+	return record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
+}
+
+// TokenOf returns the token of a kind where the record has it.
+func TokenOf(k upgradestate.Kind) record.Token {
+	return record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
 }
 
 // refresh reads the record after a refusal by the database.
@@ -100,10 +116,7 @@ func (e *Engine) awaitApply(ctx context.Context) (record.Tokens, error) {
 		case !upgradestate.ApplyAllowed(e.record):
 			return false
 		default:
-			toks = record.Tokens{}
-			for kind, places := range upgradestate.EnginePlaces(e.record, e.Direction.To()) {
-				toks[kind] = tokenOf(kind, places[0])
-			}
+			toks = Tokens(e.record, e.Direction.To())
 		}
 		return true
 	})

@@ -26,9 +26,9 @@ type Plan struct {
 	Dealt bool `json:"-"`
 	// Totals is the estimated number of records of each kind.
 	Totals map[string]int64 `json:"totals"`
-	// Level means that the target was in sync with the source at Start, as a switch leaves
+	// InSync means that the target was in sync with the source at Start, as a switch leaves
 	// it: nothing is copied, and nothing compared but what changes.
-	Level bool `json:"level,omitempty"`
+	InSync bool `json:"level,omitempty"`
 }
 
 // Checkpoint is the resumable place of one shard. It is written after what it holds was
@@ -44,7 +44,7 @@ type Checkpoint struct {
 	DoneBits []byte   `json:"doneBits,omitempty"`
 	Done     []string `json:"done,omitempty"`
 	Count    int64    `json:"count"`    // records copied, for people
-	Verified bool     `json:"verified"` // the shard's ranges were compared once, and what differed has settled
+	Verified bool     `json:"verified"` // the shard's ranges were compared once, and what differed agrees now
 	// Rescan: the changes before Position were lost. The shard's groups are still to be
 	// compared from both sides, as they are after Position, and what differs to be repaired.
 	Rescan bool `json:"rescan,omitempty"`
@@ -85,7 +85,7 @@ type Progress struct {
 	Retries   int64  `json:"retries"`
 	Verified  int64  `json:"verified"`
 	// Mismatched is how many groups differ now, and have differed for longer than a change
-	// takes. It falls when they settle.
+	// takes. It falls when they agree.
 	Mismatched  int64  `json:"mismatched"`
 	LateDeletes int64  `json:"lateDeletes,omitempty"` // passed a validator fence; never applied after the flip
 	WaitsFor    string `json:"waitsFor,omitempty"`

@@ -6,8 +6,8 @@
 // Pressure. About once a second, while bulk work is asked for, both databases are
 // measured. Work that presses on one (replication that falls behind, operations that
 // queue, a cache full of what is still to be written, processors above the bound, errors)
-// is halved, down to a small rate; when all is calm it grows again by steps, until nothing
-// limits it. Where going on would make clients wait, all work stops until it is calm.
+// is halved, down to a small rate; when nothing is strained it grows again by steps, until nothing
+// limits it. Where going on would make clients wait, all work stops until it is over.
 //
 // Guarantees. A change of the pace in the record counts for the next page. A database that
 // cannot be measured stops bulk work: nobody knows then what it does to clients.

@@ -11,18 +11,18 @@ import (
 type strain int
 
 const (
-	calm       strain = iota + 1
-	tense             // less
-	overloaded        // nothing
+	strainNone strain = iota + 1
+	strainSome        // less
+	strainMost        // nothing
 )
 
 func (s strain) String() string {
 	switch s {
-	case calm:
-		return "calm"
-	case tense:
-		return "tense"
-	case overloaded:
+	case strainNone:
+		return "ok"
+	case strainSome:
+		return "throttled"
+	case strainMost:
 		return "overloaded"
 	default:
 		return "invalid strain"
@@ -32,33 +32,33 @@ func (s strain) String() string {
 // Bounds. WiredTiger has the threads of clients write pages out from 20 % dirty and 95 %
 // used; that is what clients feel.
 const (
-	lagTense, lagStop     = 2 * time.Second, 10 * time.Second
-	dirtyTense, dirtyStop = 0.15, 0.20
-	usedTense             = 0.95
-	queueTense            = 2.0 // as many wait as run; a copy alone keeps the places taken
+	lagSlow, lagStop     = 2 * time.Second, 10 * time.Second
+	dirtySlow, dirtyStop = 0.15, 0.20
+	usedSlow             = 0.95
+	queueSlow            = 2.0 // as many wait as run; a copy alone keeps the places taken
 )
 
-// judge returns what a measurement means; why is for people and empty when all is calm.
+// judge returns what a measurement means; why is for people and empty with strainNone.
 // maxCPU is a share, 0 for no bound.
 func judge(h record.Health, maxCPU float64) (s strain, why string) {
 	percent := func(share float64) int { return int(share*100 + 0.5) }
 	switch {
 	case h.Lag > lagStop:
-		return overloaded, fmt.Sprintf("its replication is %s behind", h.Lag.Round(time.Second))
+		return strainMost, fmt.Sprintf("its replication is %s behind", h.Lag.Round(time.Second))
 	case h.CacheDirty > dirtyStop:
-		return overloaded, fmt.Sprintf("%d %% of its cache are still to be written", percent(h.CacheDirty))
-	case h.Lag > lagTense:
-		return tense, fmt.Sprintf("its replication is %s behind", h.Lag.Round(time.Second))
-	case h.CacheDirty > dirtyTense:
-		return tense, fmt.Sprintf("%d %% of its cache are still to be written", percent(h.CacheDirty))
-	case h.CacheUsed > usedTense:
-		return tense, fmt.Sprintf("its cache is %d %% full", percent(h.CacheUsed))
-	case h.Queue >= queueTense:
-		return tense, "operations wait in its queue"
+		return strainMost, fmt.Sprintf("%d %% of its cache are still to be written", percent(h.CacheDirty))
+	case h.Lag > lagSlow:
+		return strainSome, fmt.Sprintf("its replication is %s behind", h.Lag.Round(time.Second))
+	case h.CacheDirty > dirtySlow:
+		return strainSome, fmt.Sprintf("%d %% of its cache are still to be written", percent(h.CacheDirty))
+	case h.CacheUsed > usedSlow:
+		return strainSome, fmt.Sprintf("its cache is %d %% full", percent(h.CacheUsed))
+	case h.Queue >= queueSlow:
+		return strainSome, "operations wait in its queue"
 	case maxCPU > 0 && h.CPU > maxCPU:
-		return tense, fmt.Sprintf("its processors are loaded by %d %%, above %d %%", percent(h.CPU), percent(maxCPU))
+		return strainSome, fmt.Sprintf("its processors are loaded by %d %%, above %d %%", percent(h.CPU), percent(maxCPU))
 	default:
-		return calm, ""
+		return strainNone, ""
 	}
 }
 
@@ -78,7 +78,7 @@ type throttle struct {
 // records a second went through.
 func (t throttle) next(s strain, done float64) throttle {
 	switch s {
-	case tense, overloaded:
+	case strainSome, strainMost:
 		if t.limit == 0 {
 			if done <= 0 {
 				done = firstRate
@@ -86,7 +86,7 @@ func (t throttle) next(s strain, done float64) throttle {
 			t = throttle{limit: done, peak: max(done, floor)}
 		}
 		t.limit = max(floor, t.limit/2)
-	case calm:
+	case strainNone:
 		if t.limit == 0 {
 			break
 		}

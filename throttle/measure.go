@@ -28,8 +28,8 @@ func (p *Pacer) measure(ctx context.Context) {
 	p.mu.Unlock()
 	s, why := ask(ctx, "source", p.cfg.Source, maxCPU)
 	switch t, more := ask(ctx, "target", p.cfg.Target, 0); {
-	case s == overloaded:
-	case t == overloaded, s == calm:
+	case s == strainMost:
+	case t == strainMost, s == strainNone:
 		s, why = t, more
 	}
 	p.mu.Lock()
@@ -38,16 +38,16 @@ func (p *Pacer) measure(ctx context.Context) {
 		return // the next one that waits measures
 	}
 	now := time.Now()
-	if s == calm && p.failures > 0 {
-		s, why = tense, fmt.Sprintf("%d errors of this controller", p.failures)
+	if s == strainNone && p.failures > 0 {
+		s, why = strainSome, fmt.Sprintf("%d errors of this controller", p.failures)
 	}
 	done := 0.0
 	if span := now.Sub(p.measured); !p.measured.IsZero() && span < oldest {
 		done = float64(p.counted) / span.Seconds()
 	}
-	p.settle(now)
+	p.payOff(now)
 	p.throttle = p.throttle.next(s, done)
-	if p.strain = s; s != calm {
+	if p.strain = s; s != strainNone {
 		p.why = why
 	}
 	p.measured, p.counted, p.failures = now, 0, 0
@@ -57,13 +57,13 @@ func (p *Pacer) measure(ctx context.Context) {
 // ask measures one database. An error is the strain that is not known.
 func ask(ctx context.Context, name string, m record.Monitor, maxCPU float64) (strain, string) {
 	if m == nil {
-		return calm, ""
+		return strainNone, ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	h, err := m.Health(ctx)
 	if err != nil {
-		return overloaded, fmt.Sprintf("the %s cannot be measured: %v; or set copy.throttle: off in the configuration", name, err)
+		return strainMost, fmt.Sprintf("the %s cannot be measured: %v; or set copy.throttle: off in the configuration", name, err)
 	}
 	s, why := judge(h, maxCPU)
 	if why != "" {

@@ -199,7 +199,7 @@ func TestPressure(t *testing.T) {
 					t.Errorf("%d records a second at once", first)
 				}
 				<-time.After(60 * time.Second)
-				about(t, "calm again", rate(5*time.Second), 10_000)
+				about(t, "no strain again", rate(5*time.Second), 10_000)
 				if why, _ := p.Reason(); why != "" {
 					t.Errorf("held back: %s", why)
 				}

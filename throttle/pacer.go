@@ -29,7 +29,7 @@ type Pacer struct {
 	share   float64           // of the ring that this controller owns
 	changed chan struct{}     // closed and replaced when something that Wait looks at changed
 	debt    float64           // records that went before their time
-	paid    time.Time         // up to when debt is settled
+	paid    time.Time         // up to when debt is paid off
 
 	measured  time.Time // when the latest measurement ended; zero: never
 	measuring bool
@@ -37,7 +37,7 @@ type Pacer struct {
 	failures  int // errors since then
 	throttle  throttle
 	strain    strain
-	why       string // of strain, unless it is calm
+	why       string // of strain; empty with strainNone
 }
 
 const (
@@ -51,7 +51,7 @@ func New(cfg Config) *Pacer {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Pacer{cfg: cfg, share: 1, strain: calm, changed: make(chan struct{})}
+	return &Pacer{cfg: cfg, share: 1, strain: strainNone, changed: make(chan struct{})}
 }
 
 // Set takes over the pace of the record, and which share of the ring this controller owns.
@@ -61,7 +61,7 @@ func (p *Pacer) Set(said upgradestate.Pace, share float64) {
 	if said == p.said && share == p.share {
 		return
 	}
-	p.settle(time.Now())
+	p.payOff(time.Now())
 	p.said, p.share = said, share
 	p.announce()
 }
@@ -97,7 +97,7 @@ func (p *Pacer) Reason() (why string, standstill bool) {
 func (p *Pacer) Wait(ctx context.Context, records int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settle(time.Now())
+	p.payOff(time.Now())
 	p.debt += float64(records)
 	p.counted += records
 	for {
@@ -105,7 +105,7 @@ func (p *Pacer) Wait(ctx context.Context, records int) error {
 			return err
 		}
 		now := time.Now()
-		p.settle(now)
+		p.payOff(now)
 		if p.due(now) {
 			p.measure(ctx)
 			continue
@@ -144,8 +144,8 @@ func (p *Pacer) pause(ctx context.Context, most time.Duration) error {
 	return nil
 }
 
-// settle pays debt off at the present rate. p.mu is held.
-func (p *Pacer) settle(now time.Time) {
+// payOff reduces the debt at the present rate. p.mu is held.
+func (p *Pacer) payOff(now time.Time) {
 	if !p.paid.IsZero() {
 		p.debt = max(0, p.debt-p.rate()*now.Sub(p.paid).Seconds())
 	}
@@ -184,7 +184,7 @@ func (p *Pacer) stopped(now time.Time) string {
 		return ""
 	case p.measured.IsZero() || now.Sub(p.measured) > oldest && p.measuring:
 		return "the databases are being measured"
-	case p.strain == overloaded:
+	case p.strain == strainMost:
 		return p.why
 	default:
 		return ""

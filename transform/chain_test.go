@@ -303,7 +303,7 @@ func TestChainOfChangedKeys(t *testing.T) {
 				t.Errorf("anchor %s %s", k, key)
 			}
 			if k, key := down.Anchor(id); k != "a" || key != x[0].Key {
-				t.Errorf("anchor on the way back %s %s", k, key)
+				t.Errorf("anchor in the reverse direction %s %s", k, key)
 			}
 		})
 	}
@@ -344,7 +344,7 @@ func TestChainIntoABiggerGroup(t *testing.T) {
 				t.Errorf("came back as %s, want %s", got, want)
 			}
 			if kind, key := down.Anchor(head); kind != "h" || key != src[0].Key {
-				t.Errorf("anchor on the way back is %s %s", kind, key)
+				t.Errorf("anchor in the reverse direction is %s %s", kind, key)
 			}
 		})
 	}
@@ -448,7 +448,7 @@ func TestHashOfAChainCoversItsSteps(t *testing.T) {
 	for name, h := range map[string]string{
 		"the first step":  hash(func(a, _ *transform.Spec) { a.Revision = "2" }, "v1", "v3"),
 		"the second step": hash(func(_, b *transform.Spec) { b.Revision = "2" }, "v1", "v3"),
-		"the way back":    hash(none, "v3", "v1"),
+		"the reverse":     hash(none, "v3", "v1"),
 		"a step alone":    hash(none, "v1", "v2"),
 	} {
 		if h == base {

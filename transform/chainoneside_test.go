@@ -53,7 +53,7 @@ func TestDiscontinuedKindsInAChain(t *testing.T) {
 	}
 }
 
-// A middle kind that the last step discontinues keeps, on the way back, what the old
+// A middle kind that the last step discontinues keeps, in the reverse direction, what the old
 // version holds of it.
 func TestDiscontinuedPartComesBackFromTheComplement(t *testing.T) {
 	t.Parallel()
@@ -73,7 +73,7 @@ func TestDiscontinuedPartComesBackFromTheComplement(t *testing.T) {
 	y := mustPut(t, up, x, nil)
 	id, _, _ := down.GroupOf("b3", y[0].Key)
 	if !down.NeedsHave(id) {
-		t.Fatal("the way back does not ask for what the old version holds")
+		t.Fatal("the reverse does not ask for what the old version holds")
 	}
 	if back := mustPut(t, down, y, x); !bytes.Equal(back[0].Doc, x[0].Doc) {
 		t.Errorf("came back as %s", back[0].Doc)
@@ -112,7 +112,7 @@ func TestKindsThatTheMiddleIntroduces(t *testing.T) {
 		}
 		_, ok, err := down.GroupOf(kind, record.StringKey("k"))
 		if !ok || err == nil || !strings.Contains(err.Error(), "has no counterpart in v1") {
-			t.Errorf("%s: a record of %s on the way back: %t, %v", v, kind, ok, err)
+			t.Errorf("%s: a record of %s in the reverse direction: %t, %v", v, kind, ok, err)
 		}
 		if out := mustPut(t, down, []record.Record{named(t, "a"+v[1:], "k")}, nil); list(out) != "a k" {
 			t.Errorf("%s: the other kind came back as %s", v, list(out))
@@ -134,6 +134,6 @@ func TestPartThatTheMiddleIntroduces(t *testing.T) {
 	}
 	_, err := put(t, down, append(out, named(t, "templates", "g:1")), nil)
 	if err == nil || !strings.Contains(err.Error(), "definitions g/1 of v2 has no counterpart in v1") {
-		t.Errorf("a record that has no way back: %v", err)
+		t.Errorf("a record without a reverse: %v", err)
 	}
 }

@@ -230,7 +230,7 @@ func (d *direction) check(id GroupID, c *compiled, out []record.Record) error {
 		}
 		switch {
 		case c.lineage != "":
-			// The way back must find the same groups.
+			// The reverse must find the same groups.
 			group, err := contentOf(at.kind, *r)
 			if err != nil {
 				return err

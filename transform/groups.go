@@ -15,7 +15,7 @@ import (
 type Comparison struct {
 	Compared int       // groups compared
 	Differ   []GroupID // those whose sides differ
-	Strays   []Stray   // records of the target that no group can have
+	Orphans  []Orphan  // records of the target that no group can have
 	Next     record.Range
 	Done     bool
 }
@@ -29,9 +29,9 @@ type Difference struct {
 	Failed bool // it cannot be transformed
 }
 
-// Stray is an orphan: a record of the target whose key belongs to no group of the
+// Orphan is an orphan: a record of the target whose key belongs to no group of the
 // direction. Another transformation has made it, or another program.
-type Stray struct {
+type Orphan struct {
 	Kind string
 	Key  record.Key
 	Err  error // why it belongs to none

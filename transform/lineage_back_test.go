@@ -248,7 +248,7 @@ func (f *fleet) inSync() {
 	}
 }
 
-// TestLineageTurnsRound: after a switch the way back starts with the lineage that the way
+// TestLineageTurnsRound: after a switch the reverse direction starts with the lineage that the way
 // there has left, sides swapped; nothing is copied again, and members move, come and go
 // on whichever side is active.
 func TestLineageTurnsRound(t *testing.T) {

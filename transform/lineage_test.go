@@ -394,7 +394,7 @@ func TestTooLarge(t *testing.T) {
 }
 
 // TestOutputOfAnotherGroup: a record that names another group than the one it was made
-// of would be in that one on the way back.
+// of would be in that one in the reverse direction.
 func TestOutputOfAnotherGroup(t *testing.T) {
 	t.Parallel()
 	r := transform.NewRegistry("test")

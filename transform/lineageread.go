@@ -115,7 +115,7 @@ func (x *resolution) questions() (qs []*question) {
 }
 
 // readInherited reads what the lineage of the direction before holds of entries that this
-// one has not written yet, so that the way back knows everything from its beginning. It
+// one has not written yet, so that the reverse knows everything from its beginning. It
 // stands as it was at the switch: its kind is the source's now, which nobody syncs to.
 func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
 	if _, ok := x.From.Tokens[x.lineage]; !ok {

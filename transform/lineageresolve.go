@@ -63,7 +63,7 @@ func (r Resolver) Resolve(ctx context.Context, ids []GroupID) (cs []Component, l
 		units := bySpec[spec]
 		for {
 			x := newResolution(r, spec, units)
-			err := x.settle(ctx)
+			err := x.readAll(ctx)
 			if (errors.Is(err, errTooMany) || errors.Is(err, record.ErrTooLarge)) && len(units) > 1 {
 				half := len(units) / 2
 				left = append(left, units[half:]...)
@@ -191,8 +191,8 @@ func (x *resolution) target(r ref) *targetState {
 	return t
 }
 
-// settle reads until nothing more belongs to the units.
-func (x *resolution) settle(ctx context.Context) error {
+// readAll reads until nothing more belongs to the units.
+func (x *resolution) readAll(ctx context.Context) error {
 	for range maxRounds {
 		if err := x.readTarget(ctx); err != nil {
 			return err
@@ -279,7 +279,7 @@ func (x *resolution) transform() (complete bool) {
 			if g.transformed {
 				continue
 			}
-			if !g.tooLarge() && !x.settled(g) {
+			if !g.tooLarge() && !x.complete(g) {
 				return false
 			}
 			x.transformGroup(g)
@@ -311,11 +311,11 @@ func (x *resolution) transform() (complete bool) {
 	}
 }
 
-// settled reports whether nothing more has to be read of a group's members. Those that
+// complete reports whether nothing more has to be read of a group's members. Those that
 // are gone are resolved with it: what is left of them in an inherited list will not change
 // again. Those that have moved are left to their own change, unless they are listed
 // elsewhere already.
-func (x *resolution) settled(g *groupState) bool {
+func (x *resolution) complete(g *groupState) bool {
 	ok := true
 	for _, r := range g.family.members {
 		m := x.members[r]

@@ -148,7 +148,7 @@ func checkSpec(sp Spec) error {
 	case sp.Up == nil:
 		return fmt.Errorf("spec %s: Up is nil", sp.Name)
 	case sp.Down == nil:
-		return fmt.Errorf("spec %s: Down is nil: every step needs a way back", sp.Name)
+		return fmt.Errorf("spec %s: Down is nil: every step needs a reverse", sp.Name)
 	}
 	for _, part := range []struct {
 		name string

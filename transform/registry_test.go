@@ -323,7 +323,7 @@ func TestDiscontinuedKindsAreKindsWithoutGroups(t *testing.T) {
 			t.Errorf("%s is in group %v, %v", key, id, err)
 		}
 		if id, ok, err := down.GroupOfTarget("gone", key); ok || err != nil {
-			t.Errorf("on the way back %s is in group %v, %v", key, id, err)
+			t.Errorf("in the reverse direction %s is in group %v, %v", key, id, err)
 		}
 	}
 	if up.Whole("gone") || SyncsFrom(up, "gone") || SyncsTo(down, "gone") || !SyncsFrom(up, "x") || !SyncsTo(down, "x") {

@@ -39,7 +39,7 @@ func (d *Deployment) abort(e Abort) error {
 
 // openForAbort decides what a source kind still needs before its clients write again.
 //
-// An announced rename by identity, sent or not, is settled: it has happened, or its
+// An announced rename by identity, sent or not, is resolved: it has happened, or its
 // destination is taken so that it no longer can (action Prevent). Its sender may be
 // asleep, and would otherwise fence the kind after the abort; and the abort must not wait
 // for a rename that the database holds up. Of the other classes the unfence ends a fence,
@@ -72,7 +72,7 @@ func (d *Deployment) prevented(e Prevented) error {
 	return nil
 }
 
-// preventable reports whether the pending act is a rename of a source kind that an abort
+// preventable reports whether the pending operation is a rename of a source kind that an abort
 // need not wait for.
 func (k Kind) preventable() bool {
 	p := k.Pending
@@ -94,7 +94,7 @@ func (d *Deployment) aborted(e Aborted) error {
 	}
 	source := d.kinds(d.CurrentVersion)
 	if !nonePending(source) {
-		return refused("aborted: acts on %s are still to be completed: wait", d.CurrentVersion)
+		return refused("aborted: operations on %s are still to be completed: wait", d.CurrentVersion)
 	}
 	for _, k := range source {
 		k.Sealed = false

@@ -13,13 +13,13 @@ type (
 		Attempt uint64
 	}
 
-	// Perform is an announced act: Class on the kind at Place (its name last confirmed; it
+	// Execute is an announced operation: Class on the kind at Place (its name last confirmed; it
 	// may bear Pending.To already), towards Pending.To. When it is confirmed at the
 	// database, apply Confirmed{Version, Place.Kind, Pending.To, Pending.From}. Class
 	// "uuid" is a plain rename by identity, also for a fixed-name kind that is hidden; to
 	// its own name it replaces the view that an earlier fence may have left there.
-	// Several Performs of one record can be done in parallel.
-	Perform struct {
+	// Several Executes of one record can be done in parallel.
+	Execute struct {
 		Version string
 		Place   Place
 		Class   string // uuid, view, writeBlock, validator
@@ -29,7 +29,7 @@ type (
 
 	// Prevent is an announced rename of a source kind that an abort must not wait for: it
 	// has happened, or it is made impossible (record.Fencer.Prevent). Apply Confirmed, as
-	// for Perform, or Prevented{Version, Place.Kind, Pending.To}.
+	// for Execute, or Prevented{Version, Place.Kind, Pending.To}.
 	Prevent struct {
 		Version string
 		Place   Place
@@ -65,7 +65,7 @@ type (
 )
 
 func (Hold) action()         {}
-func (Perform) action()      {}
+func (Execute) action()      {}
 func (Prevent) action()      {}
 func (Unfence) action()      {}
 func (AwaitReports) action() {}
@@ -98,7 +98,7 @@ func Actions(d Deployment) []Action {
 	case StepHold:
 		return []Action{Hold{ID: u.ID, Attempt: u.Attempt}}
 	case StepFence:
-		return acts(d, d.CurrentVersion)
+		return operations(d, d.CurrentVersion)
 	case StepDrain:
 		if AllReady(d) {
 			return []Action{Drained{ID: u.ID}}
@@ -108,15 +108,15 @@ func Actions(d Deployment) []Action {
 			Fences: FenceNames(d), Shards: PendingShards(d),
 		}}
 	case StepSealTarget:
-		return acts(d, u.TargetVersion)
+		return operations(d, u.TargetVersion)
 	case StepSealSource:
-		if as := acts(d, d.CurrentVersion); len(as) > 0 {
+		if as := operations(d, d.CurrentVersion); len(as) > 0 {
 			return as
 		}
 		return []Action{Flip{ID: u.ID}}
 	case StepAbort:
 		// The target's leftovers wait: an abort must not depend on a target that is down.
-		if as := acts(d, d.CurrentVersion); len(as) > 0 {
+		if as := operations(d, d.CurrentVersion); len(as) > 0 {
 			return as
 		}
 		return []Action{FinishAbort{ID: u.ID}}
@@ -125,18 +125,18 @@ func Actions(d Deployment) []Action {
 	}
 }
 
-// leftovers are the acts that survive a flip (opening the new namespace) or an abort
+// leftovers are the operations that survive a flip (opening the new namespace) or an abort
 // (the target's seals).
 func leftovers(d Deployment) []Action {
 	var as []Action
 	for _, ns := range d.Namespaces {
-		as = append(as, acts(d, ns.Version)...)
+		as = append(as, operations(d, ns.Version)...)
 	}
 	return as
 }
 
-// acts are the pending acts of one namespace.
-func acts(d Deployment, version string) []Action {
+// operations are the pending operations of one namespace.
+func operations(d Deployment, version string) []Action {
 	ns, _ := d.Namespace(version)
 	var as []Action
 	for _, k := range ns.Kinds {
@@ -155,8 +155,8 @@ func acts(d Deployment, version string) []Action {
 			})
 			continue
 		}
-		as = append(as, Perform{
-			Version: version, Place: k.place(), Class: k.actClass(p.Reason), Restore: k.Restore, Pending: p,
+		as = append(as, Execute{
+			Version: version, Place: k.place(), Class: k.operationClass(p.Reason), Restore: k.Restore, Pending: p,
 		})
 	}
 	return as

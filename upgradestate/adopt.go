@@ -6,7 +6,7 @@ import "slices"
 // when a shard is moved or resharded, for those that the record knows. The database refuses
 // every process that knows the old ones, so that no process has to be stopped for it: another epoch
 // begins, in which servers make their stacks anew and engines their plans. Nothing counts as
-// level in it, and the version that the latest switch left stays as it is until an upgrade to
+// in sync in it, and the version that the latest switch left stays as it is until an upgrade to
 // it begins.
 //
 // Epoch is the one that it was decided in; any other is ErrOutdated. Not while an upgrade, a

@@ -10,7 +10,7 @@ import (
 )
 
 // TestAdopt: a collection that was made anew is the kind's from then on, in an epoch that no
-// engine takes for the one after a switch, and nothing counts as level.
+// engine takes for the one after a switch, and nothing counts as in sync.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	var d us.Deployment

@@ -64,7 +64,7 @@ func freshKind(k Kind, current bool) (Kind, error) {
 	}
 	k.Hidden = k.Fixed && k.Physical != k.Kind
 	if k.Fenced != "" || k.Sealed || k.Pending != nil {
-		return k, fmt.Errorf("a new kind cannot be fenced, sealed or have an act pending")
+		return k, fmt.Errorf("a new kind cannot be fenced, sealed or have an operation pending")
 	}
 	if current && k.Hidden {
 		return k, fmt.Errorf("it bears the name %s, and clients of the current version use %s", k.Physical, k.Kind)

@@ -1,7 +1,7 @@
 package upgradestate
 
-// confirmed moves a kind to where its announced act has brought it, and goes on to the
-// next step after the last act of a step.
+// confirmed moves a kind to where its announced operation has brought it, and goes on to the
+// next step after the last operation of a step.
 func (d *Deployment) confirmed(e Confirmed) error {
 	k := d.pendingKind(e.Version, e.Kind)
 	if k == nil || k.Pending.To != e.To {
@@ -32,7 +32,7 @@ func (d *Deployment) unfenced(e Unfenced) error {
 	return nil
 }
 
-// pendingKind returns the kind, to be modified, if an act on it is pending.
+// pendingKind returns the kind, to be modified, if an operation on it is pending.
 func (d *Deployment) pendingKind(version, kind string) *Kind {
 	for _, k := range d.kinds(version) {
 		if k.Kind == kind && k.Pending != nil {
@@ -69,7 +69,7 @@ func (k *Kind) confirm() {
 	}
 }
 
-// advance enters the next step if the act on k was the last that this one waited for.
+// advance enters the next step if the operation on k was the last that this one waited for.
 func (d *Deployment) advance(k *Kind) {
 	u := d.Upgrade
 	if u == nil {

@@ -15,7 +15,7 @@
 // SEAL_SOURCE) -> flip (no upgrade, other version, epoch+1); ABORT from any step of
 // SWITCHING -> no upgrade, or INITIAL_SYNCING once more (Abort.Again), same version. docs/state-diagram.md is drawn from the machine.
 //
-// Two kinds of acts outlive their upgrade. An announced seal of a target is completed
+// Two kinds of operations outlive their upgrade. An announced seal of a target is completed
 // after an abort, before controllers apply to it again and before another SWITCHING. And
 // a kind that clients write under its own name (every fence class but uuid) is opened
 // after the flip: a target is built under a hidden name, its seal moves it to another
@@ -49,7 +49,7 @@
 //     write, and no controller's token opens what clients write (uuid and view; a class
 //     that keeps the collection's name has no new token to offer);
 //   - reads of the current version find their kind until its last rename;
-//   - an abort settles announced source renames first, as completed or as impossible, so
+//   - an abort resolves announced source renames first, as completed or as impossible, so
 //     that no sleeper can move the source after it; it ends from every state although no
 //     fence's command is ever answered, and never waits for the target;
 //   - an attempt that was given up is tried again as often as the policy says, from the
@@ -61,7 +61,7 @@
 //   - where a transformation may write a target, no controller of another one can;
 //   - from every state drivers alone come to rest, with the same or the other version.
 //
-// # Late acts
+// # Late operations
 //
 // A rename by identity that is sent late finds nothing under its old name, or its
 // destination taken by an abort; a view fence that was removed finds its way closed; and a
@@ -73,7 +73,7 @@
 //
 // # What this package does not own
 //
-// How an act is done (switchover), stored (deployment), or seen (vrunner, syncer); when
+// How an operation is done (switchover), stored (deployment), or seen (vrunner, syncer); when
 // to switch (lag, verification, parked groups, time windows, the predicted pause), and
 // deadlines.
 package upgradestate

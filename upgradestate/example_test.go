@@ -7,7 +7,7 @@ import (
 )
 
 // A driver reads the record, does what Actions says, and applies the event that reports
-// it. Here every act succeeds at once.
+// it. Here every operation succeeds at once.
 func Example() {
 	d := us.New("services/bbs/deployments/eu", "v1", 2)
 	for _, e := range []us.Event{
@@ -43,11 +43,11 @@ func Example() {
 	// INITIAL_SYNCING: upgradestate.AwaitReports
 	// INITIAL_SYNCING: upgradestate.StartSwitch
 	// HOLD: upgradestate.Hold
-	// FENCE: upgradestate.Perform
+	// FENCE: upgradestate.Execute
 	// DRAIN: upgradestate.AwaitReports
 	// DRAIN: upgradestate.Drained
-	// SEAL_TARGET: upgradestate.Perform
-	// SEAL_SOURCE: upgradestate.Perform
+	// SEAL_TARGET: upgradestate.Execute
+	// SEAL_SOURCE: upgradestate.Execute
 	// SEAL_SOURCE: upgradestate.Flip
 	// v2 epoch 2 writes lrps.n2
 }

@@ -49,7 +49,7 @@ func TestLifeMutants(t *testing.T) {
 				d.Upgrade.Policy.Hold = false
 			}
 		}))},
-		"the way forward from a snapshot is level": {wholeLife, "snapshot", after(func(_, next *us.Deployment, e us.Event) {
+		"the way forward from a snapshot is in sync": {wholeLife, "snapshot", after(func(_, next *us.Deployment, e us.Event) {
 			if _, ok := e.(us.Flip); ok && next.LastSwitch != nil && next.LastSwitch.Snapshot {
 				next.LastSwitch.Position = "here"
 			}

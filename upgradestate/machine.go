@@ -129,12 +129,12 @@ type (
 	// Held ends StepHold: announces a fence for every source kind, enters StepFence.
 	Held struct{ ID string }
 
-	// Confirmed says that the pending act of one kind of one version is confirmed.
+	// Confirmed says that the pending operation of one kind of one version is confirmed.
 	// When the last one of the step is, the next step begins by itself:
 	// StepFence -> StepDrain; StepSealTarget -> StepSealSource (last renames announced;
 	// straight to "may flip" for kinds whose class does not rename).
 	// Confirming what is not, or no longer, pending under that name is a no-op. From, the
-	// pending act's, is needed only where To is an own name, which is no new one: a late
+	// pending operation's, is needed only where To is an own name, which is no new one: a late
 	// confirmation must not count for a later opening. The end of a fence by Unfence is
 	// confirmed by Unfenced.
 	Confirmed struct {
@@ -163,7 +163,7 @@ type (
 	}
 
 	// Together makes several transitions, in order, as one: a switch of many kinds confirms
-	// their acts with one write of the record. If one is refused or outdated, none is made.
+	// their operations with one write of the record. If one is refused or outdated, none is made.
 	Together struct{ Events []Event }
 
 	// Drained ends StepDrain when every shard has reported: announces the target's

@@ -1,80 +1,11 @@
 package upgradestate_test
 
 import (
-	"strings"
 	"testing"
 
 	us "dbcontroller/upgradestate"
 	"dbcontroller/upgradestate/internal/explore"
 )
-
-// before breaks a rule by lying to the machine about record or event.
-func before(lie func(d *us.Deployment, e us.Event) us.Event) func(*explore.Machine) {
-	return func(m *explore.Machine) {
-		m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
-			seen := us.Clone(d)
-			e = lie(&seen, e)
-			next, err := us.Apply(seen, e)
-			if err != nil {
-				return d, err
-			}
-			return next, nil
-		}
-	}
-}
-
-// after breaks a rule by changing what the machine wrote.
-func after(spoil func(d, next *us.Deployment, e us.Event)) func(*explore.Machine) {
-	return func(m *explore.Machine) {
-		m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
-			next, err := us.Apply(d, e)
-			if err == nil {
-				spoil(&d, &next, e)
-			}
-			return next, err
-		}
-	}
-}
-
-// blind takes away the structural check, so that a mutant is found by what it does.
-func blind(mutate func(*explore.Machine)) func(*explore.Machine) {
-	return func(m *explore.Machine) {
-		mutate(m)
-		m.Validate = func(us.Deployment) error { return nil }
-	}
-}
-
-func eachKind(d *us.Deployment, do func(version string, k *us.Kind)) {
-	for i := range d.Namespaces {
-		for j := range d.Namespaces[i].Kinds {
-			do(d.Namespaces[i].Version, &d.Namespaces[i].Kinds[j])
-		}
-	}
-}
-
-func dropPending(d *us.Deployment, drop func(version string) bool) {
-	eachKind(d, func(version string, k *us.Kind) {
-		if drop(version) {
-			k.Pending = nil
-		}
-	})
-}
-
-func pendingActs(d us.Deployment) (n int) {
-	eachKind(&d, func(_ string, k *us.Kind) {
-		if k.Pending != nil {
-			n++
-		}
-	})
-	return n
-}
-
-func everywhere(string) bool { return true }
-
-// entered reports that the step was entered just now.
-func entered(d, next *us.Deployment, step us.Step) bool {
-	return next.Upgrade != nil && next.Upgrade.Step == step && (d.Upgrade == nil || d.Upgrade.Step != step)
-}
 
 // TestMutants breaks one rule at a time; the exploration must find each. One that it did
 // not find would be a rule without need, or a guarantee without test.
@@ -177,16 +108,16 @@ func TestMutants(t *testing.T) {
 			}
 		})},
 		"drain with one of two fences": {managedAndValidator, "fence", blind(after(func(d, next *us.Deployment, e us.Event) {
-			if next.Upgrade != nil && next.Upgrade.Step == us.StepFence && pendingActs(*next) < pendingActs(*d) {
+			if next.Upgrade != nil && next.Upgrade.Step == us.StepFence && pendingOperations(*next) < pendingOperations(*d) {
 				next.Upgrade.Step = us.StepDrain
 			}
 		}))},
-		"abort drops announced source renames": {managedOnly, "late act", after(func(d, next *us.Deployment, _ us.Event) {
+		"abort drops announced source renames": {managedOnly, "late operation", after(func(d, next *us.Deployment, _ us.Event) {
 			if entered(d, next, us.StepAbort) {
 				dropPending(next, func(version string) bool { return version == next.CurrentVersion })
 			}
 		})},
-		"abort does not wait for announced source renames": {managedOnly, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
+		"abort does not wait for announced source renames": {managedOnly, "late operation", before(func(d *us.Deployment, e us.Event) us.Event {
 			if _, ok := e.(us.Aborted); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
 				dropPending(d, func(version string) bool { return version == d.CurrentVersion })
 			}
@@ -206,7 +137,7 @@ func TestMutants(t *testing.T) {
 				})
 			}
 		})},
-		"abort publishes before a rename is settled": {managedOnly, "place", after(func(d, next *us.Deployment, e us.Event) {
+		"abort publishes before a rename is resolved": {managedOnly, "place", after(func(d, next *us.Deployment, e us.Event) {
 			if entered(d, next, us.StepAbort) {
 				dropPending(next, func(version string) bool { return version == next.CurrentVersion })
 				next.Upgrade = nil
@@ -217,7 +148,7 @@ func TestMutants(t *testing.T) {
 				as := us.Actions(d)
 				for i, a := range as {
 					if p, ok := a.(us.Prevent); ok {
-						as[i] = us.Perform{Version: p.Version, Place: p.Place, Class: p.Class, Pending: p.Pending}
+						as[i] = us.Execute{Version: p.Version, Place: p.Place, Class: p.Class, Pending: p.Pending}
 					}
 				}
 				return as
@@ -258,7 +189,7 @@ func TestMutants(t *testing.T) {
 			}
 			return e
 		})},
-		"a rename counts as prevented without looking": {managedOnly, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
+		"a rename counts as prevented without looking": {managedOnly, "late operation", before(func(d *us.Deployment, e us.Event) us.Event {
 			if _, ok := e.(us.Aborted); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
 				eachKind(d, func(version string, k *us.Kind) {
 					if version == d.CurrentVersion && k.Pending != nil && k.Pending.Reason != us.PendingOpen {
@@ -326,13 +257,13 @@ func TestMutants(t *testing.T) {
 				return next, err
 			}
 		}},
-		"abort does not remove a validator": {managedAndValidator, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
+		"abort does not remove a validator": {managedAndValidator, "late operation", before(func(d *us.Deployment, e us.Event) us.Event {
 			if _, ok := e.(us.Aborted); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
 				dropPending(d, func(version string) bool { return version == d.CurrentVersion })
 			}
 			return e
 		})},
-		"abort does not give a view's name back": {managedAndView, "late act", before(func(d *us.Deployment, e us.Event) us.Event {
+		"abort does not give a view's name back": {managedAndView, "late operation", before(func(d *us.Deployment, e us.Event) us.Event {
 			if _, ok := e.(us.Aborted); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepAbort {
 				dropPending(d, func(version string) bool { return version == d.CurrentVersion })
 			}
@@ -343,7 +274,7 @@ func TestMutants(t *testing.T) {
 				next.Upgrade.Attempt = d.Upgrade.Attempt
 			}
 		})},
-		"a switch starts while a target rename is pending": {managedOnly, "late act", func(m *explore.Machine) {
+		"a switch starts while a target rename is pending": {managedOnly, "late operation", func(m *explore.Machine) {
 			m.Apply = func(d us.Deployment, e us.Event) (us.Deployment, error) {
 				_, ok := e.(us.StartSwitch)
 				if !ok || d.Upgrade == nil || d.Upgrade.State != us.InitialSyncing {
@@ -521,7 +452,7 @@ func TestImagesMutants(t *testing.T) {
 	}
 	hunt(t, map[string]mutant{
 		"another transformation is announced without a rename": {twoHashes, "images", after(func(d, next *us.Deployment, e us.Event) {
-			if _, ok := e.(us.AnnounceAvailable); ok && d.Upgrade == nil && pendingActs(*d) == 0 {
+			if _, ok := e.(us.AnnounceAvailable); ok && d.Upgrade == nil && pendingOperations(*d) == 0 {
 				seals(next)
 			}
 		})},
@@ -548,29 +479,4 @@ func TestImagesMutants(t *testing.T) {
 			return e
 		})},
 	})
-}
-
-type mutant struct {
-	cfg    explore.Config
-	wants  string // how the violation begins; the rule that catches the mutant
-	mutate func(*explore.Machine)
-}
-
-func hunt(t *testing.T, mutants map[string]mutant) {
-	for name, tc := range mutants {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := explore.Real()
-			tc.mutate(&m)
-			g, err := explore.Run(m, tc.cfg)
-			if err == nil {
-				t.Fatalf("survived: %d states and no violation", len(g.Records))
-			}
-			if !strings.HasPrefix(err.Error(), tc.wants) {
-				t.Fatalf("found as something else than %q: %v", tc.wants, err)
-			}
-			rule, _, _ := strings.Cut(err.Error(), "\n")
-			t.Logf("%d states: %s", len(g.Records), rule)
-		})
-	}
 }

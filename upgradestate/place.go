@@ -13,7 +13,7 @@ func APIVersion(namespace string) string {
 	return version
 }
 
-// Followed is the available upgrade whose namespace controllers bring level with the
+// Followed is the available upgrade whose namespace controllers keep in sync with the
 // current one now: that of the upgrade that runs, else the reverse sync of the latest switch,
 // else the one that is copied ahead. No others are written to.
 func Followed(d Deployment) (Available, bool) {
@@ -31,8 +31,17 @@ func Followed(d Deployment) (Available, bool) {
 	return Available{}, false
 }
 
+// PreviousVersion is the version that the latest switch came from, if it led to the current
+// one; otherwise empty.
+func PreviousVersion(d Deployment) string {
+	if last := d.LastSwitch; last != nil && last.To == d.CurrentVersion {
+		return last.From
+	}
+	return ""
+}
+
 // ReverseSynced reports whether, while no upgrade runs, the namespace that the latest switch came
-// from is brought level with the current one. After a switch to a snapshot it is not.
+// from is kept in sync with the current one. After a switch to a snapshot it is not.
 func ReverseSynced(d Deployment) bool {
 	last := d.LastSwitch
 	if last == nil || last.To != d.CurrentVersion || last.Snapshot {

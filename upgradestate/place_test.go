@@ -61,7 +61,7 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// TestAheadIsOne: the mark goes to whoever was announced with it last.
+// TestAheadIsOne: the mark goes to the version that was announced with it last.
 func TestAheadIsOne(t *testing.T) {
 	t.Parallel()
 	d := us.New("services/x/deployments/y", "v1", 2)

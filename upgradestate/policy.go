@@ -99,7 +99,7 @@ func SwitchBlocker(d Deployment) string {
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {
 			if k.Pending != nil {
-				return fmt.Sprintf("an earlier act on %s of %s (%s to %s), which a controller has to complete",
+				return fmt.Sprintf("an earlier operation on %s of %s (%s to %s), which a controller has to complete",
 					k.Kind, ns.Version, k.Pending.From, k.Pending.To)
 			}
 		}

@@ -154,7 +154,7 @@ func switching(d Deployment) bool {
 	return d.Upgrade != nil && d.Upgrade.State == Switching
 }
 
-// moves reports whether an act leaves the kind under another name. A hidden kind is
+// moves reports whether an operation leaves the kind under another name. A hidden kind is
 // always moved: nobody knows its name, so no class needs to keep it.
 func (k Kind) moves(r PendingReason) bool {
 	switch r {
@@ -187,8 +187,8 @@ func (k Kind) unfenceable() bool {
 	return k.Fenced != "" && (!k.Hidden || k.Physical == k.Fenced)
 }
 
-// actClass is the class that an act is to be done with.
-func (k Kind) actClass(r PendingReason) string {
+// operationClass is the class that an operation is to be done with.
+func (k Kind) operationClass(r PendingReason) string {
 	switch r {
 	case PendingLast, PendingOpen:
 		return classUUID

@@ -106,7 +106,7 @@ func eventOf(a us.Action) us.Event {
 	switch a := a.(type) {
 	case us.Hold:
 		return us.Held{ID: a.ID}
-	case us.Perform:
+	case us.Execute:
 		return us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}
 	case us.Prevent:
 		return us.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To}

@@ -161,7 +161,7 @@ func (d *Deployment) flip(e Flip) error {
 		done.Generation = m.Generation
 	}
 	if done.Snapshot = u.Snapshot; done.Snapshot {
-		done.Position, done.Before, done.BeforeGeneration = "", "", 0 // the two are not level
+		done.Position, done.Before, done.BeforeGeneration = "", "", 0 // the two are not in sync
 	}
 	done.Back = d.LastSwitch != nil && d.LastSwitch.From == u.TargetVersion && !d.LastSwitch.Back
 	d.CurrentVersion = u.TargetVersion

@@ -8,7 +8,7 @@ import (
 	us "dbcontroller/upgradestate"
 )
 
-// TestTogetherIsTheSequence: confirming all acts of a step at once leads to the record
+// TestTogetherIsTheSequence: confirming all operations of a step at once leads to the record
 // that confirming them one by one leads to, in each step of a switch.
 func TestTogetherIsTheSequence(t *testing.T) {
 	t.Parallel()
@@ -22,7 +22,7 @@ Begin ID=u1 TargetVersion=v2 TransformHash=h`)
 		var acts []us.Event
 		for _, a := range us.Actions(d) {
 			switch a.(type) {
-			case us.Perform, us.Unfence:
+			case us.Execute, us.Unfence:
 				acts = append(acts, eventOf(a))
 			}
 		}

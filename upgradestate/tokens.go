@@ -58,7 +58,7 @@ func EnginePlaces(d Deployment, version string) map[string][]Place {
 }
 
 // ApplyAllowed reports whether a controller may write into a namespace that is not the
-// current one. Not from StepSealTarget on, nor while an act on it is pending: its seal
+// current one. Not from StepSealTarget on, nor while an operation on it is pending: its seal
 // must find nobody who starts anew under the next name.
 func ApplyAllowed(d Deployment) bool {
 	for _, ns := range d.Namespaces {
@@ -83,7 +83,7 @@ func (k Kind) place() Place {
 	return Place{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
 }
 
-// candidates are the present name and, if the pending act moves the kind and publish
+// candidates are the present name and, if the pending operation moves the kind and publish
 // allows its reason, the announced one.
 func (k Kind) candidates(publish func(PendingReason) bool) []Place {
 	ps := []Place{k.place()}

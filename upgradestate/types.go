@@ -98,7 +98,7 @@ func (i *Identity) fill(from Identity) {
 
 // Kind is a kind's physical place. Physical and ID are those last confirmed. NextSeq
 // numbers names and marks ("<kind>.n<seq>"), which are never used twice. Pending is an
-// announced act that is not yet confirmed; one of the target survives an abort, one that
+// announced operation that is not yet confirmed; one of the target survives an abort, one that
 // opens the new namespace survives the flip, until somebody confirms it.
 type Kind struct {
 	Kind     string `json:"kind"`
@@ -118,7 +118,7 @@ type Kind struct {
 	Pending *Pending         `json:"pending,omitempty"`
 }
 
-// PendingReason says why an act was announced.
+// PendingReason says why an operation was announced.
 type PendingReason string
 
 const (
@@ -201,7 +201,7 @@ type Switch struct {
 	Generation       uint64 `json:"generation,omitempty"`
 	BeforeGeneration uint64 `json:"beforeGeneration,omitempty"`
 	// Snapshot: it went back without what was written since the switch before it. The two
-	// namespaces are not level, and the one that was left stays as it is until somebody
+	// namespaces are not in sync, and the one that was left stays as it is until somebody
 	// begins an upgrade to it.
 	Snapshot bool `json:"snapshot,omitempty"`
 }

@@ -73,12 +73,12 @@ func (c *Comparer) TargetPage(ctx context.Context, src, dst transform.View, kind
 	out := transform.Comparison{Compared: len(ids), Next: record.Range{From: page.Next, To: r.To}, Done: page.Done}
 	for _, rec := range page.Records {
 		if _, ok, err := c.dir.GroupOfTarget(rec.Kind, rec.Key); ok && err != nil && !rec.Tombstone {
-			out.Strays = append(out.Strays, transform.Stray{Kind: rec.Kind, Key: rec.Key, Err: err})
+			out.Orphans = append(out.Orphans, transform.Orphan{Kind: rec.Kind, Key: rec.Key, Err: err})
 		}
 	}
 	if len(ids) > 0 {
 		// The versions of the two sides are not comparable, so that the source is read as
-		// it is now; what was deleted since settles when it is compared again.
+		// it is now; what was deleted since agrees when it is compared again.
 		var differ []transform.Difference
 		differ, err = c.differing(ctx, src, dst.AtLeast(page.Version), ids, true)
 		out.Differ = transform.Names(differ)

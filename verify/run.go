@@ -16,17 +16,17 @@ type Report struct {
 	Examples   []string `json:"examples,omitempty"` // up to ten names of differing groups
 }
 
-// Settle bounds how often, and how far apart, a differing group is compared again before
+// Recheck bounds how often, and how far apart, a differing group is compared again before
 // it counts as mismatched.
-type Settle struct {
+type Recheck struct {
 	Tries int           // 20
 	Every time.Duration // 250 ms
 }
 
 // Run compares everything: all source kinds, then all target kinds for groups that the
-// source does not have. Groups that differ are compared again until they settle or
+// source does not have. Groups that differ are compared again until they agree or
 // s.Tries is used up. progress, if not nil, is called with the running report.
-func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Settle, progress func(Report)) (Report, error) {
+func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, progress func(Report)) (Report, error) {
 	if s.Tries == 0 {
 		s.Tries = 20
 	}
@@ -36,7 +36,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Settle, p
 	var rep Report
 	var differ []transform.GroupID
 	size := 0
-	var strays []transform.Stray
+	var orphans []transform.Orphan
 	seen := map[transform.GroupID]bool{} // a group has pages of several kinds, of both sides
 	walk := func(kinds []record.KindSpec, syncs func(transform.Direction, string) bool, page func(context.Context, transform.View, transform.View, string, record.Range, int) (transform.Comparison, error)) error {
 		for _, k := range kinds {
@@ -50,7 +50,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Settle, p
 				}
 				rest, done = p.Next, p.Done
 				rep.Compared += int64(p.Compared)
-				strays = append(strays, p.Strays...)
+				orphans = append(orphans, p.Orphans...)
 				for _, id := range p.Differ {
 					if !seen[id] {
 						seen[id] = true
@@ -58,14 +58,14 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Settle, p
 						size += len(id.Name)
 					}
 				}
-				for _, x := range p.Strays {
+				for _, x := range p.Orphans {
 					size += len(x.Key)
 				}
 				if progress != nil {
 					progress(rep)
 				}
-				if len(differ)+len(strays) > maxDiffering || size > maxDifferingBytes {
-					return fmt.Errorf("%d groups differ and more: the target is not in sync with the source", len(differ)+len(strays))
+				if len(differ)+len(orphans) > maxDiffering || size > maxDifferingBytes {
+					return fmt.Errorf("%d groups differ and more: the target is not in sync with the source", len(differ)+len(orphans))
 				}
 			}
 		}
@@ -77,11 +77,11 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Settle, p
 	if err := walk(c.dir.TargetKinds(), transform.SyncsTo, c.TargetPage); err != nil {
 		return rep, fmt.Errorf("verify: %w", err)
 	}
-	rep, err := c.settle(ctx, src, dst, s, rep, differ)
-	// An orphan does not settle: nothing that follows the source writes it or takes it
+	rep, err := c.recheck(ctx, src, dst, s, rep, differ)
+	// An orphan does not go away: nothing that follows the source writes it or takes it
 	// away.
-	rep.Mismatched += int64(len(strays))
-	for _, x := range strays[:max(0, min(10-len(rep.Examples), len(strays)))] {
+	rep.Mismatched += int64(len(orphans))
+	for _, x := range orphans[:max(0, min(10-len(rep.Examples), len(orphans)))] {
 		rep.Examples = append(rep.Examples, fmt.Sprintf("%s %s (in the target alone)", x.Kind, x.Key))
 	}
 	return rep, err
@@ -93,7 +93,7 @@ const (
 	maxDifferingBytes = 32 << 20 // of their names, likewise
 )
 
-func (c *Comparer) settle(ctx context.Context, src, dst transform.View, s Settle, rep Report, differ []transform.GroupID) (Report, error) {
+func (c *Comparer) recheck(ctx context.Context, src, dst transform.View, s Recheck, rep Report, differ []transform.GroupID) (Report, error) {
 	tick := time.NewTicker(s.Every)
 	defer tick.Stop()
 	for try := 0; len(differ) > 0 && try < s.Tries; try++ {

@@ -195,7 +195,7 @@ func TestUnits(t *testing.T) {
 					t.Errorf("%s alone: %v differ, %v", tt.unit, differ, err)
 				}
 			}
-			rep, err := f.compare.Run(t.Context(), f.from(), f.to(), verify.Settle{Tries: 1}, nil)
+			rep, err := f.compare.Run(t.Context(), f.from(), f.to(), verify.Recheck{Tries: 1}, nil)
 			if err != nil || (rep.Mismatched > 0) != (len(tt.names) > 0) {
 				t.Errorf("whole: %+v, %v", rep, err)
 			}

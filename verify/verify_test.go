@@ -179,7 +179,7 @@ func pages(t *testing.T, page pager, src, dst transform.View, limit int, kinds .
 	return names(ids), compared
 }
 
-var once = verify.Settle{Tries: 1}
+var once = verify.Recheck{Tries: 1}
 
 // TestDifferences: each kind of difference is found by those who can see it, however
 // small the pages are.

@@ -277,7 +277,7 @@ func TestOldAPIWatchesOverTheFlip(t *testing.T) {
 		defer func() { leave(); _ = s.Close() }()
 		streams[name] = s
 	}
-	expect("EVENT_PUT a 1", "EVENT_PUT b 1", "EVENT_LEVEL  0")
+	expect("EVENT_PUT a 1", "EVENT_PUT b 1", "EVENT_CAUGHT_UP  0")
 	w.begin(ctx)
 	w.bring(ctx)
 	w.until(ctx, open("v2"))

@@ -43,7 +43,7 @@ func newHub(version string, w record.Watcher, log *zap.Logger) *hub {
 }
 
 // subscribe adds a subscriber and waits until the stream has a place and, if it had one
-// before, until settle has seen the database.
+// before, until admit has seen the database.
 func (h *hub) subscribe(ctx context.Context, kinds []string) (*subscription, error) {
 	c := &subscription{hub: h, kinds: slices.Clone(kinds), wake: make(chan struct{}, 1)}
 	h.mu.Lock()
@@ -128,11 +128,11 @@ func (h *hub) run(ctx context.Context) error {
 	}
 }
 
-// settle lets subscribers join a stream that runs, once the database has made something
+// admit lets subscribers join a stream that runs, once the database has made something
 // durable after they came: what they list then holds all that the stream delivered before.
 // A primary that was deposed and does not know it could otherwise answer with less. Those
 // who wait at the same time share the effort.
-func (h *hub) settle(ctx context.Context) error {
+func (h *hub) admit(ctx context.Context) error {
 	retry := newRetry()
 	for ctx.Err() == nil {
 		waiting, news := h.waiting()

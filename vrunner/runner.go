@@ -173,7 +173,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, h := range r.hubs {
 		g.Go(func() error { return h.run(ctx) })
-		g.Go(func() error { return h.settle(ctx) })
+		g.Go(func() error { return h.admit(ctx) })
 	}
 	g.Go(func() error { return r.follow(ctx) })
 	g.Go(func() error { return r.acknowledge(ctx) })

@@ -263,7 +263,7 @@ func TestReadsDuringTheSwitch(t *testing.T) {
 			expect(t, string(step), send(ctx, r, get("a")), http.StatusOK, "v1")
 			if step == upgradestate.StepFence { // moved, and nobody has confirmed it
 				for _, a := range upgradestate.Actions(w.get(ctx)) {
-					w.perform(ctx, a.(upgradestate.Perform))
+					w.execute(ctx, a.(upgradestate.Execute))
 				}
 				expect(t, "moved", send(ctx, r, get("a")), http.StatusOK, "v1")
 			}
@@ -272,7 +272,7 @@ func TestReadsDuringTheSwitch(t *testing.T) {
 		synctest.Wait()
 		expect(t, "announced", send(ctx, r, get("a")), http.StatusOK, "v1")
 		for _, a := range upgradestate.Actions(w.get(ctx)) {
-			w.perform(ctx, a.(upgradestate.Perform))
+			w.execute(ctx, a.(upgradestate.Execute))
 		}
 		early := send(ctx, r, get("a")) // sealed, and not confirmed yet
 		expectNone(t, "moved for the last time", early)

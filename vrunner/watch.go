@@ -103,7 +103,7 @@ type watch[Res any] struct {
 	out       *connect.ServerStream[Res]
 	told      told
 	started   bool // a stack was called
-	level     bool // the client was sent the end of the initial state
+	caughtUp  bool // the client was sent the end of the initial state
 }
 
 // errTooLarge and errNoWatch end streams that cannot be carried over a flip, or a loss.
@@ -174,10 +174,10 @@ func (w *watch[Res]) message(m *Res) error {
 				return err
 			}
 		}
-		if w.level {
+		if w.caughtUp {
 			return nil
 		}
-		w.level = true
+		w.caughtUp = true
 	case EventOther:
 	}
 	return w.send(m)

@@ -96,7 +96,7 @@ func (w *world) begin(ctx context.Context) {
 	w.apply(ctx, upgradestate.Begin{ID: "u1", TargetVersion: "v2"})
 }
 
-// prevent settles an announced rename that an abort does not wait for.
+// prevent resolves an announced rename that an abort does not wait for.
 func (w *world) prevent(ctx context.Context, a upgradestate.Prevent) {
 	w.t.Helper()
 	tok := record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID, Fixed: a.Place.Fixed}
@@ -121,8 +121,8 @@ func (w *world) until(ctx context.Context, ok func(upgradestate.Deployment) bool
 			switch a := a.(type) {
 			case upgradestate.Hold:
 				w.apply(ctx, upgradestate.Held{ID: a.ID})
-			case upgradestate.Perform:
-				w.perform(ctx, a)
+			case upgradestate.Execute:
+				w.execute(ctx, a)
 				w.apply(ctx, upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
 			case upgradestate.Prevent:
 				w.prevent(ctx, a)
@@ -141,8 +141,8 @@ func (w *world) until(ctx context.Context, ok func(upgradestate.Deployment) bool
 	}
 }
 
-// perform does an announced act, and does not confirm it.
-func (w *world) perform(ctx context.Context, a upgradestate.Perform) {
+// execute does an announced operation, and does not confirm it.
+func (w *world) execute(ctx context.Context, a upgradestate.Execute) {
 	w.t.Helper()
 	tok := record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID, Fixed: a.Place.Fixed}
 	w.check(w.db[a.Version].Fence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.Pending.To, Restore: a.Restore}))

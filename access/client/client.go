@@ -99,7 +99,7 @@ func (c Config) HTTP() (*http.Client, error) {
 	transport := access.NewTransport(authorities, pair)
 	h := &http.Client{
 		Transport: transport,
-		// A controller redirects nobody; whoever does wants the token.
+		// A controller never redirects; a server that does wants the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if c.TokenFile != "" {

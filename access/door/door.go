@@ -115,9 +115,9 @@ func (d *Door) lock() error {
 				d.cfg.What, d.cfg.Address, missing)
 		}
 		unproven = access.Anonymous
-		d.Warning = fmt.Sprintf("%s at %s has no %s (--insecure): whoever reaches it may do everything", d.cfg.What, d.listener.Addr(), missing)
+		d.Warning = fmt.Sprintf("%s at %s has no %s (--insecure): anyone who reaches it may do everything", d.cfg.What, d.listener.Addr(), missing)
 		if len(lock.Authenticators) > 0 {
-			d.Warning = fmt.Sprintf("%s at %s has no TLS (--insecure): whoever is on the way reads and repeats tokens", d.cfg.What, d.listener.Addr())
+			d.Warning = fmt.Sprintf("%s at %s has no TLS (--insecure): anyone on the network path can read and replay tokens", d.cfg.What, d.listener.Addr())
 		}
 		d.cfg.Log.Warn("insecure", zap.String("what", d.Warning))
 	}

@@ -83,8 +83,8 @@ func TestReachableFromElsewhere(t *testing.T) {
 		"TLS without identities":    {address: "0.0.0.0:0", lock: door.Lock{KeyPair: pair}, want: "has no identities"},
 		"identities without TLS":    {address: "0.0.0.0:0", lock: door.Lock{Authenticators: someone}, want: "has no TLS:"},
 		"both":                      {address: "0.0.0.0:0", lock: door.Lock{KeyPair: pair, Authenticators: someone}},
-		"insecure":                  {address: "0.0.0.0:0", lock: door.Lock{Insecure: true}, warn: "whoever reaches it may do everything"},
-		"insecure, with identities": {address: "0.0.0.0:0", lock: door.Lock{Insecure: true, Authenticators: someone}, warn: "reads and repeats tokens"},
+		"insecure":                  {address: "0.0.0.0:0", lock: door.Lock{Insecure: true}, warn: "anyone who reaches it may do everything"},
+		"insecure, with identities": {address: "0.0.0.0:0", lock: door.Lock{Insecure: true, Authenticators: someone}, warn: "read and replay tokens"},
 		"insecure loopback":         {address: "127.0.0.1:0", lock: door.Lock{Insecure: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -244,6 +244,3 @@ func ordinal(b bool) int {
 	}
 	return 0
 }
-
-// IsMessage reports whether a field's values are messages that filters cannot compare.
-func IsMessage(fd protoreflect.FieldDescriptor) bool { return typeOf(fd) == otherType }

@@ -83,7 +83,7 @@ func drawField(t *rapid.T, m protoreflect.Message, fd protoreflect.FieldDescript
 }
 
 // text has few values, so that comparisons hit, and some odd ones.
-var text = rapid.OneOf(rapid.SampledFrom([]string{"", "a", "b", "ab", "abc", "a.b", "b/c", "ü", "\"q\"\\", "10", "9"}), rapid.StringN(0, 5, 20).Filter(noNUL))
+var text = rapid.OneOf(rapid.SampledFrom([]string{"", "a", "b", "ab", "abc", "a b", "a.b", "b/c", "ü", "\"q\"\\", "10", "9"}), rapid.StringN(0, 5, 20).Filter(noNUL))
 
 func noNUL(s string) bool {
 	for i := range len(s) {

@@ -129,7 +129,7 @@ func TestConnectionBreaksAfterSending(t *testing.T) {
 	if err := <-result; !errors.Is(err, coord.ErrUnknown) || errors.Is(err, coord.ErrConflict) {
 		t.Fatalf("Commit = %v, want ErrUnknown", err)
 	}
-	// The store works again, and reading settles it.
+	// The store works again, and reading resolves it.
 	if _, err := s.Get(ctx, "k"); err != nil {
 		t.Fatal(err)
 	}

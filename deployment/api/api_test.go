@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"dbcontroller/deployment/api"
+	"dbcontroller/deployment/deploymenttest"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,7 +17,7 @@ import (
 
 // served is a world with its service behind real HTTP.
 type served struct {
-	world
+	deploymenttest.World
 	url      string
 	client   *http.Client
 	verifier *verifier
@@ -50,13 +51,13 @@ func (v *verifier) Verify(ctx context.Context, progress func(verify.Report)) (ve
 	}
 }
 
-func serve(t *testing.T, w world) served {
+func serve(t *testing.T, w deploymenttest.World) served {
 	t.Helper()
 	return serveWith(t, w, api.Config{})
 }
 
 // serveWith serves with the hooks of a configuration.
-func serveWith(t *testing.T, w world, cfg api.Config) served {
+func serveWith(t *testing.T, w deploymenttest.World, cfg api.Config) served {
 	t.Helper()
 	v := &verifier{started: make(chan struct{}), finish: make(chan struct{})}
 	if cfg.Upgrades == nil {
@@ -80,7 +81,7 @@ func serveWith(t *testing.T, w world, cfg api.Config) served {
 		<-done
 		server.Close()
 	})
-	a := served{world: w, url: server.URL + path, client: server.Client(), verifier: v, arrived: arrived}
+	a := served{World: w, url: server.URL + path, client: server.Client(), verifier: v, arrived: arrived}
 	// Until Run runs, clients are told to ask again.
 	for {
 		status, _, err := a.call(t.Context(), "RegisterClient", `{"application": "probe", "ttlMs": 1000}`)
@@ -91,7 +92,7 @@ func serveWith(t *testing.T, w world, cfg api.Config) served {
 			break
 		}
 	}
-	kvs, _, err := w.Coord.List(t.Context(), key("servers/"))
+	kvs, _, err := w.Coord.List(t.Context(), deploymenttest.Key("servers/"))
 	if err != nil {
 		t.Fatal(err)
 	}

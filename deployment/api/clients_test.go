@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/upgradestate"
 )
 
@@ -25,7 +26,7 @@ type location struct {
 // TestApplication plays an application of a fixed-name kind through a whole switch.
 func TestApplication(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	a := serve(t, w)
 	var reg struct {
 		ClientID string
@@ -96,7 +97,7 @@ func TestApplication(t *testing.T) {
 	for d.Upgrade != nil {
 		for _, act := range upgradestate.Actions(d) {
 			switch act := act.(type) {
-			case upgradestate.Perform:
+			case upgradestate.Execute:
 				d = w.Apply(t, upgradestate.Confirmed{Version: act.Version, Kind: act.Place.Kind, To: act.Pending.To})
 			case upgradestate.FinishAbort:
 				d = w.Apply(t, upgradestate.Aborted{ID: act.ID})
@@ -115,7 +116,7 @@ func TestApplication(t *testing.T) {
 // bears its name.
 func TestLocationAfterTheSwitch(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	d := w.Flip(t)
 	a := serve(t, w)
 	var at location
@@ -127,7 +128,7 @@ func TestLocationAfterTheSwitch(t *testing.T) {
 	var answer map[string]any
 	a.ok(t, "AckHold", `{"clientId": "client-late", "upgradeId": "u1"}`, &answer)
 	for _, act := range upgradestate.Actions(d) {
-		if p, ok := act.(upgradestate.Perform); ok {
+		if p, ok := act.(upgradestate.Execute); ok {
 			d = w.Apply(t, upgradestate.Confirmed{Version: p.Version, Kind: p.Place.Kind, To: p.Pending.To})
 		}
 	}
@@ -141,7 +142,7 @@ func TestLocationAfterTheSwitch(t *testing.T) {
 // wait for the dead.
 func TestClientThatStopsCalling(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	a := serve(t, w)
 	var gone, stays struct{ ClientID string }
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -168,11 +169,11 @@ func TestClientThatStopsCalling(t *testing.T) {
 // it was made through.
 func TestClientMovesToAnotherController(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
-	b := serve(t, world{Coord: w.Coord.Client(), Store: w.Store})
+	w := deploymenttest.New(t)
+	b := serve(t, deploymenttest.World{Coord: w.Coord.Client(), Store: w.Store})
 	var reg struct{ ClientID string }
 	t.Run("first", func(t *testing.T) {
-		a := serve(t, world{Coord: w.Coord.Client(), Store: w.Store})
+		a := serve(t, deploymenttest.World{Coord: w.Coord.Client(), Store: w.Store})
 		a.ok(t, "RegisterClient", `{"application": "billing"}`, &reg)
 		b.ok(t, "RegisterClient", `{"clientId": "`+reg.ClientID+`"}`, &reg)
 	}) // the first controller stops here

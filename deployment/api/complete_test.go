@@ -8,12 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/upgradestate"
 )
 
 // serving is a server that counts calls for a day.
 func serving(id string, used map[string]upgradestate.Usage) upgradestate.ServerState {
-	s := server(id)
+	s := deploymenttest.Server(id)
 	s.Active, s.Since, s.Used = "v2", time.Now().Add(-24*time.Hour).UTC().Format(time.RFC3339), used
 	return s
 }
@@ -49,10 +50,10 @@ func TestCompleteLooksWhoUsesIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := setup(t).WithVersions(t)
+			w := deploymenttest.New(t).WithVersions(t)
 			w.Flip(t)
 			a := serve(t, w)
-			if err := w.Store.Register(t.Context(), lease(t, w.Coord), tc.server); err != nil {
+			if err := w.Store.Register(t.Context(), deploymenttest.Lease(t, w.Coord), tc.server); err != nil {
 				t.Fatal(err)
 			}
 			body := `{"version": "v1", ` + confirm
@@ -76,7 +77,7 @@ func TestCompleteLooksWhoUsesIt(t *testing.T) {
 // TestCompleteLongAfterTheSwitch: what clients were served from a moment ago is not dropped.
 func TestCompleteLongAfterTheSwitch(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	at := time.Now().Add(-30 * time.Minute).UTC().Format(time.RFC3339)
 	w.FlipAt(t, at)
 	a := serve(t, w)
@@ -87,7 +88,7 @@ func TestCompleteLongAfterTheSwitch(t *testing.T) {
 
 func TestComplete(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	a := serve(t, w)
 	a.fails(t, "Complete", `{}`, `invalid_argument: version "": want the version to retire, such as v1`)
 	a.fails(t, "Complete", `{"version": "v1", "unusedForMs": "-1"}`, `invalid_argument: unused_for_ms "-1": want 0 for 3600000, or up to 31622400000`)
@@ -147,7 +148,7 @@ func TestComplete(t *testing.T) {
 // it dropped, with the same confirmation.
 func TestCompleteKeeps(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	a := serve(t, w)
 	w.Flip(t)
 	const confirm = `"confirm": "` + name + `/replicaSet/c1/mongo:dbc_v1"`

@@ -6,7 +6,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// Confirmation is what a person gives to confirm an act on a version's database. It names
+// Confirmation is what a person gives to confirm an operation on a version's database. It names
 // the deployment, the cluster and the database, so that staging's does not fit production,
 // where deployments and databases often have the same names. lacks says what is not known
 // of that, and how weak the confirmation is for it; it is empty as a rule.
@@ -26,7 +26,7 @@ func Confirmation(d upgradestate.Deployment, version string) (confirm, lacks str
 		fmt.Sprintf("an older binary has not noted which cluster %s is in, so deployment and database alone are named, which may be the same elsewhere", version)
 }
 
-// unconfirmed says why an act on a version's database is refused that was confirmed with
+// unconfirmed says why an operation on a version's database is refused that was confirmed with
 // what was given, and what confirms it; would is what it does.
 func unconfirmed(d upgradestate.Deployment, version, given, would string) string {
 	want, lacks := Confirmation(d, version)

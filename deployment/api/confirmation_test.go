@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"dbcontroller/deployment/api"
+	"dbcontroller/deployment/deploymenttest"
 	"strings"
 	"testing"
 
@@ -37,7 +38,7 @@ func TestConfirmation(t *testing.T) {
 // TestCompleteWithoutACluster says how weak the confirmation is, and takes it.
 func TestCompleteWithoutACluster(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	for v, physical := range map[string]string{"v1": "packages", "v2": "packages.n1"} {
 		w.Apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{Version: v, Location: "mongo:dbc_" + v,
 			Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: physical, ID: v, Fence: "view"}}}})

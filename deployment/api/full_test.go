@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/limits"
 )
 
@@ -15,7 +16,7 @@ import (
 // another one ends.
 func TestWatchesAreBounded(t *testing.T) {
 	t.Parallel()
-	a := serve(t, setup(t))
+	a := serve(t, deploymenttest.New(t))
 	var ends []func()
 	for i := range limits.Watches {
 		next, end, err := a.stream(t.Context(), "WatchDeployment", "{}")
@@ -55,7 +56,7 @@ func TestWatchesAreBounded(t *testing.T) {
 // of them is not renewed.
 func TestRegistrationsAreBounded(t *testing.T) {
 	t.Parallel()
-	a := serve(t, setup(t))
+	a := serve(t, deploymenttest.New(t))
 	var first struct{ ClientID string }
 	a.ok(t, "RegisterClient", `{"application": "first", "ttlMs": 300000}`, &first)
 	noted := make(chan struct{})
@@ -104,7 +105,7 @@ func TestRegistrationsAreBounded(t *testing.T) {
 // be created again, which changes nothing.
 func TestDeploymentsAreBounded(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	for i := range limits.Deployments - 1 {
 		if _, err := deployment.New(w.Coord, fmt.Sprintf("services/s/deployments/d%d", i), deployment.Config{}).Create(t.Context(), "v1", 4); err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"dbcontroller/access"
 	"dbcontroller/deployment"
 	"dbcontroller/deployment/api"
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/upgradestate"
 )
 
@@ -17,7 +18,7 @@ import (
 // itself, and where nobody was proven there is none.
 func TestHistorySaysWhoWasProven(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	ann := access.Caller{Identity: access.Identity{Name: "token:ann", Proof: "token"}, Address: "10.0.0.1:4711"}
 	for _, caller := range []access.Caller{ann, {Identity: access.Loopback, Address: "127.0.0.1:1"}} {
 		ctx := deployment.AskedBy(access.WithCaller(t.Context(), caller), "bob@laptop")
@@ -42,7 +43,7 @@ func TestHistorySaysWhoWasProven(t *testing.T) {
 // status says how much that is.
 func TestHistoryIsExportedBeforeItIsDropped(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	logs, seen := observer.New(zap.InfoLevel)
 	store := deployment.New(w.Coord, "services/long/deployments/x", deployment.Config{Log: zap.New(logs)})
 	if _, err := store.Create(t.Context(), "v1", 4); err != nil {

@@ -105,8 +105,8 @@ func waitsFor(s deployment.State, own []string, shards []*pb.ShardProgress) []st
 		}
 	}
 	if u := s.Record.Upgrade; u != nil && u.State == upgradestate.InitialSyncing && upgradestate.AllReady(s.Record) {
-		// Pending acts are among the waits already.
-		if why := upgradestate.SwitchBlocker(s.Record); why != "" && !strings.HasPrefix(why, "an earlier act") {
+		// Pending operations are among the waits already.
+		if why := upgradestate.SwitchBlocker(s.Record); why != "" && !strings.HasPrefix(why, "an earlier operation") {
 			waits = append(waits, why)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// reverseSync says whether the version that the latest switch came from is kept level.
+// reverseSync says whether the version that the latest switch came from is kept in sync.
 func reverseSync(d upgradestate.Deployment) *pb.ReverseSync {
 	switch last := d.LastSwitch; {
 	case last == nil:
@@ -30,7 +30,7 @@ func backVerb(last *upgradestate.Switch) string {
 	return "'rollback'"
 }
 
-// noReverseSync says why the version that the latest switch came from is not kept level.
+// noReverseSync says why the version that the latest switch came from is not kept in sync.
 func noReverseSync(d upgradestate.Deployment) string {
 	from := d.LastSwitch.From
 	switch {

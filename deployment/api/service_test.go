@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"dbcontroller/deployment"
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
 )
@@ -18,11 +19,11 @@ const other = "services/other/deployments/eu"
 
 func TestGetReadsAsDocumented(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	w.Begin(t)
 	w.Apply(t, upgradestate.Report{ID: "u1", State: upgradestate.InitialSyncing, Attempt: 1, Shards: []int{2, 0}})
-	l := lease(t, w.Coord)
-	if err := w.Store.Register(t.Context(), l, server("bbs-1")); err != nil {
+	l := deploymenttest.Lease(t, w.Coord)
+	if err := w.Store.Register(t.Context(), l, deploymenttest.Server("bbs-1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Store.PublishProgress(t.Context(), "ctl-1", []syncer.Progress{
@@ -31,7 +32,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 	}, l.ID()); err != nil {
 		t.Fatal(err)
 	}
-	put(t, w.Coord, key("controllers/ctl%2F1"), "ctl/1")
+	deploymenttest.Put(t, w.Coord, deploymenttest.Key("controllers/ctl%2F1"), "ctl/1")
 	a := serve(t, w)
 	var got map[string]any
 	a.ok(t, "GetDeployment", "", &got)
@@ -84,7 +85,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 
 func TestListAndCreate(t *testing.T) {
 	t.Parallel()
-	a := serve(t, setup(t))
+	a := serve(t, deploymenttest.New(t))
 	var created struct {
 		Created    bool
 		Deployment struct{ Name, CurrentVersion string }
@@ -125,7 +126,7 @@ func TestListAndCreate(t *testing.T) {
 
 func TestBeginAndAbort(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	a := serve(t, w)
 	a.fails(t, "BeginUpgrade", `{}`, `invalid_argument: target_version "": want the version to move to, such as v2`)
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v2", "totalShardsCount": -1}`, `invalid_argument: total_shards_count "-1": want the ring size, or 0 to leave it out`)
@@ -140,8 +141,8 @@ func TestBeginAndAbort(t *testing.T) {
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v8"}`, `failed_precondition: begin-upgrade: no controller offers an upgrade to v8 yet: start one that knows v1 and v8`)
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v2", "totalShardsCount": 5}`, `failed_precondition: begin-upgrade: wrong shard count 5: this deployment has a ring of 4; give --total-shards-count 4 or leave it out`)
 
-	l := lease(t, w.Coord)
-	old := server("old")
+	l := deploymenttest.Lease(t, w.Coord)
+	old := deploymenttest.Server("old")
 	old.Protocol = 0
 	if err := w.Store.Register(t.Context(), l, old); err != nil {
 		t.Fatal(err)
@@ -173,14 +174,14 @@ func TestBeginAndAbort(t *testing.T) {
 	a.ok(t, "AbortUpgrade", `{"upgradeId": "`+first.UpgradeState.ID+`"}`, &aborted)
 
 	a.ok(t, "CreateDeployment", `{"name": "`+other+`", "version": "v1"}`, &struct{}{})
-	o := world{Coord: w.Coord, Store: deployment.New(w.Coord, other, deployment.Config{})}
+	o := deploymenttest.World{Coord: w.Coord, Store: deployment.New(w.Coord, other, deployment.Config{})}
 	o.WithVersions(t)
 	a.fails(t, "BeginUpgrade", `{"name": "`+other+`", "targetVersion": "v2"}`, `failed_precondition: begin-upgrade: this controller is not configured for `+other+`: ask one that is`)
 }
 
 func TestAfterTheSwitch(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	w.Flip(t)
 	a := serve(t, w)
 	var got struct {
@@ -205,9 +206,9 @@ func TestAfterTheSwitch(t *testing.T) {
 
 func TestParkedThroughTheAPI(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	for i := range 2 {
-		if err := w.Store.Park(t.Context(), parked(dir, i, i)); err != nil {
+		if err := w.Store.Park(t.Context(), deploymenttest.Parked(dir, i, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,10 +233,10 @@ func TestParkedThroughTheAPI(t *testing.T) {
 
 func TestStoreIsLost(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	a := serve(t, w)
-	put(t, w.Coord, key("record"), `{"format": 99}`)
+	deploymenttest.Put(t, w.Coord, deploymenttest.Key("record"), `{"format": 99}`)
 	a.fails(t, "GetDeployment", `{}`, `failed_precondition: get `+name+`: record has a newer format: 99, this binary knows 1`)
-	put(t, w.Coord, key("record"), `{}`)
+	deploymenttest.Put(t, w.Coord, deploymenttest.Key("record"), `{}`)
 	a.fails(t, "GetDeployment", `{}`, `data_loss: get `+name+`: stored value is corrupt: record format 0: this is no deployment`)
 }

@@ -8,6 +8,7 @@ import (
 
 	"dbcontroller/deployment"
 	"dbcontroller/deployment/api"
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
 )
@@ -94,13 +95,13 @@ func TestPaceNow(t *testing.T) {
 
 func TestStatusSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	hold := w.Switching(t)
 	fence := w.Apply(t, upgradestate.Held{ID: "u1"})
 	all := []syncer.Progress{
 		{Shard: 0}, {Shard: 1, WaitsFor: "the switch"}, {Shard: 2, WaitsFor: "x"}, {Shard: 3, WaitsFor: "the switch"},
 	}
-	acked, other := server("a"), server("b")
+	acked, other := deploymenttest.Server("a"), deploymenttest.Server("b")
 	acked.AckID, acked.AckAttempt = "u1", hold.Upgrade.Attempt
 	other.AckID, other.AckAttempt = "u1", hold.Upgrade.Attempt-1
 	for _, tc := range []struct {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"dbcontroller/deployment/deploymenttest"
 	"dbcontroller/syncer"
 	"dbcontroller/verify"
 )
@@ -57,7 +58,7 @@ func (a served) stream(ctx context.Context, method, body string) (next func(v an
 
 func TestWatchDeployment(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	a := serve(t, w)
 	next, end, err := a.stream(t.Context(), "WatchDeployment", "{}")
 	if err != nil {
@@ -75,8 +76,8 @@ func TestWatchDeployment(t *testing.T) {
 	}
 	begun := time.Now()
 	w.Begin(t)
-	l := lease(t, w.Coord)
-	if err := w.Store.Register(t.Context(), l, server("bbs-1")); err != nil {
+	l := deploymenttest.Lease(t, w.Coord)
+	if err := w.Store.Register(t.Context(), l, deploymenttest.Server("bbs-1")); err != nil {
 		t.Fatal(err)
 	}
 	messages := 0
@@ -107,7 +108,7 @@ func TestWatchDeployment(t *testing.T) {
 
 func TestVerify(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	a := serve(t, w)
 	type answer struct {
 		Progress struct{ Compared string }
@@ -148,7 +149,7 @@ func TestVerify(t *testing.T) {
 // TestStoppingEndsLongCalls: nobody keeps a controller from stopping.
 func TestStoppingEndsLongCalls(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := deploymenttest.New(t)
 	errs := make(chan string, 2)
 	parent := t
 	t.Run("controller", func(t *testing.T) {

@@ -103,7 +103,7 @@ func beginEffects(before, after upgradestate.Deployment, parked deployment.Parke
 	case back && upgradestate.ReverseSynced(before):
 		does = append(does, backEffects(u.TargetVersion, before.CurrentVersion, parked)...)
 	default:
-		does = append(does, fmt.Sprintf("copy %s to %s, compare it, and keep it level; clients go on with %s", before.CurrentVersion, u.TargetVersion, before.CurrentVersion))
+		does = append(does, fmt.Sprintf("copy %s to %s, compare it, and keep it in sync; clients go on with %s", before.CurrentVersion, u.TargetVersion, before.CurrentVersion))
 	}
 	if u.Policy.Hold {
 		does = append(does, "hold at ready until 'switch'")

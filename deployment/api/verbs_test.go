@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"dbcontroller/deployment/api"
+	"dbcontroller/deployment/deploymenttest"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func (a served) stored(t *testing.T) map[string]string {
 
 func TestPace(t *testing.T) {
 	t.Parallel()
-	a := serve(t, setup(t).WithVersions(t))
+	a := serve(t, deploymenttest.New(t).WithVersions(t))
 	a.verb(t, "SetPace", `{"paused": true, "reason": " backup "}`, "pause bulk work")
 	a.verb(t, "SetPace", `{"reason": "a longer backup"}`, `the reason "a longer backup"`)
 	a.verb(t, "SetPace", `{"maxRate": 500, "maxSourceLoad": 60, "window": "22:00-05:00"}`, "at most 500 records a second in all, not as fast as configured; slow down above 60 % source load")
@@ -146,15 +147,15 @@ func TestPace(t *testing.T) {
 // told as done.
 func TestUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	a := serve(t, w)
-	w.Coord.OnCommit(once(memcoord.LoseAnswer))
+	w.Coord.OnCommit(deploymenttest.Once(memcoord.LoseAnswer))
 	var got told
 	a.ok(t, "SetPace", `{"paused": true}`, &got)
 	if len(got.History) != 1 || len(got.Effects) != 1 || !strings.HasPrefix(got.Effects[0], "pause") {
 		t.Errorf("got %+v", got)
 	}
-	w.Coord.OnCommit(once(memcoord.LoseAnswer))
+	w.Coord.OnCommit(deploymenttest.Once(memcoord.LoseAnswer))
 	a.ok(t, "BeginUpgrade", `{"targetVersion": "v2"}`, &got)
 	if got.UpgradeState == nil || !strings.HasPrefix(got.Effects[0], "copy v1 to v2") {
 		t.Errorf("begun %+v", got)
@@ -164,7 +165,7 @@ func TestUnknownOutcome(t *testing.T) {
 // TestHoldAndSwitch: the configuration holds upgrades, and a request adds to that.
 func TestHoldAndSwitch(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	a := serveWith(t, w, api.Config{Policy: upgradestate.Policy{Hold: true}})
 	a.fails(t, "Switch", `{}`, `failed_precondition: switch: no such upgrade is running: begin one`)
 	a.fails(t, "SetPolicy", `{"hold": true}`, `failed_precondition: set-policy: no such upgrade is running`)
@@ -208,7 +209,7 @@ func TestHoldAndSwitch(t *testing.T) {
 // TestSwitchAfterTheFlip is a repetition, as long as no other upgrade was begun.
 func TestSwitchAfterTheFlip(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	w.Flip(t)
 	a := serve(t, w)
 	var got told
@@ -235,7 +236,7 @@ func (everyWay) TransformHash(string, string) (string, error) { return "h2", nil
 
 func TestBackToTheSnapshot(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	w.Flip(t)
 	loss := &lossOf{report: &pb.LossReport{Compared: 40, Created: 2, Changed: 1, Examples: []string{"created packages/p-1"}}}
 	a := serveWith(t, w, api.Config{Upgrades: everyWay{}, Loss: loss})
@@ -266,7 +267,7 @@ func TestBackToTheSnapshot(t *testing.T) {
 	w.Apply(t, upgradestate.WithdrawAvailable{TargetVersion: "v1"})
 	for d.Namespaces[1].Kinds[0].Pending != nil { // the collection takes its name
 		for _, act := range upgradestate.Actions(d) {
-			p := act.(upgradestate.Perform)
+			p := act.(upgradestate.Execute)
 			d = w.Apply(t, upgradestate.Confirmed{Version: p.Version, Kind: p.Place.Kind, To: p.Pending.To, From: p.Pending.From})
 		}
 	}
@@ -280,12 +281,12 @@ func TestBackToTheSnapshot(t *testing.T) {
 // somebody looks, until the direction ends.
 func TestWaiveKind(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	a := serve(t, w)
 	park := func(from, to int) {
 		t.Helper()
 		for i := from; i < to; i++ {
-			if err := w.Store.Park(t.Context(), parked(dir, i%2, i)); err != nil {
+			if err := w.Store.Park(t.Context(), deploymenttest.Parked(dir, i%2, i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -339,7 +340,7 @@ func TestWaiveKind(t *testing.T) {
 	// the overflow of the kind does not block either.
 	park(0, 6)
 	for i := range deployment.MaxParked + 2 {
-		if err := w.Store.Park(t.Context(), parked(dir, 0, 2*i)); err != nil {
+		if err := w.Store.Park(t.Context(), deploymenttest.Parked(dir, 0, 2*i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -361,9 +362,9 @@ func TestWaiveKind(t *testing.T) {
 // TestWaiveIsRemarked each time, and not where it is only tried.
 func TestWaiveIsRemarked(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	a := serve(t, w)
-	if err := w.Store.Park(t.Context(), parked(dir, 0, 1)); err != nil {
+	if err := w.Store.Park(t.Context(), deploymenttest.Parked(dir, 0, 1)); err != nil {
 		t.Fatal(err)
 	}
 	var p struct{ Waived bool }
@@ -386,7 +387,7 @@ func TestWaiveIsRemarked(t *testing.T) {
 // TestRollbackSafe tells, also as a stream, what the rollback would leave behind.
 func TestRollbackSafe(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	w.Flip(t)
 	a := serveWith(t, w, api.Config{Upgrades: everyWay{}})
 	type safe struct {
@@ -410,7 +411,7 @@ func TestRollbackSafe(t *testing.T) {
 	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
 	want(safe{Safe: true, Blocking: "0", Waived: "0"})
 	for i := range 2 {
-		if err := w.Store.Park(t.Context(), parked("2-v2-v1-h2", i, i)); err != nil {
+		if err := w.Store.Park(t.Context(), deploymenttest.Parked("2-v2-v1-h2", i, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -453,7 +454,7 @@ func (tasks) Task(name string) (upgradestate.Update, error) {
 
 func TestUpdates(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	a := serveWith(t, w, api.Config{Updates: tasks{}})
 	var list struct{ Tasks []struct{ Name string } }
 	if a.ok(t, "ListUpdates", `{}`, &list); len(list.Tasks) != 1 || list.Tasks[0].Name != "fill" {
@@ -474,7 +475,7 @@ func TestUpdates(t *testing.T) {
 // TestWithoutHooks: what this controller cannot do, it says.
 func TestWithoutHooks(t *testing.T) {
 	t.Parallel()
-	a := serve(t, setup(t).WithVersions(t))
+	a := serve(t, deploymenttest.New(t).WithVersions(t))
 	a.fails(t, "Plan", `{}`, `failed_precondition: plan: this controller cannot: ask one that is configured for it`)
 	a.fails(t, "ListUpdates", `{}`, `failed_precondition: list updates: this controller cannot: ask one that is configured for it`)
 	a.fails(t, "BeginUpdate", `{"task": "fill"}`, `failed_precondition: update: this controller cannot: ask one that is configured for it`)

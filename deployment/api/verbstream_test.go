@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"dbcontroller/deployment/api"
+	"dbcontroller/deployment/deploymenttest"
 	"errors"
 	"io"
 	"testing"
@@ -14,7 +15,7 @@ import (
 // TestWatchSeesRollbackSafe: what is parked on the rollback, and a waiver, are news.
 func TestWatchSeesRollbackSafe(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	w.Flip(t)
 	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
 	a := serve(t, w)
@@ -41,7 +42,7 @@ func TestWatchSeesRollbackSafe(t *testing.T) {
 		}
 	}
 	until("safe", func(safe bool, _ string) bool { return safe })
-	if err := w.Store.Park(t.Context(), parked("2-v2-v1-h2", 0, 1)); err != nil {
+	if err := w.Store.Park(t.Context(), deploymenttest.Parked("2-v2-v1-h2", 0, 1)); err != nil {
 		t.Fatal(err)
 	}
 	until("blocked", func(safe bool, blocking string) bool { return !safe && blocking == "1" })
@@ -69,7 +70,7 @@ func (a served) ask(t *testing.T, method, body string) error {
 
 func TestEstimateLoss(t *testing.T) {
 	t.Parallel()
-	w := setup(t).WithVersions(t)
+	w := deploymenttest.New(t).WithVersions(t)
 	a := serveWith(t, w, api.Config{Loss: lossOf{report: &pb.LossReport{Compared: 7, Changed: 2}}})
 	if err := a.ask(t, "EstimateLoss", "{}"); err == nil || err.Error() != "failed_precondition: estimate loss: nothing was switched yet, so there is no snapshot to go back to" {
 		t.Error(err)
@@ -117,7 +118,7 @@ func (r *rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progr
 func TestOneRehearsalAtATime(t *testing.T) {
 	t.Parallel()
 	r := &rehearser{started: make(chan struct{}, 1), finish: make(chan struct{}, 1)}
-	a := serveWith(t, setup(t).WithVersions(t), api.Config{Rehearser: r})
+	a := serveWith(t, deploymenttest.New(t).WithVersions(t), api.Config{Rehearser: r})
 	next, end, err := a.stream(t.Context(), "Rehearse", `{"targetVersion": "v2"}`)
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller/record"
-	"dbcontroller/syncer"
 )
 
 // copyFigures are documents a second. Ratio is the engine's speed to the raw limit's of
@@ -35,31 +34,17 @@ func (c *copyFigures) String() string {
 }
 
 func measureCopy(ctx context.Context, uri string, o settings) (*copyFigures, error) {
-	s, err := open(ctx, uri)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.fill(ctx, o.records, o.size); err != nil {
-		return nil, err
-	}
-	defer s.close(context.WithoutCancel(ctx)) //nolint:errcheck // a scratch database
 	var engine, raw, ratio []float64
 	out := &copyFigures{Records: o.records}
 	best := map[int]float64{}
 	for i := range o.runs {
-		e, err := s.copyOnce(ctx, o, i)
+		e, rs, err := copyOnce(ctx, uri, o)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("run %d: %w", i+1, err)
 		}
 		var r float64
-		for _, w := range []int{1, 2, 4, 8} {
-			speed, err := s.rawOnce(ctx, o.records, w)
-			if err != nil {
-				return nil, err
-			}
-			if speed > r {
-				r = speed
-			}
+		for w, speed := range rs {
+			r = max(r, speed)
 			best[w] += speed
 		}
 		fmt.Fprintf(os.Stderr, "run %d: engine %.0f docs/s, raw %.0f docs/s, ratio %.2f\n", i+1, e, r, e/r)
@@ -75,62 +60,78 @@ func measureCopy(ctx context.Context, uri string, o settings) (*copyFigures, err
 	return out, nil
 }
 
-// copyOnce is the time of the engine's copy, from its start to the last record, into a
-// fresh target.
-func (s *system) copyOnce(ctx context.Context, o settings, run int) (float64, error) {
-	fresh, err := s.again(ctx)
+// copyOnce copies the same records by the controller and, when that is gone, by the raw reader
+// with some numbers of workers.
+func copyOnce(ctx context.Context, uri string, o settings) (engine float64, raw map[int]float64, err error) {
+	s, err := open(ctx, uri, o)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer s.close(context.WithoutCancel(ctx)) //nolint:errcheck // scratch databases
+	if err := s.fill(ctx, o.records, o.size); err != nil {
+		return 0, nil, err
+	}
+	if engine, err = s.engineOnce(ctx, o.records); err != nil {
+		return 0, nil, err
+	}
+	if err := s.halt(); err != nil {
+		return 0, nil, err
+	}
+	raw = map[int]float64{}
+	for _, w := range []int{1, 2, 4, 8} {
+		if raw[w], err = s.rawOnce(ctx, o.records, w); err != nil {
+			return 0, nil, err
+		}
+	}
+	return engine, raw, nil
+}
+
+// engineOnce is the speed of the controller's copy, from the beginning of the upgrade to the
+// last record.
+func (s *system) engineOnce(ctx context.Context, records int) (float64, error) {
+	copied := s.loads.expect(records)
+	begun := time.Now()
+	if err := s.begin(ctx); err != nil {
+		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-s.done:
+		return 0, s.ended()
+	case <-copied:
+	}
+	took := time.Since(begun)
+	n, err := s.collection("v2").EstimatedDocumentCount(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer fresh.dropTarget(context.WithoutCancel(ctx)) //nolint:errcheck // a scratch database
-	begun := time.Now()
-	e, stop := fresh.start(ctx, o.workers)
-	defer stop() //nolint:errcheck // measured already
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-tick.C:
-		}
-		if ps := e.Progress(); len(ps) == ring && !slices.ContainsFunc(ps, func(p syncer.Progress) bool { return p.State == "copying" }) {
-			took := time.Since(begun)
-			n, err := fresh.client.Database(fresh.names["v2"]).Collection("documents.n1").EstimatedDocumentCount(ctx)
-			if err != nil {
-				return 0, err
-			}
-			if int(n) != o.records {
-				return 0, fmt.Errorf("run %d copied %d of %d records", run, n, o.records)
-			}
-			return float64(o.records) / took.Seconds(), nil
-		}
+	if int(n) != records {
+		return 0, fmt.Errorf("%d of %d records were copied", n, records)
 	}
+	return float64(records) / took.Seconds(), nil
 }
 
 // rawOnce copies with nothing but a reader that splices the batches it gets into insert
 // commands.
 func (s *system) rawOnce(ctx context.Context, records, workers int) (float64, error) {
-	db := s.client.Database(s.names["v1"])
+	from := s.collection("v1")
 	target := s.client.Database(scratch("raw"))
-	if err := target.Drop(ctx); err != nil {
-		return 0, err
-	}
 	defer target.Drop(context.WithoutCancel(ctx)) //nolint:errcheck // a scratch database
-	ranges, err := s.old.Split(ctx, record.Token{Kind: "documents", Name: s.kind.Physical, ID: s.kind.ID}, workers)
+	ranges, err := s.old.Split(ctx, s.token(), workers)
 	if err != nil {
 		return 0, err
 	}
 	begun := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, r := range ranges {
-		g.Go(func() error { return rawRange(ctx, db, target, s.kind.Physical, r) })
+		g.Go(func() error { return rawRange(ctx, from.Database(), target, from.Name(), r) })
 	}
 	if err := g.Wait(); err != nil {
 		return 0, err
 	}
 	took := time.Since(begun)
-	n, err := target.Collection(s.kind.Physical).EstimatedDocumentCount(context.WithoutCancel(ctx))
+	n, err := target.Collection(from.Name()).EstimatedDocumentCount(context.WithoutCancel(ctx))
 	if err != nil {
 		return 0, err
 	}

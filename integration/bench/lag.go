@@ -45,35 +45,46 @@ func measureLag(ctx context.Context, uri string, o settings) (*lagFigures, error
 	return out, nil
 }
 
+// lagOnce measures while an upgrade that is ready waits for its switch.
 func lagOnce(ctx context.Context, uri string, o settings) (*lagFigures, error) {
-	s, err := open(ctx, uri)
+	s, err := open(ctx, uri, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close(context.WithoutCancel(ctx)) //nolint:errcheck // a scratch database
+	defer s.close(context.WithoutCancel(ctx)) //nolint:errcheck // scratch databases
 	if err := s.fill(ctx, lagRecords, o.size); err != nil {
 		return nil, err
 	}
-	e, stop := s.start(ctx, o.workers)
-	defer stop() //nolint:errcheck // measured already
-	for {
-		ps := e.Progress()
-		if len(ps) == ring && !slices.ContainsFunc(ps, func(p syncer.Progress) bool { return p.State != "following" && p.State != "ready" }) {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.awaitReady(ctx); err != nil {
+		return nil, err
 	}
 	return s.writeAndWatch(ctx, o)
+}
+
+// awaitReady waits until every shard is copied and compared, and the proof of the rollback is
+// over, after which the pause can be predicted.
+func (s *system) awaitReady(ctx context.Context) error {
+	return s.poll(ctx, func() (bool, error) {
+		ps, err := s.store.Progress(ctx)
+		if err != nil {
+			return false, err
+		}
+		readiness, err := s.store.Readiness(ctx)
+		if err != nil {
+			return false, err
+		}
+		waits := slices.ContainsFunc(ps, func(p syncer.Progress) bool { return p.State != "ready" })
+		return len(ps) == ring && !waits && readiness != nil && readiness.PredictedPauseMillis != nil, nil
+	})
 }
 
 // writeAndWatch writes at the rate asked for, on an open schedule, and meanwhile writes a
 // sample now and then and looks at the target until it is there.
 func (s *system) writeAndWatch(ctx context.Context, o settings) (*lagFigures, error) {
-	tok := record.Token{Kind: "documents", Name: s.kind.Physical, ID: s.kind.ID}
+	tok := s.token()
 	client := s.old.Client()
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(o.seconds)*time.Second)
 	defer cancel()
@@ -84,8 +95,8 @@ func (s *system) writeAndWatch(ctx context.Context, o settings) (*lagFigures, er
 		if err != nil {
 			return err
 		}
-		err = client.Write(context.WithoutCancel(ctx), record.Tokens{"documents": tok}, []record.Mutation{{
-			Kind: "documents", Key: record.StringKey(fmt.Sprintf("document-%09d", i)), Doc: doc,
+		err = client.Write(context.WithoutCancel(ctx), record.Tokens{kindName: tok}, []record.Mutation{{
+			Kind: kindName, Key: record.StringKey(fmt.Sprintf("document-%09d", i)), Doc: doc,
 		}})
 		written.Add(1)
 		return err
@@ -137,7 +148,7 @@ func (s *system) writeAndWatch(ctx context.Context, o settings) (*lagFigures, er
 // awaitStamp looks at the sample in the target, about every millisecond, until it has the
 // stamp.
 func (s *system) awaitStamp(ctx context.Context, stamp int64) (arrived bool, err error) {
-	target := s.client.Database(s.names["v2"]).Collection("documents.n1")
+	target := s.collection("v2")
 	for ctx.Err() == nil {
 		var got struct {
 			Stamp int64 `bson:"stamp"`

@@ -3,8 +3,16 @@
 // reader that inserts raw BSON in the same run; how far the sync lags behind at a given
 // rate of writes; and how long clients wait at a switch.
 //
+// Copy and lag are those of a controller that is started as the program starts it, in this
+// process, over a coordination store in memory. So the copy counts from the beginning of the
+// upgrade, the planning of its ranges included, to the last record; it does not yield to clients,
+// of which there are none. The lag is that of an upgrade that is held ready to switch: copied,
+// compared, with its rollback proved. The pause is that of the demo, whose controllers and
+// servers are processes of their own.
+//
 // Runs are interleaved and their median is printed, because machines are shared and
-// noisy: prefer the ratios.
+// noisy: prefer the ratios. It does not own the figures: docs/benchmarks.md has them, with the
+// machine that they were measured on.
 package main
 
 import (

@@ -20,7 +20,7 @@
 // # What it guarantees
 //
 // A server started here is a replica set (unless a standalone or a sharded cluster
-// is asked for) with a writable primary, and every other member is up and level
+// is asked for) with a writable primary, and every other member is up and caught up
 // enough to vote. A sharded cluster is one of such sets behind one mongos. Its nodes listen on 127.0.0.1 only, keep mongod's defaults for journal
 // and durability, and die with the process that started them, even when that
 // is killed. Data lies in a temporary folder that Stop removes, in memory where there is

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fakeMachine describes what the lookups of a finder shall see.
+// fakeMachine describes what the lookups of a finder see.
 type fakeMachine struct {
 	uri      string
 	path     bool

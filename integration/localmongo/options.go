@@ -42,7 +42,7 @@ type Options struct {
 	Own bool
 	// Dir is the folder below which the temporary data folder is made. Empty
 	// means memory, where there is plenty of it, so that servers of tests do not
-	// wait for a disk; otherwise os.TempDir(). Whoever measures gives a folder.
+	// wait for a disk; otherwise os.TempDir(). Measurements give a folder.
 	Dir string
 	// Log receives a line for each step worth telling; nil discards them.
 	Log io.Writer

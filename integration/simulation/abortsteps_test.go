@@ -56,7 +56,7 @@ func abortAt(t *testing.T, seed uint64, m moment) {
 	if !a.GateOpen() || !b.GateOpen() {
 		t.Error("writes do not go on after the abort")
 	}
-	// A failed act is tried again after some 20 ms; nothing else may take time.
+	// A failed operation is tried again after some 20 ms; nothing else may take time.
 	tr.mu.Lock()
 	if tr.pauseOf > 200*time.Millisecond {
 		t.Errorf("writes waited %s", tr.pauseOf)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"dbcontroller/record"
@@ -19,12 +18,7 @@ import (
 // the databases fails, is done and not answered, or is slow; they stop with a write in
 // their hands, lose their shards, and come back.
 func TestContentBadWeather(t *testing.T) {
-	for seed := range uint64(10) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { contentWeather(t, seed) })
-		})
-	}
+	eachSeed(t, 10, contentWeather)
 }
 
 func contentWeather(t *testing.T, seed uint64) {
@@ -74,12 +68,7 @@ func contentWeather(t *testing.T, seed uint64) {
 // next, while writers pass records and names on between groups and drop them again; by odd
 // seeds several records claim a name for a while. What is read is torn all the time.
 func TestContentSlowReaders(t *testing.T) {
-	for seed := range uint64(6) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { contentSlowReaders(t, seed) })
-		})
-	}
+	eachSeed(t, 6, contentSlowReaders)
 }
 
 func contentSlowReaders(t *testing.T, seed uint64) {
@@ -128,12 +117,7 @@ func contentSlowReaders(t *testing.T, seed uint64) {
 // whatever moment on, and block the switch until they are written anew; then the groups
 // that they kept back are exact too.
 func TestContentPoison(t *testing.T) {
-	for seed := range uint64(8) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { contentPoison(t, seed) })
-		})
-	}
+	eachSeed(t, 8, contentPoison)
 }
 
 func contentPoison(t *testing.T, seed uint64) {

@@ -84,7 +84,7 @@ func (c *crowd) run(ctx context.Context, w int, seed uint64, keys int, interval 
 		rest := interval
 		if interval > 0 {
 			// On a machine that is slow with the writes, controllers are as slow, and never
-			// level if writers took all there is.
+			// in sync if writers took all there is.
 			rest = max(interval, writersRest*time.Since(sent))
 		}
 		select {
@@ -297,7 +297,7 @@ func (c *crowd) settle(ctx context.Context, s *system) {
 	if found != len(want) {
 		c.t.Errorf("%d records in the new namespace, want %d", found, len(want))
 	}
-	rep, err := verify.New(s.db["v1"], s.db["v2"], s.direction()).Run(ctx, s.view(ctx, "v1", toks["v1"]), s.view(ctx, "v2", toks["v2"]), verify.Settle{Tries: 1}, nil)
+	rep, err := verify.New(s.db["v1"], s.db["v2"], s.direction()).Run(ctx, s.view(ctx, "v1", toks["v1"]), s.view(ctx, "v2", toks["v2"]), verify.Recheck{Tries: 1}, nil)
 	if err != nil || rep.Mismatched != 0 || rep.Compared == 0 {
 		c.t.Errorf("verify: %+v, %v", rep, err)
 	}
@@ -335,75 +335,65 @@ func contentSystem(ctx context.Context, t *testing.T) *system {
 // TestContentUnderTraffic: groups by content of every shape, whose writers move, swap and
 // delete their members while they are copied, followed and switched.
 func TestContentUnderTraffic(t *testing.T) {
-	for seed := range uint64(6) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				s := contentSystem(ctx, t)
-				a, pa := s.server(ctx, "server-a", nil)
-				b, pb := s.server(ctx, "server-b", nil)
-				c := newCrowd(t, a, b)
-				stop := c.drive(ctx, seed, 4, 12, 10*time.Millisecond)
-				pass(3 * time.Second)
-				c1 := s.controller(ctx, "controller-1", nil)
-				pass(100 * time.Millisecond)
-				c2 := s.controller(ctx, "controller-2", nil)
-				pass(time.Second)
-				s.begin(ctx)
-				s.await(ctx, "the flip", active("v2"))
-				pass(time.Second)
-				stop()
-				if !c.over || c.acked < 200 {
-					t.Errorf("%d changes were acknowledged, v2 was met: %t", c.acked, c.over)
-				}
-				c.settle(ctx, s)
-				cancel()
-				for _, p := range []*process{pa, pb, c1, c2} {
-					p.kill()
-				}
-			})
-		})
-	}
+	eachSeed(t, 6, func(t *testing.T, seed uint64) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := contentSystem(ctx, t)
+		a, pa := s.server(ctx, "server-a", nil)
+		b, pb := s.server(ctx, "server-b", nil)
+		c := newCrowd(t, a, b)
+		stop := c.drive(ctx, seed, 4, 12, 10*time.Millisecond)
+		pass(3 * time.Second)
+		c1 := s.controller(ctx, "controller-1", nil)
+		pass(100 * time.Millisecond)
+		c2 := s.controller(ctx, "controller-2", nil)
+		pass(time.Second)
+		s.begin(ctx)
+		s.await(ctx, "the flip", active("v2"))
+		pass(time.Second)
+		stop()
+		if !c.over || c.acked < 200 {
+			t.Errorf("%d changes were acknowledged, v2 was met: %t", c.acked, c.over)
+		}
+		c.settle(ctx, s)
+		cancel()
+		for _, p := range []*process{pa, pb, c1, c2} {
+			p.kill()
+		}
+	})
 }
 
 // TestContentCollisions: records of a writer claim the same target record for a while,
-// within a group and across groups, while they are copied and followed; whoever holds it
+// within a group and across groups, while they are copied and followed; its holder
 // loses it, leaves, moves and is deleted meanwhile.
 func TestContentCollisions(t *testing.T) {
-	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				s := contentSystem(ctx, t)
-				a, pa := s.server(ctx, "server-a", nil)
-				c := newCrowd(t, a)
-				c.collide = true
-				stop := c.drive(ctx, seed, 4, 12, 10*time.Millisecond)
-				pass(3 * time.Second)
-				c.hold(true)
-				c1 := s.controller(ctx, "controller-1", nil)
-				c2 := s.controller(ctx, "controller-2", nil)
-				s.begin(ctx)
-				pass(5 * time.Second)
-				stop()
-				c.tidy(seed)
-				stop = c.drive(ctx, seed+100, 4, 12, 10*time.Millisecond)
-				c.hold(false)
-				s.await(ctx, "the flip", active("v2"))
-				pass(time.Second)
-				stop()
-				c.settle(ctx, s)
-				cancel()
-				for _, p := range []*process{pa, c1, c2} {
-					p.kill()
-				}
-			})
-		})
-	}
+	eachSeed(t, 4, func(t *testing.T, seed uint64) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := contentSystem(ctx, t)
+		a, pa := s.server(ctx, "server-a", nil)
+		c := newCrowd(t, a)
+		c.collide = true
+		stop := c.drive(ctx, seed, 4, 12, 10*time.Millisecond)
+		pass(3 * time.Second)
+		c.hold(true)
+		c1 := s.controller(ctx, "controller-1", nil)
+		c2 := s.controller(ctx, "controller-2", nil)
+		s.begin(ctx)
+		pass(5 * time.Second)
+		stop()
+		c.tidy(seed)
+		stop = c.drive(ctx, seed+100, 4, 12, 10*time.Millisecond)
+		c.hold(false)
+		s.await(ctx, "the flip", active("v2"))
+		pass(time.Second)
+		stop()
+		c.settle(ctx, s)
+		cancel()
+		for _, p := range []*process{pa, c1, c2} {
+			p.kill()
+		}
+	})
 }
 
 // TestContentKillController is TestKillController for groups by content.

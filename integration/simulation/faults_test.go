@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"dbcontroller/coord"
@@ -106,12 +105,7 @@ func (w *weather) sleep(id string, p *process, d time.Duration, cutOnly bool) {
 // and controllers; controllers stop or are cut off past their leases and come back. Once
 // that ends the upgrade goes through, and whatever was acknowledged is there.
 func TestBadWeather(t *testing.T) {
-	for seed := range uint64(16) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { badWeather(t, seed) })
-		})
-	}
+	eachSeed(t, 16, badWeather)
 }
 
 func badWeather(t *testing.T, seed uint64) {
@@ -182,52 +176,47 @@ func (s *system) pursue(ctx context.Context) {
 // TestScale: controllers join while the copy runs, and leave again, by a shutdown or a
 // crash; the shards are handed over, and the copy does not begin again.
 func TestScale(t *testing.T) {
-	for seed := range uint64(16) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				s := newSystem(ctx, t)
-				s.maxRate = 12
-				a, pa := s.server(ctx, "server-a", nil)
-				tr := newTraffic(t, a)
-				const writers, keys = 3, 50
-				stop := drive(ctx, tr, seed, writers, keys, 20*time.Millisecond)
-				pass(4 * time.Second)
-				var running []*process
-				join := func() {
-					running = append(running, s.controller(ctx, fmt.Sprintf("controller-%d", len(running)), nil))
-				}
-				rng := rand.New(rand.NewPCG(seed, 5))
-				join()
-				pass(time.Duration(1+rng.IntN(1500)) * time.Millisecond)
-				join()
-				pass(time.Duration(1+rng.IntN(1500)) * time.Millisecond)
-				join()
-				s.begin(ctx)
-				pass(time.Duration(1+rng.IntN(2000)) * time.Millisecond)
-				for _, i := range rng.Perm(3)[:2] {
-					if seed%2 == 0 {
-						running[i].kill()
-					} else {
-						running[i].stop() // as a shutdown does
-						<-running[i].done
-					}
-					pass(time.Duration(1+rng.IntN(1500)) * time.Millisecond)
-				}
-				s.await(ctx, "the flip", active("v2"))
-				pass(time.Second)
-				stop()
-				tr.settle(ctx, s)
-				if n := s.loads.Load(); n > writers*keys+2*(2*7+20) {
-					t.Errorf("%d groups were copied, there are %d at most", n, writers*keys)
-				}
-				cancel()
-				for _, p := range append(running, pa) {
-					p.kill()
-				}
-			})
-		})
-	}
+	eachSeed(t, 16, func(t *testing.T, seed uint64) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := newSystem(ctx, t)
+		s.maxRate = 12
+		a, pa := s.server(ctx, "server-a", nil)
+		tr := newTraffic(t, a)
+		const writers, keys = 3, 50
+		stop := drive(ctx, tr, seed, writers, keys, 20*time.Millisecond)
+		pass(4 * time.Second)
+		var running []*process
+		join := func() {
+			running = append(running, s.controller(ctx, fmt.Sprintf("controller-%d", len(running)), nil))
+		}
+		rng := rand.New(rand.NewPCG(seed, 5))
+		join()
+		pass(time.Duration(1+rng.IntN(1500)) * time.Millisecond)
+		join()
+		pass(time.Duration(1+rng.IntN(1500)) * time.Millisecond)
+		join()
+		s.begin(ctx)
+		pass(time.Duration(1+rng.IntN(2000)) * time.Millisecond)
+		for _, i := range rng.Perm(3)[:2] {
+			if seed%2 == 0 {
+				running[i].kill()
+			} else {
+				running[i].stop() // as a shutdown does
+				<-running[i].done
+			}
+			pass(time.Duration(1+rng.IntN(1500)) * time.Millisecond)
+		}
+		s.await(ctx, "the flip", active("v2"))
+		pass(time.Second)
+		stop()
+		tr.settle(ctx, s)
+		if n := s.loads.Load(); n > writers*keys+2*(2*7+20) {
+			t.Errorf("%d groups were copied, there are %d at most", n, writers*keys)
+		}
+		cancel()
+		for _, p := range append(running, pa) {
+			p.kill()
+		}
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"dbcontroller/record"
@@ -78,12 +77,7 @@ func (s *system) awaitFollowing(ctx context.Context, controller string) {
 // Those that do not sleep end at once and say why. What is there after the switch was made by
 // the revision that is in use.
 func TestTwoTransformations(t *testing.T) {
-	for seed := range uint64(6) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { twoTransformations(t, seed) })
-		})
-	}
+	eachSeed(t, 6, twoTransformations)
 }
 
 func twoTransformations(t *testing.T, seed uint64) {

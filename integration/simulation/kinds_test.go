@@ -198,7 +198,7 @@ func (c *kindCrowd) settle(ctx context.Context, s *system) {
 	if len(now) != want {
 		c.t.Errorf("%d records in the new namespace, want %d", len(now), want)
 	}
-	rep, err := verify.New(s.db["v1"], s.db["v2"], dir).Run(ctx, s.view(ctx, "v1", oldToks), s.view(ctx, "v2", newToks), verify.Settle{Tries: 1}, nil)
+	rep, err := verify.New(s.db["v1"], s.db["v2"], dir).Run(ctx, s.view(ctx, "v1", oldToks), s.view(ctx, "v2", newToks), verify.Recheck{Tries: 1}, nil)
 	if err != nil || rep.Mismatched != 0 || rep.Compared == 0 {
 		c.t.Errorf("verify: %+v, %v", rep, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/controller"
+	"dbcontroller/collections"
 	"dbcontroller/record"
 	"dbcontroller/record/memstore"
 	"dbcontroller/upgradestate"
@@ -162,7 +162,7 @@ func expire(t *testing.T, class record.FenceClass, m moment) {
 	}
 	same := func(shape record.Shape) (record.Shape, error) { return shape, nil }
 	s := newSystemOf(ctx, t, map[string]database{"v1": stores["v1"], "v2": stores["v2"]}, fixedRegistry(), nil,
-		controller.Carries{{"v1", "v2"}: {docs: {From: docs, Shape: same}}})
+		collections.Carries{{"v1", "v2"}: {docs: {From: docs, Shape: same}}})
 
 	deleting := func() (versions []string) {
 		d, err := s.admin.Get(ctx)

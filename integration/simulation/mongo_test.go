@@ -52,12 +52,12 @@ func TestContentOnMongoDB(t *testing.T) {
 	s := newSystemOf(ctx, t, onMongoDB(ctx, t), contentRegistry(), contentStack)
 	s.quiet()
 	s.oneWay = true // its transformers have no rollback
-	// Time is real, and the machine may have other tests to run: level is what is applied
+	// Time is real, and the machine may have other tests to run: in sync is what is applied
 	// within seconds.
 	s.lagBound = 3 * time.Second
 	a, pa := s.server(ctx, "server-a", nil)
 	c := newCrowd(t, a)
-	// Some thousand changes before the copy; then slower, so that a calm moment comes.
+	// Some thousand changes before the copy; then slower, so that it is in sync for a moment.
 	c.collide = true
 	before := c.drive(ctx, 1, 6, 60, 0)
 	pass(2 * time.Second)

@@ -2,9 +2,7 @@ package simulation_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"dbcontroller/identity"
@@ -19,12 +17,7 @@ import (
 // takes over shards, copied ones among them, whose changes it would never see. It ends and
 // says why, and nothing is lost.
 func TestWrongPlace(t *testing.T) {
-	for seed := range uint64(6) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { wrongPlace(t, seed) })
-		})
-	}
+	eachSeed(t, 6, wrongPlace)
 }
 
 func wrongPlace(t *testing.T, seed uint64) {

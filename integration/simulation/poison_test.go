@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"dbcontroller/upgradestate"
@@ -16,12 +15,7 @@ import (
 // error and by a panic, of all shards and at two controllers. They are listed by name and
 // block the switch, until each is written anew, deleted or waived.
 func TestPoison(t *testing.T) {
-	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { poison(t, seed) })
-		})
-	}
+	eachSeed(t, 20, poison)
 }
 
 func poison(t *testing.T, seed uint64) {

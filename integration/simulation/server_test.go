@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"dbcontroller/record"
@@ -60,12 +59,7 @@ func (s *system) contents(ctx context.Context, version string) map[string]string
 // goes on when the new version has been active for long. They have no effect on the old
 // namespace, and exactly one on the new one.
 func TestServerSleepsOverTheSwitch(t *testing.T) {
-	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { sleepOver(t, seed) })
-		})
-	}
+	eachSeed(t, 20, sleepOver)
 }
 
 func sleepOver(t *testing.T, seed uint64) {
@@ -159,49 +153,44 @@ func request(t *testing.T, server http.Handler, method, name, query string) *htt
 // TestServerCutOff: a server that does not reach the coordination store goes on serving,
 // is refused by the database at the switch, and has its requests wait until it is told.
 func TestServerCutOff(t *testing.T) {
-	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				s := newSystem(ctx, t)
-				a, pa := s.server(ctx, "server-a", nil)
-				b, pb := s.server(ctx, "server-b", nil)
-				tr := newTraffic(t, a, b)
-				stop := drive(ctx, tr, seed, 3, 30, 20*time.Millisecond)
-				c := s.controller(ctx, "controller-1", nil)
-				pass(2 * time.Second)
-				early := seed%2 == 0 // else in the middle of the switch
-				if early {
-					pa.conn.Cut()
-				}
-				s.begin(ctx)
-				s.await(ctx, "the switch", func(d upgradestate.Deployment) bool {
-					return d.CurrentVersion == "v2" || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
-				})
-				if !early {
-					pa.conn.Cut()
-				}
-				s.await(ctx, "the flip", active("v2"))
-				pass(time.Duration(1+seed%8) * time.Second)
-				pa.conn.Heal()
-				pass(3 * time.Second)
-				stop()
-				tr.settle(ctx, s)
-				if tr.acked["v1"] == 0 || tr.acked["v2"] == 0 {
-					t.Errorf("acked %v, want both", tr.acked)
-				}
-				servers, err := s.admin.Servers(ctx)
-				s.check(err)
-				if len(servers) != 2 || servers[0].Active != "v2" || servers[1].Active != "v2" {
-					t.Errorf("registered are %+v, want both at v2", servers)
-				}
-				cancel()
-				for _, p := range []*process{pa, pb, c} {
-					p.kill()
-				}
-			})
+	eachSeed(t, 20, func(t *testing.T, seed uint64) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := newSystem(ctx, t)
+		a, pa := s.server(ctx, "server-a", nil)
+		b, pb := s.server(ctx, "server-b", nil)
+		tr := newTraffic(t, a, b)
+		stop := drive(ctx, tr, seed, 3, 30, 20*time.Millisecond)
+		c := s.controller(ctx, "controller-1", nil)
+		pass(2 * time.Second)
+		early := seed%2 == 0 // else in the middle of the switch
+		if early {
+			pa.conn.Cut()
+		}
+		s.begin(ctx)
+		s.await(ctx, "the switch", func(d upgradestate.Deployment) bool {
+			return d.CurrentVersion == "v2" || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
 		})
-	}
+		if !early {
+			pa.conn.Cut()
+		}
+		s.await(ctx, "the flip", active("v2"))
+		pass(time.Duration(1+seed%8) * time.Second)
+		pa.conn.Heal()
+		pass(3 * time.Second)
+		stop()
+		tr.settle(ctx, s)
+		if tr.acked["v1"] == 0 || tr.acked["v2"] == 0 {
+			t.Errorf("acked %v, want both", tr.acked)
+		}
+		servers, err := s.admin.Servers(ctx)
+		s.check(err)
+		if len(servers) != 2 || servers[0].Active != "v2" || servers[1].Active != "v2" {
+			t.Errorf("registered are %+v, want both at v2", servers)
+		}
+		cancel()
+		for _, p := range []*process{pa, pb, c} {
+			p.kill()
+		}
+	})
 }

@@ -2,10 +2,8 @@ package simulation_test
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"dbcontroller/record"
@@ -41,12 +39,7 @@ func (n drowsy) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 // to; then the first one goes on. What it holds is of the past, whatever it asks for
 // before it sends it.
 func TestControllerSleepsOverTheSwitch(t *testing.T) {
-	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { sleepyController(t, seed) })
-		})
-	}
+	eachSeed(t, 20, sleepyController)
 }
 
 func sleepyController(t *testing.T, seed uint64) {

@@ -121,8 +121,8 @@ func put2(held map[string]string, it oldItem) {
 // TestKillOnTheWayToTheSnapshot kills the controller that comes first to a moment of the
 // rollback to the old data as they are. It goes on by itself: the old namespace holds byte
 // for byte what the switch left there, and the one that was left everything that was
-// acknowledged, until somebody goes forward again. That compares everything, whoever is
-// killed then: what was left behind is overwritten, and nothing else is lost.
+// acknowledged, until somebody goes forward again. That compares everything, whichever process
+// is killed then: what was left behind is overwritten, and nothing else is lost.
 func TestKillOnTheWayToTheSnapshot(t *testing.T) {
 	forward := []moment{
 		{"load", 0}, {"load", 4}, {"applied", 3}, {"at HOLD", 0}, {"fenced v1", 0}, {"at SEAL_TARGET", 0}, {"fenced v2", 1}, {"flipped", 0},

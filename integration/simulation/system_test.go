@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller/collections"
 	"dbcontroller/controller"
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
@@ -43,7 +44,7 @@ type system struct {
 	lagBound time.Duration // of controllers; 0 is theirs
 
 	// Of controllers that start from now on:
-	carry       controller.Carries
+	carry       collections.Carries
 	manual      bool          // they copy when an upgrade begins, and not before
 	oneWay      bool          // v1 is not kept in sync once it was left
 	holdTimeout time.Duration // of servers; 0 is the driver's
@@ -70,7 +71,7 @@ func memory() map[string]database {
 
 // newSystemOf is newSystem for another service, and any databases; what is carried of the
 // collections of fixed-name kinds may be added.
-func newSystemOf(ctx context.Context, t *testing.T, db map[string]database, r *transform.Registry, stack func(string, map[string]*vrunner.View) vrunner.Stack, carry ...controller.Carries) *system {
+func newSystemOf(ctx context.Context, t *testing.T, db map[string]database, r *transform.Registry, stack func(string, map[string]*vrunner.View) vrunner.Stack, carry ...collections.Carries) *system {
 	t.Helper()
 	s := &system{
 		t: t, log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), coord: memcoord.New(),

@@ -28,7 +28,7 @@ func TestTakeoverReplaysFromTheCheckpoint(t *testing.T) {
 				stop := drive(ctx, tr, seed, 6, 4000, 3*time.Millisecond)
 				c1 := s.controller(ctx, "controller-1", nil)
 				c2 := s.controller(ctx, "controller-2", nil)
-				pass(15 * time.Second) // copied, compared, level
+				pass(15 * time.Second) // copied, compared, in sync
 				c1.kill()
 				pass(6 * time.Second) // the lease runs out, the other one adopts
 				stop()

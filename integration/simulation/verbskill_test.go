@@ -142,7 +142,7 @@ func heldSwitch(t *testing.T, seed uint64, m moment, early, aborts bool) {
 }
 
 // TestPauseInTheCopy: bulk work is paused, and the controller killed that comes next to a
-// moment of the copy; then the other one, too. Whoever is there copies nothing and begins no
+// moment of the copy; then the other one, too. A controller that runs copies nothing and begins no
 // switch, until somebody resumes; then a third one goes on where they were.
 func TestPauseInTheCopy(t *testing.T) {
 	for i, m := range []moment{{"load", 0}, {"load", 6}, {"load", 12}, {"apply", 5}, {"applied", 10}} {

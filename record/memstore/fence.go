@@ -42,7 +42,7 @@ func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.Fence
 	return class, "", nil
 }
 
-// Fence performs or confirms the announced act.
+// Fence executes or confirms the announced operation.
 func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	if err := s.begin(ctx); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (s *Store) fenceByRename(f record.Fence, col *collection) error {
 	return nil
 }
 
-// Prevent settles a rename that was announced.
+// Prevent resolves a rename that was announced.
 func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err error) {
 	if err := s.begin(ctx); err != nil {
 		return false, err

@@ -44,7 +44,7 @@ func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result,
 	}
 	err = j.checked(groups, results, func(groups []int) error {
 		for _, chunk := range j.chunks(groups) {
-			if err := n.settle(ctx, j, chunk, results, attempt{}); err != nil {
+			if err := n.resolve(ctx, j, chunk, results, attempt{}); err != nil {
 				return err
 			}
 		}
@@ -135,11 +135,11 @@ type refusal struct {
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// settle brings groups to an outcome. A group that the database refuses is taken out
+// resolve brings groups to an outcome. A group that the database refuses is taken out
 // and the others are tried again; after a few of those, halves are tried on their own,
 // so that many refusals cost a logarithm each and not a transaction of everything. Halves
 // are tried as well of what was too much for the server.
-func (n *Namespace) settle(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
+func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
 	const beforeHalving = 3
 	for refused := 0; len(groups) > 0; {
 		outcomes, err := n.applyOnce(ctx, j, groups, how)
@@ -183,10 +183,10 @@ func (n *Namespace) settle(ctx context.Context, j *job, groups []int, results []
 
 func (n *Namespace) settleHalves(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
 	half := len(groups) / 2
-	if err := n.settle(ctx, j, groups[:half], results, how); err != nil {
+	if err := n.resolve(ctx, j, groups[:half], results, how); err != nil {
 		return err
 	}
-	return n.settle(ctx, j, groups[half:], results, how)
+	return n.resolve(ctx, j, groups[half:], results, how)
 }
 
 // applyOnce is one transaction: read the guards, decide, write.

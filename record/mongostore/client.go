@@ -220,7 +220,7 @@ func liveDoc(doc bson.Raw) (bson.Raw, bool, error) {
 	return l.strip(doc), true, nil
 }
 
-// barrierLimit bounds one shared write, which nobody's context does.
+// barrierLimit bounds one shared write, which no caller's context does.
 const barrierLimit = 5 * time.Second
 
 // barrier gives out cluster times that are later than everything acknowledged before

@@ -140,8 +140,8 @@ func (n *Namespace) chooseManaged(ctx context.Context, tok record.Token, want re
 	return record.FenceValidator, restore, err
 }
 
-// Fence performs and confirms the announced act. It tries until ctx ends. Whatever
-// became of an attempt (no answer, a failover, an expired write concern) is settled
+// Fence executes and confirms the announced operation. It tries until ctx ends. Whatever
+// became of an attempt (no answer, a failover, an expired write concern) is resolved
 // by looking where the identity is and by majority writes after that.
 //
 // A fence that was removed is not taken up again: To of another attempt is another one.

@@ -25,7 +25,7 @@ import (
 //     under the fence: their clients get an error that they were aborted (276) and can
 //     repeat them, while held writes could wait for hours.
 
-// errBuilding reports that an index build holds an act up.
+// errBuilding reports that an index build holds an operation up.
 var errBuilding = errors.New("an index of the collection is being built, which no rename can pass")
 
 // building returns the names of the indexes of a collection that are being built, by build.
@@ -46,8 +46,8 @@ func (n *Namespace) building(ctx context.Context, name string) (map[string][]str
 	return builds, nil
 }
 
-// calm refuses while an index of the collection is being built.
-func (n *Namespace) calm(ctx context.Context, name string) error {
+// noBuilds refuses while an index of the collection is being built.
+func (n *Namespace) noBuilds(ctx context.Context, name string) error {
 	builds, err := n.building(ctx, name)
 	if err == nil && len(builds) > 0 {
 		return fmt.Errorf("%s.%s: %w", n.name, name, errBuilding)

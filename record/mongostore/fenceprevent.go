@@ -40,7 +40,7 @@ func (c collection) occupies() string {
 	return id
 }
 
-// Prevent settles a rename that was announced.
+// Prevent resolves a rename that was announced.
 func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (moved bool, err error) {
 	if f.Class != record.FenceUUID && f.Class != "" {
 		return false, fmt.Errorf("prevent %s: a fence of class %s is removed instead", f.To, f.Class)
@@ -60,7 +60,7 @@ func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (moved bool, er
 	return moved, nil
 }
 
-// prevent is one attempt: an error means that it is not settled yet.
+// prevent is one attempt: an error means that it is not resolved yet.
 func (n *Namespace) prevent(ctx context.Context, f record.Fence, uuid bson.Binary) (moved bool, err error) {
 	at, err := n.preventedAt(ctx, f, uuid)
 	if err != nil {
@@ -90,15 +90,15 @@ func (n *Namespace) prevent(ctx context.Context, f record.Fence, uuid bson.Binar
 	return false, nil
 }
 
-// settled is what has the two names of a rename.
-type settled struct{ moved, occupied bool }
+// resolved is what has the two names of a rename.
+type resolved struct{ moved, occupied bool }
 
-func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.Binary) (settled, error) {
+func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.Binary) (resolved, error) {
 	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{f.Token.Name, f.To}}}}})
 	if err != nil {
-		return settled{}, err
+		return resolved{}, err
 	}
-	var s settled
+	var s resolved
 	there := false
 	for _, c := range found {
 		switch {

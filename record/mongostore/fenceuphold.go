@@ -92,7 +92,7 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 		return found, nil
 	}
 	// A stranger: moved away, and the view is in its place in the same moment.
-	if err := n.calm(ctx, own); err != nil {
+	if err := n.noBuilds(ctx, own); err != nil {
 		return nil, err
 	}
 	name := aside + at.id()[:12]

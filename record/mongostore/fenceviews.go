@@ -58,7 +58,7 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 			if err := n.openGate(ctx, f); err != nil {
 				return err
 			}
-			if err := n.calm(ctx, f.Token.Name); err != nil {
+			if err := n.noBuilds(ctx, f.Token.Name); err != nil {
 				return err
 			}
 			if err := n.throughGate(ctx, f); err != nil {
@@ -147,7 +147,7 @@ func (n *Namespace) renameOverView(ctx context.Context, f record.Fence) error {
 // unview removes a view and renames a collection in one step. Without the collection it
 // does nothing and fails. The caller looks what became of it.
 func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
-	if err := n.calm(ctx, from); err != nil {
+	if err := n.noBuilds(ctx, from); err != nil {
 		return err
 	}
 	err := n.applyOps(ctx, bson.A{

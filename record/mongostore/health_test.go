@@ -12,7 +12,7 @@ import (
 	"dbcontroller/integration/localmongo"
 )
 
-// TestHealth: an idle server is calm, one that works is busier, and the shares are shares.
+// TestHealth: an idle server is not strained, one that works is busier, and the shares are shares.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -146,7 +146,7 @@ func (n *Namespace) insertGroups(ctx context.Context, j *job, groups []int, resu
 		}
 		return nil
 	case errors.Is(err, errPresent), errors.Is(err, errValidatorFence), errors.Is(err, errTooMuch), errors.As(err, &r):
-		return n.settle(ctx, j, groups, results, attempt{absentOnly: true})
+		return n.resolve(ctx, j, groups, results, attempt{absentOnly: true})
 	default:
 		return err
 	}

@@ -18,11 +18,12 @@ import (
 )
 
 // lossyNet is a network that loses the answers to some commands, after the server has done
-// what they say.
+// what they say, or the commands themselves.
 type lossyNet struct {
 	command atomic.Pointer[string]
 	left    atomic.Int64
 	lost    atomic.Int64
+	cuts    atomic.Bool // what is asked does not arrive, either
 }
 
 func (l *lossyNet) lose(command string, times int64) {
@@ -43,6 +44,10 @@ type lossyConn struct {
 
 func (c *lossyConn) Write(b []byte) (int, error) {
 	if command := c.network.command.Load(); command != nil && bytes.Contains(b, []byte(*command)) && c.network.left.Add(-1) >= 0 {
+		if c.network.cuts.Load() {
+			c.network.lost.Add(1)
+			return 0, io.ErrClosedPipe
+		}
 		c.lose.Store(true)
 	}
 	return c.Conn.Write(b)

@@ -38,7 +38,7 @@ func (c cursorBound) value() bson.RawValue {
 // cursorBound is a record.Cursor that is not empty.
 type cursorBound record.Cursor
 
-// marksCollection holds one document for each fence, written after the act (its change
+// marksCollection holds one document for each fence, written after the operation (its change
 // event is later than everything that the fence let through), and small notes. It takes the
 // majority writes of Position where the server does not let us append a note to the oplog
 // instead. Streams follow the marks of write blocks alone.

@@ -80,7 +80,7 @@ func onScratch(ctx context.Context, do func() error) error {
 
 // renameScratch renames a scratch collection. A rename that gave up waiting can be done
 // all the same: mongos only stops waiting for the shards, which go on with it. So what
-// became of it is settled by looking, and a repetition finds nothing left to do.
+// became of it is resolved by looking, and a repetition finds nothing left to do.
 func (n *Namespace) renameScratch(ctx context.Context, from, to string) error {
 	err := doneHere(n.rename(ctx, from, to))
 	if err == nil || hasCode(err, codeUnauthorized) {

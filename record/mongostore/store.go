@@ -54,6 +54,7 @@ type Namespace struct {
 	app      string          // AppName
 	quiet    bool            // Config.Quiet
 	log      *zap.Logger
+	left     *leftOpen // shared by those of one client
 
 	sides  sideCollections
 	health gauges
@@ -121,6 +122,7 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 		app:      cfg.AppName,
 		quiet:    cfg.Quiet,
 		log:      cfg.Log,
+		left:     new(leftOpen),
 	}
 	if err := client.Ping(ctx, readpref.Primary()); err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -136,7 +138,7 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 // not close.
 func (n *Namespace) Quietly() *Namespace {
 	return &Namespace{
-		client: n.client, db: n.db, name: n.name, location: n.location, app: n.app, log: n.log, quiet: true,
+		client: n.client, db: n.db, name: n.name, location: n.location, app: n.app, log: n.log, left: n.left, quiet: true,
 	}
 }
 

@@ -41,7 +41,8 @@ func newBackoff(ctx context.Context, limit time.Duration) backoff.BackOff {
 // Conflicts with what a process that is gone has left behind are ended after a while.
 // Its other errors abort and are returned as they are: nothing was written. ErrUnknown
 // means that the commit may have happened.
-func (n *Namespace) transact(ctx context.Context, what string, body func(context.Context) error) error {
+func (n *Namespace) transact(ctx context.Context, what string, body func(context.Context) error) (err error) {
+	n.endLeft(ctx) // or this one may wait for it
 	session, err := n.client.StartSession(options.Session().SetCausalConsistency(false))
 	if err != nil {
 		return fmt.Errorf("%s: start session: %w", what, err)
@@ -50,7 +51,14 @@ func (n *Namespace) transact(ctx context.Context, what string, body func(context
 	defer func() {
 		endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		session.EndSession(endCtx)
+		if !unanswered(err) {
+			session.EndSession(endCtx)
+			return
+		}
+		n.left.add(session)
+		if !neverSent(err) { // or there is nobody to ask
+			n.endLeft(endCtx)
+		}
 	}()
 	looked := time.Now()
 	err = backoff.Retry(func() error {
@@ -88,7 +96,7 @@ func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string
 	if err := body(mongo.NewSessionContext(ctx, session)); err != nil {
 		abortCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		// The server drops the transaction by itself when it cannot be reached.
+		// The driver does not say whether it has reached the server; see leftOpen.
 		_ = session.AbortTransaction(abortCtx)
 		return err
 	}
@@ -96,8 +104,10 @@ func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string
 }
 
 // commit asks for the commit until its end is known, which is safe: a commit that
-// happened is confirmed again.
+// happened is confirmed again. Once an answer is lost, only that the transaction is gone
+// says that nothing was written: a login that is refused then says nothing of what was asked before.
 func (n *Namespace) commit(ctx context.Context, session *mongo.Session, what string) error {
+	lost := false
 	return backoff.Retry(func() error {
 		err := session.CommitTransaction(ctx)
 		switch {
@@ -108,11 +118,14 @@ func (n *Namespace) commit(ctx context.Context, session *mongo.Session, what str
 		case outcomeUnknown(err), hasCode(err, codeTemporarilyUnavailable):
 			// A commit that was refused for want of room bears no label. What became of the
 			// transaction is the answer to the next attempt.
+			lost = lost || outcomeUnknown(err)
 			err = fmt.Errorf("%s: commit: %w: %w", what, record.ErrUnknown, err)
 			if ctx.Err() != nil {
 				return backoff.Permanent(err)
 			}
 			return err
+		case lost:
+			return backoff.Permanent(fmt.Errorf("%s: commit: %w: %w", what, record.ErrUnknown, concealed(err)))
 		default:
 			return backoff.Permanent(classify(what+": commit", err))
 		}

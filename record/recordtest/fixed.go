@@ -184,7 +184,7 @@ func fixedTakesName(t *testing.T, b *bench) {
 	b.wantDocuments(t, k.spec.Name)
 }
 
-// Whoever follows a kind is told of each of its collection's names, also while it is hidden.
+// A follower of a kind is told of each of its collection's names, also while it is hidden.
 func fixedHiddenMarkers(t *testing.T, b *bench) {
 	k := b.hidden(t)
 	s := b.follow(t, b.now(t), k)

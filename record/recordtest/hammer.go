@@ -190,7 +190,7 @@ func fenceHammer(t *testing.T, b *bench) {
 	h.wantBefore(t, k, s, f.To)
 }
 
-// fenceAppliers: sleeping forward appliers are stopped by the same act as clients are.
+// fenceAppliers: sleeping forward appliers are stopped by the same operation as clients are.
 func fenceAppliers(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	f := k.announce(t)

@@ -9,13 +9,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	bbsv1 "dbcontroller/gen/bbs/v1"
+	"dbcontroller/sample/sampletest"
 	"dbcontroller/transform"
 	"dbcontroller/transform/adapt"
 	"dbcontroller/vrunner"
 )
 
 // adaptedStack has v1's own handlers run over v2 data.
-func adaptedStack(t *testing.T) (api, *tokenStore) {
+func adaptedStack(t *testing.T) (api, *sampletest.Store) {
 	t.Helper()
 	reg := transform.NewRegistry(Service)
 	if err := Register(reg); err != nil {
@@ -29,7 +30,7 @@ func adaptedStack(t *testing.T) (api, *tokenStore) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newStore(t, KindDeployments, KindDefinitions)
+	s := sampletest.New(t, KindDeployments, KindDefinitions)
 	a, err := adapt.New(s, show, keep, adapt.Config{Leads: map[string]string{KindDesiredLRPs: KindDeployments}})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +47,7 @@ func TestAdaptedKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	a, s := adaptedStack(t)
 	createV1(t, a, lrpV1("p", "cf"))
-	s.put(t, KindDefinitions, bson.D{{Key: "_id", Value: "p/next"}, {Key: "process_guid", Value: "p"}, {Key: "definition_id", Value: "next"}, {Key: "definition", Value: bson.D{}}})
+	s.Put(t, KindDefinitions, bson.D{{Key: "_id", Value: "p/next"}, {Key: "process_guid", Value: "p"}, {Key: "definition_id", Value: "next"}, {Key: "definition", Value: bson.D{}}})
 	_, err := a.v1.UpdateDesiredLRP(t.Context(), connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "p", Instances: proto.Int32(9)}))
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/record"
+	"dbcontroller/sample/sampletest"
 	"dbcontroller/transform"
 )
 
@@ -72,7 +73,7 @@ func TestBothVersionsAtOnce(t *testing.T) {
 
 	deleteV1(t, a, "p")
 	_, err = a.v2.GetLRPDeployment(ctx, connect.NewRequest(&bbsv2.GetLRPDeploymentRequest{ProcessGuid: "p"}))
-	wantCode(t, err, connect.CodeNotFound)
+	sampletest.WantCode(t, err, connect.CodeNotFound)
 	expect(old, deletedV1("p"))
 	expect(now, deletedV2("p"))
 }
@@ -82,7 +83,7 @@ func TestBothVersionsAtOnce(t *testing.T) {
 func TestFiltersOnTheDefinition(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	before := serve(t, StackV1(newStore(t, KindDesiredLRPs), nil))
+	before := serve(t, StackV1(sampletest.New(t, KindDesiredLRPs), nil))
 	seedV1(t, before)
 	after, _ := v2API(t)
 	seedV1(t, after)
@@ -100,32 +101,32 @@ func TestFiltersOnTheDefinition(t *testing.T) {
 		path := filter[strings.Index(filter, "definition"):]
 		path = path[:strings.IndexAny(path+" ", " )")]
 		_, err := after.v1.ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{Filter: filter}))
-		wantError(t, err, connect.CodeInvalidArgument, "filter: "+path+": a process has several definitions")
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "filter: "+path+": a process has several definitions")
 		s, err := after.v1.WatchDesiredLRPs(ctx, connect.NewRequest(&bbsv1.WatchDesiredLRPsRequest{Filter: filter}))
 		if err == nil {
 			s.Receive()
 			err = s.Err()
 			_ = s.Close() // it has ended
 		}
-		wantError(t, err, connect.CodeInvalidArgument, "filter: "+path)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "filter: "+path)
 	}
 	if got := strings.Join(listV1(t, before, &bbsv1.ListDesiredLRPsRequest{OrderBy: "definition.memory_mb desc"}), " "); got != "d b a c e" {
 		t.Errorf("ordered %s", got)
 	}
 	_, err := after.v1.ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{OrderBy: "domain, definition.memory_mb desc"}))
-	wantError(t, err, connect.CodeInvalidArgument, "order_by: definition.memory_mb: ")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "order_by: definition.memory_mb: ")
 }
 
 // moved is what the engine makes of all processes of v1 data on the side of v2, or back.
-func moved(t testing.TB, d transform.Direction, from *tokenStore, kinds ...string) *tokenStore {
+func moved(t testing.TB, d transform.Direction, from *sampletest.Store, kinds ...string) *sampletest.Store {
 	t.Helper()
 	ctx := context.Background()
-	to := newStore(t, kinds...)
+	to := sampletest.New(t, kinds...)
 	head := KindDesiredLRPs
-	if _, v2 := from.tokens[KindDeployments]; v2 {
+	if _, v2 := from.Tokens[KindDeployments]; v2 {
 		head = KindDeployments
 	}
-	for _, r := range from.all(t, head) {
+	for _, r := range from.All(t, head) {
 		group := []record.Record{r}
 		if head == KindDeployments {
 			guid, _ := r.Key.Name()
@@ -149,7 +150,7 @@ func moved(t testing.TB, d transform.Direction, from *tokenStore, kinds ...strin
 func TestTokensAcrossTheFlip(t *testing.T) {
 	t.Parallel()
 	up, down := directions(t)
-	v1 := newStore(t, KindDesiredLRPs)
+	v1 := sampletest.New(t, KindDesiredLRPs)
 	before := serve(t, StackV1(v1, nil))
 	seedV1(t, before)
 	v2 := moved(t, up, v1, KindDeployments, KindDefinitions)
@@ -197,10 +198,10 @@ func TestTokensAcrossTheFlip(t *testing.T) {
 func TestWrittenAsMoved(t *testing.T) {
 	t.Parallel()
 	up, _ := directions(t)
-	v1 := newStore(t, KindDesiredLRPs)
+	v1 := sampletest.New(t, KindDesiredLRPs)
 	seedV1(t, serve(t, StackV1(v1, nil)))
 	viaEngine := moved(t, up, v1, KindDeployments, KindDefinitions)
-	direct := newStore(t, KindDeployments, KindDefinitions)
+	direct := sampletest.New(t, KindDeployments, KindDefinitions)
 	seedV1(t, serve(t, StackV2(direct)))
 	// content is a document without its tag, in the order of its fields' names.
 	content := func(doc bson.Raw) bson.D {
@@ -213,8 +214,8 @@ func TestWrittenAsMoved(t *testing.T) {
 		return d
 	}
 	for _, kind := range []string{KindDeployments, KindDefinitions} {
-		want := viaEngine.all(t, kind)
-		for i, r := range direct.all(t, kind) {
+		want := viaEngine.All(t, kind)
+		for i, r := range direct.All(t, kind) {
 			if a, b := content(r.Doc), content(want[i].Doc); r.Key != want[i].Key || !reflect.DeepEqual(a, b) {
 				t.Errorf("%s: written %s\nmoved %s", r.Key, a, b)
 			}
@@ -230,7 +231,7 @@ func TestWhatV2WroteComesBack(t *testing.T) {
 	a, s := v2API(t)
 	seedV2(t, a)
 	createV2(t, a, lrpV2("p"))
-	for _, head := range s.all(t, KindDeployments) {
+	for _, head := range s.All(t, KindDeployments) {
 		guid, _ := head.Key.Name()
 		group, err := s.List(context.Background(), KindDefinitions, guid+"/", "", 0)
 		if err != nil {
@@ -270,7 +271,7 @@ func TestReadsAreWhole(t *testing.T) {
 			a, s := v2API(t)
 			createV2(t, a, lrpV2("p"))
 			var now *bbsv2.LRPDeployment
-			s.afterList(KindDefinitions, func() {
+			s.AfterList(KindDefinitions, func() {
 				deleteV1(t, a, "p")
 				createV1(t, a, lrpV1("p", "cf"))
 				now = getV2(t, a, "p")
@@ -288,17 +289,17 @@ func TestMalformedDataAreShownToNobody(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	a, s := v2API(t)
-	s.put(t, KindDeployments, bson.D{{Key: "_id", Value: "p"}, {Key: fieldGUID, Value: "p"}, {Key: fieldActive, Value: "gone"}})
+	s.Put(t, KindDeployments, bson.D{{Key: "_id", Value: "p"}, {Key: fieldGUID, Value: "p"}, {Key: fieldActive, Value: "gone"}})
 	_, err := a.v1.GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: "p"}))
-	wantError(t, err, connect.CodeDataLoss, `p: the active definition "gone" is not there`)
+	sampletest.WantError(t, err, connect.CodeDataLoss, `p: the active definition "gone" is not there`)
 	if got := getV2(t, a, "p"); got.GetActiveDefinitionId() != "gone" {
 		t.Errorf("v2 shows %v", got)
 	}
 	_, err = a.v2.UpdateLRPDeployment(ctx, connect.NewRequest(&bbsv2.UpdateLRPDeploymentRequest{ProcessGuid: "p"}))
-	wantError(t, err, connect.CodeDataLoss, "no modification_tag")
-	s.put(t, KindDeployments, bson.D{{Key: "_id", Value: "q"}, {Key: fieldGUID, Value: "q"}, {Key: "instances", Value: "three"}})
+	sampletest.WantError(t, err, connect.CodeDataLoss, "no modification_tag")
+	s.Put(t, KindDeployments, bson.D{{Key: "_id", Value: "q"}, {Key: fieldGUID, Value: "q"}, {Key: "instances", Value: "three"}})
 	_, err = a.v2.GetLRPDeployment(ctx, connect.NewRequest(&bbsv2.GetLRPDeploymentRequest{ProcessGuid: "q"}))
-	wantError(t, err, connect.CodeDataLoss, "q: ", "instances")
+	sampletest.WantError(t, err, connect.CodeDataLoss, "q: ", "instances")
 	if strings.Contains(err.Error(), "three") {
 		t.Errorf("the error shows what is stored: %v", err)
 	}
@@ -308,7 +309,7 @@ func TestMalformedDataAreShownToNobody(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	usage := Usage(apiversion.UsageConfig{})
-	a := serve(t, usage.Handler(StackV2(newStore(t, KindDeployments, KindDefinitions))))
+	a := serve(t, usage.Handler(StackV2(sampletest.New(t, KindDeployments, KindDefinitions))))
 	createV1(t, a, lrpV1("p", "cf"))
 	getV1(t, a, "p")
 	getV1(t, a, "p")

@@ -152,7 +152,7 @@ func (w *world) until(ok func(upgradestate.Deployment) bool) {
 			case upgradestate.Hold:
 				w.await("hold", func() bool { return !w.runner.GateOpen() })
 				w.apply(upgradestate.Held{ID: a.ID})
-			case upgradestate.Perform:
+			case upgradestate.Execute:
 				token := record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID}
 				w.check(w.db[a.Version].Fence(w.t.Context(), record.Fence{Class: record.FenceClass(a.Class), Token: token, To: a.Pending.To, Restore: a.Restore}))
 				w.apply(upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
@@ -177,7 +177,7 @@ func (w *world) tokens(version string) record.Tokens {
 	return tokens
 }
 
-// bring brings v2 level with v1, as the sync does: each process in one write.
+// bring brings v2 in sync with v1, as the sync does: each process in one write.
 func (w *world) bring() {
 	w.t.Helper()
 	ctx := w.t.Context()

@@ -45,7 +45,7 @@ func event(number protoreflect.EnumNumber, guid string) vrunner.Event {
 		e.Type = vrunner.EventPut
 	case bbsv1.WatchDesiredLRPsResponse_EVENT_DELETE:
 		e.Type = vrunner.EventDelete
-	case bbsv1.WatchDesiredLRPsResponse_EVENT_LEVEL:
+	case bbsv1.WatchDesiredLRPsResponse_EVENT_CAUGHT_UP:
 		e.Type = vrunner.EventLevel
 	case bbsv1.WatchDesiredLRPsResponse_EVENT_UNSPECIFIED:
 		e.Type = vrunner.EventOther

@@ -64,8 +64,7 @@ func checkCreate(_ context.Context, old proto.Message, _ *dynamicpb.Message, der
 // transformer's, on messages.
 func newResource() (*apiversion.Resource, error) {
 	r, err := apiversion.Typed(promoted, projected,
-		apiversion.OnlyOld(fieldDefinition, nil),
-		apiversion.OnlyNew(fieldDefinitions, nil), apiversion.OnlyNew(fieldActive, nil), apiversion.OnlyNew(fieldHealthy, nil))
+		apiversion.OnlyOld(fieldDefinition), apiversion.OnlyNew(fieldDefinitions, fieldActive, fieldHealthy))
 	if err != nil {
 		return nil, err
 	}

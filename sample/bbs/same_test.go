@@ -13,6 +13,7 @@ import (
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	"dbcontroller/gen/bbs/v1/bbsv1connect"
 	"dbcontroller/internal/inprocess"
+	"dbcontroller/sample/sampletest"
 )
 
 // request is one call of the v1 API.
@@ -162,7 +163,7 @@ func answer[T any](res *connect.Response[T], err error) (proto.Message, error) {
 func TestV1IsTheSameOverBothData(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		own, other := direct(StackV1(newStore(t, KindDesiredLRPs), nil)), direct(StackV2(newStore(t, KindDeployments, KindDefinitions)))
+		own, other := direct(StackV1(sampletest.New(t, KindDesiredLRPs), nil)), direct(StackV2(sampletest.New(t, KindDeployments, KindDefinitions)))
 		for range rapid.IntRange(1, 15).Draw(rt, "requests") {
 			req := drawRequest(rt)
 			want, wantErr := req.call(own)

@@ -16,6 +16,7 @@ import (
 	"dbcontroller/apiversion/protodoc"
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	"dbcontroller/record"
+	"dbcontroller/sample/sampletest"
 	"dbcontroller/transform"
 	"dbcontroller/transform/lawtest"
 )
@@ -234,22 +235,22 @@ func TestClientsSeeTheSameAcrossTheVersions(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	up, down := directions(t)
-	v1, v2, again := newStore(t, KindDesiredLRPs), newStore(t, KindDeployments, KindDefinitions), newStore(t, KindDesiredLRPs)
+	v1, v2, again := sampletest.New(t, KindDesiredLRPs), sampletest.New(t, KindDeployments, KindDefinitions), sampletest.New(t, KindDesiredLRPs)
 	a := serve(t, StackV1(v1, v2))
 	for i := range 5 {
 		createV1(t, a, lrpV1(fmt.Sprint("p", i), "cf"))
 	}
-	copyAll := func(s *tokenStore, out []record.Record) {
+	copyAll := func(s *sampletest.Store, out []record.Record) {
 		for _, r := range out {
 			if err := s.Write(ctx, []record.Mutation{{Kind: r.Kind, Key: r.Key, Doc: r.Doc, Absent: true}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for _, r := range v1.all(t, KindDesiredLRPs) {
+	for _, r := range v1.All(t, KindDesiredLRPs) {
 		copyAll(v2, mustTransform(t, up, []record.Record{r}, nil))
 	}
-	for _, r := range v2.all(t, KindDeployments) {
+	for _, r := range v2.All(t, KindDeployments) {
 		name, _ := r.Key.Name()
 		defs, err := v2.List(ctx, KindDefinitions, name+"/", "", 0)
 		if err != nil {
@@ -273,8 +274,8 @@ func TestClientsSeeTheSameAcrossTheVersions(t *testing.T) {
 			t.Errorf("over %s: %v\nwant %v", name, got, want)
 		}
 	}
-	for i, r := range again.all(t, KindDesiredLRPs) {
-		if !bytes.Equal(r.Doc, v1.all(t, KindDesiredLRPs)[i].Doc) {
+	for i, r := range again.All(t, KindDesiredLRPs) {
+		if !bytes.Equal(r.Doc, v1.All(t, KindDesiredLRPs)[i].Doc) {
 			t.Errorf("%s came back as other bytes", r.Key)
 		}
 	}

@@ -113,6 +113,6 @@ func (w watchV1) deleted(guid string) error {
 	return w.out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_DELETE, ProcessGuid: guid})
 }
 
-func (w watchV1) level() error {
-	return w.out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_LEVEL})
+func (w watchV1) caughtUp() error {
+	return w.out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_CAUGHT_UP})
 }

@@ -16,6 +16,7 @@ import (
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/record"
+	"dbcontroller/sample/sampletest"
 )
 
 func lrpV1(guid, domain string) *bbsv1.DesiredLRP {
@@ -74,10 +75,10 @@ func TestV1(t *testing.T) {
 					t.Errorf("made %v\nread %v\nwant %v", made, getV1(t, a, "p"), want)
 				}
 				_, err := a.v1.CreateDesiredLRP(ctx, connect.NewRequest(&bbsv1.CreateDesiredLRPRequest{DesiredLrp: want}))
-				wantCode(t, err, connect.CodeAlreadyExists)
+				sampletest.WantCode(t, err, connect.CodeAlreadyExists)
 				wantTold(t, err, "p: record exists already")
 				_, err = a.v1.GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: "q"}))
-				wantCode(t, err, connect.CodeNotFound)
+				sampletest.WantCode(t, err, connect.CodeNotFound)
 				wantTold(t, err, "q: record not found")
 				_, err = a.v1.UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "q"}))
 				wantTold(t, err, "q: record not found")
@@ -108,9 +109,9 @@ func TestV1(t *testing.T) {
 					}
 				}
 				_, err := a.v1.CreateDesiredLRP(ctx, connect.NewRequest(&bbsv1.CreateDesiredLRPRequest{}))
-				wantCode(t, err, connect.CodeInvalidArgument)
+				sampletest.WantCode(t, err, connect.CodeInvalidArgument)
 				_, err = a.v1.ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{PageSize: -1}))
-				wantCode(t, err, connect.CodeInvalidArgument)
+				sampletest.WantCode(t, err, connect.CodeInvalidArgument)
 			})
 			t.Run("update", func(t *testing.T) {
 				t.Parallel()
@@ -129,7 +130,7 @@ func TestV1(t *testing.T) {
 					t.Errorf("%v\n%v, want\n%v", res.Msg.GetDesiredLrp(), getV1(t, a, "p"), want)
 				}
 				_, err = a.v1.UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "p", Annotation: proto.String("x"), ExpectedModificationTag: stale}))
-				wantCode(t, err, connect.CodeAborted)
+				sampletest.WantCode(t, err, connect.CodeAborted)
 				if _, err = a.v1.UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "p", Annotation: proto.String("")})); err != nil {
 					t.Error(err)
 				}
@@ -137,7 +138,7 @@ func TestV1(t *testing.T) {
 					t.Errorf("after a second update: %v", got)
 				}
 				_, err = a.v1.UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "q"}))
-				wantCode(t, err, connect.CodeNotFound)
+				sampletest.WantCode(t, err, connect.CodeNotFound)
 			})
 			t.Run("delete", func(t *testing.T) {
 				t.Parallel()
@@ -148,11 +149,11 @@ func TestV1(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, err := a.v1.GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: "p"}))
-				wantCode(t, err, connect.CodeNotFound)
+				sampletest.WantCode(t, err, connect.CodeNotFound)
 				_, err = a.v1.DeleteDesiredLRP(ctx, connect.NewRequest(&bbsv1.DeleteDesiredLRPRequest{ProcessGuid: "p"}))
-				wantCode(t, err, connect.CodeNotFound)
-				for kind := range s.tokens {
-					if n := len(s.all(t, kind)); n != 1 {
+				sampletest.WantCode(t, err, connect.CodeNotFound)
+				for kind := range s.Tokens {
+					if n := len(s.All(t, kind)); n != 1 {
 						t.Errorf("%d records of %s are left, want that of p2", n, kind)
 					}
 				}
@@ -161,7 +162,7 @@ func TestV1(t *testing.T) {
 					t.Error("a process made anew has the old epoch")
 				}
 				_, err = a.v1.UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "p", ExpectedModificationTag: first.GetModificationTag()}))
-				wantCode(t, err, connect.CodeAborted)
+				sampletest.WantCode(t, err, connect.CodeAborted)
 			})
 			t.Run("list", func(t *testing.T) {
 				t.Parallel()
@@ -233,7 +234,7 @@ func TestV1(t *testing.T) {
 				a, s := stack(t)
 				createV1(t, a, lrpV1("p", "cf"))
 				kind := KindDesiredLRPs
-				if _, v2 := s.tokens[KindDeployments]; v2 {
+				if _, v2 := s.Tokens[KindDeployments]; v2 {
 					kind = KindDeployments
 				}
 				rec, err := s.Get(ctx, kind, "p")
@@ -244,7 +245,7 @@ func TestV1(t *testing.T) {
 				if err := bson.Unmarshal(rec.Doc, &d); err != nil {
 					t.Fatal(err)
 				}
-				s.put(t, kind, append(d, bson.E{Key: "future", Value: "kept"}))
+				s.Put(t, kind, append(d, bson.E{Key: "future", Value: "kept"}))
 				if _, err := a.v1.UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "p", Instances: proto.Int32(9)})); err != nil {
 					t.Fatal(err)
 				}
@@ -257,9 +258,9 @@ func TestV1(t *testing.T) {
 				a, s := stack(t)
 				createV1(t, a, lrpV1("p", "cf"))
 				for _, cause := range []error{record.ErrFenced, record.ErrUnknown} {
-					s.refuse(func([]record.Mutation) error { return fmt.Errorf("write: %w", cause) })
+					s.BeforeWrite(func([]record.Mutation) error { return fmt.Errorf("write: %w", cause) })
 					_, err := a.v1.UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "p"}))
-					wantCode(t, err, connect.CodeUnavailable)
+					sampletest.WantCode(t, err, connect.CodeUnavailable)
 				}
 			})
 		})
@@ -279,7 +280,7 @@ func TestRPCErrorKeepsItsCause(t *testing.T) {
 func TestV1UpdateOverV2KeepsTheRest(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	s := newStore(t, KindDeployments, KindDefinitions)
+	s := sampletest.New(t, KindDeployments, KindDefinitions)
 	a := serve(t, StackV2(s))
 	createV1(t, a, lrpV1("p", "cf"))
 	if _, err := a.v2.AddDefinition(ctx, connect.NewRequest(&bbsv2.AddDefinitionRequest{ProcessGuid: "p", DefinitionId: "next", Definition: &bbsv2.Definition{Rootfs: "new", MemoryMb: 7}})); err != nil {
@@ -291,11 +292,11 @@ func TestV1UpdateOverV2KeepsTheRest(t *testing.T) {
 	if got := getV1(t, a, "p").GetDefinition(); got.GetRootfs() != "new" || got.GetMemoryMb() != 7 {
 		t.Errorf("v1 sees %v, want the active definition", got)
 	}
-	before := len(s.writes)
+	before := len(s.Writes())
 	if _, err := a.v1.UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "p", Instances: proto.Int32(8)})); err != nil {
 		t.Fatal(err)
 	}
-	if w := s.writes[before:]; len(w) != 1 || len(w[0]) != 1 || w[0][0].Kind != KindDeployments {
+	if w := s.Writes()[before:]; len(w) != 1 || len(w[0]) != 1 || w[0][0].Kind != KindDeployments {
 		t.Errorf("the update wrote %v", w)
 	}
 	got := getV2(t, a, "p")
@@ -305,7 +306,7 @@ func TestV1UpdateOverV2KeepsTheRest(t *testing.T) {
 	if _, err := a.v1.DeleteDesiredLRP(ctx, connect.NewRequest(&bbsv1.DeleteDesiredLRPRequest{ProcessGuid: "p"})); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(s.all(t, KindDefinitions)); n != 0 {
+	if n := len(s.All(t, KindDefinitions)); n != 0 {
 		t.Errorf("%d definitions are left", n)
 	}
 }

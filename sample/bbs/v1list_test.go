@@ -11,10 +11,11 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	bbsv1 "dbcontroller/gen/bbs/v1"
+	"dbcontroller/sample/sampletest"
 )
 
 // v1Tests are further tests of TestV1.
-var v1Tests = map[string]func(*testing.T, api, *tokenStore){
+var v1Tests = map[string]func(*testing.T, api, *sampletest.Store){
 	"read masks":              v1ReadMasks,
 	"limits":                  v1Limits,
 	"filters":                 v1Filters,
@@ -50,7 +51,7 @@ func listV1(t testing.TB, a api, req *bbsv1.ListDesiredLRPsRequest) (guids []str
 	}
 }
 
-func v1ReadMasks(t *testing.T, a api, _ *tokenStore) {
+func v1ReadMasks(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	full := createV1(t, a, lrpV1("p", "cf"))
 	for _, tc := range []struct {
@@ -77,13 +78,13 @@ func v1ReadMasks(t *testing.T, a api, _ *tokenStore) {
 	}
 	for _, path := range []string{"definitions", "active_definition_id", "definition.memory", "nonesuch"} {
 		_, err := a.v1.GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: "p", ReadMask: mask(path)}))
-		wantError(t, err, connect.CodeInvalidArgument, "read_mask", path)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "read_mask", path)
 		_, err = a.v1.ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{ReadMask: mask(path)}))
-		wantError(t, err, connect.CodeInvalidArgument, "read_mask", path)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "read_mask", path)
 	}
 }
 
-func v1Limits(t *testing.T, a api, s *tokenStore) {
+func v1Limits(t *testing.T, a api, s *sampletest.Store) {
 	for field, change := range map[string]func(*bbsv1.DesiredLRP){
 		"process_guid": func(p *bbsv1.DesiredLRP) { p.ProcessGuid = strings.Repeat("g", maxName+1) },
 		"annotation":   func(p *bbsv1.DesiredLRP) { p.Annotation = strings.Repeat("a", maxAnnotation+1) },
@@ -93,7 +94,7 @@ func v1Limits(t *testing.T, a api, s *tokenStore) {
 		in := lrpV1("p", "cf")
 		change(in)
 		_, err := a.v1.CreateDesiredLRP(context.Background(), connect.NewRequest(&bbsv1.CreateDesiredLRPRequest{DesiredLrp: in}))
-		wantError(t, err, connect.CodeInvalidArgument, field+": ", "at most")
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, field+": ", "at most")
 	}
 	for field, req := range map[string]*bbsv1.UpdateDesiredLRPRequest{
 		"annotation": {Annotation: proto.String(strings.Repeat("a", maxAnnotation+1))},
@@ -102,10 +103,10 @@ func v1Limits(t *testing.T, a api, s *tokenStore) {
 	} {
 		req.ProcessGuid = "p"
 		_, err := a.v1.UpdateDesiredLRP(context.Background(), connect.NewRequest(req))
-		wantError(t, err, connect.CodeInvalidArgument, field)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, field)
 	}
-	if len(s.writes) != 0 {
-		t.Errorf("wrote %v", s.writes)
+	if len(s.Writes()) != 0 {
+		t.Errorf("wrote %v", s.Writes())
 	}
 }
 
@@ -153,7 +154,7 @@ var v1FilterCases = map[string]string{
 	`false`: "",
 }
 
-func v1Filters(t *testing.T, a api, _ *tokenStore) {
+func v1Filters(t *testing.T, a api, _ *sampletest.Store) {
 	seedV1(t, a)
 	for filter, want := range v1FilterCases {
 		for _, size := range []int32{0, 1, 2} {
@@ -167,7 +168,7 @@ func v1Filters(t *testing.T, a api, _ *tokenStore) {
 	}
 }
 
-func v1FiltersRefused(t *testing.T, a api, _ *tokenStore) {
+func v1FiltersRefused(t *testing.T, a api, _ *sampletest.Store) {
 	seedV1(t, a)
 	for filter, want := range map[string]string{
 		`active_definition_id == "x"`: "active_definition_id",
@@ -181,7 +182,7 @@ func v1FiltersRefused(t *testing.T, a api, _ *tokenStore) {
 		`nonesuch == 1`:               "nonesuch",
 	} {
 		_, err := a.v1.ListDesiredLRPs(context.Background(), connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{Filter: filter}))
-		t.Run(filter, func(t *testing.T) { wantError(t, err, connect.CodeInvalidArgument, "filter: ", want) })
+		t.Run(filter, func(t *testing.T) { sampletest.WantError(t, err, connect.CodeInvalidArgument, "filter: ", want) })
 	}
 }
 
@@ -197,7 +198,7 @@ var v1OrderCases = map[string]string{
 	"modification_tag.index desc":    "d a b c e",
 }
 
-func v1Order(t *testing.T, a api, _ *tokenStore) {
+func v1Order(t *testing.T, a api, _ *sampletest.Store) {
 	seedV1(t, a)
 	for order, want := range v1OrderCases {
 		for _, size := range []int32{0, 1, 2} {
@@ -208,12 +209,12 @@ func v1Order(t *testing.T, a api, _ *tokenStore) {
 	}
 	for order, want := range map[string]string{"routes": "routes", "nonesuch": "nonesuch", "domain up": "domain up", "active_definition_id": "active_definition_id"} {
 		_, err := a.v1.ListDesiredLRPs(context.Background(), connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{OrderBy: order}))
-		wantError(t, err, connect.CodeInvalidArgument, "order_by: ", want)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "order_by: ", want)
 	}
 }
 
 // v1Tokens: a token goes with the question that it was made for.
-func v1Tokens(t *testing.T, a api, _ *tokenStore) {
+func v1Tokens(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	seedV1(t, a)
 	res, err := a.v1.ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{Filter: `instances > 0`, OrderBy: "domain", PageSize: 2}))
@@ -227,18 +228,18 @@ func v1Tokens(t *testing.T, a api, _ *tokenStore) {
 	} {
 		other.PageToken = token
 		_, err := a.v1.ListDesiredLRPs(ctx, connect.NewRequest(other))
-		wantError(t, err, connect.CodeInvalidArgument, "page_token", "another request")
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "page_token", "another request")
 	}
 	_, err = a.v1.ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{PageToken: "p1"}))
-	wantError(t, err, connect.CodeInvalidArgument, "page_token")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "page_token")
 	rest, err := a.v1.ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{Filter: `instances > 0`, OrderBy: "domain", PageSize: 9, PageToken: token, ReadMask: mask("process_guid")}))
 	if err != nil || len(rest.Msg.GetDesiredLrps()) != 2 {
 		t.Errorf("with another size and mask: %v %v", rest, err)
 	}
 }
 
-// v1Words: whoever serves v1, its errors name its own fields.
-func v1Words(t *testing.T, a api, _ *tokenStore) {
+// v1Words: each server of v1 names v1's own fields in its errors.
+func v1Words(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	createV1(t, a, lrpV1("p", "cf"))
 	create := func(p *bbsv1.DesiredLRP) error {
@@ -258,9 +259,9 @@ func v1Words(t *testing.T, a api, _ *tokenStore) {
 		}
 	}
 	_, err := a.v1.GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{}))
-	wantError(t, err, connect.CodeInvalidArgument, "process_guid: is missing")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "process_guid: is missing")
 	_, err = a.v1.GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: "q"}))
-	wantError(t, err, connect.CodeNotFound, "q: record not found")
+	sampletest.WantError(t, err, connect.CodeNotFound, "q: record not found")
 	_, err = a.v1.UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: "p", ExpectedModificationTag: &bbsv1.ModificationTag{Epoch: "e"}}))
-	wantError(t, err, connect.CodeAborted, "p: its tag is ", "/0")
+	sampletest.WantError(t, err, connect.CodeAborted, "p: its tag is ", "/0")
 }

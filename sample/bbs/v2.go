@@ -200,6 +200,6 @@ func (w watchV2) deleted(guid string) error {
 	return w.out.Send(&bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_DELETE, ProcessGuid: guid})
 }
 
-func (w watchV2) level() error {
-	return w.out.Send(&bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_LEVEL})
+func (w watchV2) caughtUp() error {
+	return w.out.Send(&bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_CAUGHT_UP})
 }

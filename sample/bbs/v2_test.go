@@ -13,6 +13,7 @@ import (
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/record"
+	"dbcontroller/sample/sampletest"
 )
 
 func lrpV2(guid string) *bbsv2.LRPDeployment {
@@ -41,9 +42,9 @@ func getV2(t testing.TB, a api, guid string) *bbsv2.LRPDeployment {
 	return res.Msg.GetLrpDeployment()
 }
 
-func v2API(t *testing.T) (api, *tokenStore) {
+func v2API(t *testing.T) (api, *sampletest.Store) {
 	t.Helper()
-	s := newStore(t, KindDeployments, KindDefinitions)
+	s := sampletest.New(t, KindDeployments, KindDefinitions)
 	return serve(t, StackV2(s)), s
 }
 
@@ -57,7 +58,7 @@ func TestV2CreateGetList(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	_, err := a.v2.CreateLRPDeployment(ctx, connect.NewRequest(&bbsv2.CreateLRPDeploymentRequest{LrpDeployment: want}))
-	wantCode(t, err, connect.CodeAlreadyExists)
+	sampletest.WantCode(t, err, connect.CodeAlreadyExists)
 	createV2(t, a, lrpV2("p-2")) // "p-2/..." sorts before "p/..."
 	res, err := a.v2.ListLRPDeployments(ctx, connect.NewRequest(&bbsv2.ListLRPDeploymentsRequest{Domain: "cf", Prefix: "p"}))
 	if err != nil || len(res.Msg.GetLrpDeployments()) != 2 || !proto.Equal(res.Msg.GetLrpDeployments()[0], want) {
@@ -98,11 +99,11 @@ func TestV2Changes(t *testing.T) {
 		t.Errorf("%v, want %v", up.Msg.GetLrpDeployment(), want)
 	}
 	_, err = a.v2.UpdateLRPDeployment(ctx, connect.NewRequest(&bbsv2.UpdateLRPDeploymentRequest{ProcessGuid: "p", HealthyDefinitionId: proto.String("nine")}))
-	wantCode(t, err, connect.CodeNotFound)
+	sampletest.WantCode(t, err, connect.CodeNotFound)
 
 	add := &bbsv2.AddDefinitionRequest{ProcessGuid: "p", DefinitionId: "three", Definition: &bbsv2.Definition{Rootfs: "c"}, ExpectedModificationTag: stale}
 	_, err = a.v2.AddDefinition(ctx, connect.NewRequest(add))
-	wantCode(t, err, connect.CodeAborted)
+	sampletest.WantCode(t, err, connect.CodeAborted)
 	add.ExpectedModificationTag = nil
 	added, err := a.v2.AddDefinition(ctx, connect.NewRequest(add))
 	if err != nil {
@@ -114,10 +115,10 @@ func TestV2Changes(t *testing.T) {
 		t.Errorf("%v, want %v", added.Msg.GetLrpDeployment(), want)
 	}
 	_, err = a.v2.AddDefinition(ctx, connect.NewRequest(add))
-	wantCode(t, err, connect.CodeAlreadyExists)
+	sampletest.WantCode(t, err, connect.CodeAlreadyExists)
 
 	_, err = a.v2.ActivateDefinition(ctx, connect.NewRequest(&bbsv2.ActivateDefinitionRequest{ProcessGuid: "p", DefinitionId: "nine"}))
-	wantCode(t, err, connect.CodeNotFound)
+	sampletest.WantCode(t, err, connect.CodeNotFound)
 	if _, err = a.v2.ActivateDefinition(ctx, connect.NewRequest(&bbsv2.ActivateDefinitionRequest{ProcessGuid: "p", DefinitionId: "three"})); err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +133,8 @@ func TestV2Changes(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = a.v2.DeleteLRPDeployment(ctx, connect.NewRequest(&bbsv2.DeleteLRPDeploymentRequest{ProcessGuid: "p"}))
-	wantCode(t, err, connect.CodeNotFound)
-	if left := s.all(t, KindDefinitions); len(left) != 2 || !strings.HasPrefix(left[0].Key.String(), "p2/") {
+	sampletest.WantCode(t, err, connect.CodeNotFound)
+	if left := s.All(t, KindDefinitions); len(left) != 2 || !strings.HasPrefix(left[0].Key.String(), "p2/") {
 		t.Errorf("definitions left: %v", left)
 	}
 }
@@ -161,7 +162,7 @@ func TestDefinitionsDieWithTheirProcess(t *testing.T) {
 			}
 		})
 		done.Wait()
-		if left := s.all(t, KindDefinitions); len(left) != 0 {
+		if left := s.All(t, KindDefinitions); len(left) != 0 {
 			t.Fatalf("round %d: left %v", round, left)
 		}
 	}
@@ -172,9 +173,9 @@ func TestChangeGivesUpUnderContention(t *testing.T) {
 	a, s := v2API(t)
 	createV2(t, a, lrpV2("p"))
 	tried := 0
-	s.refuse(func([]record.Mutation) error { tried++; return record.ErrMismatch })
+	s.BeforeWrite(func([]record.Mutation) error { tried++; return record.ErrMismatch })
 	_, err := a.v2.UpdateLRPDeployment(context.Background(), connect.NewRequest(&bbsv2.UpdateLRPDeploymentRequest{ProcessGuid: "p"}))
-	wantCode(t, err, connect.CodeAborted)
+	sampletest.WantCode(t, err, connect.CodeAborted)
 	if tried != attempts {
 		t.Errorf("tried %d times", tried)
 	}
@@ -184,9 +185,9 @@ func TestChangeGivesUpUnderContention(t *testing.T) {
 func TestV2WhileV1IsActive(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	s := newStore(t, KindDeployments, KindDefinitions)
+	s := sampletest.New(t, KindDeployments, KindDefinitions)
 	createV2(t, serve(t, StackV2(s)), lrpV2("p"))
-	a := serve(t, StackV1(newStore(t, KindDesiredLRPs), s))
+	a := serve(t, StackV1(sampletest.New(t, KindDesiredLRPs), s))
 	if got := getV2(t, a, "p"); got.GetActiveDefinitionId() != "two" {
 		t.Errorf("read %v", got)
 	}
@@ -194,7 +195,7 @@ func TestV2WhileV1IsActive(t *testing.T) {
 		t.Error(err)
 	}
 	expect(followV2(t, a, &bbsv2.WatchLRPDeploymentsRequest{}), putV2(getV2(t, a, "p")), levelV2)
-	before := len(s.writes)
+	before := len(s.Writes())
 	for name, call := range map[string]func() error{
 		"create": func() error {
 			_, err := a.v2.CreateLRPDeployment(ctx, connect.NewRequest(&bbsv2.CreateLRPDeploymentRequest{LrpDeployment: lrpV2("q")}))
@@ -221,14 +222,14 @@ func TestV2WhileV1IsActive(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if len(s.writes) != before {
+	if len(s.Writes()) != before {
 		t.Error("something was written")
 	}
 }
 
 func TestReadsGoByGet(t *testing.T) {
 	t.Parallel()
-	a := serve(t, StackV2(newStore(t, KindDeployments, KindDefinitions)), connect.WithHTTPGet())
+	a := serve(t, StackV2(sampletest.New(t, KindDeployments, KindDefinitions)), connect.WithHTTPGet())
 	createV1(t, a, lrpV1("p", "cf"))
 	res, err := a.v1.GetDesiredLRP(context.Background(), connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: "p"}))
 	if err != nil || res.Msg.GetDesiredLrp().GetDomain() != "cf" {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	bbsv2 "dbcontroller/gen/bbs/v2"
+	"dbcontroller/sample/sampletest"
 )
 
 func listV2(t testing.TB, a api, req *bbsv2.ListLRPDeploymentsRequest) (guids []string) {
@@ -100,7 +101,7 @@ func TestV2Filters(t *testing.T) {
 		`definitions.next.memory > 64`:       "definitions.next.memory",
 	} {
 		_, err := a.v2.ListLRPDeployments(context.Background(), connect.NewRequest(&bbsv2.ListLRPDeploymentsRequest{Filter: filter}))
-		wantError(t, err, connect.CodeInvalidArgument, "filter: ", want)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "filter: ", want)
 	}
 }
 
@@ -123,7 +124,7 @@ func TestV2Order(t *testing.T) {
 		}
 	}
 	_, err := a.v2.ListLRPDeployments(context.Background(), connect.NewRequest(&bbsv2.ListLRPDeploymentsRequest{OrderBy: "definitions"}))
-	wantError(t, err, connect.CodeInvalidArgument, "order_by: ", "definitions")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "order_by: ", "definitions")
 }
 
 func TestV2ReadMasks(t *testing.T) {
@@ -146,7 +147,7 @@ func TestV2ReadMasks(t *testing.T) {
 		{[]string{"definitions.*.memory_mb"}, false, &bbsv2.LRPDeployment{Definitions: map[string]*bbsv2.Definition{"one": {MemoryMb: one.MemoryMb}, "two": {MemoryMb: two.MemoryMb}}}},
 		{[]string{"definitions.two.action.path"}, false, &bbsv2.LRPDeployment{Definitions: map[string]*bbsv2.Definition{"two": {Action: &bbsv2.Action{Path: two.Action.Path}}}}},
 	} {
-		before := s.readsOf(KindDefinitions)
+		before := s.Reads(KindDefinitions)
 		got, err := a.v2.GetLRPDeployment(ctx, connect.NewRequest(&bbsv2.GetLRPDeploymentRequest{ProcessGuid: "p", ReadMask: mask(tc.paths...)}))
 		if err != nil || !proto.Equal(got.Msg.GetLrpDeployment(), tc.want) {
 			t.Errorf("get %v: %v %v, want %v", tc.paths, got, err, tc.want)
@@ -155,13 +156,13 @@ func TestV2ReadMasks(t *testing.T) {
 		if err != nil || len(list.Msg.GetLrpDeployments()) != 1 || !proto.Equal(list.Msg.GetLrpDeployments()[0], tc.want) {
 			t.Errorf("list %v: %v %v, want %v", tc.paths, list, err, tc.want)
 		}
-		if read := s.readsOf(KindDefinitions) > before; read == tc.heads {
+		if read := s.Reads(KindDefinitions) > before; read == tc.heads {
 			t.Errorf("%v: definitions were read: %t", tc.paths, read)
 		}
 	}
 	for _, path := range []string{"definition", "definitions.one.memory", "nonesuch"} {
 		_, err := a.v2.GetLRPDeployment(ctx, connect.NewRequest(&bbsv2.GetLRPDeploymentRequest{ProcessGuid: "p", ReadMask: mask(path)}))
-		wantError(t, err, connect.CodeInvalidArgument, "read_mask: ", path)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "read_mask: ", path)
 	}
 }
 
@@ -177,9 +178,9 @@ func TestV2ListReadsOnlyWhatItNeeds(t *testing.T) {
 		2: {Filter: `domain == "cf-apps" && definitions["*"].memory_mb > 100`},
 		5: {Filter: `domain == "cf-apps" || definitions["*"].memory_mb > 100`},
 	} {
-		before := s.readsOf(KindDefinitions)
+		before := s.Reads(KindDefinitions)
 		listV2(t, a, req)
-		if got := s.readsOf(KindDefinitions) - before; got != want {
+		if got := s.Reads(KindDefinitions) - before; got != want {
 			t.Errorf("%v: definitions of %d processes were read, want %d", req, got, want)
 		}
 	}
@@ -190,7 +191,7 @@ func TestV2Limits(t *testing.T) {
 	ctx := context.Background()
 	a, s := v2API(t)
 	createV2(t, a, lrpV2("p"))
-	before := len(s.writes)
+	before := len(s.Writes())
 	large := &bbsv2.Definition{Rootfs: strings.Repeat("d", maxDefinition)}
 	for field, change := range map[string]func(*bbsv2.LRPDeployment){
 		"annotation":             func(p *bbsv2.LRPDeployment) { p.Annotation = strings.Repeat("a", maxAnnotation+1) },
@@ -201,15 +202,15 @@ func TestV2Limits(t *testing.T) {
 		in := lrpV2("q")
 		change(in)
 		_, err := a.v2.CreateLRPDeployment(ctx, connect.NewRequest(&bbsv2.CreateLRPDeploymentRequest{LrpDeployment: in}))
-		wantError(t, err, connect.CodeInvalidArgument, field, "at most")
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, field, "at most")
 	}
 	_, err := a.v2.AddDefinition(ctx, connect.NewRequest(&bbsv2.AddDefinitionRequest{ProcessGuid: "p", DefinitionId: "x", Definition: large}))
-	wantError(t, err, connect.CodeInvalidArgument, "definition: ", "at most")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "definition: ", "at most")
 	_, err = a.v2.AddDefinition(ctx, connect.NewRequest(&bbsv2.AddDefinitionRequest{ProcessGuid: "p", DefinitionId: "x"}))
-	wantError(t, err, connect.CodeInvalidArgument, "definition: is missing")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "definition: is missing")
 	_, err = a.v2.AddDefinition(ctx, connect.NewRequest(&bbsv2.AddDefinitionRequest{ProcessGuid: "p", DefinitionId: "x/y", Definition: &bbsv2.Definition{}}))
-	wantError(t, err, connect.CodeInvalidArgument, "definition_id: ")
-	if len(s.writes) != before {
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "definition_id: ")
+	if len(s.Writes()) != before {
 		t.Error("something was written")
 	}
 	many := lrpV2("many")
@@ -218,5 +219,5 @@ func TestV2Limits(t *testing.T) {
 	}
 	createV2(t, a, many)
 	_, err = a.v2.AddDefinition(ctx, connect.NewRequest(&bbsv2.AddDefinitionRequest{ProcessGuid: "many", DefinitionId: "x", Definition: &bbsv2.Definition{}}))
-	wantError(t, err, connect.CodeResourceExhausted, "100 definitions")
+	sampletest.WantError(t, err, connect.CodeResourceExhausted, "100 definitions")
 }

@@ -19,7 +19,7 @@ import (
 type watcher[M message] interface {
 	put(guid string, m M) error
 	deleted(guid string) error
-	level() error
+	caughtUp() error
 }
 
 // watchRequest is a watch request of either version.
@@ -48,7 +48,7 @@ func (t table[M]) watch(ctx context.Context, req watchRequest, out watcher[M]) e
 	if err := t.each(ctx, w.selected, w.send); err != nil {
 		return err
 	}
-	if err := out.level(); err != nil {
+	if err := out.caughtUp(); err != nil {
 		return err
 	}
 	for {

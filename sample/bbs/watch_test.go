@@ -12,6 +12,7 @@ import (
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/record"
+	"dbcontroller/sample/sampletest"
 )
 
 // stream is a watch of either version.
@@ -82,7 +83,7 @@ func deletedV1(guid string) *bbsv1.WatchDesiredLRPsResponse {
 	return &bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_DELETE, ProcessGuid: guid}
 }
 
-var levelV1 = &bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_LEVEL}
+var levelV1 = &bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_CAUGHT_UP}
 
 func putV2(p *bbsv2.LRPDeployment) *bbsv2.WatchLRPDeploymentsResponse {
 	return &bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_PUT, ProcessGuid: p.GetProcessGuid(), LrpDeployment: p}
@@ -92,7 +93,7 @@ func deletedV2(guid string) *bbsv2.WatchLRPDeploymentsResponse {
 	return &bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_DELETE, ProcessGuid: guid}
 }
 
-var levelV2 = &bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_LEVEL}
+var levelV2 = &bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_CAUGHT_UP}
 
 func updateV1(t testing.TB, a api, req *bbsv1.UpdateDesiredLRPRequest) *bbsv1.DesiredLRP {
 	t.Helper()
@@ -111,7 +112,7 @@ func deleteV1(t testing.TB, a api, guid string) {
 }
 
 // v1Watch: each change is one event, over v2 data too, where a process is several records.
-func v1Watch(t *testing.T, a api, _ *tokenStore) {
+func v1Watch(t *testing.T, a api, _ *sampletest.Store) {
 	first := createV1(t, a, lrpV1("a", "cf"))
 	f := followV1(t, a, &bbsv1.WatchDesiredLRPsRequest{})
 	expect(f, putV1(first), levelV1)
@@ -126,7 +127,7 @@ func v1Watch(t *testing.T, a api, _ *tokenStore) {
 
 // v1WatchSome: one that no longer meets the filter is sent as deleted, one that never did
 // not at all, and of each only what the mask names.
-func v1WatchSome(t *testing.T, a api, _ *tokenStore) {
+func v1WatchSome(t *testing.T, a api, _ *sampletest.Store) {
 	createV1(t, a, lrpV1("other", "tcp"))
 	f := followV1(t, a, &bbsv1.WatchDesiredLRPsRequest{Filter: `domain == "cf" && instances > 0`, ReadMask: mask("instances", "definition.memory_mb")})
 	expect(f, levelV1)
@@ -143,7 +144,7 @@ func v1WatchSome(t *testing.T, a api, _ *tokenStore) {
 	expect(f, want)
 }
 
-func v1WatchRefused(t *testing.T, a api, _ *tokenStore) {
+func v1WatchRefused(t *testing.T, a api, _ *sampletest.Store) {
 	for field, req := range map[string]*bbsv1.WatchDesiredLRPsRequest{
 		"filter":    {Filter: `active_definition_id == "x"`},
 		"read_mask": {ReadMask: mask("definitions")},
@@ -156,7 +157,7 @@ func v1WatchRefused(t *testing.T, a api, _ *tokenStore) {
 			err = s.Err()
 			_ = s.Close() // it has ended
 		}
-		wantError(t, err, connect.CodeInvalidArgument, field)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, field)
 	}
 }
 
@@ -204,7 +205,7 @@ func TestV2Watch(t *testing.T) {
 	m := active("two")
 	m.ProcessGuid = "q"
 	expect(small, m)
-	if len(s.all(t, KindDefinitions)) != 2 {
+	if len(s.All(t, KindDefinitions)) != 2 {
 		t.Error("definitions of a deleted process are left")
 	}
 }
@@ -225,8 +226,7 @@ func TestWatchOfABusyProcess(t *testing.T) {
 		return r
 	}
 	changes := 0
-	s.mu.Lock()
-	s.onList = func(kind string) {
+	s.OnList(func(kind string) {
 		if kind != KindDefinitions || changes > attempts {
 			return
 		}
@@ -243,8 +243,7 @@ func TestWatchOfABusyProcess(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	}
-	s.mu.Unlock()
+	})
 	createV2(t, a, lrpV2("p"))
 	for {
 		if !f.stream.Receive() {

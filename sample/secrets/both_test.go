@@ -14,6 +14,7 @@ import (
 	secretsv1 "dbcontroller/gen/secrets/v1"
 	secretsv2 "dbcontroller/gen/secrets/v2"
 	"dbcontroller/record"
+	"dbcontroller/sample/sampletest"
 	"dbcontroller/sample/secrets"
 	"dbcontroller/transform"
 )
@@ -60,7 +61,7 @@ func TestBothVersionsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := a.v2.GetSecret(ctx, connect.NewRequest(&secretsv2.GetSecretRequest{Name: v2Name("s")}))
-	wantError(t, err, connect.CodeNotFound)
+	sampletest.WantError(t, err, connect.CodeNotFound)
 }
 
 // TestV1ShowsItsRegionOnly: secrets of other regions do not exist for v1, whatever it
@@ -81,7 +82,7 @@ func TestV1ShowsItsRegionOnly(t *testing.T) {
 	next := watchV1(t, a, &secretsv1.WatchSecretsRequest{})
 	expect(t, next(), put(getV1(t, a, "projects/p/secrets/s1")))
 	expect(t, next(), put(getV1(t, a, "projects/p/secrets/s4")))
-	expect(t, next(), level())
+	expect(t, next(), caughtUp())
 	createV2(t, a, "eu", "elsewhere", secretV2("eu"))
 	createV2(t, a, "us-west2", "here", secretV2("us-west2"))
 	expect(t, next(), put(getV1(t, a, "projects/p/secrets/here")))
@@ -91,7 +92,7 @@ func TestV1ShowsItsRegionOnly(t *testing.T) {
 func TestListOwners(t *testing.T) {
 	t.Parallel()
 	after, _ := v2API(t)
-	for name, a := range map[string]api{"v1": serve(t, secrets.StackV1(newStore(t), nil)), "v2": after} {
+	for name, a := range map[string]api{"v1": serve(t, secrets.StackV1(sampletest.New(t, secrets.Kind), nil)), "v2": after} {
 		seedV1(t, a)
 		res, err := a.v1.ListOwners(context.Background(), connect.NewRequest(&secretsv1.ListOwnersRequest{Parent: "projects/p"}))
 		if want := []string{"payments/ada", "payments/bob", "search/ada", "search/cy"}; err != nil || !slices.Equal(res.Msg.GetOwners(), want) {
@@ -104,9 +105,9 @@ func TestListOwners(t *testing.T) {
 func TestV2WhileV1IsActive(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	s := newStore(t)
+	s := sampletest.New(t, secrets.Kind)
 	made := createV2(t, serve(t, secrets.StackV2(s)), "us-west2", "s", secretV2("us-west2"))
-	a := serve(t, secrets.StackV1(newStore(t), s))
+	a := serve(t, secrets.StackV1(sampletest.New(t, secrets.Kind), s))
 	if got := getV2(t, a, made.GetName()); !proto.Equal(got, made) {
 		t.Errorf("read %v, want %v", got, made)
 	}
@@ -118,7 +119,7 @@ func TestV2WhileV1IsActive(t *testing.T) {
 		t.Errorf("watched %v %v", stream.Msg(), err)
 	}
 	_ = stream.Close() // the client has seen enough
-	before := s.written()
+	before := len(s.Writes())
 	for name, call := range map[string]func() error{
 		"create": func() error {
 			_, err := a.v2.CreateSecret(ctx, connect.NewRequest(&secretsv2.CreateSecretRequest{}))
@@ -138,19 +139,19 @@ func TestV2WhileV1IsActive(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantError(t, call(), connect.CodeFailedPrecondition, "v1 is the active version", "secrets.v1.SecretService")
+			sampletest.WantError(t, call(), connect.CodeFailedPrecondition, "v1 is the active version", "secrets.v1.SecretService")
 		})
 	}
-	if s.written() != before {
+	if len(s.Writes()) != before {
 		t.Error("something was written")
 	}
 }
 
 // moved is what the engine makes of all records on the other side.
-func moved(t testing.TB, d transform.Direction, from *tokenStore) *tokenStore {
+func moved(t testing.TB, d transform.Direction, from *sampletest.Store) *sampletest.Store {
 	t.Helper()
-	to := newStore(t)
-	for _, r := range from.all(t) {
+	to := sampletest.New(t, secrets.Kind)
+	for _, r := range from.All(t, secrets.Kind) {
 		out, err := transformed(t, d, r, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -169,7 +170,7 @@ func moved(t testing.TB, d transform.Direction, from *tokenStore) *tokenStore {
 func TestClientsSeeTheSameAcrossTheFlip(t *testing.T) {
 	t.Parallel()
 	up, down := directions(t)
-	v1 := newStore(t)
+	v1 := sampletest.New(t, secrets.Kind)
 	a := serve(t, secrets.StackV1(v1, nil))
 	seedV1(t, a)
 	v2 := moved(t, up, v1)
@@ -187,16 +188,16 @@ func TestClientsSeeTheSameAcrossTheFlip(t *testing.T) {
 			t.Errorf("over %s: %v\nwant %v", name, got, want)
 		}
 	}
-	for i, r := range again.all(t) {
-		if got, want := fieldsOf(t, r.Doc), fieldsOf(t, v1.all(t)[i].Doc); got != want {
+	for i, r := range again.All(t, secrets.Kind) {
+		if got, want := fieldsOf(t, r.Doc), fieldsOf(t, v1.All(t, secrets.Kind)[i].Doc); got != want {
 			t.Errorf("came back as\n%s\nnot\n%s", got, want)
 		}
 	}
 	// What v1 writes over v2 data is what the engine makes of what it writes over v1 data.
-	direct := newStore(t)
+	direct := sampletest.New(t, secrets.Kind)
 	seedV1(t, serve(t, secrets.StackV2(direct)))
-	for i, r := range direct.all(t) {
-		if got, want := fieldsOf(t, r.Doc, "revision"), fieldsOf(t, v2.all(t)[i].Doc, "revision"); got != want {
+	for i, r := range direct.All(t, secrets.Kind) {
+		if got, want := fieldsOf(t, r.Doc, "revision"), fieldsOf(t, v2.All(t, secrets.Kind)[i].Doc, "revision"); got != want {
 			t.Errorf("written over v2 data\n%s\nmoved there\n%s", got, want)
 		}
 	}
@@ -207,7 +208,7 @@ func TestClientsSeeTheSameAcrossTheFlip(t *testing.T) {
 func TestTokensAcrossTheFlip(t *testing.T) {
 	t.Parallel()
 	up, down := directions(t)
-	v1 := newStore(t)
+	v1 := sampletest.New(t, secrets.Kind)
 	before := serve(t, secrets.StackV1(v1, nil))
 	seedV1(t, before)
 	v2 := moved(t, up, v1)

@@ -16,7 +16,7 @@
 // kept.
 //
 // v1 shows the secrets of the region us-west2, which are all that v1 can make. What v2
-// makes elsewhere, v1 does not list or watch, and has no name for; a way back to v1 parks
+// makes elsewhere, v1 does not list or watch, and has no name for; a rollback to v1 parks
 // it, so that an operator decides. Everything within us-west2 is shown by both versions:
 // v2 refuses what v1 could not show, such as a secret that replaces one of another region.
 // rotation_days, which v1 does not know, survives whatever v1 clients do to a secret (also

@@ -150,7 +150,7 @@ func TestWatchGoesOnOverTheFlip(t *testing.T) {
 	first := createV1(t, a, "a", secretV1())
 	next := watchV1(t, a, &secretsv1.WatchSecretsRequest{})
 	expect(t, next(), put(first))
-	expect(t, next(), level())
+	expect(t, next(), caughtUp())
 	page, err := a.v1.ListSecrets(ctx, connect.NewRequest(&secretsv1.ListSecretsRequest{}))
 	if err != nil || len(page.Msg.GetSecrets()) != 1 {
 		t.Fatal(page, err)

@@ -45,7 +45,7 @@ func event(number protoreflect.EnumNumber, name string) vrunner.Event {
 		e.Type = vrunner.EventPut
 	case secretsv1.WatchSecretsResponse_EVENT_DELETE:
 		e.Type = vrunner.EventDelete
-	case secretsv1.WatchSecretsResponse_EVENT_LEVEL:
+	case secretsv1.WatchSecretsResponse_EVENT_CAUGHT_UP:
 		e.Type = vrunner.EventLevel
 	case secretsv1.WatchSecretsResponse_EVENT_UNSPECIFIED:
 		e.Type = vrunner.EventOther

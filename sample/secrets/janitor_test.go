@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller/record"
+	"dbcontroller/sample/sampletest"
 	"dbcontroller/sample/secrets"
 	"dbcontroller/vrunner"
 )
@@ -30,20 +31,20 @@ func TestJanitor(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				s := newStore(t)
+				s := sampletest.New(t, secrets.Kind)
 				put := func(id string, at time.Time) {
 					doc := bson.D{{Key: "_id", Value: v.name(id)}, {Key: "revision", Value: int64(1)}}
 					if !at.IsZero() {
 						doc = append(doc, bson.E{Key: v.field, Value: v.value(at)})
 					}
-					s.put(t, doc)
+					s.Put(t, secrets.Kind, doc)
 				}
 				put("gone", time.Now().Add(-2*time.Hour))
 				put("kept", time.Now().Add(-30*time.Minute))
 				put("never", time.Time{})
 				put("renewed", time.Now().Add(-2*time.Hour))
 				put("valid", time.Now().Add(24*time.Hour))
-				s.before(func(ms []record.Mutation) error {
+				s.BeforeWrite(func(ms []record.Mutation) error {
 					if ms[0].Key == record.StringKey(v.name("renewed")) {
 						put("renewed", time.Now().Add(24*time.Hour))
 					}
@@ -54,7 +55,7 @@ func TestJanitor(t *testing.T) {
 				want := func(ids ...string) {
 					t.Helper()
 					synctest.Wait()
-					have := s.all(t)
+					have := s.All(t, secrets.Kind)
 					for i, id := range ids {
 						if len(have) != len(ids) || have[i].Key != record.StringKey(v.name(id)) {
 							t.Fatalf("%d secrets are left: %v, want %v", len(have), have, ids)

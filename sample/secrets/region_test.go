@@ -13,6 +13,8 @@ import (
 
 	secretsv1 "dbcontroller/gen/secrets/v1"
 	secretsv2 "dbcontroller/gen/secrets/v2"
+	"dbcontroller/sample/sampletest"
+	"dbcontroller/sample/secrets"
 )
 
 // TestRegionOfAllProjects compares pages of one region with the names sorted out one by
@@ -27,7 +29,7 @@ func TestRegionOfAllProjects(t *testing.T) {
 		for _, i := range rapid.SliceOfDistinct(rapid.IntRange(0, len(ids)*len(regions)*2-1), rapid.ID).Draw(rt, "secrets") {
 			region := regions[i/2%len(regions)]
 			name := fmt.Sprintf("projects/%s/regions/%s/secrets/s%d", ids[i/2/len(regions)], region, i%2)
-			s.put(t, bson.D{{Key: "_id", Value: name}, {Key: "name", Value: name}, {Key: "revision", Value: int64(1)}})
+			s.Put(t, secrets.Kind, bson.D{{Key: "_id", Value: name}, {Key: "name", Value: name}, {Key: "revision", Value: int64(1)}})
 			if region == "us-west2" {
 				want = append(want, name)
 			}
@@ -64,10 +66,10 @@ func TestRegionRefused(t *testing.T) {
 	ctx := context.Background()
 	for _, parent := range []string{"projects/-", "projects/-/regions/", "projects/-/regions/eu/secrets/s", "projects/-/zones/a", "projects/p/regions/-"} {
 		_, err := a.v2.ListSecrets(ctx, connect.NewRequest(&secretsv2.ListSecretsRequest{Parent: parent}))
-		wantError(t, err, connect.CodeInvalidArgument, "parent")
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "parent")
 	}
 	_, err := a.v2.CreateSecret(ctx, connect.NewRequest(&secretsv2.CreateSecretRequest{Parent: "projects/-/regions/eu", SecretId: "s", Secret: &secretsv2.Secret{}}))
-	wantError(t, err, connect.CodeInvalidArgument, "parent")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "parent")
 	_, err = a.v1.CreateSecret(ctx, connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: "projects/p", SecretId: strings.Repeat("x", 1000), Secret: &secretsv1.Secret{}}))
-	wantError(t, err, connect.CodeInvalidArgument, "secret_id")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "secret_id")
 }

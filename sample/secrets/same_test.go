@@ -14,6 +14,7 @@ import (
 	secretsv1 "dbcontroller/gen/secrets/v1"
 	"dbcontroller/gen/secrets/v1/secretsv1connect"
 	"dbcontroller/internal/inprocess"
+	"dbcontroller/sample/sampletest"
 	"dbcontroller/sample/secrets"
 )
 
@@ -145,7 +146,7 @@ func message[T any](res *connect.Response[T], err error) (proto.Message, error) 
 func TestV1IsTheSameOverBothData(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		own, other := direct(secrets.StackV1(newStore(t), nil)), direct(secrets.StackV2(newStore(t)))
+		own, other := direct(secrets.StackV1(sampletest.New(t, secrets.Kind), nil)), direct(secrets.StackV2(sampletest.New(t, secrets.Kind)))
 		for range rapid.IntRange(1, 12).Draw(rt, "requests") {
 			req := drawRequest(rt)
 			want, wantErr := req.call(own)

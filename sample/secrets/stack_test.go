@@ -10,6 +10,7 @@ import (
 	"dbcontroller/apiversion"
 	secretsv1 "dbcontroller/gen/secrets/v1"
 	secretsv2 "dbcontroller/gen/secrets/v2"
+	"dbcontroller/sample/sampletest"
 	"dbcontroller/sample/secrets"
 )
 
@@ -20,7 +21,7 @@ func TestUsage(t *testing.T) {
 	usage := apiversion.NewUsage(apiversion.UsageConfig{
 		Services: secrets.Services(), Caller: func(r *http.Request) string { return r.Header.Get("Caller") },
 	})
-	a := serve(t, usage.Handler(secrets.StackV2(newStore(t))))
+	a := serve(t, usage.Handler(secrets.StackV2(sampletest.New(t, secrets.Kind))))
 	for caller, calls := range map[string]int{"billing": 2, "web": 1} {
 		for range calls {
 			req := connect.NewRequest(&secretsv1.ListSecretsRequest{})
@@ -33,7 +34,7 @@ func TestUsage(t *testing.T) {
 	req := connect.NewRequest(&secretsv2.GetSecretRequest{Name: v2Name("nonesuch")})
 	req.Header().Set("Caller", "web")
 	_, err := a.v2.GetSecret(ctx, req)
-	wantError(t, err, connect.CodeNotFound)
+	sampletest.WantError(t, err, connect.CodeNotFound)
 	type line struct {
 		version, method, caller string
 		calls                   uint64
@@ -59,7 +60,7 @@ func TestUsage(t *testing.T) {
 // TestEveryProtocol: reads by GET, gRPC and JSON reach the translated API as well.
 func TestEveryProtocol(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := sampletest.New(t, secrets.Kind)
 	made := createV1(t, serve(t, secrets.StackV2(s)), "s", secretV1())
 	for name, option := range map[string]connect.ClientOption{"get": connect.WithHTTPGet(), "json": connect.WithProtoJSON(), "grpc-web": connect.WithGRPCWeb()} {
 		t.Run(name, func(t *testing.T) {

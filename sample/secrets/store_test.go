@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -18,157 +17,11 @@ import (
 	"dbcontroller/gen/secrets/v1/secretsv1connect"
 	secretsv2 "dbcontroller/gen/secrets/v2"
 	"dbcontroller/gen/secrets/v2/secretsv2connect"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
+	"dbcontroller/sample/sampletest"
 	"dbcontroller/sample/secrets"
-	"dbcontroller/vrunner"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// tokenStore is a namespace in memory whose tokens never change.
-type tokenStore struct {
-	client record.Client
-	tokens record.Tokens
-
-	mu      sync.Mutex
-	writes  int
-	onWrite func([]record.Mutation) error // an error refuses the write
-	feeds   map[*feed]bool
-}
-
-var _ vrunner.Store = (*tokenStore)(nil)
-
-func newStore(t testing.TB) *tokenStore {
-	t.Helper()
-	ns := memstore.New()
-	tok, err := ns.Provision(context.Background(), record.KindSpec{Name: secrets.Kind}, record.PhysicalName(secrets.Kind, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tokenStore{client: ns, tokens: record.Tokens{secrets.Kind: tok}, feeds: map[*feed]bool{}}
-}
-
-func (s *tokenStore) Get(ctx context.Context, kind, key string) (record.Record, error) {
-	return s.client.Get(ctx, s.tokens[kind], record.StringKey(key))
-}
-
-func (s *tokenStore) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
-	return s.client.List(ctx, record.ListRequest{Token: s.tokens[kind], Prefix: prefix, After: after, Limit: limit})
-}
-
-func (s *tokenStore) Write(ctx context.Context, ms []record.Mutation) error {
-	s.mu.Lock()
-	s.writes++
-	on := s.onWrite
-	s.mu.Unlock()
-	if on != nil {
-		if err := on(ms); err != nil {
-			return err
-		}
-	}
-	if err := s.client.Write(ctx, s.tokens, ms); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for f := range s.feeds {
-		for _, m := range ms {
-			name, _ := m.Key.Name()
-			f.dirty = append(f.dirty, vrunner.Dirty{Kind: m.Kind, Name: name})
-		}
-		select {
-		case f.wake <- struct{}{}:
-		default:
-		}
-	}
-	return nil
-}
-
-// feed is a subscription, its dirty names guarded by the store's lock.
-type feed struct {
-	store *tokenStore
-	dirty []vrunner.Dirty
-	wake  chan struct{}
-}
-
-func (s *tokenStore) Changes(context.Context, ...string) (vrunner.Subscription, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := &feed{store: s, wake: make(chan struct{}, 1)}
-	s.feeds[f] = true
-	return f, nil
-}
-
-func (f *feed) Next(ctx context.Context) ([]vrunner.Dirty, error) {
-	for {
-		f.store.mu.Lock()
-		dirty := f.dirty
-		f.dirty = nil
-		f.store.mu.Unlock()
-		if len(dirty) > 0 {
-			return dirty, nil
-		}
-		select {
-		case <-f.wake:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-func (f *feed) Close() {
-	f.store.mu.Lock()
-	defer f.store.mu.Unlock()
-	delete(f.store.feeds, f)
-}
-
-// before has f run before each write; its error refuses the write.
-func (s *tokenStore) before(f func([]record.Mutation) error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.onWrite = f
-}
-
-func (s *tokenStore) written() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.writes
-}
-
-func (s *tokenStore) all(t testing.TB) []record.Record {
-	t.Helper()
-	recs, err := s.List(context.Background(), secrets.Kind, "", "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return recs
-}
-
-func (s *tokenStore) doc(t testing.TB, name string) bson.Raw {
-	t.Helper()
-	rec, err := s.Get(context.Background(), secrets.Kind, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec.Doc
-}
-
-// put stores a document as a foreign writer would.
-func (s *tokenStore) put(t testing.TB, doc any) {
-	t.Helper()
-	raw, err := bson.Marshal(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := record.KeyOfDoc(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.client.Write(context.Background(), s.tokens, []record.Mutation{{Kind: secrets.Kind, Key: key, Doc: raw}}); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // api are clients of one stack.
 type api struct {
@@ -183,18 +36,14 @@ func serve(t testing.TB, h http.Handler, opts ...connect.ClientOption) api {
 	return api{secretsv1connect.NewSecretServiceClient(srv.Client(), srv.URL, opts...), secretsv2connect.NewSecretServiceClient(srv.Client(), srv.URL, opts...)}
 }
 
-// wantError checks code and text of an error: texts must name what is wrong.
-func wantError(t testing.TB, err error, code connect.Code, texts ...string) {
+// docOf is the document of a secret.
+func docOf(t testing.TB, s *sampletest.Store, name string) bson.Raw {
 	t.Helper()
-	if err == nil || connect.CodeOf(err) != code {
-		t.Errorf("error is %v, want code %s", err, code)
-		return
+	rec, err := s.Get(context.Background(), secrets.Kind, name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, text := range texts {
-		if !strings.Contains(err.Error(), text) {
-			t.Errorf("error is %q, which does not say %q", err, text)
-		}
-	}
+	return rec.Doc
 }
 
 func secretV1() *secretsv1.Secret {

@@ -112,6 +112,6 @@ func (w watchV1) deleted(name string) error {
 	return w.out.Send(&secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_EVENT_DELETE, Name: name})
 }
 
-func (w watchV1) level() error {
-	return w.out.Send(&secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_EVENT_LEVEL})
+func (w watchV1) caughtUp() error {
+	return w.out.Send(&secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_EVENT_CAUGHT_UP})
 }

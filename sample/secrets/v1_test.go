@@ -15,18 +15,19 @@ import (
 
 	secretsv1 "dbcontroller/gen/secrets/v1"
 	"dbcontroller/record"
+	"dbcontroller/sample/sampletest"
 	"dbcontroller/sample/secrets"
 )
 
 // stacks returns the v1 API over both versions of the data.
-func stacks() map[string]func(t *testing.T) (api, *tokenStore) {
-	return map[string]func(t *testing.T) (api, *tokenStore){
-		"v1 data": func(t *testing.T) (api, *tokenStore) {
-			s := newStore(t)
-			return serve(t, secrets.StackV1(s, newStore(t))), s
+func stacks() map[string]func(t *testing.T) (api, *sampletest.Store) {
+	return map[string]func(t *testing.T) (api, *sampletest.Store){
+		"v1 data": func(t *testing.T) (api, *sampletest.Store) {
+			s := sampletest.New(t, secrets.Kind)
+			return serve(t, secrets.StackV1(s, sampletest.New(t, secrets.Kind))), s
 		},
-		"v2 data": func(t *testing.T) (api, *tokenStore) {
-			s := newStore(t)
+		"v2 data": func(t *testing.T) (api, *sampletest.Store) {
+			s := sampletest.New(t, secrets.Kind)
 			return serve(t, secrets.StackV2(s)), s
 		},
 	}
@@ -39,7 +40,7 @@ func TestV1(t *testing.T) {
 	for name, stack := range stacks() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for name, test := range map[string]func(*testing.T, api, *tokenStore){
+			for name, test := range map[string]func(*testing.T, api, *sampletest.Store){
 				"create and get":     v1CreateAndGet,
 				"a bare secret":      v1BareSecret,
 				"refused secrets":    v1Refused,
@@ -72,7 +73,7 @@ func TestV1(t *testing.T) {
 	}
 }
 
-func v1CreateAndGet(t *testing.T, a api, _ *tokenStore) {
+func v1CreateAndGet(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	want := secretV1()
 	made := createV1(t, a, "s", want)
@@ -84,11 +85,11 @@ func v1CreateAndGet(t *testing.T, a api, _ *tokenStore) {
 		t.Errorf("made %v\nread %v\nwant %v", made, got, want)
 	}
 	_, err := a.v1.CreateSecret(ctx, connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: "projects/p", SecretId: "s", Secret: secretV1()}))
-	wantError(t, err, connect.CodeAlreadyExists)
+	sampletest.WantError(t, err, connect.CodeAlreadyExists)
 	wantTold(t, err, "projects/p/secrets/s: record exists already")
 	const none = "projects/p/secrets/t"
 	_, err = a.v1.GetSecret(ctx, connect.NewRequest(&secretsv1.GetSecretRequest{Name: none}))
-	wantError(t, err, connect.CodeNotFound)
+	sampletest.WantError(t, err, connect.CodeNotFound)
 	wantTold(t, err, none+": record not found")
 	_, err = a.v1.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: &secretsv1.Secret{Name: none, Payload: []byte("p")}}))
 	wantTold(t, err, none+": record not found")
@@ -96,7 +97,7 @@ func v1CreateAndGet(t *testing.T, a api, _ *tokenStore) {
 	wantTold(t, err, none+": record not found")
 }
 
-func v1BareSecret(t *testing.T, a api, _ *tokenStore) {
+func v1BareSecret(t *testing.T, a api, _ *sampletest.Store) {
 	want := &secretsv1.Secret{}
 	want.Revision = createV1(t, a, "s", want).GetRevision()
 	want.Name = "projects/p/secrets/s"
@@ -105,7 +106,7 @@ func v1BareSecret(t *testing.T, a api, _ *tokenStore) {
 	}
 }
 
-func v1Refused(t *testing.T, a api, s *tokenStore) {
+func v1Refused(t *testing.T, a api, s *sampletest.Store) {
 	many := map[string]string{}
 	for i := range 100 {
 		many[fmt.Sprint("l", i)] = ""
@@ -130,14 +131,14 @@ func v1Refused(t *testing.T, a api, s *tokenStore) {
 		in := secretV1()
 		tc.change(in)
 		_, err := a.v1.CreateSecret(context.Background(), connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: "projects/p", SecretId: "s", Secret: in}))
-		t.Run(name, func(t *testing.T) { wantError(t, err, connect.CodeInvalidArgument, tc.want) })
+		t.Run(name, func(t *testing.T) { sampletest.WantError(t, err, connect.CodeInvalidArgument, tc.want) })
 	}
-	if len(s.all(t)) != 0 {
+	if len(s.All(t, secrets.Kind)) != 0 {
 		t.Error("something was written")
 	}
 }
 
-func v1RefusedRequests(t *testing.T, a api, s *tokenStore) {
+func v1RefusedRequests(t *testing.T, a api, s *sampletest.Store) {
 	ctx := context.Background()
 	for name, tc := range map[string]struct {
 		call func() error
@@ -184,14 +185,14 @@ func v1RefusedRequests(t *testing.T, a api, s *tokenStore) {
 			return err
 		}, "secret"},
 	} {
-		t.Run(name, func(t *testing.T) { wantError(t, tc.call(), connect.CodeInvalidArgument, tc.want) })
+		t.Run(name, func(t *testing.T) { sampletest.WantError(t, tc.call(), connect.CodeInvalidArgument, tc.want) })
 	}
-	if s.written() != 0 {
+	if len(s.Writes()) != 0 {
 		t.Error("something was written")
 	}
 }
 
-func v1ReadMasks(t *testing.T, a api, _ *tokenStore) {
+func v1ReadMasks(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	full := createV1(t, a, "s", secretV1())
 	for _, tc := range []struct {
@@ -219,13 +220,13 @@ func v1ReadMasks(t *testing.T, a api, _ *tokenStore) {
 	for _, path := range []string{"expire_time", "owner_team", "rotation_days", "nonesuch"} {
 		mask := &fieldmaskpb.FieldMask{Paths: []string{path}}
 		_, err := a.v1.GetSecret(ctx, connect.NewRequest(&secretsv1.GetSecretRequest{Name: full.GetName(), ReadMask: mask}))
-		wantError(t, err, connect.CodeInvalidArgument, "read_mask", path)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "read_mask", path)
 		_, err = a.v1.ListSecrets(ctx, connect.NewRequest(&secretsv1.ListSecretsRequest{ReadMask: mask}))
-		wantError(t, err, connect.CodeInvalidArgument, "read_mask", path)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "read_mask", path)
 	}
 }
 
-func v1Update(t *testing.T, a api, _ *tokenStore) {
+func v1Update(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	want := createV1(t, a, "s", secretV1())
 	// Without a mask, what the secret sets changes, and nothing else.
@@ -239,19 +240,19 @@ func v1Update(t *testing.T, a api, _ *tokenStore) {
 		t.Errorf("answered %v\nread %v\nwant %v", res.Msg.GetSecret(), got, want)
 	}
 	_, err = a.v1.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: &secretsv1.Secret{Name: "projects/p/secrets/t", Owner: "a/b"}}))
-	wantError(t, err, connect.CodeNotFound)
+	sampletest.WantError(t, err, connect.CodeNotFound)
 	for _, bad := range []*secretsv1.Secret{
 		{Name: want.GetName(), Owner: "search"}, {Name: want.GetName(), ExpiresAt: -1}, {Name: want.GetName(), Replaces: "x"}, {Owner: "a/b"},
 	} {
 		_, err := a.v1.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: bad}))
-		wantError(t, err, connect.CodeInvalidArgument)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument)
 	}
 	if got := getV1(t, a, want.GetName()); !proto.Equal(got, want) {
 		t.Errorf("a refused update left %v, want %v", got, want)
 	}
 }
 
-func v1UpdateMasks(t *testing.T, a api, _ *tokenStore) {
+func v1UpdateMasks(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	want := createV1(t, a, "s", secretV1())
 	update := func(in *secretsv1.Secret, paths ...string) error {
@@ -288,11 +289,11 @@ func v1UpdateMasks(t *testing.T, a api, _ *tokenStore) {
 		}
 	}
 	for _, path := range []string{"expire_time", "owner_person", "nonesuch"} {
-		wantError(t, update(secretV1(), path), connect.CodeInvalidArgument, "update_mask", path)
+		sampletest.WantError(t, update(secretV1(), path), connect.CodeInvalidArgument, "update_mask", path)
 	}
 }
 
-func v1ExpectedRevision(t *testing.T, a api, _ *tokenStore) {
+func v1ExpectedRevision(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	made := createV1(t, a, "s", secretV1())
 	update := func(expected int64) error {
@@ -302,8 +303,8 @@ func v1ExpectedRevision(t *testing.T, a api, _ *tokenStore) {
 	if err := update(made.GetRevision()); err != nil {
 		t.Error(err)
 	}
-	wantError(t, update(made.GetRevision()), connect.CodeAborted, "revision")
-	wantError(t, update(0), connect.CodeAborted, "revision")
+	sampletest.WantError(t, update(made.GetRevision()), connect.CodeAborted, "revision")
+	sampletest.WantError(t, update(0), connect.CodeAborted, "revision")
 	if _, err := a.v1.DeleteSecret(ctx, connect.NewRequest(&secretsv1.DeleteSecretRequest{Name: made.GetName()})); err != nil {
 		t.Fatal(err)
 	}
@@ -312,10 +313,10 @@ func v1ExpectedRevision(t *testing.T, a api, _ *tokenStore) {
 	if again.GetRevision() == made.GetRevision() {
 		t.Error("a secret made anew has the revision of the one before")
 	}
-	wantError(t, update(made.GetRevision()), connect.CodeAborted)
+	sampletest.WantError(t, update(made.GetRevision()), connect.CodeAborted)
 }
 
-func v1SetPayload(t *testing.T, a api, _ *tokenStore) {
+func v1SetPayload(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	want := createV1(t, a, "s", secretV1())
 	res, err := a.v1.SetPayload(ctx, connect.NewRequest(&secretsv1.SetPayloadRequest{Name: want.GetName(), Payload: []byte("next")}))
@@ -328,12 +329,12 @@ func v1SetPayload(t *testing.T, a api, _ *tokenStore) {
 		t.Errorf("answered %v\nread %v\nwant %v", res.Msg.GetSecret(), got, want)
 	}
 	_, err = a.v1.SetPayload(ctx, connect.NewRequest(&secretsv1.SetPayloadRequest{Name: "projects/p/secrets/t"}))
-	wantError(t, err, connect.CodeNotFound)
+	sampletest.WantError(t, err, connect.CodeNotFound)
 	_, err = a.v1.SetPayload(ctx, connect.NewRequest(&secretsv1.SetPayloadRequest{Name: want.GetName(), Payload: make([]byte, 1<<20)}))
-	wantError(t, err, connect.CodeInvalidArgument, "payload")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "payload")
 }
 
-func v1Delete(t *testing.T, a api, _ *tokenStore) {
+func v1Delete(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	made := createV1(t, a, "s", secretV1())
 	for i := range 2 {
@@ -342,14 +343,14 @@ func v1Delete(t *testing.T, a api, _ *tokenStore) {
 			t.Error(err)
 		}
 		if i == 1 {
-			wantError(t, err, connect.CodeNotFound)
+			sampletest.WantError(t, err, connect.CodeNotFound)
 		}
 	}
 	_, err := a.v1.GetSecret(ctx, connect.NewRequest(&secretsv1.GetSecretRequest{Name: made.GetName()}))
-	wantError(t, err, connect.CodeNotFound)
+	sampletest.WantError(t, err, connect.CodeNotFound)
 }
 
-func v1Concurrent(t *testing.T, a api, _ *tokenStore) {
+func v1Concurrent(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	made := createV1(t, a, "s", &secretsv1.Secret{})
 	const writers, each = 4, 5
@@ -390,30 +391,30 @@ func v1Concurrent(t *testing.T, a api, _ *tokenStore) {
 	}
 }
 
-func v1UnknownFields(t *testing.T, a api, s *tokenStore) {
+func v1UnknownFields(t *testing.T, a api, s *sampletest.Store) {
 	made := createV1(t, a, "s", secretV1())
-	stored := s.all(t)[0]
+	stored := s.All(t, secrets.Kind)[0]
 	name, _ := stored.Key.Name()
 	var doc bson.D
 	if err := bson.Unmarshal(stored.Doc, &doc); err != nil {
 		t.Fatal(err)
 	}
-	s.put(t, slices.Insert(doc, 2, bson.E{Key: "future", Value: bson.D{{Key: "x", Value: 1}}}))
+	s.Put(t, secrets.Kind, slices.Insert(doc, 2, bson.E{Key: "future", Value: bson.D{{Key: "x", Value: 1}}}))
 	if _, err := a.v1.SetPayload(context.Background(), connect.NewRequest(&secretsv1.SetPayloadRequest{Name: made.GetName(), Payload: []byte("p")})); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := s.doc(t, name).LookupErr("future", "x"); err != nil || v.AsInt64() != 1 {
-		t.Errorf("what this program does not know became %v", s.doc(t, name))
+	if v, err := docOf(t, s, name).LookupErr("future", "x"); err != nil || v.AsInt64() != 1 {
+		t.Errorf("what this program does not know became %v", docOf(t, s, name))
 	}
 }
 
 // v1TriedAgain: a change that met another one is made on top of it; one that always does
 // is refused.
-func v1TriedAgain(t *testing.T, a api, s *tokenStore) {
+func v1TriedAgain(t *testing.T, a api, s *sampletest.Store) {
 	ctx := context.Background()
 	made := createV1(t, a, "s", secretV1())
 	met := 0
-	s.before(func([]record.Mutation) error {
+	s.BeforeWrite(func([]record.Mutation) error {
 		if met++; met <= 3 {
 			return record.ErrMismatch
 		}
@@ -422,10 +423,10 @@ func v1TriedAgain(t *testing.T, a api, s *tokenStore) {
 	if _, err := a.v1.SetPayload(ctx, connect.NewRequest(&secretsv1.SetPayloadRequest{Name: made.GetName(), Payload: []byte("p")})); err != nil || met != 4 {
 		t.Errorf("after %d tries: %v", met, err)
 	}
-	s.before(func([]record.Mutation) error { return record.ErrMismatch })
+	s.BeforeWrite(func([]record.Mutation) error { return record.ErrMismatch })
 	_, err := a.v1.SetPayload(ctx, connect.NewRequest(&secretsv1.SetPayloadRequest{Name: made.GetName(), Payload: []byte("p")}))
-	wantError(t, err, connect.CodeAborted)
-	s.before(func([]record.Mutation) error { return record.ErrUnknown })
+	sampletest.WantError(t, err, connect.CodeAborted)
+	s.BeforeWrite(func([]record.Mutation) error { return record.ErrUnknown })
 	_, err = a.v1.SetPayload(ctx, connect.NewRequest(&secretsv1.SetPayloadRequest{Name: made.GetName(), Payload: []byte("p")}))
-	wantError(t, err, connect.CodeUnavailable)
+	sampletest.WantError(t, err, connect.CodeUnavailable)
 }

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	secretsv1 "dbcontroller/gen/secrets/v1"
+	"dbcontroller/sample/sampletest"
 )
 
 // listV1 returns the ids of all pages.
@@ -33,7 +34,7 @@ func listV1(t testing.TB, a api, req *secretsv1.ListSecretsRequest) (ids []strin
 	}
 }
 
-func v1Pages(t *testing.T, a api, _ *tokenStore) {
+func v1Pages(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	for i := range 7 {
 		createV1(t, a, fmt.Sprint("s", i), secretV1())
@@ -62,7 +63,7 @@ func v1Pages(t *testing.T, a api, _ *tokenStore) {
 	} {
 		other.PageToken = res.Msg.GetNextPageToken()
 		_, err := a.v1.ListSecrets(ctx, connect.NewRequest(other))
-		wantError(t, err, connect.CodeInvalidArgument, "page_token")
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, "page_token")
 	}
 }
 
@@ -79,7 +80,7 @@ func seedV1(t testing.TB, a api) {
 	}
 }
 
-func v1Filters(t *testing.T, a api, _ *tokenStore) {
+func v1Filters(t *testing.T, a api, _ *sampletest.Store) {
 	seedV1(t, a)
 	for filter, want := range map[string]string{
 		`owner == "payments/ada"`:                        "a",
@@ -140,7 +141,7 @@ func v1Filters(t *testing.T, a api, _ *tokenStore) {
 
 // v1Inexpressible: what v2 cannot be asked is right over v1 data, and over v2 data an error
 // that names the field, never another answer.
-func v1Inexpressible(t *testing.T, a api, _ *tokenStore) {
+func v1Inexpressible(t *testing.T, a api, _ *sampletest.Store) {
 	seedV1(t, a)
 	for _, tc := range []struct {
 		req         *secretsv1.ListSecretsRequest
@@ -156,7 +157,7 @@ func v1Inexpressible(t *testing.T, a api, _ *tokenStore) {
 	} {
 		res, err := a.v1.ListSecrets(context.Background(), connect.NewRequest(tc.req))
 		if err != nil {
-			wantError(t, err, connect.CodeInvalidArgument, tc.field)
+			sampletest.WantError(t, err, connect.CodeInvalidArgument, tc.field)
 			continue
 		}
 		var ids []string
@@ -169,7 +170,7 @@ func v1Inexpressible(t *testing.T, a api, _ *tokenStore) {
 	}
 }
 
-func v1FiltersRefused(t *testing.T, a api, _ *tokenStore) {
+func v1FiltersRefused(t *testing.T, a api, _ *sampletest.Store) {
 	seedV1(t, a)
 	for filter, want := range map[string]string{
 		`expire_time > 5`:    "expire_time",
@@ -179,11 +180,11 @@ func v1FiltersRefused(t *testing.T, a api, _ *tokenStore) {
 		`owner`:              "filter",
 	} {
 		_, err := a.v1.ListSecrets(context.Background(), connect.NewRequest(&secretsv1.ListSecretsRequest{Filter: filter}))
-		t.Run(filter, func(t *testing.T) { wantError(t, err, connect.CodeInvalidArgument, "filter", want) })
+		t.Run(filter, func(t *testing.T) { sampletest.WantError(t, err, connect.CodeInvalidArgument, "filter", want) })
 	}
 }
 
-func v1Order(t *testing.T, a api, _ *tokenStore) {
+func v1Order(t *testing.T, a api, _ *sampletest.Store) {
 	seedV1(t, a)
 	for order, want := range map[string]string{
 		"expires_at":      "e a b c d",
@@ -196,5 +197,5 @@ func v1Order(t *testing.T, a api, _ *tokenStore) {
 		}
 	}
 	_, err := a.v1.ListSecrets(context.Background(), connect.NewRequest(&secretsv1.ListSecretsRequest{OrderBy: "expire_time"}))
-	wantError(t, err, connect.CodeInvalidArgument, "order_by", "expire_time")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "order_by", "expire_time")
 }

@@ -105,6 +105,6 @@ func (w watchV2) deleted(name string) error {
 	return w.out.Send(&secretsv2.WatchSecretsResponse{Event: secretsv2.WatchSecretsResponse_EVENT_DELETE, Name: name})
 }
 
-func (w watchV2) level() error {
-	return w.out.Send(&secretsv2.WatchSecretsResponse{Event: secretsv2.WatchSecretsResponse_EVENT_LEVEL})
+func (w watchV2) caughtUp() error {
+	return w.out.Send(&secretsv2.WatchSecretsResponse{Event: secretsv2.WatchSecretsResponse_EVENT_CAUGHT_UP})
 }

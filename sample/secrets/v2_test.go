@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	secretsv2 "dbcontroller/gen/secrets/v2"
+	"dbcontroller/sample/sampletest"
 	"dbcontroller/sample/secrets"
 )
 
@@ -23,8 +24,8 @@ func secretV2(region string) *secretsv2.Secret {
 	}
 }
 
-func v2API(t testing.TB) (api, *tokenStore) {
-	s := newStore(t)
+func v2API(t testing.TB) (api, *sampletest.Store) {
+	s := sampletest.New(t, secrets.Kind)
 	return serve(t, secrets.StackV2(s)), s
 }
 
@@ -73,13 +74,13 @@ func TestV2Refused(t *testing.T) {
 		in := secretV2("us-west2")
 		tc.change(in)
 		_, err := a.v2.CreateSecret(ctx, connect.NewRequest(&secretsv2.CreateSecretRequest{Parent: "projects/p/regions/us-west2", SecretId: "s", Secret: in}))
-		t.Run(name, func(t *testing.T) { wantError(t, err, connect.CodeInvalidArgument, tc.want) })
+		t.Run(name, func(t *testing.T) { sampletest.WantError(t, err, connect.CodeInvalidArgument, tc.want) })
 	}
 	_, err := a.v2.CreateSecret(ctx, connect.NewRequest(&secretsv2.CreateSecretRequest{Parent: "projects/p", SecretId: "s", Secret: secretV2("us-west2")}))
-	wantError(t, err, connect.CodeInvalidArgument, "parent", "regions")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "parent", "regions")
 	_, err = a.v2.GetSecret(ctx, connect.NewRequest(&secretsv2.GetSecretRequest{Name: "projects/p/secrets/s"}))
-	wantError(t, err, connect.CodeInvalidArgument, "name", "regions")
-	if s.written() != 0 {
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "name", "regions")
+	if len(s.Writes()) != 0 {
 		t.Error("something was written")
 	}
 }
@@ -120,9 +121,9 @@ func TestV2Update(t *testing.T) {
 	_, err := a.v2.UpdateSecret(ctx, connect.NewRequest(&secretsv2.UpdateSecretRequest{
 		Secret: &secretsv2.Secret{Name: want.GetName(), OwnerTeam: "a"}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"owner_team"}},
 	}))
-	wantError(t, err, connect.CodeInvalidArgument, "owner_person")
+	sampletest.WantError(t, err, connect.CodeInvalidArgument, "owner_person")
 	_, err = a.v2.UpdateSecret(ctx, connect.NewRequest(&secretsv2.UpdateSecretRequest{Secret: &secretsv2.Secret{Name: want.GetName()}, ExpectedRevision: proto.Int64(1)}))
-	wantError(t, err, connect.CodeAborted)
+	sampletest.WantError(t, err, connect.CodeAborted)
 }
 
 func TestV2RotateAndDelete(t *testing.T) {
@@ -142,7 +143,7 @@ func TestV2RotateAndDelete(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = a.v2.RotateSecret(ctx, connect.NewRequest(&secretsv2.RotateSecretRequest{Name: want.GetName()}))
-	wantError(t, err, connect.CodeNotFound)
+	sampletest.WantError(t, err, connect.CodeNotFound)
 }
 
 func TestV2List(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 type watcher[M message] interface {
 	put(name string, m M) error
 	deleted(name string) error
-	level() error
+	caughtUp() error
 }
 
 // watchRequest is a watch request of either version.
@@ -49,7 +49,7 @@ func (t table[M]) watch(ctx context.Context, req watchRequest, out watcher[M]) e
 	if err := t.each(ctx, w.in, w.send); err != nil {
 		return err
 	}
-	if err := out.level(); err != nil {
+	if err := out.caughtUp(); err != nil {
 		return err
 	}
 	for {

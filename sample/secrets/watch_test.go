@@ -10,6 +10,7 @@ import (
 
 	secretsv1 "dbcontroller/gen/secrets/v1"
 	secretsv2 "dbcontroller/gen/secrets/v2"
+	"dbcontroller/sample/sampletest"
 )
 
 // watchV1 opens a watch; next receives its messages in order.
@@ -42,8 +43,8 @@ func deleted(name string) *secretsv1.WatchSecretsResponse {
 	return &secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_EVENT_DELETE, Name: name}
 }
 
-func level() *secretsv1.WatchSecretsResponse {
-	return &secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_EVENT_LEVEL}
+func caughtUp() *secretsv1.WatchSecretsResponse {
+	return &secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_EVENT_CAUGHT_UP}
 }
 
 func expect(t *testing.T, got, want *secretsv1.WatchSecretsResponse) {
@@ -53,12 +54,12 @@ func expect(t *testing.T, got, want *secretsv1.WatchSecretsResponse) {
 	}
 }
 
-func v1Watch(t *testing.T, a api, _ *tokenStore) {
+func v1Watch(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	first := createV1(t, a, "a", secretV1())
 	next := watchV1(t, a, &secretsv1.WatchSecretsRequest{})
 	expect(t, next(), put(first))
-	expect(t, next(), level())
+	expect(t, next(), caughtUp())
 	second := createV1(t, a, "b", &secretsv1.Secret{})
 	expect(t, next(), put(second))
 	res, err := a.v1.SetPayload(ctx, connect.NewRequest(&secretsv1.SetPayloadRequest{Name: first.GetName(), Payload: []byte("next")}))
@@ -74,7 +75,7 @@ func v1Watch(t *testing.T, a api, _ *tokenStore) {
 
 // v1WatchSome: one that no longer meets the filter is sent as deleted, one that never did
 // not at all, and of each only what the mask names.
-func v1WatchSome(t *testing.T, a api, _ *tokenStore) {
+func v1WatchSome(t *testing.T, a api, _ *sampletest.Store) {
 	ctx := context.Background()
 	if _, err := a.v1.CreateSecret(ctx, connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: "projects/q", SecretId: "a", Secret: secretV1()})); err != nil {
 		t.Fatal(err)
@@ -82,7 +83,7 @@ func v1WatchSome(t *testing.T, a api, _ *tokenStore) {
 	next := watchV1(t, a, &secretsv1.WatchSecretsRequest{
 		Parent: "projects/p", Filter: `owner.startsWith("payments/")`, ReadMask: &fieldmaskpb.FieldMask{Paths: []string{"owner"}},
 	})
-	expect(t, next(), level())
+	expect(t, next(), caughtUp())
 	if _, err := a.v1.SetPayload(ctx, connect.NewRequest(&secretsv1.SetPayloadRequest{Name: "projects/q/secrets/a"})); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func v1WatchSome(t *testing.T, a api, _ *tokenStore) {
 	expect(t, next(), deleted(name))
 }
 
-func v1WatchRefused(t *testing.T, a api, _ *tokenStore) {
+func v1WatchRefused(t *testing.T, a api, _ *sampletest.Store) {
 	for field, req := range map[string]*secretsv1.WatchSecretsRequest{
 		"filter":    {Filter: "expire_time > 5"},
 		"read_mask": {ReadMask: &fieldmaskpb.FieldMask{Paths: []string{"owner_team"}}},
@@ -111,7 +112,7 @@ func v1WatchRefused(t *testing.T, a api, _ *tokenStore) {
 			err = stream.Err()
 			_ = stream.Close() // it has ended
 		}
-		wantError(t, err, connect.CodeInvalidArgument, field)
+		sampletest.WantError(t, err, connect.CodeInvalidArgument, field)
 	}
 }
 
@@ -133,7 +134,7 @@ func TestV2Watch(t *testing.T) {
 			t.Errorf("watched %v, error %v, want %v", stream.Msg(), stream.Err(), want)
 		}
 	}
-	expect(secretsv2.WatchSecretsResponse_EVENT_LEVEL, "", nil)
+	expect(secretsv2.WatchSecretsResponse_EVENT_CAUGHT_UP, "", nil)
 	s := createV2(t, a, "eu", "a", secretV2("eu"))
 	expect(secretsv2.WatchSecretsResponse_EVENT_PUT, s.GetName(), s)
 	if _, err := a.v2.DeleteSecret(ctx, connect.NewRequest(&secretsv2.DeleteSecretRequest{Name: s.GetName()})); err != nil {

@@ -12,7 +12,7 @@
 //     when it has gone through what the old one holds, and nothing of x gets into it;
 //   - accepted: the direction, which takes each result back itself before it gives it out
 //     (transform.Reversal), refuses none;
-//   - settled: a result transformed again over itself is the same, to the byte; the
+//   - stable: a result transformed again over itself is the same, to the byte; the
 //     engine's check before the flip rests on it;
 //   - pure: equal inputs give equal bytes, and inputs are not written to;
 //   - deleted: no source records give no target records;
@@ -106,7 +106,7 @@ func Check(t *testing.T, c Case) {
 		}
 		same(t, "Up(Down(y, have x), have y) is y", put(t, c.Up, put(t, c.Down, y, x), y), y)
 	}))
-	t.Run("settled", rapid.MakeCheck(func(t *rapid.T) {
+	t.Run("stable", rapid.MakeCheck(func(t *rapid.T) {
 		for _, way := range c.ways() {
 			src := way.src.Draw(t, "src")
 			once := put(t, way.dir, src, way.over(t, src))

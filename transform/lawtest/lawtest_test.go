@@ -96,7 +96,7 @@ var broken = map[string]struct {
 		return pair{src.n, 0}, true
 	}},
 	"forgets the complement": {"get-put", func(src, _ pair, _ bool) (pair, bool) { return pair{src.n, 0}, true }, keep},
-	"is not stable":          {"settled", func(src, have pair, _ bool) (pair, bool) { return pair{src.n, have.only + 1}, true }, keep},
+	"is not stable":          {"stable", func(src, have pair, _ bool) (pair, bool) { return pair{src.n, have.only + 1}, true }, keep},
 	"changes a value":        {"projection after promotion", func(src, have pair, _ bool) (pair, bool) { return pair{src.n + 1, have.only}, true }, keep},
 	"keeps deleted records":  {"deleted", func(src, have pair, _ bool) (pair, bool) { return pair{src.n, have.only}, false }, keep},
 }

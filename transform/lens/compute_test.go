@@ -61,7 +61,7 @@ func TestComputeErrors(t *testing.T) {
 		{"comes back as another type", `compute: {from: [a], to: [b], up: {b: a}, down: {a: b}}`, `{"a":{"$numberLong":"5"}}`, "a", `come back as {"$numberInt":"5"} (int)`},
 		{"null among others", fullName, `{"first":"x","last":null}`, "last", "come back as absent"},
 		{"type", `compute: {from: [a], to: [b], up: {b: a + "x"}, down: {a: b}}`, `{"a":5}`, "a", "no such overload"},
-		{"way back fails", `compute: {from: [a], to: [b], up: {b: a}, down: {a: "1 / (b - 5)"}}`, `{"a":5}`, "a", "division by zero"},
+		{"reverse fails", `compute: {from: [a], to: [b], up: {b: a}, down: {a: "1 / (b - 5)"}}`, `{"a":5}`, "a", "division by zero"},
 		{"cost", `compute: {from: [a], to: [b], up: {b: 'a.map(x, a.map(y, a.map(z, z)))'}, down: {a: b}}`, `{"a":[` + strings.Repeat("1,", 199) + `1]}`, "a", "cost"},
 		{"type that BSON lacks", `compute: {from: [a], to: [b], up: {b: duration("1s")}, down: {a: b}}`, `{"a":1}`, "a", "which BSON does not have"},
 		{"finer than a date", `compute: {from: [a], to: [b], up: {b: timestamp("2026-01-01T00:00:00.0001Z")}, down: {a: b}}`, `{"a":1}`, "a", "a date has milliseconds"},

@@ -1,5 +1,5 @@
 // Package lens makes transformers of YAML: a list of operations on fields, each of
-// which can be undone, so that the way back needs no second text.
+// which can be undone, so that the reverse direction needs no second text; it is called the reverse.
 //
 //	lens: 1
 //	kinds: {from: packages, to: packages}
@@ -85,10 +85,10 @@
 //   - reference lets a field, or with list its items, follow the key of another kind: of
 //     this lens (self), of another lens of the Set, or of a service in imports, which names
 //     lens files relative to this one. A value that is no key of the kind is an error, but
-//     with optional stays, unless the way back would take it for one.
+//     with optional stays, unless the reverse would take it for one.
 //   - fanOut makes records of another new kind of the entries of a list, of a map or of an
 //     object; gather makes such a field of the records of another old kind. They are each
-//     other's way back. operations work on the entries, from old to new.
+//     other's reverse. operations work on the entries, from old to new.
 //
 // The key of a child is a pattern over {_key}, the parent's name on the children's side,
 // or the variables of its key, {index}, the place in a list, {id}, and {item.<field>}.

@@ -77,7 +77,7 @@ func ExampleWithHooks() {
 	}
 	// Output:
 	// {"code": "abc"} <nil>
-	//  hook lower: CODE is "Abc" (string), would become "abc" (string) and come back as "ABC" (string): the value cannot be converted so that the way back gives it again
+	//  hook lower: CODE is "Abc" (string), would become "abc" (string) and come back as "ABC" (string): the value cannot be converted so that the reverse gives it again
 }
 
 func text(s string) []bson.RawValue {

@@ -64,6 +64,11 @@ func (k keyWay) needsContent() bool {
 	return k.byContentDown
 }
 
+// hasFields reports whether a part of a name is a field on the other side.
+func (k *keys) hasFields() bool {
+	return slices.ContainsFunc(k.variables, func(v keyVariable) bool { return v.field != nil })
+}
+
 // read takes a name of the source apart into values, one for each of k.variables, and
 // fills in the constants of the target. Those of fields stay as they are.
 func (k keyWay) read(name string, values []string) error {

@@ -1,6 +1,7 @@
 package lens_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -170,5 +171,29 @@ func TestKeyThatDisagrees(t *testing.T) {
 	_, err := taken(s.Down, fromJSON(t, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"region":"us"}}`), nil)
 	if err == nil || !strings.Contains(err.Error(), `location.region is "us", and the record's name has "eu"`) {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// TestKeyOfNoName: a service may be yet to name the record. Then it has no name in the
+// other version either, unless fields of that hold parts of the name.
+func TestKeyOfNoName(t *testing.T) {
+	t.Parallel()
+	doc, err := bson.Marshal(bson.D{{Key: "value", Value: "x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := parsed(t, secrets)
+	up, err := l.Up(doc, nil)
+	if err != nil || up.String() != `{"payload": "x"}` {
+		t.Errorf("up %s, %v", up, err)
+	}
+	if down, err := l.Down(up, nil); err != nil || !bytes.Equal(down, doc) {
+		t.Errorf("down %s, %v", down, err)
+	}
+	if doc, err = bson.Marshal(bson.M{"location": bson.M{"region": "eu"}}); err != nil {
+		t.Fatal(err)
+	}
+	if up, err := parsed(t, secretsByLocation).Up(doc, nil); err == nil || !strings.Contains(err.Error(), "the record has no _id") {
+		t.Errorf("by location: %s, %v", up, err)
 	}
 }

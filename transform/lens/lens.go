@@ -22,7 +22,8 @@ type Lens struct {
 }
 
 // Up returns the new version's document for an old one. have is what the new side holds,
-// nil for nothing. The result may be doc itself; neither is ever written to.
+// nil for nothing. The result may be doc itself; neither is ever written to. A document
+// without _id, of a record that has no name yet, comes out without one.
 func (l *Lens) Up(doc, have bson.Raw) (bson.Raw, error) { return l.up.run(doc, have) }
 
 // Down is Up the other way.
@@ -38,7 +39,7 @@ func (l *Lens) compile(ops []op) error {
 	return err
 }
 
-// inverses returns the way back.
+// inverses returns the reverse.
 func inverses(ops []op) []op {
 	out := make([]op, 0, len(ops))
 	for _, o := range slices.Backward(ops) {

@@ -48,7 +48,7 @@ func TestReference(t *testing.T) {
 		{"optional, another type", "reference: {field: owner, kind: users, optional: true}", `{"_id":1,"owner":5}`, `{"_id":1,"owner":5}`, ""},
 		{"in a record of fanOut", `fanOut: {field: rows, as: list, kind: rows, key: "{_key}/{index}", operations: [{reference: {field: owner, kind: users}}]}`, `{"_id":"1","rows":[{"owner":"users/ann"}]}`, "", ""},
 		{"no key of the kind", "reference: {field: owner, kind: users}", `{"_id":1,"owner":"ann"}`, "", `owner is no key of users: "ann" is not of the form users/{user}`},
-		{"of the other version", "reference: {field: owner, kind: users, optional: true}", `{"_id":1,"owner":"orgs/acme/users/ann"}`, "", "the way back would change it"},
+		{"of the other version", "reference: {field: owner, kind: users, optional: true}", `{"_id":1,"owner":"orgs/acme/users/ann"}`, "", "the reverse would change it"},
 		{"number", "reference: {field: owner, kind: users}", `{"_id":1,"owner":5}`, "", "(int), not a key of users"},
 		{"list without list", "reference: {field: owners, kind: users}", `{"_id":1,"owners":["users/ann"]}`, "", "(list), not a key of users"},
 		{"no list", "reference: {field: owners, kind: users, list: true}", `{"_id":1,"owners":"users/ann"}`, "", "not a list of keys"},

@@ -82,5 +82,5 @@ var (
 	_ op = (*convert)(nil)
 	_ op = (*table)(nil)
 
-	errInexact = errors.New("the value cannot be converted so that the way back gives it again")
+	errInexact = errors.New("the value cannot be converted so that the reverse gives it again")
 )

@@ -98,7 +98,7 @@ func (o *drop) trace(p path) (path, fate) {
 
 func (o *drop) apply(e *editor, root *node) error {
 	if o.from != nil {
-		// The way back reads it again.
+		// The reverse reads it again.
 		if _, _, err := e.lookup(root, o.from); err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func (p *lensParser) gather(n ast.Node) (op, error) {
 	return &collect{fan: f}, nil
 }
 
-// fan reads the body of fanOut and gather, which are each other's way back.
+// fan reads the body of fanOut and gather, which are each other's reverse.
 func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 	within := p.within
 	if p.inItem > 0 {

@@ -29,8 +29,11 @@ func (o *rekey) apply(e *editor, root *node) error {
 	if err != nil {
 		return err
 	}
-	if i < 0 {
-		return fmt.Errorf("the record has no _id")
+	switch {
+	case i < 0 && o.way.hasFields():
+		return fmt.Errorf("the record has no _id, which fields of the other version's record are made of")
+	case i < 0:
+		return nil // a record that has no name yet has none in the other version either
 	}
 	el := &root.elems[i]
 	if el.typ != bson.TypeString {

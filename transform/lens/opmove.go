@@ -37,11 +37,11 @@ func (o *rename) apply(e *editor, root *node) error {
 }
 
 // absent refuses a record that has, on this side, the field that the operation makes:
-// on the way back it would be taken for the one made.
+// in the reverse direction it would be taken for the one made.
 func absent(n *node, p path) error {
 	i, err := n.find(p.last())
 	if err == nil && i >= 0 {
-		err = refuse(p, "is there already (%s), and the way back would mistake it for the one made here", TypeName(n.elems[i].typ))
+		err = refuse(p, "is there already (%s), and the reverse would mistake it for the one made here", TypeName(n.elems[i].typ))
 	}
 	return err
 }
@@ -134,8 +134,8 @@ func (e *editor) insert(root *node, p path, el elem) error {
 			return refuse(here, "is a value of type %s, not an object that could hold %s", TypeName(n.elems[i].typ), p.last())
 		}
 		if len(s.elems) == 0 && !here.isItem() {
-			// The way back removes an object that it leaves empty.
-			return refuse(here, "is an empty object, which the way back would mistake for one made here")
+			// The reverse removes an object that it leaves empty.
+			return refuse(here, "is an empty object, which the reverse would mistake for one made here")
 		}
 		n = s
 	}

@@ -22,7 +22,7 @@ type holding struct {
 	// tells its items apart, as the far side names it. It is nil for the entries of a
 	// map, which their names tell apart.
 	matches []path
-	by      fmt.Stringer // what loses the field on the way back
+	by      fmt.Stringer // what loses the field in the reverse direction
 }
 
 // rewrapper is an op that changes how many lists lead to a holding.
@@ -142,9 +142,9 @@ func (e *editor) over(n *node, have bson.Raw, held []holding) error {
 		}
 	}
 	for _, f := range held {
-		if err := e.settleItems(n, h, f.path, f.matches); err != nil {
+		if err := e.restoreItems(n, h, f.path, f.matches); err != nil {
 			return err
 		}
 	}
-	return e.settle(n, h)
+	return e.restoreOrder(n, h)
 }

@@ -170,7 +170,7 @@ func int32At(b []byte) (int, bool) {
 }
 
 // find returns the place of a field, -1 if there is none. A name that is there twice
-// is an error: whichever were taken, the way back could not tell them apart.
+// is an error: whichever were taken, the reverse could not tell them apart.
 func (n *node) find(name []byte) (int, error) {
 	at := -1
 	for i := range n.elems {

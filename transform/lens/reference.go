@@ -105,9 +105,9 @@ func (o *reference) value(e *editor, typ bson.Type, val []byte) ([]byte, error) 
 	if !o.optional {
 		return nil, fmt.Errorf("is no key of %s: %w", o.to.kind, err)
 	}
-	// It stays, unless the way back would take it for a key that was mapped.
+	// It stays, unless the reverse would take it for a key that was mapped.
 	if err := (keyWay{o.to.keys, !o.up}).read(name, values[:]); err == nil {
-		return nil, fmt.Errorf("is %q, which is a key of %s in the other version only: the way back would change it", shortened(name), o.to.kind)
+		return nil, fmt.Errorf("is %q, which is a key of %s in the other version only: the reverse would change it", shortened(name), o.to.kind)
 	}
 	return nil, nil
 }

@@ -89,7 +89,7 @@ type (
 	}
 	removeBody struct {
 		Field   fieldPath `json:"field" jsonschema_description:"The field of the old version."`
-		Default any       `json:"default,omitempty" jsonschema_description:"What the way back writes into records that the old version never had."`
+		Default any       `json:"default,omitempty" jsonschema_description:"What the reverse writes into records that the old version never had."`
 	}
 	copyBody struct {
 		From fieldPath `json:"from" jsonschema_description:"The field whose value is copied."`

@@ -34,7 +34,7 @@ func checkSequence(before []op, o op) error {
 }
 
 // checkFilled refuses to move a field into an object after a default was added to it: the
-// default hides whether the object was empty, which the way back would have to know.
+// default hides whether the object was empty, which the reverse would have to know.
 func checkFilled(before []op, o op) error {
 	for i, earlier := range before {
 		a, ok := earlier.(*add)
@@ -111,7 +111,7 @@ func checkRead(before []op, o op, read path) error {
 				return fmt.Errorf("operation %d (%s) works within %s; remove only fields that no other operation touches", i+1, earlier, read)
 			}
 		}
-		// The way back would work on the default, which may not be of its type.
+		// The reverse would work on the default, which may not be of its type.
 		if dropped && slices.ContainsFunc(earlier.changes(), read.equal) {
 			return fmt.Errorf("operation %d (%s) changes %s; remove the field before it instead", i+1, earlier, read)
 		}

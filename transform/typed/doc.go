@@ -1,5 +1,5 @@
 // Package typed makes transformers of Go types: both versions' structs with bson tags, or
-// protobuf messages by way of a Codec, with the way there and the way back in one place.
+// protobuf messages by way of a Codec, with both directions in one place.
 //
 // A Pair is for records that become one record each. It lists what changed; a changed
 // field costs one pair of functions:

@@ -366,7 +366,7 @@ func TestWhole(t *testing.T) {
 	}
 	again, err := put(t, up, x, y)
 	if err != nil || !bytes.Equal(again[0].Doc, y[0].Doc) {
-		t.Errorf("not settled: %v, %v", again, err)
+		t.Errorf("not stable: %v, %v", again, err)
 	}
 	if back, err := put(t, down, y, x); err != nil || back[0].Doc.Lookup("list").String() != `["p","q"]` || back[0].Doc.Lookup("count").Type != 0 {
 		t.Errorf("came back as %v, %v", back, err)

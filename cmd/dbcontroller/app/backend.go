@@ -8,8 +8,10 @@ import (
 	"dbcontroller/cmd/internal/databases"
 	"dbcontroller/config"
 	"dbcontroller/controller"
+	"dbcontroller/preflight"
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
+	"dbcontroller/rehearsal"
 )
 
 // appName is this process in the logs of database servers.
@@ -90,10 +92,10 @@ func (b backend) DropScratch(ctx context.Context, db controller.Database) error 
 type connection struct{ *databases.Database }
 
 var (
-	_ record.Monitor      = connection{}
-	_ controller.Surveyor = connection{}
-	_ controller.Sharder  = connection{}
-	_ controller.Clients  = connection{}
+	_ record.Monitor     = connection{}
+	_ preflight.Surveyor = connection{}
+	_ preflight.Sharder  = connection{}
+	_ rehearsal.Clients  = connection{}
 )
 
 // Open is controller.Connection's.

@@ -5,6 +5,7 @@ import (
 
 	"dbcontroller/config"
 	"dbcontroller/controller"
+	"dbcontroller/preflight"
 	"dbcontroller/record"
 )
 
@@ -22,7 +23,7 @@ func settings(cfg config.Config, embedded bool) controller.Settings {
 			Deadline: cfg.Switch.Deadline, MaxHold: cfg.Switch.MaxHold, Retries: cfg.Switch.Retries,
 			MaxLag: cfg.Switch.MaxLag, Hold: cfg.Switch.Hold,
 		},
-		Coordination: controller.Coordination{Endpoints: cfg.Etcd.Endpoints, Embedded: embedded},
+		Coordination: preflight.Coordination{Endpoints: cfg.Etcd.Endpoints, Embedded: embedded},
 		ShowValues:   cfg.ShowValues,
 	}
 	if !cfg.Etcd.IsTLS() {

@@ -9,6 +9,7 @@ import (
 
 	"dbcontroller/config"
 	"dbcontroller/controller"
+	"dbcontroller/rehearsal"
 )
 
 // TestSettingsSayWhoCanListen: what goes to other machines in plaintext reaches the
@@ -54,7 +55,7 @@ func TestScratchDatabaseIsQuiet(t *testing.T) {
 		{Version: "v1", Database: "old", Endpoint: config.NewSecret("mongodb://db1"), Disabled: true},
 		{Version: "v2", Database: "new", Endpoint: config.NewSecret("mongodb://db2")},
 	}}, zap.NewNop()}
-	db := controller.Database{Version: "v1", Name: controller.ScratchName("old")}
+	db := controller.Database{Version: "v1", Name: rehearsal.ScratchName("old")}
 	if cfg := b.scratch(db); cfg.URI != "mongodb://db1" || cfg.Database != "old_dbcrehearsal" || !cfg.Quiet {
 		t.Errorf("%+v", cfg)
 	}

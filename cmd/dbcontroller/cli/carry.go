@@ -7,8 +7,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller/collections"
 	"dbcontroller/config"
-	"dbcontroller/controller"
 	"dbcontroller/record"
 	"dbcontroller/transform/lens"
 )
@@ -17,9 +17,9 @@ import (
 // and indexes, by kind: those that the configuration declares, or those of the old kind.
 // What would mean something else in the new version is an error that names it: an index
 // or a validator is never dropped silently. Kinds that fanOut makes get what is declared.
-func carries(k config.Kind, l *lens.Lens) (map[string]controller.Carry, error) {
+func carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) {
 	_, made := l.Kinds(k.From, k.To)
-	out := map[string]controller.Carry{k.To: {From: k.From, Shape: func(old record.Shape) (record.Shape, error) {
+	out := map[string]collections.Carry{k.To: {From: k.From, Shape: func(old record.Shape) (record.Shape, error) {
 		return carried(old, k.To, l)
 	}}}
 	for name, specs := range k.Indexes {
@@ -30,7 +30,7 @@ func carries(k config.Kind, l *lens.Lens) (map[string]controller.Carry, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[name] = controller.Carry{From: k.From, Shape: func(old record.Shape) (record.Shape, error) {
+		out[name] = collections.Carry{From: k.From, Shape: func(old record.Shape) (record.Shape, error) {
 			shape := record.Shape{Indexes: indexes}
 			if name != k.To {
 				return shape, nil

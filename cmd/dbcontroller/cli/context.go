@@ -19,7 +19,7 @@ import (
 )
 
 // contexts are the controllers that somebody works with, in a file of that person. It has
-// names of files, and no secrets; but whoever can write it can send the person elsewhere.
+// names of files, and no secrets; but anyone who can write it can send the person elsewhere.
 type contexts struct {
 	Current  string               `yaml:"current"`
 	Contexts map[string]contextAt `yaml:"contexts"`

@@ -103,7 +103,7 @@ func TestLensOutputIsAsReviewed(t *testing.T) {
 		{name: "lint-wrong-and-none", line: "lint --json none.yaml testdata/lens/bad2.yaml testdata/lens/bad.yaml", err: "lens lint: 4 errors in none.yaml and 1 more"},
 		{name: "lint-wrong-json", line: "lint --json testdata/lens/bad2.yaml", err: "lens lint: 1 error in testdata/lens/bad2.yaml"},
 		{name: "lint-broken", line: "lint testdata/lens/broken.yaml --sample testdata/lens/broken.json",
-			err: "lens lint: broken: get-put, put-get, settled", options: []lens.Option{forgetful()}},
+			err: "lens lint: broken: get-put, put-get, stable", options: []lens.Option{forgetful()}},
 		{name: "try-secret", line: "try " + secretsLens, stdin: secretRecord},
 		{name: "try-json", line: "try --json testdata/lens/orders.yaml --with ratings=testdata/lens/ratings1.json", stdin: orderRecord},
 		{name: "try-have", line: "try testdata/lens/orders.yaml --over --have testdata/lens/held.json", stdin: `{"_id": "orders/2", "legacy": "x"}`},

@@ -33,7 +33,7 @@ type tryOutput struct {
 	Error       *tryError         `json:"error,omitempty"`
 }
 
-// shownDifference is one path at which the way back differs; what is not there is left out.
+// shownDifference is one path at which the reverse differs; what is not there is left out.
 type shownDifference struct {
 	Kind string          `json:"kind"`
 	Path string          `json:"path"`
@@ -53,7 +53,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 		Use:   "try FILE [OTHER]... < RECORD",
 		Short: "Show one record's way to the new version and back",
 		Long: "Take the record that standard input has, as Extended JSON or BSON, to the new version and back, and\n" +
-			"show all of it, and how the way back differs. OTHER are the lenses that references of FILE lead to.\n" +
+			"show all of it, and how the reverse differs. OTHER are the lenses that references of FILE lead to.\n" +
 			"Longs are printed as {\"$numberLong\":\"5\"} where they would be taken for ints. The exit status is 1\n" +
 			"when the record fails; a difference is none, for fields that one version does not have make some.",
 		Example: "  echo '{\"_id\": \"a\", \"section\": \"games\"}' | dbcontroller lens try packages.yaml\n" +
@@ -204,11 +204,11 @@ func printTrial(w io.Writer, t *lint.Trial) error {
 	switch {
 	case t.Err != nil:
 	case t.Exact:
-		fmt.Fprintln(&b, "the way back gives the same, to the byte")
+		fmt.Fprintln(&b, "the reverse gives the same, to the byte")
 	case len(t.Differences) == 0:
-		fmt.Fprintln(&b, "the way back gives the same, with its fields in another order")
+		fmt.Fprintln(&b, "the reverse gives the same, with its fields in another order")
 	default:
-		fmt.Fprintln(&b, "the way back differs:")
+		fmt.Fprintln(&b, "the reverse differs:")
 		for _, d := range t.Differences {
 			fmt.Fprintf(&b, "  %s\n", d)
 		}

@@ -171,7 +171,7 @@ func (o *offline) openBoth(ctx context.Context) error {
 	case o.newLost:
 		return nil
 	}
-	return fmt.Errorf("%w; %s cannot be fenced then, so that whoever still reaches it writes into what is left behind: stop every server and application of it, and give --new-database-lost", err, o.new)
+	return fmt.Errorf("%w; %s cannot be fenced then, so that a process that still reaches it writes into what is left behind: stop every server and application of it, and give --new-database-lost", err, o.new)
 }
 
 // tell says what it finds, what it will do, and what is lost.
@@ -200,7 +200,7 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 	if o.newReachable {
 		say("will: fence %s, so that nobody writes there any more", o.new)
 	} else {
-		say("will: leave %s unfenced, for its database is lost: whoever reaches it later is not kept out", o.new)
+		say("will: leave %s unfenced, for its database is lost: a process that reaches it later is not kept out", o.new)
 	}
 	say("will: make %s the current version, with the data that are in its database now, and give its collections their names", o.old)
 }

@@ -123,7 +123,7 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	if err := store.Replace(ctx, d, found.Revision, (&asker{}).who(), time.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
-	if err := identity.Settle(ctx, d, markers); err != nil {
+	if err := identity.Finalize(ctx, d, markers); err != nil {
 		return fmt.Errorf("%w: %w", errUnsettled, err)
 	}
 	fmt.Fprintf(say, "done: %s is at %s in epoch %d; start a controller and servers\n", d.Name, d.CurrentVersion, d.Epoch)
@@ -184,7 +184,7 @@ func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgrad
 	if err != nil {
 		return err
 	}
-	if err := identity.Settle(ctx, d, markers); err != nil {
+	if err := identity.Finalize(ctx, d, markers); err != nil {
 		return fmt.Errorf("%w: %w", errUnsettled, err)
 	}
 	fmt.Fprintf(say, "done: %s is at %s in epoch %d\n", d.Name, d.CurrentVersion, d.Epoch)

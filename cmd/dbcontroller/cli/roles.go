@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller/config"
-	"dbcontroller/controller"
 	"dbcontroller/record/mongostore"
+	"dbcontroller/rehearsal"
 )
 
 func rolesCommand() *cobra.Command {
@@ -63,7 +63,7 @@ func printRoles(out io.Writer, cfg config.Config, part mongostore.Part, rehearse
 		}
 		if !slices.Contains(databases[hosts], db.Database) {
 			databases[hosts] = append(databases[hosts], db.Database)
-			scratches[hosts] = append(scratches[hosts], controller.ScratchName(db.Database))
+			scratches[hosts] = append(scratches[hosts], rehearsal.ScratchName(db.Database))
 		}
 	}
 	for _, hosts := range clusters {

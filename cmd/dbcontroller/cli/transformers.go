@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"dbcontroller/collections"
 	"dbcontroller/config"
-	"dbcontroller/controller"
 	"dbcontroller/record"
 	"dbcontroller/transform"
 	"dbcontroller/transform/lens"
@@ -20,7 +20,7 @@ type Register func(*transform.Registry) error
 
 // Transformers is the registry of a configuration, with what register adds and a lens for
 // each fixed-name kind. A nil register adds nothing.
-func Transformers(cfg config.Config, register Register) (*transform.Registry, controller.Carries, error) {
+func Transformers(cfg config.Config, register Register) (*transform.Registry, collections.Carries, error) {
 	r := transform.NewRegistry(strings.Split(cfg.Deployment, "/")[1])
 	if register != nil {
 		if err := register(r); err != nil {
@@ -34,7 +34,7 @@ func Transformers(cfg config.Config, register Register) (*transform.Registry, co
 	if len(versions) == 1 {
 		return r, nil, r.Declare(versions[0], fixed(cfg.Kinds)...)
 	}
-	shapes := controller.Carries{}
+	shapes := collections.Carries{}
 	var before []string // fixed-name kinds that the pair before made of the version
 	for i, newer := range versions[1:] {
 		p := pair{older: versions[i], newer: newer}
@@ -79,8 +79,8 @@ type pair struct {
 	kinds        []config.Kind
 
 	specs       []transform.Spec
-	shapes      map[string]controller.Carry // by kind of the newer version
-	taken, made []string                    // kinds of the older version, and of the newer one
+	shapes      map[string]collections.Carry // by kind of the newer version
+	taken, made []string                     // kinds of the older version, and of the newer one
 }
 
 func (p *pair) read() error {
@@ -88,7 +88,7 @@ func (p *pair) read() error {
 	if err != nil {
 		return err
 	}
-	p.shapes = map[string]controller.Carry{}
+	p.shapes = map[string]collections.Carry{}
 	for i, k := range p.kinds {
 		if k.Discontinued {
 			p.specs = append(p.specs, discontinued(k.From))

@@ -47,6 +47,9 @@ func (d *Database) renew(login *watchedfile.Value[*config.DB], used *config.DB) 
 		case <-look.C:
 		case <-d.look:
 		}
+		for _, f := range before {
+			d.endTransactions(d.life, f.ns)
+		}
 		if len(before) > 0 && time.Since(before[0].since) > formerLogin {
 			d.end(d.life, before[0].ns)
 			before = before[1:]
@@ -77,6 +80,18 @@ func (d *Database) end(ctx context.Context, ns *mongostore.Namespace) {
 	}
 }
 
+// endTransactions ends, by the login of now, what was left open by one that the server does not
+// take any more.
+func (d *Database) endTransactions(ctx context.Context, former *mongostore.Namespace) {
+	now := d.opened.Load()
+	if now == nil || now == former {
+		return
+	}
+	if err := now.EndTransactions(ctx, former); err != nil {
+		d.how.Log.Debug("a transaction stays open", zap.String("version", d.db.Version), zap.Error(err))
+	}
+}
+
 // relogin reports whether there is another login than that of a namespace, and waits a little
 // for it: files and server are changed one after the other.
 func (d *Database) relogin(ctx context.Context, refused *mongostore.Namespace) bool {
@@ -90,6 +105,7 @@ func (d *Database) relogin(ctx context.Context, refused *mongostore.Namespace) b
 	defer cancel()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
+	defer d.endTransactions(ctx, refused)
 	for d.opened.Load() == refused {
 		select {
 		case d.look <- struct{}{}:

@@ -40,7 +40,7 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.ID, "id", "", "name of this process, unique among those alive; made up when empty")
 	fs.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
 	etcdFlags(fs, &f.Etcd)
-	fs.BoolVar(&f.Insecure, "insecure", false, "listen where other machines can reach it without TLS or identities: whoever reaches it may do everything")
+	fs.BoolVar(&f.Insecure, "insecure", false, "listen where other machines can reach it without TLS or identities: anyone who reaches it may do everything")
 }
 
 // Process is a started process's surroundings.

@@ -33,7 +33,7 @@ const (
 	// The process is no longer there; only process_guid is set.
 	WatchDesiredLRPsResponse_EVENT_DELETE WatchDesiredLRPsResponse_Event = 2
 	// All that was there when the watch began has been sent.
-	WatchDesiredLRPsResponse_EVENT_LEVEL WatchDesiredLRPsResponse_Event = 3
+	WatchDesiredLRPsResponse_EVENT_CAUGHT_UP WatchDesiredLRPsResponse_Event = 3
 )
 
 // Enum value maps for WatchDesiredLRPsResponse_Event.
@@ -42,13 +42,13 @@ var (
 		0: "EVENT_UNSPECIFIED",
 		1: "EVENT_PUT",
 		2: "EVENT_DELETE",
-		3: "EVENT_LEVEL",
+		3: "EVENT_CAUGHT_UP",
 	}
 	WatchDesiredLRPsResponse_Event_value = map[string]int32{
 		"EVENT_UNSPECIFIED": 0,
 		"EVENT_PUT":         1,
 		"EVENT_DELETE":      2,
-		"EVENT_LEVEL":       3,
+		"EVENT_CAUGHT_UP":   3,
 	}
 )
 
@@ -79,7 +79,7 @@ func (WatchDesiredLRPsResponse_Event) EnumDescriptor() ([]byte, []int) {
 	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{17, 0}
 }
 
-// DesiredLRP is a process, how often it shall run, and what it is.
+// DesiredLRP is a process, how many instances must run, and what it is.
 type DesiredLRP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the process. Not empty, without '/'.
@@ -1267,17 +1267,17 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\x18DeleteDesiredLRPResponse\"j\n" +
 	"\x17WatchDesiredLRPsRequest\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x127\n" +
-	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x82\x02\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x86\x02\n" +
 	"\x18WatchDesiredLRPsResponse\x12<\n" +
 	"\x05event\x18\x01 \x01(\x0e2&.bbs.v1.WatchDesiredLRPsResponse.EventR\x05event\x12!\n" +
 	"\fprocess_guid\x18\x02 \x01(\tR\vprocessGuid\x123\n" +
 	"\vdesired_lrp\x18\x03 \x01(\v2\x12.bbs.v1.DesiredLRPR\n" +
-	"desiredLrp\"P\n" +
+	"desiredLrp\"T\n" +
 	"\x05Event\x12\x15\n" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
-	"\fEVENT_DELETE\x10\x02\x12\x0f\n" +
-	"\vEVENT_LEVEL\x10\x032\xa2\x04\n" +
+	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\xa2\x04\n" +
 	"\x11DesiredLRPService\x12U\n" +
 	"\x10CreateDesiredLRP\x12\x1f.bbs.v1.CreateDesiredLRPRequest\x1a .bbs.v1.CreateDesiredLRPResponse\x12Q\n" +
 	"\rGetDesiredLRP\x12\x1c.bbs.v1.GetDesiredLRPRequest\x1a\x1d.bbs.v1.GetDesiredLRPResponse\"\x03\x90\x02\x01\x12W\n" +

@@ -34,7 +34,7 @@ const (
 	// The process is no longer there; only process_guid is set.
 	WatchLRPDeploymentsResponse_EVENT_DELETE WatchLRPDeploymentsResponse_Event = 2
 	// All that was there when the watch began has been sent.
-	WatchLRPDeploymentsResponse_EVENT_LEVEL WatchLRPDeploymentsResponse_Event = 3
+	WatchLRPDeploymentsResponse_EVENT_CAUGHT_UP WatchLRPDeploymentsResponse_Event = 3
 )
 
 // Enum value maps for WatchLRPDeploymentsResponse_Event.
@@ -43,13 +43,13 @@ var (
 		0: "EVENT_UNSPECIFIED",
 		1: "EVENT_PUT",
 		2: "EVENT_DELETE",
-		3: "EVENT_LEVEL",
+		3: "EVENT_CAUGHT_UP",
 	}
 	WatchLRPDeploymentsResponse_Event_value = map[string]int32{
 		"EVENT_UNSPECIFIED": 0,
 		"EVENT_PUT":         1,
 		"EVENT_DELETE":      2,
-		"EVENT_LEVEL":       3,
+		"EVENT_CAUGHT_UP":   3,
 	}
 )
 
@@ -80,7 +80,7 @@ func (WatchLRPDeploymentsResponse_Event) EnumDescriptor() ([]byte, []int) {
 	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{21, 0}
 }
 
-// LRPDeployment is a process, how often it shall run, and what it can be.
+// LRPDeployment is a process, how many instances must run, and what it can be.
 type LRPDeployment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the process. Not empty, without '/'.
@@ -1526,16 +1526,16 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\x1bDeleteLRPDeploymentResponse\"m\n" +
 	"\x1aWatchLRPDeploymentsRequest\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x127\n" +
-	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x91\x02\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x95\x02\n" +
 	"\x1bWatchLRPDeploymentsResponse\x12?\n" +
 	"\x05event\x18\x01 \x01(\x0e2).bbs.v2.WatchLRPDeploymentsResponse.EventR\x05event\x12!\n" +
 	"\fprocess_guid\x18\x02 \x01(\tR\vprocessGuid\x12<\n" +
-	"\x0elrp_deployment\x18\x03 \x01(\v2\x15.bbs.v2.LRPDeploymentR\rlrpDeployment\"P\n" +
+	"\x0elrp_deployment\x18\x03 \x01(\v2\x15.bbs.v2.LRPDeploymentR\rlrpDeployment\"T\n" +
 	"\x05Event\x12\x15\n" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
-	"\fEVENT_DELETE\x10\x02\x12\x0f\n" +
-	"\vEVENT_LEVEL\x10\x032\x86\x06\n" +
+	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\x86\x06\n" +
 	"\x14LRPDeploymentService\x12^\n" +
 	"\x13CreateLRPDeployment\x12\".bbs.v2.CreateLRPDeploymentRequest\x1a#.bbs.v2.CreateLRPDeploymentResponse\x12Z\n" +
 	"\x10GetLRPDeployment\x12\x1f.bbs.v2.GetLRPDeploymentRequest\x1a .bbs.v2.GetLRPDeploymentResponse\"\x03\x90\x02\x01\x12`\n" +

@@ -487,7 +487,7 @@ func (x *KeptNamespace) GetCollections() []string {
 	return nil
 }
 
-// Breach is that a fence which shall be in force was not. It was put back.
+// Breach is that a fence that must be in force was not. It was put back.
 type Breach struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            string                 `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"` // RFC 3339, when it was found

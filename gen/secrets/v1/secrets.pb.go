@@ -33,7 +33,7 @@ const (
 	// The secret is no longer there; only name is set.
 	WatchSecretsResponse_EVENT_DELETE WatchSecretsResponse_Event = 2
 	// All that was there when the watch began has been sent.
-	WatchSecretsResponse_EVENT_LEVEL WatchSecretsResponse_Event = 3
+	WatchSecretsResponse_EVENT_CAUGHT_UP WatchSecretsResponse_Event = 3
 )
 
 // Enum value maps for WatchSecretsResponse_Event.
@@ -42,13 +42,13 @@ var (
 		0: "EVENT_UNSPECIFIED",
 		1: "EVENT_PUT",
 		2: "EVENT_DELETE",
-		3: "EVENT_LEVEL",
+		3: "EVENT_CAUGHT_UP",
 	}
 	WatchSecretsResponse_Event_value = map[string]int32{
 		"EVENT_UNSPECIFIED": 0,
 		"EVENT_PUT":         1,
 		"EVENT_DELETE":      2,
-		"EVENT_LEVEL":       3,
+		"EVENT_CAUGHT_UP":   3,
 	}
 )
 
@@ -1081,16 +1081,16 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\x13WatchSecretsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x16\n" +
 	"\x06filter\x18\x02 \x01(\tR\x06filter\x127\n" +
-	"\tread_mask\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\xe6\x01\n" +
+	"\tread_mask\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\xea\x01\n" +
 	"\x14WatchSecretsResponse\x12<\n" +
 	"\x05event\x18\x01 \x01(\x0e2&.secrets.v1.WatchSecretsResponse.EventR\x05event\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
-	"\x06secret\x18\x03 \x01(\v2\x12.secrets.v1.SecretR\x06secret\"P\n" +
+	"\x06secret\x18\x03 \x01(\v2\x12.secrets.v1.SecretR\x06secret\"T\n" +
 	"\x05Event\x12\x15\n" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
-	"\fEVENT_DELETE\x10\x02\x12\x0f\n" +
-	"\vEVENT_LEVEL\x10\x032\xa5\x05\n" +
+	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\xa5\x05\n" +
 	"\rSecretService\x12Q\n" +
 	"\fCreateSecret\x12\x1f.secrets.v1.CreateSecretRequest\x1a .secrets.v1.CreateSecretResponse\x12M\n" +
 	"\tGetSecret\x12\x1c.secrets.v1.GetSecretRequest\x1a\x1d.secrets.v1.GetSecretResponse\"\x03\x90\x02\x01\x12S\n" +

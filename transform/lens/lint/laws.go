@@ -15,16 +15,16 @@ const (
 	roundTrip law = iota
 	getPut
 	putGet
-	settled
+	stable
 	deleted
 )
 
 // laws are what is checked, in the order of the constants.
 var laws = []struct{ name, says string }{
-	{"round trip", "the way back gives the old record again; over what the old version held too"},
+	{"round trip", "the reverse gives the old record again; over what the old version held too"},
 	{"get-put", "a change of fields that only the new version has survives the way down and up again"},
 	{"put-get", "a change made in the new version is seen through what the old one holds, and nothing of that gets into it"},
-	{"settled", "a result transformed again over itself stays the same, to the byte"},
+	{"stable", "a result transformed again over itself stays the same, to the byte"},
 	{"deleted", "a deleted record leaves nothing in the other version"},
 }
 
@@ -37,7 +37,7 @@ func (c *checker) check(t *tried, id transform.GroupID, x, y, back []record.Reco
 		roundTrip: func() error { return c.roundTrip(t, id, x, y, back) },
 		getPut:    func() error { return c.getPut(t, id, x, y) },
 		putGet:    func() error { return c.putGet(t, id, x, y) },
-		settled:   func() error { return c.settled(id, x, y, back) },
+		stable:    func() error { return c.stable(id, x, y, back) },
 		deleted:   func() error { return c.deleted(id, x, y) },
 	} {
 		err := f()
@@ -110,7 +110,7 @@ func (c *checker) putGet(t *tried, id transform.GroupID, x, y []record.Record) e
 	return same(again, other, false, err)
 }
 
-func (c *checker) settled(id transform.GroupID, x, y, back []record.Record) error {
+func (c *checker) stable(id transform.GroupID, x, y, back []record.Record) error {
 	again, err := run(c.up, id, x, y)
 	if err := same(again, y, true, err); err != nil {
 		return fmt.Errorf("up: %w", err)

@@ -131,7 +131,7 @@ func TestGroupsOfSeveralKindsAndContent(t *testing.T) {
 		"2 price: is of type string, not int: regions/b/items/3",
 		"1 : record … of ratings belongs to a record of orders that is not there: create that one, or delete this one: orders/9/rating",
 		"1 : … is not of the form regions/{r}/items/{i}: the name does not match: nonsense",
-		"1 state: is there already (string), and the way back would mistake it for the one made here: orders/3",
+		"1 state: is there already (string), and the reverse would mistake it for the one made here: orders/3",
 		"1 price: is of type double, not int: regions/b/items/4",
 	}
 	if diff := cmp.Diff(want, fails); diff != "" {
@@ -314,7 +314,7 @@ func TestEachLawIsSeenBroken(t *testing.T) {
 			want: []string{"round trip", "get-put", "put-get"}, detail: "a int 1 is long 1",
 		},
 		{
-			name: "the way back does not look at what the old version held",
+			name: "the reverse does not look at what the old version held",
 			subject: lint.Subject{LostUp: []lens.Loss{{Field: "a", Operation: "remove a"}},
 				Spec: spec(func(doc, _ bson.D) bson.D { return without(doc, "a") }, same)},
 			want: []string{"round trip"}, detail: "a int 1 is not there",
@@ -354,10 +354,10 @@ func TestEachLawIsSeenBroken(t *testing.T) {
 				return doc
 			}, same)},
 			edit: func(s *transform.Spec) { s.UpNeedsHave, s.DownNeedsHave = false, false },
-			want: []string{"settled"}, detail: "up: the fields stand in another order",
+			want: []string{"stable"}, detail: "up: the fields stand in another order",
 		},
 		{
-			name: "the way back changes from call to call",
+			name: "the reverse changes from call to call",
 			subject: lint.Subject{Spec: spec(same, func(doc, _ bson.D) bson.D {
 				if len(doc) < 3 {
 					return doc
@@ -368,7 +368,7 @@ func TestEachLawIsSeenBroken(t *testing.T) {
 				return doc
 			})},
 			edit: func(s *transform.Spec) { s.UpNeedsHave, s.DownNeedsHave = false, false },
-			want: []string{"settled"}, detail: "down: the fields stand in another order",
+			want: []string{"stable"}, detail: "down: the fields stand in another order",
 		},
 		{
 			name: "what was deleted comes back",

@@ -6,7 +6,7 @@
 // tokens that anybody may still hold, the commands that any driver may still send.
 // Counters are normalised, so the walk ends without a bound on attempts or flips.
 //
-// It does not model time, nor how an act is done; a database that does not do what
+// It does not model time, nor how an operation is done; a database that does not do what
 // package record asks of it is outside.
 package explore
 

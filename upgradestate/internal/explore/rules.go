@@ -39,7 +39,7 @@ func checkState(m Machine, d us.Deployment, w *world) error {
 	if slices.ContainsFunc(d.Namespaces, func(ns us.Namespace) bool {
 		return slices.ContainsFunc(ns.Kinds, func(k us.Kind) bool { return k.Pending != nil })
 	}) {
-		return fmt.Errorf("progress: an act is pending and there is nothing to do")
+		return fmt.Errorf("progress: an operation is pending and there is nothing to do")
 	}
 	return nil
 }
@@ -227,11 +227,11 @@ func checkEnds(m Machine, d, next us.Deployment, w *world) error {
 			if !switchStarts && (!abortEnds || ns.Version != next.CurrentVersion) {
 				continue
 			}
-			for _, a := range c.acts {
+			for _, a := range c.commands {
 				probe := coll{name: c.name, mark: c.mark}
 				probe.do(a)
 				if probe.name != c.name || probe.mark != c.mark {
-					return fmt.Errorf("late act: %+v can still move %s of %s", a, k.Kind, ns.Version)
+					return fmt.Errorf("late operation: %+v can still move %s of %s", a, k.Kind, ns.Version)
 				}
 			}
 		}

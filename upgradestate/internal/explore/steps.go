@@ -10,14 +10,14 @@ import (
 
 // step is one thing that can happen next.
 type step struct {
-	label  string
-	event  us.Event
-	driver bool
-	fence  bool   // a command that the database may hold up for ever
-	stale  bool   // must not change the record
-	at     string // for a command: where
-	act    act    // for a command
-	truly  []int  // for a report: the shards that are truly drained to the fences in force
+	label   string
+	event   us.Event
+	driver  bool
+	fence   bool    // a command that the database may hold up for ever
+	stale   bool    // must not change the record
+	at      string  // for a command: where
+	command command // for a command
+	truly   []int   // for a report: the shards that are truly drained to the fences in force
 }
 
 func equal(a, b us.Deployment) bool { return reflect.DeepEqual(a, b) }
@@ -26,7 +26,7 @@ func equal(a, b us.Deployment) bool { return reflect.DeepEqual(a, b) }
 func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, after *world, changed bool, err error) {
 	if s.event == nil {
 		after = w.clone()
-		after.colls[s.at].do(s.act)
+		after.colls[s.at].do(s.command)
 		return d, after, true, nil
 	}
 	next, err = m.Apply(d, s.event)
@@ -68,8 +68,8 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 		ss = append(ss, step{label: fmt.Sprintf("%T%+v", e, e), event: e, driver: driver, stale: stale})
 	}
 	for at, c := range w.colls {
-		for _, a := range c.acts {
-			ss = append(ss, step{label: fmt.Sprintf("at %s: %+v", at, a), at: at, act: a, driver: true, fence: !a.lift && !a.prevent})
+		for _, a := range c.commands {
+			ss = append(ss, step{label: fmt.Sprintf("at %s: %+v", at, a), at: at, command: a, driver: true, fence: !a.unfence && !a.prevent})
 		}
 	}
 	slices.SortFunc(ss, func(a, b step) int { // map order must not decide what is found
@@ -85,8 +85,8 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 		switch a := a.(type) {
 		case us.Hold:
 			add(true, false, us.Held{ID: a.ID})
-		case us.Perform:
-			if _, _, x, _ := actOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
+		case us.Execute:
+			if _, _, x, _ := commandOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
 				add(true, false, us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
 			}
 		case us.Prevent:
@@ -94,11 +94,11 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 			if c.name == a.Pending.To {
 				add(true, false, us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
 			}
-			if _, _, x, _ := actOf(a); c.done(x) {
+			if _, _, x, _ := commandOf(a); c.done(x) {
 				add(true, false, us.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To})
 			}
 		case us.Unfence:
-			if _, _, x, _ := actOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
+			if _, _, x, _ := commandOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
 				add(true, false, us.Unfenced{Version: a.Version, Kind: a.Place.Kind, From: a.From})
 			}
 		case us.AwaitReports:

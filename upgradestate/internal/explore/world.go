@@ -23,11 +23,11 @@ type world struct {
 
 // coll is one collection.
 type coll struct {
-	name   string
-	mark   string
-	tokens map[string]token // by name: what has been published for it at any time
-	acts   []act            // announced acts that some driver may still send, however late
-	closed []string         // names that no rename can bring it to any longer
+	name     string
+	mark     string
+	tokens   map[string]token // by name: what has been published for it at any time
+	commands []command        // announced operations that some driver may still send, however late
+	closed   []string         // names that no rename can bring it to any longer
 }
 
 // token says what somebody may hold for a name.
@@ -36,30 +36,30 @@ type token struct {
 	by                 string // the transformations whose controllers may apply with it
 }
 
-// act is a command to the database as a driver decided it.
-type act struct {
+// command is a command to the database as a driver decided it.
+type command struct {
 	class    string
 	from, to string
-	lift     bool
+	unfence  bool
 	prevent  bool // makes the rename from from to to impossible
 	done     bool // reached the database once
 }
 
-// marks reports an act that keeps the collection's name.
-func (a act) marks() bool { return a.class == "validator" || a.class == "writeBlock" }
+// marks reports an operation that keeps the collection's name.
+func (a command) marks() bool { return a.class == "validator" || a.class == "writeBlock" }
 
-// do is the database's answer to an act. A rename finds its collection under the old
-// name only, and a lift what it ends; that is asked of every backend.
-func (c *coll) do(a act) {
-	if i := slices.Index(c.acts, a); i >= 0 {
-		c.acts[i].done = true
+// do is the database's answer to an operation. A rename finds its collection under the old
+// name only, and a unfence what it ends; that is asked of every backend.
+func (c *coll) do(a command) {
+	if i := slices.Index(c.commands, a); i >= 0 {
+		c.commands[i].done = true
 	}
 	switch {
 	case a.prevent:
 		if c.name != a.to {
 			c.closed = append(c.closed, a.to)
 		}
-	case a.lift && a.marks():
+	case a.unfence && a.marks():
 		if c.mark == a.from {
 			c.mark = ""
 		}
@@ -67,8 +67,8 @@ func (c *coll) do(a act) {
 		c.mark = a.to
 	case slices.Contains(c.closed, a.to):
 	default:
-		if a.lift {
-			c.closed = append(c.closed, a.from) // a fence that comes after its lift does nothing
+		if a.unfence {
+			c.closed = append(c.closed, a.from) // a fence that comes after its unfence does nothing
 		}
 		if c.name == a.from {
 			c.name = a.to
@@ -76,16 +76,16 @@ func (c *coll) do(a act) {
 	}
 }
 
-// done reports whether the act can be confirmed.
-func (c *coll) done(a act) bool {
+// done reports whether the operation can be confirmed.
+func (c *coll) done(a command) bool {
 	switch {
 	case a.prevent:
 		return slices.Contains(c.closed, a.to)
-	case a.lift && a.marks():
+	case a.unfence && a.marks():
 		return c.mark != a.from
 	case a.marks():
 		return c.mark == a.to
-	case a.lift:
+	case a.unfence:
 		return c.name == a.to && slices.Contains(c.closed, a.from)
 	default:
 		return c.name == a.to
@@ -113,7 +113,7 @@ func place(version, kind string) string { return version + "/" + kind }
 func (w *world) clone() *world {
 	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids, life: w.life, retries: w.retries, hashes: w.hashes}
 	for p, c := range w.colls {
-		d := &coll{name: c.name, mark: c.mark, acts: slices.Clone(c.acts), closed: slices.Clone(c.closed), tokens: make(map[string]token, len(c.tokens))}
+		d := &coll{name: c.name, mark: c.mark, commands: slices.Clone(c.commands), closed: slices.Clone(c.closed), tokens: make(map[string]token, len(c.tokens))}
 		for n, t := range c.tokens {
 			d.tokens[n] = t
 		}
@@ -122,7 +122,7 @@ func (w *world) clone() *world {
 	return out
 }
 
-// observe records what the processes learn from a record: tokens and acts. It forgets
+// observe records what the processes learn from a record: tokens and commands. It forgets
 // what can matter no more, so that the exploration ends.
 func (w *world) observe(m Machine, d us.Deployment) {
 	_, places := m.WritePlaces(d)
@@ -148,17 +148,17 @@ func (w *world) observe(m Machine, d us.Deployment) {
 			}
 		}
 	}
-	pending := map[string][]act{}
+	pending := map[string][]command{}
 	for _, a := range m.Actions(d) {
-		version, kind, x, ok := actOf(a)
+		version, kind, x, ok := commandOf(a)
 		if !ok {
 			continue
 		}
 		at := place(version, kind)
 		pending[at] = append(pending[at], x)
 		c := w.colls[at]
-		if !slices.ContainsFunc(c.acts, x.same) {
-			c.acts = append(c.acts, x)
+		if !slices.ContainsFunc(c.commands, x.same) {
+			c.commands = append(c.commands, x)
 		}
 	}
 	for _, ns := range d.Namespaces {
@@ -176,26 +176,26 @@ func (w *world) publish(version string, p us.Place, set func(*token)) {
 	c.tokens[p.Name] = t
 }
 
-// same reports whether two acts are one command.
-func (a act) same(b act) bool {
+// same reports whether two operations are one command.
+func (a command) same(b command) bool {
 	a.done, b.done = false, false
 	return a == b
 }
 
-// forget drops acts without effect and tokens of names that cannot come back. A rename
+// forget drops operations without effect and tokens of names that cannot come back. A rename
 // away from an application's own name and a mark are commands that a database cannot
 // refuse when they come again late, so a repetition of one is not modelled, nor the first
-// coming of a mark that was given up; see "late acts" in the package comment of
+// coming of a mark that was given up; see "late operations" in the package comment of
 // upgradestate.
-func (c *coll) forget(k us.Kind, pending []act) {
-	c.acts = slices.DeleteFunc(c.acts, func(a act) bool {
+func (c *coll) forget(k us.Kind, pending []command) {
+	c.commands = slices.DeleteFunc(c.commands, func(a command) bool {
 		if slices.ContainsFunc(pending, a.same) {
 			return false
 		}
 		switch {
 		case a.prevent:
 			return a.from != c.name || slices.Contains(c.closed, a.to)
-		case a.lift:
+		case a.unfence:
 			return a.from != c.name && a.from != c.mark
 		case a.marks(), slices.Contains(c.closed, a.to):
 			return true
@@ -205,20 +205,20 @@ func (c *coll) forget(k us.Kind, pending []act) {
 			return a.from != c.name
 		}
 	})
-	for i := range c.acts {
-		c.acts[i].done = c.acts[i].done && c.acts[i].from == k.Kind // else nothing depends on it
+	for i := range c.commands {
+		c.commands[i].done = c.commands[i].done && c.commands[i].from == k.Kind // else nothing depends on it
 	}
-	slices.SortFunc(c.acts, func(a, b act) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	slices.SortFunc(c.commands, func(a, b command) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	// What is closed counts as long as somebody may still want to go there.
 	slices.Sort(c.closed)
 	c.closed = slices.DeleteFunc(slices.Compact(c.closed), func(name string) bool {
-		return !slices.ContainsFunc(c.acts, func(a act) bool { return a.to == name || a.lift && a.from == name })
+		return !slices.ContainsFunc(c.commands, func(a command) bool { return a.to == name || a.unfence && a.from == name })
 	})
 	alive := []string{c.name, k.Physical, k.Kind}
 	if k.Pending != nil {
 		alive = append(alive, k.Pending.To)
 	}
-	for _, a := range c.acts {
+	for _, a := range c.commands {
 		alive = append(alive, a.to)
 	}
 	for n := range c.tokens {
@@ -228,17 +228,17 @@ func (c *coll) forget(k us.Kind, pending []act) {
 	}
 }
 
-// actOf is the command that an action asks for.
-func actOf(a us.Action) (version, kind string, x act, ok bool) {
+// commandOf is the command that an action asks for.
+func commandOf(a us.Action) (version, kind string, x command, ok bool) {
 	switch a := a.(type) {
-	case us.Perform:
-		return a.Version, a.Place.Kind, act{class: a.Class, from: a.Pending.From, to: a.Pending.To}, true
+	case us.Execute:
+		return a.Version, a.Place.Kind, command{class: a.Class, from: a.Pending.From, to: a.Pending.To}, true
 	case us.Prevent:
-		return a.Version, a.Place.Kind, act{class: a.Class, from: a.Pending.From, to: a.Pending.To, prevent: true}, true
+		return a.Version, a.Place.Kind, command{class: a.Class, from: a.Pending.From, to: a.Pending.To, prevent: true}, true
 	case us.Unfence:
-		return a.Version, a.Place.Kind, act{class: a.Class, from: a.From, to: a.To, lift: true}, true
+		return a.Version, a.Place.Kind, command{class: a.Class, from: a.From, to: a.To, unfence: true}, true
 	default:
-		return "", "", act{}, false
+		return "", "", command{}, false
 	}
 }
 
@@ -273,7 +273,7 @@ func key(d us.Deployment, w *world) string {
 			if k.Pending != nil {
 				names = append(names, k.Pending.From, k.Pending.To)
 			}
-			for _, a := range c.acts {
+			for _, a := range c.commands {
 				names = append(names, a.from, a.to)
 			}
 			names = append(names, c.closed...)
@@ -283,8 +283,8 @@ func key(d us.Deployment, w *world) string {
 				fmt.Fprintf(&b, " %s %s>%s", p.Reason, rank(p.From), rank(p.To))
 			}
 			fmt.Fprintf(&b, " @%s %s", rank(c.name), rank(c.mark))
-			for _, a := range c.acts {
-				fmt.Fprintf(&b, " %s %t %t %t %s>%s", a.class, a.lift, a.prevent, a.done, rank(a.from), rank(a.to))
+			for _, a := range c.commands {
+				fmt.Fprintf(&b, " %s %t %t %t %s>%s", a.class, a.unfence, a.prevent, a.done, rank(a.from), rank(a.to))
 			}
 			for _, name := range c.closed {
 				fmt.Fprintf(&b, " x%s", rank(name))

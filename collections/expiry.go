@@ -1,0 +1,235 @@
+package collections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+	"dbcontroller/syncer"
+	"dbcontroller/upgradestate"
+)
+
+// TTL indexes delete records where the current version is, and while no switch is near:
+// behind a fence it would go unseen, a target would lose records that its source has, and
+// the previous version must stay as it is. What they do when they may is noted in the record
+// before they are stopped, so that the controller that leads next can let them go on.
+
+// lookAtExpiry is how often TTL indexes are looked at without a change of the record, for
+// ones that somebody has made or changed.
+const lookAtExpiry = 30 * time.Second
+
+// KeepExpiry stops and starts TTL indexes until ctx ends, in the one controller that leads. What is to be done
+// follows from the record and from the indexes alone.
+func (m *Maintainer) KeepExpiry(ctx context.Context) error {
+	look := time.NewTimer(0)
+	defer look.Stop()
+	watch := m.Deployments.Watch(ctx)
+	var d upgradestate.Deployment
+	var said string // each reason once: a database may be away for long
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case seen, open := <-watch:
+			if !open {
+				return ctx.Err()
+			}
+			before := d
+			if d = seen; before.Epoch == d.Epoch && (before.Upgrade == nil) == (d.Upgrade == nil) &&
+				upgradestate.ReadyToSwitch(before) == upgradestate.ReadyToSwitch(d) {
+				continue // reports and the like: the timer looks again
+			}
+		case <-look.C:
+		}
+		if d.Name == "" {
+			continue
+		}
+		look.Reset(lookAtExpiry)
+		err := m.recheckExpiry(ctx)
+		switch {
+		case err == nil:
+			said = ""
+		case ctx.Err() == nil:
+			look.Reset(time.Second)
+			if err.Error() != said {
+				said = err.Error()
+				m.Log.Warn("TTL indexes stay as they are for now", zap.Error(err))
+			}
+		}
+	}
+}
+
+// recheckExpiry brings the TTL indexes of all versions to where they must be. Those of the
+// current version are left alone while a switch may begin, for the driver stops them.
+func (m *Maintainer) recheckExpiry(ctx context.Context) error {
+	if err := m.expiring.take(ctx); err != nil {
+		return err
+	}
+	defer m.expiring.give()
+	d, err := m.Deployments.Get(ctx) // under the lock: no check has begun since that stops them
+	if err != nil {
+		return err
+	}
+	if d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
+		return nil
+	}
+	// One version whose database is away does not keep the others from what they must do.
+	var errs []error
+	for _, ns := range d.Namespaces {
+		switch {
+		case m.Database(ns.Version) == nil || upgradestate.Retired(d, ns.Version):
+		case m.Idle(d, ns.Version):
+			// Its indexes were stopped before the switch from it, and nothing asks for its database.
+		case ns.Version != d.CurrentVersion:
+			errs = append(errs, m.stop(ctx, d, ns.Version))
+		case !upgradestate.ReadyToSwitch(d):
+			errs = append(errs, m.start(ctx, ns))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// start lets the stopped indexes of the current version delete again.
+func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace) error {
+	for _, k := range ns.Kinds {
+		if len(k.Expiry) == 0 {
+			continue
+		}
+		info, err := m.describePlace(ctx, ns.Version, k)
+		if err != nil {
+			return err
+		}
+		if err := m.changeExpiry(ctx, ns.Version, k, stopped(info.Shape, k.Expiry)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop notes what the TTL indexes of a version do, and keeps them from deleting.
+func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, version string) error {
+	ns, _ := d.Namespace(version)
+	for _, k := range ns.Kinds {
+		info, err := m.describePlace(ctx, version, k)
+		if err != nil {
+			return err
+		}
+		running := record.ExpiryOf(info.Shape)
+		maps.DeleteFunc(running, func(_ string, seconds int64) bool { return seconds == record.NeverExpires })
+		if len(running) == 0 {
+			continue
+		}
+		note := running
+		if version != d.CurrentVersion {
+			// What is noted of a version that is left or built is what its switch or its
+			// declaration said.
+			note = maps.Clone(running)
+			maps.DeleteFunc(note, func(name string, _ int64) bool { _, noted := k.Expiry[name]; return noted })
+		}
+		if err := m.noteExpiry(ctx, d, version, k.Kind, note); err != nil {
+			return err
+		}
+		never := maps.Clone(running)
+		for name := range never {
+			never[name] = record.NeverExpires
+		}
+		if err := m.changeExpiry(ctx, version, k, never); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StopExpiry keeps the TTL indexes on both sides of an upgrade from deleting, as the last
+// thing before its switch.
+func (m *Maintainer) StopExpiry(ctx context.Context, d upgradestate.Deployment) error {
+	if err := m.expiring.take(ctx); err != nil {
+		return err
+	}
+	defer m.expiring.give()
+	for _, version := range []string{d.Upgrade.TargetVersion, d.CurrentVersion} {
+		if err := m.stop(ctx, d, version); err != nil {
+			return fmt.Errorf("keep TTL indexes from deleting behind the switch: %w", err)
+		}
+	}
+	return nil
+}
+
+// CheckStopped fails if an index that was stopped before the switch deletes again.
+func (m *Maintainer) CheckStopped(ctx context.Context, d upgradestate.Deployment) error {
+	ns, _ := d.Namespace(d.CurrentVersion)
+	for _, k := range ns.Kinds {
+		if len(k.Expiry) == 0 {
+			continue
+		}
+		info, err := m.describePlace(ctx, ns.Version, k)
+		if err != nil {
+			return err
+		}
+		expiry := record.ExpiryOf(info.Shape)
+		for _, name := range slices.Sorted(maps.Keys(expiry)) {
+			if expiry[name] != record.NeverExpires {
+				return fmt.Errorf("TTL index %s of %s/%s deletes after %d s although the switch stopped it: somebody has changed it meanwhile", name, ns.Version, k.Kind, expiry[name])
+			}
+		}
+	}
+	return nil
+}
+
+// noteExpiry notes in the record after how many seconds TTL indexes of a kind are to delete.
+func (m *Maintainer) noteExpiry(ctx context.Context, d upgradestate.Deployment, version, kind string, expiry map[string]int64) error {
+	ns, _ := d.Namespace(version)
+	k, _ := ns.Kind(kind)
+	note := map[string]int64{}
+	for name, seconds := range expiry {
+		if seconds != record.NeverExpires && k.Expiry[name] != seconds {
+			note[name] = seconds
+		}
+	}
+	if len(note) == 0 {
+		return nil
+	}
+	_, err := m.Deployments.Apply(ctx, upgradestate.AnnounceExpiry{Version: version, Kind: kind, Expiry: note, Noted: k.Expiry})
+	if err != nil {
+		return fmt.Errorf("note TTL indexes of %s/%s: %w", version, kind, err)
+	}
+	return nil
+}
+
+// changeExpiry changes TTL indexes of a kind where the record has it.
+func (m *Maintainer) changeExpiry(ctx context.Context, version string, k upgradestate.Kind, seconds map[string]int64) error {
+	if len(seconds) == 0 {
+		return nil
+	}
+	if err := m.Database(version).Expire(ctx, syncer.TokenOf(k), seconds); err != nil {
+		return err
+	}
+	m.Log.Info("TTL indexes are changed", zap.String("version", version), zap.String("kind", k.Kind), zap.Any("seconds", seconds))
+	return nil
+}
+
+// describePlace describes a kind where the record has it.
+func (m *Maintainer) describePlace(ctx context.Context, version string, k upgradestate.Kind) (record.Info, error) {
+	info, err := m.Database(version).Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: k.Fixed}, k.Physical)
+	if err == nil && (!info.Exists || info.Token.ID != k.ID) {
+		err = fmt.Errorf("collection %s of %s/%s: %w", k.Physical, version, k.Kind, record.ErrNotFound)
+	}
+	return info, err
+}
+
+// stopped are, of what is noted, the seconds of the indexes that are stopped now.
+func stopped(s record.Shape, noted map[string]int64) map[string]int64 {
+	out := map[string]int64{}
+	for name, seconds := range record.ExpiryOf(s) {
+		if want, ok := noted[name]; ok && seconds == record.NeverExpires {
+			out[name] = want
+		}
+	}
+	return out
+}

@@ -1,0 +1,321 @@
+package collections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+	"dbcontroller/syncer"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// How often it is looked whether the target has its indexes: while some are missing, and
+// otherwise, since anybody may drop one.
+const (
+	lookWhileMissing = time.Second
+	lookForMissing   = 5 * time.Second
+)
+
+// indexing is what the latest look has found the target of a direction to lack.
+type indexing struct {
+	mu    sync.Mutex
+	epoch uint64
+	to    string
+	lacks string
+}
+
+// set notes what a target lacks; "" is nothing.
+func (x *indexing) set(d upgradestate.Deployment, to, lacks string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.epoch, x.to, x.lacks = d.Epoch, to, lacks
+}
+
+// get says what the target of a direction lacks, as far as is known.
+func (x *indexing) get(epoch uint64, to string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.epoch != epoch || x.to != to {
+		return "a look at the indexes of " + to
+	}
+	return x.lacks
+}
+
+// KeepIndexes completes the indexes of the version that is synced to. Those that refuse records
+// are there before the copy, so that what breaks them is parked with its name; the others
+// are built when everything is copied, which takes much less time than to fill them record
+// by record (docs/benchmarks.md). Every controller does it, until ctx ends: they share one
+// build, and the database says what is left to be built, whichever of them was killed.
+func (m *Maintainer) KeepIndexes(ctx context.Context) error {
+	look := time.NewTimer(0)
+	defer look.Stop()
+	watch := m.Deployments.Watch(ctx)
+	var d upgradestate.Deployment
+	var last string
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case seen, open := <-watch:
+			if !open {
+				return ctx.Err()
+			}
+			before, _ := m.Target(d)
+			now, _ := m.Target(seen)
+			same := seen.Epoch == d.Epoch && now == before && upgradestate.AllReady(seen) == upgradestate.AllReady(d)
+			if d = seen; same {
+				continue // reports and the like: the timer looks again
+			}
+		case <-look.C:
+		}
+		to, ok := m.Target(d)
+		if d.Name == "" || !ok || m.Database(to) == nil || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
+			look.Reset(lookForMissing)
+			continue
+		}
+		// A collection that was made anew under its name, by a shard that was moved, would
+		// leave shards ready that can neither read nor write it.
+		var lacks string
+		err := m.Belongs(ctx, d.CurrentVersion, to)
+		if err == nil {
+			lacks, err = m.completeIndexes(ctx, d, to)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if m.moved(ctx, d, err) {
+			look.Reset(lookWhileMissing)
+			continue
+		}
+		if err != nil {
+			lacks = err.Error()
+			if lacks != last {
+				m.Log.Warn("the databases are not as a switch needs them", zap.String("version", to), zap.Error(err))
+			}
+		}
+		last = lacks
+		m.indexing.set(d, to, lacks)
+		look.Reset(lookForMissing)
+		if lacks != "" {
+			look.Reset(lookWhileMissing)
+		}
+	}
+}
+
+// moved reports whether an error is of a collection that has another name than when the
+// deployment was looked at, as after a switch: that is no fault, and the next look finds it.
+func (m *Maintainer) moved(ctx context.Context, d upgradestate.Deployment, err error) bool {
+	if !errors.Is(err, record.ErrNotFound) && !errors.Is(err, record.ErrFenced) {
+		return false
+	}
+	now, getErr := m.Deployments.Get(ctx)
+	return getErr == nil && now.Revision != d.Revision
+}
+
+// completeIndexes builds what may be built now and says what is missing after that. No
+// build begins where a switch may: what is missing takes the shards' reports back first.
+func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deployment, to string) (lacks string, err error) {
+	dir, err := m.Registry.Direction(d.CurrentVersion, to)
+	if err != nil {
+		return "", err
+	}
+	kinds, err := m.Indexed(ctx, d, dir)
+	if err != nil {
+		return "", err
+	}
+	for _, k := range kinds {
+		if err := m.noteExpiry(ctx, d, to, k.Spec.Name, k.Expiry); err != nil {
+			return "", err
+		}
+		missing, err := m.missingIndexes(ctx, to, k)
+		if err != nil {
+			return "", err
+		}
+		late := slices.DeleteFunc(slices.Clone(missing), record.IsUnique)
+		copied := len(late) == 0
+		if !copied {
+			key := syncer.KeyIn(d, upgradestate.Available{TargetVersion: dir.To(), TransformHash: dir.Hash()})
+			if copied, err = syncer.Copied(ctx, m.Deployments, key, d.RingSize); err != nil {
+				return "", fmt.Errorf("is everything copied: %w", err)
+			}
+		}
+		now, err := m.Deployments.Get(ctx)
+		if err != nil {
+			return "", err
+		}
+		nearSwitch := upgradestate.AllReady(now) || now.Epoch != d.Epoch || now.Upgrade != nil && now.Upgrade.State == upgradestate.Switching
+		build, what := k.Spec, ""
+		if len(missing) > 0 {
+			what = fmt.Sprintf("index %s of %s, which is ", record.IndexName(missing[0]), k.Spec.Name)
+		}
+		switch {
+		case len(missing) == 0 && nearSwitch:
+			continue
+		case len(missing) == 0: // whether it is what is declared is asked below
+		case nearSwitch:
+			lacks = what + "missing, and built before the switch begins"
+			continue
+		case now.Pace.Paused:
+			lacks = what + "built when the pause ends"
+			continue
+		case !copied && len(late) == len(missing):
+			lacks = what + "built once everything is copied"
+			continue
+		default:
+			if !copied {
+				build.Shape = syncer.Early(build.Shape)
+				lacks = fmt.Sprintf("index %s of %s, which is built once everything is copied", record.IndexName(late[0]), k.Spec.Name)
+			}
+			m.indexing.set(d, to, what+"being built")
+			m.Log.Info("indexes are built", zap.String("kind", k.Spec.Name), zap.String("version", to), zap.Int("missing", len(missing)))
+		}
+		if err := m.Database(to).BuildIndexes(ctx, k.Token, build); err != nil {
+			return "", err
+		}
+		if len(missing) == 0 || !copied {
+			continue
+		}
+		// What is declared and never comes would hold up the switch for ever: it is said.
+		if missing, err = m.missingIndexes(ctx, to, k); err != nil {
+			return "", err
+		}
+		if len(missing) > 0 {
+			lacks = fmt.Sprintf("index %s of %s, which the database has not built though it was asked to: build it yourself, or take it from the source",
+				record.IndexName(missing[0]), k.Spec.Name)
+		}
+	}
+	return lacks, nil
+}
+
+// CheckIndexes fails unless the target of an upgrade has all its indexes, as declared.
+func (m *Maintainer) CheckIndexes(ctx context.Context, d upgradestate.Deployment) error {
+	to := d.Upgrade.TargetVersion
+	dir, err := m.Registry.Direction(d.CurrentVersion, to)
+	if err != nil {
+		return err
+	}
+	kinds, err := m.Indexed(ctx, d, dir)
+	if err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		if err := m.noteExpiry(ctx, d, to, k.Spec.Name, k.Expiry); err != nil {
+			return err
+		}
+		missing, err := m.missingIndexes(ctx, to, k)
+		if err != nil {
+			return err
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("index %s of %s/%s is missing: it is built before the switch begins", record.IndexName(missing[0]), to, k.Spec.Name)
+		}
+		if err := m.Database(to).BuildIndexes(ctx, k.Token, k.Spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Indexed is a kind of a target with the indexes that it must have.
+type Indexed struct {
+	Spec record.KindSpec // its TTL indexes delete nothing
+	// Expiry are the seconds, by the name of the index, after which they delete once the
+	// target is the current version.
+	Expiry map[string]int64
+	Token  record.Token
+}
+
+// Indexed returns the kinds of a direction's target whose indexes are ours to keep: those
+// of managed kinds, and of fixed-name kinds those that are carried over or declared. On the
+// rollback the latter are the application's, as it made them.
+func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) ([]Indexed, error) {
+	if d.Upgrade != nil && d.Upgrade.Snapshot {
+		return nil, nil
+	}
+	carries := m.Carry.along(dir)
+	if upgradestate.APIVersion(dir.From()) == upgradestate.APIVersion(dir.To()) && dir.To() == upgradestate.PreviousVersion(d) {
+		carries = nil
+	}
+	ns, _ := d.Namespace(dir.To())
+	var out []Indexed
+	for _, spec := range dir.TargetKinds() {
+		at, known := ns.Kind(spec.Name)
+		carry, carried := carries[spec.Name]
+		switch {
+		case !known || spec.Fixed && !carried:
+			continue
+		case at.Pending != nil:
+			return nil, fmt.Errorf("an act on %s of %s is not complete: its indexes are looked at after it", spec.Name, dir.To())
+		case carried:
+			var err error
+			if spec.Shape, err = m.carriedShape(ctx, d, carry); err != nil {
+				return nil, fmt.Errorf("carry options and indexes to %s: %w", spec.Name, err)
+			}
+		}
+		k := Indexed{Token: syncer.TokenOf(at)}
+		spec.Shape, k.Expiry = record.Unexpiring(spec.Shape)
+		k.Spec = spec
+		if len(spec.Shape.Indexes) > 0 {
+			out = append(out, k)
+		}
+	}
+	return out, nil
+}
+
+// carriedShape is the shape of a fixed-name kind as the current version's gives it.
+func (m *Maintainer) carriedShape(ctx context.Context, d upgradestate.Deployment, carry Carry) (record.Shape, error) {
+	if carry.From == "" {
+		return carry.Shape(record.Shape{})
+	}
+	ns, _ := d.Namespace(d.CurrentVersion)
+	from, known := ns.Kind(carry.From)
+	name := carry.From // until the record knows better
+	if known {
+		name = from.Physical
+	}
+	info, err := m.Database(d.CurrentVersion).Describe(ctx, record.KindSpec{Name: carry.From, Fixed: true}, name)
+	switch {
+	case err != nil:
+		return record.Shape{}, err
+	case known && !info.Exists:
+		return record.Shape{}, fmt.Errorf("collection %s of %s: %w", name, d.CurrentVersion, record.ErrNotFound)
+	}
+	// Before a switch its TTL indexes may be kept from deleting already.
+	return carry.Shape(withoutShardKey(record.WithExpiry(info.Shape, stopped(info.Shape, from.Expiry))))
+}
+
+// withoutShardKey leaves out the hashed index of _id, which a collection has because it is
+// sharded by it. A target that is sharded so has its own; another one needs none.
+func withoutShardKey(s record.Shape) record.Shape {
+	s.Indexes = slices.DeleteFunc(slices.Clone(s.Indexes), func(ix bson.Raw) bool {
+		hashed, _ := ix.Lookup("key", "_id").StringValueOK()
+		return hashed == "hashed"
+	})
+	return s
+}
+
+// missingIndexes are the declared indexes of a kind that are not there, or not complete.
+func (m *Maintainer) missingIndexes(ctx context.Context, version string, k Indexed) ([]bson.Raw, error) {
+	info, err := m.Database(version).Describe(ctx, k.Spec, k.Token.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Exists || info.Token.ID != k.Token.ID {
+		return nil, fmt.Errorf("collection %s of %s: %w", k.Token.Name, version, record.ErrNotFound)
+	}
+	var missing []bson.Raw
+	for _, want := range k.Spec.Shape.Indexes {
+		if !slices.ContainsFunc(info.Shape.Indexes, func(have bson.Raw) bool { return record.IndexName(have) == record.IndexName(want) }) {
+			missing = append(missing, want)
+		}
+	}
+	return missing, nil
+}

@@ -1,0 +1,36 @@
+package collections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// CheckNames fails if a collection bears a name that a version takes when an upgrade flips to
+// it.
+func (m *Maintainer) CheckNames(ctx context.Context, d upgradestate.Deployment, version string) error {
+	target, _ := d.Namespace(version)
+	for _, k := range target.Kinds {
+		if !k.Fixed || !k.Hidden {
+			continue
+		}
+		own, err := m.Database(version).Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: true}, k.Kind)
+		var refused *record.UnsupportedError
+		if errors.As(err, &refused) {
+			if refused.Fence && k.Fence == string(record.FenceView) && k.Fenced != "" {
+				continue // the fence of an earlier switch left it there, and the flip takes it away
+			}
+			return fmt.Errorf("the name %s in the database of %s is taken, and the switch needs it: %w: rename or drop that one", k.Kind, version, err)
+		}
+		if err != nil {
+			return fmt.Errorf("the name %s in the database of %s: %w", k.Kind, version, err)
+		}
+		if own.Exists {
+			return fmt.Errorf("a collection %s is in the database of %s already, and the switch needs its name: rename or remove it (an application of the new version may have made it too early)", k.Kind, version)
+		}
+	}
+	return nil
+}

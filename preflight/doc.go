@@ -1,0 +1,129 @@
+// Package preflight finds out, before an upgrade or its switch, what would go wrong: the plan of
+// an upgrade, the proof of its rollback, and the forecast of its pause.
+//
+// Both try things in scratch collections that are shaped like the kinds, under names of their
+// own: a sample of records is transformed there and back, every rename and fence of the switch
+// and of the rollback is done, and the changes are followed. Of the data they only read. A
+// proof is not felt by clients, and what either leaves behind when its process dies, the next
+// one removes.
+//
+// It decides neither whether an upgrade begins nor when it switches, and it keeps no result:
+// a Prover answers for the upgrade that runs, and a plan is a report.
+package preflight
+
+import (
+	"context"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/collections"
+	"dbcontroller/coord"
+	"dbcontroller/record"
+	"dbcontroller/switchover"
+	"dbcontroller/syncer"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// Space is a version's database, where scratch collections are made.
+type Space interface {
+	record.Namespace
+	// Sweep drops all collections whose names begin with prefix, and what is kept of them.
+	Sweep(ctx context.Context, prefix string) error
+}
+
+// Surveyor is a Space that tells about its server.
+type Surveyor interface {
+	Survey(ctx context.Context) (record.Survey, error)
+}
+
+// Sharder is a Space that tells how collections are spread over shards.
+type Sharder interface {
+	Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error)
+}
+
+// Proofs is what the proof of a rollback needs.
+type Proofs struct {
+	Registry *transform.Registry
+	// Quiet returns the database of a version, used so that nobody else on its server feels
+	// it; nil: the version is not configured here.
+	Quiet func(version string) Space
+	// Kept reports whether a version that is left will be kept in sync for a rollback: it is
+	// configured and not disabled.
+	Kept func(version string) bool
+}
+
+// ProverDeployment is what a Prover needs of the deployment.
+type ProverDeployment interface {
+	Watch(ctx context.Context) <-chan upgradestate.Deployment
+	Progress(ctx context.Context) ([]syncer.Progress, error)
+	Servers(ctx context.Context) ([]upgradestate.ServerState, error)
+	PublishReadiness(ctx context.Context, o *switchover.Readiness, lease coord.LeaseID) error
+}
+
+// ProverParts are what a Prover works with.
+type ProverParts struct {
+	Proofs
+	Deployments ProverDeployment
+	// Lease is what a published readiness report lasts as long as; 0: there is none yet.
+	Lease func() coord.LeaseID
+	Log   *zap.Logger
+}
+
+// PlannerDeployment is what a Planner needs of the deployment.
+type PlannerDeployment interface {
+	Get(ctx context.Context) (upgradestate.Deployment, error)
+	Controllers(ctx context.Context) ([]string, error)
+	Servers(ctx context.Context) ([]upgradestate.ServerState, error)
+}
+
+// Planner makes the plans of one controller, one at a time.
+type Planner struct {
+	PlannerParts
+	planning sync.Mutex
+}
+
+// PlannerParts are what a Planner works with.
+type PlannerParts struct {
+	Proofs
+	Deployments PlannerDeployment
+	Collections *collections.Maintainer
+	// Space returns the database of a version; nil: the version is not configured here.
+	Space func(version string) Space
+	// Unprivileged reports whether an error of a database is that of a login that lacks a
+	// privilege.
+	Unprivileged func(err error) bool
+	// Belongs fails if the database of one of the versions is not the one that the record
+	// means.
+	Belongs func(ctx context.Context, versions ...string) error
+	// Reachable returns the versions that an upgrade may begin to, Wants the one of them that
+	// comes next by itself.
+	Reachable func(d upgradestate.Deployment) []string
+	Wants     func(d upgradestate.Deployment) (version string, ok bool)
+	// CheckScratch tries whether a rehearsal could use a scratch database next to that of a
+	// version, and returns its name; nil: there are no scratch databases.
+	CheckScratch func(ctx context.Context, version string) (database string, err error)
+	Settings     Settings
+}
+
+// Settings are what a plan tells of the configuration.
+type Settings struct {
+	Unthrottled bool // the databases are not measured while records are copied
+	MaxRate     int  // documents that are copied a second; 0 is no limit
+	Workers     int  // that copy
+	// Coordination is how this process reaches the coordination store.
+	Coordination Coordination
+	// Plaintext are the hosts on other machines that are reached without TLS, by version.
+	Plaintext map[string][]string
+}
+
+// Coordination is how a process reaches the coordination store.
+type Coordination struct {
+	Endpoints []string
+	Plaintext []string // those on other machines that are reached without TLS
+	Embedded  bool     // it is in a process of this machine
+}
+
+// NewPlanner returns a Planner.
+func NewPlanner(parts PlannerParts) *Planner { return &Planner{PlannerParts: parts} }

@@ -1,0 +1,200 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// measured is what copying a sample has shown.
+type measured struct {
+	groups, failed int
+	records        int64
+	bytes          int64 // of the source's records
+	made           int64 // bytes that they became
+	largest        int64 // document that was made
+	largestOf      string
+	took           time.Duration
+	examples       []string
+}
+
+const (
+	measureTime   = 2 * time.Second
+	measureGroups = 500
+	longestDoc    = 16 << 20 // that MongoDB takes
+	warnDoc       = 12 << 20
+)
+
+// copy copies a sample into scratch collections, and estimates what copying all takes.
+func (p *plan) copy(ctx context.Context) error {
+	if p.like == nil {
+		return nil
+	}
+	ns := p.Space(p.dir.To())
+	if err := p.inScratch(ctx, "copy", ns, p.dir.To(), p.like, p.measure); err != nil {
+		return err
+	}
+	var records int64
+	for _, info := range p.infos {
+		records += info.Count
+	}
+	m := p.tried
+	switch {
+	case m.failed > 0:
+		p.warn("copy", p.dir.To(), "%d of %d groups tried would be parked, which keeps the switch from beginning: %s", m.failed, m.groups, some(m.examples))
+	case m.groups > 0:
+		p.ok("copy", p.dir.To(), "%d groups were tried, and all can be brought over", m.groups)
+	}
+	switch {
+	case m.largest > longestDoc:
+		p.fail("copy", m.largestOf, "a document of %s was made, and MongoDB takes 16 MiB: change the transformer", size(m.largest))
+	case m.largest > warnDoc:
+		p.warn("copy", m.largestOf, "a document of %s was made, near the 16 MiB that MongoDB takes", size(m.largest))
+	}
+	if m.records == 0 {
+		none := int64(0)
+		p.report.EstimatedCopySeconds = &none
+		p.ok("copy", p.dir.To(), "there is nothing to copy")
+		return nil
+	}
+	rate := float64(m.records) / m.took.Seconds()
+	if most := p.Settings.MaxRate; most > 0 {
+		rate = min(rate, float64(most))
+	}
+	seconds := int64(float64(records)/rate) + 1
+	p.report.EstimatedCopySeconds = &seconds
+	p.ok("copy", p.dir.To(), "about %s for %d records at %.0f a second, as one worker was measured; %d are configured",
+		time.Duration(seconds)*time.Second, records, rate, p.Settings.Workers)
+	return nil
+}
+
+// measure brings records over for a while.
+func (p *plan) measure(ctx context.Context, s *scratch) error {
+	src := record.Tokens{}
+	for kind, info := range p.infos {
+		src[kind] = info.Token
+	}
+	from := p.Space(p.dir.From())
+	ranges := map[string]record.Range{}
+	for kind := range src {
+		ranges[kind] = record.Range{}
+	}
+	for begun := time.Now(); time.Since(begun) < measureTime && len(ranges) > 0; {
+		for kind, r := range ranges {
+			before := time.Now()
+			page, err := from.Scan(ctx, record.ScanRequest{Token: src[kind], Range: r, Limit: measureGroups, KeysOnly: true})
+			if err != nil {
+				return fmt.Errorf("read a sample of %s: %w", kind, err)
+			}
+			if err := p.bring(ctx, s, src, page.Records, before); err != nil {
+				return err
+			}
+			if ranges[kind] = (record.Range{From: page.Next}); page.Done {
+				delete(ranges, kind)
+			}
+		}
+	}
+	return s.each(ctx, p.dir.TargetKinds(), func(r record.Record) {
+		p.tried.made += int64(len(r.Doc))
+		if n := int64(len(r.Doc)); n > p.tried.largest {
+			p.tried.largest, p.tried.largestOf = n, r.Kind
+		}
+	})
+}
+
+// bring brings the groups of records over. Those by content may lack members here, and what
+// fails for that is none of the copy's failures.
+func (p *plan) bring(ctx context.Context, s *scratch, src record.Tokens, records []record.Record, begun time.Time) error {
+	ids := groupsOf(records, p.dir.GroupOf)
+	byContent := len(ids) > 0 && p.dir.LineageKind(ids[0].Spec) != ""
+	var groups, units []transform.GroupID
+	if byContent {
+		units = ids
+	} else {
+		groups = ids
+	}
+	sample := sampler{source: p.Space(p.dir.From()), dir: p.dir, src: src, epoch: p.record.Epoch}
+	held, err := sample.read(ctx, groups, units)
+	if err != nil {
+		return err
+	}
+	ids = groupsOf(held.records, p.dir.GroupOf) // as many of them as are tried at once
+	failed, err := leg{dir: p.dir, from: held, src: transform.View{Tokens: src}, to: s, epoch: p.record.Epoch, load: true}.bring(ctx, ids)
+	if err != nil {
+		return err
+	}
+	p.tried.took += time.Since(begun)
+	p.tried.groups += len(ids)
+	for _, r := range held.records {
+		p.tried.records++
+		if id, _, err := p.dir.GroupOf(r.Kind, r.Key); err == nil && failed[id] == nil {
+			p.tried.bytes += int64(len(r.Doc))
+		}
+	}
+	if byContent {
+		return nil
+	}
+	p.tried.failed += len(failed)
+	for id, err := range failed {
+		kind, key := p.dir.Anchor(id)
+		p.tried.examples = append(p.tried.examples, fmt.Sprintf("%s %s: %s", kind, key, s.told(err)))
+	}
+	slices.Sort(p.tried.examples)
+	return nil
+}
+
+// space looks whether the target has room for what is copied.
+func (p *plan) space(context.Context) error {
+	var bytes int64
+	for _, info := range p.infos {
+		bytes += info.Bytes
+	}
+	factor := 1.0
+	if p.tried.bytes > 0 {
+		factor = float64(p.tried.made) / float64(p.tried.bytes)
+	}
+	need := int64(float64(bytes) * factor)
+	text := fmt.Sprintf("about %s are needed before compression, and indexes (%.1f times the source's %s)", size(need), factor, size(bytes))
+	s, known := p.surveys[p.dir.To()]
+	switch free := s.DiskFree; {
+	case !known || s.DiskTotal == 0:
+		p.warn("space", p.dir.To(), "%s; the server does not tell what is free: look yourself", text)
+	case need > free:
+		p.fail("space", p.dir.To(), "%s, and %s are free: make room first", text, size(free))
+	case need > free/2:
+		p.warn("space", p.dir.To(), "%s, and %s are free: indexes and the oplog take more", text, size(free))
+	default:
+		p.ok("space", p.dir.To(), "%s; %s are free", text, size(free))
+	}
+	return nil
+}
+
+// oplog looks whether the source remembers its changes for as long as the copy takes.
+func (p *plan) oplog(context.Context) error {
+	s, known := p.surveys[p.dir.From()]
+	if !known {
+		return nil
+	}
+	if s.OplogProblem != "" {
+		p.warn("oplog", p.dir.From(), "how far its changes reach back is not known: %s", s.OplogProblem)
+		return nil
+	}
+	var need time.Duration
+	if p.report.EstimatedCopySeconds != nil {
+		need = time.Duration(*p.report.EstimatedCopySeconds) * time.Second
+	}
+	text := fmt.Sprintf("changes reach back %s, and the copy takes about %s", s.Oplog.Round(time.Second), need)
+	switch {
+	case s.Oplog < need:
+		p.fail("oplog", p.dir.From(), "%s: enlarge the oplog (replSetResizeOplog), or a controller that is away for a while has to begin again", text)
+	case s.Oplog < 2*need:
+		p.warn("oplog", p.dir.From(), "%s: an oplog of twice that leaves time for a controller to be away", text)
+	default:
+		p.ok("oplog", p.dir.From(), "%s", text)
+	}
+	return nil
+}

@@ -1,0 +1,368 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"dbcontroller/deployment/api"
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/record"
+	"dbcontroller/switchover"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+var _ api.Planner = (*Planner)(nil)
+
+// errPlanning is what a second plan at a time is told.
+var errPlanning = errors.New("a plan is being made already: wait for it")
+
+// plan is one plan while it is made. It looks and tries, in scratch collections of its own,
+// and changes nothing else.
+type plan struct {
+	*Planner
+	record  upgradestate.Deployment
+	dir     transform.Direction
+	report  *pb.PlanReport
+	surveys map[string]record.Survey // by version; absent: the server does not answer
+	infos   map[string]record.Info   // by source kind
+	like    []scratchKind            // of the target, as it will be
+	tried   measured
+}
+
+// possible tells people to which versions an upgrade may lead.
+func (l *Planner) possible(d upgradestate.Deployment) string {
+	if to := l.Reachable(d); len(to) > 0 {
+		return "give a target version: " + strings.Join(to, ", ")
+	}
+	return "there is none to upgrade to"
+}
+
+// Plan reports what an upgrade would need and do. An error is that of a plan that cannot be
+// made; what blocks the upgrade is in the report.
+func (l *Planner) Plan(ctx context.Context, target string) (*pb.PlanReport, error) {
+	if !l.planning.TryLock() {
+		return nil, errPlanning
+	}
+	defer l.planning.Unlock()
+	d, err := l.Deployments.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if target == "" {
+		var ok bool
+		if target, ok = l.Wants(d); !ok {
+			return nil, fmt.Errorf("no version follows %s: %s", d.CurrentVersion, l.possible(d))
+		}
+	}
+	if !slices.Contains(l.Reachable(d), target) {
+		return nil, fmt.Errorf("version %s cannot be reached from %s: %s", target, d.CurrentVersion, l.possible(d))
+	}
+	dir, err := l.Registry.Direction(d.CurrentVersion, target)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{
+		Planner: l, record: d, dir: dir, surveys: map[string]record.Survey{}, infos: map[string]record.Info{},
+		report: &pb.PlanReport{FromVersion: dir.From(), ToVersion: dir.To()},
+	}
+	for _, look := range []func(context.Context) error{
+		p.state, p.servers, p.wires, p.databases, p.sources, p.spread, p.names, p.shapes, p.fences, p.copy, p.space, p.oplog, p.rollback, p.undo, p.rehearsal,
+	} {
+		if err := look(ctx); err != nil {
+			return nil, err
+		}
+	}
+	p.report.Ok = !slices.ContainsFunc(p.report.Checks, func(c *pb.PlanCheck) bool { return c.Verdict == pb.PlanCheck_FAILED })
+	return p.report, nil
+}
+
+func (p *plan) add(verdict pb.PlanCheck_Verdict, area, subject, format string, args ...any) {
+	p.report.Checks = append(p.report.Checks, &pb.PlanCheck{Area: area, Subject: subject, Verdict: verdict, Text: fmt.Sprintf(format, args...)})
+}
+
+func (p *plan) ok(area, subject, format string, args ...any) {
+	p.add(pb.PlanCheck_OK, area, subject, format, args...)
+}
+
+func (p *plan) warn(area, subject, format string, args ...any) {
+	p.add(pb.PlanCheck_WARNING, area, subject, format, args...)
+}
+
+func (p *plan) fail(area, subject, format string, args ...any) {
+	p.add(pb.PlanCheck_FAILED, area, subject, format, args...)
+}
+
+// failed notes an error as a finding, unless the plan itself has ended.
+func (p *plan) failed(ctx context.Context, area, subject string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	p.fail(area, subject, "%v", err)
+	return nil
+}
+
+// state checks whether the deployment allows an upgrade to begin.
+func (p *plan) state(context.Context) error {
+	d, to := p.record, p.dir.To()
+	switch u := d.Upgrade; {
+	case u != nil && u.TargetVersion == to:
+		p.ok("upgrade", to, "an upgrade to it runs already")
+	case u != nil:
+		p.fail("upgrade", to, "an upgrade to %s runs: let it end, or abort it", u.TargetVersion)
+	case d.Retire != nil:
+		p.fail("upgrade", to, "%s is being retired: wait for its end", d.Retire.Version)
+	case d.Update != nil:
+		p.warn("upgrade", to, "data update %s runs, and no switch begins before its end", d.Update.Name)
+	case d.Pace.Paused:
+		p.warn("upgrade", to, "bulk work is paused: 'resume' before it, or nothing is copied")
+	default:
+		p.ok("upgrade", to, "it may begin")
+	}
+	return nil
+}
+
+// servers checks who takes part.
+func (p *plan) servers(ctx context.Context) error {
+	store := p.Deployments
+	controllers, err := store.Controllers(ctx)
+	if err != nil {
+		return err
+	}
+	if len(controllers) < 2 {
+		p.warn("controllers", strings.Join(controllers, " "), "%d of them run: with a second one the upgrade goes on when one stops", len(controllers))
+	} else {
+		p.ok("controllers", strings.Join(controllers, " "), "%d of them run", len(controllers))
+	}
+	servers, err := store.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	if len(servers) == 0 {
+		p.warn("servers", "", "no server or application is registered: whoever writes is not asked to hold, and is refused by the fence until it finds the new place")
+	}
+	for _, s := range servers {
+		what := fmt.Sprintf("protocol %d, versions [%s]", s.Protocol, strings.Join(s.Versions, " "))
+		if s.Client {
+			what = fmt.Sprintf("protocol %d, an application of fixed-name kinds", s.Protocol)
+		}
+		if err := upgradestate.CheckServers([]upgradestate.ServerState{s}, p.dir.To()); err != nil {
+			p.fail("servers", s.ID, "%s: %v", what, err)
+			continue
+		}
+		p.ok("servers", s.ID, "%s: new enough", what)
+	}
+	return nil
+}
+
+// databases looks at the servers of both versions, and tries privileges there.
+func (p *plan) databases(ctx context.Context) error {
+	for _, v := range []string{p.dir.From(), p.dir.To()} {
+		ns := p.Space(v)
+		if ns == nil {
+			return fmt.Errorf("version %s is not configured here", v)
+		}
+		switch err := ns.Check(ctx); {
+		case err == nil:
+			p.ok("privileges", v, "collections can be made, written, indexed, changed, renamed and dropped: all was tried")
+		case p.Unprivileged(err):
+			p.fail("privileges", v, "%v", err)
+		default:
+			if err := p.failed(ctx, "server", v, err); err != nil {
+				return err
+			}
+			continue
+		}
+		s, known := p.Space(v).(Surveyor)
+		if !known {
+			continue
+		}
+		found, err := s.Survey(ctx)
+		if err != nil {
+			if err := p.failed(ctx, "server", v, err); err != nil {
+				return err
+			}
+			continue
+		}
+		p.surveys[v] = found
+		p.server(v, found)
+		p.load(ctx, v)
+	}
+	return nil
+}
+
+// load tries the measurements without which copying stands still.
+func (p *plan) load(ctx context.Context, version string) {
+	monitor, ok := p.Space(version).(record.Monitor)
+	switch {
+	case p.Settings.Unthrottled:
+		p.warn("load", version, "copying does not slow down when the database suffers: copy.throttle is off")
+	case ok:
+		if _, err := monitor.Health(ctx); err != nil {
+			p.fail("load", version, "it cannot be measured, so that copying would stand still: %v, or set copy.throttle: off", err)
+			return
+		}
+		p.ok("load", version, "can be measured: copying slows down when the database suffers")
+	}
+}
+
+func (p *plan) server(version string, s record.Survey) {
+	kind := "replica set"
+	if s.Mongos {
+		kind = "sharded cluster"
+	}
+	feature := s.Feature
+	if feature == "" {
+		feature = "not known (grant clusterMonitor on admin)"
+	}
+	text := fmt.Sprintf("MongoDB %s, %s, feature compatibility %s, change streams and transactions", s.Server, kind, feature)
+	switch {
+	case s.Feature != "" && !strings.HasPrefix(s.Server, s.Feature+"."):
+		p.warn("server", version, "%s: the server runs as an older one; set featureCompatibilityVersion once its own upgrade has settled", text)
+	case !s.UUIDs:
+		p.warn("server", version, "%s: it does not check collection UUIDs, so that the weaker validator fence is used; MongoDB from 6.0 does", text)
+	default:
+		p.ok("server", version, "%s, collection UUIDs are checked", text)
+	}
+	if !s.May("inprog") || !s.May("killAnySession") {
+		p.warn("privileges", version, "open transactions cannot be ended at a fence, which then waits for them for up to a minute: grant inprog and killAnySession on the cluster, as the role that 'dbcontroller roles' prints has them")
+	}
+}
+
+// sources looks at the collections that are copied.
+func (p *plan) sources(ctx context.Context) error {
+	ns := p.Space(p.dir.From())
+	places := upgradestate.EnginePlaces(p.record, p.dir.From())
+	for _, k := range p.dir.SourceKinds() {
+		name := k.Name // as an application knows it, until the record knows better
+		if at := places[k.Name]; len(at) > 0 {
+			name = at[0].Name
+		}
+		info, err := ns.Describe(ctx, k, name)
+		var refused *record.UnsupportedError
+		switch {
+		case errors.As(err, &refused):
+			p.fail("collections", k.Name, "it cannot be a source: %v", err)
+		case err != nil:
+			if err := p.failed(ctx, "collections", k.Name, err); err != nil {
+				return err
+			}
+		case !info.Exists && !transform.IsLineage(k.Name):
+			p.fail("collections", k.Name, "there is no collection %s in the database of %s: correct kinds or mongo.database in the configuration", name, p.dir.From())
+		case !transform.SyncsFrom(p.dir, k.Name):
+			p.warn("collections", k.Name, "%s has no counterpart: its %d records stay behind", p.dir.To(), info.Count)
+		default:
+			info.Token.Kind = k.Name
+			p.infos[k.Name] = info
+			p.ok("collections", k.Name, "%d records, %s", info.Count, size(info.Bytes))
+		}
+	}
+	return nil
+}
+
+// names checks whether the names that the target takes at the switch are free.
+func (p *plan) names(ctx context.Context) error {
+	if err := p.Collections.CheckNames(ctx, p.record, p.dir.To()); err != nil {
+		return p.failed(ctx, "names", p.dir.To(), err)
+	}
+	p.ok("names", p.dir.To(), "the names that its collections take at the switch are free")
+	return nil
+}
+
+// rollback tries the rollback, and predicts the pause from what it measures.
+func (p *plan) rollback(ctx context.Context) error {
+	d := p.record
+	what, text := p.needs(d, p.dir.To(), false)
+	if what == needNothing {
+		p.ok("rollback", p.dir.From(), "%s", text)
+		p.pause(nil)
+		return nil
+	}
+	work, err := p.proof(d, p.dir.To(), what == needRenames)
+	var found proved
+	if err == nil {
+		work.prefix, work.newPrefix = planPrefix, newPrefix(planPrefix)
+		found, err = work.run(ctx)
+	}
+	switch {
+	case err != nil:
+		if err := p.failed(ctx, "rollback", p.dir.From(), err); err != nil {
+			return err
+		}
+		p.pause(nil)
+		return nil
+	case what == needRenames:
+		p.warn("rollback", p.dir.From(), "%s", text)
+	default:
+		p.ok("rollback", p.dir.From(), "%s; it is proved again before the switch", found)
+	}
+	begun := time.Now()
+	if _, err := p.Deployments.Get(ctx); err != nil {
+		return err
+	}
+	p.pause(found.parts(time.Since(begun)))
+	return nil
+}
+
+// undo tells how long the upgrade can be taken back, and what ends that.
+func (p *plan) undo(context.Context) error {
+	from := p.dir.From()
+	if what, _ := p.needs(p.record, p.dir.To(), false); what == needRenames {
+		p.warn("undo", from, "until the flip 'abort' takes all of it back; after that only 'rollback --to-snapshot' does, without what clients write from then on")
+		return nil
+	}
+	p.ok("undo", from, "until the flip 'abort' takes all of it back, after that 'rollback' does, with what clients write from then on; "+
+		"'complete' cannot be taken back: it drops the collections of %s", from)
+	return nil
+}
+
+// rehearsal tries whether the scratch databases of 'rehearse' can be had. Nothing else needs
+// them, so that it is no reason not to begin.
+func (p *plan) rehearsal(ctx context.Context) error {
+	if p.CheckScratch == nil {
+		p.warn("rehearsal", "", "'dbcontroller rehearse' will fail: this controller has no scratch databases")
+		return nil
+	}
+	for _, v := range []string{p.dir.From(), p.dir.To()} {
+		database, err := p.CheckScratch(ctx, v)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			p.warn("rehearsal", v, "'dbcontroller rehearse' will fail: %v", err)
+			continue
+		}
+		p.ok("rehearsal", v, "'dbcontroller rehearse' can make and drop the database %s", database)
+	}
+	return nil
+}
+
+func (p *plan) pause(parts map[string]time.Duration) {
+	total, known := switchover.Predict(parts, p.record.LastSwitch)
+	if !known {
+		p.warn("pause", p.dir.To(), "it cannot be predicted: see the rollback")
+		return
+	}
+	ms := total.Milliseconds()
+	p.report.PredictedPauseMillis = &ms
+	p.ok("pause", p.dir.To(), "writes will be held for about %d ms; lag and slow servers add to it", ms)
+}
+
+// size is a number of bytes for people.
+func size(n int64) string {
+	const unit = 1024
+	switch {
+	case n < unit:
+		return fmt.Sprintf("%d bytes", n)
+	case n < unit*unit:
+		return fmt.Sprintf("%.1f KiB", float64(n)/unit)
+	case n < unit*unit*unit:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(unit*unit))
+	default:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(unit*unit*unit))
+	}
+}

@@ -1,0 +1,120 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"dbcontroller/record"
+)
+
+// moves does, to scratch collections, the renames and fences of the switch and of its way
+// back, and measures those of the switch.
+func (p *proof) moves(ctx context.Context, changes record.Stream) (out proved, err error) {
+	restore, err := p.prepare(ctx, p.old)
+	if err != nil {
+		return out, err
+	}
+	begun := time.Now()
+	if _, err := p.older.Position(ctx); err != nil {
+		return out, err
+	}
+	out.write = time.Since(begun)
+	if out.fence, err = p.old.together(ctx, func(ctx context.Context, k *scratchKind) error {
+		return p.old.move(ctx, k, movable(k), 2, restore[k.class])
+	}); err != nil {
+		return out, err
+	}
+	if _, err := p.old.together(ctx, p.old.unfence); err != nil {
+		return out, err
+	}
+	rename := func(s *scratch, seq uint64) (time.Duration, error) {
+		return s.together(ctx, func(ctx context.Context, k *scratchKind) error {
+			if k.tok.ID == "" {
+				return nil // the server checks no identities, and nothing is renamed
+			}
+			return s.move(ctx, k, record.FenceUUID, seq, "")
+		})
+	}
+	if out.sealTarget, err = rename(p.new, 2); err != nil {
+		return out, err
+	}
+	if out.last, err = rename(p.old, 3); err != nil || changes == nil {
+		return out, err
+	}
+	if err := p.seen(ctx, changes); err != nil {
+		return out, err
+	}
+	return out, p.movesBack(ctx)
+}
+
+// movesBack has the new side bear its own names, be fenced, and the old one bear its own
+// again, as in a rollback.
+func (p *proof) movesBack(ctx context.Context) error {
+	open := func(s *scratch) error {
+		_, err := s.together(ctx, func(ctx context.Context, k *scratchKind) error {
+			if !k.spec.Fixed {
+				return nil
+			}
+			return s.move(ctx, k, record.FenceUUID, 0, "")
+		})
+		return err
+	}
+	if err := open(p.new); err != nil {
+		return err
+	}
+	restore, err := p.prepare(ctx, p.new)
+	if err != nil {
+		return err
+	}
+	if _, err := p.new.together(ctx, func(ctx context.Context, k *scratchKind) error {
+		return p.new.move(ctx, k, movable(k), 3, restore[k.class])
+	}); err != nil {
+		return err
+	}
+	if _, err := p.new.together(ctx, p.new.unfence); err != nil {
+		return err
+	}
+	if err := open(p.old); err != nil {
+		return err
+	}
+	for i := range p.old.kinds {
+		if k := &p.old.kinds[i]; k.class == record.FenceUUID || k.class == record.FenceView {
+			if err := p.older.Purge(ctx, k.tok); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// movable is the class that a scratch collection is fenced with: one that stops a whole
+// cluster, or locks a whole server as the view does, is never tried. The rename that stands
+// for it takes about as long.
+func movable(k *scratchKind) record.FenceClass {
+	switch k.class {
+	case record.FenceWriteBlock, record.FenceView:
+		return record.FenceUUID
+	default:
+		return k.class
+	}
+}
+
+// prepare asks the database whether it still allows the fence classes that the kinds have, as
+// far as that can be told quietly, and returns what lifting each needs.
+func (p *proof) prepare(ctx context.Context, s *scratch) (map[record.FenceClass]string, error) {
+	restore := map[record.FenceClass]string{}
+	by := s.classes()
+	for _, class := range sortedClasses(by) {
+		if class == "" {
+			continue // a kind that has none yet
+		}
+		k := by[class]
+		_, r, err := s.ns.Prepare(ctx, k.tok, class)
+		if err != nil {
+			return nil, fmt.Errorf("fence class %s, as %s has it: %w", class, k.kind, err)
+		}
+		restore[class] = r
+	}
+	return restore, nil
+}

@@ -1,0 +1,101 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+	"dbcontroller/verify"
+)
+
+// leg is one way between a source and scratch collections.
+type leg struct {
+	dir   transform.Direction
+	from  record.Reader
+	src   transform.View // of from
+	to    *scratch
+	epoch uint64
+	load  bool // as a copy does, of which the target probably holds nothing
+}
+
+func (l leg) dst() transform.View { return transform.View{Tokens: l.to.toks} }
+
+// bring brings groups over. failed says of each that could not be brought why.
+func (l leg) bring(ctx context.Context, ids []transform.GroupID) (failed map[transform.GroupID]error, err error) {
+	failed = map[transform.GroupID]error{}
+	t := transform.Transfer{
+		Resolver: transform.Resolver{
+			Direction: l.dir, Source: l.from, Target: l.to, Epoch: l.epoch, Apart: map[transform.GroupID]bool{},
+		},
+		Write: l.to.apply,
+		Fail: func(_ context.Context, f transform.Failure, _ record.Version) error {
+			failed[f.Unit] = f.Err
+			return nil
+		},
+	}
+	run := func(ids []transform.GroupID, bytes int) error {
+		t.From, t.To = l.src.Within(bytes), l.dst().Within(bytes)
+		if l.load {
+			t.Write = l.to.load
+		}
+		_, err := transform.Until(ids, func(ids []transform.GroupID) ([]transform.GroupID, error) {
+			again, err := t.Once(ctx, ids)
+			t.Write = l.to.apply // what is there already
+			return again, err
+		})
+		return err
+	}
+	named, units := transform.Split(l.dir, ids)
+	var sizes transform.Sizer
+	if err := transform.Each(&sizes, named, run); err != nil {
+		return nil, err
+	}
+	return failed, run(units, transform.ReadBytes)
+}
+
+// compare compares groups, but those that have failed, as the engine does with what it has
+// brought over, and adds those that differ.
+func (l leg) compare(ctx context.Context, ids []transform.GroupID, failed map[transform.GroupID]error) error {
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id transform.GroupID) bool { return failed[id] != nil })
+	return verify.New(l.from, l.to, l.dir).Each(ctx, l.src, l.dst(), ids, func(c *transform.Component) error {
+		for _, id := range c.Differ() {
+			failed[id] = transform.ErrDiffer
+		}
+		for _, f := range c.Failed {
+			failed[f.Unit] = f.Err
+		}
+		return nil
+	})
+}
+
+// differences names the records of want that got has otherwise or not at all, and those
+// that got has beyond them. As the laws of transformers have it, a round trip may leave the
+// fields of a document in another order.
+func differences(want, got []record.Record) []string {
+	type at struct {
+		kind string
+		key  record.Key
+	}
+	left := map[at]record.Record{}
+	for _, r := range got {
+		left[at{r.Kind, r.Key}] = r
+	}
+	var out []string
+	for _, r := range want {
+		have, ok := left[at{r.Kind, r.Key}]
+		delete(left, at{r.Kind, r.Key})
+		switch {
+		case !ok:
+			out = append(out, fmt.Sprintf("%s %s is missing", r.Kind, r.Key))
+		case !transform.SameFields(have.Doc, r.Doc):
+			out = append(out, fmt.Sprintf("%s %s has changed", r.Kind, r.Key))
+		}
+	}
+	for k := range left {
+		out = append(out, fmt.Sprintf("%s %s was not there before", k.kind, k.key))
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,323 @@
+package preflight
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// Beginnings of the names of scratch collections: what uses one removes, before and
+// afterwards, everything that begins with it.
+const (
+	proofPrefix = "dbc_proof_"
+	planPrefix  = "dbc_plan_"
+)
+
+// Sweep removes the scratch collections of all plans and proofs from a database, also those
+// that a process that died has left. None may run there.
+func Sweep(ctx context.Context, s Space) error {
+	for _, prefix := range []string{proofPrefix, planPrefix} {
+		if err := s.Sweep(ctx, prefix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scratchWorkers is how many collections are made at once.
+const scratchWorkers = 8
+
+// scratch is collections of our own that are shaped like kinds and stand for them: they are
+// read and written under the names of the kinds.
+type scratch struct {
+	ns     Space
+	prefix string
+	kinds  []scratchKind
+	toks   record.Tokens // by kind, as callers name them
+	inner  record.Tokens // by the name that the collection's kind has
+
+	mu      sync.Mutex
+	written bool           // since the version was looked up
+	least   record.Version // that reads are not older than: they show what was written here
+}
+
+// scratchKind is one kind and what stands for it.
+type scratchKind struct {
+	kind   string
+	spec   record.KindSpec // the one that the namespace knows, with a name of its own
+	class  record.FenceClass
+	hidden bool // a fixed-name kind that does not bear its own name
+	tok    record.Token
+	fenced *record.Fence // that is in force and left the name as it is
+}
+
+// newPrefix is one that nobody has used.
+func newPrefix(begins string) string { return begins + strings.ToLower(rand.Text()[:10]) + "." }
+
+// describeKinds tells what stands for a version's kinds has to look like: like those of the
+// record, which may have been changed since they were declared, and like the declared ones
+// where there are none yet.
+func describeKinds(ctx context.Context, ns record.Namespace, d upgradestate.Deployment, version string, kinds []record.KindSpec) ([]scratchKind, error) {
+	known, _ := d.Namespace(version)
+	places := upgradestate.EnginePlaces(d, version)
+	out := make([]scratchKind, len(kinds))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(scratchWorkers)
+	for i, k := range kinds {
+		out[i] = scratchKind{kind: k.Name, spec: k, hidden: k.Fixed && version != d.CurrentVersion}
+		at := places[k.Name]
+		if len(at) == 0 {
+			continue
+		}
+		is, _ := known.Kind(k.Name)
+		out[i].class, out[i].hidden = record.FenceClass(is.Fence), is.Hidden || is.Physical != k.Name
+		g.Go(func() error {
+			info, err := ns.Describe(ctx, k, at[0].Name)
+			if err != nil {
+				return err
+			}
+			if info.Exists {
+				out[i].spec.Shape = info.Shape
+			}
+			return nil
+		})
+	}
+	return out, g.Wait()
+}
+
+// makeScratch makes collections that stand for kinds.
+func makeScratch(ctx context.Context, ns Space, prefix string, kinds []scratchKind) (*scratch, error) {
+	s := &scratch{ns: ns, prefix: prefix, kinds: slices.Clone(kinds), toks: record.Tokens{}, inner: record.Tokens{}}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(scratchWorkers)
+	for i := range s.kinds {
+		k := &s.kinds[i]
+		k.spec.Name = prefix + k.kind
+		k.spec.Shape, _ = record.Unexpiring(k.spec.Shape) // nothing vanishes while it is looked at
+		g.Go(func() error {
+			name := record.PhysicalName(k.spec.Name, 1)
+			if k.spec.Fixed && !k.hidden {
+				name = k.spec.Name
+			}
+			tok, err := s.ns.Provision(ctx, k.spec, name)
+			if err != nil {
+				return fmt.Errorf("make a scratch collection like %s: %w", k.kind, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			k.tok = tok
+			s.inner[k.spec.Name] = tok
+			tok.Kind = k.kind
+			s.toks[k.kind] = tok
+			return nil
+		})
+	}
+	return s, g.Wait()
+}
+
+var _ record.Reader = (*scratch)(nil)
+
+// Read reads what stands for the kinds selected.
+func (s *scratch) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
+	least, err := s.fresh(ctx, req.NotBefore)
+	if err != nil {
+		return record.Snapshot{}, err
+	}
+	req.NotBefore = least
+	req.Tokens, req.Select = s.inner, slices.Clone(req.Select)
+	for i := range req.Select {
+		req.Select[i].Kind = s.prefix + req.Select[i].Kind
+	}
+	snap, err := s.ns.Read(ctx, req)
+	s.rename(snap.Records)
+	return snap, err
+}
+
+// Scan scans what stands for the kind of the token.
+func (s *scratch) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
+	least, err := s.fresh(ctx, req.NotBefore)
+	if err != nil {
+		return record.Page{}, err
+	}
+	req.NotBefore, req.Token = least, s.inner[s.prefix+req.Token.Kind]
+	page, err := s.ns.Scan(ctx, req)
+	s.rename(page.Records)
+	return page, err
+}
+
+func (s *scratch) rename(rs []record.Record) {
+	for i := range rs {
+		rs[i].Kind = strings.TrimPrefix(rs[i].Kind, s.prefix)
+	}
+}
+
+// fresh is the version that a read must not be older than. Without it a database may answer
+// from before the latest write, and what was just written would seem to be missing or wrong.
+func (s *scratch) fresh(ctx context.Context, least record.Version) (record.Version, error) {
+	s.mu.Lock()
+	written, known := s.written, s.least
+	s.written = false
+	s.mu.Unlock()
+	if written {
+		now, err := s.ns.Position(ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err != nil {
+			s.written = true
+			return least, err
+		}
+		if now.At.Compare(s.least) > 0 {
+			s.least = now.At
+		}
+		known = s.least
+	}
+	if known.Compare(least) > 0 {
+		least = known
+	}
+	return least, nil
+}
+
+// apply and load write groups.
+func (s *scratch) apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	return s.write(ctx, b, s.ns.Apply)
+}
+
+func (s *scratch) load(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	return s.write(ctx, b, s.ns.Load)
+}
+
+func (s *scratch) write(ctx context.Context, b record.Batch, do func(context.Context, record.Batch) ([]record.Result, error)) ([]record.Result, error) {
+	results, err := do(ctx, s.within(b))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.written = true // or perhaps, where the outcome is unknown
+	return results, err
+}
+
+// within is a batch for what stands for its kinds.
+func (s *scratch) within(b record.Batch) record.Batch {
+	b.Tokens, b.Groups = s.inner, slices.Clone(b.Groups)
+	for i := range b.Groups {
+		b.Groups[i].Writes = slices.Clone(b.Groups[i].Writes)
+		for j := range b.Groups[i].Writes {
+			b.Groups[i].Writes[j].Kind = s.prefix + b.Groups[i].Writes[j].Kind
+		}
+	}
+	return b
+}
+
+// all returns the live records of some kinds. They are those of a sample.
+func (s *scratch) all(ctx context.Context, kinds []record.KindSpec) (out []record.Record, err error) {
+	err = s.each(ctx, kinds, func(r record.Record) { out = append(out, r) })
+	return out, err
+}
+
+// each calls do with each of the live records of some kinds, a page at a time.
+func (s *scratch) each(ctx context.Context, kinds []record.KindSpec, do func(record.Record)) error {
+	for _, k := range kinds {
+		tok, ok := s.toks[k.Name]
+		if !ok {
+			continue
+		}
+		err := record.ScanPages(ctx, s, tok, 0, func(page record.Page) error {
+			for _, r := range page.Records {
+				do(r)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// move has a kind's collection fenced to its seq-th name, or, with 0, bear its own. What
+// stands under another name than the announced one is left where it is.
+func (s *scratch) move(ctx context.Context, k *scratchKind, class record.FenceClass, seq uint64, restore string) error {
+	to := k.spec.Name
+	if seq > 0 {
+		to = record.PhysicalName(k.spec.Name, seq)
+	}
+	f := record.Fence{Class: class, Token: k.tok, To: to, Restore: restore}
+	if err := s.ns.Fence(ctx, f); err != nil {
+		return fmt.Errorf("%s of a scratch collection like %s: %w", className(class), k.kind, err)
+	}
+	if f.Renames() {
+		k.tok.Name = to
+	} else {
+		k.fenced = &f
+	}
+	return nil
+}
+
+// unfence ends the fence of a kind's collection, if it has one and kept its name.
+func (s *scratch) unfence(ctx context.Context, k *scratchKind) error {
+	if k.fenced == nil {
+		return nil
+	}
+	if err := s.ns.Unfence(ctx, *k.fenced); err != nil {
+		return fmt.Errorf("remove the %s of a scratch collection like %s: %w", className(k.fenced.Class), k.kind, err)
+	}
+	k.fenced = nil
+	return nil
+}
+
+func className(class record.FenceClass) string {
+	if class == "" || class == record.FenceUUID {
+		return "rename"
+	}
+	return "fence of class " + string(class)
+}
+
+// together does something to all kinds at once, as the driver does, and says how long that
+// took.
+func (s *scratch) together(ctx context.Context, do func(ctx context.Context, k *scratchKind) error) (time.Duration, error) {
+	begun := time.Now()
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range s.kinds {
+		g.Go(func() error { return do(ctx, &s.kinds[i]) })
+	}
+	err := g.Wait()
+	return time.Since(begun), err
+}
+
+// told is an error as it concerns the kinds: without the names of what stands for them, and
+// without the stack that may follow.
+func (s *scratch) told(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return strings.ReplaceAll(text, s.prefix, "")
+}
+
+// classes are the fence classes that the kinds have, each with one of them.
+func (s *scratch) classes() map[record.FenceClass]*scratchKind {
+	out := map[record.FenceClass]*scratchKind{}
+	for i := range s.kinds {
+		out[s.kinds[i].class] = &s.kinds[i]
+	}
+	return out
+}
+
+// sortedClasses are the fence classes of classes in the order of their names.
+func sortedClasses(by map[record.FenceClass]*scratchKind) []record.FenceClass {
+	return slices.Sorted(maps.Keys(by))
+}
+
+func kindNames(kinds []record.KindSpec) []string {
+	names := make([]string, 0, len(kinds))
+	for _, k := range kinds {
+		names = append(names, k.Name)
+	}
+	return names
+}

@@ -1,0 +1,99 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// spread looks where records of a sharded source go: a target is made unsharded, and all of
+// its records would then lie on one shard. A record that shards by range do not keep must
+// not be there.
+func (p *plan) spread(ctx context.Context) error {
+	if err := p.Belongs(ctx, p.dir.From(), p.dir.To()); err != nil {
+		if err := p.failed(ctx, "databases", p.dir.From()+", "+p.dir.To(), err); err != nil {
+			return err
+		}
+	}
+	sources, err := p.shardedBy(ctx, p.dir.From(), p.dir.SourceKinds(), func(k record.KindSpec) string { return k.Name })
+	if err != nil || len(sources) == 0 {
+		return err
+	}
+	targets, err := p.shardedBy(ctx, p.dir.To(), p.dir.TargetKinds(), func(k record.KindSpec) string { return record.PhysicalName(k.Name, 1) })
+	if err != nil {
+		return err
+	}
+	for _, k := range p.dir.SourceKinds() {
+		if s := sources[k.Name]; s.MaxKey && s.Loses != "" {
+			p.fail("sharding", k.Name, "the source %s is sharded by %s and holds a record with the _id MaxKey: %s", s.Name, s.Key, s.Loses)
+		}
+	}
+	for _, k := range p.dir.TargetKinds() {
+		target, known := targets[k.Name]
+		source, same := sources[k.Name]
+		if !same && !slices.ContainsFunc(p.dir.SourceKinds(), func(s record.KindSpec) bool { return s.Name == k.Name }) {
+			for _, s := range p.dir.SourceKinds() { // another name: whichever of them is sharded
+				if source.Key == "" {
+					source = sources[s.Name]
+				}
+			}
+		}
+		if target.Loses != "" && (source.MaxKey || target.MaxKey) {
+			p.fail("sharding", k.Name, "the target %s is sharded by %s, and there is a record with the _id MaxKey: %s", target.Name, target.Key, target.Loses)
+		}
+		switch {
+		case !known || source.Key == "":
+		case target.Key != "":
+			p.ok("sharding", k.Name, "the source %s is sharded by %s, the target %s by %s", source.Name, source.Key, target.Name, target.Key)
+		case !target.Cluster:
+			p.warn("sharding", k.Name, "the source %s is sharded by %s, and the database of %s is not in a sharded cluster: all records must fit there", source.Name, source.Key, p.dir.To())
+		default:
+			p.warn("sharding", k.Name, "the source %s is sharded by %s, and the target %s is not: all of its records go to one shard. Shard it before they are copied: "+
+				"sh.shardCollection(%q, %s); a target that has records already needs the index %s first", source.Name, source.Key, target.Name, target.Name, source.Key, source.Key)
+		}
+	}
+	return nil
+}
+
+// shardedBy looks at the collections of kinds, those of sources left out that are not
+// sharded and hold no record that matters to a target which is. A target that is sharded so that records cannot be found by their key is refused.
+func (p *plan) shardedBy(ctx context.Context, version string, kinds []record.KindSpec, first func(record.KindSpec) string) (map[string]record.Sharding, error) {
+	ns, ok := p.Space(version).(Sharder)
+	if !ok {
+		return nil, nil
+	}
+	out := map[string]record.Sharding{}
+	places := upgradestate.EnginePlaces(p.record, version)
+	for _, k := range kinds {
+		if transform.IsLineage(k.Name) {
+			continue
+		}
+		name := first(k)
+		if at := places[k.Name]; len(at) > 0 {
+			name = at[0].Name
+		}
+		if version == p.dir.To() {
+			_, err := p.Space(version).Describe(ctx, k, name)
+			var refused *record.UnsupportedError
+			if errors.As(err, &refused) {
+				p.fail("sharding", k.Name, "it cannot be a target: %v", err)
+				continue
+			}
+		}
+		s, err := ns.Sharding(ctx, k, name)
+		if err != nil {
+			if err := p.failed(ctx, "sharding", k.Name, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if s.Key != "" || s.MaxKey || version == p.dir.To() {
+			out[k.Name] = s
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,84 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+)
+
+// leftOpen are the sessions of transactions whose end no server has confirmed: the connection
+// broke, or the login was changed, before they could be aborted. The server keeps such a
+// transaction, and locks what it wrote, for a minute: a fence, the proof of a rollback and
+// writers of the same records would wait for it that long. The sessions stay out of the
+// driver's pool, so that ending one never hits what somebody else does in it.
+type leftOpen struct {
+	mu       sync.Mutex
+	sessions []*mongo.Session
+}
+
+// mostLeftOpen bounds them: a server that is away takes no transactions either.
+const mostLeftOpen = 1000
+
+func (l *leftOpen) add(sessions ...*mongo.Session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sessions = append(l.sessions, sessions...)
+	if over := len(l.sessions) - mostLeftOpen; over > 0 {
+		l.sessions = append([]*mongo.Session(nil), l.sessions[over:]...)
+	}
+}
+
+func (l *leftOpen) take() []*mongo.Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	taken := l.sessions
+	l.sessions = nil
+	return taken
+}
+
+// EndTransactions ends what former has left open because no server answered it any more: n has
+// another login of the same user, or is former itself. It does nothing where nothing was left.
+// What cannot be ended either is kept for the next call; the server ends it after a minute.
+func (n *Namespace) EndTransactions(ctx context.Context, former *Namespace) error {
+	left := former.left.take()
+	if len(left) == 0 {
+		return nil
+	}
+	ids := make(bson.A, len(left))
+	for i, s := range left {
+		ids[i] = s.ID()
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	// Of sessions of one's own: it needs no privilege.
+	if err := n.admin().RunCommand(ctx, bson.D{{Key: "killSessions", Value: ids}}).Err(); err != nil {
+		former.left.add(left...)
+		return fmt.Errorf("end %d transactions that were left open: %w", len(left), concealed(err))
+	}
+	for _, s := range left {
+		s.EndSession(ctx)
+	}
+	n.log.Debug("ended transactions that were left open", zap.Int("transactions", len(left)))
+	return nil
+}
+
+// endLeft ends what this namespace itself has left open, if it can.
+func (n *Namespace) endLeft(ctx context.Context) {
+	if err := n.EndTransactions(ctx, n); err != nil {
+		n.log.Debug("cannot end transactions", zap.Error(err))
+	}
+}
+
+// unanswered reports whether a transaction that failed with err may still be open, as no
+// server has said otherwise.
+func unanswered(err error) bool {
+	return err != nil && (isContext(err) || loginRefused(err) || neverSent(err) ||
+		mongo.IsNetworkError(err) || mongo.IsTimeout(err) || errors.Is(err, record.ErrUnknown))
+}

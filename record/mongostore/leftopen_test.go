@@ -1,0 +1,148 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"dbcontroller/integration/localmongo"
+	"dbcontroller/record"
+)
+
+// TestLoginChangesInATransaction: the password is changed while a transaction is open, and its
+// connection breaks. Whether it was committed is unknown, as a commit was sent whose answer is
+// lost; the login that is refused afterwards does not make that certain. What stays open is ended
+// by the next login, and holds up nobody for the minute that the server would keep it.
+func TestLoginChangesInATransaction(t *testing.T) {
+	t.Parallel()
+	srv := start(t, localmongo.Options{Auth: true, Own: true})
+	_, rest, _ := strings.Cut(srv.URI(), "@")
+	root := openNamespace(t, Config{URI: srv.URI(), Database: "shop"}, nil)
+	tok, err := root.Provision(t.Context(), record.KindSpec{Name: "things"}, "things.n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	administer := func(cmd bson.D) {
+		t.Helper()
+		if err := root.admin().RunCommand(t.Context(), cmd).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	administer(bson.D{{Key: "createUser", Value: "service"}, {Key: "pwd", Value: "p0"},
+		{Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: "readWrite"}, {Key: "db", Value: "shop"}}}}})
+	for i, tc := range []struct {
+		name    string
+		arrives bool // the commit
+	}{{"nothing arrives", false}, {"the answer is lost", true}} {
+		l := new(lossyNet)
+		was, now := "before-"+strconv.Itoa(i), "after-"+strconv.Itoa(i)
+		administer(bson.D{{Key: "updateUser", Value: "service"}, {Key: "pwd", Value: was}})
+		former := openNamespace(t, Config{URI: "mongodb://service:" + was + "@" + rest, Database: "shop"}, l)
+		client := former.Client()
+		mutations := func(n int) (ms []record.Mutation) {
+			for _, key := range []string{"a", "b"} {
+				ms = append(ms, record.Mutation{Kind: "things", Key: record.StringKey(key), Doc: doc(key, n)})
+			}
+			return ms
+		}
+		toks := record.Tokens{"things": tok}
+		if err := client.Write(t.Context(), toks, mutations(1)); err != nil {
+			t.Fatal(err)
+		}
+		administer(bson.D{{Key: "updateUser", Value: "service"}, {Key: "pwd", Value: now}})
+		l.cuts.Store(!tc.arrives)
+		l.lose("commitTransaction", 1)
+		err := client.Write(t.Context(), toks, mutations(2))
+		if !errors.Is(err, record.ErrUnknown) || !IsLoginRefused(err) {
+			t.Errorf("%s: %v, want an unknown end and a refused login", tc.name, err)
+		}
+		open := func() int {
+			t.Helper()
+			all, err := root.openTransactions(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(all)
+		}
+		if n, want := open(), map[bool]int{false: 1, true: 0}[tc.arrives]; n != want {
+			t.Errorf("%s: %d transactions are open, want %d: the test shows nothing", tc.name, n, want)
+		}
+		next := openNamespace(t, Config{URI: "mongodb://service:" + now + "@" + rest, Database: "shop"}, nil)
+		if err := next.EndTransactions(t.Context(), former); err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if n := open(); n != 0 {
+			t.Errorf("%s: %d transactions are open after their end", tc.name, n)
+		}
+		if err := next.Client().Write(t.Context(), toks, mutations(3)); err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+}
+
+// TestTransactionIsEndedLater: what could not be ended while the server was out of reach is
+// ended before the next transaction begins, which would wait for it.
+func TestTransactionIsEndedLater(t *testing.T) {
+	t.Parallel()
+	e, l := newLossyEngine(t)
+	tok := e.managed("m")
+	e.want(e.apply(1, tokensOf(tok), group(1, put(t, "m", bson.D{{Key: "_id", Value: "a"}}))), record.Applied)
+	ctx, cancel := context.WithCancel(t.Context())
+	var session bson.Raw
+	err := e.ns.transact(ctx, "test", func(ctx context.Context) error {
+		session = mongo.SessionFromContext(ctx).ID()
+		filter := bson.D{{Key: "_id", Value: "a"}}
+		if err := e.ns.db.Collection(tok.Name).FindOneAndUpdate(ctx, filter, bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: 1}}}}).Err(); err != nil {
+			return err
+		}
+		l.cuts.Store(true)
+		l.lose("", 1<<40) // nothing arrives from here on
+		cancel()
+		return ctx.Err()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	l.lose("nothing of this", 0)
+	open := func() bool {
+		t.Helper()
+		all, err := e.ns.openTransactions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(all, func(txn openTransaction) bool {
+			return txn.lsid.Lookup("id").Equal(session.Lookup("id"))
+		})
+	}
+	if !open() {
+		t.Error("the transaction is not open: the test shows nothing")
+	}
+	e.want(e.apply(1, tokensOf(tok), group(2, put(t, "m", bson.D{{Key: "_id", Value: "a"}}))), record.Applied)
+	if open() {
+		t.Error("the transaction is still open")
+	}
+}
+
+// openNamespace opens a namespace until the test ends; nil is the driver's own dialer.
+func openNamespace(t *testing.T, cfg Config, dialer options.ContextDialer) *Namespace {
+	t.Helper()
+	ns, err := open(t.Context(), cfg, dialer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		if err := ns.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return ns
+}

@@ -1,0 +1,264 @@
+package rehearsal
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/upgradestate"
+)
+
+// Names of scratch databases, next to those that they stand for.
+const (
+	rehearsalSuffix = "_dbcrehearsal"
+	maxDatabaseName = 63
+)
+
+// defaultSample is how many records of a kind go through the rehearsed switch.
+const defaultSample = 1000
+
+// rehearsal is one run of Rehearse. It is a controller like the one that it runs in, with
+// scratch databases and a coordination store in memory: what it does is what an upgrade does.
+//
+// Clients do not feel it, but for the load of reading: the real databases are only read,
+// and in the scratch ones nothing is done that waits for, or ends, what others do on the
+// server. So fixed-name kinds are fenced by a validator there, whatever the switch itself
+// will use; 'plan' tries that class. It needs readWrite and dbAdmin on the scratch
+// databases, which the real ones' roles do not cover.
+type rehearsal struct {
+	*Rehearser
+	from, to string // versions, and those of the scratch databases that stand for them
+	real     upgradestate.Deployment
+	say      func(string)
+	report   *pb.RehearseReport
+	scratch  []string // versions of scratch databases that were claimed
+}
+
+// Rehearse implements the API: first everything is copied, followed and compared into a
+// scratch database; then a sample goes through the switch and back between two of them.
+func (a *Rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progress func(string)) (*pb.RehearseReport, error) {
+	r, err := a.newRehearsal(ctx, req, progress)
+	if err != nil {
+		return nil, err
+	}
+	defer r.cleanUp(ctx)
+	if !req.SampleOnly {
+		if err := r.copyAll(ctx); err != nil {
+			return nil, fmt.Errorf("copy into a scratch database: %w", err)
+		}
+	}
+	sample := int(req.Sample)
+	if sample == 0 {
+		sample = defaultSample
+	}
+	if err := r.switchSample(ctx, sample); err != nil {
+		return nil, fmt.Errorf("switch a sample: %w", err)
+	}
+	rep := r.report
+	rep.Ok = rep.Mismatched == 0 && rep.Parked == 0 && len(rep.Problems) == 0 &&
+		!slices.ContainsFunc(rep.Switches, func(s *pb.Rehearsal) bool { return s.Mismatched > 0 })
+	return rep, nil
+}
+
+// errNoScratch is what a rehearsal without scratch databases, or without a place for its own
+// deployment, is told.
+var errNoScratch = errors.New("this controller has no scratch databases")
+
+func (a *Rehearser) newRehearsal(ctx context.Context, req *pb.RehearseRequest, progress func(string)) (*rehearsal, error) {
+	if a.Backend == nil {
+		return nil, errNoScratch
+	}
+	d, err := a.Deployment.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if d.Upgrade != nil {
+		return nil, fmt.Errorf("upgrade %s to %s is running: let it finish or abort it first", d.Upgrade.ID, d.Upgrade.TargetVersion)
+	}
+	to := req.TargetVersion
+	if to == "" {
+		next, ok := a.Target(d)
+		if !ok {
+			return nil, fmt.Errorf("version %s is active and no other one is configured: name a target version", d.CurrentVersion)
+		}
+		to = next
+	}
+	if _, err := a.Registry.Direction(d.CurrentVersion, to); err != nil {
+		return nil, err
+	}
+	for _, version := range []string{d.CurrentVersion, to} {
+		if a.Backend.Real(version) == nil {
+			return nil, fmt.Errorf("version %s is not configured here", version)
+		}
+	}
+	return &rehearsal{Rehearser: a, real: d, from: d.CurrentVersion, to: to, say: progress, report: &pb.RehearseReport{}}, nil
+}
+
+// claim makes the scratch database next to that of a version.
+func (r *rehearsal) claim(ctx context.Context, version string) error {
+	r.scratch = append(r.scratch, version)
+	return r.Backend.Claim(ctx, version)
+}
+
+// ScratchName is the name of the database in which the rehearsal of another one works. One
+// that would be too long has a hash in place of its end.
+func ScratchName(name string) string {
+	if most := maxDatabaseName - len(rehearsalSuffix); len(name) > most {
+		sum := sha256.Sum256([]byte(name))
+		hash := "_" + hex.EncodeToString(sum[:8])
+		name = name[:most-len(hash)] + hash
+	}
+	return name + rehearsalSuffix
+}
+
+// cleanUpLimit bounds what is left to do when the caller has gone.
+const cleanUpLimit = 30 * time.Second
+
+func (r *rehearsal) cleanUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
+	defer cancel()
+	for _, version := range r.scratch {
+		if err := r.Backend.Drop(ctx, version); err != nil {
+			r.report.Problems = append(r.report.Problems, err.Error())
+			r.Log.Warn("scratch database is left; the next rehearsal drops it", zap.Error(err))
+		}
+	}
+}
+
+// stage is a controller of a rehearsal that runs.
+type stage struct {
+	Stage
+	deployment StageDeployment
+	stop       context.CancelFunc
+	ended      chan error
+}
+
+// open starts a controller over two databases, whose deployment begins at the first. With
+// source that is the real one, which then is only read, and source is where its kinds are.
+func (r *rehearsal) open(ctx context.Context, source *upgradestate.Namespace) (*stage, error) {
+	s := &stage{Stage: r.Backend.Stage(r.from, r.to, source != nil), ended: make(chan error, 1)}
+	s.deployment = s.Deployment()
+	if _, err := s.deployment.Create(ctx, r.from, r.real.RingSize); err != nil {
+		return nil, err
+	}
+	if source != nil {
+		if _, err := s.deployment.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: *source}); err != nil {
+			return nil, err
+		}
+	}
+	ctx, s.stop = context.WithCancel(ctx)
+	go func() { s.ended <- s.Run(ctx) }()
+	return s, nil
+}
+
+// close stops the controller and waits for it.
+func (s *stage) close() {
+	s.stop()
+	<-s.ended
+}
+
+// lookEvery is how often a rehearsal looks how far it is.
+const lookEvery = 500 * time.Millisecond
+
+// await looks until done says so. Meanwhile it takes over the pace of the deployment, and
+// waives what is parked, which is counted: a rehearsal goes on to find the rest.
+func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(upgradestate.Deployment) bool) (upgradestate.Deployment, error) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	said := ""
+	for {
+		d, err := s.deployment.Get(ctx)
+		if err != nil {
+			return d, err
+		}
+		if done(d) {
+			return d, nil
+		}
+		if err := r.followPace(ctx, s, d); err != nil {
+			return d, err
+		}
+		if err := r.waiveParked(ctx, s); err != nil {
+			return d, err
+		}
+		if text := what + ": " + r.progressOf(ctx, s); text != said {
+			said = text
+			r.say(text)
+		}
+		select {
+		case <-ctx.Done():
+			return d, ctx.Err()
+		case err := <-s.ended:
+			s.ended <- err // for close
+			if err == nil {
+				err = errors.New("the rehearsal's controller has ended")
+			}
+			return d, err
+		case <-tick.C:
+		}
+	}
+}
+
+func (r *rehearsal) followPace(ctx context.Context, s *stage, d upgradestate.Deployment) error {
+	now, err := r.Deployment.Get(ctx)
+	if err != nil {
+		return err
+	}
+	p := now.Pace
+	if p == d.Pace {
+		return nil
+	}
+	_, err = s.deployment.Apply(ctx, upgradestate.SetPace{
+		Paused: &p.Paused, Reason: &p.Reason, MaxRate: &p.MaxRate, MaxSourceLoad: &p.MaxSourceLoad, Window: &p.Window,
+	})
+	return err
+}
+
+// maxExamples bounds what a report names.
+const maxExamples = 10
+
+func (r *rehearsal) waiveParked(ctx context.Context, s *stage) error {
+	parked, err := s.deployment.ParkedNow(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range parked {
+		if p.Waived {
+			continue
+		}
+		if _, err := s.deployment.Waive(ctx, p.Kind, p.Key); err != nil {
+			return fmt.Errorf("go on without %s/%s (%s): %w", p.Kind, p.Key, p.Error, err)
+		}
+		r.report.Parked++
+		r.example("%s/%s: %s", p.Kind, p.Key, p.Error)
+	}
+	return nil
+}
+
+func (r *rehearsal) example(format string, args ...any) {
+	if len(r.report.Examples) < maxExamples {
+		r.report.Examples = append(r.report.Examples, fmt.Sprintf(format, args...))
+	}
+}
+
+func (r *rehearsal) problem(format string, args ...any) {
+	r.report.Problems = append(r.report.Problems, fmt.Sprintf(format, args...))
+}
+
+func (r *rehearsal) progressOf(ctx context.Context, s *stage) string {
+	ps, err := s.deployment.Progress(ctx)
+	if err != nil {
+		return "progress is not known: " + err.Error()
+	}
+	var copied, total, verified int64
+	for _, p := range ps {
+		copied, total, verified = copied+p.Copied, total+p.Total, verified+p.Verified
+	}
+	return fmt.Sprintf("%d of %d records copied, %d groups compared", copied, total, verified)
+}

@@ -1,0 +1,169 @@
+package rehearsal
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"dbcontroller/record"
+	"dbcontroller/syncer"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+)
+
+// fill makes all kinds of the source in a scratch database, discontinued ones as well, and
+// copies the first records of those that are copied. Groups of several
+// records may be incomplete; those that cannot be transformed for that are parked there.
+func (r *rehearsal) fill(ctx context.Context, sample int) error {
+	dir, err := r.Registry.Direction(r.from, r.to)
+	if err != nil {
+		return err
+	}
+	out, done, err := r.Backend.Scratch(ctx, r.from)
+	if err != nil {
+		return err
+	}
+	defer done(context.WithoutCancel(ctx))
+	source := r.Backend.Real(r.from)
+	at := syncer.Tokens(r.real, r.from)
+	for _, k := range dir.SourceKinds() {
+		info, err := source.Describe(ctx, k, at[k.Name].Name)
+		if err != nil {
+			return err
+		}
+		name := record.PhysicalName(k.Name, 1)
+		if k.Fixed {
+			name = k.Name
+		}
+		tok, err := out.Provision(ctx, record.KindSpec{Name: k.Name, Fixed: k.Fixed, Shape: info.Shape}, name)
+		if err != nil {
+			return fmt.Errorf("kind %s: %w", k.Name, err)
+		}
+		if !transform.SyncsFrom(dir, k.Name) {
+			continue // takes part in the switch with its collection alone
+		}
+		err = record.ScanPages(ctx, source, at[k.Name], sample, func(page record.Page) error {
+			batch := record.Batch{Tokens: record.Tokens{k.Name: tok}, Epoch: 1}
+			for _, rec := range page.Records {
+				batch.Groups = append(batch.Groups, record.GroupWrite{
+					Group: rec.Key.String(), Version: page.Version, Writes: []record.Write{{Kind: k.Name, Key: rec.Key, Doc: rec.Doc}},
+				})
+			}
+			results, err := out.Load(ctx, batch)
+			for i, res := range results {
+				if err == nil && res.Outcome != record.Applied {
+					r.problem("record %s of %s cannot be stored again as it is: %v", batch.Groups[i].Group, k.Name, res.Err)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("kind %s: %w", k.Name, err)
+		}
+	}
+	return nil
+}
+
+// contents are digests of the records of a version, but those of groups by content (what they
+// belong to cannot be told from their keys, and the comparison sees them) and those of
+// transformers that are declared not to give back what was there.
+func (r *rehearsal) contents(ctx context.Context, s *stage, version string) (map[member]digest, error) {
+	d, err := s.deployment.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := r.Registry.Direction(r.from, r.to)
+	if err != nil {
+		return nil, err
+	}
+	out := map[member]digest{}
+	for kind, tok := range syncer.Tokens(d, version) {
+		err := record.ScanPages(ctx, s.Database(version), tok, 0, func(page record.Page) error {
+			for _, rec := range page.Records {
+				id, ok, err := dir.GroupOf(kind, rec.Key)
+				if err == nil && ok && dir.LineageKind(id.Spec) == "" && transform.ReversalOf(dir, id) != transform.ReversalNone {
+					out[member{id, kind, rec.Key}] = sha256.Sum256(rec.Doc)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// digest stands for a document: those of a whole sample are kept.
+type digest [sha256.Size]byte
+
+// rewriteShare is that one of so many groups is rewritten in the new version.
+const rewriteShare = 10
+
+// rewrite deletes groups of managed kinds in the version that is current now, and makes
+// them again as they were, as clients do, so that the rollback has something to bring. It
+// returns the groups: what only the old version holds of them is lost with the delete.
+func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupID]bool, error) {
+	d, err := s.deployment.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	back, err := r.Registry.Direction(r.to, r.from)
+	if err != nil {
+		return nil, err
+	}
+	_, places := upgradestate.WritePlaces(d)
+	ns := s.Database(d.CurrentVersion)
+	clients, ok := ns.(Clients)
+	if !ok {
+		return nil, fmt.Errorf("the database of %s has no clients", d.CurrentVersion)
+	}
+	toks := record.Tokens{}
+	seen := map[transform.GroupID]bool{}
+	for _, p := range places {
+		toks[p.Kind] = syncer.TokenAt(p)
+	}
+	for _, p := range places {
+		if p.Fixed || transform.IsLineage(p.Kind) {
+			continue
+		}
+		err := record.ScanPages(ctx, ns, toks[p.Kind], 0, func(page record.Page) error {
+			for _, rec := range page.Records {
+				if id, ok, err := back.GroupOf(p.Kind, rec.Key); err == nil && ok && back.LineageKind(id.Spec) == "" {
+					seen[id] = true
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	rewritten := map[transform.GroupID]bool{}
+	n := 0
+	for id := range seen {
+		if n++; n%rewriteShare != 0 {
+			continue
+		}
+		snap, err := ns.Read(ctx, record.ReadRequest{Tokens: toks, Select: back.SourceSelect(id), Bytes: transform.GroupBytes})
+		if errors.Is(err, record.ErrTooLarge) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		rewritten[id] = true
+		var gone, again []record.Mutation
+		for _, rec := range snap.Records {
+			gone = append(gone, record.Mutation{Kind: rec.Kind, Key: rec.Key})
+			again = append(again, record.Mutation{Kind: rec.Kind, Key: rec.Key, Doc: rec.Doc, Absent: true})
+		}
+		for _, ms := range [][]record.Mutation{gone, again} {
+			if err := clients.Client().Write(ctx, toks, ms); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return rewritten, nil
+}

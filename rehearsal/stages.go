@@ -1,0 +1,181 @@
+package rehearsal
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/record"
+	"dbcontroller/syncer"
+	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
+	"dbcontroller/verify"
+)
+
+// The ids of the rehearsed upgrades; their coordination store has no others.
+const (
+	idCopy = "rehearsal-copy"
+	idOver = "rehearsal-over"
+	idBack = "rehearsal-back"
+)
+
+// copyAll copies everything into a scratch database, follows what changes meanwhile, and
+// compares. The source is only read, so that it ends where the switch would begin.
+func (r *rehearsal) copyAll(ctx context.Context) error {
+	if err := r.claim(ctx, r.to); err != nil {
+		return err
+	}
+	source, _ := r.real.Namespace(r.from)
+	for i := range source.Kinds {
+		source.Kinds[i].Expiry = nil
+	}
+	source.Identity = upgradestate.Identity{} // its marks are those of the real deployment, which looks after them
+	s, err := r.open(ctx, &source)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if _, err := r.begin(ctx, s, idCopy, r.to, upgradestate.Policy{Hold: true}); err != nil {
+		return err
+	}
+	begun := time.Now()
+	d, err := r.await(ctx, s, "copy everything", upgradestate.AllReady)
+	if err != nil {
+		return err
+	}
+	r.report.CopyMillis = time.Since(begun).Milliseconds()
+	ps, err := s.deployment.Progress(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range ps {
+		r.report.Copied += p.Copied
+	}
+	rep, err := r.compare(ctx, s, "compare everything")
+	if err != nil {
+		return err
+	}
+	r.report.Compared, r.report.Mismatched = rep.Compared, rep.Mismatched
+	for kind, tok := range syncer.Tokens(d, r.to) {
+		info, err := s.Database(r.to).Describe(ctx, record.KindSpec{Name: kind, Fixed: tok.Fixed}, tok.Name)
+		if err != nil {
+			return err
+		}
+		r.report.Bytes += info.Bytes
+	}
+	return nil
+}
+
+// begin waits until the stage offers the upgrade, and begins it.
+func (r *rehearsal) begin(ctx context.Context, s *stage, id, to string, policy upgradestate.Policy) (upgradestate.Deployment, error) {
+	_, err := r.await(ctx, s, "prepare for "+to, func(d upgradestate.Deployment) bool {
+		for _, a := range d.Available {
+			if a.TargetVersion == to {
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		return upgradestate.Deployment{}, err
+	}
+	return s.deployment.Apply(ctx, upgradestate.Begin{ID: id, TargetVersion: to, Policy: policy})
+}
+
+func (r *rehearsal) compare(ctx context.Context, s *stage, what string) (verify.Report, error) {
+	rep, err := s.Verify(ctx, func(p verify.Report) { r.say(fmt.Sprintf("%s: %d groups", what, p.Compared)) })
+	for _, name := range rep.Examples {
+		r.example("%s differs", name)
+	}
+	return rep, err
+}
+
+// switchSample takes a sample of the records through the switch, and back, between two
+// scratch databases of its own.
+func (r *rehearsal) switchSample(ctx context.Context, sample int) error {
+	if err := r.claim(ctx, r.from); err != nil {
+		return err
+	}
+	if err := r.claim(ctx, r.to); err != nil {
+		return err
+	}
+	if err := r.fill(ctx, sample); err != nil {
+		return fmt.Errorf("take a sample: %w", err)
+	}
+	s, err := r.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := r.switchTo(ctx, s, idOver, r.to); err != nil {
+		return err
+	}
+	before, err := r.contents(ctx, s, r.from)
+	if err != nil {
+		return err
+	}
+	rewritten, err := r.rewrite(ctx, s)
+	if err != nil {
+		return fmt.Errorf("rewrite records of %s: %w", r.to, err)
+	}
+	if err := r.switchTo(ctx, s, idBack, r.from); err != nil {
+		return err
+	}
+	after, err := r.contents(ctx, s, r.from)
+	if err != nil {
+		return err
+	}
+	back := r.report.Switches[len(r.report.Switches)-1]
+	for id, was := range before {
+		if is, there := after[id]; !rewritten[id.group] && (!there || is != was) {
+			back.Mismatched++
+			r.example("%s %s is not what it was, after going there and back", id.kind, id.key)
+		}
+	}
+	return nil
+}
+
+// member is a record and the group that it belongs to, which both versions call the same.
+type member struct {
+	group transform.GroupID
+	kind  string
+	key   record.Key
+}
+
+func (r *rehearsal) switchTo(ctx context.Context, s *stage, id, to string) error {
+	d, err := r.begin(ctx, s, id, to, upgradestate.Policy{})
+	if err != nil {
+		return err
+	}
+	from := d.CurrentVersion
+	d, err = r.await(ctx, s, "switch a sample to "+to, func(d upgradestate.Deployment) bool {
+		_, places := upgradestate.WritePlaces(d) // not before fixed-name kinds have their names
+		return d.Upgrade == nil && len(places) > 0
+	})
+	if err != nil {
+		return err
+	}
+	last := d.LastSwitch
+	if last == nil || last.ID != id {
+		why := "it was aborted"
+		for _, e := range d.History {
+			if e.ID == id && e.Outcome != "" {
+				why = e.Outcome
+			}
+		}
+		return fmt.Errorf("the switch from %s to %s did not take place: %s", from, to, why)
+	}
+	out := &pb.Rehearsal{From: from, To: to, Millis: map[string]int32{}}
+	for step, ms := range last.Millis {
+		out.Millis[step] = int32(min(ms, 1<<30))
+		out.PauseMillis += ms
+	}
+	rep, err := r.compare(ctx, s, "compare the sample")
+	if err != nil {
+		return err
+	}
+	out.Mismatched = rep.Mismatched
+	r.report.Switches = append(r.report.Switches, out)
+	return nil
+}

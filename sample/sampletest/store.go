@@ -1,0 +1,235 @@
+// Package sampletest is what the tests of the sample services have in common: a namespace in
+// memory in which nothing is fenced, with places for a test to look and to interfere. It does
+// not own the switch between versions; tests of that use vrunner.
+package sampletest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+	"dbcontroller/record/memstore"
+	"dbcontroller/vrunner"
+)
+
+// Store is a namespace in memory whose tokens never change. Its methods may be called
+// concurrently.
+type Store struct {
+	Tokens record.Tokens // of all its kinds; not to be changed
+	client record.Client
+
+	mu      sync.Mutex
+	writes  [][]record.Mutation
+	reads   map[string]int
+	onWrite func([]record.Mutation) error
+	onList  func(kind string)
+	feeds   map[*feed]bool
+}
+
+var _ vrunner.Store = (*Store)(nil)
+
+// New makes a Store with kinds, without records.
+func New(t testing.TB, kinds ...string) *Store {
+	t.Helper()
+	ns := memstore.New()
+	s := &Store{client: ns, Tokens: record.Tokens{}, reads: map[string]int{}, feeds: map[*feed]bool{}}
+	for _, k := range kinds {
+		tok, err := ns.Provision(context.Background(), record.KindSpec{Name: k}, record.PhysicalName(k, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Tokens[k] = tok
+	}
+	return s
+}
+
+// Get is vrunner.Store's.
+func (s *Store) Get(ctx context.Context, kind, key string) (record.Record, error) {
+	s.read(kind)
+	return s.client.Get(ctx, s.Tokens[kind], record.StringKey(key))
+}
+
+// List is vrunner.Store's.
+func (s *Store) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
+	s.read(kind)
+	recs, err := s.client.List(ctx, record.ListRequest{Token: s.Tokens[kind], Prefix: prefix, After: after, Limit: limit})
+	s.mu.Lock()
+	on := s.onList
+	s.mu.Unlock()
+	if on != nil {
+		on(kind)
+	}
+	return recs, err
+}
+
+// Write is vrunner.Store's.
+func (s *Store) Write(ctx context.Context, ms []record.Mutation) error {
+	s.mu.Lock()
+	s.writes = append(s.writes, ms)
+	on := s.onWrite
+	s.mu.Unlock()
+	if on != nil {
+		if err := on(ms); err != nil {
+			return err
+		}
+	}
+	if err := s.client.Write(ctx, s.Tokens, ms); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for f := range s.feeds {
+		f.add(ms)
+	}
+	return nil
+}
+
+// BeforeWrite has f run before each write from now on; its error refuses the write. Nil ends that.
+func (s *Store) BeforeWrite(f func([]record.Mutation) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onWrite = f
+}
+
+// OnList runs f after each list from now on. Nil ends that.
+func (s *Store) OnList(f func(kind string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onList = f
+}
+
+// AfterList runs f once, after the next list of a kind.
+func (s *Store) AfterList(kind string, f func()) {
+	s.OnList(func(listed string) {
+		if listed == kind {
+			s.OnList(nil)
+			f()
+		}
+	})
+}
+
+func (s *Store) read(kind string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads[kind]++
+}
+
+// Reads is how often a kind was read, by Get or List.
+func (s *Store) Reads(kind string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads[kind]
+}
+
+// Writes are the writes that were asked for, in their order, whether or not they were refused.
+func (s *Store) Writes() [][]record.Mutation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.writes)
+}
+
+// All are the records of a kind, ordered by name.
+func (s *Store) All(t testing.TB, kind string) []record.Record {
+	t.Helper()
+	recs, err := s.List(context.Background(), kind, "", "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recs
+}
+
+// Put stores a document as a foreign writer would: without conditions, hooks and subscribers.
+func (s *Store) Put(t testing.TB, kind string, doc any) {
+	t.Helper()
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := record.KeyOfDoc(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client.Write(context.Background(), s.Tokens, []record.Mutation{{Kind: kind, Key: key, Doc: raw}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// feed is a subscription; its dirty names are guarded by the store's lock.
+type feed struct {
+	store *Store
+	kinds []string
+	dirty []vrunner.Dirty
+	wake  chan struct{}
+}
+
+// Changes is vrunner.Store's.
+func (s *Store) Changes(_ context.Context, kinds ...string) (vrunner.Subscription, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := &feed{store: s, kinds: kinds, wake: make(chan struct{}, 1)}
+	s.feeds[f] = true
+	return f, nil
+}
+
+func (f *feed) add(ms []record.Mutation) {
+	for _, m := range ms {
+		if name, _ := m.Key.Name(); slices.Contains(f.kinds, m.Kind) {
+			f.dirty = append(f.dirty, vrunner.Dirty{Kind: m.Kind, Name: name})
+		}
+	}
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Next delivers the records of one change one by one, as a stream may.
+func (f *feed) Next(ctx context.Context) ([]vrunner.Dirty, error) {
+	for {
+		f.store.mu.Lock()
+		if len(f.dirty) > 0 {
+			next := f.dirty[:1]
+			f.dirty = f.dirty[1:]
+			f.store.mu.Unlock()
+			return next, nil
+		}
+		f.store.mu.Unlock()
+		select {
+		case <-f.wake:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Close ends the subscription.
+func (f *feed) Close() {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	delete(f.store.feeds, f)
+}
+
+// WantCode checks the code of an error of a call.
+func WantCode(t testing.TB, err error, code connect.Code) {
+	t.Helper()
+	if connect.CodeOf(err) != code || err == nil {
+		t.Errorf("error is %v, want code %s", err, code)
+	}
+}
+
+// WantError checks code and text of an error of a call: texts must name what is wrong.
+func WantError(t testing.TB, err error, code connect.Code, texts ...string) {
+	t.Helper()
+	WantCode(t, err, code)
+	for _, text := range texts {
+		if err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("error is %q, which does not say %q", err, text)
+		}
+	}
+}

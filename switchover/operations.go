@@ -1,0 +1,237 @@
+package switchover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller/record"
+	"dbcontroller/upgradestate"
+)
+
+// act does one action and returns the event that came of it.
+func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradestate.Action) (upgradestate.Event, error) {
+	switch a := a.(type) {
+	case upgradestate.Hold:
+		if !r.hold(ctx, d, a) {
+			return nil, nil
+		}
+		return upgradestate.Held{ID: a.ID}, nil
+	case upgradestate.Execute:
+		return upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}, r.execute(ctx, a)
+	case upgradestate.Prevent:
+		return r.prevent(ctx, a)
+	case upgradestate.Unfence:
+		return upgradestate.Unfenced{Version: a.Version, Kind: a.Place.Kind, From: a.From}, r.unfence(ctx, a)
+	case upgradestate.StartSwitch:
+		return r.start(ctx, d, a), nil
+	case upgradestate.Drained:
+		return r.drained(ctx, d, a)
+	case upgradestate.Flip:
+		r.locate(ctx, d.Upgrade.TargetVersion)
+		if err := r.mark(ctx, d.Upgrade, func(m Marks) error { return m.BeforeFlip(ctx, d) }); err != nil {
+			return nil, err
+		}
+		a.Switch = r.measured(d)
+		return a, r.refence(ctx, d)
+	case upgradestate.FinishAbort:
+		return upgradestate.Aborted{ID: a.ID}, nil
+	case upgradestate.AwaitReports:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("unknown action %T", a)
+	}
+}
+
+// hold waits for the servers, not longer than they have, and not when the record has
+// changed: an abort does not wait for servers.
+func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgradestate.Hold) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	held := make(chan error, 1)
+	go func() {
+		short, cancel := context.WithTimeout(ctx, r.cfg.HoldTimeout)
+		defer cancel()
+		held <- r.deployments.Held(short, a.ID, a.Attempt)
+	}()
+	watch := r.watch
+	for {
+		select {
+		case err := <-held:
+			if err != nil && ctx.Err() == nil {
+				r.log.Warn("not every server holds writes; the fence will", zap.Error(err))
+			}
+			return ctx.Err() == nil
+		case seen, open := <-watch:
+			if !open {
+				watch = nil // ctx ends, and the wait with it
+			} else if seen.Revision > d.Revision {
+				r.ahead = &seen
+				cancel()
+				<-held
+				return false
+			}
+		}
+	}
+}
+
+// start begins SWITCHING unless something blocks it that is not in the record.
+func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgradestate.StartSwitch) upgradestate.Event {
+	o := r.checkReadiness(ctx, d)
+	if p, ok := r.cfg.Checks.(Preparer); ok && len(o.WaitsFor) == 0 {
+		if err := p.PrepareSwitch(ctx, d); err != nil {
+			o.WaitsFor = append(o.WaitsFor, err.Error())
+		}
+	}
+	r.publish(ctx, &o)
+	if len(o.WaitsFor) > 0 {
+		return nil
+	}
+	return a
+}
+
+// drained goes on to the seal, or aborts when the drain has brought up something that
+// must not go with the flip. Nobody has lost anything up to here.
+func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgradestate.Drained) (upgradestate.Event, error) {
+	n, err := r.parked(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("count parked: %w", err)
+	}
+	if n > 0 {
+		return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: fmt.Sprintf("%d groups were parked during the switch: see 'parked', fix or waive them, and begin again", n)}, nil
+	}
+	if r.cfg.Checks != nil {
+		switch err := r.cfg.Checks.BeforeSeal(ctx, d); {
+		case errors.Is(err, ErrPasses):
+			return r.giveUp(d, err.Error()), nil
+		case err != nil:
+			return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: err.Error()}, nil
+		}
+	}
+	// A build that began since would hold up the seal, or the opening after the flip, which
+	// can no longer be aborted.
+	found, err := r.hindrances(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) > 0 {
+		return r.giveUp(d, "something began during the switch that holds it up: "+strings.Join(found, "; ")), nil
+	}
+	return a, nil
+}
+
+// refence looks once more, right before the flip, that the fences of fixed-name kinds
+// are in force: these classes cannot bind a fence to one attempt, so that a driver that
+// slept may have removed them.
+func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
+	source, _ := d.Namespace(d.CurrentVersion)
+	for _, k := range source.Kinds {
+		if !k.Fixed || k.Fenced == "" || k.Fence == string(record.FenceUUID) {
+			continue
+		}
+		f, err := r.fencer(source.Version)
+		if err != nil {
+			return err
+		}
+		tok := record.Token{Kind: k.Kind, Name: k.Kind, ID: k.ID, Fixed: true}
+		if err := f.Fence(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tok, To: k.Fenced, Restore: k.Restore}); err != nil {
+			return fmt.Errorf("confirm the fence of %s/%s again: %w", source.Version, k.Kind, err)
+		}
+	}
+	return nil
+}
+
+// mark notifies the marks, once for each attempt: an abort is another one than the
+// attempt that it ends.
+func (r *Driver) mark(ctx context.Context, u *upgradestate.Upgrade, tell func(Marks) error) error {
+	now := attempt{u.ID, u.Attempt}
+	if r.cfg.Marks == nil || r.marked == now {
+		return nil
+	}
+	if err := tell(r.cfg.Marks); err != nil {
+		return err
+	}
+	r.marked = now
+	return nil
+}
+
+// locateTimeout bounds what asking for the position may add to the pause.
+const locateTimeout = 500 * time.Millisecond
+
+// locate notes where the target's changes are, now that nobody writes there. Without it
+// the reverse sync is compared as a whole instead.
+func (r *Driver) locate(ctx context.Context, target string) {
+	if r.cfg.Position == nil || r.position != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
+	defer cancel()
+	at, err := r.cfg.Position(ctx, target)
+	if err != nil {
+		r.log.Warn("position for the reverse sync is not known", zap.Error(err))
+		return
+	}
+	r.position = at
+}
+
+func (r *Driver) execute(ctx context.Context, a upgradestate.Execute) error {
+	f, err := r.fencer(a.Version)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	err = f.Fence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To, Restore: a.Restore})
+	if err != nil {
+		return fmt.Errorf("%s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)
+	}
+	r.log.Info("operation is confirmed", zap.String("version", a.Version), zap.String("kind", a.Place.Kind),
+		zap.String("reason", string(a.Pending.Reason)), zap.String("to", a.Pending.To), zap.Duration("took", time.Since(begun)))
+	return nil
+}
+
+// prevent resolves a rename that an abort must not wait for.
+func (r *Driver) prevent(ctx context.Context, a upgradestate.Prevent) (upgradestate.Event, error) {
+	f, err := r.fencer(a.Version)
+	if err != nil {
+		return nil, err
+	}
+	moved, err := f.Prevent(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To})
+	if err != nil {
+		return nil, fmt.Errorf("give up the %s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)
+	}
+	if moved {
+		return upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}, nil
+	}
+	r.log.Info("operation was given up", zap.String("version", a.Version), zap.String("kind", a.Place.Kind),
+		zap.String("reason", string(a.Pending.Reason)), zap.String("to", a.Pending.To))
+	return upgradestate.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To}, nil
+}
+
+func (r *Driver) unfence(ctx context.Context, a upgradestate.Unfence) error {
+	f, err := r.fencer(a.Version)
+	if err != nil {
+		return err
+	}
+	tok := token(a.Place)
+	tok.Name = a.To
+	if err := f.Unfence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.From, Restore: a.Restore}); err != nil {
+		return fmt.Errorf("remove the fence of %s/%s: %w", a.Version, a.Place.Kind, err)
+	}
+	return nil
+}
+
+func (r *Driver) fencer(version string) (record.Fencer, error) {
+	f := r.fencers[version]
+	if f == nil {
+		return nil, fmt.Errorf("version %s is not configured here", version)
+	}
+	return f, nil
+}
+
+func token(p upgradestate.Place) record.Token {
+	return record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
+}

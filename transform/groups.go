@@ -21,8 +21,9 @@ type Comparison struct {
 }
 
 // Difference is a group whose sides differ. Source distinguishes one state of the source
-// from another: between two comparisons in which it is the same nothing has changed there
-// that is known to belong to the group, and the target has had that long to follow.
+// from another. Between two comparisons in which it is the same nothing has changed there
+// that is known to belong to the group, and the target has had that long to follow. Where it
+// is another, there was a change whose own migration writes the group.
 type Difference struct {
 	ID     GroupID
 	Source uint64

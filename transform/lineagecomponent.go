@@ -117,17 +117,36 @@ func (c *Component) Left() []GroupID {
 	return ids
 }
 
-// Source is Difference.Source of the component.
-func (c *Component) Source() uint64 {
+// Source is Difference.Source of a unit of the component, or of its group by name: what the
+// source holds, and what others hold of a group whose every change writes the unit as well.
+// It depends on nothing else, and not on which units are resolved together: a unit that was
+// never written, and is taken for one that somebody else's change will write, is lost.
+func (c *Component) Source(id GroupID) uint64 {
 	if !c.ByContent() {
 		return SourceState(c.src)
 	}
+	u, _ := unitOf(id.Name)
 	var rs []record.Record
-	for _, m := range c.units {
+	in := ""
+	if t := c.x.targets[u.ref]; u.target && t != nil {
+		in = t.group
+	}
+	if m := c.x.members[u.ref]; !u.target && m != nil {
 		rs = append(rs, record.Record{Kind: m.kind, Key: m.key, Doc: m.rec.Doc})
+		// Of a group that it waits for, or has moved to, others are written without it.
+		if m.descent == (descent{group: m.content}) {
+			in = m.content
+		}
 	}
 	for _, g := range c.groups {
-		rs = append(rs, g.src...)
+		if g.name != in || !u.target && !g.family.has(u.ref) {
+			continue
+		}
+		for _, r := range g.src {
+			if g.family.has(ref{r.Kind, r.Key}) {
+				rs = append(rs, r)
+			}
+		}
 	}
 	return SourceState(rs)
 }

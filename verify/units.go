@@ -81,12 +81,12 @@ func (c *Comparer) differing(ctx context.Context, src, dst transform.View, ids [
 		if len(found) == 0 {
 			return nil
 		}
-		d := transform.Difference{Source: comp.Source(), Failed: len(comp.Failed) > 0}
 		for _, id := range found {
 			if !asked[id] {
 				continue
 			}
-			if d.ID = id; blame {
+			d := transform.Difference{ID: id, Source: comp.Source(id), Failed: len(comp.Failed) > 0}
+			if blame {
 				d.ID = comp.Blame(id)
 			}
 			differ = append(differ, d)

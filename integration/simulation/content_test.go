@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"dbcontroller/record"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
@@ -271,6 +273,7 @@ func (c *crowd) settle(ctx context.Context, s *system) {
 	d, err := s.admin.Get(ctx)
 	s.check(err)
 	toks := map[string]record.Tokens{}
+	missing := maps.Clone(want)
 	found := 0
 	for _, version := range []string{"v1", "v2"} {
 		toks[version] = record.Tokens{}
@@ -288,11 +291,16 @@ func (c *crowd) settle(ctx context.Context, s *system) {
 			s.check(err)
 			for _, r := range page.Records {
 				found++
-				if key := k.Kind + "/" + r.Key.String(); want[key] != string(r.Doc) {
+				key := k.Kind + "/" + r.Key.String()
+				if want[key] != string(r.Doc) {
 					c.t.Errorf("%s is %s, want %q", key, r.Doc, want[key])
 				}
+				delete(missing, key)
 			}
 		}
+	}
+	for key, doc := range missing {
+		c.t.Errorf("%s is missing, want %s", key, bson.Raw(doc))
 	}
 	if found != len(want) {
 		c.t.Errorf("%d records in the new namespace, want %d", found, len(want))

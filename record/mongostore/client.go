@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller/record"
@@ -177,13 +176,13 @@ func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Rec
 
 // reading repeats a read after errors that go away, which is always safe.
 func (c *Client) reading(ctx context.Context, read func() error) error {
-	return backoff.Retry(func() error {
+	return retry(ctx, readRetryLimit, func() error {
 		err := read()
 		if err == nil || ctx.Err() != nil || hasCode(err, codeUUIDMismatch) || !readAgain(err) {
 			return permanent(err)
 		}
 		return err
-	}, newBackoff(ctx, readRetryLimit))
+	})
 }
 
 // readAgain excludes what heldUp and lookups by name make worth repeating for fences.

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller/record"
@@ -54,7 +53,7 @@ func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker stri
 	}
 	slices.Sort(marks) // of two that meet one is first everywhere
 	call := bson.NewObjectID()
-	err = backoff.Retry(func() error {
+	err = retry(ctx, writeLimit, func() error {
 		err := c.ns.transact(ctx, what, func(ctx context.Context) error {
 			made, err = c.createOnce(ctx, marks, call, stmts)
 			return err
@@ -63,7 +62,7 @@ func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker stri
 			return err // the marker shows it
 		}
 		return permanent(err)
-	}, newBackoff(ctx, writeLimit))
+	})
 	return made && err == nil, err
 }
 

@@ -24,6 +24,17 @@ type lossyNet struct {
 	left    atomic.Int64
 	lost    atomic.Int64
 	cuts    atomic.Bool // what is asked does not arrive, either
+	onLoss  atomic.Pointer[func()]
+}
+
+// then has f called with each loss from now on.
+func (l *lossyNet) then(f func()) { l.onLoss.Store(&f) }
+
+func (l *lossyNet) noteLoss() {
+	l.lost.Add(1)
+	if f := l.onLoss.Load(); f != nil {
+		(*f)()
+	}
 }
 
 func (l *lossyNet) lose(command string, times int64) {
@@ -45,7 +56,7 @@ type lossyConn struct {
 func (c *lossyConn) Write(b []byte) (int, error) {
 	if command := c.network.command.Load(); command != nil && bytes.Contains(b, []byte(*command)) && c.network.left.Add(-1) >= 0 {
 		if c.network.cuts.Load() {
-			c.network.lost.Add(1)
+			c.network.noteLoss()
 			return 0, io.ErrClosedPipe
 		}
 		c.lose.Store(true)
@@ -56,7 +67,7 @@ func (c *lossyConn) Write(b []byte) (int, error) {
 func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.lose.Load() && n > 0 {
-		c.network.lost.Add(1)
+		c.network.noteLoss()
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err
@@ -135,25 +146,18 @@ func TestLostAnswers(t *testing.T) {
 		l.lose("commitTransaction", 1<<40)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var begin time.Time
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			// Not before a commit was sent: until then nothing can have been written.
-			tick := time.NewTicker(time.Millisecond)
-			defer tick.Stop()
-			for l.lost.Load() == 0 {
-				<-tick.C
-			}
-			begin = time.Now()
+		// Not before a commit was sent: until then nothing can have been written.
+		var begin atomic.Pointer[time.Time]
+		l.then(func() {
+			now := time.Now()
+			begin.CompareAndSwap(nil, &now)
 			cancel()
-		}()
+		})
 		_, err := e.ns.Apply(ctx, record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
-		<-ended
 		if !errors.Is(err, record.ErrUnknown) {
 			t.Fatalf("%v, want ErrUnknown", err)
 		}
-		if took := time.Since(begin); took > closeTimeout {
+		if took := time.Since(*begin.Load()); took > closeTimeout {
 			t.Errorf("it took %v to give up", took)
 		}
 	})

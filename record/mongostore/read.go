@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -201,13 +200,13 @@ func (n *Namespace) atSnapshot(ctx context.Context, notBefore record.Version, re
 		return fmt.Errorf("start session: %w", err)
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
-	return backoff.Retry(func() error {
+	return retry(ctx, snapshotLimit, func() error {
 		err := read(mongo.NewSessionContext(ctx, session), readOptions{snapshot: true, after: timestampOf(notBefore)})
 		if errors.Is(err, errSnapshot) && ctx.Err() == nil {
 			return err
 		}
 		return permanent(err)
-	}, newBackoff(ctx, snapshotLimit))
+	})
 }
 
 // classifyRead is classify for finds outside and inside transactions.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
@@ -27,14 +26,6 @@ const (
 
 // errAgain, wrapped, makes transact run its body in a new transaction.
 var errAgain = errors.New("transaction must be tried again")
-
-func newBackoff(ctx context.Context, limit time.Duration) backoff.BackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval = 2 * time.Millisecond
-	b.MaxInterval = 250 * time.Millisecond
-	b.MaxElapsedTime = limit
-	return backoff.WithContext(b, ctx)
-}
 
 // transact runs body in a majority transaction at one snapshot and commits it. The body
 // is run again, in a new transaction, after write conflicts and other transient errors.
@@ -61,7 +52,7 @@ func (n *Namespace) transact(ctx context.Context, what string, body func(context
 		}
 	}()
 	looked := time.Now()
-	err = backoff.Retry(func() error {
+	err = retry(ctx, retryLimit, func() error {
 		err := n.try(ctx, session, what, body)
 		if err != nil && ctx.Err() == nil && (isTransient(err) || errors.Is(err, errAgain)) {
 			n.log.Debug("transaction tried again", zap.String("what", what), zap.Error(err))
@@ -74,16 +65,8 @@ func (n *Namespace) transact(ctx context.Context, what string, body func(context
 			return err
 		}
 		return permanent(err)
-	}, newBackoff(ctx, retryLimit))
+	})
 	return err
-}
-
-// permanent keeps a nil error nil.
-func permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return backoff.Permanent(err)
 }
 
 func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string, body func(context.Context) error) error {
@@ -105,29 +88,31 @@ func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string
 
 // commit asks for the commit until its end is known, which is safe: a commit that
 // happened is confirmed again. Once an answer is lost, only that the transaction is gone
-// says that nothing was written: a login that is refused then says nothing of what was asked before.
+// says that nothing was written: neither a login that is refused then nor the caller's
+// deadline says anything of what was asked before.
 func (n *Namespace) commit(ctx context.Context, session *mongo.Session, what string) error {
-	lost := false
-	return backoff.Retry(func() error {
+	unknown := false
+	err := retry(ctx, commitLimit, func() error {
 		err := session.CommitTransaction(ctx)
 		switch {
 		case err == nil:
 			return nil
 		case isTransient(err):
-			return backoff.Permanent(err)
+			unknown = false
+			return permanent(err)
 		case outcomeUnknown(err), hasCode(err, codeTemporarilyUnavailable):
 			// A commit that was refused for want of room bears no label. What became of the
 			// transaction is the answer to the next attempt.
-			lost = lost || outcomeUnknown(err)
-			err = fmt.Errorf("%s: commit: %w: %w", what, record.ErrUnknown, err)
-			if ctx.Err() != nil {
-				return backoff.Permanent(err)
-			}
-			return err
-		case lost:
-			return backoff.Permanent(fmt.Errorf("%s: commit: %w: %w", what, record.ErrUnknown, concealed(err)))
+			unknown = true
+			return concealed(err)
+		case unknown:
+			return permanent(concealed(err))
 		default:
-			return backoff.Permanent(classify(what+": commit", err))
+			return permanent(classify(what+": commit", err))
 		}
-	}, newBackoff(ctx, commitLimit))
+	})
+	if err != nil && unknown {
+		return fmt.Errorf("%s: commit: %w: %w", what, record.ErrUnknown, err)
+	}
+	return err
 }

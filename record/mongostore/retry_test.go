@@ -1,0 +1,37 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"dbcontroller/record"
+)
+
+// TestRetryKeepsTheLastAnswer: a caller who gives up between two attempts still learns that
+// what he asked for may have happened.
+func TestRetryKeepsTheLastAnswer(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	err := retry(ctx, time.Minute, func() error {
+		cancel()
+		return record.ErrUnknown
+	})
+	if !errors.Is(err, record.ErrUnknown) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want an unknown end and the end of the context", err)
+	}
+	refused := errors.New("refused")
+	if err := retry(t.Context(), time.Minute, func() error { return permanent(refused) }); err != refused {
+		t.Errorf("%v, want the refusal alone", err)
+	}
+	attempts := 0
+	if err := retry(t.Context(), time.Minute, func() error {
+		if attempts++; attempts < 3 {
+			return refused
+		}
+		return nil
+	}); err != nil || attempts != 3 {
+		t.Errorf("%d attempts, %v", attempts, err)
+	}
+}

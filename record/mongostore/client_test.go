@@ -180,7 +180,7 @@ func unreliable(t *testing.T) *watched {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-	w.Namespace = &Namespace{client: client, db: client.Database("app"), name: "app", location: "test", log: zaptest.NewLogger(t), left: new(leftOpen)}
+	w.Namespace = newNamespace(client, "app", "test", zaptest.NewLogger(t))
 	return w
 }
 
@@ -378,7 +378,7 @@ func TestValidatorModeOfManagedKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-	strict := &Namespace{client: client, db: client.Database(name), name: name, location: "test", log: zaptest.NewLogger(t), left: new(leftOpen)}
+	strict := newNamespace(client, name, "test", zaptest.NewLogger(t))
 	tok, err := strict.Provision(t.Context(), record.KindSpec{Name: "things"}, "things.n1")
 	if err != nil {
 		t.Fatal(err)

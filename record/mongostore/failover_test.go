@@ -35,7 +35,7 @@ func newReplicas(t *testing.T) *replicas {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-		r.direct = append(r.direct, &Namespace{client: client, db: client.Database("app"), name: "app", location: node.Addr(), log: zaptest.NewLogger(t)})
+		r.direct = append(r.direct, newNamespace(client, "app", node.Addr(), zaptest.NewLogger(t)))
 	}
 	return r
 }

@@ -211,9 +211,10 @@ func (n *Namespace) Locate(ctx context.Context, id string) (string, error) {
 	return found[0].Name, nil
 }
 
-// untilDone repeats an attempt until it succeeds, fails for good, or ctx ends.
-// Transactions that hold the collection ns, unless that is empty, are killed when an
-// attempt waited for them.
+// untilDone repeats an attempt until it succeeds, fails for good, or ctx ends. What this
+// process has left open is ended first: it may hold what the attempt needs. Transactions of
+// others that hold the collection ns, unless that is empty, are killed when an attempt waited
+// for them.
 func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(context.Context) error) error {
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(fenceRetryFirst),
@@ -221,6 +222,7 @@ func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(conte
 		backoff.WithMaxElapsedTime(0))
 	warned := false
 	for {
+		n.endLeft(ctx)
 		err := attempt(ctx)
 		if err == nil {
 			return nil

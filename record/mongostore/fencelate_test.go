@@ -246,7 +246,7 @@ func TestFixedKindsNeedCollectionUUID(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-	strict := &Namespace{client: client, db: client.Database(name), name: name, location: "test", log: zaptest.NewLogger(t)}
+	strict := newNamespace(client, name, "test", zaptest.NewLogger(t))
 	for _, want := range []record.FenceClass{"", record.FenceView, record.FenceValidator, record.FenceWriteBlock} {
 		var unsupported *record.UnsupportedError
 		if _, _, err := strict.Prepare(t.Context(), tok, want); !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "collection UUID") {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -88,12 +89,50 @@ func TestLoginChangesInATransaction(t *testing.T) {
 }
 
 // TestTransactionIsEndedLater: what could not be ended while the server was out of reach is
-// ended before the next transaction begins, which would wait for it.
+// ended before the next transaction begins, or a collection is dropped, which would wait for
+// it.
 func TestTransactionIsEndedLater(t *testing.T) {
 	t.Parallel()
-	e, l := newLossyEngine(t)
-	tok := e.managed("m")
-	e.want(e.apply(1, tokensOf(tok), group(1, put(t, "m", bson.D{{Key: "_id", Value: "a"}}))), record.Applied)
+	for _, tc := range []struct {
+		name  string
+		waits func(t *testing.T, e *engine, tok record.Token)
+	}{
+		{"transaction", func(t *testing.T, e *engine, tok record.Token) {
+			e.want(e.apply(1, tokensOf(tok), group(2, put(t, "m", bson.D{{Key: "_id", Value: "a"}}))), record.Applied)
+		}},
+		{"sweep", func(t *testing.T, e *engine, _ record.Token) {
+			// Well before the server itself ends it.
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := e.ns.Sweep(ctx, "dbc_scratch."); err != nil {
+				t.Error(err)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			e, l := newLossyEngine(t)
+			tok, err := e.ns.Provision(t.Context(), record.KindSpec{Name: "m"}, "dbc_scratch.m")
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.want(e.apply(1, tokensOf(tok), group(1, put(t, "m", bson.D{{Key: "_id", Value: "a"}}))), record.Applied)
+			open := leaveOpen(t, e, l, tok)
+			if !open() {
+				t.Error("the transaction is not open: the test shows nothing")
+			}
+			tc.waits(t, e, tok)
+			if open() {
+				t.Error("the transaction is still open")
+			}
+		})
+	}
+}
+
+// leaveOpen has the server get lost in the middle of a transaction that has written record
+// "a", and come back. It returns whether that transaction is still open.
+func leaveOpen(t *testing.T, e *engine, l *lossyNet, tok record.Token) (open func() bool) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var session bson.Raw
 	err := e.ns.transact(ctx, "test", func(ctx context.Context) error {
@@ -111,7 +150,7 @@ func TestTransactionIsEndedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.lose("nothing of this", 0)
-	open := func() bool {
+	return func() bool {
 		t.Helper()
 		all, err := e.ns.openTransactions(t.Context())
 		if err != nil {
@@ -120,13 +159,6 @@ func TestTransactionIsEndedLater(t *testing.T) {
 		return slices.ContainsFunc(all, func(txn openTransaction) bool {
 			return txn.lsid.Lookup("id").Equal(session.Lookup("id"))
 		})
-	}
-	if !open() {
-		t.Error("the transaction is not open: the test shows nothing")
-	}
-	e.want(e.apply(1, tokensOf(tok), group(2, put(t, "m", bson.D{{Key: "_id", Value: "a"}}))), record.Applied)
-	if open() {
-		t.Error("the transaction is still open")
 	}
 }
 

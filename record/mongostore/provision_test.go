@@ -282,7 +282,7 @@ func TestCheckOfAnUnreachableServerIsOneLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Disconnect(context.Background()) }()
-	ns := &Namespace{client: client, db: client.Database("app"), name: "app", location: "mongodb://127.0.0.1:1/app", log: zaptest.NewLogger(t)}
+	ns := newNamespace(client, "app", "mongodb://127.0.0.1:1/app", zaptest.NewLogger(t))
 	err = ns.Check(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("error is %v", err)

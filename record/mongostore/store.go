@@ -114,16 +114,8 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 	if err != nil {
 		return nil, fmt.Errorf("open mongodb: %w", redactError(cfg.URI, err))
 	}
-	n := &Namespace{
-		client:   client,
-		db:       client.Database(cfg.Database),
-		name:     cfg.Database,
-		location: locationOf(opts.Hosts, cfg.Database),
-		app:      cfg.AppName,
-		quiet:    cfg.Quiet,
-		log:      cfg.Log,
-		left:     new(leftOpen),
-	}
+	n := newNamespace(client, cfg.Database, locationOf(opts.Hosts, cfg.Database), cfg.Log)
+	n.app, n.quiet = cfg.AppName, cfg.Quiet
 	if err := client.Ping(ctx, readpref.Primary()); err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
@@ -132,6 +124,11 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 			client.Disconnect(closeCtx))
 	}
 	return n, nil
+}
+
+// newNamespace is a database that client reaches; nothing is asked of it.
+func newNamespace(client *mongo.Client, database, location string, log *zap.Logger) *Namespace {
+	return &Namespace{client: client, db: client.Database(database), name: database, location: location, log: log, left: new(leftOpen)}
 }
 
 // Quietly is the same namespace with Config.Quiet, over the same connections, which it does

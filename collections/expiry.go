@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller/internal/reconcile"
 	"dbcontroller/record"
 	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
@@ -24,45 +25,27 @@ import (
 // ones that somebody has made or changed.
 const lookAtExpiry = 30 * time.Second
 
-// KeepExpiry stops and starts TTL indexes until ctx ends, in the one controller that leads. What is to be done
-// follows from the record and from the indexes alone.
+// KeepExpiry stops and starts TTL indexes until ctx ends, in the one controller that leads.
+// What has to be done follows from the record and from the indexes alone.
 func (m *Maintainer) KeepExpiry(ctx context.Context) error {
-	look := time.NewTimer(0)
-	defer look.Stop()
-	watch := m.Deployments.Watch(ctx)
-	var d upgradestate.Deployment
-	var said string // each reason once: a database may be away for long
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case seen, open := <-watch:
-			if !open {
-				return ctx.Err()
+	loop := reconcile.Loop[upgradestate.Deployment]{
+		Step: func(ctx context.Context, _ upgradestate.Deployment) (time.Duration, error) {
+			if err := m.recheckExpiry(ctx); err != nil {
+				return time.Second, err
 			}
-			before := d
-			if d = seen; before.Epoch == d.Epoch && (before.Upgrade == nil) == (d.Upgrade == nil) &&
-				upgradestate.ReadyToSwitch(before) == upgradestate.ReadyToSwitch(d) {
-				continue // reports and the like: the timer looks again
-			}
-		case <-look.C:
-		}
-		if d.Name == "" {
-			continue
-		}
-		look.Reset(lookAtExpiry)
-		err := m.recheckExpiry(ctx)
-		switch {
-		case err == nil:
-			said = ""
-		case ctx.Err() == nil:
-			look.Reset(time.Second)
-			if err.Error() != said {
-				said = err.Error()
+			return lookAtExpiry, nil
+		},
+		Same: func(before, now upgradestate.Deployment) bool { // reports and the like
+			return before.Epoch == now.Epoch && (before.Upgrade == nil) == (now.Upgrade == nil) &&
+				upgradestate.ReadyToSwitch(before) == upgradestate.ReadyToSwitch(now)
+		},
+		Failed: func(_ upgradestate.Deployment, err error, repeated bool) {
+			if !repeated { // a database may be away for long
 				m.Log.Warn("TTL indexes stay as they are for now", zap.Error(err))
 			}
-		}
+		},
 	}
+	return loop.Run(ctx, m.Deployments.Watch(ctx))
 }
 
 // recheckExpiry brings the TTL indexes of all versions to where they must be. Those of the

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
+	"dbcontroller/internal/reconcile"
 	"dbcontroller/record"
 	"dbcontroller/syncer"
 	"dbcontroller/transform"
@@ -55,59 +56,50 @@ func (x *indexing) get(epoch uint64, to string) string {
 // by record (docs/benchmarks.md). Every controller does it, until ctx ends: they share one
 // build, and the database says what is left to be built, whichever of them was killed.
 func (m *Maintainer) KeepIndexes(ctx context.Context) error {
-	look := time.NewTimer(0)
-	defer look.Stop()
-	watch := m.Deployments.Watch(ctx)
-	var d upgradestate.Deployment
-	var last string
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case seen, open := <-watch:
-			if !open {
-				return ctx.Err()
-			}
-			before, _ := m.Target(d)
-			now, _ := m.Target(seen)
-			same := seen.Epoch == d.Epoch && now == before && upgradestate.AllReady(seen) == upgradestate.AllReady(d)
-			if d = seen; same {
-				continue // reports and the like: the timer looks again
-			}
-		case <-look.C:
-		}
-		to, ok := m.Target(d)
-		if d.Name == "" || !ok || m.Database(to) == nil || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
-			look.Reset(lookForMissing)
-			continue
-		}
-		// A collection that was made anew under its name, by a shard that was moved, would
-		// leave shards ready that can neither read nor write it.
-		var lacks string
-		err := m.Belongs(ctx, d.CurrentVersion, to)
-		if err == nil {
-			lacks, err = m.completeIndexes(ctx, d, to)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if m.moved(ctx, d, err) {
-			look.Reset(lookWhileMissing)
-			continue
-		}
-		if err != nil {
-			lacks = err.Error()
-			if lacks != last {
+	loop := reconcile.Loop[upgradestate.Deployment]{
+		Step: m.lookAtIndexes,
+		Same: func(before, now upgradestate.Deployment) bool { // reports and the like
+			was, _ := m.Target(before)
+			is, _ := m.Target(now)
+			return now.Epoch == before.Epoch && is == was && upgradestate.AllReady(now) == upgradestate.AllReady(before)
+		},
+		Failed: func(d upgradestate.Deployment, err error, repeated bool) {
+			if !repeated {
+				to, _ := m.Target(d)
 				m.Log.Warn("the databases are not as a switch needs them", zap.String("version", to), zap.Error(err))
 			}
-		}
-		last = lacks
-		m.indexing.set(d, to, lacks)
-		look.Reset(lookForMissing)
-		if lacks != "" {
-			look.Reset(lookWhileMissing)
-		}
+		},
 	}
+	return loop.Run(ctx, m.Deployments.Watch(ctx))
+}
+
+// lookAtIndexes notes what the target of a direction lacks, and completes what may be
+// completed now.
+func (m *Maintainer) lookAtIndexes(ctx context.Context, d upgradestate.Deployment) (again time.Duration, err error) {
+	to, ok := m.Target(d)
+	if !ok || m.Database(to) == nil || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
+		return lookForMissing, nil
+	}
+	// A collection that was made anew under its name, by a shard that was moved, would
+	// leave shards ready that can neither read nor write it.
+	var lacks string
+	if err = m.Belongs(ctx, d.CurrentVersion, to); err == nil {
+		lacks, err = m.completeIndexes(ctx, d, to)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
+	case m.moved(ctx, d, err):
+		return lookWhileMissing, nil
+	case err != nil:
+		m.indexing.set(d, to, err.Error())
+		return lookWhileMissing, err
+	}
+	m.indexing.set(d, to, lacks)
+	if lacks != "" {
+		return lookWhileMissing, nil
+	}
+	return lookForMissing, nil
 }
 
 // moved reports whether an error is of a collection that has another name than when the

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller/internal/reconcile"
 	"dbcontroller/record"
 	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
@@ -41,33 +42,21 @@ func (a *App) purge(ctx context.Context) error {
 // follow does something with each record that is seen, and again with the latest one a
 // while after it has failed, or after the time that it returns, until ctx ends.
 func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) (again time.Duration, err error)) error {
-	retry := time.NewTimer(retryEngine)
-	defer retry.Stop()
-	watch := a.deployment.Watch(ctx)
-	var d upgradestate.Deployment
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case seen, open := <-watch:
-			if !open {
-				return ctx.Err()
+	once := retryEngine // after the start, for databases that open meanwhile
+	loop := reconcile.Loop[upgradestate.Deployment]{
+		Step: func(_ context.Context, d upgradestate.Deployment) (time.Duration, error) {
+			again, err := do(d)
+			if again == 0 {
+				again, once = once, 0
 			}
-			d = seen
-		case <-retry.C:
-		}
-		if d.Name == "" {
-			continue
-		}
-		again, err := do(d)
-		if err != nil && ctx.Err() == nil {
+			return again, err
+		},
+		Retry: retryEngine,
+		Failed: func(_ upgradestate.Deployment, err error, _ bool) {
 			a.log.Warn("work of the leader is tried again", zap.Error(err), zap.Duration("in", retryEngine))
-			again = retryEngine
-		}
-		if again > 0 {
-			retry.Reset(again)
-		}
+		},
 	}
+	return loop.Run(ctx, a.deployment.Watch(ctx))
 }
 
 // purgeKinds leaves alone kinds whose fence lets them keep their name: what slept since

@@ -11,6 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
+	"dbcontroller/internal/reconcile"
 	"dbcontroller/switchover"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
@@ -81,50 +82,44 @@ const (
 func (p *Prover) Run(ctx context.Context) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(proveAgainFirst),
 		backoff.WithMaxInterval(proveAgainMost), backoff.WithMaxElapsedTime(0))
-	again, waiting := time.NewTimer(0), true
-	defer again.Stop()
-	later := func(d time.Duration) { again.Reset(d); waiting = true }
-	watch := p.Deployments.Watch(ctx)
-	var d upgradestate.Deployment
-	due := false // until it is made: the shards may not be ready when its time comes
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case seen, open := <-watch:
-			if !open {
-				return ctx.Err()
-			}
-			d = seen
-		case <-again.C:
-			due, waiting = true, false
-		}
+	var next time.Time // before which nothing is tried a second time; zero: no time is set
+	step := func(ctx context.Context, d upgradestate.Deployment) (time.Duration, error) {
 		u := d.Upgrade
 		if u == nil || u.Step != upgradestate.StepNone {
-			continue
+			return 0, nil
 		}
 		if p.begin(u.ID) {
 			retry.Reset()
-			due = true
+			next = time.Time{}
 		}
 		what, _ := p.needs(d, u.TargetVersion, u.Snapshot)
 		if what == needNothing || !p.ready(d) {
-			continue
+			return 0, nil // next stays: the shards may not be ready when it comes
 		}
-		if (due || !p.tried()) && (!p.ended() || p.tooLong(d)) {
-			due = false
-			switch err := p.attempt(ctx, d, what); {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case err != nil:
-				later(retry.NextBackOff())
+		if p.ended() && !p.tooLong(d) {
+			return 0, nil
+		}
+		if p.tried() {
+			if next.IsZero() { // what was measured in a bad moment must not hold the switch up for good
+				next = time.Now().Add(measureAgain)
+			}
+			if wait := time.Until(next); wait > 0 {
+				return wait, nil
 			}
 		}
-		// What was measured in a bad moment must not hold the switch up for good.
-		if !waiting && p.ended() && p.tooLong(d) {
-			later(measureAgain)
+		next = time.Time{}
+		if err := p.attempt(ctx, d, what); err != nil { // it has logged that
+			wait := retry.NextBackOff()
+			next = time.Now().Add(wait)
+			return wait, nil
 		}
+		if p.tooLong(d) {
+			next = time.Now().Add(measureAgain)
+			return measureAgain, nil
+		}
+		return 0, nil
 	}
+	return reconcile.Loop[upgradestate.Deployment]{Step: step}.Run(ctx, p.Deployments.Watch(ctx))
 }
 
 // tooLong reports whether the renames alone predict a longer pause than the upgrade allows.

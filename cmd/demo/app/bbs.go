@@ -29,8 +29,8 @@ func newBBSClient(h *http.Client, s *service, servers []string) *bbsClient {
 }
 
 // read reads one process through one of the APIs.
-func (c *bbsClient) read(ctx context.Context, m *model, t *tally, guid string, v2 bool) {
-	c.readOne(ctx, m, t, guid, v2, func(ctx context.Context, s int) (string, http.Header, error) {
+func (c *bbsClient) read(ctx context.Context, l *ledger, t *tally, guid string, v2 bool) {
+	c.readOne(ctx, l, t, guid, v2, func(ctx context.Context, s int) (string, http.Header, error) {
 		if v2 {
 			res, err := c.v2[s].GetLRPDeployment(ctx, connect.NewRequest(&bbsv2.GetLRPDeploymentRequest{ProcessGuid: guid}))
 			if err != nil {

@@ -19,7 +19,7 @@ import (
 // It is used by one goroutine.
 type bbsWriter struct {
 	client *bbsClient
-	model  *model
+	ledger *ledger
 	tally  *tally
 	ops    *atomic.Int64 // numbers of operations, of all clients
 	rng    *rand.Rand
@@ -34,11 +34,11 @@ type bbsWriter struct {
 func (w *bbsWriter) put(ctx context.Context, n int) error {
 	for len(w.live) < n {
 		p := created(w.newGUID(), w.ops.Add(1))
-		w.model.begin(p.guid, p.state())
+		w.ledger.Begin(p.guid, p.state())
 		if _, err := w.createV1(ctx, p); err != nil {
 			return fmt.Errorf("create %s: %w", p.guid, err)
 		}
-		w.model.ack(p.guid, p.state())
+		w.ledger.Ack(p.guid)
 		w.live = append(w.live, p)
 	}
 	return nil
@@ -79,6 +79,7 @@ func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool
 	if v2 {
 		path = pathV2
 	}
+	w.ledger.Begin(guid, next)
 	version, err := send()
 	if err != nil {
 		if ctx.Err() == nil {
@@ -86,7 +87,7 @@ func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool
 		}
 		return false
 	}
-	w.model.ack(guid, next)
+	w.ledger.Ack(guid)
 	w.tally.wrote(write{due: due, acked: time.Now(), path: path, on: version})
 	return true
 }
@@ -99,7 +100,6 @@ func (w *bbsWriter) create(ctx context.Context, due time.Time, op int64, v2 bool
 		guid = w.newGUID()
 	}
 	p := created(guid, op)
-	w.model.begin(guid, p.state())
 	if w.run(ctx, due, guid, v2, p.state(), func() (string, error) {
 		if v2 {
 			return w.createV2(ctx, p)
@@ -135,7 +135,6 @@ func (w *bbsWriter) take() lrp {
 
 func (w *bbsWriter) remove(ctx context.Context, due time.Time, v2 bool) {
 	p := w.take()
-	w.model.begin(p.guid, state{})
 	if w.run(ctx, due, p.guid, v2, state{}, func() (string, error) {
 		return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
 			if v2 {
@@ -152,7 +151,6 @@ func (w *bbsWriter) remove(ctx context.Context, due time.Time, v2 bool) {
 
 func (w *bbsWriter) update(ctx context.Context, due time.Time, op int64, v2 bool) {
 	p := w.take().updated(op)
-	w.model.begin(p.guid, p.state())
 	instances, annotation := p.instances(), p.annotation()
 	if w.run(ctx, due, p.guid, v2, p.state(), func() (string, error) {
 		return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
@@ -188,7 +186,6 @@ func (w *bbsWriter) define(ctx context.Context, due time.Time, op int64) {
 	} else {
 		next = p.activated(id)
 	}
-	w.model.begin(p.guid, next.state())
 	if w.run(ctx, due, p.guid, true, next.state(), func() (string, error) {
 		return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
 			if add {

@@ -17,6 +17,7 @@ import (
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	secretsv1 "dbcontroller/gen/secrets/v1"
+	"dbcontroller/integration/workload"
 	"dbcontroller/record"
 	"dbcontroller/sample/bbs"
 	"dbcontroller/sample/secrets"
@@ -60,14 +61,16 @@ type view struct {
 	as    form
 	list  func(ctx context.Context, writer int, see func(key, print string)) error
 	mu    sync.Mutex
-	seen  map[string]sighting
+	seen  workload.Seen
 }
 
-func (v *view) see(guid, print string) {
+func (v *view) see(key, print string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.seen[guid] = sighting{print: print, copies: v.seen[guid].copies + 1}
+	v.seen.Add(key, print)
 }
+
+func (v *view) check(l *ledger) workload.Findings { return l.Check(v.place, v.seen, v.as) }
 
 // lookup lists what one client wrote through an API of a server.
 type lookup func(ctx context.Context, server, writer int, see func(key, print string)) error
@@ -78,13 +81,13 @@ type lookup func(ctx context.Context, server, writer int, see func(key, print st
 // The API of the version that is not active shows data that follows: it has the latest
 // writes a moment later. So it is asked again until it has what was acknowledged, and what
 // was late is counted as late, with how long.
-func checkAPIs(ctx context.Context, active string, servers, writers int, v1, v2 lookup, m *model, f *findings) error {
+func checkAPIs(ctx context.Context, active string, servers, writers int, v1, v2 lookup, l *ledger, f *findings) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	var views, follows []*view
 	for server := range servers {
 		for version, list := range map[string]lookup{oldVersion: v1, newVersion: v2} {
-			v := &view{place: fmt.Sprintf("the %s API of server %d", version, server+1), as: formOf(version), seen: map[string]sighting{}}
+			v := &view{place: fmt.Sprintf("the %s API of server %d", version, server+1), as: formOf(version), seen: workload.Seen{}}
 			v.list = func(ctx context.Context, w int, see func(string, string)) error { return list(ctx, server, w, see) }
 			views = append(views, v)
 			if version != active {
@@ -99,12 +102,12 @@ func checkAPIs(ctx context.Context, active string, servers, writers int, v1, v2 
 		return err
 	}
 	for _, v := range follows {
-		if err := v.catchUp(ctx, writers, m, f); err != nil {
+		if err := v.catchUp(ctx, writers, l, f); err != nil {
 			return err
 		}
 	}
 	for _, v := range views {
-		m.check(v.seen, v.as, v.place, f)
+		f.add(v.check(l))
 	}
 	return nil
 }
@@ -117,15 +120,14 @@ const (
 
 // catchUp looks again until the view has what was acknowledged, or the limit has passed:
 // what is wrong then is wrong.
-func (v *view) catchUp(ctx context.Context, writers int, m *model, f *findings) error {
+func (v *view) catchUp(ctx context.Context, writers int, l *ledger, f *findings) error {
 	begun := time.Now()
 	for first := true; ; first = false {
-		wrong := newFindings(func(string) {})
-		m.check(v.seen, v.as, v.place, wrong)
+		wrong := v.check(l)
 		if first {
 			f.noteLate(wrong)
 		}
-		if wrong.none() || time.Since(begun) > lateLimit {
+		if len(wrong) == 0 || time.Since(begun) > lateLimit {
 			if !first {
 				f.lateFor = max(f.lateFor, time.Since(begun))
 			}
@@ -138,7 +140,7 @@ func (v *view) catchUp(ctx context.Context, writers int, m *model, f *findings) 
 			return ctx.Err()
 		case <-again.C:
 		}
-		v.seen = map[string]sighting{}
+		v.seen = workload.Seen{}
 		for w := range writers {
 			if err := v.list(ctx, w, v.see); err != nil {
 				return err
@@ -174,22 +176,19 @@ func checkServices(ctx context.Context, t *traffic, writers int, db *mongo.Datab
 	if err != nil {
 		return err
 	}
-	t.lrps.check(seen, outlineIn(ns.Version), "MongoDB", f)
+	f.add(t.lrps.Check("MongoDB", seen, outlineIn(ns.Version)))
 	for _, s := range strays {
-		f.add(f.duplicated, "duplicated", t.lrps.name, s, "a definition without its process is in MongoDB")
+		f.add(workload.Findings{{Kind: workload.Foreign, Record: t.lrps.Name + " " + s, Detail: "a definition without its process is in MongoDB"}})
 	}
 	if seen, err = rawSecrets(ctx, db, ns); err != nil {
 		return err
 	}
-	t.secrets.check(seen, secretOutline, "MongoDB", f)
+	f.add(t.secrets.Check("MongoDB", seen, secretOutline))
 	return nil
 }
 
 // secretOutline is a secret as its raw record shows it: who wrote it last.
 func secretOutline(s state) string {
-	if s.v1 == "" {
-		return ""
-	}
 	m := &secretsv1.Secret{}
 	if err := proto.Unmarshal([]byte(s.v1), m); err != nil {
 		return err.Error()
@@ -197,12 +196,11 @@ func secretOutline(s state) string {
 	return "operation " + m.GetLabels()["operation"]
 }
 
-func rawSecrets(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (map[string]sighting, error) {
-	seen := map[string]sighting{}
+func rawSecrets(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (workload.Seen, error) {
+	seen := workload.Seen{}
 	err := eachRaw(ctx, db, ns, secrets.Kind, func(id string, doc bson.Raw) {
 		op, _ := doc.Lookup("labels", "operation").StringValueOK()
-		name := oldName(id)
-		seen[name] = sighting{print: "operation " + op, copies: seen[name].copies + 1}
+		seen.Add(oldName(id), "operation "+op)
 	})
 	return seen, err
 }
@@ -213,9 +211,6 @@ func outlineIn(version string) form {
 		return outline
 	}
 	return func(s state) string {
-		if s.v1 == "" {
-			return ""
-		}
 		d := &bbsv1.DesiredLRP{}
 		if err := proto.Unmarshal([]byte(s.v1), d); err != nil {
 			return err.Error()
@@ -227,9 +222,6 @@ func outlineIn(version string) form {
 // outline is a process as its raw records show it: who wrote it last, and the names of
 // its definitions.
 func outline(s state) string {
-	if s.v2 == "" {
-		return ""
-	}
 	d := &bbsv2.LRPDeployment{}
 	if err := proto.Unmarshal([]byte(s.v2), d); err != nil {
 		return err.Error()
@@ -248,12 +240,12 @@ func outlineOf(annotation, active string, definitions []string) string {
 
 // rawProcesses reads the service's collections past everything that is ours. strays are
 // definitions that belong to no process.
-func rawProcesses(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (seen map[string]sighting, strays []string, err error) {
+func rawProcesses(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (seen workload.Seen, strays []string, err error) {
 	if ns.Version == oldVersion {
-		seen = map[string]sighting{}
+		seen = workload.Seen{}
 		err = eachRaw(ctx, db, ns, bbs.KindDesiredLRPs, func(guid string, doc bson.Raw) {
 			annotation, _ := doc.Lookup("annotation").StringValueOK()
-			seen[guid] = sighting{print: annotation, copies: seen[guid].copies + 1}
+			seen.Add(guid, annotation)
 		})
 		return seen, nil, err
 	}
@@ -265,11 +257,11 @@ func rawProcesses(ctx context.Context, db *mongo.Database, ns upgradestate.Names
 	if err != nil {
 		return nil, nil, err
 	}
-	seen = map[string]sighting{}
+	seen = workload.Seen{}
 	err = eachRaw(ctx, db, ns, bbs.KindDeployments, func(guid string, doc bson.Raw) {
 		annotation, _ := doc.Lookup("annotation").StringValueOK()
 		active, _ := doc.Lookup("active_definition_id").StringValueOK()
-		seen[guid] = sighting{print: outlineOf(annotation, active, definitions[guid]), copies: seen[guid].copies + 1}
+		seen.Add(guid, outlineOf(annotation, active, definitions[guid]))
 		delete(definitions, guid)
 	})
 	for guid, ids := range definitions {
@@ -302,13 +294,13 @@ func eachRaw(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace,
 
 // checkPackages looks the application's data up where the application would. No two
 // documents may have one name, with or without a unique index.
-func checkPackages(ctx context.Context, db *mongo.Database, version string, m *model, f *findings) error {
+func checkPackages(ctx context.Context, db *mongo.Database, version string, l *ledger, f *findings) error {
 	cursor, err := db.Collection(packagesKind).Find(ctx, bson.D{})
 	if err != nil {
 		return fmt.Errorf("read %s: %w", packagesKind, err)
 	}
 	defer cursor.Close(context.WithoutCancel(ctx)) //nolint:errcheck // read whole
-	seen, names := map[string]sighting{}, map[string]string{}
+	seen, names := workload.Seen{}, map[string]string{}
 	for cursor.Next(ctx) {
 		key, err := record.KeyOfDoc(cursor.Current)
 		if err != nil {
@@ -316,19 +308,21 @@ func checkPackages(ctx context.Context, db *mongo.Database, version string, m *m
 		}
 		name, _ := cursor.Current.Lookup("name").StringValueOK()
 		if other, taken := names[name]; taken {
-			f.add(f.duplicated, "duplicated", m.name, string(key), fmt.Sprintf("%s has the name %s too", record.Key(other), name))
+			f.add(workload.Findings{{
+				Kind: workload.Duplicated, Record: l.Name + " " + string(key), Detail: fmt.Sprintf("%s has the name %s too", record.Key(other), name),
+			}})
 		}
 		names[name] = string(key)
 		// Only what clients have written is compared here, so only that is printed.
 		print := "loaded"
-		if m.written(string(key)) {
+		if l.Written(string(key)) {
 			print = printDoc(cursor.Current)
 		}
-		seen[string(key)] = sighting{print: print, copies: seen[string(key)].copies + 1}
+		seen.Add(string(key), print)
 	}
 	if err := cursor.Err(); err != nil {
 		return fmt.Errorf("read %s: %w", packagesKind, err)
 	}
-	m.check(seen, formOf(version), "MongoDB", f)
+	f.add(l.Check("MongoDB", seen, formOf(version)))
 	return nil
 }

@@ -125,9 +125,6 @@ func TestProcessStatesDiffer(t *testing.T) {
 	if got, want := outline(q.state()), "operation 1, active lrp-0-1 of definition-3 lrp-0-1"; got != want {
 		t.Errorf("outline %q, want %q", got, want)
 	}
-	if got := outline(state{}); got != "" {
-		t.Errorf("outline of nothing: %q", got)
-	}
 	d := &bbsv2.LRPDeployment{}
 	if err := proto.Unmarshal([]byte(q.state().v2), d); err != nil || len(d.GetDefinitions()) != 2 {
 		t.Errorf("print holds %d definitions, %v", len(d.GetDefinitions()), err)

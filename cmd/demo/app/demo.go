@@ -181,7 +181,7 @@ func (r *run) judge(ctx context.Context, t *traffic, u upgraded) (Result, error)
 	res := Result{
 		Backend: "mongodb " + r.backends.Version, Active: active, Shards: u.record.RingSize,
 		Controllers: len(r.controllers), Servers: len(r.servers), Records: c.records,
-		CopyDocsPerSecond: u.copyRate, Lost: len(f.lost), Duplicated: len(f.duplicated), Resurrected: len(f.resurrected),
+		CopyDocsPerSecond: u.copyRate, Lost: f.lost(), Duplicated: f.duplicated(), Resurrected: f.resurrected(),
 		Late: len(f.late), LateMillis: f.lateFor.Milliseconds(),
 		Fence:       fences(u.record),
 		WritesAcked: len(t.tally.writes), WritesFailed: t.tally.failed, Reads: t.tally.reads, ReadsFailed: t.tally.readsFailed,

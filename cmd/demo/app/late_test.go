@@ -2,10 +2,11 @@ package app
 
 import (
 	"context"
-	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"dbcontroller/integration/workload"
 )
 
 // What the version that follows has a moment later is late, and what it never gets is lost;
@@ -25,30 +26,30 @@ func TestWhatFollowsIsWaitedFor(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				looks := 0
-				shows := func(fresh map[string]sighting) lookup {
+				l := workload.New[state]("thing")
+				l.Put("same", state{v1: "s1", v2: "s2"})
+				l.Put("updated", state{v1: "new1", v2: "new2"})
+				shows := func(same, updated string) lookup {
 					return func(_ context.Context, _, _ int, see func(string, string)) error {
-						for key, s := range fresh {
-							see(key, s.print)
-						}
+						see("same", same)
+						see("updated", updated)
 						return nil
 					}
 				}
-				v1 := maps.Clone(intact())
-				v1["written"], v1["updated"], v1["open"], v1["dying"] = sighting{"w1", 1}, sighting{"new1", 1}, sighting{"a1", 1}, sighting{"x1", 1}
+				looks := 0
 				v2 := func(ctx context.Context, server, w int, see func(string, string)) error {
-					now := maps.Clone(intact())
+					updated := "new2"
 					if looks++; looks <= tc.staleLooks {
-						now["updated"] = sighting{"old2", 1}
+						updated = "old2"
 					}
-					return shows(now)(ctx, server, w, see)
+					return shows("s2", updated)(ctx, server, w, see)
 				}
 				f := newFindings(func(string) {})
-				if err := checkAPIs(t.Context(), tc.active, 1, 1, shows(v1), v2, told(t), f); err != nil {
+				if err := checkAPIs(t.Context(), tc.active, 1, 1, shows("s1", "new1"), v2, l, f); err != nil {
 					t.Fatal(err)
 				}
-				if len(f.lost) != tc.lost || len(f.late) != tc.late || f.lateFor != tc.lateFor || len(f.duplicated)+len(f.resurrected) > 0 {
-					t.Errorf("lost %v, late %v for %v, duplicated %v, resurrected %v", f.lost, f.late, f.lateFor, f.duplicated, f.resurrected)
+				if f.lost() != tc.lost || len(f.late) != tc.late || f.lateFor != tc.lateFor || f.duplicated()+f.resurrected() > 0 {
+					t.Errorf("found %v, late %v for %v", f.records, f.late, f.lateFor)
 				}
 			})
 		})

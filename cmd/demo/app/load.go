@@ -21,7 +21,7 @@ const hotDocuments = 20_000
 // loadPackages makes the application's collection, as an application would have: real
 // records, an index that is unique, and others. It returns the documents that clients
 // may write.
-func loadPackages(ctx context.Context, db *mongo.Database, n int, m *model) (hot []bson.Raw, err error) {
+func loadPackages(ctx context.Context, db *mongo.Database, n int, l *ledger) (hot []bson.Raw, err error) {
 	docs, err := packages.Load(n)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func loadPackages(ctx context.Context, db *mongo.Database, n int, m *model) (hot
 		if err != nil {
 			return nil, fmt.Errorf("load %s: %w", packagesKind, err)
 		}
-		m.load(string(key))
+		l.Load(string(key))
 	}
 	return docs[:min(len(docs), hotDocuments)], nil
 }

@@ -20,7 +20,7 @@ import (
 type packageWriter struct {
 	app    *application
 	shapes shapes
-	model  *model
+	ledger *ledger
 	tally  *tally
 	ops    *atomic.Int64
 	rng    *rand.Rand
@@ -49,7 +49,7 @@ func (w *packageWriter) do(ctx context.Context, due time.Time) {
 // run makes one write and notes what became of it. A document whose state is unknown is
 // not touched again.
 func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next state, do func(context.Context, *mongo.Collection, string) error) bool {
-	w.model.begin(key, next)
+	w.ledger.Begin(key, next)
 	version, err := w.app.write(ctx, do)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -57,7 +57,7 @@ func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next
 		}
 		return false
 	}
-	w.model.ack(key, next)
+	w.ledger.Ack(key)
 	w.tally.wrote(write{due: due, acked: time.Now(), path: pathPackages, on: version})
 	return true
 }
@@ -197,11 +197,11 @@ func (w *packageWriter) update(ctx context.Context, due time.Time, op int64) {
 // read reads one document where the data is. A document that is found under the name
 // that the application knows is current, since nobody can write elsewhere before that
 // name has moved. That one is absent is believed only if the data had not moved.
-func (a *application) read(ctx context.Context, m *model, t *tally, key string) {
+func (a *application) read(ctx context.Context, l *ledger, t *tally, key string) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
 	for {
-		before, certain := m.known(key)
+		reading := l.Read(key)
 		loc := a.where()
 		doc, found, err := a.find(ctx, loc, record.Key(key))
 		if err != nil && !fenced(err) {
@@ -228,13 +228,12 @@ func (a *application) read(ctx context.Context, m *model, t *tally, key string) 
 				continue
 			}
 		}
-		after, still := m.known(key)
 		print := ""
 		if found {
 			print = printDoc(doc)
 		}
-		if certain && still && before == after && before.as(loc.GetVersion()) != print {
-			t.readFailed(fmt.Sprintf("%s is stale: want %.120q, has %.120q", record.Key(key), before.as(loc.GetVersion()), print))
+		if err := reading.Check(print, formOf(loc.GetVersion())); err != nil {
+			t.readFailed(fmt.Sprintf("%s: %v", record.Key(key), err))
 			return
 		}
 		t.read()

@@ -80,7 +80,7 @@ func printSecretV2(s *secretsv2.Secret) string {
 	return printed(s)
 }
 
-// oldName is the name that a secret has in v1, by which the model knows it.
+// oldName is the name that a secret has in v1, by which the ledger knows it.
 func oldName(name string) string { return strings.Replace(name, "/regions/"+secrets.Region, "", 1) }
 
 // projectOf is the project of one client's secrets.

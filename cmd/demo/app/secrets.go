@@ -29,9 +29,9 @@ func newSecretsClient(h *http.Client, s *service, servers []string) *secretsClie
 	return c
 }
 
-// read reads one secret, which the model knows by its v1 name, through one of the APIs.
-func (c *secretsClient) read(ctx context.Context, m *model, t *tally, name string, v2 bool) {
-	c.readOne(ctx, m, t, name, v2, func(ctx context.Context, s int) (string, http.Header, error) {
+// read reads one secret, which the ledger knows by its v1 name, through one of the APIs.
+func (c *secretsClient) read(ctx context.Context, l *ledger, t *tally, name string, v2 bool) {
+	c.readOne(ctx, l, t, name, v2, func(ctx context.Context, s int) (string, http.Header, error) {
 		if v2 {
 			res, err := c.v2[s].GetSecret(ctx, connect.NewRequest(&secretsv2.GetSecretRequest{Name: newName(name)}))
 			if err != nil {

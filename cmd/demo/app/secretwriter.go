@@ -19,7 +19,7 @@ import (
 // secrets of its project. It is used by one goroutine.
 type secretWriter struct {
 	client *secretsClient
-	model  *model
+	ledger *ledger
 	tally  *tally
 	ops    *atomic.Int64
 	rng    *rand.Rand
@@ -34,11 +34,11 @@ type secretWriter struct {
 func (w *secretWriter) put(ctx context.Context, n int) error {
 	for len(w.live) < n {
 		s := w.fresh(w.ops.Add(1))
-		w.model.begin(s.nameV1(), s.state())
+		w.ledger.Begin(s.nameV1(), s.state())
 		if _, err := w.send(ctx, false, createSecret, s); err != nil {
 			return fmt.Errorf("create %s: %w", s.nameV1(), err)
 		}
-		w.model.ack(s.nameV1(), s.state())
+		w.ledger.Ack(s.nameV1())
 		w.live = append(w.live, s)
 	}
 	return nil
@@ -98,7 +98,7 @@ func (w *secretWriter) run(ctx context.Context, due time.Time, v2 bool, act secr
 	if v2 {
 		path = pathV2
 	}
-	w.model.begin(s.nameV1(), next)
+	w.ledger.Begin(s.nameV1(), next)
 	version, err := w.send(ctx, v2, act, s)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -106,7 +106,7 @@ func (w *secretWriter) run(ctx context.Context, due time.Time, v2 bool, act secr
 		}
 		return false
 	}
-	w.model.ack(s.nameV1(), next)
+	w.ledger.Ack(s.nameV1())
 	w.tally.wrote(write{due: due, acked: time.Now(), path: path, on: version})
 	return true
 }

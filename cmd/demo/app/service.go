@@ -145,8 +145,8 @@ func header[T any](res *connect.Response[T]) http.Header {
 // readOne reads one record through one of the APIs, by get, which also returns what the answer
 // prints as, and judges it: before the flip, the v2 API shows the new namespace as far as it
 // is copied; everything else must be current.
-func (s *service) readOne(ctx context.Context, m *model, t *tally, key string, v2 bool, get func(ctx context.Context, server int) (print string, h http.Header, err error)) {
-	before, certain := m.known(key)
+func (s *service) readOne(ctx context.Context, l *ledger, t *tally, key string, v2 bool, get func(ctx context.Context, server int) (print string, h http.Header, err error)) {
+	reading := l.Read(key)
 	current := !v2 || s.newAPI.current()
 	version, print := oldVersion, ""
 	if v2 {
@@ -156,13 +156,16 @@ func (s *service) readOne(ctx context.Context, m *model, t *tally, key string, v
 		print, h, err = get(ctx, server)
 		return h, err
 	})
-	after, still := m.known(key)
+	var stale error
+	if current {
+		stale = reading.Check(print, formOf(version))
+	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && !errors.Is(err, errNotThere):
 		t.readFailed(fmt.Sprintf("%s of %s: %v", version, key, err))
-	case current && certain && still && before == after && before.as(version) != print:
-		t.readFailed(fmt.Sprintf("%s of %s is stale: want %.120q, has %.120q", version, key, before.as(version), print))
+	case stale != nil:
+		t.readFailed(version + " of " + stale.Error())
 	default:
 		t.read()
 	}

@@ -9,15 +9,17 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/integration/workload"
 )
 
 // traffic is all that clients do, and what they were told.
 type traffic struct {
 	run      *run
 	tally    *tally
-	lrps     *model
-	secrets  *model
-	packages *model
+	lrps     *ledger
+	secrets  *ledger
+	packages *ledger
 	ops      atomic.Int64
 	hot      []bson.Raw
 	shapes   shapes
@@ -34,7 +36,7 @@ type traffic struct {
 func newTraffic(r *run) *traffic {
 	return &traffic{
 		run: r, tally: newTally(r.note),
-		lrps: newModel("process"), secrets: newModel("secret"), packages: newModel("package"),
+		lrps: workload.New[state]("process"), secrets: workload.New[state]("secret"), packages: workload.New[state]("package"),
 	}
 }
 
@@ -58,8 +60,8 @@ func (t *traffic) prepare(ctx context.Context) error {
 	n := t.run.Writers
 	g, gctx := errgroup.WithContext(ctx)
 	for i := range n {
-		p := &bbsWriter{client: t.bbs, model: t.lrps, tally: t.tally, ops: &t.ops, rng: t.rng(i), number: i}
-		s := &secretWriter{client: t.secretAPI, model: t.secrets, tally: t.tally, ops: &t.ops, rng: t.rng(4*n + i), number: i}
+		p := &bbsWriter{client: t.bbs, ledger: t.lrps, tally: t.tally, ops: &t.ops, rng: t.rng(i), number: i}
+		s := &secretWriter{client: t.secretAPI, ledger: t.secrets, tally: t.tally, ops: &t.ops, rng: t.rng(4*n + i), number: i}
 		t.bbsWriters, t.secretWriters = append(t.bbsWriters, p), append(t.secretWriters, s)
 		share := (t.stored() + n - 1 - i) / n
 		g.Go(func() error { return p.put(gctx, share) })
@@ -74,7 +76,7 @@ func (t *traffic) prepare(ctx context.Context) error {
 	}
 	for i := range n {
 		w := &packageWriter{
-			app: t.app, shapes: t.shapes, model: t.packages, tally: t.tally, ops: &t.ops, rng: t.rng(n + i), number: i,
+			app: t.app, shapes: t.shapes, ledger: t.packages, tally: t.tally, ops: &t.ops, rng: t.rng(n + i), number: i,
 		}
 		for at := i; at < len(t.hot); at += n {
 			w.live = append(w.live, t.hot[at])
@@ -103,21 +105,21 @@ func (t *traffic) drive(ctx context.Context, g *errgroup.Group, stop <-chan stru
 type reader struct {
 	t    *traffic
 	rng  *rand.Rand
-	keys map[*model][]string // fetched now and then: there are many
-	used map[*model]int
+	keys map[*ledger][]string // fetched now and then: there are many
+	used map[*ledger]int
 }
 
 // key picks a key that is or was there.
-func (r *reader) key(m *model) string {
+func (r *reader) key(l *ledger) string {
 	if r.keys == nil {
-		r.keys, r.used = map[*model][]string{}, map[*model]int{}
+		r.keys, r.used = map[*ledger][]string{}, map[*ledger]int{}
 	}
 	const fresh = 100
-	if r.used[m]%fresh == 0 {
-		r.keys[m] = m.some(r.rng, fresh)
+	if r.used[l]%fresh == 0 {
+		r.keys[l] = l.Some(r.rng, fresh)
 	}
-	r.used[m]++
-	return r.keys[m][r.rng.IntN(len(r.keys[m]))]
+	r.used[l]++
+	return r.keys[l][r.rng.IntN(len(r.keys[l]))]
 }
 
 // service reads one process or secret, half of the time through each API.

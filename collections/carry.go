@@ -10,12 +10,12 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// Carry tells how a fixed-name kind of a newer version gets its options and indexes:
+// Carry says how a fixed-name kind of a newer version gets its options and indexes:
 // from those of a kind of the version before it. Without a From it has its own.
 type Carry struct {
 	From string // a kind of the version before
 	// Shape makes the options and indexes of those of From, or of none. An error keeps the
-	// upgrade from being offered.
+	// upgrade from being announced.
 	Shape func(record.Shape) (record.Shape, error)
 }
 

@@ -64,9 +64,9 @@ type Maintainer struct {
 	expiring turn // one looks at TTL indexes at a time, and changes them
 }
 
-// New returns a Maintainer that has looked at nothing yet.
+// New returns a Maintainer that has checked nothing yet.
 func New(parts Parts) *Maintainer { return &Maintainer{Parts: parts} }
 
-// Lacks returns what a direction's target lacks before a switch may begin, as the latest look
+// Lacks returns what a direction's target lacks before a switch may begin, as the latest check
 // of KeepIndexes has found it; "" is nothing.
 func (m *Maintainer) Lacks(epoch uint64, to string) string { return m.indexing.get(epoch, to) }

@@ -21,9 +21,9 @@ import (
 // the previous version must stay as it is. What they do when they may is noted in the record
 // before they are stopped, so that the controller that leads next can let them go on.
 
-// lookAtExpiry is how often TTL indexes are looked at without a change of the record, for
+// checkExpiryEvery is how often TTL indexes are checked without a change of the record, for
 // ones that somebody has made or changed.
-const lookAtExpiry = 30 * time.Second
+const checkExpiryEvery = 30 * time.Second
 
 // KeepExpiry stops and starts TTL indexes until ctx ends, in the one controller that leads.
 // What has to be done follows from the record and from the indexes alone.
@@ -33,7 +33,7 @@ func (m *Maintainer) KeepExpiry(ctx context.Context) error {
 			if err := m.recheckExpiry(ctx); err != nil {
 				return time.Second, err
 			}
-			return lookAtExpiry, nil
+			return checkExpiryEvery, nil
 		},
 		Same: func(before, now upgradestate.Deployment) bool { // reports and the like
 			return before.Epoch == now.Epoch && (before.Upgrade == nil) == (now.Upgrade == nil) &&
@@ -55,7 +55,7 @@ func (m *Maintainer) recheckExpiry(ctx context.Context) error {
 		return err
 	}
 	defer m.expiring.give()
-	d, err := m.Deployments.Get(ctx) // under the lock: no check has begun since that stops them
+	d, err := m.Deployments.Get(ctx) // under the lock: no check has started since that stops them
 	if err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 		}
 		note := running
 		if version != d.CurrentVersion {
-			// What is noted of a version that is left or built is what its switch or its
-			// declaration said.
+			// For the previous version and for a target the record already has what to
+			// restore: from the switch, or from the declaration.
 			note = maps.Clone(running)
 			maps.DeleteFunc(note, func(name string, _ int64) bool { _, noted := k.Expiry[name]; return noted })
 		}

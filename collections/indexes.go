@@ -18,14 +18,14 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// How often it is looked whether the target has its indexes: while some are missing, and
+// How often the target is checked for its indexes: while some are missing, and
 // otherwise, since anybody may drop one.
 const (
-	lookWhileMissing = time.Second
-	lookForMissing   = 5 * time.Second
+	checkWhileMissing = time.Second
+	checkForMissing   = 5 * time.Second
 )
 
-// indexing is what the latest look has found the target of a direction to lack.
+// indexing is what the latest check has found the target of a direction to lack.
 type indexing struct {
 	mu    sync.Mutex
 	epoch uint64
@@ -45,7 +45,7 @@ func (x *indexing) get(epoch uint64, to string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.epoch != epoch || x.to != to {
-		return "a look at the indexes of " + to
+		return "a check of the indexes of " + to
 	}
 	return x.lacks
 }
@@ -57,7 +57,7 @@ func (x *indexing) get(epoch uint64, to string) string {
 // build, and the database says what is left to be built, whichever of them was killed.
 func (m *Maintainer) KeepIndexes(ctx context.Context) error {
 	loop := reconcile.Loop[upgradestate.Deployment]{
-		Step: m.lookAtIndexes,
+		Step: m.checkTarget,
 		Same: func(before, now upgradestate.Deployment) bool { // reports and the like
 			was, _ := m.Target(before)
 			is, _ := m.Target(now)
@@ -73,12 +73,12 @@ func (m *Maintainer) KeepIndexes(ctx context.Context) error {
 	return loop.Run(ctx, m.Deployments.Watch(ctx))
 }
 
-// lookAtIndexes notes what the target of a direction lacks, and completes what may be
+// checkTarget notes what the target of a direction lacks, and completes what may be
 // completed now.
-func (m *Maintainer) lookAtIndexes(ctx context.Context, d upgradestate.Deployment) (again time.Duration, err error) {
+func (m *Maintainer) checkTarget(ctx context.Context, d upgradestate.Deployment) (again time.Duration, err error) {
 	to, ok := m.Target(d)
 	if !ok || m.Database(to) == nil || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
-		return lookForMissing, nil
+		return checkForMissing, nil
 	}
 	// A collection that was made anew under its name, by a shard that was moved, would
 	// leave shards ready that can neither read nor write it.
@@ -90,20 +90,20 @@ func (m *Maintainer) lookAtIndexes(ctx context.Context, d upgradestate.Deploymen
 	case ctx.Err() != nil:
 		return 0, ctx.Err()
 	case m.moved(ctx, d, err):
-		return lookWhileMissing, nil
+		return checkWhileMissing, nil
 	case err != nil:
 		m.indexing.set(d, to, err.Error())
-		return lookWhileMissing, err
+		return checkWhileMissing, err
 	}
 	m.indexing.set(d, to, lacks)
 	if lacks != "" {
-		return lookWhileMissing, nil
+		return checkWhileMissing, nil
 	}
-	return lookForMissing, nil
+	return checkForMissing, nil
 }
 
 // moved reports whether an error is of a collection that has another name than when the
-// deployment was looked at, as after a switch: that is no fault, and the next look finds it.
+// deployment was read, as after a switch: that is no fault, and the next check finds it.
 func (m *Maintainer) moved(ctx context.Context, d upgradestate.Deployment, err error) bool {
 	if !errors.Is(err, record.ErrNotFound) && !errors.Is(err, record.ErrFenced) {
 		return false
@@ -245,7 +245,7 @@ func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir
 		case !known || spec.Fixed && !carried:
 			continue
 		case at.Pending != nil:
-			return nil, fmt.Errorf("an act on %s of %s is not complete: its indexes are looked at after it", spec.Name, dir.To())
+			return nil, fmt.Errorf("an operation on %s of %s is not complete: its indexes are checked after it", spec.Name, dir.To())
 		case carried:
 			var err error
 			if spec.Shape, err = m.carriedShape(ctx, d, carry); err != nil {

@@ -125,7 +125,7 @@ func TestIndexesBeforeALook(t *testing.T) {
 	}
 }
 
-// TestIndexesSurviveFailures: whichever command fails or loses its answer, whoever looks
+// TestIndexesSurviveFailures: whichever command fails or loses its answer, a controller that checks
 // next completes the indexes.
 func TestIndexesSurviveFailures(t *testing.T) {
 	t.Parallel()

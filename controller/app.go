@@ -69,13 +69,13 @@ type App struct {
 	quiet      map[string]Space            // the same, of which nobody else on the server feels anything
 	databases  map[string]Connection       // what all of them reach
 	waiting    waiting                     // for what this process does not do its work yet
-	postponed  postponed                   // upgrades that are offered when their databases are there
+	postponed  postponed                   // upgrades that are announced when their databases are there
 	running    atomic.Bool                 // pool is there
 	pool       *shards.Pool
 	engines    engines
 	// collections keeps indexes, options and names of the collections as the record wants them.
 	collections *collections.Maintainer
-	offered     uint64 // the epoch whose upgrades were announced; of prepare, then of sync
+	announced   uint64 // the epoch whose upgrades were announced; of prepare, then of sync
 }
 
 // New makes a controller. The coordination store is the caller's to close.
@@ -155,7 +155,7 @@ func (a *App) work(ctx context.Context) error {
 			return a.sync(ctx)
 		})
 		g.Go(func() error { return a.collections.KeepIndexes(ctx) })
-		g.Go(func() error { return a.offerPostponed(ctx) })
+		g.Go(func() error { return a.announcePostponed(ctx) })
 		g.Go(func() error { return a.openRest(ctx) })
 		lead()
 		return nil
@@ -223,7 +223,7 @@ func (a *App) position(ctx context.Context, version string) (string, error) {
 	return string(text), err
 }
 
-// TransformHash tells the API how this controller transforms from one version to another.
+// TransformHash identifies for the API how this controller transforms from one version to another.
 func (a *App) TransformHash(from, to string) (string, error) {
 	dir, err := a.registry.Direction(from, to)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // they are: MongoDB in the program, memory in a simulation.
 type Backend interface {
 	// Connect makes databases known, by version. None is opened before something needs it.
-	// The caller calls disconnect when nothing uses them any more.
+	// The caller calls disconnect when nothing uses them any longer.
 	Connect(dbs []Database, o Opening) (connections map[string]Connection, disconnect func(context.Context))
 	// Unavailable reports whether an error of a database, of whatever command, passes by
 	// itself: the same command may succeed later.
@@ -22,7 +22,7 @@ type Backend interface {
 	Unprivileged(err error) bool
 }
 
-// Scratcher is a Backend that can make whole databases for a while, beside those of the
+// Scratcher is a Backend that can make whole databases for a while, next to those of the
 // settings: on the same server, by another name.
 type Scratcher interface {
 	// CheckScratch tries whether a scratch database could be used. It leaves what it finds.

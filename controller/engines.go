@@ -24,9 +24,9 @@ type engines struct {
 	problem error
 }
 
-// follow makes now the engine that runs; the one before, should it still watch for late
-// deletes, is relieved.
-func (e *engines) follow(now *syncer.Engine) {
+// replace makes now the engine that runs; the one before, should it still watch for late
+// deletes, hands them over.
+func (e *engines) replace(now *syncer.Engine) {
 	e.mu.Lock()
 	before := e.now
 	e.now, e.problem = now, nil
@@ -84,7 +84,7 @@ func (e *engines) progress() []syncer.Progress {
 const retryEngine = 10 * time.Second
 
 // sync runs the engine of the direction that the record asks for. One whose direction has
-// ended may go on beside the next for a while: it watches for late deletes.
+// ended may go on next to the next one for a while: it watches for late deletes.
 func (a *App) sync(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var g errgroup.Group
@@ -134,8 +134,8 @@ func (a *App) sync(ctx context.Context) error {
 }
 
 // runUntilPassed runs an engine until it ends, or until the record asks for another
-// direction. What an engine still has to do after the flip it does beside the next one; one
-// whose target is not wanted any more is ended first.
+// direction. What an engine still has to do after the flip it does next to the next one; one
+// whose target is no longer wanted is ended first.
 func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *ownership, d upgradestate.Deployment, to string) error {
 	d, _, err := a.ensureCollections(ctx, d, to)
 	if err != nil {
@@ -168,9 +168,9 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 				end()
 				return <-ended
 			}
-			if a.mustAnnounce(now) { // this process has begun during an upgrade, which was aborted
+			if a.mustAnnounce(now) { // this process has started during an upgrade, which was aborted
 				if _, err := a.announce(ctx, now); err != nil {
-					a.log.Warn("not every upgrade is offered", zap.Error(err))
+					a.log.Warn("not every upgrade is announced", zap.Error(err))
 				}
 			}
 		}
@@ -201,7 +201,7 @@ func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership
 	g.Go(func() error {
 		defer owned.unsubscribe(mine)
 		if err := a.run(ctx, e); err != nil {
-			a.log.Warn("late deletes are not watched any more", zap.Error(err))
+			a.log.Warn("late deletes are no longer watched", zap.Error(err))
 		}
 		return nil
 	})
@@ -209,8 +209,8 @@ func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership
 }
 
 // awaitDirection waits for a record that asks for a sync, or in which upgrades are still
-// to be offered. Meanwhile, with no engine to do it, it lets go of the shards that other
-// controllers shall have.
+// to be announced. Meanwhile, with no engine to do it, it lets go of the shards that other
+// controllers must have.
 func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgradestate.Deployment, to string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -263,7 +263,7 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 		Copy: a.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: a.engines.late(),
 		ShowValues: a.cfg.ShowValues, LagBound: a.cfg.Switch.MaxLag,
 	})
-	a.engines.follow(e)
+	a.engines.replace(e)
 	return e, nil
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // InitialVersion is where the deployment begins if it is not there yet. Every database that
-// could hold an application's data is looked at, disabled ones as well, unless the
+// could hold an application's data is checked, disabled ones as well, unless the
 // configuration decides: an application may be using any of them.
 func (a *App) InitialVersion(ctx context.Context) (string, error) {
 	var found []upgradestate.Found

@@ -56,7 +56,7 @@ func (a *App) adopt(ctx context.Context, d upgradestate.Deployment, version stri
 	}})
 }
 
-// enter looks whose a version's database is before collections are made there.
+// enter checks whose a version's database is before collections are made there.
 func (a *App) enter(ctx context.Context, d upgradestate.Deployment, version string, kinds []record.KindSpec) (upgradestate.Identity, error) {
 	var names []string
 	for _, k := range kinds {
@@ -70,7 +70,7 @@ func (a *App) keeper() identity.Keeper {
 	return identity.Keeper{Deployments: a.deployment, Databases: a.markers(a.cfg.Versions()...)}
 }
 
-// keepMarks brings the marks level with the record, in the databases that somebody uses.
+// keepMarks brings the marks in line with the record, in the databases that somebody uses.
 func (a *App) keepMarks(ctx context.Context) error {
 	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
 		return 0, identity.Keeper{Deployments: a.deployment, Databases: a.markers(a.opened()...)}.Keep(ctx, d)

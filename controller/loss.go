@@ -14,7 +14,7 @@ import (
 var _ api.Loss = (*App)(nil)
 
 // EstimateLoss compares the current version with the one that the latest switch came from,
-// as that was left, and counts what a rollback would not have. It writes nothing. What is
+// as that was at its switch, and counts what a rollback would not have. It writes nothing. What is
 // written meanwhile may or may not be counted.
 func (a *App) EstimateLoss(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error) {
 	d, err := a.deployment.Get(ctx)

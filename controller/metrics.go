@@ -24,7 +24,7 @@ var (
 		{prometheus.NewDesc("dbcontroller_shard_copied_records", "Records copied.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Copied) }},
 		{prometheus.NewDesc("dbcontroller_shard_total_records", "Records to copy, estimated.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Total) }},
 		{prometheus.NewDesc("dbcontroller_shard_lag_seconds", "Age of the newest change when it was applied; NaN while it is not known.", shardLabels, nil), prometheus.GaugeValue, lagSeconds},
-		{prometheus.NewDesc("dbcontroller_shard_applied_total", "Changed groups brought over.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Applied) }},
+		{prometheus.NewDesc("dbcontroller_shard_applied_total", "Changed groups applied.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Applied) }},
 		{prometheus.NewDesc("dbcontroller_shard_parked_groups", "Groups that are parked and not waived.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Parked) }},
 		{prometheus.NewDesc("dbcontroller_shard_retries_total", "Attempts that failed and were tried again.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Retries) }},
 		{prometheus.NewDesc("dbcontroller_shard_compared_total", "Groups compared between source and target.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Verified) }},

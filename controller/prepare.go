@@ -74,7 +74,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 		switch err := a.openSoon(ctx, to); {
 		case a.backend.Unavailable(err):
 			a.engines.fail(err)
-			return d, nil // sync offers upgrades as soon as it can
+			return d, nil // sync announces upgrades as soon as it can
 		case err != nil:
 			return d, err
 		}
@@ -127,9 +127,9 @@ func (a *App) openFor(ctx context.Context, d upgradestate.Deployment) error {
 }
 
 // announce announces every upgrade that is possible now, with the collections of both sides,
-// and which one is copied ahead. It is done once in each direction: what another process
+// and which one is precopied. It is done once in each direction: what another process
 // withdraws, because it is configured otherwise, stays withdrawn. What prevents the upgrade
-// that this process is going to sync is an error; another one is left out, or offered later
+// that this process is going to sync is an error; another one is left out, or announced later
 // if nothing but its database is missing.
 func (a *App) announce(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	targets := a.reachable(d)
@@ -155,14 +155,14 @@ func (a *App) announce(ctx context.Context, d upgradestate.Deployment) (upgrades
 		}
 	}
 	if d.Upgrade == nil {
-		a.offered = d.Epoch
+		a.announced = d.Epoch
 	}
 	return d, nil
 }
 
-// mustAnnounce reports whether the upgrades of the present direction are still to be offered.
+// mustAnnounce reports whether the upgrades of the present direction are still to be announced.
 func (a *App) mustAnnounce(d upgradestate.Deployment) bool {
-	return d.Name != "" && d.Upgrade == nil && a.offered < d.Epoch
+	return d.Name != "" && d.Upgrade == nil && a.announced < d.Epoch
 }
 
 // ensure makes the collections of both sides of a direction that are not there yet, and
@@ -172,7 +172,7 @@ func (a *App) ensure(ctx context.Context, d upgradestate.Deployment, to string) 
 	if err != nil {
 		return d, err
 	}
-	available := upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash(), Precopied: to == a.ahead(d)}
+	available := upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash(), Precopied: to == a.precopied(d)}
 	if slices.Contains(d.Available, available) {
 		return d, nil
 	}

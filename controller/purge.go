@@ -61,7 +61,7 @@ func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) (agai
 
 // purgeKinds leaves alone kinds whose fence lets them keep their name: what slept since
 // they were the target still has a token that the database takes, and is stopped by the
-// guards alone. Their tombstones are beside them, in nobody's way.
+// guards alone. Their tombstones are next to them, where they hinder no client.
 func (a *App) purgeKinds(ctx context.Context, d upgradestate.Deployment, version string, places []upgradestate.Place) error {
 	db := a.namespaces[version]
 	if db == nil {

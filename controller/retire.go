@@ -14,7 +14,7 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// clearer is a namespace that can be rid of what its backend keeps beside the kinds.
+// clearer is a namespace that can be rid of what its backend keeps next to the kinds.
 type clearer interface {
 	// Clear returns what others have in the database.
 	Clear(ctx context.Context) (left []string, err error)
@@ -29,12 +29,12 @@ const retryKept = 10 * time.Second
 
 // retire sets aside or drops the namespace that the record says is being retired, and drops
 // what was set aside once its time is over. Nothing of an old namespace is ever dropped but
-// here. The record tells of it until everything is gone, so that the next leader goes on
+// here. The record names it until everything is gone, so that the next leader goes on
 // with what is left.
 //
 // In the namespaces that remain nothing is dropped. Guards of managed kinds are part of
 // their records, lower than those of any later direction, and replaced by its writes.
-// Guards beside fixed-name kinds that keep their name are what stops a late applier of
+// Guards next to fixed-name kinds that keep their name are what stops a late applier of
 // the direction that has ended. Lineage moves with its namespace through switches, and is
 // that of the next direction as well. Tombstones are a matter of purge.
 func (a *App) retire(ctx context.Context) error {
@@ -211,7 +211,7 @@ func dropKind(ctx context.Context, db record.Namespace, k upgradestate.Kind, nam
 	case !errors.Is(err, record.ErrNotFound):
 		return "", err
 	}
-	// It is gone; what was kept beside it need not be.
+	// It is gone; what was kept next to it need not be.
 	if err := db.Drop(ctx, tok); err != nil && !errors.Is(err, record.ErrFenced) {
 		return "", err
 	}

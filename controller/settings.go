@@ -17,7 +17,7 @@ type Settings struct {
 	// or at the newest version.
 	InitialVersion string
 	Databases      []Database // one for each version and place, the older versions first
-	// Fences are the classes that fixed-name kinds shall have, by kind of either version; of
+	// Fences are the classes that fixed-name kinds must have, by kind of either version; of
 	// the others the strongest that the database allows.
 	Fences map[string]record.FenceClass
 	Copy   Copy

@@ -32,10 +32,10 @@ func (a *App) reachable(d upgradestate.Deployment) []string {
 	return out
 }
 
-// ahead is the version that is copied ahead of an upgrade: the next one. Another place of
+// precopied is the version that is copied before an upgrade begins: the next one. Another place of
 // the current version is moved to by command alone. The version that the latest switch
 // came from is kept in sync, or left alone, for that.
-func (a *App) ahead(d upgradestate.Deployment) string {
+func (a *App) precopied(d upgradestate.Deployment) string {
 	versions := a.cfg.Versions()
 	reachable := a.reachable(d)
 	for _, v := range versions[slices.Index(versions, d.CurrentVersion)+1:] {
@@ -61,7 +61,7 @@ func (a *App) wants(d upgradestate.Deployment) (version string, ok bool) {
 	if back := upgradestate.PreviousVersion(d); slices.Contains(a.reachable(d), back) && !d.LastSwitch.Snapshot {
 		return back, true
 	}
-	next := a.ahead(d)
+	next := a.precopied(d)
 	return next, next != ""
 }
 
@@ -98,7 +98,7 @@ func (a *App) withdraw(ctx context.Context) error {
 			}
 			_, err := a.deployment.Apply(ctx, upgradestate.WithdrawAvailable{TargetVersion: available.TargetVersion})
 			if err != nil && ctx.Err() == nil {
-				a.log.Warn("an upgrade to a disabled version is still offered", zap.String("version", available.TargetVersion), zap.Error(err))
+				a.log.Warn("an upgrade to a disabled version is still announced", zap.String("version", available.TargetVersion), zap.Error(err))
 			}
 		}
 	}

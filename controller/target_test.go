@@ -19,29 +19,30 @@ func TestReachable(t *testing.T) {
 		upgrade       string // target of a running one
 		retired       string
 		offered       string
-		ahead, wants  string
+		precopied     string
+		wants         string
 	}{
-		{name: "before any switch", dbs: "v1 v2", current: "v1", offered: "v2", ahead: "v2", wants: "v2"},
-		{name: "each later version", dbs: "v1 v2 v3", current: "v1", offered: "v2 v3", ahead: "v2", wants: "v2"},
-		{name: "a disabled version is passed over", dbs: "v1 v2! v3", current: "v1", offered: "v3", ahead: "v3", wants: "v3"},
-		{name: "a retired version is passed over", dbs: "v1 v2 v3", current: "v1", retired: "v2", offered: "v3", ahead: "v3", wants: "v3"},
+		{name: "before any switch", dbs: "v1 v2", current: "v1", offered: "v2", precopied: "v2", wants: "v2"},
+		{name: "each later version", dbs: "v1 v2 v3", current: "v1", offered: "v2 v3", precopied: "v2", wants: "v2"},
+		{name: "a disabled version is passed over", dbs: "v1 v2! v3", current: "v1", offered: "v3", precopied: "v3", wants: "v3"},
+		{name: "a retired version is passed over", dbs: "v1 v2 v3", current: "v1", retired: "v2", offered: "v3", precopied: "v3", wants: "v3"},
 		{name: "the rollback", dbs: "v1 v2", current: "v2", last: "v1", offered: "v1", wants: "v1"},
 		{name: "no rollback", dbs: "v1! v2", current: "v2", last: "v1"},
 		{name: "it was retired", dbs: "v1 v2", current: "v2", last: "v1", retired: "v1"},
-		{name: "on besides back", dbs: "v1 v2 v3", current: "v2", last: "v1", offered: "v1 v3", ahead: "v3", wants: "v1"},
-		{name: "on instead of back", dbs: "v1! v2 v3", current: "v2", last: "v1", offered: "v3", ahead: "v3", wants: "v3"},
+		{name: "on besides back", dbs: "v1 v2 v3", current: "v2", last: "v1", offered: "v1 v3", precopied: "v3", wants: "v1"},
+		{name: "on instead of back", dbs: "v1! v2 v3", current: "v2", last: "v1", offered: "v3", precopied: "v3", wants: "v3"},
 		{name: "over a version, and back", dbs: "v1 v2 v3", current: "v3", last: "v1", offered: "v1", wants: "v1"},
 		{name: "earlier than the rollback", dbs: "v1 v2 v3", current: "v3", last: "v2", offered: "v2", wants: "v2"},
 		{name: "forward again", dbs: "v1 v2", current: "v1", last: "v2", offered: "v2", wants: "v2"},
-		{name: "forward again over one", dbs: "v1 v2 v3", current: "v1", last: "v3", offered: "v2 v3", ahead: "v2", wants: "v3"},
+		{name: "forward again over one", dbs: "v1 v2 v3", current: "v1", last: "v3", offered: "v2 v3", precopied: "v2", wants: "v3"},
 		{name: "not forward again", dbs: "v1 v2! v3", current: "v1", last: "v2", offered: "v3"},
 		{name: "after a snapshot", dbs: "v1 v2", current: "v1", last: "v2", snapshot: true, offered: "v2"},
 		{name: "an upgrade decides", dbs: "v1 v2! v3", current: "v1", last: "v2", upgrade: "v2", offered: "v3", wants: "v2"},
-		{name: "an upgrade to elsewhere", dbs: "v1 v2", current: "v1", upgrade: "v9", offered: "v2", ahead: "v2"},
+		{name: "an upgrade to elsewhere", dbs: "v1 v2", current: "v1", upgrade: "v9", offered: "v2", precopied: "v2"},
 		{name: "a place is moved to by command", dbs: "v1 v1@b", current: "v1", offered: "v1@b"},
 		{name: "and back to, too", dbs: "v1 v1@b v2", current: "v1@b", last: "v2", offered: "v1 v2", wants: "v2"},
-		{name: "the next version from wherever", dbs: "v1 v1@b v2@c v2", current: "v1", offered: "v1@b v2@c v2", ahead: "v2@c", wants: "v2@c"},
-		{name: "a place that was left follows", dbs: "v1 v1@b v2", current: "v1@b", last: "v1", offered: "v1 v2", ahead: "v2", wants: "v1"},
+		{name: "the next version from wherever", dbs: "v1 v1@b v2@c v2", current: "v1", offered: "v1@b v2@c v2", precopied: "v2@c", wants: "v2@c"},
+		{name: "a place that was left follows", dbs: "v1 v1@b v2", current: "v1@b", last: "v1", offered: "v1 v2", precopied: "v2", wants: "v1"},
 		{name: "not known here", dbs: "v1", current: "v2"},
 	} {
 		var a App
@@ -63,15 +64,15 @@ func TestReachable(t *testing.T) {
 		if got := strings.Join(offered, " "); got != tc.offered {
 			t.Errorf("%s: offered is %q, want %q", tc.name, got, tc.offered)
 		}
-		ahead := a.ahead(d)
-		if ahead != tc.ahead {
-			t.Errorf("%s: %q is ahead, want %q", tc.name, ahead, tc.ahead)
+		precopied := a.precopied(d)
+		if precopied != tc.precopied {
+			t.Errorf("%s: %q is precopied, want %q", tc.name, precopied, tc.precopied)
 		}
 		if got, ok := a.wants(d); ok != (tc.wants != "") || ok && got != tc.wants {
 			t.Errorf("%s: %q is wanted (%t), want %q", tc.name, got, ok, tc.wants)
 		}
 		for _, v := range offered {
-			d.Available = append(d.Available, upgradestate.Available{TargetVersion: v, Precopied: v == ahead})
+			d.Available = append(d.Available, upgradestate.Available{TargetVersion: v, Precopied: v == precopied})
 		}
 		if got, ok := a.target(d); ok != (tc.wants != "") || ok && got != tc.wants {
 			t.Errorf("%s: synced to is %q (%t), want %q", tc.name, got, ok, tc.wants)

@@ -13,17 +13,17 @@ import (
 	"dbcontroller/verify"
 )
 
-// Fences that keep an application out of a version that is not served are looked at as
-// long as they stand: whoever may write may also drop a view or change a validator, and
+// Fences that keep an application out of a version that is not served are checked as
+// long as they stand: a client that may write may also drop a view or change a validator, and
 // would then write where nobody looks. What is found is put back at once, noted in the
 // record, and counts until a person has accepted it.
 
-// lookAtFences is how often they are looked at.
-const lookAtFences = time.Second
+// checkFencesEvery is how often they are checked.
+const checkFencesEvery = time.Second
 
 // uphold looks at fences whenever this controller leads.
 func (a *App) uphold(ctx context.Context) error {
-	look := time.NewTicker(lookAtFences)
+	look := time.NewTicker(checkFencesEvery)
 	defer look.Stop()
 	defer a.breaches.Store(0) // the next leader shows them
 	said := ""                // each reason once: a database may be away for long
@@ -41,7 +41,7 @@ func (a *App) uphold(ctx context.Context) error {
 			said = ""
 		case err.Error() != said:
 			said = err.Error()
-			a.log.Warn("fences cannot be looked at", zap.Error(err))
+			a.log.Warn("fences cannot be checked", zap.Error(err))
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (a *App) upholdAll(ctx context.Context) error {
 			continue
 		}
 		for _, k := range ns.Kinds {
-			// One with an act pending is being moved, and confirmed by whoever moves it.
+			// One with an operation pending is being moved, and confirmed by the process that moves it.
 			if !k.Fixed || k.Fenced == "" || k.Pending != nil || namesake(d, ns, k) {
 				continue
 			}

@@ -11,14 +11,14 @@ import (
 )
 
 // Verify compares everything that is synced now, source with target. Writes that arrive
-// meanwhile settle by being compared again.
+// meanwhile are resolved by being compared again.
 func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error) {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return verify.Report{}, err
 	}
 	to, ok := a.target(d)
-	if !ok { // right after a switch it is not offered again yet
+	if !ok { // right after a switch it is not announced again yet
 		to, ok = a.wants(d)
 	}
 	if !ok {

@@ -43,7 +43,7 @@ const retryPrepare = time.Second
 // awaitPrepared prepares, again and again while databases are unavailable. lead is called
 // when that takes longer than a moment and there is a deployment to lead.
 func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Deployment, error) {
-	begun := time.Now()
+	start := time.Now()
 	for {
 		d, err := a.prepare(ctx)
 		if err == nil || ctx.Err() != nil || !a.backend.Unavailable(err) {
@@ -56,7 +56,7 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 		switch {
 		case lived(d):
 			lead()
-		case time.Since(begun) >= a.opts.StartupWait:
+		case time.Since(start) >= a.opts.StartupWait:
 			return d, err
 		}
 		retry := time.NewTimer(retryPrepare)
@@ -81,7 +81,7 @@ func (a *App) missing() error {
 }
 
 // openRest opens the databases that prepare did not wait for. Nothing else may touch one
-// for long, and whoever looks wants to know when it is there.
+// for long, and an operator wants to know when it is there.
 func (a *App) openRest(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, db := range a.cfg.Databases {
@@ -99,12 +99,12 @@ func (a *App) waits() []string {
 		err = a.missing()
 	}
 	if err == nil {
-		return nil // shards and their checkpoints tell of the rest
+		return nil // the rest is in shards and their checkpoints
 	}
 	return []string{fmt.Sprintf("controller %s: %s", a.opts.ID, strings.ReplaceAll(err.Error(), "\n", "; "))}
 }
 
-// postponed are upgrades that could not be offered for want of their databases.
+// postponed are upgrades that could not be announced for want of their databases.
 type postponed struct {
 	mu       sync.Mutex
 	versions []string
@@ -126,9 +126,9 @@ func (p *postponed) take() []string {
 	return versions
 }
 
-// offerPostponed offers what was postponed once its database is there, as far as it is
-// still to be offered then. During an upgrade nothing else may be announced.
-func (a *App) offerPostponed(ctx context.Context) error {
+// announcePostponed announces what was postponed once its database is there, as far as it is
+// still to be announced then. During an upgrade nothing else may be announced.
+func (a *App) announcePostponed(ctx context.Context) error {
 	look := time.NewTicker(retryEngine)
 	defer look.Stop()
 	for {

@@ -33,12 +33,12 @@ type Space interface {
 	Sweep(ctx context.Context, prefix string) error
 }
 
-// Surveyor is a Space that tells about its server.
+// Surveyor is a Space that reports on its server.
 type Surveyor interface {
 	Survey(ctx context.Context) (record.Survey, error)
 }
 
-// Sharder is a Space that tells how collections are spread over shards.
+// Sharder is a Space that reports how collections are spread over shards.
 type Sharder interface {
 	Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error)
 }
@@ -107,7 +107,7 @@ type PlannerParts struct {
 	Settings     Settings
 }
 
-// Settings are what a plan tells of the configuration.
+// Settings are what a plan reports of the configuration.
 type Settings struct {
 	Unthrottled bool // the databases are not measured while records are copied
 	MaxRate     int  // documents that are copied a second; 0 is no limit

@@ -47,7 +47,7 @@ func (p *plan) copy(ctx context.Context) error {
 	case m.failed > 0:
 		p.warn("copy", p.dir.To(), "%d of %d groups tried would be parked, which keeps the switch from beginning: %s", m.failed, m.groups, some(m.examples))
 	case m.groups > 0:
-		p.ok("copy", p.dir.To(), "%d groups were tried, and all can be brought over", m.groups)
+		p.ok("copy", p.dir.To(), "%d groups were tried, and all can be migrated", m.groups)
 	}
 	switch {
 	case m.largest > longestDoc:
@@ -72,7 +72,7 @@ func (p *plan) copy(ctx context.Context) error {
 	return nil
 }
 
-// measure brings records over for a while.
+// measure applies records for a while.
 func (p *plan) measure(ctx context.Context, s *scratch) error {
 	src := record.Tokens{}
 	for kind, info := range p.infos {
@@ -83,14 +83,14 @@ func (p *plan) measure(ctx context.Context, s *scratch) error {
 	for kind := range src {
 		ranges[kind] = record.Range{}
 	}
-	for begun := time.Now(); time.Since(begun) < measureTime && len(ranges) > 0; {
+	for start := time.Now(); time.Since(start) < measureTime && len(ranges) > 0; {
 		for kind, r := range ranges {
 			before := time.Now()
 			page, err := from.Scan(ctx, record.ScanRequest{Token: src[kind], Range: r, Limit: measureGroups, KeysOnly: true})
 			if err != nil {
 				return fmt.Errorf("read a sample of %s: %w", kind, err)
 			}
-			if err := p.bring(ctx, s, src, page.Records, before); err != nil {
+			if err := p.apply(ctx, s, src, page.Records, before); err != nil {
 				return err
 			}
 			if ranges[kind] = (record.Range{From: page.Next}); page.Done {
@@ -106,9 +106,9 @@ func (p *plan) measure(ctx context.Context, s *scratch) error {
 	})
 }
 
-// bring brings the groups of records over. Those by content may lack members here, and what
+// apply applies the groups of records. Those by content may lack members here, and what
 // fails for that is none of the copy's failures.
-func (p *plan) bring(ctx context.Context, s *scratch, src record.Tokens, records []record.Record, begun time.Time) error {
+func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records []record.Record, start time.Time) error {
 	ids := groupsOf(records, p.dir.GroupOf)
 	byContent := len(ids) > 0 && p.dir.LineageKind(ids[0].Spec) != ""
 	var groups, units []transform.GroupID
@@ -123,11 +123,11 @@ func (p *plan) bring(ctx context.Context, s *scratch, src record.Tokens, records
 		return err
 	}
 	ids = groupsOf(held.records, p.dir.GroupOf) // as many of them as are tried at once
-	failed, err := leg{dir: p.dir, from: held, src: transform.View{Tokens: src}, to: s, epoch: p.record.Epoch, load: true}.bring(ctx, ids)
+	failed, err := leg{dir: p.dir, from: held, src: transform.View{Tokens: src}, to: s, epoch: p.record.Epoch, load: true}.apply(ctx, ids)
 	if err != nil {
 		return err
 	}
-	p.tried.took += time.Since(begun)
+	p.tried.took += time.Since(start)
 	p.tried.groups += len(ids)
 	for _, r := range held.records {
 		p.tried.records++
@@ -147,7 +147,7 @@ func (p *plan) bring(ctx context.Context, s *scratch, src record.Tokens, records
 	return nil
 }
 
-// space looks whether the target has room for what is copied.
+// space checks whether the target has room for what is copied.
 func (p *plan) space(context.Context) error {
 	var bytes int64
 	for _, info := range p.infos {
@@ -162,7 +162,7 @@ func (p *plan) space(context.Context) error {
 	s, known := p.surveys[p.dir.To()]
 	switch free := s.DiskFree; {
 	case !known || s.DiskTotal == 0:
-		p.warn("space", p.dir.To(), "%s; the server does not tell what is free: look yourself", text)
+		p.warn("space", p.dir.To(), "%s; the server does not report what is free: check it yourself", text)
 	case need > free:
 		p.fail("space", p.dir.To(), "%s, and %s are free: make room first", text, size(free))
 	case need > free/2:
@@ -173,7 +173,7 @@ func (p *plan) space(context.Context) error {
 	return nil
 }
 
-// oplog looks whether the source remembers its changes for as long as the copy takes.
+// oplog checks whether the source remembers its changes for as long as the copy takes.
 func (p *plan) oplog(context.Context) error {
 	s, known := p.surveys[p.dir.From()]
 	if !known {

@@ -34,7 +34,7 @@ type plan struct {
 	tried   measured
 }
 
-// possible tells people to which versions an upgrade may lead.
+// possible says to which versions an upgrade may lead.
 func (l *Planner) possible(d upgradestate.Deployment) string {
 	if to := l.Reachable(d); len(to) > 0 {
 		return "give a target version: " + strings.Join(to, ", ")
@@ -143,7 +143,7 @@ func (p *plan) servers(ctx context.Context) error {
 		return err
 	}
 	if len(servers) == 0 {
-		p.warn("servers", "", "no server or application is registered: whoever writes is not asked to hold, and is refused by the fence until it finds the new place")
+		p.warn("servers", "", "no server or application is registered: a client that writes is not asked to hold, and is refused by the fence until it finds the new place")
 	}
 	for _, s := range servers {
 		what := fmt.Sprintf("protocol %d, versions [%s]", s.Protocol, strings.Join(s.Versions, " "))
@@ -222,7 +222,7 @@ func (p *plan) server(version string, s record.Survey) {
 	text := fmt.Sprintf("MongoDB %s, %s, feature compatibility %s, change streams and transactions", s.Server, kind, feature)
 	switch {
 	case s.Feature != "" && !strings.HasPrefix(s.Server, s.Feature+"."):
-		p.warn("server", version, "%s: the server runs as an older one; set featureCompatibilityVersion once its own upgrade has settled", text)
+		p.warn("server", version, "%s: the server runs as an older one; set featureCompatibilityVersion once its own upgrade is final", text)
 	case !s.UUIDs:
 		p.warn("server", version, "%s: it does not check collection UUIDs, so that the weaker validator fence is used; MongoDB from 6.0 does", text)
 	default:
@@ -300,15 +300,15 @@ func (p *plan) rollback(ctx context.Context) error {
 	default:
 		p.ok("rollback", p.dir.From(), "%s; it is proved again before the switch", found)
 	}
-	begun := time.Now()
+	start := time.Now()
 	if _, err := p.Deployments.Get(ctx); err != nil {
 		return err
 	}
-	p.pause(found.parts(time.Since(begun)))
+	p.pause(found.parts(time.Since(start)))
 	return nil
 }
 
-// undo tells how long the upgrade can be taken back, and what ends that.
+// undo says how long the upgrade can be taken back, and what ends that.
 func (p *plan) undo(context.Context) error {
 	from := p.dir.From()
 	if what, _ := p.needs(p.record, p.dir.To(), false); what == needRenames {

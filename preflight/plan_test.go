@@ -65,7 +65,7 @@ func TestPlanVerdicts(t *testing.T) {
 		"room":                 {record.Survey{DiskTotal: 100 * gib, DiskFree: 60 * gib}, space, pb.PlanCheck_OK, "about 25.0 GiB are needed"},
 		"little room":          {record.Survey{DiskTotal: 100 * gib, DiskFree: 30 * gib}, space, pb.PlanCheck_WARNING, "indexes and the oplog take more"},
 		"no room":              {record.Survey{DiskTotal: 100 * gib, DiskFree: 20 * gib}, space, pb.PlanCheck_FAILED, "make room first"},
-		"room is not known":    {record.Survey{}, space, pb.PlanCheck_WARNING, "look yourself"},
+		"room is not known":    {record.Survey{}, space, pb.PlanCheck_WARNING, "check it yourself"},
 		"long oplog":           {record.Survey{Oplog: 24 * time.Hour}, oplog, pb.PlanCheck_OK, "24h0m0s"},
 		"oplog barely enough":  {record.Survey{Oplog: 90 * time.Minute}, oplog, pb.PlanCheck_WARNING, "twice"},
 		"short oplog":          {record.Survey{Oplog: 10 * time.Minute}, oplog, pb.PlanCheck_FAILED, "replSetResizeOplog"},

@@ -40,7 +40,7 @@ type proof struct {
 	at func(doing string)
 
 	old, new *scratch
-	skipped  int // sampled groups that cannot be brought over: the copy has parked them
+	skipped  int // sampled groups that cannot be migrated: the copy has parked them
 	records  int // that went there and back
 	kinds    int
 	altered  int // of them, by transformers that are declared not to give back what was there
@@ -225,7 +225,7 @@ func (p *proof) seen(ctx context.Context, stream record.Stream) error {
 func (p *proof) trip(ctx context.Context, source *frozen, toks record.Tokens) error {
 	e := p.record.Epoch
 	over, ids := leg{dir: p.up, from: source, src: transform.View{Tokens: toks}, to: p.new, epoch: e}, groupsOf(source.records, p.up.GroupOf)
-	failed, err := over.bring(ctx, ids)
+	failed, err := over.apply(ctx, ids)
 	if err == nil {
 		err = over.compare(ctx, ids, failed)
 	}
@@ -261,7 +261,7 @@ func (p *proof) trip(ctx context.Context, source *frozen, toks record.Tokens) er
 
 // back brings groups to the old side. None may fail.
 func (p *proof) back(ctx context.Context, l leg, ids []transform.GroupID) error {
-	failed, err := l.bring(ctx, ids)
+	failed, err := l.apply(ctx, ids)
 	if err == nil {
 		err = l.compare(ctx, ids, failed)
 	}

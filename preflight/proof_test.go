@@ -122,7 +122,7 @@ func TestProofKeepsTheComplement(t *testing.T) {
 	}
 }
 
-// TestProofSkipsWhatIsParked: what cannot be brought over stays where it is, and needs no
+// TestProofSkipsWhatIsParked: what cannot be migrated stays where it is, and needs no
 // rollback.
 func TestProofSkipsWhatIsParked(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ import (
 )
 
 // Prover has the rollback of the upgrade that runs proved, once for each upgrade and again
-// while it fails, and knows what came of it. It works beside the driver, never in a pause.
+// while it fails, and knows what came of it. It works next to the driver, never in a pause.
 type Prover struct {
 	ProverParts
 	news    chan struct{} // something came of a proof
@@ -56,7 +56,7 @@ const (
 func (p Proofs) needs(d upgradestate.Deployment, to string, snapshot bool) (need, string) {
 	switch {
 	case snapshot:
-		// It needs neither a stream nor a transformer, and what it leaves behind is reached
+		// It needs neither a stream nor a transformer, and the version behind it is reached
 		// again by an upgrade with a proof of its own.
 		return needNothing, fmt.Sprintf("not asked for: this goes back to the snapshot of %s; %s stays as it is until an upgrade to it begins", to, d.CurrentVersion)
 	case to == upgradestate.PreviousVersion(d) && !d.LastSwitch.Back:
@@ -169,7 +169,7 @@ func (p *Prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 	p.mu.Unlock()
 	var found proved
 	work, err := p.proof(d, d.Upgrade.TargetVersion, what == needRenames || done)
-	begun := time.Now()
+	start := time.Now()
 	if err == nil {
 		work.at = p.isDoing
 		found, err = work.run(ctx)
@@ -180,7 +180,7 @@ func (p *Prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer p.tell()
+	defer p.signal()
 	switch {
 	case err == nil && done:
 		found.records, found.kinds, found.skipped, found.altered = p.proved.records, p.proved.kinds, p.proved.skipped, p.proved.altered
@@ -188,7 +188,7 @@ func (p *Prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 	case err == nil:
 		p.done, p.err, p.proved = true, nil, found
 		p.Log.Info("proof of the rollback has ended", zap.String("upgrade", d.Upgrade.ID), zap.Int("records", found.records),
-			zap.Bool("only measured", what == needRenames), zap.Duration("took", time.Since(begun)))
+			zap.Bool("only measured", what == needRenames), zap.Duration("took", time.Since(start)))
 	case !done:
 		p.err = err
 		p.Log.Warn("the rollback is not proved, and is tried again", zap.String("upgrade", d.Upgrade.ID), zap.Error(err))
@@ -204,7 +204,7 @@ func (p *Prover) isDoing(what string) {
 	p.doing = what
 }
 
-func (p *Prover) tell() {
+func (p *Prover) signal() {
 	select {
 	case p.news <- struct{}{}:
 	default:
@@ -221,7 +221,7 @@ func (p *Prover) blocks(d upgradestate.Deployment) error {
 	case what == needNothing, mine && p.done, what == needRenames && mine && p.err != nil:
 		return nil
 	case what == needRenames:
-		return errors.New("the measurement of the renames, which runs") // not beside them
+		return errors.New("the measurement of the renames, which runs") // not during them
 	case mine && p.err != nil:
 		return fmt.Errorf("a proof of the rollback: %w; it is tried again by itself (or give the rollback up: disabled: true for %s in dbs)", p.err, d.CurrentVersion)
 	default:
@@ -231,7 +231,7 @@ func (p *Prover) blocks(d upgradestate.Deployment) error {
 
 // Publish shows a readiness report, and notes how long the coordination store took.
 func (p *Prover) Publish(ctx context.Context, o *switchover.Readiness) error {
-	begun := time.Now()
+	start := time.Now()
 	lease := p.Lease()
 	if lease == 0 {
 		return errors.New("this controller has no lease yet") // what it says would outlive it
@@ -241,7 +241,7 @@ func (p *Prover) Publish(ctx context.Context, o *switchover.Readiness) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.writes = time.Since(begun)
+	p.writes = time.Since(start)
 	return nil
 }
 
@@ -310,7 +310,7 @@ func (f proved) String() string {
 		text += fmt.Sprintf("; %d of them came back altered, by a transformer that is declared one-way", f.altered)
 	}
 	if f.skipped > 0 {
-		text += fmt.Sprintf(" (%d more groups cannot be brought over, and stay)", f.skipped)
+		text += fmt.Sprintf(" (%d more groups cannot be migrated, and stay)", f.skipped)
 	}
 	return text
 }

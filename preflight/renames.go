@@ -15,11 +15,11 @@ func (p *proof) moves(ctx context.Context, changes record.Stream) (out proved, e
 	if err != nil {
 		return out, err
 	}
-	begun := time.Now()
+	start := time.Now()
 	if _, err := p.older.Position(ctx); err != nil {
 		return out, err
 	}
-	out.write = time.Since(begun)
+	out.write = time.Since(start)
 	if out.fence, err = p.old.together(ctx, func(ctx context.Context, k *scratchKind) error {
 		return p.old.move(ctx, k, movable(k), 2, restore[k.class])
 	}); err != nil {

@@ -22,8 +22,8 @@ type leg struct {
 
 func (l leg) dst() transform.View { return transform.View{Tokens: l.to.toks} }
 
-// bring brings groups over. failed says of each that could not be brought why.
-func (l leg) bring(ctx context.Context, ids []transform.GroupID) (failed map[transform.GroupID]error, err error) {
+// apply applies groups to the other side. failed says of each that could not be applied why.
+func (l leg) apply(ctx context.Context, ids []transform.GroupID) (failed map[transform.GroupID]error, err error) {
 	failed = map[transform.GroupID]error{}
 	t := transform.Transfer{
 		Resolver: transform.Resolver{
@@ -56,7 +56,7 @@ func (l leg) bring(ctx context.Context, ids []transform.GroupID) (failed map[tra
 }
 
 // compare compares groups, but those that have failed, as the engine does with what it has
-// brought over, and adds those that differ.
+// migrated, and adds those that differ.
 func (l leg) compare(ctx context.Context, ids []transform.GroupID, failed map[transform.GroupID]error) error {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id transform.GroupID) bool { return failed[id] != nil })
 	return verify.New(l.from, l.to, l.dir).Each(ctx, l.src, l.dst(), ids, func(c *transform.Component) error {

@@ -21,7 +21,7 @@ const (
 	tripBytes = 16 << 20
 )
 
-// frozen is records that were read once, as a source that does not change any more.
+// frozen is records that were read once, as a source that no longer changes.
 type frozen struct {
 	records []record.Record
 	version record.Version

@@ -64,7 +64,7 @@ type scratchKind struct {
 // newPrefix is one that nobody has used.
 func newPrefix(begins string) string { return begins + strings.ToLower(rand.Text()[:10]) + "." }
 
-// describeKinds tells what stands for a version's kinds has to look like: like those of the
+// describeKinds returns what stands for a version's kinds has to look like: like those of the
 // record, which may have been changed since they were declared, and like the declared ones
 // where there are none yet.
 func describeKinds(ctx context.Context, ns record.Namespace, d upgradestate.Deployment, version string, kinds []record.KindSpec) ([]scratchKind, error) {
@@ -104,7 +104,7 @@ func makeScratch(ctx context.Context, ns Space, prefix string, kinds []scratchKi
 	for i := range s.kinds {
 		k := &s.kinds[i]
 		k.spec.Name = prefix + k.kind
-		k.spec.Shape, _ = record.Unexpiring(k.spec.Shape) // nothing vanishes while it is looked at
+		k.spec.Shape, _ = record.Unexpiring(k.spec.Shape) // nothing vanishes while it is checked
 		g.Go(func() error {
 			name := record.PhysicalName(k.spec.Name, 1)
 			if k.spec.Fixed && !k.hidden {
@@ -284,13 +284,13 @@ func className(class record.FenceClass) string {
 // together does something to all kinds at once, as the driver does, and says how long that
 // took.
 func (s *scratch) together(ctx context.Context, do func(ctx context.Context, k *scratchKind) error) (time.Duration, error) {
-	begun := time.Now()
+	start := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range s.kinds {
 		g.Go(func() error { return do(ctx, &s.kinds[i]) })
 	}
 	err := g.Wait()
-	return time.Since(begun), err
+	return time.Since(start), err
 }
 
 // told is an error as it concerns the kinds: without the names of what stands for them, and

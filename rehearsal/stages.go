@@ -39,12 +39,12 @@ func (r *rehearsal) copyAll(ctx context.Context) error {
 	if _, err := r.begin(ctx, s, idCopy, r.to, upgradestate.Policy{Hold: true}); err != nil {
 		return err
 	}
-	begun := time.Now()
+	start := time.Now()
 	d, err := r.await(ctx, s, "copy everything", upgradestate.AllReady)
 	if err != nil {
 		return err
 	}
-	r.report.CopyMillis = time.Since(begun).Milliseconds()
+	r.report.CopyMillis = time.Since(start).Milliseconds()
 	ps, err := s.deployment.Progress(ctx)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (r *rehearsal) copyAll(ctx context.Context) error {
 	return nil
 }
 
-// begin waits until the stage offers the upgrade, and begins it.
+// begin waits until the stage announces the upgrade, and begins it.
 func (r *rehearsal) begin(ctx context.Context, s *stage, id, to string, policy upgradestate.Policy) (upgradestate.Deployment, error) {
 	_, err := r.await(ctx, s, "prepare for "+to, func(d upgradestate.Deployment) bool {
 		for _, a := range d.Available {

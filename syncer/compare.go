@@ -15,12 +15,12 @@ import (
 	"dbcontroller/transform"
 )
 
-// settleTries is how often a difference may be seen, while nothing changes in the source,
+// recheckTries is how often a difference may be seen, while nothing changes in the source,
 // before the group is applied anew, and giveUpTries when it is parked: a difference is
 // normal while the source changes, and an error when it stays.
 const (
-	settleTries = 4
-	giveUpTries = 12
+	recheckTries = 4
+	giveUpTries  = 12
 )
 
 // verifyPlan is the plan by which the target's side is compared; its ranges are cut when
@@ -264,13 +264,13 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transfor
 			}
 			entry.state = d.Source
 			if entry.tries++; r.frozen {
-				entry.tries = max(entry.tries, settleTries)
+				entry.tries = max(entry.tries, recheckTries)
 			}
 			s.late[id] = entry
 			switch {
 			case entry.tries >= giveUpTries:
 				found.unrepairable = append(found.unrepairable, id)
-			case entry.tries >= settleTries:
+			case entry.tries >= recheckTries:
 				found.repair = append(found.repair, id)
 			}
 		}

@@ -131,7 +131,7 @@ func (e *Engine) syncedKinds() []record.KindSpec {
 }
 
 // parkAgain parks what was parked and waived when this direction was last synced, before
-// the rollback: a Level plan does not meet what does not change, and a waiver is for one
+// the rollback: a plan InSync does not meet what does not change, and a waiver is for one
 // switch. What can be migrated by now is applied when parked groups are tried again. It
 // reports whether all of it is listed.
 func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {

@@ -56,7 +56,7 @@ func (s *shard) lagMillis(now time.Time) *int64 {
 // differing counts the groups that have differed too often to be under way.
 func (s *shard) differing() (n int64) {
 	for _, entry := range s.late {
-		if entry.tries >= settleTries {
+		if entry.tries >= recheckTries {
 			n++
 		}
 	}

@@ -20,10 +20,10 @@ import (
 	"dbcontroller/verify"
 )
 
-// TestReverseSyncStartsLevel: after a switch the reverse sync follows from the position that the
+// TestReverseSyncStartsInSync: after a switch the reverse sync follows from the position that the
 // switch noted. What is in the old namespace alone, because it was waived, stays there;
 // what changed in the new one comes over, deletes too.
-func TestReverseSyncStartsLevel(t *testing.T) {
+func TestReverseSyncStartsInSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		for key, n := range map[string]int{"kept": 1, "gone": 2} {

@@ -21,7 +21,7 @@ func (e *Engine) targetTokens(ctx context.Context) (record.Tokens, error) {
 }
 
 // sourceView is how the source is read: not from before the plan's start, of which nobody
-// follows the changes, and not before notBefore. (A Level plan starts at the switch: before
+// follows the changes, and not before notBefore. (A plan InSync starts at the switch: before
 // it the source was not in sync with anything.)
 func (e *Engine) sourceView(ctx context.Context, notBefore record.Version) (transform.View, error) {
 	toks, err := e.sourceTokens(ctx)

@@ -242,7 +242,7 @@ func (f *fleet) inSync() {
 		f.t.Fatalf("resolve: %v", err)
 	}
 	for _, c := range cs {
-		if !c.Level {
+		if !c.InSync {
 			f.t.Fatalf("epoch %d: units %v are not in sync: %+v", f.epoch, c.Units, c.Write)
 		}
 	}

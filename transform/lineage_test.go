@@ -342,8 +342,8 @@ func TestForeignTarget(t *testing.T) {
 			t.Fatalf("%t, %v", ok, err)
 		}
 		cs, _ := w.resolve(t.Context(), []transform.GroupID{id}, at, nil)
-		if len(cs) != 1 || cs[0].Level != want {
-			t.Errorf("%s: %d components, in sync %t, want %t", seat, len(cs), cs[0].Level, want)
+		if len(cs) != 1 || cs[0].InSync != want {
+			t.Errorf("%s: %d components, in sync %t, want %t", seat, len(cs), cs[0].InSync, want)
 		}
 		w.bring(t.Context(), []transform.GroupID{id}, at)
 	}

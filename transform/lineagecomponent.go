@@ -19,10 +19,10 @@ type Component struct {
 	// as it was read. Where Failed is not empty it only notes which group the failed units
 	// wait for, and nothing at all when that is known.
 	Write record.GroupWrite
-	// Level reports that source and target are in sync: Write would not change anything. It
+	// InSync reports that source and target are in sync: Write would not change anything. It
 	// is not known, and false, of a group by name whose target was not read
 	// (Resolver.Compare).
-	Level bool
+	InSync bool
 	// Failed are the units that keep the component from being written, each with the
 	// reason. The other units are to be resolved again, with these Apart.
 	Failed []Failure
@@ -53,7 +53,7 @@ func (c *Component) Differ() []GroupID {
 			ids[i] = f.Unit
 		}
 		return ids
-	case c.Level:
+	case c.InSync:
 		return nil
 	default:
 		return c.Units
@@ -194,7 +194,7 @@ func (c *Component) Rest() []GroupID {
 // records move, they are what was refused, as far as anybody can tell.
 func (c *Component) Refuse(err error) {
 	if !c.ByContent() {
-		c.Write, c.Level, c.Failed = record.GroupWrite{}, false, []Failure{{c.Units[0], err}}
+		c.Write, c.InSync, c.Failed = record.GroupWrite{}, false, []Failure{{c.Units[0], err}}
 		return
 	}
 	var moving []*memberState

@@ -23,8 +23,8 @@ const (
 )
 
 var (
-	errTooMany   = errors.New("the groups have too many members to be read together")
-	errUnsettled = errors.New("groups keep changing while they are read")
+	errTooMany  = errors.New("the groups have too many members to be read together")
+	errChanging = errors.New("groups keep changing while they are read")
 )
 
 // Resolver finds out what groups come to, and what has to be written for that. Of a group
@@ -36,7 +36,7 @@ type Resolver struct {
 	From, To       View // of the source, and of the target
 	// Epoch is the direction epoch: guards of earlier ones contain nothing about versions.
 	Epoch uint64
-	// Compare reads of every group what the target holds, so that Level is known. Without it
+	// Compare reads of every group what the target holds, so that InSync is known. Without it
 	// groups by name are read there only where what is to be written depends on it.
 	Compare bool
 	// Apart are units that are known to fail, and must not hold up the others of a group
@@ -204,7 +204,7 @@ func (x *resolution) readAll(ctx context.Context) error {
 			return nil
 		}
 	}
-	return errUnsettled
+	return errChanging
 }
 
 // named are the groups that a unit belongs to, one way or another.

@@ -63,7 +63,7 @@ func (c *Component) collide(failed map[string]error) map[ref]made {
 // fail notes what keeps the component from being written: units, and all that have to do
 // with groups; with neither, or where a group has no unit that was asked for, all units.
 func (c *Component) fail(units map[*memberState]error, groups map[string]error, all error) {
-	c.Failed, c.Level = nil, false
+	c.Failed, c.InSync = nil, false
 	blame := func(of []string) error {
 		for _, n := range of {
 			if err := groups[n]; err != nil {
@@ -145,7 +145,7 @@ func (c *Component) wait(failed []*memberState) {
 
 // write makes the component as its members are at the snapshot.
 func (c *Component) write(makers map[ref]made) {
-	c.Level = true
+	c.InSync = true
 	w := c.newWrite()
 	was := map[ref]bool{}
 	for _, t := range c.targets {
@@ -158,7 +158,7 @@ func (c *Component) write(makers map[ref]made) {
 			was[r] = true
 		}
 		now := c.familyOf(g)
-		c.Level = c.Level && now.equal(g.family)
+		c.InSync = c.InSync && now.equal(g.family)
 		w.add(c.x.lineage, groupKey(g.name), now.doc(g.name), g.guard)
 	}
 	for _, m := range c.disowned() {
@@ -166,12 +166,12 @@ func (c *Component) write(makers map[ref]made) {
 	}
 	for _, m := range c.units {
 		now := descent{group: m.content}
-		c.Level = c.Level && now == m.descent
+		c.InSync = c.InSync && now == m.descent
 		w.add(c.x.lineage, memberKey(m.ref), now.doc(m.ref), m.guard)
 	}
 	for _, r := range slices.SortedFunc(maps.Keys(makers), ref.compare) {
 		m, t := makers[r], c.x.targets[r]
-		c.Level = c.Level && t.live && t.group == m.by.name && bytes.Equal(t.rec.Doc, m.rec.Doc)
+		c.InSync = c.InSync && t.live && t.group == m.by.name && bytes.Equal(t.rec.Doc, m.rec.Doc)
 		w.add(c.x.lineage, targetKey(r), targetDoc(r, m.by.name), t.guard)
 		w.add(r.kind, r.key, m.rec.Doc, t.rec.Guard)
 	}
@@ -182,11 +182,11 @@ func (c *Component) write(makers map[ref]made) {
 		}
 		if t.group != "" && !own[t.group] {
 			// Its entry names another group than the one that lists it, and stands as it is.
-			c.Level = false
+			c.InSync = false
 			w.add(c.x.lineage, targetKey(r), targetDoc(r, t.group), t.guard)
 			continue
 		}
-		c.Level = c.Level && !t.live && t.group == ""
+		c.InSync = c.InSync && !t.live && t.group == ""
 		w.add(c.x.lineage, targetKey(r), nil, t.guard)
 		w.add(r.kind, r.key, nil, t.rec.Guard)
 	}

@@ -88,7 +88,7 @@ func (r Resolver) made(ids []GroupID, version record.Version, source func(i int)
 			continue
 		}
 		c.Write = w
-		c.Level = have != nil && inSync(w, have.Records)
+		c.InSync = have != nil && inSync(w, have.Records)
 	}
 	return cs
 }

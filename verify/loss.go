@@ -148,7 +148,7 @@ func (l *loss) differ(ctx context.Context, c *Comparer, ids []transform.GroupID)
 			}
 			return nil
 		}
-		if c.Level || !l.firstOf(append(slices.Clone(c.Units), members...)) || len(c.Units) == 0 {
+		if c.InSync || !l.firstOf(append(slices.Clone(c.Units), members...)) || len(c.Units) == 0 {
 			return nil
 		}
 		if len(members) == 0 && !held {

@@ -155,7 +155,7 @@ func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results [
 			how.bypass = true
 			continue
 		case errors.Is(err, errTooMuch) && len(groups) > 1:
-			return n.settleHalves(ctx, j, groups, results, how)
+			return n.resolveHalves(ctx, j, groups, results, how)
 		case hasCode(err, codeTransactionTooLarge):
 			results[groups[0]] = record.Result{Outcome: record.Refused, Err: err}
 			return nil
@@ -175,13 +175,13 @@ func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results [
 		}
 		groups = rest
 		if refused++; refused == beforeHalving && len(groups) > 1 {
-			return n.settleHalves(ctx, j, groups, results, how)
+			return n.resolveHalves(ctx, j, groups, results, how)
 		}
 	}
 	return nil
 }
 
-func (n *Namespace) settleHalves(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
+func (n *Namespace) resolveHalves(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
 	half := len(groups) / 2
 	if err := n.resolve(ctx, j, groups[:half], results, how); err != nil {
 		return err

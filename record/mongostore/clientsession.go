@@ -67,11 +67,11 @@ type answer struct {
 type ending int
 
 const (
-	endDone      ending = iota + 1 // and a majority has it
-	endRefused                     // this attempt had no effect
-	endRejected                    // as refused, for the command as a whole
-	endAgain                       // this attempt had no effect, another may
-	endUnsettled                   // it may have had an effect
+	endDone       ending = iota + 1 // and a majority has it
+	endRefused                      // this attempt had no effect
+	endRejected                     // as refused, for the command as a whole
+	endAgain                        // this attempt had no effect, another may
+	endUnresolved                   // it may have had an effect
 )
 
 // write sends a command with one statement until its outcome is known.
@@ -116,7 +116,7 @@ func (c *Client) write(ctx context.Context, cmd bson.D) (answer, error) {
 			c.sessions.give(s)
 			return answer{}, err
 		case endAgain:
-		case endUnsettled:
+		case endUnresolved:
 			doubt = true
 		}
 		if stop := pause(ctx, wait.NextBackOff()); stop != nil {
@@ -181,7 +181,7 @@ func endOf(err error) (ending, *mongo.WriteError) {
 			if len(exception.WriteErrors) > 0 {
 				return endAgain, nil // refused by a node that may not be the one that counts
 			}
-			return endUnsettled, nil
+			return endUnresolved, nil
 		}
 		if len(exception.WriteErrors) > 0 {
 			first := exception.WriteErrors[0]
@@ -198,7 +198,7 @@ func endOf(err error) (ending, *mongo.WriteError) {
 		if neverSent(err) {
 			return endAgain, nil
 		}
-		return endUnsettled, nil
+		return endUnresolved, nil
 	}
 	switch {
 	case server.HasErrorLabel("NoWritesPerformed"):
@@ -206,7 +206,7 @@ func endOf(err error) (ending, *mongo.WriteError) {
 	case hasCode(err, codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk, codeTemporarilyUnavailable):
 		return endAgain, nil
 	case outcomeUnknown(err), worthRepeating(err) && !hasCode(err, codeUUIDMismatch, codeNamespaceNotFound):
-		return endUnsettled, nil
+		return endUnresolved, nil
 	default:
 		return endRejected, nil
 	}

@@ -23,7 +23,7 @@ func TestNeverSent(t *testing.T) {
 		want ending
 	}{
 		"the pool was cleared": {fmt.Errorf("write: %w", cleared{errors.New("the login of another one was refused")}), endAgain},
-		"the connection broke": {errors.New("connection closed"), endUnsettled},
+		"the connection broke": {errors.New("connection closed"), endUnresolved},
 		"the login is refused": {mongo.CommandError{Code: 18, Message: "Authentication failed."}, endRejected},
 	} {
 		if got, _ := endOf(tc.err); got != tc.want {

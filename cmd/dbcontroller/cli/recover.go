@@ -124,13 +124,13 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 		return err
 	}
 	if err := identity.Finalize(ctx, d, markers); err != nil {
-		return fmt.Errorf("%w: %w", errUnsettled, err)
+		return fmt.Errorf("%w: %w", errMarksPending, err)
 	}
 	fmt.Fprintf(say, "done: %s is at %s in epoch %d; start a controller and servers\n", d.Name, d.CurrentVersion, d.Epoch)
 	return nil
 }
 
-var errUnsettled = errors.New("the deployment is written, and the first controller will note it in the databases")
+var errMarksPending = errors.New("the deployment is written, and the first controller will note it in the databases")
 
 func recoveryID() string { return identity.RecoveryID + strings.ToLower(rand.Text()[:12]) }
 
@@ -185,7 +185,7 @@ func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgrad
 		return err
 	}
 	if err := identity.Finalize(ctx, d, markers); err != nil {
-		return fmt.Errorf("%w: %w", errUnsettled, err)
+		return fmt.Errorf("%w: %w", errMarksPending, err)
 	}
 	fmt.Fprintf(say, "done: %s is at %s in epoch %d\n", d.Name, d.CurrentVersion, d.Epoch)
 	return nil

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// TestManyKinds takes two hundred collections of an application there and back. Nothing takes
+// TestManyKinds takes a hundred collections of an application there and back. Nothing takes
 // so long for each of them that a start, a switch or the proof of the rollback stands still. It
-// runs by itself: a thousand collections are made and removed, and beside others it measures
+// runs by itself: hundreds of collections are made and removed, and beside others it measures
 // the machine.
 func TestManyKinds(t *testing.T) { //nolint:paralleltest // see above
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	const kinds, documents = 200, 3
+	const kinds, documents = 100, 3
 	name := func(i int) string { return fmt.Sprintf("kind%03d", i) }
 	var section strings.Builder
 	section.WriteString("\n")

@@ -39,12 +39,15 @@ FORCE:
 mongodb: ## Fetch a MongoDB for tests into the user's cache folder, if one is missing.
 	@scripts/fetch-mongodb || echo 'fetch-mongodb failed; looking for MongoDB elsewhere' >&2
 
-# -p 1: packages that start clusters of their own would starve each other. Building first
-# uses all processors.
+# One package's tests at a time: those that start clusters of their own would starve each
+# other. Where flock is found the next one is vetted and linked meanwhile, and its time contains
+# the wait. Building first uses all processors.
+ONE_AT_A_TIME := $(if $(shell command -v flock),-p 2 -exec 'flock $(CURDIR)/bin/withmongodb',-p 1)
+
 .PHONY: test
 test: mongodb bin/withmongodb ## Run all tests against real servers, with the race detector.
 	go build -race ./...
-	bin/withmongodb -v -- go test -race -count=1 -timeout 40m -p 1 $(TEST)
+	bin/withmongodb -v -- go test -race -count=1 -timeout 40m $(ONE_AT_A_TIME) $(TEST)
 
 # What can be tried without a database: packages whose tests need one are left to make test,
 # and those that need one for some of them skip these.

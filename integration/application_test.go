@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/integration/workload"
 	"dbcontroller/upgradestate"
 )
 
@@ -45,7 +46,7 @@ func (s *system) fill(ctx context.Context, l *ledger, n int) {
 	docs := make([]any, n)
 	for i := range docs {
 		docs[i] = packageDoc("v1", packageKey(i), 0)
-		l.put(packageKey(i), packageState(0))
+		l.Put(packageKey(i), packageState(0))
 	}
 	if _, err := s.db["v1"].Collection(packagesKind).InsertMany(ctx, docs); err != nil {
 		s.t.Fatal(err)
@@ -53,13 +54,13 @@ func (s *system) fill(ctx context.Context, l *ledger, n int) {
 }
 
 // rawPackages sees the application's documents where the application would, in a version.
-func (s *system) rawPackages(ctx context.Context, version string) (map[string]string, error) {
+func (s *system) rawPackages(ctx context.Context, version string) (workload.Seen, error) {
 	cursor, err := s.db[version].Collection(packagesKind).Find(ctx, bson.D{})
 	if err != nil {
 		return nil, err
 	}
 	defer cursor.Close(context.WithoutCancel(ctx))
-	seen := map[string]string{}
+	seen := workload.Seen{}
 	for cursor.Next(ctx) {
 		var has, want bson.M
 		if err := bson.Unmarshal(cursor.Current, &has); err != nil {
@@ -67,7 +68,7 @@ func (s *system) rawPackages(ctx context.Context, version string) (map[string]st
 		}
 		key, _ := has["_id"].(string)
 		n, _ := has["n"].(int64)
-		seen[key] = packageState(n)
+		state := packageState(n)
 		text, err := bson.Marshal(packageDoc(version, key, n))
 		if err == nil {
 			err = bson.Unmarshal(text, &want)
@@ -76,8 +77,9 @@ func (s *system) rawPackages(ctx context.Context, version string) (map[string]st
 			return nil, err
 		}
 		if !reflect.DeepEqual(has, want) {
-			seen[key] += fmt.Sprintf(" in %v", has)
+			state += fmt.Sprintf(" in %v", has)
 		}
+		seen.Add(key, state)
 	}
 	return seen, cursor.Err()
 }
@@ -147,7 +149,7 @@ func (w *packageWriter) take() string {
 
 // write makes a write where the data is, again where it was refused.
 func (w *packageWriter) write(ctx context.Context, key, next string, do func(c *mongo.Collection, version string) error) bool {
-	w.ledger.begin(key, next)
+	w.ledger.Begin(key, next)
 	sent := time.Now()
 	missed := int64(-1) // revision at which the document was not there
 	for {
@@ -160,7 +162,7 @@ func (w *packageWriter) write(ctx context.Context, key, next string, do func(c *
 		err := do(w.collection(at), at.GetVersion())
 		switch {
 		case err == nil:
-			w.ledger.ack(key, next, ack{sent: sent, acked: time.Now(), version: at.GetVersion()})
+			w.ledger.ack(key, ack{sent: sent, acked: time.Now(), version: at.GetVersion()})
 			return true
 		case ctx.Err() != nil:
 			return false

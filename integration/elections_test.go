@@ -66,7 +66,7 @@ func TestElections(t *testing.T) {
 	}
 	e.traffic.settle(ctx, d)
 	for _, l := range []*ledger{e.traffic.processes, e.traffic.packages} {
-		t.Logf("%d writes of a %s are acknowledged, %d calls failed: %v", len(l.acks), l.name, len(l.unknown), l.unknown[:min(3, len(l.unknown))])
+		t.Logf("%d writes of a %s are acknowledged, %d calls failed: %v", len(l.acks), l.Name, len(l.unknown), l.unknown[:min(3, len(l.unknown))])
 	}
 	e.inSync(ctx, e.traffic, "v1")
 }

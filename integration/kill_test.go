@@ -172,7 +172,7 @@ func (k *killing) checkCopies(first *child) {
 		inFlight = 2 * 2 * documents / ring  // pages of the other controller's two workers; they are only about equal
 	)
 	after := k.loads(first) - k.before
-	most := max(0, documents-int(k.stored)) + len(k.traffic.processes.entries) + created + inFlight
+	most := max(0, documents-int(k.stored)) + k.traffic.processes.Len() + created + inFlight
 	if after > most || k.at.At == atLoad && after == 0 {
 		k.t.Errorf("%d documents were loaded after the kill, when %d records were stored as copied; want %d at most", after, k.stored, most)
 	}

@@ -74,10 +74,7 @@ func (s *system) inSync(ctx context.Context, tr *traffic, version string) {
 		if err != nil {
 			return err
 		}
-		if f := tr.packages.check(version, old); len(f.lost)+len(f.duplicated)+len(f.resurrected) > 0 {
-			return fmt.Errorf("%+v", f)
-		}
-		return nil
+		return tr.packages.check(version, old)
 	})
 }
 

@@ -36,7 +36,7 @@ func TestOneWay(t *testing.T) {
 	docs := make([]any, further)
 	for i := range docs {
 		docs[i] = packageDoc("v2", fmt.Sprintf("further-%05d", i), 1)
-		tr.packages.put(fmt.Sprintf("further-%05d", i), packageState(1))
+		tr.packages.Put(fmt.Sprintf("further-%05d", i), packageState(1))
 	}
 	if _, err := s.db["v2"].Collection(packagesKind).InsertMany(ctx, docs); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"dbcontroller/gen/bbs/v1/bbsv1connect"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 	"dbcontroller/gen/bbs/v2/bbsv2connect"
+	"dbcontroller/integration/workload"
 	"dbcontroller/sample/bbs"
 	"dbcontroller/upgradestate"
 )
@@ -144,7 +145,7 @@ func (w *bbsWriter) step(ctx context.Context) {
 // write notes what became of a write. A process whose state is unknown is not touched
 // again, since nobody knows what a further write would need.
 func write[T any](ctx context.Context, w *bbsWriter, guid, next string, send func(context.Context) (*connect.Response[T], error)) bool {
-	w.ledger.begin(guid, next)
+	w.ledger.Begin(guid, next)
 	sent := time.Now()
 	_, version, err := call(ctx, send)
 	if err != nil {
@@ -153,7 +154,7 @@ func write[T any](ctx context.Context, w *bbsWriter, guid, next string, send fun
 		}
 		return false
 	}
-	w.ledger.ack(guid, next, ack{sent: sent, acked: time.Now(), version: version})
+	w.ledger.ack(guid, ack{sent: sent, acked: time.Now(), version: version})
 	return true
 }
 
@@ -207,6 +208,7 @@ func updateOf(p process) *bbsv1.UpdateDesiredLRPRequest {
 
 func (w *bbsWriter) read(ctx context.Context) {
 	p := w.live[w.rng.IntN(len(w.live))]
+	reading := w.ledger.Read(p.guid)
 	msg, _, err := call(ctx, func(ctx context.Context) (*connect.Response[bbsv1.GetDesiredLRPResponse], error) {
 		return w.api().GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: p.guid}))
 	})
@@ -215,20 +217,20 @@ func (w *bbsWriter) read(ctx context.Context) {
 	case err != nil:
 		w.ledger.fail("read %s: %v", p.guid, err)
 	default:
-		w.ledger.read(p.guid, stateV1(msg.GetDesiredLrp()))
+		w.ledger.read(reading, stateV1(msg.GetDesiredLrp()))
 	}
 }
 
 // list sees all processes through both APIs of a server.
-func (c *bbsClient) list(ctx context.Context, server int) (v1, v2 map[string]string, err error) {
-	v1, v2 = map[string]string{}, map[string]string{}
+func (c *bbsClient) list(ctx context.Context, server int) (v1, v2 workload.Seen, err error) {
+	v1, v2 = workload.Seen{}, workload.Seen{}
 	for page := ""; ; {
 		res, err := c.v1[server].ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{PageSize: 500, PageToken: page}))
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, d := range res.Msg.GetDesiredLrps() {
-			v1[d.GetProcessGuid()] = stateV1(d)
+			v1.Add(d.GetProcessGuid(), stateV1(d))
 		}
 		if page = res.Msg.GetNextPageToken(); page == "" {
 			break
@@ -240,7 +242,7 @@ func (c *bbsClient) list(ctx context.Context, server int) (v1, v2 map[string]str
 			return nil, nil, err
 		}
 		for _, d := range res.Msg.GetLrpDeployments() {
-			v2[d.GetProcessGuid()] = stateV2(d)
+			v2.Add(d.GetProcessGuid(), stateV2(d))
 		}
 		if page = res.Msg.GetNextPageToken(); page == "" {
 			return v1, v2, nil
@@ -249,7 +251,7 @@ func (c *bbsClient) list(ctx context.Context, server int) (v1, v2 map[string]str
 }
 
 // rawProcesses sees the new version's processes past everything that is ours.
-func (s *system) rawProcesses(ctx context.Context, d upgradestate.Deployment) (map[string]string, error) {
+func (s *system) rawProcesses(ctx context.Context, d upgradestate.Deployment) (workload.Seen, error) {
 	type doc struct {
 		ID         string            `bson:"_id"`
 		Annotation string            `bson:"annotation"`
@@ -286,16 +288,17 @@ func (s *system) rawProcesses(ctx context.Context, d upgradestate.Deployment) (m
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]string{}
+	seen := workload.Seen{}
 	for _, p := range deployments {
-		seen[p.ID] = stateOf(p.Annotation, byGUID[p.ID][p.Active], p.Instances, p.Routes)
+		state := stateOf(p.Annotation, byGUID[p.ID][p.Active], p.Instances, p.Routes)
 		if n := len(byGUID[p.ID]); n != 1 {
-			seen[p.ID] += fmt.Sprintf(" with %d definitions", n)
+			state += fmt.Sprintf(" with %d definitions", n)
 		}
+		seen.Add(p.ID, state)
 		delete(byGUID, p.ID)
 	}
 	for guid, defs := range byGUID {
-		seen["definitions of "+guid] = fmt.Sprint(defs)
+		seen.Add("definitions of "+guid, fmt.Sprint(defs))
 	}
 	return seen, nil
 }

@@ -44,14 +44,5 @@ func TestThereAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.settle(ctx, d)
-	eventually(ctx, t, "the old namespace is in sync", func() error {
-		old, err := s.rawPackages(ctx, "v1")
-		if err != nil {
-			return err
-		}
-		if f := tr.packages.check("the old namespace", old); len(f.lost)+len(f.duplicated)+len(f.resurrected) > 0 {
-			return fmt.Errorf("%+v", f)
-		}
-		return nil
-	})
+	s.inSync(ctx, tr, "v1")
 }

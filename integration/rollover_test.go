@@ -56,11 +56,7 @@ func TestOplogRollsOverInATransaction(t *testing.T) {
 	s.goOn(ctx)
 	d := s.await(ctx, "the flip", flipped("v2"))
 	r.traffic.finish()
-	docs, err := s.rawPackages(ctx, d.CurrentVersion)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.traffic.packages.check("MongoDB", docs).report(t)
+	r.traffic.settlePackages(ctx, d.CurrentVersion)
 }
 
 // viewed is fenced by a view, which ends the transactions that are in its way. The proof
@@ -127,13 +123,13 @@ func (r *rollover) transaction(ctx context.Context, first int) {
 	}
 	update(first + each)
 	for i := first; i < first+2*each; i++ {
-		r.traffic.packages.begin(packageKey(i), packageState(int64(first+(i-first)/each*each)))
+		r.traffic.packages.Begin(packageKey(i), packageState(int64(first+(i-first)/each*each)))
 	}
 	if err := session.CommitTransaction(inside); err != nil {
 		t.Fatal(err)
 	}
 	for i := first; i < first+2*each; i++ {
-		r.traffic.packages.put(packageKey(i), packageState(int64(first+(i-first)/each*each)))
+		r.traffic.packages.Ack(packageKey(i))
 	}
 	r.rollOver(ctx, junk)
 }

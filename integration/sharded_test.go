@@ -113,10 +113,7 @@ func TestShardedThereAndBack(t *testing.T) { //nolint:paralleltest // see above
 		if err != nil {
 			return err
 		}
-		if f := tr.processes.check("the v2 API", passive); len(f.lost)+len(f.duplicated)+len(f.resurrected) > 0 {
-			return fmt.Errorf("%+v", f)
-		}
-		return nil
+		return tr.processes.check("the v2 API", passive)
 	})
 	tr.settle(ctx, d)
 	at, _ := first.addresses()

@@ -56,7 +56,7 @@ func TestStoppedServer(t *testing.T) {
 	events.nothingAfterTheFence(ctx, t, raw.uuid)
 	for _, w := range late {
 		w.check(ctx, t, client)
-		tr.processes.put(w.guid, w.state)
+		tr.processes.Put(w.guid, w.state)
 	}
 	stopped.ready(ctx)
 	tr.servers, tr.client = append(tr.servers, stopped), newBBSClient(s.http, append(tr.servers, stopped)...)

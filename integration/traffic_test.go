@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
-	"testing"
 	"time"
 
 	"dbcontroller/upgradestate"
@@ -102,7 +101,7 @@ func (tr *traffic) awaitWrites(ctx context.Context, version string, n int) {
 
 func (tr *traffic) await(ctx context.Context, version string, n int, l *ledger) {
 	tr.system.t.Helper()
-	eventually(ctx, tr.system.t, l.name+" writes on "+version, func() error {
+	eventually(ctx, tr.system.t, l.Name+" writes on "+version, func() error {
 		if l.count(version) < n {
 			return errTooFew
 		}
@@ -123,30 +122,37 @@ func (tr *traffic) settle(ctx context.Context, d upgradestate.Deployment) {
 		if err != nil {
 			s.t.Fatalf("list processes at %s: %v", tr.servers[i].name, err)
 		}
-		tr.processes.check("the v1 API of "+tr.servers[i].name, v1).report(s.t)
-		tr.processes.check("the v2 API of "+tr.servers[i].name, v2).report(s.t)
+		s.report(tr.processes.check("the v1 API of "+tr.servers[i].name, v1))
+		s.report(tr.processes.check("the v2 API of "+tr.servers[i].name, v2))
 	}
 	raw, err := s.rawProcesses(ctx, d)
 	if err != nil {
 		s.t.Fatalf("read processes: %v", err)
 	}
-	tr.processes.check("MongoDB", raw).report(s.t)
-	docs, err := s.rawPackages(ctx, d.CurrentVersion)
-	if err != nil {
-		s.t.Fatalf("read packages: %v", err)
-	}
-	tr.packages.check("MongoDB", docs).report(s.t)
+	s.report(tr.processes.check("MongoDB", raw))
+	s.report(tr.processes.failures())
+	tr.settlePackages(ctx, d.CurrentVersion)
 	if tr.processes.reads == 0 {
 		s.t.Error("nothing was read")
 	}
 }
 
-// report fails the test for each finding, the first few in full.
-func (f findings) report(t *testing.T) {
-	t.Helper()
-	for what, list := range map[string][]string{"lost": f.lost, "duplicated": f.duplicated, "resurrected": f.resurrected, "failed": f.failed} {
-		for _, l := range list[:min(5, len(list))] {
-			t.Errorf("%s (of %d): %s", what, len(list), l)
-		}
+// settlePackages checks the application's documents, and how its calls ended.
+func (tr *traffic) settlePackages(ctx context.Context, version string) {
+	s := tr.system
+	s.t.Helper()
+	docs, err := s.rawPackages(ctx, version)
+	if err != nil {
+		s.t.Fatalf("read packages: %v", err)
+	}
+	s.report(tr.packages.check("MongoDB", docs))
+	s.report(tr.packages.failures())
+}
+
+// report fails the test if something was found.
+func (s *system) report(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Error(err)
 	}
 }

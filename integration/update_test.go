@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller/integration/workload"
 	"dbcontroller/record"
 	"dbcontroller/upgradestate"
 )
@@ -121,7 +122,7 @@ func (u *updating) check(ctx context.Context, version string, fresh bool) error 
 		return err
 	}
 	defer cursor.Close(context.WithoutCancel(ctx))
-	seen := map[string]string{}
+	seen := workload.Seen{}
 	for cursor.Next(ctx) {
 		var doc struct {
 			ID     string `bson:"_id"`
@@ -132,7 +133,7 @@ func (u *updating) check(ctx context.Context, version string, fresh bool) error 
 		if err := bson.Unmarshal(cursor.Current, &doc); err != nil {
 			return err
 		}
-		seen[doc.ID] = packageState(doc.N)
+		seen.Add(doc.ID, packageState(doc.N))
 		if doc.Name != "name of "+doc.ID {
 			return fmt.Errorf("%s is %s", doc.ID, cursor.Current)
 		}
@@ -143,10 +144,7 @@ func (u *updating) check(ctx context.Context, version string, fresh bool) error 
 	if err := cursor.Err(); err != nil {
 		return err
 	}
-	if f := u.traffic.packages.check("MongoDB of "+version, seen); len(f.lost)+len(f.duplicated)+len(f.resurrected)+len(f.failed) > 0 {
-		return fmt.Errorf("%+v", f)
-	}
-	return nil
+	return errors.Join(u.traffic.packages.check("MongoDB of "+version, seen), u.traffic.packages.failures())
 }
 
 // TestUpdateKilled fills a field of 20,000 documents while their application writes, and

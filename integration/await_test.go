@@ -1,9 +1,7 @@
 package integration_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"dbcontroller/integration/subprocess"
 )
 
 // ready waits until the process says where it listens, and then that it is ready.
@@ -18,10 +18,8 @@ func (c *child) ready(ctx context.Context) *child {
 	c.t.Helper()
 	c.listening(ctx)
 	eventually(ctx, c.t, c.name+" is ready", func() error {
-		select {
-		case <-c.done:
-			return fmt.Errorf("it ended: %w", c.err)
-		default:
+		if !c.Running() {
+			return fmt.Errorf("it ended: %w", c.err())
 		}
 		_, operator := c.addresses()
 		code, body, err := getBy(ctx, c.http, "http://"+operator+"/readyz")
@@ -37,21 +35,16 @@ func (c *child) ready(ctx context.Context) *child {
 func (c *child) listening(ctx context.Context) *child {
 	c.t.Helper()
 	eventually(ctx, c.t, c.name+" listens", func() error {
-		select {
-		case <-c.done:
-			c.t.Fatalf("%s ended: %v\n%s", c.name, c.err, tail(c.output(), 5))
-		default:
+		if !c.Running() {
+			c.t.Fatalf("%s ended: %v\n%s", c.name, c.err(), subprocess.Tail(c.log, 5))
 		}
-		for lines := bufio.NewScanner(strings.NewReader(c.output())); lines.Scan(); {
-			var said struct{ API, Operator string }
-			if json.Unmarshal(lines.Bytes(), &said) == nil && said.API != "" && said.Operator != "" {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				c.api, c.operator = said.API, said.Operator
-				return nil
-			}
+		api, operator, err := subprocess.Addresses(c.log)
+		if err == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.api, c.operator = api, operator
 		}
-		return errors.New("it has not said where")
+		return err
 	})
 	return c
 }

@@ -10,23 +10,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"dbcontroller/integration/subprocess"
 )
 
 // child is a process of the system under test. It dies with this process, however that
 // ends.
 type child struct {
+	*subprocess.Process
 	t     *testing.T
 	name  string
 	log   string // file: what it writes to standard error
-	cmd   *exec.Cmd
-	done  chan struct{} // closed once it was waited for
-	err   error         // of its end; valid after done
 	stdin io.WriteCloser
 	http  *http.Client // of who asks whether it is ready
 
@@ -63,8 +62,8 @@ func self(t *testing.T) string {
 func spawn(t *testing.T, name string, cmd *exec.Cmd) *child {
 	t.Helper()
 	c := &child{
-		t: t, name: name, http: http.DefaultClient, log: filepath.Join(t.TempDir(), name+".log"), cmd: cmd,
-		done: make(chan struct{}), reached: make(chan string, 64), late: make(chan event, 64),
+		t: t, name: name, http: http.DefaultClient, log: filepath.Join(t.TempDir(), name+".log"),
+		reached: make(chan string, 64), late: make(chan event, 64),
 	}
 	log, err := os.Create(c.log)
 	if err != nil {
@@ -84,20 +83,7 @@ func spawn(t *testing.T, name string, cmd *exec.Cmd) *child {
 	}
 	defer write.Close()
 	cmd.ExtraFiles = []*os.File{write}
-	cmd.SysProcAttr = dieWithParent()
-	started := make(chan error, 1)
-	go func() {
-		// The kernel watches the thread that started a process: it has to live as long.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			c.err = cmd.Wait()
-			close(c.done)
-		}
-	}()
-	if err := <-started; err != nil {
+	if c.Process, err = subprocess.Start(cmd); err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
 	told := make(chan struct{})
@@ -149,10 +135,10 @@ func (c *child) inspect() {
 		}
 	}
 	if !ended {
-		c.t.Errorf("%s ended by itself: %v", c.name, c.err)
+		c.t.Errorf("%s ended by itself: %v", c.name, c.err())
 	}
 	if c.t.Failed() {
-		c.t.Logf("log of %s:\n%s", c.name, tail(string(text), 40))
+		c.t.Logf("log of %s:\n%s", c.name, subprocess.Tail(c.log, 40))
 	}
 }
 
@@ -181,7 +167,13 @@ func (c *child) loads() int {
 func (c *child) kill() {
 	c.t.Helper()
 	c.end(syscall.SIGKILL)
-	<-c.done
+	<-c.Done()
+}
+
+// err is what is wrong with the process's end, for which it waits.
+func (c *child) err() error {
+	_, err := c.Wait()
+	return err
 }
 
 // terminate asks the process to end and returns its exit code.
@@ -191,8 +183,9 @@ func (c *child) terminate(patience time.Duration) int {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	select {
-	case <-c.done:
-		return c.cmd.ProcessState.ExitCode()
+	case <-c.Done():
+		code, _ := c.Wait()
+		return code
 	case <-timeout.C:
 		c.t.Errorf("%s still runs %s after SIGTERM", c.name, patience)
 		c.kill()
@@ -203,22 +196,20 @@ func (c *child) terminate(patience time.Duration) int {
 func (c *child) end(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	select {
-	case <-c.done:
-	default:
+	if c.Running() {
 		c.ended = true
-		_ = c.cmd.Process.Signal(s) // an error means that it just ended
+		_ = c.Signal(s) // an error means that it just ended
 	}
 }
 
 // signal sends SIGSTOP or SIGCONT and returns when it took effect.
 func (c *child) signal(ctx context.Context, s syscall.Signal) {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(s); err != nil {
+	if err := c.Signal(s); err != nil {
 		c.t.Fatalf("%s: %v", c.name, err)
 	}
 	eventually(ctx, c.t, fmt.Sprintf("%s takes %v", c.name, s), func() error {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Pid()))
 		if err != nil {
 			return err
 		}
@@ -254,8 +245,8 @@ func (c *child) awaitReached(ctx context.Context) string {
 	select {
 	case place := <-c.reached:
 		return place
-	case <-c.done:
-		c.t.Fatalf("%s ended: %v", c.name, c.err)
+	case <-c.Done():
+		c.t.Fatalf("%s ended: %v", c.name, c.err())
 	case <-ctx.Done():
 		c.t.Fatalf("%s did not reach its place: %v", c.name, ctx.Err())
 	}

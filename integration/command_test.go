@@ -5,10 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"dbcontroller/integration/subprocess"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -28,20 +29,17 @@ func execute(ctx context.Context, t *testing.T, env []string, args ...string) re
 	cmd := command(t, self(t), roleCommand, args, env)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.SysProcAttr = dieWithParent()
-	// The kernel watches the thread that started a process: it has to live as long.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil {
+	p, err := subprocess.Start(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	stop := context.AfterFunc(ctx, p.Kill)
 	defer stop()
-	_ = cmd.Wait() // the exit code tells
+	code, _ := p.Wait()
 	if ctx.Err() != nil {
 		t.Fatalf("%v does not end: %v\n%s", args, ctx.Err(), tail(errs.String(), 10))
 	}
-	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+	return result{code, out.String(), errs.String()}
 }
 
 // confirmation is what a command says is to be given with --confirm.

@@ -33,7 +33,7 @@ func (s *system) refusesToServe(ctx context.Context, want ...string) {
 	c := spawn(s.t, "refused", command(s.t, self(s.t), roleServer, nil, s.part(part{ID: "refused"})))
 	c.ended = true // by itself
 	select {
-	case <-c.done:
+	case <-c.Done():
 	case <-ctx.Done():
 		s.t.Fatal("the server does not end")
 	}

@@ -42,7 +42,7 @@ func TestCopyMemory(t *testing.T) {
 	c.ready(ctx)
 	s.awaitSync(ctx)
 	took := time.Since(began)
-	peak := peakMemory(t, c.cmd.Process.Pid)
+	peak := peakMemory(t, c.Pid())
 	if peak > most {
 		t.Errorf("the controller held up to %d MB, want %d at most", peak>>20, most>>20)
 	}

@@ -53,7 +53,7 @@ func TestLargeRecordMemory(t *testing.T) {
 	}, s.env)))
 	c.ready(ctx)
 	var peaks []int64
-	stage := func() { peaks = append(peaks, peakMemory(t, c.cmd.Process.Pid)>>20) }
+	stage := func() { peaks = append(peaks, peakMemory(t, c.Pid())>>20) }
 	s.awaitSync(ctx)
 	stage()
 	c.signal(ctx, syscall.SIGSTOP)

@@ -50,9 +50,9 @@ func TestOperatorPort(t *testing.T) {
 		return missing(ctx, server, []string{`active_version\{version="v2"\} 1`, `held_writes 0`, `gate_open 1`, `restart_milliseconds [1-9]`})
 	})
 	select {
-	case <-watcher.done:
-		if watcher.err != nil {
-			t.Errorf("watch: %v", watcher.err)
+	case <-watcher.Done():
+		if err := watcher.err(); err != nil {
+			t.Errorf("watch: %v", err)
 		}
 	case <-ctx.Done():
 		t.Fatal("watch does not end with the switch")

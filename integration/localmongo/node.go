@@ -1,7 +1,6 @@
 package localmongo
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+
+	"dbcontroller/integration/subprocess"
 
 	"github.com/cenkalti/backoff/v4"
 )
@@ -32,7 +33,7 @@ type Node struct {
 	args    []string
 
 	mu   sync.Mutex
-	proc *process
+	proc *subprocess.Process
 }
 
 // newNode prepares a mongod with data below dir; start runs it. set is the name of
@@ -82,10 +83,10 @@ func (n *Node) Addr() string { return n.addr }
 func (n *Node) Pid() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.proc == nil || !n.proc.running() {
+	if n.proc == nil || !n.proc.Running() {
 		return 0
 	}
-	return n.proc.cmd.Process.Pid
+	return n.proc.Pid()
 }
 
 // LogPath is the file with everything the node printed, for a failing test.
@@ -107,7 +108,7 @@ func (n *Node) Kill() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.proc != nil {
-		n.proc.kill()
+		n.proc.Kill()
 	}
 }
 
@@ -129,10 +130,10 @@ func (n *Node) Resume() error { return n.signal(syscall.SIGCONT) }
 func (n *Node) signal(sig syscall.Signal) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.proc == nil || !n.proc.running() {
+	if n.proc == nil || !n.proc.Running() {
 		return fmt.Errorf("signal mongod %s: not running", n.addr)
 	}
-	if err := n.proc.cmd.Process.Signal(sig); err != nil {
+	if err := n.proc.Signal(sig); err != nil {
 		return fmt.Errorf("signal mongod %s: %w", n.addr, err)
 	}
 	return nil
@@ -141,7 +142,7 @@ func (n *Node) signal(sig syscall.Signal) error {
 func (n *Node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.proc != nil && n.proc.running() {
+	if n.proc != nil && n.proc.Running() {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Join(n.dir, "data"), 0o700); err != nil {
@@ -156,7 +157,7 @@ func (n *Node) start() error {
 	cmd := command(context.Background(), n.place, n.program, n.args...)
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = log, log
-	if n.proc, err = startProcess(cmd); err != nil {
+	if n.proc, err = subprocess.Start(cmd); err != nil {
 		return fmt.Errorf("start mongod: %w", err)
 	}
 	return nil
@@ -170,11 +171,12 @@ func (n *Node) awaitListening(ctx context.Context) error {
 	n.mu.Unlock()
 	var dialer net.Dialer
 	return poll(ctx, func() error {
-		if !proc.running() {
-			if proc.cmd.ProcessState.ExitCode() == exitNetError {
+		if !proc.Running() {
+			code, err := proc.Wait()
+			if code == exitNetError {
 				return backoff.Permanent(fmt.Errorf("start mongod %s: %w", n.addr, errPortTaken))
 			}
-			return backoff.Permanent(fmt.Errorf("start mongod %s: %w; its log ends:\n%s", n.addr, proc.err, n.logTail()))
+			return backoff.Permanent(fmt.Errorf("start mongod %s: %w; its log ends:\n%s", n.addr, err, subprocess.Tail(n.LogPath(), 8)))
 		}
 		conn, err := dialer.DialContext(ctx, "tcp", n.addr)
 		if err != nil {
@@ -182,12 +184,4 @@ func (n *Node) awaitListening(ctx context.Context) error {
 		}
 		return conn.Close()
 	})
-}
-
-// logTail returns the last lines of the node's log, as far as it can be read.
-func (n *Node) logTail() string {
-	const lines = 8
-	b, _ := os.ReadFile(n.LogPath())
-	all := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
-	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
 }

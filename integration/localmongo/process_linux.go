@@ -4,20 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 )
-
-// dieWithParent makes the kernel kill cmd when we die in whatever way, and
-// puts it in a process group of its own, so that a Ctrl-C in the terminal
-// reaches us alone and we stop the server in order.
-func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
 
 // awaitStopped returns when every thread of a process that was sent SIGSTOP stands still:
 // until then one of them may still answer a client.

@@ -150,7 +150,7 @@ func keptBackends(ctx context.Context, o Options, l layout) (*backends, *child, 
 		select {
 		case <-ctx.Done():
 			return nil, host, ctx.Err()
-		case <-host.done:
+		case <-host.Done():
 			return nil, host, &exitError{host, errExited}
 		case <-tick.C:
 		}

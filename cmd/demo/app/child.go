@@ -1,29 +1,25 @@
 package app
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"dbcontroller/integration/subprocess"
 )
 
 // child is a process that the demo runs. Its log is a file.
 type child struct {
+	*subprocess.Process
 	name string
 	log  string
-	cmd  *exec.Cmd
-	done chan struct{} // closed once it was waited for; err is valid from then on
-	err  error
 
 	api, operator string // where it listens, as it says itself
 }
@@ -38,25 +34,14 @@ func spawn(name, binary string, args, env []string, log string, kept bool) (*chi
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = f, f
-	cmd.SysProcAttr = attributes(kept)
-	c := &child{name: name, log: log, cmd: cmd, done: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		// The kernel watches the thread that started a process, not the whole parent: it
-		// has to live as long as the process.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			c.err = cmd.Wait()
-			close(c.done)
-		}
-	}()
-	if err := <-started; err != nil {
+	if kept {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	}
+	p, err := subprocess.Start(cmd)
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	return c, nil
+	return &child{Process: p, name: name, log: log}, nil
 }
 
 // exitError is a process that ended by itself, or could not be used.
@@ -79,7 +64,7 @@ func (c *child) ready(ctx context.Context, patience time.Duration) error {
 	defer tick.Stop()
 	for {
 		if c.operator == "" {
-			last = c.addresses()
+			c.api, c.operator, last = subprocess.Addresses(c.log)
 		}
 		if c.operator != "" {
 			err := probe(ctx, "http://"+c.operator+"/readyz")
@@ -91,33 +76,13 @@ func (c *child) ready(ctx context.Context, patience time.Duration) error {
 			}
 		}
 		select {
-		case <-c.done:
+		case <-c.Done():
 			return &exitError{c, errExited}
 		case <-ctx.Done():
 			return &exitError{c, fmt.Errorf("not ready after %s: %w", patience, last)}
 		case <-tick.C:
 		}
 	}
-}
-
-// addresses finds in the log where the process listens: it chose its ports itself, so
-// that no other process can take them in between.
-func (c *child) addresses() error {
-	f, err := os.Open(c.log)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var event struct{ API, Operator string }
-		if json.Unmarshal(lines.Bytes(), &event) == nil && event.API != "" && event.Operator != "" {
-			c.api, c.operator = event.API, event.Operator
-			return nil
-		}
-	}
-	return errors.New("it has not said where it listens")
 }
 
 func probe(ctx context.Context, url string) error {
@@ -144,35 +109,14 @@ func probe(ctx context.Context, url string) error {
 const stopPatience = 10 * time.Second
 
 // stop ends the process: asked first, then killed.
-func (c *child) stop() {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // an error means that it is gone, which done tells
-	t := time.NewTimer(stopPatience)
-	defer t.Stop()
-	select {
-	case <-c.done:
-	case <-t.C:
-		_ = c.cmd.Process.Kill()
-		<-c.done
-	}
-}
-
-// tail returns the last lines of the log.
-func (c *child) tail() string {
-	const lines = 15
-	b, err := os.ReadFile(c.log)
-	if err != nil {
-		return err.Error()
-	}
-	all := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
-	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
-}
+func (c *child) stop() { c.Stop(stopPatience) }
 
 // watch returns an error when one of the processes ends before ctx does.
 func watch(ctx context.Context, c *child) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-c.done:
+	case <-c.Done():
 		return &exitError{c, errExited}
 	}
 }

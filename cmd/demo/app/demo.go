@@ -17,6 +17,7 @@ import (
 	"dbcontroller/coord/etcdcoord"
 	"dbcontroller/deployment"
 	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller/integration/subprocess"
 	"dbcontroller/transform/lens"
 )
 
@@ -62,7 +63,7 @@ func (r *run) showLogs(err error) {
 		failed = []*child{exit.child}
 	}
 	for _, c := range failed {
-		fmt.Fprintf(r.Stderr, "the end of the log of %s:\n%s\n", c.name, c.tail())
+		fmt.Fprintf(r.Stderr, "the end of the log of %s:\n%s\n", c.name, subprocess.Tail(c.log, 15))
 	}
 }
 

@@ -139,7 +139,7 @@ func (r *run) lookAround() {
 	line("curl -s -H 'Content-Type: application/json' -d '{\"pageSize\": 2}' http://%s/secrets.v2.SecretService/ListSecrets", r.servers[1].api)
 	for _, c := range r.children() {
 		if c.operator != "" {
-			line("curl -s http://%s/metrics   # %s, process %d", c.operator, c.name, c.cmd.Process.Pid)
+			line("curl -s http://%s/metrics   # %s, process %d", c.operator, c.name, c.Pid())
 		}
 	}
 	for _, v := range []string{oldVersion, newVersion} {
@@ -150,7 +150,7 @@ func (r *run) lookAround() {
 	line("ls %s   # configuration, lens, logs", r.layout.dir)
 	pids := make([]string, 0, 5)
 	for _, c := range r.children() {
-		pids = append(pids, fmt.Sprint(c.cmd.Process.Pid))
+		pids = append(pids, fmt.Sprint(c.Pid()))
 	}
 	line("kill %s   # ends all, and removes databases and folder", strings.Join(pids, " "))
 	r.printing.Lock()

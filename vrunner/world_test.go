@@ -3,18 +3,15 @@ package vrunner_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"dbcontroller/coord/memcoord"
@@ -27,14 +24,7 @@ import (
 	"dbcontroller/vrunner"
 )
 
-func TestMain(m *testing.M) {
-	code := mongotest.Run(m)
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mongotest.Main(m) }
 
 // world is a deployment in memory. The test itself is the controller.
 type world struct {

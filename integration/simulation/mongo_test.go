@@ -3,6 +3,7 @@ package simulation_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 	"dbcontroller/record/mongostore"
 )
 
-func TestMain(m *testing.M) { mongotest.Main(m) }
+// TestMain leaves goroutines to the tests over MongoDB, which check for them themselves.
+func TestMain(m *testing.M) { os.Exit(mongotest.Run(m)) }
 
 // real is a database of MongoDB.
 type real struct {

@@ -1,20 +1,9 @@
 package mongostore
 
 import (
-	"fmt"
-	"os"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"dbcontroller/integration/localmongo/mongotest"
 )
 
-func TestMain(m *testing.M) {
-	code := mongotest.Run(m)
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mongotest.Main(m) }

@@ -2,14 +2,11 @@ package bbs
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"testing"
 
 	"connectrpc.com/connect"
-	"go.uber.org/goleak"
 
 	"dbcontroller/gen/bbs/v1/bbsv1connect"
 	"dbcontroller/gen/bbs/v2/bbsv2connect"
@@ -17,14 +14,7 @@ import (
 	"dbcontroller/sample/sampletest"
 )
 
-func TestMain(m *testing.M) {
-	code := mongotest.Run(m)
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mongotest.Main(m) }
 
 // api are clients of one stack.
 type api struct {

@@ -3,8 +3,6 @@ package databases_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
 
 	"dbcontroller/cmd/internal/databases"
@@ -23,14 +20,7 @@ import (
 	"dbcontroller/record/mongostore"
 )
 
-func TestMain(m *testing.M) {
-	code := mongotest.Run(m)
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mongotest.Main(m) }
 
 const patience = time.Minute
 

@@ -27,6 +27,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.uber.org/goleak"
 
 	"dbcontroller/integration/localmongo"
 )
@@ -54,10 +55,19 @@ var (
 	mainSeen      atomic.Bool
 )
 
-// Main runs the tests, stops the shared server and exits with the tests' code.
-func Main(m *testing.M) { os.Exit(Run(m)) }
+// Main runs the tests, stops the shared server and exits with the tests' code, or with 1 if
+// a goroutine was left behind.
+func Main(m *testing.M) {
+	code := Run(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
-// Run is Main without the exit, for a TestMain with more to do afterwards.
+// Run is Main without the check for goroutines and the exit, for a TestMain with more to do
+// afterwards.
 func Run(m *testing.M) int {
 	mainSeen.Store(true)
 	code := m.Run()

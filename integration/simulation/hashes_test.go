@@ -3,7 +3,6 @@ package simulation_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -43,14 +42,14 @@ func (s *system) announce(ctx context.Context, revision string) {
 // and cuts it off from its leases. Nobody else has ever written that item.
 func (d drowsy) fallAsleep(p *process, tr *traffic, item string) {
 	d.asleep.Store(true)
-	tr.write(tr.servers[0], http.MethodPut, item, &oldItem{item, 1, 2})
+	tr.put(tr.servers[0], oldItem{item, 1, 2})
 	for since := time.Now(); d.waiting.Load() == 0; pass(time.Millisecond) {
 		if time.Since(since) > time.Minute {
 			tr.t.Fatalf("nobody falls asleep with %s", item)
 		}
 	}
 	p.conn.Pause()
-	tr.write(tr.servers[0], http.MethodDelete, item, nil)
+	tr.remove(tr.servers[0], item)
 }
 
 // awaitFollowing waits until a controller has all shards, has copied them and follows.
@@ -88,7 +87,7 @@ func twoTransformations(t *testing.T, seed uint64) {
 	a, pa := s.server(ctx, "server-a", nil)
 	tr := newTraffic(t, a)
 	for i := range 20 { // nobody changes these
-		tr.write(a, http.MethodPut, fmt.Sprintf("still-%d", i), &oldItem{fmt.Sprintf("still-%d", i), int64(i), i % 3})
+		tr.put(a, oldItem{fmt.Sprintf("still-%d", i), int64(i), i % 3})
 	}
 	// Between the times with traffic there is silence, for what a sleeper holds to be known.
 	stop := func() {}

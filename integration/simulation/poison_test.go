@@ -71,9 +71,7 @@ func poison(t *testing.T, seed uint64) {
 			s.check(err)
 		case 1:
 			request(t, a, http.MethodPut, name(i), fmt.Sprintf("?n=%d&parts=3", i))
-			tr.mu.Lock()
-			tr.items[name(i)] = expected{want: &oldItem{name(i), int64(i), 3}}
-			tr.mu.Unlock()
+			tr.items.Put(name(i), oldItem{name(i), int64(i), 3})
 		case 2:
 			request(t, a, http.MethodDelete, name(i), "")
 		}

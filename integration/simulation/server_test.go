@@ -115,11 +115,12 @@ func sleepOver(t *testing.T, seed uint64) {
 		if w.Code != http.StatusOK || w.Header().Get("Version") != "v2" {
 			t.Errorf("request %d was answered %d %s by %q", i, w.Code, w.Body, w.Header().Get("Version"))
 		}
-		item := &oldItem{fmt.Sprintf("sleepy-%d", i), int64(100 + i), 1}
+		name := fmt.Sprintf("sleepy-%d", i)
+		item := oldItem{name, int64(100 + i), 1}
 		if i%3 == 0 {
-			item = nil
+			item = oldItem{}
 		}
-		tr.items[fmt.Sprintf("sleepy-%d", i)] = expected{want: item}
+		tr.items.Put(name, item)
 	}
 	if n := effects.Load(); n != 10 {
 		t.Errorf("10 requests had %d effects", n)

@@ -185,7 +185,7 @@ func killToSnapshot(t *testing.T, seed uint64, back, forward moment) {
 	again.lenient = true
 	for _, doc := range with {
 		it := itemOf(record.Record{Doc: bson.Raw(doc)})
-		again.items[it.ID] = expected{want: &it}
+		again.items.Put(it.ID, it)
 	}
 	stop = drive(ctx, again, seed+1000, 3, 20, 15*time.Millisecond)
 	tp, died = mortal(forward)

@@ -281,8 +281,8 @@ func TestUnknownTask(t *testing.T) {
 		}
 		a.stop(t)
 		b.stop(t)
-		without.lose(0, 1, 2)
-		c.take(0, 1, 2)
+		without.Lose(0, 1, 2)
+		c.Take(0, 1, 2)
 		wantOutcome(t, w.outcome("u1"), "done; 30 seen, 30 changed")
 		w.wantFilled(30)
 	})

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +19,7 @@ import (
 	"dbcontroller/integration/localmongo/mongotest"
 	"dbcontroller/record"
 	"dbcontroller/record/memstore"
-	"dbcontroller/shards"
+	"dbcontroller/shards/shardstest"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
@@ -211,69 +209,12 @@ func (w *world) eventually(what string, ok func() bool) {
 	w.t.Fatalf("%s did not come: %+v", what, w.record().Update)
 }
 
-// owner is an Ownership that a test decides on. Its locks are real keys.
-type owner struct {
-	w       *world
-	changes chan struct{}
+var _ backfill.Ownership = (*shardstest.Owner)(nil)
 
-	mu    sync.Mutex
-	owned map[int]shards.Lock
+func (w *world) owner(ns ...int) *shardstest.Owner {
+	w.t.Helper()
+	return shardstest.New(w.t, w.coord, w.store.Root(), ns...)
 }
-
-var _ backfill.Ownership = (*owner)(nil)
-
-func (w *world) owner(ns ...int) *owner {
-	o := &owner{w: w, changes: make(chan struct{}, 1), owned: map[int]shards.Lock{}}
-	o.take(ns...)
-	return o
-}
-
-func (o *owner) take(ns ...int) {
-	o.w.t.Helper()
-	for _, n := range ns {
-		k := fmt.Sprintf("%s/shards/%05d", o.w.store.Root(), n)
-		rev, err := o.w.coord.Commit(o.w.t.Context(), []coord.Condition{{Key: k}}, []coord.Op{{Key: k}})
-		o.w.check(err)
-		o.mu.Lock()
-		o.owned[n] = shards.Lock{Shard: n, Key: k, Create: rev}
-		o.mu.Unlock()
-	}
-	o.signal()
-}
-
-// lose takes shards away; the process does not know until forget.
-func (o *owner) lose(ns ...int) {
-	o.w.t.Helper()
-	for _, n := range ns {
-		k := fmt.Sprintf("%s/shards/%05d", o.w.store.Root(), n)
-		_, err := o.w.coord.Commit(o.w.t.Context(), nil, []coord.Op{{Key: k, Delete: true}})
-		o.w.check(err)
-	}
-}
-
-func (o *owner) forget(ns ...int) {
-	o.mu.Lock()
-	for _, n := range ns {
-		delete(o.owned, n)
-	}
-	o.mu.Unlock()
-	o.signal()
-}
-
-func (o *owner) signal() {
-	select {
-	case o.changes <- struct{}{}:
-	default:
-	}
-}
-
-func (o *owner) Owned() map[int]shards.Lock {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return maps.Clone(o.owned)
-}
-
-func (o *owner) Changes() <-chan struct{} { return o.changes }
 
 // running is an engine that runs.
 type running struct {
@@ -283,7 +224,7 @@ type running struct {
 }
 
 // engine starts an engine that has a task; change, if not nil, replaces some of its parts.
-func (w *world) engine(o *owner, task transform.Task, change func(*backfill.Parts)) *running {
+func (w *world) engine(o *shardstest.Owner, task transform.Task, change func(*backfill.Parts)) *running {
 	w.t.Helper()
 	tasks := transform.NewRegistry("items")
 	w.check(tasks.AddTasks(task))

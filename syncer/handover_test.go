@@ -23,13 +23,13 @@ func TestGainedShardMissesNothing(t *testing.T) {
 		e := w.engine(first, nil)
 		w.eventually("the copy", func() bool { return len(e.engine.Progress()) == ring && e.synced() })
 		// Shard 1 stays behind: nobody owns it while this happens.
-		first.leave(1)
+		first.Leave(1)
 		w.eventually("the release", func() bool { _, owned := e.progress(1); return !owned })
 		key := keyIn(1, 0)
 		w.put("a1", key, 7)
 		w.put("a1", keyIn(0, 0), 1)
 		w.eventually("a change of shard 0", func() bool { return w.target("a2", keyIn(0, 0)) == 1 })
-		first.take(t, 1)
+		first.Take(1)
 		w.eventually("shard 1", func() bool { _, owned := e.progress(1); return owned })
 		// The stream that is open now delivers this before another one is begun.
 		w.put("a1", keyIn(1, 1), 8)
@@ -69,7 +69,7 @@ func TestLeavingShardKeepsItsPosition(t *testing.T) {
 		mu.Lock()
 		armed = true
 		mu.Unlock()
-		a.leave(2)
+		a.Leave(2)
 		<-waiting // the last checkpoint of the shard is on its way, slowly
 		key := keyIn(2, 0)
 		w.put("a1", key, 7)
@@ -98,7 +98,7 @@ func TestTakeoverInSwitchIsPrompt(t *testing.T) {
 		w.apply(upgradestate.Held{ID: "u"})
 		ea.cancel()
 		<-ea.done
-		a.lose(t, 0, 1)
+		a.Lose(0, 1)
 		for _, k := range []string{"a1", "b1", "c1"} {
 			w.apply(w.fence(k))
 		}
@@ -106,7 +106,7 @@ func TestTakeoverInSwitchIsPrompt(t *testing.T) {
 		// Everything is idle: the stream waits for up to a second, housekeeping for its tick.
 		<-time.After(1100 * time.Millisecond)
 		started := time.Now()
-		b.take(t, 0, 1)
+		b.Take(0, 1)
 		w.eventually("drain", w.allReady)
 		if took := time.Since(started); took > 50*time.Millisecond {
 			t.Errorf("the takeover took %s, want no waiting", took)
@@ -123,7 +123,7 @@ func TestLostShardIsNotReported(t *testing.T) {
 		a := w.owner(0, 1, 2, 3)
 		e := w.engine(a, nil)
 		w.eventually("the copy", func() bool { return len(e.engine.Progress()) == ring && e.synced() })
-		a.lose(t, 3) // the pool has not noticed
+		a.Lose(3) // the pool has not noticed
 		w.begin()
 		<-time.After(10 * time.Second)
 		for _, n := range w.ready() {
@@ -131,7 +131,7 @@ func TestLostShardIsNotReported(t *testing.T) {
 				t.Error("shard 3 was reported by who lost it")
 			}
 		}
-		a.forget(3)
+		a.Forget(3)
 		w.eventually("the others", func() bool { return len(w.ready()) == 3 })
 		b := w.owner(3)
 		other := w.engine(b, nil)

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +19,7 @@ import (
 	"dbcontroller/record"
 	"dbcontroller/record/memstore"
 	"dbcontroller/shards"
+	"dbcontroller/shards/shardstest"
 	"dbcontroller/syncer"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
@@ -236,106 +234,12 @@ func (w *world) free(n int) {
 	w.check(err)
 }
 
-// owner is an Ownership that a test decides on. Its locks are real keys.
-type owner struct {
-	coord   *memcoord.Store
-	root    string
-	changes chan struct{}
+var _ syncer.Ownership = (*shardstest.Owner)(nil)
 
-	mu      sync.Mutex
-	owned   map[int]shards.Lock
-	leaving map[int]bool
+func (w *world) owner(ns ...int) *shardstest.Owner {
+	w.t.Helper()
+	return shardstest.New(w.t, w.coord.Client(), w.store.Root(), ns...)
 }
-
-var _ syncer.Ownership = (*owner)(nil)
-
-func (w *world) owner(ns ...int) *owner {
-	o := &owner{coord: w.coord.Client(), root: w.store.Root(), changes: make(chan struct{}, 1), owned: map[int]shards.Lock{}, leaving: map[int]bool{}}
-	o.take(w.t, ns...)
-	return o
-}
-
-func (o *owner) take(t *testing.T, ns ...int) {
-	t.Helper()
-	for _, n := range ns {
-		key := fmt.Sprintf("%s/shards/%05d", o.root, n)
-		rev, err := o.coord.Commit(context.WithoutCancel(t.Context()), []coord.Condition{{Key: key}}, []coord.Op{{Key: key}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.mu.Lock()
-		o.owned[n] = shards.Lock{Shard: n, Key: key, Create: rev}
-		o.mu.Unlock()
-	}
-	o.signal()
-}
-
-// lose takes a shard away without a word, as a lease that ran out does.
-func (o *owner) lose(t *testing.T, ns ...int) {
-	t.Helper()
-	for _, n := range ns {
-		o.mu.Lock()
-		lock := o.owned[n]
-		o.mu.Unlock()
-		if _, err := o.coord.Commit(t.Context(), nil, []coord.Op{{Key: lock.Key, Delete: true}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// forget is when the process notices.
-func (o *owner) forget(ns ...int) {
-	o.mu.Lock()
-	for _, n := range ns {
-		delete(o.owned, n)
-	}
-	o.mu.Unlock()
-	o.signal()
-}
-
-// leave asks the engine to hand shards over.
-func (o *owner) leave(ns ...int) {
-	o.mu.Lock()
-	for _, n := range ns {
-		o.leaving[n] = true
-	}
-	o.mu.Unlock()
-	o.signal()
-}
-
-func (o *owner) signal() {
-	select {
-	case o.changes <- struct{}{}:
-	default:
-	}
-}
-
-func (o *owner) Owned() map[int]shards.Lock {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return maps.Clone(o.owned)
-}
-
-func (o *owner) Leaving() []int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Sorted(maps.Keys(o.leaving))
-}
-
-func (o *owner) Release(ctx context.Context, n int) error {
-	o.mu.Lock()
-	lock := o.owned[n]
-	delete(o.owned, n)
-	delete(o.leaving, n)
-	o.mu.Unlock()
-	_, err := o.coord.Commit(ctx, []coord.Condition{lock.Condition()}, []coord.Op{{Key: lock.Key, Delete: true}})
-	if errors.Is(err, coord.ErrConflict) {
-		return nil
-	}
-	return err
-}
-
-func (o *owner) Changes() <-chan struct{} { return o.changes }
 
 // running is an engine that runs.
 type running struct {
@@ -345,12 +249,12 @@ type running struct {
 }
 
 // engine starts an engine; change, if not nil, replaces some of its parts.
-func (w *world) engine(o *owner, change func(*syncer.Parts)) *running {
+func (w *world) engine(o *shardstest.Owner, change func(*syncer.Parts)) *running {
 	return w.engineWith(o, change, nil)
 }
 
 // engineWith also changes how the engine works, where configure is not nil.
-func (w *world) engineWith(o *owner, change func(*syncer.Parts), configure func(*syncer.Config)) *running {
+func (w *world) engineWith(o *shardstest.Owner, change func(*syncer.Parts), configure func(*syncer.Config)) *running {
 	p := syncer.Parts{
 		Source: w.src, Target: w.dst, Direction: w.dir, Deployments: w.store, Journal: w.store, Ownership: o,
 		Comparer: verify.New(w.src, w.dst, w.dir), Lease: func() coord.LeaseID { return 0 },

@@ -75,7 +75,7 @@ func TestMarkersOutliveTheirOwner(t *testing.T) {
 		for n := range ring {
 			w.free(n)
 		}
-		o.take(t, 0, 1, 2, 3)
+		o.Take(0, 1, 2, 3)
 		second := w.engine(o, nil)
 		w.eventually("drain", w.allReady)
 		second.stop(t)

@@ -14,6 +14,7 @@ import (
 	"dbcontroller/coord"
 	"dbcontroller/record"
 	"dbcontroller/record/memstore"
+	"dbcontroller/shards/shardstest"
 	"dbcontroller/syncer"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
@@ -87,7 +88,7 @@ func (w *world) holds(db *memstore.Store, version, kind string) string {
 func (w *world) reverseSync() *running { return w.follow(2, w.dst, w.src, w.back, w.owner(0, 1, 2, 3)) }
 
 // follow starts the engine of an epoch.
-func (w *world) follow(epoch uint64, from, to *memstore.Store, dir transform.Direction, o *owner) *running {
+func (w *world) follow(epoch uint64, from, to *memstore.Store, dir transform.Direction, o *shardstest.Owner) *running {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &running{
 		engine: syncer.New(syncer.Parts{

@@ -15,6 +15,7 @@ import (
 	"dbcontroller/coord"
 	"dbcontroller/record"
 	"dbcontroller/record/faultstore"
+	"dbcontroller/shards/shardstest"
 	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
 	"dbcontroller/verify"
@@ -22,7 +23,7 @@ import (
 
 // snapshotEngine starts the engine of an upgrade from v2 to the snapshot of v1. The
 // commands that it sends to a database are counted.
-func (w *world) snapshotEngine(o *owner, sent *faultstore.Counter) *running {
+func (w *world) snapshotEngine(o *shardstest.Owner, sent *faultstore.Counter) *running {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &running{
 		engine: syncer.New(syncer.Parts{

@@ -146,6 +146,10 @@ func (a *App) announce(ctx context.Context, d upgradestate.Deployment) (upgrades
 		case err == nil:
 			d = next
 		case to == wanted || ctx.Err() != nil:
+			// Another controller may have flipped meanwhile; then something else is wanted.
+			if now, getErr := a.deployment.Get(ctx); getErr == nil && now.Epoch != d.Epoch {
+				return a.announce(ctx, now)
+			}
 			return d, err
 		default:
 			if a.backend.Unavailable(err) {

@@ -174,6 +174,7 @@ func (w *packageWriter) write(ctx context.Context, key, next string, do func(c *
 				return false
 			}
 		default:
+			w.ledger.Unknown(key)
 			w.ledger.fail("write %s to %s: %v", key, at.GetVersion(), err)
 			return false
 		}

@@ -149,6 +149,7 @@ func write[T any](ctx context.Context, w *bbsWriter, guid, next string, send fun
 	sent := time.Now()
 	_, version, err := call(ctx, send)
 	if err != nil {
+		w.ledger.Unknown(guid)
 		if ctx.Err() == nil {
 			w.ledger.fail("write %s: %v", guid, err)
 		}

@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"dbcontroller/coord"
+	"dbcontroller/coord/memcoord"
 	"dbcontroller/record"
+	"dbcontroller/upgradestate"
 )
 
 // TestTakeoverReplaysFromTheCheckpoint: the changes between the checkpoint of a killed
@@ -42,6 +47,45 @@ func TestTakeoverReplaysFromTheCheckpoint(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnnouncementOfThePast: a controller starts right after a flip, and by the time that it
+// announces the rollback another one has made it. It announces what is possible then, and
+// goes on.
+func TestAnnouncementOfThePast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := newSystem(ctx, t)
+		tp, died := mortal(moment{"flipped", 0})
+		s.controllerProcess(ctx, "controller-1", tp.wrap)
+		s.begin(ctx)
+		<-(<-died).done
+		var meanwhile sync.Once
+		var other *process
+		rollBack := func() {
+			other = s.controller(ctx, "controller-2", nil)
+			s.await(ctx, "the announcement", func(d upgradestate.Deployment) bool { return len(d.Available) > 0 })
+			s.beginTo(ctx, "v1")
+			s.await(ctx, "the rollback", active("v1"))
+		}
+		late := s.controllerProcess(ctx, "controller-3", func(p *process, _ string, ns record.Namespace) record.Namespace {
+			p.conn.OnCommit(func(_ []coord.Condition, ops []coord.Op) memcoord.Fault {
+				if slices.ContainsFunc(ops, func(op coord.Op) bool { return strings.HasSuffix(op.Key, "/record") }) {
+					meanwhile.Do(rollBack)
+				}
+				return memcoord.Deliver
+			})
+			return ns
+		})
+		s.await(ctx, "the rollback", active("v1"))
+		pass(time.Second)
+		other.kill()
+		s.beginTo(ctx, "v2") // the late one is alone now
+		s.await(ctx, "the flip", active("v2"))
+		cancel()
+		late.kill()
+	})
 }
 
 // slowLoad holds back the Load of one record until it is released.

@@ -82,6 +82,7 @@ func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool
 	w.ledger.Begin(guid, next)
 	version, err := send()
 	if err != nil {
+		w.ledger.Unknown(guid)
 		if ctx.Err() == nil {
 			w.tally.writeFailed(fmt.Sprintf("%s %s: %v", path, guid, err))
 		}

@@ -52,6 +52,7 @@ func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next
 	w.ledger.Begin(key, next)
 	version, err := w.app.write(ctx, do)
 	if err != nil {
+		w.ledger.Unknown(key)
 		if ctx.Err() == nil {
 			w.tally.writeFailed(fmt.Sprintf("%s %s: %v", pathPackages, record.Key(key), err))
 		}

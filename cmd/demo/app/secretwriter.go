@@ -101,6 +101,7 @@ func (w *secretWriter) run(ctx context.Context, due time.Time, v2 bool, act secr
 	w.ledger.Begin(s.nameV1(), next)
 	version, err := w.send(ctx, v2, act, s)
 	if err != nil {
+		w.ledger.Unknown(s.nameV1())
 		if ctx.Err() == nil {
 			w.tally.writeFailed(fmt.Sprintf("%s %s: %v", path, s.nameV1(), err))
 		}

@@ -42,7 +42,7 @@ mongodb: ## Fetch a MongoDB for tests into the user's cache folder, if one is mi
 # One package's tests at a time: those that start clusters of their own would starve each
 # other. Where flock is found the next one is vetted and linked meanwhile, and its time contains
 # the wait. Building first uses all processors.
-ONE_AT_A_TIME := $(if $(shell command -v flock),-p 2 -exec 'flock $(CURDIR)/bin/withmongodb',-p 1)
+ONE_AT_A_TIME := $(if $(shell command -v flock),-p 2 -exec 'flock "$(CURDIR)/bin/withmongodb"',-p 1)
 
 .PHONY: test
 test: mongodb bin/withmongodb ## Run all tests against real servers, with the race detector.

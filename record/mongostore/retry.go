@@ -27,10 +27,14 @@ func retry(ctx context.Context, limit time.Duration, attempt func() error) error
 		last = attempt()
 		return last
 	}, newBackoff(ctx, limit))
-	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(last, ended) {
+	var final *backoff.PermanentError
+	if err == nil || errors.As(last, &final) {
+		return err
+	}
+	if ended := ctx.Err(); ended != nil && !errors.Is(last, ended) {
 		return fmt.Errorf("%w: %w", ended, last)
 	}
-	return err
+	return last
 }
 
 // permanent, returned by an attempt, ends a retry. It keeps a nil error nil.

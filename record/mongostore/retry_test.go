@@ -25,6 +25,11 @@ func TestRetryKeepsTheLastAnswer(t *testing.T) {
 	if err := retry(t.Context(), time.Minute, func() error { return permanent(refused) }); err != refused {
 		t.Errorf("%v, want the refusal alone", err)
 	}
+	// What is final stays so whatever becomes of the caller, and is not final for a loop around this one.
+	ending, end := context.WithCancel(t.Context())
+	if err := retry(ending, time.Minute, func() error { end(); return permanent(refused) }); err != refused {
+		t.Errorf("%v, want the refusal alone", err)
+	}
 	attempts := 0
 	if err := retry(t.Context(), time.Minute, func() error {
 		if attempts++; attempts < 3 {

@@ -93,6 +93,7 @@ type ReadRequest struct {
 	Select    []Selector
 	NotBefore Version
 	Guards    bool
+	KeysOnly  bool // Doc holds the _id alone
 	// Bytes is how many bytes of documents are wanted at most; more are ErrTooLarge, found out
 	// without holding much more than that. 0: no bound.
 	Bytes int

@@ -24,7 +24,8 @@ const (
 )
 
 // verifyPlan is the plan by which the target's side is compared; its ranges are cut when
-// the first shard needs them and then stand for all.
+// everything is copied and then stand for all shards. Cut earlier, most of what is copied
+// afterwards would fall into few of them, and to one worker.
 func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 	key := e.key + "-verify"
 	plan, found, err := e.Journal.LoadPlan(ctx, key)
@@ -43,11 +44,11 @@ func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 	return e.Journal.CreatePlan(ctx, key, plan)
 }
 
-// planVerify gives shards that are copied their ranges to compare, source's and
-// target's.
+// planVerify gives shards that are copied their ranges to compare: the source's, and the
+// target's when all shards are copied. Groups by content wait for that with both.
 func (e *Engine) planVerify(ctx context.Context) error {
 	due := func(s *shard) bool {
-		return len(s.todo) == 0 && !s.verified && !s.rescan && s.verify == nil && !s.leaving
+		return len(s.todo) == 0 && !s.verified && !s.rescan && !s.planned && !s.leaving
 	}
 	e.mu.Lock()
 	any := false
@@ -58,14 +59,15 @@ func (e *Engine) planVerify(ctx context.Context) error {
 	if !any {
 		return nil
 	}
-	if e.lineage {
-		if copied, err := e.copiedEverywhere(ctx); err != nil || !copied {
-			return err
-		}
+	copied, err := e.copiedEverywhere(ctx)
+	if err != nil || e.lineage && !copied {
+		return err
 	}
-	plan, err := e.verifyPlan(ctx)
-	if err != nil {
-		return fmt.Errorf("verify plan: %w", err)
+	var plan Plan
+	if copied {
+		if plan, err = e.verifyPlan(ctx); err != nil {
+			return fmt.Errorf("verify plan: %w", err)
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,8 +75,13 @@ func (e *Engine) planVerify(ctx context.Context) error {
 		if !due(s) {
 			continue
 		}
-		s.verify = append(e.rangesOf(n, e.plan, false), e.rangesOf(n, plan, true)...)
-		s.verified = len(s.verify) == 0
+		if s.verify == nil {
+			s.verify = append([]*rangeTask{}, e.rangesOf(n, e.plan, false)...)
+		}
+		if copied {
+			s.verify, s.planned = append(s.verify, e.rangesOf(n, plan, true)...), true
+		}
+		s.verified = s.planned && len(s.verify) == 0
 		s.dirty = s.dirty || s.verified
 	}
 	e.announce()
@@ -128,7 +135,7 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	t.rest = page.Next
 	if page.Done {
 		s.verify = slices.DeleteFunc(s.verify, func(x *rangeTask) bool { return x == t })
-		s.verified = len(s.verify) == 0
+		s.verified = s.planned && len(s.verify) == 0
 		s.dirty = true
 		if s.verified {
 			e.Log.Info("shard is compared", zap.Int("shard", t.shard), zap.Int64("groups", s.comparedCount))

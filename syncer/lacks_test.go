@@ -83,13 +83,50 @@ func TestCopied(t *testing.T) {
 			t.Error("copied before there is a plan")
 		}
 		a := w.engine(w.owner(0, 1), nil)
-		w.eventually("a part of the copy", func() bool { return len(a.engine.Progress()) == 2 && a.synced() })
+		w.eventually("a part of the copy", func() bool {
+			ps := a.engine.Progress()
+			return len(ps) == 2 && ps[0].State == "comparing" && ps[1].State == "comparing"
+		})
 		<-time.After(time.Minute)
 		if copied() {
 			t.Error("copied, although nobody owns half of the shards")
 		}
 		b := w.engine(w.owner(2, 3), nil)
 		w.eventually("the rest", copied)
+		a.stop(t)
+		b.stop(t)
+	})
+}
+
+// The source's side is compared as shards are copied. That of the target waits until all are:
+// its ranges are cut by what is there.
+func TestTargetIsCutWhenAllIsCopied(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for shard := range ring {
+			w.put("a1", keyIn(shard, 0), shard)
+		}
+		cut := func() bool {
+			_, found, err := w.store.LoadPlan(t.Context(), syncer.Key(1, w.dir, 0)+"-verify")
+			w.check(err)
+			return found
+		}
+		a := w.engine(w.owner(0, 1), nil)
+		<-time.After(time.Minute)
+		for _, p := range a.engine.Progress() {
+			if p.WaitsFor != "comparison, when all shards are copied" {
+				t.Errorf("shard %d waits for %q, although nobody owns half of the shards", p.Shard, p.WaitsFor)
+			}
+		}
+		if cut() {
+			t.Error("the target is cut before all is copied")
+		}
+		b := w.engine(w.owner(2, 3), nil)
+		w.eventually("all to be compared", func() bool { return a.synced() && b.synced() })
+		if !cut() {
+			t.Error("the target is compared without a plan")
+		}
 		a.stop(t)
 		b.stop(t)
 	})

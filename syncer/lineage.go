@@ -32,6 +32,9 @@ func (e *Engine) split(ids []transform.GroupID) (named, units []transform.GroupI
 // a target record that belongs to nothing from one whose group has not come yet.
 func (e *Engine) copiedEverywhere(ctx context.Context) (bool, error) {
 	for n := range e.cfg.Ring {
+		if e.elsewhere[n] {
+			continue
+		}
 		e.mu.Lock()
 		s, names := e.shards[n], e.plan.names(n, e.cfg.Ring)
 		copied := s != nil && len(s.todo) == 0
@@ -49,6 +52,7 @@ func (e *Engine) copiedEverywhere(ctx context.Context) (bool, error) {
 		if len(c.done(names)) < len(names) {
 			return false, nil
 		}
+		e.elsewhere[n] = true
 	}
 	return true, nil
 }

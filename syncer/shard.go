@@ -38,7 +38,8 @@ type shard struct {
 	took     time.Duration // for the latest batch of changes, from its arrival on
 
 	// comparing the whole
-	verify   []*rangeTask
+	verify   []*rangeTask // nil: none were planned yet
+	planned  bool         // those of the target, too
 	verified bool
 	found    int // entries of late that this comparison, or a rescan, found
 	// rescan: the history of the source was lost. The shard's groups wait to be compared

@@ -140,7 +140,7 @@ type Comparer interface {
 	Groups(ctx context.Context, src, dst transform.View, ids []transform.GroupID) (differ []transform.Difference, err error)
 	// SourcePage compares the groups of the next page of a range of a source kind.
 	SourcePage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error)
-	// TargetPage finds, on a page of a range of a target kind, groups that the source
-	// does not have, or has otherwise.
+	// TargetPage finds, on a page of a range of a target kind, groups that the source does
+	// not have. The others are SourcePage's.
 	TargetPage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error)
 }

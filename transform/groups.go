@@ -102,7 +102,11 @@ func SortRecords(rs []record.Record) {
 // ReadSource reads the live records of groups of d's source at one snapshot. Groups that do
 // not exist are absent from the result.
 func ReadSource(ctx context.Context, r record.Reader, d Direction, v View, ids []GroupID) (map[GroupID]Group, record.Version, error) {
-	req := record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: v.Bytes}
+	return readSource(ctx, r, d, v, ids, false)
+}
+
+func readSource(ctx context.Context, r record.Reader, d Direction, v View, ids []GroupID, keysOnly bool) (map[GroupID]Group, record.Version, error) {
+	req := record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: v.Bytes, KeysOnly: keysOnly}
 	for _, id := range ids {
 		req.Select = append(req.Select, d.SourceSelect(id)...)
 	}
@@ -122,6 +126,17 @@ func ReadSource(ctx context.Context, r record.Reader, d Direction, v View, ids [
 		SortRecords(g.Records)
 	}
 	return groups, snap.Version, nil
+}
+
+// ReadKeys returns which of ids d's source holds anything of, without reading what it holds.
+// No id goes by content.
+func ReadKeys(ctx context.Context, r record.Reader, d Direction, v View, ids []GroupID) (map[GroupID]bool, error) {
+	found, _, err := readSource(ctx, r, d, v, ids, true)
+	there := make(map[GroupID]bool, len(found))
+	for id := range found {
+		there[id] = true
+	}
+	return there, err
 }
 
 // ReadTarget reads what d's target holds of groups. Every id has an entry.

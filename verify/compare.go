@@ -12,12 +12,12 @@ import (
 type Comparer struct {
 	source, target record.Reader
 	dir            transform.Direction
-	sizes          *transform.Sizer
+	sizes, keys    *transform.Sizer // of reads of groups, and of their keys
 }
 
 // New compares source with target through dir.
 func New(source, target record.Reader, dir transform.Direction) *Comparer {
-	return &Comparer{source: source, target: target, dir: dir, sizes: &transform.Sizer{}}
+	return &Comparer{source: source, target: target, dir: dir, sizes: &transform.Sizer{}, keys: &transform.Sizer{}}
 }
 
 // Groups returns those of ids whose two sides differ as read now. A group that cannot be
@@ -62,8 +62,10 @@ func (c *Comparer) SourcePage(ctx context.Context, src, dst transform.View, kind
 	return out, err
 }
 
-// TargetPage compares the groups that a page of a target kind belongs to: a group that
-// the source does not have differs.
+// TargetPage finds, on a page of a target kind, groups that the source does not have. Those
+// that it has are compared by SourcePage, with all that the target holds of them, so that
+// only both together compare everything. Of groups by content, whose records do not show by
+// their keys what they were made of, each is compared here too.
 func (c *Comparer) TargetPage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error) {
 	page, err := c.target.Scan(ctx, record.ScanRequest{Token: dst.Tokens[kind], Range: r, Limit: limit, KeysOnly: true, NotBefore: dst.NotBefore})
 	if err != nil {
@@ -79,11 +81,32 @@ func (c *Comparer) TargetPage(ctx context.Context, src, dst transform.View, kind
 	if len(ids) > 0 {
 		// The versions of the two sides are not comparable, so that the source is read as
 		// it is now; what was deleted since agrees when it is compared again.
-		var differ []transform.Difference
-		differ, err = c.differing(ctx, src, dst.AtLeast(page.Version), ids, true)
+		named, units := transform.Split(c.dir, ids)
+		strays, err := c.strays(ctx, src, named)
+		if err != nil {
+			return transform.Comparison{}, err
+		}
+		differ, err := c.differing(ctx, src, dst.AtLeast(page.Version), append(strays, units...), true)
+		if err != nil {
+			return transform.Comparison{}, err
+		}
 		out.Differ = transform.Names(differ)
 	}
-	return out, err
+	return out, nil
+}
+
+// strays returns those of ids, which are groups by name, that the source holds nothing of.
+func (c *Comparer) strays(ctx context.Context, src transform.View, ids []transform.GroupID) (strays []transform.GroupID, err error) {
+	err = transform.Each(c.keys, ids, func(run []transform.GroupID, bytes int) error {
+		there, err := transform.ReadKeys(ctx, c.source, c.dir, src.Within(bytes), run)
+		for _, id := range run {
+			if !there[id] {
+				strays = append(strays, id)
+			}
+		}
+		return err
+	})
+	return strays, err
 }
 
 // groups returns the groups of a page, each once. Keys without a group are left out: those

@@ -37,7 +37,7 @@ func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapsh
 				continue
 			}
 			seen[r] = true
-			if rec, ok := r.record(sel.Kind, r.at(clock), req.Guards, false); ok {
+			if rec, ok := r.record(sel.Kind, r.at(clock), req.Guards, req.KeysOnly); ok {
 				snap.Records = append(snap.Records, rec)
 				if size += len(rec.Doc); req.Bytes > 0 && size > req.Bytes {
 					return record.Snapshot{}, fmt.Errorf("read %d bytes: %w", size, record.ErrTooLarge)

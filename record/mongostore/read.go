@@ -87,7 +87,7 @@ func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Sn
 	var snap record.Snapshot
 	err = n.atSnapshot(ctx, req.NotBefore, func(ctx context.Context, o readOptions) error {
 		snap = record.Snapshot{}
-		o.bound = newBound(req.Bytes)
+		o.bound, o.keysOnly = newBound(req.Bytes), req.KeysOnly
 		for _, kind := range kinds {
 			tok, ok := req.Tokens[kind]
 			if !ok {
@@ -124,6 +124,7 @@ func (n *Namespace) readKind(ctx context.Context, tok record.Token, s *selection
 		return o.at, err
 	}
 	rs := recordSet{kind: tok.Kind, fixed: tok.Fixed, guards: guards}
+	o.guards = !tok.Fixed // those of a fixed-name kind are elsewhere
 	at, err := n.findSelected(ctx, p, *s, o, func(doc []byte) error { return rs.add(doc) })
 	if err != nil {
 		return at, err
@@ -134,7 +135,7 @@ func (n *Namespace) readKind(ctx context.Context, tok record.Token, s *selection
 		snap.Records = append(snap.Records, found...)
 		return at, nil
 	}
-	o.at = at
+	o.at, o.keysOnly = at, false
 	entries := make(map[record.Key]sideEntry)
 	_, err = n.findSelected(ctx, place{coll: GuardsName(tok.Kind)}, *s, o, func(doc []byte) error {
 		key, entry, err := sideEntryOf(doc)

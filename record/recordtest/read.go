@@ -19,6 +19,7 @@ var readTests = []test{
 	{"tombstones only with guards", flavours(readGuards)},
 	{"prefix", flavours(readPrefix)},
 	{"many keys", flavours(readMany)},
+	{"keys only", flavours(readKeysOnly)},
 	{"not before", flavours(readNotBefore)},
 	{"no more bytes than asked", flavours(readBytes)},
 	{"one snapshot across kinds", flavours(readOneSnapshot)},
@@ -101,6 +102,35 @@ func readGuards(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	plain := b.read(t, record.ReadRequest{Tokens: tokens(k), Select: sel}).Records
 	if len(plain) != 1 || plain[0].Key != record.StringKey("live") || plain[0].Tombstone {
 		t.Errorf("read without guards returned %+v", plain)
+	}
+}
+
+// readKeysOnly: whoever asks which records there are is not sent what they hold, and a record
+// that was deleted is not among them.
+func readKeysOnly(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	b.apply(t, tokens(k), 2, group(4, k.set("live", 1)), group(5, k.set("dead", -1)), group(6, k.set("longer", 2)))
+	sel := []record.Selector{
+		k.sel("live"), k.sel("dead"), k.sel("absent"),
+		{Kind: k.spec.Name, Key: record.StringKey("lo"), Prefix: true},
+	}
+	have := map[string]record.Record{}
+	for _, r := range b.read(t, record.ReadRequest{Tokens: tokens(k), Select: sel, KeysOnly: true}).Records {
+		have[r.Key.String()] = r
+	}
+	if !slices.Equal(sortedKeys(have), []string{"live", "longer"}) {
+		t.Errorf("%v, want the live records", sortedKeys(have))
+	}
+	for name, r := range have {
+		if want := raw(bson.D{{Key: "_id", Value: name}}); !bytes.Equal(r.Doc, want) || !r.Guard.IsZero() || r.Tombstone {
+			t.Errorf("%s: %+v, want %s alone", name, r, want)
+		}
+	}
+	for _, r := range b.read(t, record.ReadRequest{Tokens: tokens(k), Select: sel, KeysOnly: true, Guards: true}).Records {
+		want := map[string]record.Guard{"live": guard(2, 4), "dead": guard(2, 5), "longer": guard(2, 6)}[r.Key.String()]
+		if r.Guard != want || r.Tombstone != (r.Key == record.StringKey("dead")) {
+			t.Errorf("with guards: %+v, want guard %v", r, want)
+		}
 	}
 }
 

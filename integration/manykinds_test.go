@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"dbcontroller/upgradestate"
 )
 
 // TestManyKinds takes a hundred collections of an application there and back. Nothing takes
@@ -50,5 +52,9 @@ func TestManyKinds(t *testing.T) { //nolint:paralleltest // see above
 			t.Fatal(err)
 		}
 		all[name(kinds-1)]++
+	}
+	// With so many, who upholds fences is still at the first ones while the last are opened.
+	if breaches := s.await(ctx, "rest", func(upgradestate.Deployment) bool { return true }).Breaches; len(breaches) > 0 {
+		t.Errorf("fences were put back that nobody had taken away: %+v", breaches)
 	}
 }

@@ -49,6 +49,11 @@ type Fence struct {
 	// Restore is what Unfence needs to give back what the fence replaced (the
 	// application's own validator), as Prepare returned it. Opaque.
 	Restore string
+	// Ends is the To of the fence that this operation ends, if it ends one: the opening of a
+	// hidden kind under its application's name, and a fence that takes the place of another.
+	// From before the operation on, that fence is no longer upheld, and where the class allows
+	// that (FenceView) can no longer be set, by whoever still takes it for the present one.
+	Ends string
 }
 
 // Renames reports whether the fence leaves the collection under the name To.
@@ -102,7 +107,9 @@ type Fencer interface {
 	// still is, and puts it back at once. A collection that somebody made under the kind's
 	// own name is set aside under a name of ours, never dropped. It returns what was found
 	// now, and every collection that was ever set aside for the kind. One whose identity is
-	// among known is a kind itself, and left alone. A no-op for FenceUUID.
+	// among known is a kind itself, and left alone. A fence that is over by now (Unfence,
+	// Fence.Ends) is not put back, and nothing is found: the caller's record may be an old one,
+	// and the kind its application's again. A no-op for FenceUUID.
 	Uphold(ctx context.Context, f Fence, known []string) ([]Breach, error)
 	// Locate returns the present physical name of a collection by its identity.
 	Locate(ctx context.Context, id string) (name string, err error)

@@ -11,6 +11,7 @@ import (
 	"dbcontroller/record"
 	"dbcontroller/record/faultstore"
 	"dbcontroller/switchover"
+	"dbcontroller/syncer"
 	"dbcontroller/upgradestate"
 )
 
@@ -128,4 +129,40 @@ func TestNoFlipWithoutFence(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLateUpholding: who upholds fences by a record from before the rollback, because he slept,
+// does not take an application's collections away from it again.
+func TestLateUpholding(t *testing.T) {
+	t.Parallel()
+	for _, class := range []record.FenceClass{record.FenceView, record.FenceValidator, record.FenceWriteBlock} {
+		t.Run(string(class), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, fixed(class), func(ctx context.Context, w *world) {
+				w.report(ctx, 0)
+				w.drive(ctx, switchover.Config{})
+				old := w.await(ctx, "the flip", open("v2"))
+				w.check(w.offer(ctx, "v1"))
+				_, err := w.admin.Apply(ctx, upgradestate.Begin{ID: "u2", TargetVersion: "v1"})
+				w.check(err)
+				w.await(ctx, "the rollback", open("v1"))
+				w.check(w.db["v1"].Foreign().Put(ctx, "apps", doc("rolled back")))
+				ns, _ := old.Namespace("v1")
+				k := ns.Kinds[0]
+				f := record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}
+				if found, err := w.db["v1"].Uphold(ctx, f, []string{k.ID}); err != nil || len(found) > 0 {
+					t.Errorf("found %+v, %v", found, err)
+				}
+				if err := w.db["v1"].Foreign().Put(ctx, "apps", doc("later")); err != nil {
+					t.Errorf("the application cannot write: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// offer announces that an upgrade is possible.
+func (w *world) offer(ctx context.Context, to string) error {
+	_, err := w.admin.Apply(ctx, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: to, TransformHash: "h"}})
+	return err
 }

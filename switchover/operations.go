@@ -184,7 +184,7 @@ func (r *Driver) execute(ctx context.Context, a upgradestate.Execute) error {
 		return err
 	}
 	begun := time.Now()
-	err = f.Fence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To, Restore: a.Restore})
+	err = f.Fence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To, Restore: a.Restore, Ends: a.Ends})
 	if err != nil {
 		return fmt.Errorf("%s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)
 	}

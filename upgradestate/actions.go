@@ -25,6 +25,7 @@ type (
 		Class   string // uuid, view, writeBlock, validator
 		Restore string
 		Pending Pending
+		Ends    string // the name or mark of the fence that it ends; empty: none
 	}
 
 	// Prevent is an announced rename of a source kind that an abort must not wait for: it
@@ -156,7 +157,7 @@ func operations(d Deployment, version string) []Action {
 			continue
 		}
 		as = append(as, Execute{
-			Version: version, Place: k.place(), Class: k.operationClass(p.Reason), Restore: k.Restore, Pending: p,
+			Version: version, Place: k.place(), Class: k.operationClass(p.Reason), Restore: k.Restore, Pending: p, Ends: k.ends(p.Reason),
 		})
 	}
 	return as

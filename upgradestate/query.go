@@ -202,6 +202,14 @@ func (k Kind) operationClass(r PendingReason) string {
 	}
 }
 
+// ends is the fence that an operation ends, see confirm; "" is none.
+func (k Kind) ends(r PendingReason) string {
+	if r == PendingOpen || r == PendingSeal && !k.Hidden && k.Fence != classUUID {
+		return k.Fenced
+	}
+	return ""
+}
+
 // physicalName has the format of record.PhysicalName.
 func physicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
 

@@ -52,6 +52,9 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	if err != nil {
 		return fmt.Errorf("fence to %s: %w", f.To, err)
 	}
+	if f.Ends != "" {
+		col.close(f.Ends)
+	}
 	switch {
 	case f.Renames():
 		return s.fenceByRename(f, col)
@@ -113,7 +116,8 @@ func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err er
 	return false, nil
 }
 
-// close ensures that the fence to a name or mark can no longer be set.
+// close ensures that the fence to a name can no longer be set, and that one to a name or mark
+// is no longer upheld.
 func (c *collection) close(to string) {
 	if c.closed == nil {
 		c.closed = map[string]bool{}
@@ -145,6 +149,9 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 	col, err := s.identified(f.Token)
 	if err != nil {
 		return nil, fmt.Errorf("uphold %s: %w", f.To, err)
+	}
+	if col.closed[f.To] {
+		return nil, nil
 	}
 	var found []record.Breach
 	own := f.Token.Kind
@@ -216,9 +223,9 @@ func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
 	if err != nil {
 		return fmt.Errorf("unfence: %w", err)
 	}
+	col.close(f.To)
 	switch f.Class {
 	case record.FenceView:
-		col.close(f.To)
 		if s.db.views[f.Token.Name] == col {
 			delete(s.db.views, f.Token.Name)
 		}

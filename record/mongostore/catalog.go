@@ -173,6 +173,9 @@ func (n *Namespace) noted(ctx context.Context, id string) (bson.Raw, error) {
 	return doc, nil
 }
 
+// errLifted: a fence has ended, and can no longer be set.
+var errLifted = errors.New("the fence was removed")
+
 // refuseLifted fails when a fence was removed: a caller that slept since must not take
 // the application's collection away from it again.
 func (n *Namespace) refuseLifted(ctx context.Context, f record.Fence) error {
@@ -181,7 +184,7 @@ func (n *Namespace) refuseLifted(ctx context.Context, f record.Fence) error {
 		return err
 	}
 	if doc != nil {
-		return permanent(fmt.Errorf("the fence %s was removed, a new attempt needs a new name", f.To))
+		return permanent(fmt.Errorf("%w: %s; a new attempt needs a new name", errLifted, f.To))
 	}
 	return nil
 }

@@ -156,6 +156,12 @@ func (n *Namespace) fence(ctx context.Context, f record.Fence) error {
 	if f.Token.Name == "" || f.To == "" {
 		return errors.New("needs a collection name and a name to fence it to")
 	}
+	if f.Ends != "" {
+		err := n.untilDone(ctx, "", func(ctx context.Context) error { return n.closeFence(ctx, f.Token.Name, f.Ends) })
+		if err != nil {
+			return err
+		}
+	}
 	switch f.Class {
 	case record.FenceUUID, "":
 		return n.fenceRename(ctx, f)

@@ -46,9 +46,13 @@ func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
 
 // throughGate renames and leaves the view, if the gate is still there.
 func (n *Namespace) throughGate(ctx context.Context, f record.Fence) error {
-	return n.applyOps(ctx, bson.A{
-		n.existsOp(gateOf(f.To), gateID, bson.D{{Key: "u", Value: bson.D{{Key: "passed", Value: true}}}}), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To),
-	})
+	return n.applyOps(ctx, bson.A{n.passOp(f), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To)})
+}
+
+// passOp goes through the gate of a fence: an applyOps that begins with it does nothing once
+// the fence has ended.
+func (n *Namespace) passOp(f record.Fence) bson.D {
+	return n.existsOp(gateOf(f.To), gateID, bson.D{{Key: "u", Value: bson.D{{Key: "passed", Value: true}}}})
 }
 
 func (n *Namespace) dropGate(ctx context.Context, to string) error {
@@ -56,6 +60,15 @@ func (n *Namespace) dropGate(ctx context.Context, to string) error {
 		return fmt.Errorf("drop gate: %w", err)
 	}
 	return nil
+}
+
+// closeFence has the fence to a name of a collection no longer be set: whoever has passed the
+// check of openGate finds no gate.
+func (n *Namespace) closeFence(ctx context.Context, name, to string) error {
+	if err := n.noteLift(ctx, name, to); err != nil {
+		return err
+	}
+	return n.dropGate(ctx, to)
 }
 
 // existsOp updates a document, if there is one. Where the collection is missing, applyOps

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
 
 	"dbcontroller/record"
 )
@@ -28,7 +29,7 @@ func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) 
 	case record.FenceValidator:
 		found, err = n.upholdValidator(ctx, f)
 	case record.FenceWriteBlock:
-		found, err = n.upholdWriteBlock(ctx)
+		found, err = n.upholdWriteBlock(ctx, f)
 	default:
 		err = unknownClass(f.Class)
 	}
@@ -38,9 +39,39 @@ func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) 
 	return found, nil
 }
 
-// upholdView looks at what bears the application's name. The collection itself is under
-// a hidden one, that of the fence or a later one.
+// upholdView looks at what bears the application's name, and puts the view back. The
+// collection itself is under a hidden name, that of the fence or a later one.
+//
+// What the caller takes for the present fence may be one that has ended since: he may have
+// slept, and the collection be its application's again, or behind a later fence. So each
+// command that puts something back goes through the gate of the fence, which is not to be
+// had, or gone, from before the moment on in which it ends.
 func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
+	found, at, err := n.standing(ctx, f)
+	if err != nil || stands(at, f, known) {
+		return found, err
+	}
+	if err := n.openGate(ctx, f); err != nil {
+		return nil, unlessLifted(err)
+	}
+	defer func() {
+		if err := n.dropGate(context.WithoutCancel(ctx), f.To); err != nil {
+			n.log.Warn("cannot drop the gate of a fence", zap.String("collection", gateOf(f.To)), zap.Error(err))
+		}
+	}()
+	if found, at, err = n.standing(ctx, f); err != nil || stands(at, f, known) {
+		return found, err
+	}
+	b, err := n.putBack(ctx, f, at)
+	if err != nil {
+		return nil, unlessLifted(err)
+	}
+	return append(found, b), nil
+}
+
+// standing returns what was set aside for a fence, and what bears the application's name now;
+// nil is nothing.
+func (n *Namespace) standing(ctx context.Context, f record.Fence) (found []record.Breach, at *collection, err error) {
 	own := f.Token.Kind
 	aside := asidePrefix + own + "."
 	all, err := n.list(ctx, bson.D{{Key: "$or", Value: bson.A{
@@ -48,10 +79,8 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 		bson.D{{Key: "name", Value: bson.Regex{Pattern: `^` + regexp.QuoteMeta(aside)}}},
 	}}})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var at *collection
-	var found []record.Breach
 	for _, c := range all {
 		if c.Name == own {
 			at = &c
@@ -59,54 +88,56 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 		}
 		b, err := n.setAside(ctx, own, c.Name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		found = append(found, b)
 	}
+	return found, at, nil
+}
+
+// stands reports whether what bears the application's name is the view of the fence, or
+// another kind, which is left alone.
+func stands(at *collection, f record.Fence, known []string) bool {
+	switch {
+	case at == nil, at.id() == f.Token.ID:
+		return false
+	case at.Type == "view":
+		on, _ := at.Options.Lookup("viewOn").StringValueOK()
+		return at.fenceMark() == f.To && on == f.To
+	default:
+		return slices.Contains(known, at.id())
+	}
+}
+
+// putBack puts a fence back that does not stand, through its gate.
+func (n *Namespace) putBack(ctx context.Context, f record.Fence, at *collection) (record.Breach, error) {
+	own := f.Token.Kind
+	gate := n.passOp(f)
 	switch {
 	case at == nil:
 		// An insert that is faster makes a collection, which the next look finds.
-		err := n.change(ctx, n.db, bson.D{{Key: "create", Value: own}, {Key: "viewOn", Value: f.To}, {Key: "pipeline", Value: viewPipeline(f.To)}})
-		if err != nil {
-			return nil, err
-		}
-		return append(found, record.Breach{What: fmt.Sprintf("the view %s was removed; it is put back", own)}), nil
+		err := n.applyOps(ctx, bson.A{gate, n.viewOp(own, f.To)})
+		return record.Breach{What: fmt.Sprintf("the view %s was removed; it is put back", own)}, err
 	case at.Type == "view":
-		on, _ := at.Options.Lookup("viewOn").StringValueOK()
-		if at.fenceMark() == f.To && on == f.To {
-			return found, nil
-		}
-		err := n.change(ctx, n.db, bson.D{{Key: "collMod", Value: own}, {Key: "viewOn", Value: f.To}, {Key: "pipeline", Value: viewPipeline(f.To)}})
-		if err != nil {
-			return nil, err
-		}
-		return append(found, record.Breach{What: fmt.Sprintf("the view %s was changed, so that readers saw something else; it is put back", own)}), nil
+		err := n.applyOps(ctx, bson.A{gate, n.unviewOp(own), n.viewOp(own, f.To)})
+		return record.Breach{What: fmt.Sprintf("the view %s was changed, so that readers saw something else; it is put back", own)}, err
 	case at.id() == f.Token.ID:
 		f.Token.Name = own
-		if err := n.Fence(ctx, f); err != nil {
-			return nil, err
-		}
-		return append(found, record.Breach{What: fmt.Sprintf("the collection %s was given its name back, and is fenced again; what was written to it meanwhile is in it, and not in the other version", own)}), nil
-	}
-	if slices.Contains(known, at.id()) {
-		return found, nil
+		err := n.Fence(ctx, f)
+		return record.Breach{What: fmt.Sprintf("the collection %s was given its name back, and is fenced again; what was written to it meanwhile is in it, and not in the other version", own)}, err
 	}
 	// A stranger: moved away, and the view is in its place in the same moment.
 	if err := n.noBuilds(ctx, own); err != nil {
-		return nil, err
+		return record.Breach{}, err
 	}
-	name := aside + at.id()[:12]
-	if err := n.applyOps(ctx, bson.A{n.renameOp(own, name), n.viewOp(own, f.To)}); err != nil {
-		return nil, err
+	name := asidePrefix + own + "." + at.id()[:12]
+	if err := n.applyOps(ctx, bson.A{gate, n.renameOp(own, name), n.viewOp(own, f.To)}); err != nil {
+		return record.Breach{}, err
 	}
 	if err := n.mark(ctx, f); err != nil {
-		return nil, err
+		return record.Breach{}, err
 	}
-	b, err := n.setAside(ctx, own, name)
-	if err != nil {
-		return nil, err
-	}
-	return append(found, b), nil
+	return n.setAside(ctx, own, name)
 }
 
 // setAside describes a collection that was set aside.
@@ -131,21 +162,37 @@ func (n *Namespace) upholdValidator(ctx context.Context, f record.Fence) ([]reco
 		return nil, nil
 	}
 	if err := n.fenceValidator(ctx, f); err != nil {
-		return nil, err
+		return nil, unlessLifted(err)
 	}
 	return []record.Breach{{What: fmt.Sprintf("the validator of %s was removed; it is put back, and what was written meanwhile is in the collection, and not in the other version", f.Token.Name)}}, nil
 }
 
-func (n *Namespace) upholdWriteBlock(ctx context.Context) ([]record.Breach, error) {
+// upholdWriteBlock cannot have the server ask whether the fence has ended: it asks before and
+// after, and takes back what came too late.
+func (n *Namespace) upholdWriteBlock(ctx context.Context, f record.Fence) ([]record.Breach, error) {
 	mode, err := n.writeBlockMode(ctx)
 	if err != nil || mode == blockOn {
 		return nil, err
 	}
+	if err := n.refuseLifted(ctx, f); err != nil {
+		return nil, unlessLifted(err)
+	}
 	if err := n.setWriteBlock(ctx, true); err != nil {
 		return nil, err
+	}
+	if err := n.refuseLifted(ctx, f); err != nil {
+		return nil, errors.Join(unlessLifted(err), n.setWriteBlock(ctx, false))
 	}
 	if mode, err = n.writeBlockMode(ctx); err == nil && mode != blockOn {
 		err = errors.New("the write block was not there when it was checked again")
 	}
 	return []record.Breach{{What: "the write block of the cluster was removed; it is put back, and what was written meanwhile is not in the other version"}}, err
+}
+
+// unlessLifted is nil for the error of a fence that has ended.
+func unlessLifted(err error) error {
+	if errors.Is(err, errLifted) {
+		return nil
+	}
+	return err
 }

@@ -110,10 +110,7 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 		return err
 	}
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
-		if err := n.noteLift(ctx, f); err != nil {
-			return err
-		}
-		if err := n.dropGate(ctx, f.To); err != nil {
+		if err := n.closeFence(ctx, f.Token.Name, f.To); err != nil {
 			return err
 		}
 		at, err := n.viewPlacement(ctx, f, uuid)
@@ -135,7 +132,7 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 		if at.moved {
 			return errors.New("the collection did not get its name back")
 		}
-		return n.note(ctx, noteLifted+f.To, bson.D{{Key: "$set", Value: bson.D{{Key: "done", Value: true}}}})
+		return nil
 	})
 }
 
@@ -152,11 +149,7 @@ func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
 	}
 	err := n.applyOps(ctx, bson.A{
 		n.existsOp(from, bson.NewObjectID(), bson.D{}),
-		bson.D{
-			{Key: "op", Value: "d"},
-			{Key: "ns", Value: n.name + ".system.views"},
-			{Key: "o", Value: bson.D{{Key: "_id", Value: n.name + "." + view}}},
-		},
+		n.unviewOp(view),
 		n.renameOp(from, to),
 	})
 	if hasCode(err, codeUnknownError) {
@@ -174,6 +167,14 @@ func (n *Namespace) renameOp(from, to string) bson.D {
 			{Key: "to", Value: n.name + "." + to},
 			{Key: "dropTarget", Value: false},
 		}},
+	}
+}
+
+func (n *Namespace) unviewOp(view string) bson.D {
+	return bson.D{
+		{Key: "op", Value: "d"},
+		{Key: "ns", Value: n.name + ".system.views"},
+		{Key: "o", Value: bson.D{{Key: "_id", Value: n.name + "." + view}}},
 	}
 }
 

@@ -1,0 +1,91 @@
+package recordtest
+
+import (
+	"context"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+)
+
+// This file holds the tests of fences that are upheld by somebody who may have slept.
+
+// fixedUpheld: who upholds a fence that has ended, or an earlier one, changes nothing.
+func fixedUpheld(t *testing.T, b *bench, class record.FenceClass) {
+	ctx := t.Context()
+	k := b.fixed(t)
+	k.insert(t, doc("a", 1))
+	nothing := func(f record.Fence) {
+		t.Helper()
+		found, err := b.Namespace.Uphold(ctx, k.stopped(f).upheld(f), []string{k.tok.ID})
+		if err != nil || len(found) > 0 {
+			t.Errorf("uphold %s: found %+v, %v", f.To, found, err)
+		}
+	}
+	first := k.stop(t, class)
+	if err := b.Namespace.Fence(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	nothing(first)
+	if err := b.Namespace.Unfence(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	nothing(first)
+	k.insert(t, doc("b", 1))
+
+	second := k.stop(t, class)
+	if err := b.Namespace.Fence(ctx, second); err != nil {
+		t.Fatal(err)
+	}
+	nothing(first)
+	nothing(second)
+	if err := b.App.Insert(ctx, k.spec.Name, doc("c", 1)); err == nil {
+		t.Error("an insert by the application was acknowledged")
+	}
+	b.wantDocuments(t, k.spec.Name, doc("a", 1), doc("b", 1))
+	if second.Renames() {
+		fixedOpened(t, k, second)
+	}
+}
+
+// upheld is a fence as the record has it once it is in force.
+func (k *kind) upheld(f record.Fence) record.Fence {
+	f.Token = k.tok
+	return f
+}
+
+// fixedOpened: a kind that a flip opens belongs to its application, whoever upholds the fence
+// at the same time.
+func fixedOpened(t *testing.T, k *kind, f record.Fence) {
+	b, behind := k.b, k.stopped(f)
+	sealed := *behind
+	sealed.fence(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var g errgroup.Group
+	for range 3 {
+		g.Go(func() error {
+			for ctx.Err() == nil {
+				_, err := b.Namespace.Uphold(t.Context(), behind.upheld(f), []string{k.tok.ID})
+				_ = err // what is between two names may not be found
+			}
+			return nil
+		})
+	}
+	open := record.Fence{Class: record.FenceUUID, Token: sealed.tok, To: k.spec.Name, Ends: f.To}
+	if err := b.Namespace.Fence(t.Context(), open); err != nil {
+		t.Errorf("open: %v", err)
+	}
+	k.insert(t, doc("d", 1))
+	cancel()
+	_ = g.Wait() // it has no error
+	found, err := b.Namespace.Uphold(t.Context(), behind.upheld(f), []string{k.tok.ID})
+	if err != nil || len(found) > 0 {
+		t.Errorf("uphold %s after the opening: found %+v, %v", f.To, found, err)
+	}
+	if name, err := b.Namespace.Locate(t.Context(), k.tok.ID); err != nil || name != k.spec.Name {
+		t.Errorf("locate: %q, %v, want %q", name, err, k.spec.Name)
+	}
+	k.insert(t, doc("e", 1))
+}

@@ -80,25 +80,22 @@ func (m *Maintainer) recheckExpiry(ctx context.Context) error {
 
 // start lets the stopped indexes of the current version delete again.
 func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace) error {
-	for _, k := range ns.Kinds {
+	return together(ctx, ns, func(ctx context.Context, k upgradestate.Kind) error {
 		if len(k.Expiry) == 0 {
-			continue
+			return nil
 		}
 		info, err := m.describePlace(ctx, ns.Version, k)
 		if err != nil {
 			return err
 		}
-		if err := m.changeExpiry(ctx, ns.Version, k, stopped(info.Shape, k.Expiry)); err != nil {
-			return err
-		}
-	}
-	return nil
+		return m.changeExpiry(ctx, ns.Version, k, stopped(info.Shape, k.Expiry))
+	})
 }
 
 // stop notes what the TTL indexes of a version do, and keeps them from deleting.
 func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, version string) error {
 	ns, _ := d.Namespace(version)
-	for _, k := range ns.Kinds {
+	return together(ctx, ns, func(ctx context.Context, k upgradestate.Kind) error {
 		info, err := m.describePlace(ctx, version, k)
 		if err != nil {
 			return err
@@ -106,7 +103,7 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 		running := record.ExpiryOf(info.Shape)
 		maps.DeleteFunc(running, func(_ string, seconds int64) bool { return seconds == record.NeverExpires })
 		if len(running) == 0 {
-			continue
+			return nil
 		}
 		note := running
 		if version != d.CurrentVersion {
@@ -122,11 +119,8 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 		for name := range never {
 			never[name] = record.NeverExpires
 		}
-		if err := m.changeExpiry(ctx, version, k, never); err != nil {
-			return err
-		}
-	}
-	return nil
+		return m.changeExpiry(ctx, version, k, never)
+	})
 }
 
 // StopExpiry keeps the TTL indexes on both sides of an upgrade from deleting, as the last
@@ -147,9 +141,9 @@ func (m *Maintainer) StopExpiry(ctx context.Context, d upgradestate.Deployment) 
 // CheckStopped fails if an index that was stopped before the switch deletes again.
 func (m *Maintainer) CheckStopped(ctx context.Context, d upgradestate.Deployment) error {
 	ns, _ := d.Namespace(d.CurrentVersion)
-	for _, k := range ns.Kinds {
+	return together(ctx, ns, func(ctx context.Context, k upgradestate.Kind) error {
 		if len(k.Expiry) == 0 {
-			continue
+			return nil
 		}
 		info, err := m.describePlace(ctx, ns.Version, k)
 		if err != nil {
@@ -161,8 +155,8 @@ func (m *Maintainer) CheckStopped(ctx context.Context, d upgradestate.Deployment
 				return fmt.Errorf("TTL index %s of %s/%s deletes after %d s although the switch stopped it: somebody has changed it meanwhile", name, ns.Version, k.Kind, expiry[name])
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // noteExpiry notes in the record after how many seconds TTL indexes of a kind are to delete.

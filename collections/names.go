@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"dbcontroller/record"
 	"dbcontroller/upgradestate"
 )
@@ -13,15 +15,15 @@ import (
 // it.
 func (m *Maintainer) CheckNames(ctx context.Context, d upgradestate.Deployment, version string) error {
 	target, _ := d.Namespace(version)
-	for _, k := range target.Kinds {
+	return together(ctx, target, func(ctx context.Context, k upgradestate.Kind) error {
 		if !k.Fixed || !k.Hidden {
-			continue
+			return nil
 		}
 		own, err := m.Database(version).Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: true}, k.Kind)
 		var refused *record.UnsupportedError
 		if errors.As(err, &refused) {
 			if refused.Fence && k.Fence == string(record.FenceView) && k.Fenced != "" {
-				continue // the fence of an earlier switch left it there, and the flip takes it away
+				return nil // the fence of an earlier switch left it there, and the flip takes it away
 			}
 			return fmt.Errorf("the name %s in the database of %s is taken, and the switch needs it: %w: rename or drop that one", k.Kind, version, err)
 		}
@@ -31,6 +33,20 @@ func (m *Maintainer) CheckNames(ctx context.Context, d upgradestate.Deployment, 
 		if own.Exists {
 			return fmt.Errorf("a collection %s is in the database of %s already, and the switch needs its name: rename or remove it (an application of the new version may have made it too early)", k.Kind, version)
 		}
+		return nil
+	})
+}
+
+// kindsAtOnce is how many kinds of a version are looked at together. Some of it is done while
+// writes are held, and hundreds of kinds one after the other would be felt.
+const kindsAtOnce = 16
+
+// together does something to all kinds of a version, until one fails.
+func together(ctx context.Context, ns upgradestate.Namespace, do func(context.Context, upgradestate.Kind) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(kindsAtOnce)
+	for _, k := range ns.Kinds {
+		g.Go(func() error { return do(ctx, k) })
 	}
-	return nil
+	return g.Wait()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -104,21 +105,24 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 	if n > 0 {
 		return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: fmt.Sprintf("%d groups were parked during the switch: see 'parked', fix or waive them, and begin again", n)}, nil
 	}
-	if r.cfg.Checks != nil {
-		switch err := r.cfg.Checks.BeforeSeal(ctx, d); {
-		case errors.Is(err, ErrPasses):
-			return r.giveUp(d, err.Error()), nil
-		case err != nil:
-			return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: err.Error()}, nil
-		}
-	}
 	// A build that began since would hold up the seal, or the opening after the flip, which
 	// can no longer be aborted.
-	found, err := r.hindrances(ctx, d)
-	if err != nil {
-		return nil, err
+	var found []string
+	var refused, unknown error
+	var g sync.WaitGroup // writes are held, so that neither look waits for the other
+	g.Go(func() { found, unknown = r.hindrances(ctx, d) })
+	if r.cfg.Checks != nil {
+		refused = r.cfg.Checks.BeforeSeal(ctx, d)
 	}
-	if len(found) > 0 {
+	g.Wait()
+	switch {
+	case errors.Is(refused, ErrPasses):
+		return r.giveUp(d, refused.Error()), nil
+	case refused != nil:
+		return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: refused.Error()}, nil
+	case unknown != nil:
+		return nil, unknown
+	case len(found) > 0:
 		return r.giveUp(d, "something began during the switch that holds it up: "+strings.Join(found, "; ")), nil
 	}
 	return a, nil

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller/record"
 )
@@ -71,24 +72,37 @@ func (n *Namespace) stopBuilds(ctx context.Context, name string) error {
 	return nil
 }
 
+// looksAtOnce is how many collections are looked at together: hundreds one after the other
+// would be felt, for it is done while writes are held.
+const looksAtOnce = 16
+
 // Hindrances looks for index builds on the kinds' collections, and for records that a
 // sharded cluster does not keep.
 func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
-	var found []string
-	for _, tok := range toks {
-		builds, err := n.building(ctx, tok.Name)
-		if err != nil {
-			return nil, fmt.Errorf("look for index builds on %s.%s: %w", n.name, tok.Name, withPrivilege(err))
-		}
-		var names []string
-		for _, indexes := range builds {
-			names = append(names, indexes...)
-		}
-		if slices.Sort(names); len(names) > 0 {
-			found = append(found, fmt.Sprintf("the build of index %s on %s.%s: wait for its end, or stop it with dropIndexes",
-				strings.Join(names, ", "), n.name, tok.Name))
-		}
+	builds := make([]string, len(toks))
+	g, looking := errgroup.WithContext(ctx)
+	g.SetLimit(looksAtOnce)
+	for i, tok := range toks {
+		g.Go(func() error {
+			found, err := n.building(looking, tok.Name)
+			if err != nil {
+				return fmt.Errorf("look for index builds on %s.%s: %w", n.name, tok.Name, withPrivilege(err))
+			}
+			var names []string
+			for _, indexes := range found {
+				names = append(names, indexes...)
+			}
+			if slices.Sort(names); len(names) > 0 {
+				builds[i] = fmt.Sprintf("the build of index %s on %s.%s: wait for its end, or stop it with dropIndexes",
+					strings.Join(names, ", "), n.name, tok.Name)
+			}
+			return nil
+		})
 	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	found := slices.DeleteFunc(builds, func(what string) bool { return what == "" })
 	unmovable, err := n.unmovable(ctx, toks)
 	if err != nil {
 		return nil, fmt.Errorf("look for records that shards lose in %s: %w", n.name, withPrivilege(err))

@@ -83,6 +83,10 @@ type Fencer interface {
 	// allow (want narrows it; empty lets the backend choose), and returns what Unfence
 	// will need. It changes nothing but scratch collections of its own.
 	Prepare(ctx context.Context, tok Token, want FenceClass) (class FenceClass, restore string, err error)
+	// Expect is told of operations that Fence is about to be called for, all at once. It makes
+	// together what each would make by itself, and nothing depends on it: an error is for
+	// people.
+	Expect(ctx context.Context, fs []Fence) error
 	// Fence executes the announced operation and returns nil only once it is confirmed: the
 	// identity is listed under To and a majority write went through after it. It may
 	// be called again, by anyone, whatever became of earlier calls; a rename that

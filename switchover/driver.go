@@ -229,6 +229,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 		}
 	}
 	actions := upgradestate.Actions(d)
+	r.expect(bounded, actions)
 	events := make([]upgradestate.Event, len(actions)) // nil: nothing came of the action
 	var g errgroup.Group                               // acts do not end each other
 	for i, a := range actions {

@@ -182,14 +182,37 @@ func (r *Driver) locate(ctx context.Context, target string) {
 	r.position = at
 }
 
+// fence is an announced operation as a database takes it.
+func fence(a upgradestate.Execute) record.Fence {
+	return record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To, Restore: a.Restore, Ends: a.Ends}
+}
+
+// expect tells the databases of operations that are done together.
+func (r *Driver) expect(ctx context.Context, actions []upgradestate.Action) {
+	together := map[string][]record.Fence{}
+	for _, a := range actions {
+		if a, ok := a.(upgradestate.Execute); ok {
+			together[a.Version] = append(together[a.Version], fence(a))
+		}
+	}
+	for version, fs := range together {
+		f, err := r.fencer(version)
+		if err == nil && len(fs) > 1 {
+			err = f.Expect(ctx, fs)
+		}
+		if err != nil {
+			r.log.Debug("operations are done one by one", zap.String("version", version), zap.Error(err))
+		}
+	}
+}
+
 func (r *Driver) execute(ctx context.Context, a upgradestate.Execute) error {
 	f, err := r.fencer(a.Version)
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	err = f.Fence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To, Restore: a.Restore, Ends: a.Ends})
-	if err != nil {
+	if err := f.Fence(ctx, fence(a)); err != nil {
 		return fmt.Errorf("%s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)
 	}
 	r.log.Info("operation is confirmed", zap.String("version", a.Version), zap.String("kind", a.Place.Kind),

@@ -30,6 +30,7 @@ const (
 	Fence        Command = "fence"
 	Prevent      Command = "prevent"
 	Hindrances   Command = "hindrances"
+	Expect       Command = "expect"
 	Uphold       Command = "uphold"
 	Unfence      Command = "unfence"
 	Locate       Command = "locate"

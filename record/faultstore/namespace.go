@@ -101,6 +101,18 @@ func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.F
 	return a.class, a.restore, err
 }
 
+// Expect is record.Fencer's. It fails where fences do.
+func (n *Namespace) Expect(ctx context.Context, fs []record.Fence) error {
+	for _, f := range fs {
+		op := opOf(Expect, f.Token)
+		op.To = f.To
+		if err := doErr(ctx, n.inj, op, func() error { return nil }); err != nil {
+			return err
+		}
+	}
+	return n.inner.Expect(ctx, fs)
+}
+
 // Fence is record.Fencer's.
 func (n *Namespace) Fence(ctx context.Context, f record.Fence) error {
 	op := opOf(Fence, f.Token)

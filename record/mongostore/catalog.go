@@ -10,6 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"dbcontroller/record"
 )
@@ -175,6 +177,29 @@ func (n *Namespace) noted(ctx context.Context, id string) (bson.Raw, error) {
 
 // errLifted: a fence has ended, and can no longer be set.
 var errLifted = errors.New("the fence was removed")
+
+// lifted returns the names of those fences that have ended.
+func (n *Namespace) lifted(ctx context.Context, fs []record.Fence) (names []string, err error) {
+	ids := make(bson.A, len(fs))
+	for i, f := range fs {
+		ids[i] = noteLifted + f.To
+	}
+	marks := n.db.Collection(marksCollection, options.Collection().SetReadConcern(readconcern.Majority()))
+	cursor, err := marks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return nil, fmt.Errorf("read marks of fences: %w", err)
+	}
+	var docs []struct {
+		ID string `bson:"_id"`
+	}
+	if err := cursor.All(ctx, &docs); err != nil {
+		return nil, fmt.Errorf("read marks of fences: %w", err)
+	}
+	for _, d := range docs {
+		names = append(names, strings.TrimPrefix(d.ID, noteLifted))
+	}
+	return names, nil
+}
 
 // refuseLifted fails when a fence was removed: a caller that slept since must not take
 // the application's collection away from it again.

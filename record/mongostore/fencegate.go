@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -42,6 +43,58 @@ func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
 		}
 	}
 	return err
+}
+
+// gatesAtOnce is how many gates one command makes. It holds the lock of the whole server for
+// some milliseconds.
+const gatesAtOnce = 100
+
+// Expect makes the gates of fences that are about to be set: to make a collection takes longer
+// than the fence itself, and hundreds of them one by one would be most of the pause.
+// It keeps to the order of openGate, which each fence still goes through by itself.
+func (n *Namespace) Expect(ctx context.Context, fs []record.Fence) error {
+	var views []record.Fence
+	for _, f := range fs {
+		if _, _, hidden := record.KindOfPhysical(f.Token.Name); f.Class == record.FenceView && !hidden {
+			views = append(views, f)
+		}
+	}
+	if len(views) < 2 {
+		return nil // the fence makes it in passing
+	}
+	if err := n.makeGates(ctx, views); err != nil {
+		return fmt.Errorf("make the gates of %d fences in %s: %w", len(views), n.name, err)
+	}
+	return nil
+}
+
+func (n *Namespace) makeGates(ctx context.Context, fs []record.Fence) error {
+	for some := range slices.Chunk(fs, gatesAtOnce) {
+		ops := make(bson.A, 0, 2*len(some))
+		for _, f := range some {
+			ops = append(ops, n.createOp(gateOf(f.To)), n.insertOp(gateOf(f.To), bson.D{{Key: "_id", Value: gateID}, {Key: "kind", Value: f.Token.Kind}}))
+		}
+		if err := n.applyOps(ctx, ops); err != nil && !hasCode(err, codeUnknownError, codeNamespaceExists) {
+			return err // those codes: some were there
+		}
+	}
+	ended, err := n.lifted(ctx, fs)
+	for _, to := range ended {
+		err = errors.Join(err, n.dropGate(ctx, to))
+	}
+	return err
+}
+
+func (n *Namespace) createOp(coll string) bson.D {
+	return bson.D{
+		{Key: "op", Value: "c"},
+		{Key: "ns", Value: n.name + ".$cmd"},
+		{Key: "o", Value: bson.D{{Key: "create", Value: coll}}},
+	}
+}
+
+func (n *Namespace) insertOp(coll string, doc bson.D) bson.D {
+	return bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: n.name + "." + coll}, {Key: "o", Value: doc}}
 }
 
 // throughGate renames and leaves the view, if the gate is still there.

@@ -90,6 +90,11 @@ func (d *Database) Prevent(ctx context.Context, f record.Fence) (bool, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (bool, error) { return ns.Prevent(ctx, f) })
 }
 
+// Expect is record.Fencer's.
+func (d *Database) Expect(ctx context.Context, fs []record.Fence) error {
+	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Expect(ctx, fs) })
+}
+
 // Uphold is record.Fencer's.
 func (d *Database) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Breach, error) { return ns.Uphold(ctx, f, known) })

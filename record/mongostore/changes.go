@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -80,18 +81,46 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 	return s, nil
 }
 
+// patternBytes bounds a pattern: the server takes 32764 bytes.
+const patternBytes = 16 << 10
+
+// hiddenNames are patterns of the hidden names of kinds. One pattern of many names costs the
+// server little more than one of a single name; a pattern for each name costs it so much for
+// each entry of the oplog that with a hundred kinds a marker came seconds late.
+func hiddenNames(kinds []record.KindSpec) (patterns bson.A) {
+	patterns = bson.A{}
+	var names strings.Builder
+	end := func() {
+		if names.Len() > 0 {
+			patterns = append(patterns, bson.Regex{Pattern: `^(?:` + names.String() + `)\.n[0-9]+$`})
+		}
+		names.Reset()
+	}
+	for _, k := range kinds {
+		name := regexp.QuoteMeta(k.Name)
+		if names.Len()+len(name) > patternBytes {
+			end()
+		}
+		if names.Len() > 0 {
+			names.WriteByte('|')
+		}
+		names.WriteString(name)
+	}
+	end()
+	return patterns
+}
+
 // streamPipeline lets through what concerns the kinds, and of that the keys alone.
 func streamPipeline(kinds []record.KindSpec) mongo.Pipeline {
-	names := make(bson.A, 0, 2*len(kinds))
-	marks := bson.A{} // of fixed kinds
+	names := hiddenNames(kinds)
+	var fixed []record.KindSpec
 	for _, k := range kinds {
-		hidden := bson.Regex{Pattern: `^` + regexp.QuoteMeta(k.Name) + `\.n[0-9]+$`}
 		if k.Fixed {
+			fixed = append(fixed, k)
 			names = append(names, k.Name)
-			marks = append(marks, hidden)
 		}
-		names = append(names, hidden)
 	}
+	marks := hiddenNames(fixed)
 	exists := bson.D{{Key: "$exists", Value: true}}
 	in := bson.D{{Key: "$in", Value: names}}
 	return mongo.Pipeline{

@@ -1,0 +1,86 @@
+package mongostore
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller/record"
+)
+
+// TestWatchManyKinds: a thousand kinds with long names are followed, each, and none that
+// another's name begins with.
+func TestWatchManyKinds(t *testing.T) {
+	e := newEngine(t)
+	kinds := make([]record.KindSpec, 1000)
+	for i := range kinds {
+		kinds[i] = record.KindSpec{Name: fmt.Sprintf("kind(%03d)%s", i, strings.Repeat("x", 150)), Fixed: i%2 == 0}
+	}
+	for _, p := range hiddenNames(kinds) {
+		if n := len(p.(bson.Regex).Pattern); n > 32764 {
+			t.Errorf("a pattern of %d bytes, more than the server takes", n)
+		}
+	}
+	s := e.watch(e.position(), kinds...)
+	insert := func(coll string) {
+		if _, err := e.ns.db.Collection(coll).InsertOne(t.Context(), bson.D{{Key: "_id", Value: coll}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, last := kinds[0].Name, kinds[999].Name
+	for _, coll := range []string{"y" + last + ".n1", last + "y.n1", last + ".n1x", last, last + ".n7", first + ".n3", first} {
+		insert(coll)
+	}
+	var seen []string
+	for _, c := range e.until(s, func(c record.Change) bool { return c.Kind == first }) {
+		seen = append(seen, c.Kind)
+	}
+	if fmt.Sprint(seen) != fmt.Sprint([]string{last, first}) {
+		t.Errorf("changes of %v, want one of the last kind and one of the first", seen)
+	}
+}
+
+// BenchmarkWatchManyKinds is the time from a write to its change, of a stream of one kind and
+// of one of many.
+func BenchmarkWatchManyKinds(b *testing.B) {
+	for _, n := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			ns := newEngine(b).ns
+			kinds := make([]record.KindSpec, n)
+			for i := range kinds {
+				kinds[i] = record.KindSpec{Name: fmt.Sprintf("kind%03d", i), Fixed: true}
+			}
+			at, err := ns.Position(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			s, err := ns.Watch(b.Context(), at, kinds)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close(b.Context()) //nolint:errcheck // nothing more is wanted of it
+			b.ResetTimer()
+			for i := range b.N {
+				docs := make([]any, 1000)
+				for k := range docs {
+					docs[k] = bson.D{{Key: "_id", Value: fmt.Sprint(i, "/", k)}}
+				}
+				if _, err := ns.db.Collection(kinds[n-1].Name).InsertMany(b.Context(), docs); err != nil {
+					b.Fatal(err)
+				}
+				begun := time.Now()
+				for got := 0; got < len(docs); {
+					batch, err := s.Next(b.Context())
+					if err != nil {
+						b.Fatal(err)
+					}
+					got += len(batch.Changes)
+				}
+				b.ReportMetric(float64(time.Since(begun).Microseconds())/1000, "ms/1000-changes")
+			}
+		})
+	}
+}

@@ -11,6 +11,7 @@
 package explore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -105,10 +106,10 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 			if err == nil && changed {
 				err = checkStep(m, s, before, next, g.worlds[at], w)
 			}
-			if !equal(before, g.Records[at]) {
-				err = fmt.Errorf("pure: Apply has modified its argument")
-			}
 			if err != nil {
+				if label := impure(m, before, g.Records[at], g.worlds[at]); label != "" { // what follows from it
+					return g, g.violation(at, label, errImpure)
+				}
 				return g, g.violation(at, s.label, err)
 			}
 			if !changed {
@@ -129,11 +130,32 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 			}
 			g.add(Edge{From: at, To: to, Event: s.event, Label: s.label, Driver: s.driver, Fence: s.fence})
 		}
+		if label := impure(m, before, g.Records[at], g.worlds[at]); label != "" {
+			return g, g.violation(at, label, errImpure)
+		}
 	}
 	if err := g.checkProgress(); err != nil {
 		return g, err
 	}
 	return g, g.checkAborts()
+}
+
+var errImpure = errors.New("pure: Apply has modified its argument")
+
+// impure names the step that has modified the record that it was taken at; "" if none has.
+// It compares once for all steps of a state, which are many, and looks for the step only
+// when there is one.
+func impure(m Machine, before, after us.Deployment, w *world) string {
+	if equal(before, after) {
+		return ""
+	}
+	for _, s := range steps(m, us.Clone(before), w) {
+		d := us.Clone(before)
+		if _, _, _, _ = s.take(m, d, w); !equal(before, d) {
+			return s.label
+		}
+	}
+	return "looking at the state"
 }
 
 func (g *Graph) add(e Edge) {

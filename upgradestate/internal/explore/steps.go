@@ -2,7 +2,6 @@ package explore
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 
 	us "dbcontroller/upgradestate"
@@ -19,8 +18,6 @@ type step struct {
 	command command // for a command
 	truly   []int   // for a report: the shards that are truly drained to the fences in force
 }
-
-func equal(a, b us.Deployment) bool { return reflect.DeepEqual(a, b) }
 
 // take makes the step. changed is false if nothing is different after it.
 func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, after *world, changed bool, err error) {

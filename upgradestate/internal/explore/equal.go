@@ -1,0 +1,31 @@
+package explore
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	us "dbcontroller/upgradestate"
+)
+
+// equal compares records. The namespaces are most of one, and what reflection takes for them
+// was most of an exploration's time, so they are compared field by field.
+func equal(a, b us.Deployment) bool {
+	if (a.Namespaces == nil) != (b.Namespaces == nil) || !slices.EqualFunc(a.Namespaces, b.Namespaces, equalNamespaces) {
+		return false
+	}
+	a.Namespaces, b.Namespaces = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+func equalNamespaces(a, b us.Namespace) bool {
+	return a.Version == b.Version && a.Location == b.Location && a.Hosts == b.Hosts && a.Identity == b.Identity &&
+		a.Images == b.Images && slices.EqualFunc(a.Kinds, b.Kinds, equalKinds)
+}
+
+func equalKinds(a, b us.Kind) bool {
+	return a.Kind == b.Kind && a.Fixed == b.Fixed && a.Physical == b.Physical && a.ID == b.ID &&
+		a.NextSeq == b.NextSeq && a.Fence == b.Fence && a.Restore == b.Restore && a.Fenced == b.Fenced &&
+		a.Hidden == b.Hidden && a.Sealed == b.Sealed && maps.Equal(a.Expiry, b.Expiry) &&
+		(a.Pending == b.Pending || a.Pending != nil && b.Pending != nil && *a.Pending == *b.Pending)
+}

@@ -154,7 +154,7 @@ func (f *Feed) State() (state State, ok bool, err error) {
 	if !ok {
 		return State{}, false, nil
 	}
-	if state.Record, err = decodeRecord(kv); err != nil {
+	if state.Record, err = f.store.decode(kv); err != nil {
 		return State{}, false, err
 	}
 	if state.Progress, err = decodeProgress(values(f.parts[partProgress])); err != nil {

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,6 +66,10 @@ type Store struct {
 	coord coord.Store
 	name  string
 	cfg   Config
+
+	newestMu    sync.Mutex
+	newest      upgradestate.Deployment // as decoded last
+	newestValue []byte                  // what it was decoded from; nil: nothing yet
 
 	parkedMu sync.Mutex
 	parked   map[string]*parkedShard // by key prefix of the shard's parked groups
@@ -148,11 +153,30 @@ func (s *Store) Get(ctx context.Context) (upgradestate.Deployment, error) {
 	if err != nil {
 		return upgradestate.Deployment{}, fmt.Errorf("get %s: %w", s.name, err)
 	}
-	d, err := decodeRecord(kv)
+	d, err := s.decode(kv)
 	if err != nil {
 		return upgradestate.Deployment{}, fmt.Errorf("get %s: %w", s.name, err)
 	}
 	return d, nil
+}
+
+// decode is decodeRecord, except that the watches and readers of a process share the work:
+// each change of the record reaches all of them. Every caller gets a copy of its own.
+func (s *Store) decode(kv coord.KV) (upgradestate.Deployment, error) {
+	s.newestMu.Lock()
+	defer s.newestMu.Unlock()
+	// By its bytes, which tell more than its revision: that of another record of the same
+	// name may be the same, after etcd was restored.
+	if s.newestValue != nil && bytes.Equal(s.newestValue, kv.Value) {
+		d := upgradestate.Clone(s.newest)
+		d.Revision = kv.Mod
+		return d, nil
+	}
+	d, err := decodeRecord(kv)
+	if err == nil {
+		s.newest, s.newestValue = upgradestate.Clone(d), kv.Value
+	}
+	return d, err
 }
 
 func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {
@@ -160,19 +184,20 @@ func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {
 	if kv.Value, err = unpackRecord(kv.Value); err != nil {
 		return upgradestate.Deployment{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	// The format is looked at first: a newer one may not even decode.
-	var head struct {
-		Format int `json:"format"`
-	}
-	if err := json.Unmarshal(kv.Value, &head); err != nil {
-		return upgradestate.Deployment{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	if head.Format > upgradestate.Format {
-		return upgradestate.Deployment{}, fmt.Errorf("%w: %d, this binary knows %d", ErrFormat, head.Format, upgradestate.Format)
-	}
 	var d upgradestate.Deployment
 	if err := json.Unmarshal(kv.Value, &d); err != nil {
-		return upgradestate.Deployment{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		// A newer format may not even decode.
+		var head struct {
+			Format int `json:"format"`
+		}
+		if json.Unmarshal(kv.Value, &head) == nil && head.Format > upgradestate.Format {
+			d.Format = head.Format
+		} else {
+			return upgradestate.Deployment{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+	}
+	if d.Format > upgradestate.Format {
+		return upgradestate.Deployment{}, fmt.Errorf("%w: %d, this binary knows %d", ErrFormat, d.Format, upgradestate.Format)
 	}
 	if err := upgradestate.Validate(d); err != nil {
 		return upgradestate.Deployment{}, fmt.Errorf("%w: %w", ErrCorrupt, err)

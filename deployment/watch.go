@@ -31,7 +31,7 @@ func (s *Store) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 				return
 			}
 			last = kv.Mod
-			d, err := decodeRecord(kv)
+			d, err := s.decode(kv)
 			if err != nil {
 				s.cfg.Log.Error("deployment cannot be read", zap.String("deployment", s.name), zap.Int64("revision", kv.Mod), zap.Error(err))
 				return

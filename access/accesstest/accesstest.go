@@ -14,6 +14,7 @@ import (
 	"encoding/pem"
 	"io"
 	"log"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -236,9 +237,7 @@ func (i *Issuer) Token(t testing.TB, audience string, claims map[string]any) str
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	all := map[string]any{"iss": i.URL, "aud": audience, "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()}
-	for k, v := range claims {
-		all[k] = v
-	}
+	maps.Copy(all, claims)
 	text, err := json.Marshal(all)
 	if err != nil {
 		t.Fatal(err)

@@ -40,11 +40,9 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 		return nil, fmt.Errorf("keep lease alive: %w", err)
 	}
 	l := &lease{store: s, id: resp.ID, done: make(chan struct{}), stop: stop}
-	s.leases.Add(1)
-	go func() {
-		defer s.leases.Done()
+	s.leases.Go(func() {
 		l.follow(keep, renewals, granted, time.Duration(resp.TTL)*time.Second)
-	}()
+	})
 	return l, nil
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"sync"
 	"time"
@@ -80,9 +81,7 @@ func (v *Service) endClients(ctx context.Context) {
 func (v *Service) dropClients(ctx context.Context, over func(*client) bool) {
 	v.clients.mu.Lock()
 	all := make(map[string]*client, len(v.clients.byKey))
-	for key, c := range v.clients.byKey {
-		all[key] = c
-	}
+	maps.Copy(all, v.clients.byKey)
 	v.clients.mu.Unlock()
 	for key, c := range all {
 		c.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -107,12 +108,7 @@ func hasCode(err error, codes ...int) bool {
 	if !errors.As(err, &server) {
 		return false
 	}
-	for _, code := range codes {
-		if server.HasErrorCode(code) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
 // errTooMuch: a transaction was more than the server takes, or has room for, at once.

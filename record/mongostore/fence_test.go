@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -406,9 +407,7 @@ func TestFenceUnderFire(t *testing.T) {
 	}
 	want := map[string]int{"a": 1, "b": 1, "c": 1}
 	for _, m := range live {
-		for id, n := range m {
-			want[id] = n
-		}
+		maps.Copy(want, m)
 	}
 	got := make(map[string]int)
 	for _, d := range after {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -107,9 +108,7 @@ func convergeModel(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 			continue
 		}
 		before := naive{}
-		for place, r := range model {
-			before[place] = r
-		}
+		maps.Copy(before, model)
 		var want []record.Outcome
 		for _, g := range gs {
 			want = append(want, model.apply(epoch, g))

@@ -61,10 +61,8 @@ func readFields(doc bson.Raw, guid string, types map[string]fieldType, foreign .
 	f := make(fields, 0, 16)
 	err := each(doc, func(e bsoncore.Element) error {
 		name, v := e.KeyBytes(), e.Value()
-		for _, other := range foreign {
-			if string(name) == other {
-				return fmt.Errorf("field %s belongs to the other version", name)
-			}
+		if slices.Contains(foreign, string(name)) {
+			return fmt.Errorf("field %s belongs to the other version", name)
 		}
 		if err := check(name, v, types); err != nil {
 			return err

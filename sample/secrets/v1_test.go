@@ -3,6 +3,7 @@ package secrets_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -361,9 +362,7 @@ func v1Concurrent(t *testing.T, a api, _ *sampletest.Store) {
 				for {
 					s := getV1(t, a, made.GetName())
 					labels := map[string]string{}
-					for k, v := range s.GetLabels() {
-						labels[k] = v
-					}
+					maps.Copy(labels, s.GetLabels())
 					labels[fmt.Sprint("w", w)] += "x"
 					_, err := a.v1.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{
 						Secret: &secretsv1.Secret{Name: made.GetName(), Labels: labels}, ExpectedRevision: proto.Int64(s.GetRevision()),

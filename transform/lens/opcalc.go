@@ -43,15 +43,11 @@ func without(ps, qs []path) []path {
 }
 
 func (o *calc) trace(p path) (path, fate) {
-	for _, from := range o.from {
-		if p.under(from) {
-			return nil, spread
-		}
+	if slices.ContainsFunc(o.from, p.under) {
+		return nil, spread
 	}
-	for _, to := range o.to {
-		if p.under(to) {
-			return nil, clashes
-		}
+	if slices.ContainsFunc(o.to, p.under) {
+		return nil, clashes
 	}
 	for _, q := range slices.Concat(o.from, o.to) {
 		if q.under(p) {

@@ -63,10 +63,8 @@ func checkMade(before []op, made path) error {
 				return fmt.Errorf("operation %d (%s) has made %s", i+1, earlier, p)
 			}
 		}
-		for _, taken := range earlier.takes() {
-			if made.under(taken) {
-				return nil // the name is free again
-			}
+		if slices.ContainsFunc(earlier.takes(), made.under) {
+			return nil // the name is free again
 		}
 		for _, p := range readsOf(earlier) {
 			if p.under(made) {
@@ -131,10 +129,8 @@ func checkRead(before []op, o op, read path) error {
 			}
 			return nil
 		}
-		for _, taken := range earlier.takes() {
-			if read.under(taken) {
-				return fmt.Errorf("%s is no longer there after operation %d (%s)", read, i+1, earlier)
-			}
+		if slices.ContainsFunc(earlier.takes(), read.under) {
+			return fmt.Errorf("%s is no longer there after operation %d (%s)", read, i+1, earlier)
 		}
 	}
 	return nil

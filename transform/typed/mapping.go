@@ -65,10 +65,8 @@ func (m mapping) hit(dotted string, p path) (r rule, v value, inside path, ok bo
 // known refuses fields that only the other version has: a record of this one that has
 // them is not migrated either.
 func (m mapping) known(dotted string, p path) error {
-	for _, q := range m.foreign {
-		if p.within(q) {
-			return refuse(dotted, "there is no such field in this version")
-		}
+	if slices.ContainsFunc(m.foreign, p.within) {
+		return refuse(dotted, "there is no such field in this version")
 	}
 	return nil
 }

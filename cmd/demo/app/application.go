@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -263,12 +264,7 @@ func fenced(err error) bool {
 	if !errors.As(err, &se) {
 		return false
 	}
-	for _, code := range []int{validationFailure, notOnView, failingView, wrongUUID, writesBlocked} {
-		if se.HasErrorCode(code) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]int{validationFailure, notOnView, failingView, wrongUUID, writesBlocked}, se.HasErrorCode)
 }
 
 // sleep waits, unless ctx ends or backoff says that it is enough.

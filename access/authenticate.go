@@ -36,7 +36,6 @@ type Certificates struct{}
 
 var _ Authenticator = Certificates{}
 
-// Wants implements Authenticator.
 func (Certificates) Wants() string { return "a client certificate" }
 
 // Authenticate implements Authenticator. Connections live long: a certificate that has

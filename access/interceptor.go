@@ -33,7 +33,6 @@ func (i Interceptor) check(ctx context.Context, procedure string) (Caller, Row, 
 	return caller, row, mayCall(caller, procedure, row)
 }
 
-// WrapUnary implements connect.Interceptor.
 func (i Interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		caller, row, err := i.check(ctx, req.Spec().Procedure)
@@ -48,7 +47,6 @@ func (i Interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingHandler implements connect.Interceptor.
 func (i Interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		caller, row, err := i.check(ctx, conn.Spec().Procedure)
@@ -63,7 +61,6 @@ func (i Interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 	}
 }
 
-// WrapStreamingClient implements connect.Interceptor.
 func (Interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }

@@ -82,10 +82,8 @@ func OpenIssuer(cfg IssuerConfig, log *zap.Logger) (*Issuer, error) {
 	return i, nil
 }
 
-// Wants implements Authenticator.
 func (i *Issuer) Wants() string { return "a token of " + i.cfg.Issuer }
 
-// Authenticate implements Authenticator.
 func (i *Issuer) Authenticate(ctx context.Context, r *http.Request) (Identity, error) {
 	raw, ok := bearer(r)
 	if !ok || len(raw) > longestToken || issuerOf(raw) != i.cfg.Issuer {

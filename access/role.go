@@ -1,7 +1,5 @@
 package access
 
-import "fmt"
-
 // Role is what an identity may do.
 type Role string
 
@@ -19,16 +17,6 @@ const (
 
 // Roles are those that a configuration can give, the weakest first.
 var Roles = []Role{Application, Viewer, Operator}
-
-// ParseRole reads a role that a configuration gives.
-func ParseRole(s string) (Role, error) {
-	for _, r := range Roles {
-		if string(r) == s {
-			return r, nil
-		}
-	}
-	return "", fmt.Errorf("%q is no role: want application, viewer or operator", s)
-}
 
 // Covers reports whether a role is enough where least is wanted. A viewer is no
 // application: a registration can hold up a switch.

@@ -101,7 +101,6 @@ func parseTokens(path string, text []byte) ([]token, error) {
 	return all, nil
 }
 
-// Wants implements Authenticator.
 func (t *Tokens) Wants() string { return "a bearer token" }
 
 // Authenticate implements Authenticator. What is compared are hashes, and all of them, so

@@ -25,7 +25,6 @@ func NewTransport(authorities *Authorities, pair *KeyPair) *Transport {
 	return &Transport{authorities: authorities, pair: pair}
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.current().RoundTrip(r)
 }

@@ -196,13 +196,11 @@ var (
 	lastDesc  = prometheus.NewDesc("dbcontroller_api_last_call_timestamp_seconds", "When a version of the API was last called.", []string{"version", "method", "caller"}, nil)
 )
 
-// Describe implements prometheus.Collector.
 func (u *Usage) Describe(ch chan<- *prometheus.Desc) {
 	ch <- callsDesc
 	ch <- lastDesc
 }
 
-// Collect implements prometheus.Collector.
 func (u *Usage) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range u.Snapshot() {
 		ch <- prometheus.MustNewConstMetric(callsDesc, prometheus.CounterValue, float64(c.Calls), c.Version, c.Method, c.Caller)

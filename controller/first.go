@@ -36,7 +36,6 @@ func (a *App) InitialVersion(ctx context.Context) (string, error) {
 
 var _ api.Initial = (*App)(nil)
 
-// Configured is api.Initial's.
 func (a *App) Configured() (versions []string, ringSize int) {
 	return a.cfg.Versions(), a.cfg.RingSize
 }

@@ -40,7 +40,6 @@ func lagSeconds(p syncer.Progress) float64 {
 	return float64(*p.LagMillis) / 1000
 }
 
-// Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- shardState
 	ch <- breaches
@@ -49,7 +48,6 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(breaches, prometheus.GaugeValue, float64(m.app.breaches.Load()))
 	for _, p := range m.app.engines.progress() {

@@ -31,7 +31,6 @@ type rehearsals struct {
 
 var _ rehearsal.Backend = rehearsals{}
 
-// Real is rehearsal.Backend's.
 func (r rehearsals) Real(version string) rehearsal.Database { return r.app.namespaces[version] }
 
 func (r rehearsals) scratch(version string) Database {
@@ -39,17 +38,14 @@ func (r rehearsals) scratch(version string) Database {
 	return scratchOf(db)
 }
 
-// Claim is rehearsal.Backend's.
 func (r rehearsals) Claim(ctx context.Context, version string) error {
 	return r.backend.ClaimScratch(ctx, r.scratch(version))
 }
 
-// Drop is rehearsal.Backend's.
 func (r rehearsals) Drop(ctx context.Context, version string) error {
 	return r.backend.DropScratch(ctx, r.scratch(version))
 }
 
-// Scratch is rehearsal.Backend's.
 func (r rehearsals) Scratch(ctx context.Context, version string) (rehearsal.ScratchDatabase, func(context.Context), error) {
 	connections, disconnect := r.app.backend.Connect([]Database{r.scratch(version)}, Opening{Quiet: true, Log: r.app.log})
 	db := connections[version]
@@ -60,7 +56,6 @@ func (r rehearsals) Scratch(ctx context.Context, version string) (rehearsal.Scra
 	return db, disconnect, nil
 }
 
-// Stage is rehearsal.Backend's.
 func (r rehearsals) Stage(from, to string, reads bool) rehearsal.Stage {
 	cfg := r.app.cfg
 	cfg.Databases = []Database{r.scratch(from), r.scratch(to)}
@@ -82,11 +77,8 @@ func (r rehearsals) Stage(from, to string, reads bool) rehearsal.Stage {
 // stage is a controller of a rehearsal, which nobody can call.
 type stage struct{ *App }
 
-// Run is rehearsal.Stage's.
 func (s stage) Run(ctx context.Context) error { return s.App.Run(ctx, nil) }
 
-// Deployment is rehearsal.Stage's.
 func (s stage) Deployment() rehearsal.StageDeployment { return s.deployment }
 
-// Database is rehearsal.Stage's.
 func (s stage) Database(version string) rehearsal.Database { return s.scratches[version] }

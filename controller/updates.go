@@ -86,7 +86,6 @@ type current struct{ *App }
 
 var _ record.Monitor = current{}
 
-// Health implements record.Monitor.
 func (c current) Health(ctx context.Context) (record.Health, error) {
 	d, err := c.deployment.Get(ctx)
 	if err != nil {

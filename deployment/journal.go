@@ -21,7 +21,6 @@ var (
 	_ syncer.Journal     = (*Store)(nil)
 )
 
-// CreatePlan implements syncer.Journal.
 func (s *Store) CreatePlan(ctx context.Context, dir syncer.DirectionKey, p syncer.Plan) (syncer.Plan, error) {
 	wait := newBackOff()
 	for {
@@ -47,7 +46,6 @@ func (s *Store) CreatePlan(ctx context.Context, dir syncer.DirectionKey, p synce
 	}
 }
 
-// LoadPlan implements syncer.Journal.
 func (s *Store) LoadPlan(ctx context.Context, dir syncer.DirectionKey) (p syncer.Plan, found bool, err error) {
 	var head storedPlan
 	found, err = s.load(ctx, s.planKey(dir), &head)
@@ -60,7 +58,6 @@ func (s *Store) LoadPlan(ctx context.Context, dir syncer.DirectionKey) (p syncer
 	return p, found, nil
 }
 
-// LoadCheckpoint implements syncer.Journal.
 func (s *Store) LoadCheckpoint(ctx context.Context, dir syncer.DirectionKey, shard int) (c syncer.Checkpoint, found bool, err error) {
 	found, err = s.load(ctx, s.checkpointKey(dir, shard), &c)
 	if err != nil {
@@ -163,7 +160,6 @@ func (s *Store) commitOwned(ctx context.Context, conditions []coord.Condition, o
 	}
 }
 
-// PublishProgress implements syncer.Journal.
 func (s *Store) PublishProgress(ctx context.Context, owner string, ps []syncer.Progress, lease coord.LeaseID) error {
 	value, err := json.Marshal(ps)
 	if err != nil {

@@ -29,7 +29,6 @@ func (s *Store) updateCheckpointKey(id string, shard int) string {
 // updatingPrefix is apart from the runs, for what is below it is leased and watched.
 func (s *Store) updatingPrefix() string { return s.key("updating", "") }
 
-// CreateUpdatePlan implements backfill.Journal.
 func (s *Store) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment, p backfill.Plan) (backfill.Plan, error) {
 	id := d.Update.ID
 	if err := s.forgetUpdates(ctx, d); err != nil {
@@ -86,7 +85,6 @@ func (s *Store) forgetUpdates(ctx context.Context, d upgradestate.Deployment) er
 	return nil
 }
 
-// LoadUpdatePlan implements backfill.Journal.
 func (s *Store) LoadUpdatePlan(ctx context.Context, id string) (p backfill.Plan, found bool, err error) {
 	if found, err = s.load(ctx, s.updateKey(id, "plan"), &p); err != nil {
 		return backfill.Plan{}, false, fmt.Errorf("load plan of update %s: %w", id, err)
@@ -94,7 +92,6 @@ func (s *Store) LoadUpdatePlan(ctx context.Context, id string) (p backfill.Plan,
 	return p, found, nil
 }
 
-// LoadUpdateCheckpoint implements backfill.Journal.
 func (s *Store) LoadUpdateCheckpoint(ctx context.Context, id string, shard int) (c backfill.Checkpoint, found bool, err error) {
 	if found, err = s.load(ctx, s.updateCheckpointKey(id, shard), &c); err != nil {
 		return backfill.Checkpoint{}, false, fmt.Errorf("load checkpoint of update %s in shard %d: %w", id, shard, err)
@@ -102,7 +99,6 @@ func (s *Store) LoadUpdateCheckpoint(ctx context.Context, id string, shard int) 
 	return c, found, nil
 }
 
-// SaveUpdateCheckpoint implements backfill.Journal.
 func (s *Store) SaveUpdateCheckpoint(ctx context.Context, id string, shard int, c backfill.Checkpoint, conditions ...coord.Condition) error {
 	value, err := json.Marshal(c)
 	if err == nil {
@@ -114,7 +110,6 @@ func (s *Store) SaveUpdateCheckpoint(ctx context.Context, id string, shard int, 
 	return nil
 }
 
-// PublishUpdateProgress implements backfill.Journal.
 func (s *Store) PublishUpdateProgress(ctx context.Context, p backfill.Progress, lease coord.LeaseID) error {
 	value, err := json.Marshal(p)
 	if err == nil {

@@ -290,7 +290,6 @@ func (p *patient) Write(b []byte) (int, error) {
 	return p.ResponseWriter.Write(b)
 }
 
-// Flush implements http.Flusher.
 func (p *patient) Flush() { _ = p.FlushError() }
 
 // FlushError is what http.ResponseController calls.

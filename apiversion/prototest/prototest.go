@@ -56,6 +56,3 @@ func Message(tb testing.TB, file, name string) protoreflect.MessageDescriptor {
 	}
 	return d
 }
-
-// New returns an empty message.
-func New(d protoreflect.MessageDescriptor) *dynamicpb.Message { return dynamicpb.NewMessage(d) }

@@ -151,9 +151,6 @@ func shut(etcd *embed.Etcd) {
 // Endpoints returns what clients connect to.
 func (s *Server) Endpoints() []string { return []string{s.endpoint} }
 
-// Err delivers an error when the server stops by itself.
-func (s *Server) Err() <-chan error { return s.etcd.Err() }
-
 // Close stops the server and returns when its files are free. The endpoint file stays,
 // for the port of the next start.
 func (s *Server) Close() error {

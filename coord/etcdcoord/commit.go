@@ -16,7 +16,6 @@ import (
 	"dbcontroller/coord"
 )
 
-// Commit implements coord.Store.
 func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []coord.Op) (int64, error) {
 	if err := coord.CheckCommit(conditions, ops); err != nil {
 		return 0, err

@@ -97,7 +97,6 @@ type freshTLS struct {
 
 var _ credentials.TransportCredentials = freshTLS{}
 
-// ClientHandshake implements credentials.TransportCredentials.
 func (f freshTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	cfg, err := f.make()
 	if err != nil {
@@ -111,15 +110,12 @@ func (f freshTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, err
 	return nil, nil, errors.New("credentials of a client")
 }
 
-// Info implements credentials.TransportCredentials.
 func (f freshTLS) Info() credentials.ProtocolInfo {
 	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}).Info()
 }
 
-// Clone implements credentials.TransportCredentials.
 func (f freshTLS) Clone() credentials.TransportCredentials { return f }
 
-// OverrideServerName implements credentials.TransportCredentials.
 func (f freshTLS) OverrideServerName(string) error {
 	return errors.New("the server's name is the endpoint's")
 }

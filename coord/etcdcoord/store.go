@@ -156,7 +156,6 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Get implements coord.Store.
 func (s *Store) Get(ctx context.Context, key string) (coord.KV, error) {
 	resp, err := s.client.Get(ctx, s.prefix+key)
 	if err != nil {
@@ -168,7 +167,6 @@ func (s *Store) Get(ctx context.Context, key string) (coord.KV, error) {
 	return s.kv(resp.Kvs[0]), nil
 }
 
-// List implements coord.Store.
 func (s *Store) List(ctx context.Context, prefix string) ([]coord.KV, int64, error) {
 	resp, err := s.client.Get(ctx, s.prefix+prefix, clientv3.WithPrefix(),
 		clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))

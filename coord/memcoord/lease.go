@@ -51,7 +51,6 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 func (l *lease) ID() coord.LeaseID     { return l.id }
 func (l *lease) Done() <-chan struct{} { return l.done }
 
-// Close implements coord.Lease.
 func (l *lease) Close(ctx context.Context) error {
 	l.db.mu.Lock()
 	l.abandoned = true

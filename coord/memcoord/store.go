@@ -73,7 +73,6 @@ func New() *Store {
 // Client returns another client of the same database.
 func (s *Store) Client() *Store { return &Store{db: s.db} }
 
-// Get implements coord.Store.
 func (s *Store) Get(ctx context.Context, key string) (coord.KV, error) {
 	if err := s.connected(ctx); err != nil {
 		return coord.KV{}, fmt.Errorf("get %s: %w", key, err)
@@ -88,7 +87,6 @@ func (s *Store) Get(ctx context.Context, key string) (coord.KV, error) {
 	return kv, nil
 }
 
-// List implements coord.Store.
 func (s *Store) List(ctx context.Context, prefix string) ([]coord.KV, int64, error) {
 	if err := s.connected(ctx); err != nil {
 		return nil, 0, fmt.Errorf("list %s: %w", prefix, err)
@@ -106,7 +104,6 @@ func (s *Store) List(ctx context.Context, prefix string) ([]coord.KV, int64, err
 	return kvs, s.db.rev, nil
 }
 
-// Commit implements coord.Store.
 func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []coord.Op) (int64, error) {
 	if err := coord.CheckCommit(conditions, ops); err != nil {
 		return 0, err

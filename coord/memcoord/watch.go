@@ -29,10 +29,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (coord.Wa
 	return &watch{store: s, prefix: prefix, after: after, closed: make(chan struct{})}, nil
 }
 
-// Close implements coord.Watch.
 func (w *watch) Close() { w.once.Do(func() { close(w.closed) }) }
 
-// Next implements coord.Watch.
 func (w *watch) Next(ctx context.Context) ([]coord.Event, error) {
 	for {
 		select {

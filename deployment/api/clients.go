@@ -107,7 +107,6 @@ func (v *Service) closeLease(ctx context.Context, key string, lease coord.Lease)
 	}
 }
 
-// RegisterClient implements the API.
 func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.RegisterClientRequest]) (*connect.Response[pb.RegisterClientResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -204,7 +203,6 @@ func lost(l coord.Lease) bool {
 	}
 }
 
-// AckHold implements the API.
 func (v *Service) AckHold(ctx context.Context, req *connect.Request[pb.AckHoldRequest]) (*connect.Response[pb.AckHoldResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {

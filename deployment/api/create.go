@@ -25,7 +25,6 @@ type Initial interface {
 
 const defaultRingSize = 16
 
-// CreateDeployment implements the API.
 func (v *Service) CreateDeployment(ctx context.Context, req *connect.Request[pb.CreateDeploymentRequest]) (*connect.Response[pb.CreateDeploymentResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {

@@ -52,7 +52,6 @@ func (v *Service) cannot(what string, s *deployment.Store, has bool) error {
 	return nil
 }
 
-// Plan implements the API.
 func (v *Service) Plan(ctx context.Context, req *connect.Request[pb.PlanRequest]) (*connect.Response[pb.PlanReport], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -71,7 +70,6 @@ func (v *Service) Plan(ctx context.Context, req *connect.Request[pb.PlanRequest]
 	return connect.NewResponse(report), nil
 }
 
-// Rehearse implements the API.
 func (v *Service) Rehearse(ctx context.Context, req *connect.Request[pb.RehearseRequest], stream *connect.ServerStream[pb.RehearseResponse]) error {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -106,7 +104,6 @@ func (v *Service) Rehearse(ctx context.Context, req *connect.Request[pb.Rehearse
 	return stream.Send(&pb.RehearseResponse{Report: report})
 }
 
-// ListUpdates implements the API.
 func (v *Service) ListUpdates(_ context.Context, req *connect.Request[pb.ListUpdatesRequest]) (*connect.Response[pb.ListUpdatesResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {

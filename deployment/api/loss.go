@@ -77,7 +77,6 @@ func (v *Service) estimate(ctx context.Context, progress func(compared int64)) (
 	return report, nil
 }
 
-// EstimateLoss implements the API.
 func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.EstimateLossRequest], stream *connect.ServerStream[pb.EstimateLossResponse]) error {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {

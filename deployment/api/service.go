@@ -101,7 +101,6 @@ func (v *Service) store(name string) (*deployment.Store, error) {
 	return v.own.Other(name)
 }
 
-// GetDeployment implements the API.
 func (v *Service) GetDeployment(ctx context.Context, req *connect.Request[pb.GetDeploymentRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -179,7 +178,6 @@ func (v *Service) untilStopped(ctx context.Context) (context.Context, context.Ca
 	return ctx, func() { cancel(nil) }
 }
 
-// ListDeployments implements the API.
 func (v *Service) ListDeployments(ctx context.Context, _ *connect.Request[pb.ListDeploymentsRequest]) (*connect.Response[pb.ListDeploymentsResponse], error) {
 	ds, err := v.own.All(ctx)
 	if err != nil {
@@ -192,7 +190,6 @@ func (v *Service) ListDeployments(ctx context.Context, _ *connect.Request[pb.Lis
 	return connect.NewResponse(res), nil
 }
 
-// ListParked implements the API.
 func (v *Service) ListParked(ctx context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {

@@ -19,7 +19,6 @@ const streamEvery = 500 * time.Millisecond
 // waitsEvery is how often a stream asks for what its own process waits for.
 const waitsEvery = 2 * time.Second
 
-// WatchDeployment implements the API.
 func (v *Service) WatchDeployment(ctx context.Context, req *connect.Request[pb.WatchDeploymentRequest], stream *connect.ServerStream[pb.Deployment]) error {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -85,7 +84,6 @@ func (v *Service) send(ctx context.Context, s *deployment.Store, feed *deploymen
 	}
 }
 
-// GetLocation implements the API.
 func (v *Service) GetLocation(ctx context.Context, req *connect.Request[pb.GetLocationRequest]) (*connect.Response[pb.Location], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"dbcontroller/upgradestate"
 )
 
-// BeginUpdate implements the API.
 func (v *Service) BeginUpdate(ctx context.Context, req *connect.Request[pb.BeginUpdateRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -37,7 +36,6 @@ func (v *Service) BeginUpdate(ctx context.Context, req *connect.Request[pb.Begin
 	})
 }
 
-// CancelUpdate implements the API.
 func (v *Service) CancelUpdate(ctx context.Context, req *connect.Request[pb.CancelUpdateRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {

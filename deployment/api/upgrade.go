@@ -18,7 +18,6 @@ import (
 	"dbcontroller/verify"
 )
 
-// BeginUpgrade implements the API.
 func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.BeginUpgradeRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -175,7 +174,6 @@ func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, 
 // longestReason keeps the record small.
 const longestReason = 500
 
-// AbortUpgrade implements the API.
 func (v *Service) AbortUpgrade(ctx context.Context, req *connect.Request[pb.AbortUpgradeRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -227,7 +225,6 @@ func abortEffects(before, after upgradestate.Deployment) []string {
 // verifyEvery is the least time between two messages of progress.
 const verifyEvery = 500 * time.Millisecond
 
-// Verify implements the API.
 func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequest], stream *connect.ServerStream[pb.VerifyResponse]) error {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {

@@ -115,7 +115,6 @@ func running(d upgradestate.Deployment, id string) string {
 	return id
 }
 
-// Switch implements the API.
 func (v *Service) Switch(ctx context.Context, req *connect.Request[pb.SwitchRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -147,7 +146,6 @@ func (v *Service) Switch(ctx context.Context, req *connect.Request[pb.SwitchRequ
 	})
 }
 
-// AcceptBreaches implements the API.
 func (v *Service) AcceptBreaches(ctx context.Context, req *connect.Request[pb.AcceptBreachesRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -162,7 +160,6 @@ func (v *Service) AcceptBreaches(ctx context.Context, req *connect.Request[pb.Ac
 	}, func(upgradestate.Deployment) string { return "no breach of a fence waits for anybody" })
 }
 
-// SetPolicy implements the API.
 func (v *Service) SetPolicy(ctx context.Context, req *connect.Request[pb.SetPolicyRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -195,7 +192,6 @@ func (v *Service) SetPolicy(ctx context.Context, req *connect.Request[pb.SetPoli
 	})
 }
 
-// SetPace implements the API.
 func (v *Service) SetPace(ctx context.Context, req *connect.Request[pb.SetPaceRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {

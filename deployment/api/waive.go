@@ -19,7 +19,6 @@ import (
 // A waiver is noted in the history before it is made: asked for it was, whatever becomes
 // of it. Asked for again, it changes nothing, and is noted as a repetition.
 
-// WaiveParked implements the API.
 func (v *Service) WaiveParked(ctx context.Context, req *connect.Request[pb.WaiveParkedRequest]) (*connect.Response[pb.ParkedRecord], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -68,7 +67,6 @@ func shorten(text string) string {
 	return text
 }
 
-// WaiveKind implements the API.
 func (v *Service) WaiveKind(ctx context.Context, req *connect.Request[pb.WaiveKindRequest]) (*connect.Response[pb.WaiveKindResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {

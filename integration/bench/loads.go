@@ -46,7 +46,6 @@ type counting struct {
 	loads *loads
 }
 
-// Load is record.Applier's.
 func (c counting) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	rs, err := c.Namespace.Load(ctx, b)
 	if err == nil {

@@ -18,17 +18,14 @@ type Client struct {
 // WrapClient puts an injector before a client.
 func WrapClient(c record.Client, inj Injector) *Client { return &Client{inner: c, inj: inj} }
 
-// Get is record.Client's.
 func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
 	return do(ctx, c.inj, opOf(Get, tok), func() (record.Record, error) { return c.inner.Get(ctx, tok, key) })
 }
 
-// List is record.Client's.
 func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
 	return do(ctx, c.inj, opOf(List, req.Token), func() ([]record.Record, error) { return c.inner.List(ctx, req) })
 }
 
-// Write is record.Client's.
 func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
 	op := Op{Command: Write}
 	seen := map[string]bool{}

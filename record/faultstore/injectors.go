@@ -18,13 +18,6 @@ func On(inner Injector, commands ...Command) Injector {
 	return When(inner, func(op Op) bool { return slices.Contains(commands, op.Command) })
 }
 
-// OnKind narrows an injector to commands that name one of the kinds.
-func OnKind(inner Injector, kinds ...string) Injector {
-	return When(inner, func(op Op) bool {
-		return slices.ContainsFunc(op.Kinds, func(k string) bool { return slices.Contains(kinds, k) })
-	})
-}
-
 // When narrows an injector to the ops that a predicate accepts.
 func When(inner Injector, accept func(Op) bool) Injector {
 	return InjectorFunc(func(op Op) Fault {

@@ -6,37 +6,30 @@ import (
 	"dbcontroller/record"
 )
 
-// Identity is record.Marker's.
 func (n *Namespace) Identity(ctx context.Context) (record.Identity, error) {
 	return do(ctx, n.inj, opOf(Identity), func() (record.Identity, error) { return n.inner.Identity(ctx) })
 }
 
-// Identify is record.Marker's.
 func (n *Namespace) Identify(ctx context.Context) (record.Identity, error) {
 	return do(ctx, n.inj, opOf(Identify), func() (record.Identity, error) { return n.inner.Identify(ctx) })
 }
 
-// Marks is record.Marker's.
 func (n *Namespace) Marks(ctx context.Context) ([]record.Mark, error) {
 	return do(ctx, n.inj, opOf(Marks), func() ([]record.Mark, error) { return n.inner.Marks(ctx) })
 }
 
-// PutMark is record.Marker's.
 func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
 	return doErr(ctx, n.inj, opOf(PutMark), func() error { return n.inner.PutMark(ctx, m) })
 }
 
-// Claim is record.Marker's.
 func (n *Namespace) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
 	return doErr(ctx, n.inj, opOf(Claim, tok), func() error { return n.inner.Claim(ctx, tok, owner) })
 }
 
-// Claims is record.Marker's.
 func (n *Namespace) Claims(ctx context.Context) ([]record.Claim, error) {
 	return do(ctx, n.inj, opOf(Claims), func() ([]record.Claim, error) { return n.inner.Claims(ctx) })
 }
 
-// Release is record.Marker's.
 func (n *Namespace) Release(ctx context.Context, owner record.Owner) error {
 	return doErr(ctx, n.inj, opOf(Release), func() error { return n.inner.Release(ctx, owner) })
 }

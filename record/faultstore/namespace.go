@@ -36,32 +36,26 @@ func opOfAll(c Command, toks record.Tokens) Op {
 	return op
 }
 
-// Scan is record.Reader's.
 func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
 	return do(ctx, n.inj, opOf(Scan, req.Token), func() (record.Page, error) { return n.inner.Scan(ctx, req) })
 }
 
-// Read is record.Reader's.
 func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	return do(ctx, n.inj, opOfAll(Read, req.Tokens), func() (record.Snapshot, error) { return n.inner.Read(ctx, req) })
 }
 
-// Apply is record.Applier's.
 func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	return do(ctx, n.inj, opOfAll(Apply, b.Tokens), func() ([]record.Result, error) { return n.inner.Apply(ctx, b) })
 }
 
-// Load is record.Applier's.
 func (n *Namespace) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	return do(ctx, n.inj, opOfAll(Load, b.Tokens), func() ([]record.Result, error) { return n.inner.Load(ctx, b) })
 }
 
-// Swap is record.Swapper's.
 func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
 	return do(ctx, n.inj, opOf(Swap, tok), func() ([]record.Result, error) { return n.inner.Swap(ctx, tok, swaps) })
 }
 
-// Position is record.Watcher's.
 func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
 	return do(ctx, n.inj, opOf(Position), func() (record.Position, error) { return n.inner.Position(ctx) })
 }
@@ -88,7 +82,6 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 	return &stream{inner: s, inj: n.inj, kinds: op.Kinds}, nil
 }
 
-// Prepare is record.Fencer's.
 func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	type answer struct {
 		class   record.FenceClass
@@ -101,7 +94,7 @@ func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.F
 	return a.class, a.restore, err
 }
 
-// Expect is record.Fencer's. It fails where fences do.
+// Expect fails where fences do.
 func (n *Namespace) Expect(ctx context.Context, fs []record.Fence) error {
 	for _, f := range fs {
 		op := opOf(Expect, f.Token)
@@ -113,82 +106,68 @@ func (n *Namespace) Expect(ctx context.Context, fs []record.Fence) error {
 	return n.inner.Expect(ctx, fs)
 }
 
-// Fence is record.Fencer's.
 func (n *Namespace) Fence(ctx context.Context, f record.Fence) error {
 	op := opOf(Fence, f.Token)
 	op.To = f.To
 	return doErr(ctx, n.inj, op, func() error { return n.inner.Fence(ctx, f) })
 }
 
-// Prevent is record.Fencer's.
 func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (bool, error) {
 	op := opOf(Prevent, f.Token)
 	op.To = f.To
 	return do(ctx, n.inj, op, func() (bool, error) { return n.inner.Prevent(ctx, f) })
 }
 
-// Hindrances is record.Fencer's.
 func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
 	return do(ctx, n.inj, opOf(Hindrances, toks...), func() ([]string, error) { return n.inner.Hindrances(ctx, toks) })
 }
 
-// Uphold is record.Fencer's.
 func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	op := opOf(Uphold, f.Token)
 	op.To = f.To
 	return do(ctx, n.inj, op, func() ([]record.Breach, error) { return n.inner.Uphold(ctx, f, known) })
 }
 
-// Unfence is record.Fencer's.
 func (n *Namespace) Unfence(ctx context.Context, f record.Fence) error {
 	op := opOf(Unfence, f.Token)
 	op.To = f.To
 	return doErr(ctx, n.inj, op, func() error { return n.inner.Unfence(ctx, f) })
 }
 
-// Locate is record.Fencer's.
 func (n *Namespace) Locate(ctx context.Context, id string) (string, error) {
 	return do(ctx, n.inj, opOf(Locate), func() (string, error) { return n.inner.Locate(ctx, id) })
 }
 
-// Check is record.Provisioner's.
 func (n *Namespace) Check(ctx context.Context) error {
 	return doErr(ctx, n.inj, opOf(Check), func() error { return n.inner.Check(ctx) })
 }
 
-// Describe is record.Provisioner's.
 func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	op := Op{Command: Describe, Kinds: []string{kind.Name}}
 	return do(ctx, n.inj, op, func() (record.Info, error) { return n.inner.Describe(ctx, kind, name) })
 }
 
-// Provision is record.Provisioner's.
 func (n *Namespace) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
 	op := Op{Command: Provision, Kinds: []string{kind.Name}}
 	return do(ctx, n.inj, op, func() (record.Token, error) { return n.inner.Provision(ctx, kind, name) })
 }
 
-// BuildIndexes is record.Indexer's.
 func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
 	return doErr(ctx, n.inj, opOf(BuildIndexes, tok), func() error { return n.inner.BuildIndexes(ctx, tok, kind) })
 }
 
-// Expire is record.Indexer's.
 func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
 	return doErr(ctx, n.inj, opOf(Expire, tok), func() error { return n.inner.Expire(ctx, tok, seconds) })
 }
 
-// Split is record.Provisioner's.
 func (n *Namespace) Split(ctx context.Context, tok record.Token, parts int) ([]record.Range, error) {
 	return do(ctx, n.inj, opOf(Split, tok), func() ([]record.Range, error) { return n.inner.Split(ctx, tok, parts) })
 }
 
-// Purge is record.Provisioner's.
 func (n *Namespace) Purge(ctx context.Context, tok record.Token) error {
 	return doErr(ctx, n.inj, opOf(Purge, tok), func() error { return n.inner.Purge(ctx, tok) })
 }
 
-// Drop is record.Provisioner's.
 func (n *Namespace) Drop(ctx context.Context, tok record.Token) error {
 	return doErr(ctx, n.inj, opOf(Drop, tok), func() error { return n.inner.Drop(ctx, tok) })
 }
@@ -203,7 +182,6 @@ type stream struct {
 	lost  []record.ChangeBatch
 }
 
-// Next is record.Stream's.
 func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	taken, done := record.ChangeBatch{}, false
 	b, err := do(ctx, s.inj, Op{Command: Next, Kinds: s.kinds}, func() (record.ChangeBatch, error) {
@@ -222,7 +200,6 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	return b, err
 }
 
-// Close is record.Stream's.
 func (s *stream) Close(ctx context.Context) error {
 	return doErr(ctx, s.inj, Op{Command: Close, Kinds: s.kinds}, func() error { return s.inner.Close(ctx) })
 }

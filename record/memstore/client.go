@@ -9,14 +9,11 @@ import (
 
 // Get returns a live record.
 func (s *Store) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
-	if err := s.begin(ctx); err != nil {
-		return record.Record{}, err
-	}
-	defer s.cluster.mu.Unlock()
-	col, err := s.resolve(tok)
+	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
 		return record.Record{}, err
 	}
+	defer s.cluster.mu.Unlock()
 	st := col.at(key, s.cluster.clock)
 	if !st.live() {
 		return record.Record{}, fmt.Errorf("%s %s: %w", tok.Kind, key, record.ErrNotFound)
@@ -26,14 +23,11 @@ func (s *Store) Get(ctx context.Context, tok record.Token, key record.Key) (reco
 
 // List returns live records in name order.
 func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
-	if err := s.begin(ctx); err != nil {
-		return nil, err
-	}
-	defer s.cluster.mu.Unlock()
-	col, err := s.resolve(req.Token)
+	col, err := s.open(ctx, req.Token, s.resolve)
 	if err != nil {
 		return nil, err
 	}
+	defer s.cluster.mu.Unlock()
 	limit := req.Limit
 	if limit <= 0 {
 		limit = defaultPage

@@ -12,14 +12,11 @@ import (
 // Prepare chooses the class. Managed kinds are fenced by their identity; fixed ones as
 // strongly as Options.FixedFence allows. The write block is given only on request.
 func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
-	if err := s.begin(ctx); err != nil {
-		return "", "", err
-	}
-	defer s.cluster.mu.Unlock()
-	col, err := s.resolve(tok)
+	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
 		return "", "", err
 	}
+	defer s.cluster.mu.Unlock()
 	class := want
 	if class == "" {
 		class = s.cluster.opts.FixedFence

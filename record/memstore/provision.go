@@ -74,14 +74,11 @@ func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string
 
 // BuildIndexes builds what is missing.
 func (s *Store) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
-	if err := s.begin(ctx); err != nil {
-		return err
-	}
-	defer s.cluster.mu.Unlock()
-	col, err := s.resolve(tok)
+	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
 		return err
 	}
+	defer s.cluster.mu.Unlock()
 	return s.buildIndexes(col, kind.Shape.Indexes)
 }
 
@@ -130,28 +127,22 @@ func sameIndex(have, want bson.Raw) error {
 
 // Expire changes the specs; nothing here deletes by them.
 func (s *Store) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
-	if err := s.begin(ctx); err != nil {
-		return err
-	}
-	defer s.cluster.mu.Unlock()
-	col, err := s.resolve(tok)
+	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
 		return err
 	}
+	defer s.cluster.mu.Unlock()
 	col.indexes = record.WithExpiry(record.Shape{Indexes: col.indexes}, seconds).Indexes
 	return nil
 }
 
 // Split cuts the rows into runs of equal length.
 func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error) {
-	if err := s.begin(ctx); err != nil {
-		return nil, err
-	}
-	defer s.cluster.mu.Unlock()
-	col, err := s.resolve(tok)
+	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
 		return nil, err
 	}
+	defer s.cluster.mu.Unlock()
 	var keys []record.Key
 	for _, r := range col.rows {
 		if len(r.key) < record.MaxCut {
@@ -170,14 +161,11 @@ func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Ra
 // Purge removes the tombstones. On a managed kind that is a change like any other: its
 // hint leads to an absent record.
 func (s *Store) Purge(ctx context.Context, tok record.Token) error {
-	if err := s.begin(ctx); err != nil {
-		return err
-	}
-	defer s.cluster.mu.Unlock()
-	col, err := s.resolve(tok)
+	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
 		return err
 	}
+	defer s.cluster.mu.Unlock()
 	var dead []record.Key
 	for _, r := range col.rows {
 		if r.at(s.cluster.clock).tombstone() {
@@ -196,14 +184,11 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 
 // Drop removes a collection, its guards and its view.
 func (s *Store) Drop(ctx context.Context, tok record.Token) error {
-	if err := s.begin(ctx); err != nil {
-		return err
-	}
-	defer s.cluster.mu.Unlock()
-	col, err := s.resolve(tok)
+	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
 		return err
 	}
+	defer s.cluster.mu.Unlock()
 	s.drop(col)
 	return nil
 }

@@ -13,14 +13,11 @@ const (
 
 // Scan returns the next page of a range at one snapshot, chosen as Read does.
 func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
-	if err := s.begin(ctx); err != nil {
-		return record.Page{}, err
-	}
-	defer s.cluster.mu.Unlock()
-	col, err := s.resolve(req.Token)
+	col, err := s.open(ctx, req.Token, s.resolve)
 	if err != nil {
 		return record.Page{}, err
 	}
+	defer s.cluster.mu.Unlock()
 	limit := req.Limit
 	if limit <= 0 {
 		limit = defaultPage

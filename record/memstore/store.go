@@ -54,6 +54,18 @@ func (s *Store) begin(ctx context.Context) error {
 	return nil
 }
 
+// open begins a command on the collection that a token means, as find finds it.
+func (s *Store) open(ctx context.Context, tok record.Token, find func(record.Token) (*collection, error)) (*collection, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	col, err := find(tok)
+	if err != nil {
+		s.cluster.mu.Unlock()
+	}
+	return col, err
+}
+
 // resolve is the check that every data command makes: the name must lead to the very
 // collection that the token means. A token without an identity is known by its name.
 func (s *Store) resolve(tok record.Token) (*collection, error) {

@@ -24,14 +24,11 @@ func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap)
 }
 
 func (s *Store) swap(ctx context.Context, tok record.Token, w record.Swap) (record.Result, error) {
-	if err := s.begin(ctx); err != nil {
-		return record.Result{}, err
-	}
-	defer s.cluster.mu.Unlock()
-	col, err := s.resolve(tok)
+	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
 		return record.Result{}, err
 	}
+	defer s.cluster.mu.Unlock()
 	if col.mark != "" || len(s.cluster.blocked) > 0 {
 		return record.Result{}, fmt.Errorf("as %s: %w", col.name, record.ErrFenced)
 	}

@@ -49,13 +49,11 @@ func New(t testing.TB, kinds ...string) *Store {
 	return s
 }
 
-// Get is vrunner.Store's.
 func (s *Store) Get(ctx context.Context, kind, key string) (record.Record, error) {
 	s.read(kind)
 	return s.client.Get(ctx, s.Tokens[kind], record.StringKey(key))
 }
 
-// List is vrunner.Store's.
 func (s *Store) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
 	s.read(kind)
 	recs, err := s.client.List(ctx, record.ListRequest{Token: s.Tokens[kind], Prefix: prefix, After: after, Limit: limit})
@@ -68,7 +66,6 @@ func (s *Store) List(ctx context.Context, kind, prefix, after string, limit int)
 	return recs, err
 }
 
-// Write is vrunner.Store's.
 func (s *Store) Write(ctx context.Context, ms []record.Mutation) error {
 	s.mu.Lock()
 	s.writes = append(s.writes, ms)
@@ -168,7 +165,6 @@ type feed struct {
 	wake  chan struct{}
 }
 
-// Changes is vrunner.Store's.
 func (s *Store) Changes(_ context.Context, kinds ...string) (vrunner.Subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,15 +26,7 @@ func (o *collect) takes() []path   { return nil }
 func (o *collect) makes() []path   { return []path{o.field} }
 func (o *collect) changes() []path { return nil }
 
-func (o *collect) trace(p path) (path, fate) {
-	switch {
-	case p.under(o.field):
-		return nil, clashes
-	case o.field.under(p):
-		return p, covers
-	}
-	return p, kept
-}
+func (o *collect) trace(p path) (path, fate) { return traceOneSided(p, o.field, clashes) }
 
 func (o *collect) apply(e *editor, root *node) error {
 	if e.group == nil {

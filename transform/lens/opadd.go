@@ -44,11 +44,15 @@ func (o *add) holds() []holding {
 	return []holding{{path: o.field, by: o}}
 }
 
-func (o *add) trace(p path) (path, fate) {
+func (o *add) trace(p path) (path, fate) { return traceOneSided(p, o.field, clashes) }
+
+// traceOneSided is the trace of an op whose field only one side has; within is the fate of what
+// lies in it.
+func traceOneSided(p, field path, within fate) (path, fate) {
 	switch {
-	case p.under(o.field):
-		return nil, clashes
-	case o.field.under(p):
+	case p.under(field):
+		return nil, within
+	case field.under(p):
 		return p, covers
 	}
 	return p, kept
@@ -86,15 +90,7 @@ func (o *drop) takes() []path   { return []path{o.field} }
 func (o *drop) makes() []path   { return nil }
 func (o *drop) changes() []path { return nil }
 
-func (o *drop) trace(p path) (path, fate) {
-	switch {
-	case p.under(o.field):
-		return nil, gone
-	case o.field.under(p):
-		return p, covers
-	}
-	return p, kept
-}
+func (o *drop) trace(p path) (path, fate) { return traceOneSided(p, o.field, gone) }
 
 func (o *drop) apply(e *editor, root *node) error {
 	if o.from != nil {

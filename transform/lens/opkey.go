@@ -99,14 +99,10 @@ func (o *keyField) trace(p path) (path, fate) {
 	switch {
 	case v.keepField:
 		return p, kept
-	case p.under(v.field) && o.take:
-		return nil, gone
-	case p.under(v.field):
-		return nil, clashes
-	case v.field.under(p):
-		return p, covers
+	case o.take:
+		return traceOneSided(p, v.field, gone)
 	}
-	return p, kept
+	return traceOneSided(p, v.field, clashes)
 }
 
 func (o *keyField) apply(e *editor, root *node) error {

@@ -28,15 +28,7 @@ func (o *scatter) takes() []path   { return []path{o.field} }
 func (o *scatter) makes() []path   { return nil }
 func (o *scatter) changes() []path { return []path{o.field} }
 
-func (o *scatter) trace(p path) (path, fate) {
-	switch {
-	case p.under(o.field):
-		return nil, gone
-	case o.field.under(p):
-		return p, covers
-	}
-	return p, kept
-}
+func (o *scatter) trace(p path) (path, fate) { return traceOneSided(p, o.field, gone) }
 
 func (o *scatter) apply(e *editor, root *node) error {
 	if e.group == nil {

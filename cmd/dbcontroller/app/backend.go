@@ -28,7 +28,6 @@ var (
 	_ controller.Scratcher = backend{}
 )
 
-// Connect is controller.Backend's.
 func (b backend) Connect(dbs []controller.Database, o controller.Opening) (map[string]controller.Connection, func(context.Context)) {
 	how := databases.Config{App: appName, Log: o.Log, Quiet: o.Quiet}
 	if o.Check != nil {
@@ -56,10 +55,8 @@ func (b backend) entry(db controller.Database) config.DB {
 	return entry
 }
 
-// Unavailable is controller.Backend's.
 func (backend) Unavailable(err error) bool { return databases.Unavailable(err) }
 
-// Unprivileged is controller.Backend's.
 func (backend) Unprivileged(err error) bool { return mongostore.IsPrivilege(err) }
 
 // scratch is how a scratch database is reached, with the login that files hold now.
@@ -73,17 +70,14 @@ func (b backend) scratch(db controller.Database) mongostore.Config {
 	return cfg
 }
 
-// CheckScratch is controller.Scratcher's.
 func (b backend) CheckScratch(ctx context.Context, db controller.Database) error {
 	return mongostore.CheckScratch(ctx, b.scratch(db))
 }
 
-// ClaimScratch is controller.Scratcher's.
 func (b backend) ClaimScratch(ctx context.Context, db controller.Database) error {
 	return mongostore.ClaimScratch(ctx, b.scratch(db))
 }
 
-// DropScratch is controller.Scratcher's.
 func (b backend) DropScratch(ctx context.Context, db controller.Database) error {
 	return mongostore.DropScratch(ctx, b.scratch(db))
 }
@@ -98,11 +92,9 @@ var (
 	_ rehearsal.Clients  = connection{}
 )
 
-// Open is controller.Connection's.
 func (c connection) Open(ctx context.Context) error {
 	_, err := c.Get(ctx)
 	return err
 }
 
-// Quietly is controller.Connection's.
 func (c connection) Quietly() controller.Space { return connection{c.Database.Quietly()} }

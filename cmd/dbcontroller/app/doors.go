@@ -50,10 +50,8 @@ func (a *App) open() (*doors, error) {
 
 var _ controller.Doors = (*doors)(nil)
 
-// Run is controller.Doors's.
 func (d *doors) Run(ctx context.Context) error { return d.port.Run(ctx) }
 
-// Serve is controller.Doors's.
 func (d *doors) Serve(ctx context.Context, service *api.Service) error {
 	mux := http.NewServeMux()
 	mux.Handle(api.NewHandler(service, connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
@@ -76,12 +74,10 @@ func (d *doors) close() {
 	}
 }
 
-// Warnings is controller.Doors's.
 func (d *doors) Warnings() []string {
 	return slices.Concat(d.api.Warnings(), d.apps.Warnings(), d.port.Warnings())
 }
 
-// Addresses is controller.Doors's.
 func (d *doors) Addresses() []zap.Field {
 	at := []zap.Field{zap.String("api", d.api.Addr()), zap.String("operator", d.port.Addr())}
 	if d.apps != nil {

@@ -56,23 +56,19 @@ func ask[T any](ctx context.Context, c *client, call func(*mongostore.Client) (T
 	}
 }
 
-// Get is record.Client's.
 func (c *client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
 	return ask(ctx, c, func(m *mongostore.Client) (record.Record, error) { return m.Get(ctx, tok, key) })
 }
 
-// List is record.Client's.
 func (c *client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
 	return ask(ctx, c, func(m *mongostore.Client) ([]record.Record, error) { return m.List(ctx, req) })
 }
 
-// Write is record.Client's.
 func (c *client) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
 	_, err := ask(ctx, c, func(m *mongostore.Client) (struct{}, error) { return struct{}{}, m.Write(ctx, toks, ms) })
 	return err
 }
 
-// CreateOnce is record.OnceClient's.
 func (c *client) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (bool, error) {
 	return ask(ctx, c, func(m *mongostore.Client) (bool, error) { return m.CreateOnce(ctx, toks, marker, records) })
 }

@@ -31,42 +31,34 @@ func run(ctx context.Context, d *Database, do func(*mongostore.Namespace) error)
 	return do(ns)
 }
 
-// Scan is record.Reader's.
 func (d *Database) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Page, error) { return ns.Scan(ctx, req) })
 }
 
-// Read is record.Reader's.
 func (d *Database) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Snapshot, error) { return ns.Read(ctx, req) })
 }
 
-// Apply is record.Applier's.
 func (d *Database) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Result, error) { return ns.Apply(ctx, b) })
 }
 
-// Load is record.Applier's.
 func (d *Database) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Result, error) { return ns.Load(ctx, b) })
 }
 
-// Swap is record.Swapper's.
 func (d *Database) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Result, error) { return ns.Swap(ctx, tok, swaps) })
 }
 
-// Position is record.Watcher's.
 func (d *Database) Position(ctx context.Context) (record.Position, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Position, error) { return ns.Position(ctx) })
 }
 
-// Watch is record.Watcher's.
 func (d *Database) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Stream, error) { return ns.Watch(ctx, from, kinds) })
 }
 
-// Prepare is record.Fencer's.
 func (d *Database) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (class record.FenceClass, restore string, err error) {
 	err = run(ctx, d, func(ns *mongostore.Namespace) error {
 		class, restore, err = ns.Prepare(ctx, tok, want)
@@ -75,82 +67,66 @@ func (d *Database) Prepare(ctx context.Context, tok record.Token, want record.Fe
 	return class, restore, err
 }
 
-// Fence is record.Fencer's.
 func (d *Database) Fence(ctx context.Context, f record.Fence) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Fence(ctx, f) })
 }
 
-// Unfence is record.Fencer's.
 func (d *Database) Unfence(ctx context.Context, f record.Fence) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Unfence(ctx, f) })
 }
 
-// Prevent is record.Fencer's.
 func (d *Database) Prevent(ctx context.Context, f record.Fence) (bool, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (bool, error) { return ns.Prevent(ctx, f) })
 }
 
-// Expect is record.Fencer's.
 func (d *Database) Expect(ctx context.Context, fs []record.Fence) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Expect(ctx, fs) })
 }
 
-// Uphold is record.Fencer's.
 func (d *Database) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Breach, error) { return ns.Uphold(ctx, f, known) })
 }
 
-// Hindrances is record.Fencer's.
 func (d *Database) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]string, error) { return ns.Hindrances(ctx, toks) })
 }
 
-// Locate is record.Fencer's.
 func (d *Database) Locate(ctx context.Context, id string) (string, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (string, error) { return ns.Locate(ctx, id) })
 }
 
-// Check is record.Provisioner's.
 func (d *Database) Check(ctx context.Context) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Check(ctx) })
 }
 
-// Describe is record.Provisioner's.
 func (d *Database) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Info, error) { return ns.Describe(ctx, kind, name) })
 }
 
-// Provision is record.Provisioner's.
 func (d *Database) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Token, error) { return ns.Provision(ctx, kind, name) })
 }
 
-// Split is record.Provisioner's.
 func (d *Database) Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Range, error) { return ns.Split(ctx, tok, n) })
 }
 
-// Purge is record.Provisioner's.
 func (d *Database) Purge(ctx context.Context, tok record.Token) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Purge(ctx, tok) })
 }
 
-// Drop is record.Provisioner's.
 func (d *Database) Drop(ctx context.Context, tok record.Token) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Drop(ctx, tok) })
 }
 
-// BuildIndexes is record.Indexer's.
 func (d *Database) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.BuildIndexes(ctx, tok, kind) })
 }
 
-// Expire is record.Indexer's.
 func (d *Database) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Expire(ctx, tok, seconds) })
 }
 
-// Health is record.Monitor's.
 func (d *Database) Health(ctx context.Context) (record.Health, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Health, error) { return ns.Health(ctx) })
 }
@@ -176,37 +152,30 @@ func (d *Database) Clear(ctx context.Context) (left []string, err error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]string, error) { return ns.Clear(ctx) })
 }
 
-// Identity is record.Marker's.
 func (d *Database) Identity(ctx context.Context) (record.Identity, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Identity, error) { return ns.Identity(ctx) })
 }
 
-// Identify is record.Marker's.
 func (d *Database) Identify(ctx context.Context) (record.Identity, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Identity, error) { return ns.Identify(ctx) })
 }
 
-// Marks is record.Marker's.
 func (d *Database) Marks(ctx context.Context) ([]record.Mark, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Mark, error) { return ns.Marks(ctx) })
 }
 
-// PutMark is record.Marker's.
 func (d *Database) PutMark(ctx context.Context, m record.Mark) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.PutMark(ctx, m) })
 }
 
-// Claim is record.Marker's.
 func (d *Database) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Claim(ctx, tok, owner) })
 }
 
-// Claims is record.Marker's.
 func (d *Database) Claims(ctx context.Context) ([]record.Claim, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Claim, error) { return ns.Claims(ctx) })
 }
 
-// Release is record.Marker's.
 func (d *Database) Release(ctx context.Context, owner record.Owner) error {
 	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Release(ctx, owner) })
 }

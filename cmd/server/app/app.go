@@ -186,10 +186,8 @@ var (
 	restartMillis = prometheus.NewDesc("dbcontroller_server_restart_milliseconds", "From seeing the latest flip to letting writes go.", nil, nil)
 )
 
-// Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
-// Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.runner.State()
 	if s.Active != "" {

@@ -42,7 +42,8 @@ type Event struct {
 // EventType is the type of an Event.
 type EventType int
 
-// The types of events.
+// The types of events. An enum of a service's messages that has the same numbers can be
+// converted.
 const (
 	EventOther  EventType = iota // passed on as it is
 	EventPut                     // the record now is as in the message

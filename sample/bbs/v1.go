@@ -97,22 +97,7 @@ func (n nativeV1) DeleteDesiredLRP(ctx context.Context, req *connect.Request[bbs
 }
 
 func (n nativeV1) WatchDesiredLRPs(ctx context.Context, req *connect.Request[bbsv1.WatchDesiredLRPsRequest], out *connect.ServerStream[bbsv1.WatchDesiredLRPsResponse]) error {
-	return apiversion.CodeError(n.watch(ctx, req.Msg, watchV1{out}))
-}
-
-// watchV1 sends the messages of a v1 watch.
-type watchV1 struct {
-	out *connect.ServerStream[bbsv1.WatchDesiredLRPsResponse]
-}
-
-func (w watchV1) put(guid string, p *bbsv1.DesiredLRP) error {
-	return w.out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_PUT, ProcessGuid: guid, DesiredLrp: p})
-}
-
-func (w watchV1) deleted(guid string) error {
-	return w.out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_DELETE, ProcessGuid: guid})
-}
-
-func (w watchV1) caughtUp() error {
-	return w.out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_CAUGHT_UP})
+	return apiversion.CodeError(n.watch(ctx, req.Msg, func(e vrunner.EventType, guid string, p *bbsv1.DesiredLRP) error {
+		return out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_Event(e), ProcessGuid: guid, DesiredLrp: p})
+	}))
 }

@@ -184,22 +184,7 @@ func (n nativeV2) DeleteLRPDeployment(ctx context.Context, req *connect.Request[
 }
 
 func (n nativeV2) WatchLRPDeployments(ctx context.Context, req *connect.Request[bbsv2.WatchLRPDeploymentsRequest], out *connect.ServerStream[bbsv2.WatchLRPDeploymentsResponse]) error {
-	return apiversion.CodeError(n.watch(ctx, req.Msg, watchV2{out}))
-}
-
-// watchV2 sends the messages of a v2 watch.
-type watchV2 struct {
-	out *connect.ServerStream[bbsv2.WatchLRPDeploymentsResponse]
-}
-
-func (w watchV2) put(guid string, p *bbsv2.LRPDeployment) error {
-	return w.out.Send(&bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_PUT, ProcessGuid: guid, LrpDeployment: p})
-}
-
-func (w watchV2) deleted(guid string) error {
-	return w.out.Send(&bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_DELETE, ProcessGuid: guid})
-}
-
-func (w watchV2) caughtUp() error {
-	return w.out.Send(&bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_CAUGHT_UP})
+	return apiversion.CodeError(n.watch(ctx, req.Msg, func(e vrunner.EventType, guid string, p *bbsv2.LRPDeployment) error {
+		return out.Send(&bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_Event(e), ProcessGuid: guid, LrpDeployment: p})
+	}))
 }

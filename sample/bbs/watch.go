@@ -15,12 +15,9 @@ import (
 	"dbcontroller/vrunner"
 )
 
-// watcher is where a watch sends what it sees.
-type watcher[M message] interface {
-	put(guid string, m M) error
-	deleted(guid string) error
-	caughtUp() error
-}
+// watcher is where a watch sends what it sees, of the record that it names and that the
+// message shows, if there is one.
+type watcher[M message] func(e vrunner.EventType, guid string, m M) error
 
 // watchRequest is a watch request of either version.
 type watchRequest interface {
@@ -48,7 +45,8 @@ func (t table[M]) watch(ctx context.Context, req watchRequest, out watcher[M]) e
 	if err := t.each(ctx, w.selected, w.send); err != nil {
 		return err
 	}
-	if err := out.caughtUp(); err != nil {
+	var none M
+	if err := out(vrunner.EventLevel, "", none); err != nil {
 		return err
 	}
 	for {
@@ -131,7 +129,7 @@ func (w watch[M]) send(guid string, m M) error {
 		return nil
 	}
 	w.told[guid] = now
-	return w.out.put(guid, m)
+	return w.out(vrunner.EventPut, guid, m)
 }
 
 // gone tells of a process that is deleted or no longer meets the filter, if the client
@@ -141,5 +139,6 @@ func (w watch[M]) gone(guid string) error {
 		return nil
 	}
 	delete(w.told, guid)
-	return w.out.deleted(guid)
+	var none M
+	return w.out(vrunner.EventDelete, guid, none)
 }

@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	secretsv1 "dbcontroller/gen/secrets/v1"
 	"dbcontroller/gen/secrets/v1/secretsv1connect"
@@ -20,7 +19,7 @@ func MountWatches(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.Handler
 	mux.Handle(vrunner.NewWatchHandler[secretsv1.WatchSecretsRequest](r, vrunner.WatchProcedure[secretsv1.WatchSecretsResponse]{
 		Procedure: secretsv1connect.SecretServiceWatchSecretsProcedure,
 		Event: func(m *secretsv1.WatchSecretsResponse) (vrunner.Event, error) {
-			return event(m.GetEvent().Number(), m.GetName()), nil
+			return vrunner.Event{Type: vrunner.EventType(m.GetEvent()), Name: m.GetName()}, nil
 		},
 		Deleted: func(name string) *secretsv1.WatchSecretsResponse {
 			return &secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_EVENT_DELETE, Name: name}
@@ -29,26 +28,10 @@ func MountWatches(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.Handler
 	mux.Handle(vrunner.NewWatchHandler[secretsv2.WatchSecretsRequest](r, vrunner.WatchProcedure[secretsv2.WatchSecretsResponse]{
 		Procedure: secretsv2connect.SecretServiceWatchSecretsProcedure,
 		Event: func(m *secretsv2.WatchSecretsResponse) (vrunner.Event, error) {
-			return event(m.GetEvent().Number(), m.GetName()), nil
+			return vrunner.Event{Type: vrunner.EventType(m.GetEvent()), Name: m.GetName()}, nil
 		},
 		Deleted: func(name string) *secretsv2.WatchSecretsResponse {
 			return &secretsv2.WatchSecretsResponse{Event: secretsv2.WatchSecretsResponse_EVENT_DELETE, Name: name}
 		},
 	}, opts...))
-}
-
-// event says what a message of either version tells: their enums are the same.
-func event(number protoreflect.EnumNumber, name string) vrunner.Event {
-	e := vrunner.Event{Name: name}
-	switch secretsv1.WatchSecretsResponse_Event(number) {
-	case secretsv1.WatchSecretsResponse_EVENT_PUT:
-		e.Type = vrunner.EventPut
-	case secretsv1.WatchSecretsResponse_EVENT_DELETE:
-		e.Type = vrunner.EventDelete
-	case secretsv1.WatchSecretsResponse_EVENT_CAUGHT_UP:
-		e.Type = vrunner.EventLevel
-	case secretsv1.WatchSecretsResponse_EVENT_UNSPECIFIED:
-		e.Type = vrunner.EventOther
-	}
-	return e
 }

@@ -96,22 +96,7 @@ func (n nativeV1) ListOwners(ctx context.Context, req *connect.Request[secretsv1
 }
 
 func (n nativeV1) WatchSecrets(ctx context.Context, req *connect.Request[secretsv1.WatchSecretsRequest], out *connect.ServerStream[secretsv1.WatchSecretsResponse]) error {
-	return apiversion.CodeError(n.watch(ctx, req.Msg, watchV1{out}))
-}
-
-// watchV1 sends the messages of a v1 watch.
-type watchV1 struct {
-	out *connect.ServerStream[secretsv1.WatchSecretsResponse]
-}
-
-func (w watchV1) put(name string, s *secretsv1.Secret) error {
-	return w.out.Send(&secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_EVENT_PUT, Name: name, Secret: s})
-}
-
-func (w watchV1) deleted(name string) error {
-	return w.out.Send(&secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_EVENT_DELETE, Name: name})
-}
-
-func (w watchV1) caughtUp() error {
-	return w.out.Send(&secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_EVENT_CAUGHT_UP})
+	return apiversion.CodeError(n.watch(ctx, req.Msg, func(e vrunner.EventType, name string, s *secretsv1.Secret) error {
+		return out.Send(&secretsv1.WatchSecretsResponse{Event: secretsv1.WatchSecretsResponse_Event(e), Name: name, Secret: s})
+	}))
 }

@@ -89,22 +89,7 @@ func (n nativeV2) RotateSecret(ctx context.Context, req *connect.Request[secrets
 }
 
 func (n nativeV2) WatchSecrets(ctx context.Context, req *connect.Request[secretsv2.WatchSecretsRequest], out *connect.ServerStream[secretsv2.WatchSecretsResponse]) error {
-	return apiversion.CodeError(n.watch(ctx, req.Msg, watchV2{out}))
-}
-
-// watchV2 sends the messages of a v2 watch.
-type watchV2 struct {
-	out *connect.ServerStream[secretsv2.WatchSecretsResponse]
-}
-
-func (w watchV2) put(name string, s *secretsv2.Secret) error {
-	return w.out.Send(&secretsv2.WatchSecretsResponse{Event: secretsv2.WatchSecretsResponse_EVENT_PUT, Name: name, Secret: s})
-}
-
-func (w watchV2) deleted(name string) error {
-	return w.out.Send(&secretsv2.WatchSecretsResponse{Event: secretsv2.WatchSecretsResponse_EVENT_DELETE, Name: name})
-}
-
-func (w watchV2) caughtUp() error {
-	return w.out.Send(&secretsv2.WatchSecretsResponse{Event: secretsv2.WatchSecretsResponse_EVENT_CAUGHT_UP})
+	return apiversion.CodeError(n.watch(ctx, req.Msg, func(e vrunner.EventType, name string, s *secretsv2.Secret) error {
+		return out.Send(&secretsv2.WatchSecretsResponse{Event: secretsv2.WatchSecretsResponse_Event(e), Name: name, Secret: s})
+	}))
 }

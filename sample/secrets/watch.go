@@ -10,14 +10,12 @@ import (
 
 	"dbcontroller/apiversion/listing"
 	"dbcontroller/record"
+	"dbcontroller/vrunner"
 )
 
-// watcher is where a watch sends what it sees.
-type watcher[M message] interface {
-	put(name string, m M) error
-	deleted(name string) error
-	caughtUp() error
-}
+// watcher is where a watch sends what it sees, of the record that it names and that the
+// message shows, if there is one.
+type watcher[M message] func(e vrunner.EventType, name string, m M) error
 
 // watchRequest is a watch request of either version.
 type watchRequest interface {
@@ -49,7 +47,8 @@ func (t table[M]) watch(ctx context.Context, req watchRequest, out watcher[M]) e
 	if err := t.each(ctx, w.in, w.send); err != nil {
 		return err
 	}
-	if err := out.caughtUp(); err != nil {
+	var none M
+	if err := out(vrunner.EventLevel, "", none); err != nil {
 		return err
 	}
 	for {
@@ -102,7 +101,7 @@ func (w watch[M]) send(name string, m M) error {
 		return err
 	}
 	w.told[name] = true
-	return w.out.put(name, m)
+	return w.out(vrunner.EventPut, name, m)
 }
 
 // gone tells of a secret that is deleted or no longer meets the filter, if the client
@@ -112,5 +111,6 @@ func (w watch[M]) gone(name string) error {
 		return nil
 	}
 	delete(w.told, name)
-	return w.out.deleted(name)
+	var none M
+	return w.out(vrunner.EventDelete, name, none)
 }

@@ -124,12 +124,10 @@ func (a *App) sync(ctx context.Context) error {
 			a.log.Error("sync has stopped and is tried again", zap.String("version", to), zap.Error(err), zap.Duration("every", retryEngine))
 			said = text
 		}
-		rest := time.NewTimer(retryEngine)
 		select {
 		case <-ctx.Done():
-		case <-rest.C:
+		case <-time.After(retryEngine):
 		}
-		rest.Stop()
 	}
 }
 

@@ -59,12 +59,10 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 		case time.Since(start) >= a.opts.StartupWait:
 			return d, err
 		}
-		retry := time.NewTimer(retryPrepare)
 		select {
 		case <-ctx.Done():
-			retry.Stop()
 			return d, ctx.Err()
-		case <-retry.C:
+		case <-time.After(retryPrepare):
 		}
 	}
 }

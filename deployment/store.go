@@ -242,10 +242,8 @@ func newBackOff() backoff.BackOff {
 }
 
 func pause(ctx context.Context, b backoff.BackOff) error {
-	t := time.NewTimer(b.NextBackOff())
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(b.NextBackOff()):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

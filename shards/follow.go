@@ -79,10 +79,8 @@ func newBackOff() backoff.BackOff {
 
 // pause waits for the next attempt.
 func pause(ctx context.Context, retry backoff.BackOff) error {
-	timer := time.NewTimer(retry.NextBackOff())
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(retry.NextBackOff()):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

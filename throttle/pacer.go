@@ -133,13 +133,11 @@ func (p *Pacer) pause(ctx context.Context, most time.Duration) error {
 	changed := p.changed
 	p.mu.Unlock()
 	defer p.mu.Lock()
-	timer := time.NewTimer(most)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-changed:
-	case <-timer.C:
+	case <-time.After(most):
 	}
 	return nil
 }

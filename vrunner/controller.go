@@ -185,12 +185,10 @@ func (r *Runner) work(ctx context.Context, t *term) {
 		defer close(stopped)
 		all.Wait()
 	}()
-	timer := time.NewTimer(stopWait)
-	defer timer.Stop()
 	select {
 	case <-stopped:
 		return
-	case <-timer.C:
+	case <-time.After(stopWait):
 	}
 	mu.Lock()
 	defer mu.Unlock()

@@ -181,10 +181,8 @@ func newRetry() *backoff.ExponentialBackOff {
 
 // pause waits, unless ctx ends.
 func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

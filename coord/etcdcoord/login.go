@@ -80,11 +80,9 @@ func (l *login) intercept(ctx context.Context, method string, req, reply any, cc
 			l.log.Warn("etcd refuses the login that it took before; tried again until it fits", zap.String("user", ask.Name), zap.Error(err))
 		}
 		refusal = err
-		again := time.NewTimer(wait.NextBackOff())
 		select {
-		case <-again.C:
+		case <-time.After(wait.NextBackOff()):
 		case <-ctx.Done():
-			again.Stop()
 			return refusal
 		}
 	}

@@ -175,10 +175,8 @@ func (w *watch) drop() {
 
 // pause waits between two attempts.
 func (w *watch) pause(ctx context.Context) error {
-	timer := time.NewTimer(w.retry.NextBackOff())
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(w.retry.NextBackOff()):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

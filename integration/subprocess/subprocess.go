@@ -84,12 +84,10 @@ func (p *Process) Kill() {
 // Stop asks the process to end, and kills one that has not after a while.
 func (p *Process) Stop(patience time.Duration) (inTime bool) {
 	_ = p.Signal(syscall.SIGTERM) // an error means that it ended by itself
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
 	select {
 	case <-p.done:
 		return true
-	case <-timeout.C:
+	case <-time.After(patience):
 		p.Kill()
 		return false
 	}

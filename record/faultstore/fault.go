@@ -118,10 +118,8 @@ func do[T any](ctx context.Context, inj Injector, op Op, command func() (T, erro
 	var none T
 	f := inj.Inject(op)
 	if f.Latency > 0 {
-		timer := time.NewTimer(f.Latency)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(f.Latency):
 		case <-ctx.Done():
 			return none, fmt.Errorf("%s: %w", op.Command, ctx.Err())
 		}

@@ -139,12 +139,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	if d < 0 {
 		return errGaveUp
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	}
 }

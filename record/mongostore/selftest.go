@@ -68,12 +68,10 @@ func onScratch(ctx context.Context, do func() error) error {
 		if !heldUp(err) && !hasCode(err, codeConflictingOperation) {
 			return err
 		}
-		timer := time.NewTimer(lockWait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return err
-		case <-timer.C:
+		case <-time.After(lockWait):
 		}
 	}
 }

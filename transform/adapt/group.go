@@ -31,11 +31,9 @@ func again(ctx context.Context, what string, try func() error) error {
 		if !errors.Is(err, errRaced) {
 			return err
 		}
-		pause := time.NewTimer(retry.NextBackOff())
 		select {
-		case <-pause.C:
+		case <-time.After(retry.NextBackOff()):
 		case <-ctx.Done():
-			pause.Stop()
 			return context.Cause(ctx)
 		}
 	}

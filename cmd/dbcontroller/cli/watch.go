@@ -95,12 +95,10 @@ func follow(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClie
 			return err
 		}
 		fmt.Fprintln(diagnostics, "the controller does not answer; asking again")
-		again := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-		case <-again.C:
+		case <-time.After(wait):
 		}
-		again.Stop()
 	}
 }
 

@@ -272,12 +272,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 	if d == backoff.Stop {
 		return context.DeadlineExceeded
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-t.C:
+	case <-time.After(d):
 		return nil
 	}
 }

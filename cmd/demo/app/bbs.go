@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"connectrpc.com/connect"
-
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	"dbcontroller/gen/bbs/v1/bbsv1connect"
 	bbsv2 "dbcontroller/gen/bbs/v2"
@@ -20,28 +18,15 @@ type bbsClient struct {
 }
 
 func newBBSClient(h *http.Client, s *service, servers []string) *bbsClient {
-	c := &bbsClient{service: s}
-	for _, addr := range servers {
-		c.v1 = append(c.v1, bbsv1connect.NewDesiredLRPServiceClient(h, "http://"+addr))
-		c.v2 = append(c.v2, bbsv2connect.NewLRPDeploymentServiceClient(h, "http://"+addr))
-	}
-	return c
+	return &bbsClient{service: s, v1: clientsOf(h, servers, bbsv1connect.NewDesiredLRPServiceClient), v2: clientsOf(h, servers, bbsv2connect.NewLRPDeploymentServiceClient)}
 }
 
 // read reads one process through one of the APIs.
 func (c *bbsClient) read(ctx context.Context, l *ledger, t *tally, guid string, v2 bool) {
 	c.readOne(ctx, l, t, guid, v2, func(ctx context.Context, s int) (string, http.Header, error) {
 		if v2 {
-			res, err := c.v2[s].GetLRPDeployment(ctx, connect.NewRequest(&bbsv2.GetLRPDeploymentRequest{ProcessGuid: guid}))
-			if err != nil {
-				return "", nil, err
-			}
-			return printV2(res.Msg.GetLrpDeployment()), header(res), nil
+			return asked(ctx, c.v2[s].GetLRPDeployment, &bbsv2.GetLRPDeploymentRequest{ProcessGuid: guid}, func(res *bbsv2.GetLRPDeploymentResponse) string { return printV2(res.GetLrpDeployment()) })
 		}
-		res, err := c.v1[s].GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: guid}))
-		if err != nil {
-			return "", nil, err
-		}
-		return printV1(res.Msg.GetDesiredLrp()), header(res), nil
+		return asked(ctx, c.v1[s].GetDesiredLRP, &bbsv1.GetDesiredLRPRequest{ProcessGuid: guid}, func(res *bbsv1.GetDesiredLRPResponse) string { return printV1(res.GetDesiredLrp()) })
 	})
 }

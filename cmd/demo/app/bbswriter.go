@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"connectrpc.com/connect"
-
 	bbsv1 "dbcontroller/gen/bbs/v1"
 	bbsv2 "dbcontroller/gen/bbs/v2"
 )
@@ -35,7 +33,7 @@ func (w *bbsWriter) put(ctx context.Context, n int) error {
 	for len(w.live) < n {
 		p := created(w.newGUID(), w.ops.Add(1))
 		w.ledger.Begin(p.guid, p.state())
-		if _, err := w.createV1(ctx, p); err != nil {
+		if _, err := w.client.call(ctx, w.creation(false, p)); err != nil {
 			return fmt.Errorf("create %s: %w", p.guid, err)
 		}
 		w.ledger.Ack(p.guid)
@@ -72,25 +70,9 @@ func (w *bbsWriter) do(ctx context.Context, due time.Time) {
 	}
 }
 
-// run makes one write and notes what became of it. A process whose state is unknown is
-// not touched again.
-func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool, next state, send func() (string, error)) bool {
-	path := pathV1
-	if v2 {
-		path = pathV2
-	}
-	w.ledger.Begin(guid, next)
-	version, err := send()
-	if err != nil {
-		w.ledger.Unknown(guid)
-		if ctx.Err() == nil {
-			w.tally.writeFailed(fmt.Sprintf("%s %s: %v", path, guid, err))
-		}
-		return false
-	}
-	w.ledger.Ack(guid)
-	w.tally.wrote(write{due: due, acked: time.Now(), path: path, on: version})
-	return true
+// run makes one write and notes what became of it.
+func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool, next state, send func(ctx context.Context, server int) (http.Header, error)) bool {
+	return w.client.write(ctx, w.ledger, w.tally, due, guid, v2, next, send)
 }
 
 func (w *bbsWriter) create(ctx context.Context, due time.Time, op int64, v2 bool) {
@@ -101,70 +83,43 @@ func (w *bbsWriter) create(ctx context.Context, due time.Time, op int64, v2 bool
 		guid = w.newGUID()
 	}
 	p := created(guid, op)
-	if w.run(ctx, due, guid, v2, p.state(), func() (string, error) {
-		if v2 {
-			return w.createV2(ctx, p)
-		}
-		return w.createV1(ctx, p)
-	}) {
+	if w.run(ctx, due, guid, v2, p.state(), w.creation(v2, p)) {
 		w.live = append(w.live, p)
 	}
 }
 
-func (w *bbsWriter) createV1(ctx context.Context, p lrp) (string, error) {
-	return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
-		res, err := w.client.v1[s].CreateDesiredLRP(ctx, connect.NewRequest(&bbsv1.CreateDesiredLRPRequest{DesiredLrp: p.v1()}))
-		return header(res), err
-	})
-}
-
-func (w *bbsWriter) createV2(ctx context.Context, p lrp) (string, error) {
-	return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
-		res, err := w.client.v2[s].CreateLRPDeployment(ctx, connect.NewRequest(&bbsv2.CreateLRPDeploymentRequest{LrpDeployment: p.v2()}))
-		return header(res), err
-	})
-}
-
-// take removes a random process from the live ones.
-func (w *bbsWriter) take() lrp {
-	i := w.rng.IntN(len(w.live))
-	p := w.live[i]
-	w.live[i] = w.live[len(w.live)-1]
-	w.live = w.live[:len(w.live)-1]
-	return p
+func (w *bbsWriter) creation(v2 bool, p lrp) func(context.Context, int) (http.Header, error) {
+	return func(ctx context.Context, s int) (http.Header, error) {
+		if v2 {
+			return sent(ctx, w.client.v2[s].CreateLRPDeployment, &bbsv2.CreateLRPDeploymentRequest{LrpDeployment: p.v2()})
+		}
+		return sent(ctx, w.client.v1[s].CreateDesiredLRP, &bbsv1.CreateDesiredLRPRequest{DesiredLrp: p.v1()})
+	}
 }
 
 func (w *bbsWriter) remove(ctx context.Context, due time.Time, v2 bool) {
-	p := w.take()
-	if w.run(ctx, due, p.guid, v2, state{}, func() (string, error) {
-		return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
-			if v2 {
-				res, err := w.client.v2[s].DeleteLRPDeployment(ctx, connect.NewRequest(&bbsv2.DeleteLRPDeploymentRequest{ProcessGuid: p.guid}))
-				return header(res), err
-			}
-			res, err := w.client.v1[s].DeleteDesiredLRP(ctx, connect.NewRequest(&bbsv1.DeleteDesiredLRPRequest{ProcessGuid: p.guid}))
-			return header(res), err
-		})
+	p := taken(w.rng, &w.live)
+	if w.run(ctx, due, p.guid, v2, state{}, func(ctx context.Context, s int) (http.Header, error) {
+		if v2 {
+			return sent(ctx, w.client.v2[s].DeleteLRPDeployment, &bbsv2.DeleteLRPDeploymentRequest{ProcessGuid: p.guid})
+		}
+		return sent(ctx, w.client.v1[s].DeleteDesiredLRP, &bbsv1.DeleteDesiredLRPRequest{ProcessGuid: p.guid})
 	}) {
 		w.dead = append(w.dead, p.guid)
 	}
 }
 
 func (w *bbsWriter) update(ctx context.Context, due time.Time, op int64, v2 bool) {
-	p := w.take().updated(op)
+	p := taken(w.rng, &w.live).updated(op)
 	instances, annotation := p.instances(), p.annotation()
-	if w.run(ctx, due, p.guid, v2, p.state(), func() (string, error) {
-		return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
-			if v2 {
-				res, err := w.client.v2[s].UpdateLRPDeployment(ctx, connect.NewRequest(&bbsv2.UpdateLRPDeploymentRequest{
-					ProcessGuid: p.guid, Instances: &instances, Annotation: &annotation, Routes: &bbsv2.Routes{Entries: p.routes()},
-				}))
-				return header(res), err
-			}
-			res, err := w.client.v1[s].UpdateDesiredLRP(ctx, connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{
-				ProcessGuid: p.guid, Instances: &instances, Annotation: &annotation, Routes: &bbsv1.Routes{Entries: p.routes()},
-			}))
-			return header(res), err
+	if w.run(ctx, due, p.guid, v2, p.state(), func(ctx context.Context, s int) (http.Header, error) {
+		if v2 {
+			return sent(ctx, w.client.v2[s].UpdateLRPDeployment, &bbsv2.UpdateLRPDeploymentRequest{
+				ProcessGuid: p.guid, Instances: &instances, Annotation: &annotation, Routes: &bbsv2.Routes{Entries: p.routes()},
+			})
+		}
+		return sent(ctx, w.client.v1[s].UpdateDesiredLRP, &bbsv1.UpdateDesiredLRPRequest{
+			ProcessGuid: p.guid, Instances: &instances, Annotation: &annotation, Routes: &bbsv1.Routes{Entries: p.routes()},
 		})
 	}) {
 		w.live = append(w.live, p)
@@ -173,7 +128,7 @@ func (w *bbsWriter) update(ctx context.Context, due time.Time, op int64, v2 bool
 
 // define adds a definition to a process, or activates one that was added.
 func (w *bbsWriter) define(ctx context.Context, due time.Time, op int64) {
-	p := w.take()
+	p := taken(w.rng, &w.live)
 	id, next := "", p
 	for other := range p.definitions {
 		if other != p.active {
@@ -187,18 +142,14 @@ func (w *bbsWriter) define(ctx context.Context, due time.Time, op int64) {
 	} else {
 		next = p.activated(id)
 	}
-	if w.run(ctx, due, p.guid, true, next.state(), func() (string, error) {
-		return w.client.call(ctx, func(ctx context.Context, s int) (http.Header, error) {
-			if add {
-				res, err := w.client.v2[s].AddDefinition(ctx, connect.NewRequest(&bbsv2.AddDefinitionRequest{
-					ProcessGuid: p.guid, DefinitionId: id, Definition: definitionV2(op),
-				}))
-				return header(res), err
-			}
-			res, err := w.client.v2[s].ActivateDefinition(ctx, connect.NewRequest(&bbsv2.ActivateDefinitionRequest{
-				ProcessGuid: p.guid, DefinitionId: id,
-			}))
-			return header(res), err
+	if w.run(ctx, due, p.guid, true, next.state(), func(ctx context.Context, s int) (http.Header, error) {
+		if add {
+			return sent(ctx, w.client.v2[s].AddDefinition, &bbsv2.AddDefinitionRequest{
+				ProcessGuid: p.guid, DefinitionId: id, Definition: definitionV2(op),
+			})
+		}
+		return sent(ctx, w.client.v2[s].ActivateDefinition, &bbsv2.ActivateDefinitionRequest{
+			ProcessGuid: p.guid, DefinitionId: id,
 		})
 	}) {
 		w.live = append(w.live, next)

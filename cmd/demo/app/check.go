@@ -133,12 +133,10 @@ func (v *view) catchUp(ctx context.Context, writers int, l *ledger, f *findings)
 			}
 			return nil
 		}
-		again := time.NewTimer(lateEvery)
 		select {
 		case <-ctx.Done():
-			again.Stop()
 			return ctx.Err()
-		case <-again.C:
+		case <-time.After(lateEvery):
 		}
 		v.seen = workload.Seen{}
 		for w := range writers {

@@ -118,17 +118,8 @@ func (w *packageWriter) plan(doc bson.Raw) (key string, next state, ok bool) {
 	return string(k), next, true
 }
 
-// take removes a random document from the live ones.
-func (w *packageWriter) take() bson.Raw {
-	i := w.rng.IntN(len(w.live))
-	doc := w.live[i]
-	w.live[i] = w.live[len(w.live)-1]
-	w.live = w.live[:len(w.live)-1]
-	return doc
-}
-
 func (w *packageWriter) remove(ctx context.Context, due time.Time) {
-	doc := w.take()
+	doc := taken(w.rng, &w.live)
 	key, _, ok := w.plan(doc)
 	if !ok {
 		return
@@ -145,7 +136,7 @@ func (w *packageWriter) remove(ctx context.Context, due time.Time) {
 }
 
 func (w *packageWriter) replace(ctx context.Context, due time.Time, op int64) {
-	old := w.take()
+	old := taken(w.rng, &w.live)
 	doc, err := newPackage(old.Lookup("_id"), old.Lookup("name").StringValue(), op)
 	if err != nil {
 		w.tally.writeFailed(err.Error())
@@ -171,7 +162,7 @@ func (w *packageWriter) replace(ctx context.Context, due time.Time, op int64) {
 }
 
 func (w *packageWriter) update(ctx context.Context, due time.Time, op int64) {
-	set, doc, err := changes(w.take(), op)
+	set, doc, err := changes(taken(w.rng, &w.live), op)
 	if err != nil {
 		w.tally.writeFailed(err.Error())
 		return

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	secretsv1 "dbcontroller/gen/secrets/v1"
@@ -35,7 +34,7 @@ func (w *secretWriter) put(ctx context.Context, n int) error {
 	for len(w.live) < n {
 		s := w.fresh(w.ops.Add(1))
 		w.ledger.Begin(s.nameV1(), s.state())
-		if _, err := w.send(ctx, false, createSecret, s); err != nil {
+		if _, err := w.client.call(ctx, w.sender(false, createSecret, s)); err != nil {
 			return fmt.Errorf("create %s: %w", s.nameV1(), err)
 		}
 		w.ledger.Ack(s.nameV1())
@@ -68,12 +67,12 @@ func (w *secretWriter) do(ctx context.Context, due time.Time) {
 			w.live = append(w.live, s)
 		}
 	case dice < 35:
-		s := w.take()
+		s := taken(w.rng, &w.live)
 		if w.run(ctx, due, v2, deleteSecret, s, state{}) && s.rotation == 0 {
 			w.dead = append(w.dead, s)
 		}
 	default:
-		s := w.take()
+		s := taken(w.rng, &w.live)
 		if s.op = op; v2 {
 			s.rotation = int32(op % 90)
 		}
@@ -83,33 +82,9 @@ func (w *secretWriter) do(ctx context.Context, due time.Time) {
 	}
 }
 
-func (w *secretWriter) take() secret {
-	i := w.rng.IntN(len(w.live))
-	s := w.live[i]
-	w.live[i] = w.live[len(w.live)-1]
-	w.live = w.live[:len(w.live)-1]
-	return s
-}
-
-// run makes one write and notes what became of it. A secret whose state is unknown is not
-// touched again.
+// run makes one write and notes what became of it.
 func (w *secretWriter) run(ctx context.Context, due time.Time, v2 bool, act secretAct, s secret, next state) bool {
-	path := pathV1
-	if v2 {
-		path = pathV2
-	}
-	w.ledger.Begin(s.nameV1(), next)
-	version, err := w.send(ctx, v2, act, s)
-	if err != nil {
-		w.ledger.Unknown(s.nameV1())
-		if ctx.Err() == nil {
-			w.tally.writeFailed(fmt.Sprintf("%s %s: %v", path, s.nameV1(), err))
-		}
-		return false
-	}
-	w.ledger.Ack(s.nameV1())
-	w.tally.wrote(write{due: due, acked: time.Now(), path: path, on: version})
-	return true
+	return w.client.write(ctx, w.ledger, w.tally, due, s.nameV1(), v2, next, w.sender(v2, act, s))
 }
 
 // secretAct is what is done to a secret.
@@ -121,29 +96,25 @@ const (
 	deleteSecret
 )
 
-func (w *secretWriter) send(ctx context.Context, v2 bool, act secretAct, s secret) (version string, err error) {
-	return w.client.call(ctx, func(ctx context.Context, server int) (http.Header, error) {
-		if v2 {
-			return sendV2(ctx, w.client, server, act, s)
-		}
-		return sendV1(ctx, w.client, server, act, s)
-	})
+func (w *secretWriter) sender(v2 bool, act secretAct, s secret) func(context.Context, int) (http.Header, error) {
+	send := sendV1
+	if v2 {
+		send = sendV2
+	}
+	return func(ctx context.Context, server int) (http.Header, error) { return send(ctx, w.client, server, act, s) }
 }
 
 func sendV1(ctx context.Context, c *secretsClient, server int, act secretAct, s secret) (http.Header, error) {
 	switch api := c.v1[server]; act {
 	case createSecret:
-		res, err := api.CreateSecret(ctx, connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: s.project, SecretId: s.id, Secret: s.v1()}))
-		return header(res), err
+		return sent(ctx, api.CreateSecret, &secretsv1.CreateSecretRequest{Parent: s.project, SecretId: s.id, Secret: s.v1()})
 	case updateSecret:
-		res, err := api.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{
+		return sent(ctx, api.UpdateSecret, &secretsv1.UpdateSecretRequest{
 			Secret:     s.v1(),
 			UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"payload", "expires_at", "owner", "labels", "replaces"}},
-		}))
-		return header(res), err
+		})
 	case deleteSecret:
-		res, err := api.DeleteSecret(ctx, connect.NewRequest(&secretsv1.DeleteSecretRequest{Name: s.nameV1()}))
-		return header(res), err
+		return sent(ctx, api.DeleteSecret, &secretsv1.DeleteSecretRequest{Name: s.nameV1()})
 	default:
 		return nil, fmt.Errorf("unknown act %d", act)
 	}
@@ -152,19 +123,16 @@ func sendV1(ctx context.Context, c *secretsClient, server int, act secretAct, s 
 func sendV2(ctx context.Context, c *secretsClient, server int, act secretAct, s secret) (http.Header, error) {
 	switch api := c.v2[server]; act {
 	case createSecret:
-		res, err := api.CreateSecret(ctx, connect.NewRequest(&secretsv2.CreateSecretRequest{Parent: s.parentV2(), SecretId: s.id, Secret: s.v2()}))
-		return header(res), err
+		return sent(ctx, api.CreateSecret, &secretsv2.CreateSecretRequest{Parent: s.parentV2(), SecretId: s.id, Secret: s.v2()})
 	case updateSecret:
-		res, err := api.UpdateSecret(ctx, connect.NewRequest(&secretsv2.UpdateSecretRequest{
+		return sent(ctx, api.UpdateSecret, &secretsv2.UpdateSecretRequest{
 			Secret: s.v2(),
 			UpdateMask: &fieldmaskpb.FieldMask{
 				Paths: []string{"payload", "expire_time", "owner_team", "owner_person", "labels", "replaces", "rotation_days"},
 			},
-		}))
-		return header(res), err
+		})
 	case deleteSecret:
-		res, err := api.DeleteSecret(ctx, connect.NewRequest(&secretsv2.DeleteSecretRequest{Name: s.nameV2()}))
-		return header(res), err
+		return sent(ctx, api.DeleteSecret, &secretsv2.DeleteSecretRequest{Name: s.nameV2()})
 	default:
 		return nil, fmt.Errorf("unknown act %d", act)
 	}

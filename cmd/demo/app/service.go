@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
@@ -112,12 +113,10 @@ func (s *service) call(ctx context.Context, send func(ctx context.Context, serve
 		if wait == backoff.Stop {
 			return "", err
 		}
-		again := time.NewTimer(max(wait, retryAfter(err)))
 		select {
 		case <-ctx.Done():
-			again.Stop()
 			return "", err
-		case <-again.C:
+		case <-time.After(max(wait, retryAfter(err))):
 		}
 	}
 }
@@ -135,11 +134,61 @@ func retryAfter(err error) time.Duration {
 	return min(time.Duration(seconds)*time.Second, time.Second)
 }
 
-func header[T any](res *connect.Response[T]) http.Header {
-	if res == nil {
-		return nil
+// sent is the headers of the answer to a request.
+func sent[Req, Res any](ctx context.Context, call procedure[Req, Res], req *Req) (http.Header, error) {
+	_, h, err := asked(ctx, call, req, func(*Res) string { return "" })
+	return h, err
+}
+
+// procedure is a method of a client.
+type procedure[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
+
+// asked is what the answer to a request prints as, and its headers.
+func asked[Req, Res any](ctx context.Context, call procedure[Req, Res], req *Req, print func(*Res) string) (string, http.Header, error) {
+	res, err := call(ctx, connect.NewRequest(req))
+	if err != nil {
+		return "", nil, err
 	}
-	return res.Header()
+	return print(res.Msg), res.Header(), nil
+}
+
+// write makes one write that was due at a time, by send, and notes what became of it. A record
+// whose state is unknown is not touched again.
+func (s *service) write(ctx context.Context, l *ledger, t *tally, due time.Time, key string, v2 bool, next state, send func(ctx context.Context, server int) (http.Header, error)) bool {
+	path := pathV1
+	if v2 {
+		path = pathV2
+	}
+	l.Begin(key, next)
+	version, err := s.call(ctx, send)
+	if err != nil {
+		l.Unknown(key)
+		if ctx.Err() == nil {
+			t.writeFailed(fmt.Sprintf("%s %s: %v", path, key, err))
+		}
+		return false
+	}
+	l.Ack(key)
+	t.wrote(write{due: due, acked: time.Now(), path: path, on: version})
+	return true
+}
+
+// taken removes a random element.
+func taken[T any](rng *rand.Rand, from *[]T) T {
+	i, last := rng.IntN(len(*from)), len(*from)-1
+	out := (*from)[i]
+	(*from)[i] = (*from)[last]
+	*from = (*from)[:last]
+	return out
+}
+
+// clientsOf makes a client of each server.
+func clientsOf[C any](h *http.Client, servers []string, make func(connect.HTTPClient, string, ...connect.ClientOption) C) []C {
+	var out []C
+	for _, addr := range servers {
+		out = append(out, make(h, "http://"+addr))
+	}
+	return out
 }
 
 // readOne reads one record through one of the APIs, by get, which also returns what the answer

@@ -153,12 +153,10 @@ func (d *Database) Wait(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || !errors.Is(err, record.ErrUnavailable) {
 			return err
 		}
-		retry := time.NewTimer(retryOpen)
 		select {
 		case <-ctx.Done():
-			retry.Stop()
 			return err
-		case <-retry.C:
+		case <-time.After(retryOpen):
 		}
 	}
 }
@@ -173,12 +171,10 @@ func (d *Database) Keep(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		retry := time.NewTimer(retryRefused)
 		select {
 		case <-ctx.Done():
-		case <-retry.C:
+		case <-time.After(retryRefused):
 		}
-		retry.Stop()
 	}
 }
 

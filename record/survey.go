@@ -1,6 +1,9 @@
 package record
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Survey is what there is to know of a server before anything is moved there or from there.
 // What the server, or the privileges at hand, do not show is zero.
@@ -32,4 +35,25 @@ type Sharding struct {
 	// Loses is why a collection that is sharded so does not keep such a record, and what to do
 	// about it; empty: it does.
 	Loses string
+}
+
+// Health is how a database bears its load, measured just now. Shares are of what there is,
+// from 0 to 1.
+type Health struct {
+	CPU        float64       // of the database's processors, over the time since the last look
+	Queue      float64       // of the operations that may run at once, those that run or wait; above 1: some wait
+	CacheUsed  float64       // of the cache
+	CacheDirty float64       // of the cache, what is still to be written
+	Lag        time.Duration // of the member of a majority that is furthest behind
+}
+
+// Load is the share of the scarcest of what bulk work takes from clients: processors and
+// places to run.
+func (h Health) Load() float64 { return max(h.CPU, h.Queue) }
+
+// Monitor measures a database.
+type Monitor interface {
+	// Health measures. An error holds why it cannot, a missing privilege for one; then
+	// nothing is known, and bulk work has to wait.
+	Health(ctx context.Context) (Health, error)
 }

@@ -2,6 +2,7 @@ package faultstore
 
 import (
 	"context"
+	"fmt"
 
 	"dbcontroller/record"
 )
@@ -202,4 +203,85 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 
 func (s *stream) Close(ctx context.Context) error {
 	return doErr(ctx, s.inj, Op{Command: Close, Kinds: s.kinds}, func() error { return s.inner.Close(ctx) })
+}
+
+var _ record.OnceClient = (*Client)(nil)
+
+// Client is a record.Client whose commands meet an Injector.
+type Client struct {
+	inner record.Client
+	inj   Injector
+}
+
+// WrapClient puts an injector before a client.
+func WrapClient(c record.Client, inj Injector) *Client { return &Client{inner: c, inj: inj} }
+
+func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
+	return do(ctx, c.inj, opOf(Get, tok), func() (record.Record, error) { return c.inner.Get(ctx, tok, key) })
+}
+
+func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
+	return do(ctx, c.inj, opOf(List, req.Token), func() ([]record.Record, error) { return c.inner.List(ctx, req) })
+}
+
+func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
+	op := Op{Command: Write}
+	seen := map[string]bool{}
+	for _, m := range ms {
+		if !seen[m.Kind] {
+			seen[m.Kind] = true
+			op.Kinds, op.Tokens = append(op.Kinds, m.Kind), append(op.Tokens, toks[m.Kind])
+		}
+	}
+	return doErr(ctx, c.inj, op, func() error { return c.inner.Write(ctx, toks, ms) })
+}
+
+// CreateOnce is record.OnceClient's. The wrapped client must be one.
+func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (bool, error) {
+	once, ok := c.inner.(record.OnceClient)
+	if !ok {
+		return false, &record.UnsupportedError{What: "create once", Reason: fmt.Sprintf("%T cannot", c.inner)}
+	}
+	return do(ctx, c.inj, opOfAll(Once, toks), func() (bool, error) { return once.CreateOnce(ctx, toks, marker, records) })
+}
+
+var _ record.Monitor = (*Namespace)(nil)
+
+// Health is record.Monitor's; a wrapped namespace that is none is idle.
+func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
+	return do(ctx, n.inj, Op{Command: Health}, func() (record.Health, error) {
+		m, ok := n.inner.(record.Monitor)
+		if !ok {
+			return record.Health{}, nil
+		}
+		return m.Health(ctx)
+	})
+}
+
+func (n *Namespace) Identity(ctx context.Context) (record.Identity, error) {
+	return do(ctx, n.inj, opOf(Identity), func() (record.Identity, error) { return n.inner.Identity(ctx) })
+}
+
+func (n *Namespace) Identify(ctx context.Context) (record.Identity, error) {
+	return do(ctx, n.inj, opOf(Identify), func() (record.Identity, error) { return n.inner.Identify(ctx) })
+}
+
+func (n *Namespace) Marks(ctx context.Context) ([]record.Mark, error) {
+	return do(ctx, n.inj, opOf(Marks), func() ([]record.Mark, error) { return n.inner.Marks(ctx) })
+}
+
+func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
+	return doErr(ctx, n.inj, opOf(PutMark), func() error { return n.inner.PutMark(ctx, m) })
+}
+
+func (n *Namespace) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
+	return doErr(ctx, n.inj, opOf(Claim, tok), func() error { return n.inner.Claim(ctx, tok, owner) })
+}
+
+func (n *Namespace) Claims(ctx context.Context) ([]record.Claim, error) {
+	return do(ctx, n.inj, opOf(Claims), func() ([]record.Claim, error) { return n.inner.Claims(ctx) })
+}
+
+func (n *Namespace) Release(ctx context.Context, owner record.Owner) error {
+	return doErr(ctx, n.inj, opOf(Release), func() error { return n.inner.Release(ctx, owner) })
 }

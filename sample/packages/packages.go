@@ -19,6 +19,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -126,3 +127,10 @@ func idInRound(id bson.RawValue, round int, suffix string) (any, error) {
 	}
 	return nil, fmt.Errorf("rename record: _id has type %s, which the sample does not use", id.Type)
 }
+
+//go:embed packages.yaml
+var lensText []byte
+
+// Lens returns the text of the lens that leads from version v1 of the records to v2: the
+// file packages.yaml next to this one.
+func Lens() []byte { return slices.Clone(lensText) }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
@@ -194,8 +193,7 @@ func listContextsCommand() *cobra.Command {
 				return err
 			}
 			var b bytes.Buffer
-			t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "\tNAME\tSERVER\tDEPLOYMENT\tPROVES ITSELF BY")
+			t := newTable(&b, "\tNAME\tSERVER\tDEPLOYMENT\tPROVES ITSELF BY")
 			for _, name := range slices.Sorted(maps.Keys(all.Contexts)) {
 				at, star, by := all.Contexts[name], "", "-"
 				if name == all.Current {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"connectrpc.com/connect"
@@ -63,8 +62,7 @@ func renderHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 		return write(w, []byte("nothing has happened yet\n"))
 	}
 	var b bytes.Buffer
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "AT\tWHAT\tOF\tBY\tTOOK\tOUTCOME\tDETAIL")
+	t := newTable(&b, "AT\tWHAT\tOF\tBY\tTOOK\tOUTCOME\tDETAIL")
 	for _, e := range entries {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortTime(e.GetAt()), e.GetWhat(), or(subjectOf(e), "-"), or(whoOf(e), "-"),
 			or(between(e.GetAt(), e.GetEnded()), "-"), or(e.GetOutcome(), "-"), or(e.GetDetail(), "-"))

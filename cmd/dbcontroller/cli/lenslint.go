@@ -250,9 +250,7 @@ func lintSize(b *bytes.Buffer, r *lint.Report) {
 // section begins a table.
 func section(b *bytes.Buffer, head string) *tabwriter.Writer {
 	b.WriteByte('\n')
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, head)
-	return t
+	return newTable(b, head)
 }
 
 func none(n int64) string {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"connectrpc.com/connect"
@@ -65,8 +64,7 @@ func (c *connection) plan(ctx context.Context, target string, out io.Writer) err
 func renderPlan(r *dbv1.PlanReport) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s -> %s\n", r.GetFromVersion(), r.GetToVersion())
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "VERDICT\tAREA\tSUBJECT\tFOUND")
+	t := newTable(&b, "VERDICT\tAREA\tSUBJECT\tFOUND")
 	for _, c := range r.GetChecks() {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.GetVerdict(), c.GetArea(), or(c.GetSubject(), "-"), c.GetText())
 	}

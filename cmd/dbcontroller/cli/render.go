@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -38,8 +39,7 @@ func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 	writeSummary(&b, d)
 	if len(d.GetNamespaces()) > 0 {
 		b.WriteByte('\n')
-		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "  VERSION\tLOCATION\tKIND\tCOLLECTION\tFENCE")
+		t := newTable(&b, "  VERSION\tLOCATION\tKIND\tCOLLECTION\tFENCE")
 		for _, ns := range d.GetNamespaces() {
 			for _, k := range ns.GetKinds() {
 				name := k.GetPhysicalName()
@@ -54,8 +54,7 @@ func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 	}
 	if len(d.GetServers()) > 0 {
 		b.WriteByte('\n')
-		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "  SERVER\tROLE\tVERSIONS\tACTIVE\tHOLDS\tCALLED")
+		t := newTable(&b, "  SERVER\tROLE\tVERSIONS\tACTIVE\tHOLDS\tCALLED")
 		for _, s := range d.GetServers() {
 			role := "server"
 			if s.GetClient() {
@@ -82,7 +81,7 @@ func guarantees(b *bytes.Buffer, d *dbv1.Deployment) {
 			}
 		}
 	}
-	for _, class := range sortedKeys(said) {
+	for _, class := range slices.Sorted(maps.Keys(said)) {
 		fmt.Fprintf(b, "  %s: %s\n", class, said[class])
 	}
 }
@@ -270,8 +269,7 @@ func stepsOf(millis map[string]int32) string {
 
 func renderList(w io.Writer, ds []*dbv1.Deployment) error {
 	var b bytes.Buffer
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tVERSION\tUPGRADE\tSTATE\tREADY")
+	t := newTable(&b, "NAME\tVERSION\tUPGRADE\tSTATE\tREADY")
 	for _, d := range ds {
 		to, state, ready := "-", "-", "-"
 		if u := d.GetUpgradeState(); u != nil {
@@ -289,8 +287,7 @@ func renderParked(w io.Writer, ps []*dbv1.ParkedRecord) error {
 		return write(w, []byte("nothing is parked\n"))
 	}
 	var b bytes.Buffer
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "KIND\tKEY\tVERSION\tSHARD\tWAIVED\tERROR")
+	t := newTable(&b, "KIND\tKEY\tVERSION\tSHARD\tWAIVED\tERROR")
 	for _, p := range ps {
 		waived := "no"
 		if p.GetWaived() {
@@ -304,6 +301,13 @@ func renderParked(w io.Writer, ps []*dbv1.ParkedRecord) error {
 	return write(w, b.Bytes())
 }
 
+// newTable begins a table with the names of its columns.
+func newTable(b *bytes.Buffer, columns string) *tabwriter.Writer {
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, columns)
+	return t
+}
+
 // flush ends a table. It goes into memory, so that nothing can fail.
 func flush(t *tabwriter.Writer) { _ = t.Flush() }
 
@@ -312,13 +316,4 @@ func or(s, otherwise string) string {
 		return otherwise
 	}
 	return s
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -66,8 +65,7 @@ func renderTasks(w io.Writer, tasks []*dbv1.ListUpdatesResponse_Task) error {
 		return write(w, []byte("there are no data updates: add some to 'updates' of the configuration\n"))
 	}
 	var b bytes.Buffer
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tVERSION\tKIND\tDESCRIPTION")
+	t := newTable(&b, "NAME\tVERSION\tKIND\tDESCRIPTION")
 	for _, task := range tasks {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", task.GetName(), task.GetVersion(), task.GetKind(), or(task.GetDescription(), "-"))
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"connectrpc.com/connect"
@@ -215,8 +214,7 @@ func live(d *dbv1.Deployment) string {
 		shards = busiest(shards)
 	}
 	b.WriteByte('\n')
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "  SHARD\tDONE\tSTATE\tCOPIED\tTOTAL\tRATE\tLAG\tAPPLIED\tWAITS FOR")
+	t := newTable(&b, "  SHARD\tDONE\tSTATE\tCOPIED\tTOTAL\tRATE\tLAG\tAPPLIED\tWAITS FOR")
 	for _, s := range shards {
 		fmt.Fprintf(t, "  %d\t%s\t%s\t%s\t%s\t%s/s\t%s\t%s\t%s\n", s.GetShard(), bar(s), s.GetState(), count(s.GetCopied()), count(s.GetTotal()),
 			count(int64(s.GetRate())), lagOf(s.LagMillis), count(s.GetApplied()), or(s.GetWaitsFor(), "-"))

@@ -68,6 +68,7 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 			break
 		}
 		e.deleted = append(e.deleted, l)
+		l.shard.deleted++
 	}
 	e.announce()
 	return foreign, nil
@@ -110,6 +111,18 @@ func (e *Engine) restoreDeleted(ctx context.Context) error {
 		if e.deleted = e.deleted[len(late):]; len(e.deleted) == 0 {
 			e.deleted, e.deletedSize = nil, 0
 		}
+		for _, l := range late {
+			l.shard.restored()
+		}
 		e.mu.Unlock()
+	}
+}
+
+// restored notes that a late delete was undone. Until all of a shard are, the place that is
+// stored stays before them, so that who takes the shard over meets them again. Engine.mu is
+// held.
+func (s *shard) restored() {
+	if s.deleted--; s.deleted == 0 && len(s.late) == 0 {
+		s.compared, s.dirty = s.applied, true
 	}
 }

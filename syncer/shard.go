@@ -29,6 +29,7 @@ type shard struct {
 	applied  place
 	compared place
 	late     map[transform.GroupID]lateEntry
+	deleted  int // of Engine.deleted, those of this shard
 	lateSeq  uint64
 	lateSize int       // about how many bytes late takes
 	heard    time.Time // when the stream last delivered something; zero: not yet

@@ -166,7 +166,8 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 			s.inSync = time.Now()
 		}
 		s.dirty = s.dirty || len(d.hits[s]) > 0 || marked
-		if len(s.late) == 0 {
+		// While the direction goes on, a late delete is a change like others.
+		if len(s.late) == 0 && (s.deleted == 0 || !e.over()) {
 			s.compared = s.applied
 		}
 	}

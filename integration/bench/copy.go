@@ -25,20 +25,22 @@ type copyFigures struct {
 	Raw       float64 `json:"raw_docs_per_second"`
 	Workers   int     `json:"raw_workers"` // the best number
 	Ratio     float64 `json:"ratio"`
-	PeakRSSMB float64 `json:"peak_rss_mb"` // of this process, which is engine and raw reader
+	Ready     float64 `json:"ready_seconds"` // from the beginning to ready: copied, compared, the rollback proved
+	PerCopy   float64 `json:"ready_to_copy"` // that as a multiple of the copy's time, the median over the runs
+	PeakRSSMB float64 `json:"peak_rss_mb"`   // of this process, which is engine and raw reader
 }
 
 func (c *copyFigures) String() string {
-	return fmt.Sprintf("copy of %d records: engine %.0f docs/s, raw limit %.0f docs/s (%d workers), ratio %.2f; peak memory of the process %.0f MB",
-		c.Records, c.Engine, c.Raw, c.Workers, c.Ratio, c.PeakRSSMB)
+	return fmt.Sprintf("copy of %d records: engine %.0f docs/s, raw limit %.0f docs/s (%d workers), ratio %.2f; ready to switch after %.1f s, %.2f times the copy; peak memory of the process %.0f MB",
+		c.Records, c.Engine, c.Raw, c.Workers, c.Ratio, c.Ready, c.PerCopy, c.PeakRSSMB)
 }
 
 func measureCopy(ctx context.Context, uri string, o settings) (*copyFigures, error) {
-	var engine, raw, ratio []float64
+	var engine, raw, ratio, ready, perCopy []float64
 	out := &copyFigures{Records: o.records}
 	best := map[int]float64{}
 	for i := range o.runs {
-		e, rs, err := copyOnce(ctx, uri, o)
+		e, rdy, rs, err := copyOnce(ctx, uri, o)
 		if err != nil {
 			return nil, fmt.Errorf("run %d: %w", i+1, err)
 		}
@@ -47,10 +49,12 @@ func measureCopy(ctx context.Context, uri string, o settings) (*copyFigures, err
 			r = max(r, speed)
 			best[w] += speed
 		}
-		fmt.Fprintf(os.Stderr, "run %d: engine %.0f docs/s, raw %.0f docs/s, ratio %.2f\n", i+1, e, r, e/r)
+		times := rdy * e / float64(o.records)
+		fmt.Fprintf(os.Stderr, "run %d: engine %.0f docs/s, raw %.0f docs/s, ratio %.2f, ready after %.1f s, %.2f times the copy\n", i+1, e, r, e/r, rdy, times)
 		engine, raw, ratio = append(engine, e), append(raw, r), append(ratio, e/r)
+		ready, perCopy = append(ready, rdy), append(perCopy, times)
 	}
-	out.Engine, out.Raw, out.Ratio = median(engine), median(raw), median(ratio)
+	out.Engine, out.Raw, out.Ratio, out.Ready, out.PerCopy = median(engine), median(raw), median(ratio), median(ready), median(perCopy)
 	for w, sum := range best {
 		if out.Workers == 0 || sum > best[out.Workers] {
 			out.Workers = w
@@ -62,54 +66,58 @@ func measureCopy(ctx context.Context, uri string, o settings) (*copyFigures, err
 
 // copyOnce copies the same records by the controller and, when that is gone, by the raw reader
 // with some numbers of workers.
-func copyOnce(ctx context.Context, uri string, o settings) (engine float64, raw map[int]float64, err error) {
+func copyOnce(ctx context.Context, uri string, o settings) (engine, ready float64, raw map[int]float64, err error) {
 	s, err := open(ctx, uri, o)
 	if err != nil {
-		return 0, nil, err
+		return 0, 0, nil, err
 	}
 	defer s.close(context.WithoutCancel(ctx)) //nolint:errcheck // scratch databases
 	if err := s.fill(ctx, o.records, o.size); err != nil {
-		return 0, nil, err
+		return 0, 0, nil, err
 	}
-	if engine, err = s.engineOnce(ctx, o.records); err != nil {
-		return 0, nil, err
+	if engine, ready, err = s.engineOnce(ctx, o.records); err != nil {
+		return 0, 0, nil, err
 	}
 	if err := s.halt(); err != nil {
-		return 0, nil, err
+		return 0, 0, nil, err
 	}
 	raw = map[int]float64{}
 	for _, w := range []int{1, 2, 4, 8} {
 		if raw[w], err = s.rawOnce(ctx, o.records, w); err != nil {
-			return 0, nil, err
+			return 0, 0, nil, err
 		}
 	}
-	return engine, raw, nil
+	return engine, ready, raw, nil
 }
 
 // engineOnce is the speed of the controller's copy, from the beginning of the upgrade to the
-// last record.
-func (s *system) engineOnce(ctx context.Context, records int) (float64, error) {
+// last record, and after how many seconds it is ready to switch.
+func (s *system) engineOnce(ctx context.Context, records int) (speed, ready float64, err error) {
 	copied := s.loads.expect(records)
 	begun := time.Now()
 	if err := s.begin(ctx); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	select {
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return 0, 0, ctx.Err()
 	case <-s.done:
-		return 0, s.ended()
+		return 0, 0, s.ended()
 	case <-copied:
 	}
 	took := time.Since(begun)
+	if err := s.awaitReady(ctx); err != nil {
+		return 0, 0, err
+	}
+	ready = time.Since(begun).Seconds()
 	n, err := s.collection("v2").EstimatedDocumentCount(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if int(n) != records {
-		return 0, fmt.Errorf("%d of %d records were copied", n, records)
+		return 0, 0, fmt.Errorf("%d of %d records were copied", n, records)
 	}
-	return float64(records) / took.Seconds(), nil
+	return float64(records) / took.Seconds(), ready, nil
 }
 
 // rawOnce copies with nothing but a reader that splices the batches it gets into insert

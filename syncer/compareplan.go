@@ -1,0 +1,84 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"dbcontroller/record"
+	"dbcontroller/transform"
+)
+
+// This file decides when which range is compared; compare.go compares them.
+
+// verifyPlan is the plan by which the target's side is compared; its ranges are cut when
+// everything is copied and then stand for all shards. Cut earlier, most of what is copied
+// afterwards would fall into few of them, and to one worker.
+func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
+	key := e.key + "-verify"
+	plan, found, err := e.Journal.LoadPlan(ctx, key)
+	if err != nil || found {
+		return plan, err
+	}
+	dst, err := e.targetTokens(ctx)
+	if err != nil {
+		return Plan{}, err
+	}
+	plan = Plan{Ranges: map[string][]record.Range{}}
+	kinds := slices.DeleteFunc(slices.Clone(e.Direction.TargetKinds()), func(k record.KindSpec) bool { return !transform.SyncsTo(e.Direction, k.Name) })
+	if err := e.cut(ctx, &plan, e.Target, dst, kinds); err != nil {
+		return Plan{}, err
+	}
+	return e.Journal.CreatePlan(ctx, key, plan)
+}
+
+// planVerify gives shards that are copied their ranges to compare: the source's, and the
+// target's when all shards are copied. Groups by content wait for that with both.
+func (e *Engine) planVerify(ctx context.Context) error {
+	due := func(s *shard) bool {
+		return len(s.todo) == 0 && !s.verified && !s.rescan && !s.planned && !s.leaving
+	}
+	e.mu.Lock()
+	any := false
+	for _, s := range e.shards {
+		any = any || due(s)
+	}
+	e.mu.Unlock()
+	if !any {
+		return nil
+	}
+	copied, err := e.copiedEverywhere(ctx)
+	if err != nil || e.lineage && !copied {
+		return err
+	}
+	var plan Plan
+	if copied {
+		if plan, err = e.verifyPlan(ctx); err != nil {
+			return fmt.Errorf("verify plan: %w", err)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for n, s := range e.shards {
+		if !due(s) {
+			continue
+		}
+		if s.verify == nil {
+			s.verify = append([]*rangeTask{}, e.rangesOf(n, e.plan, false)...)
+		}
+		if copied {
+			s.verify, s.planned = append(s.verify, e.rangesOf(n, plan, true)...), true
+		}
+		s.verified = s.planned && len(s.verify) == 0
+		s.dirty = s.dirty || s.verified
+	}
+	e.announce()
+	return nil
+}
+
+func (e *Engine) rangesOf(shard int, p Plan, target bool) (ts []*rangeTask) {
+	p.part(shard, e.cfg.Ring, func(kind string, i int, r record.Range) {
+		ts = append(ts, &rangeTask{job: compares, shard: shard, name: rangeName(kind, i), kind: kind, rest: r, target: target})
+	})
+	return ts
+}

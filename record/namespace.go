@@ -52,7 +52,7 @@ type Fence struct {
 	// Ends is the To of the fence that this operation ends, if it ends one: the opening of a
 	// hidden kind under its application's name, and a fence that takes the place of another.
 	// From before the operation on, that fence is no longer upheld, and where the class allows
-	// that (FenceView) can no longer be set, by whoever still takes it for the present one.
+	// that (FenceView) can no longer be set, by a caller that still takes it for the present one.
 	Ends string
 }
 

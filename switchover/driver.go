@@ -229,7 +229,10 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 		}
 	}
 	actions := upgradestate.Actions(d)
-	r.expect(bounded, actions)
+	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepFence {
+		// All of it is the source's: nothing here may wait for a target that is away.
+		r.expect(bounded, d.CurrentVersion, actions)
+	}
 	events := make([]upgradestate.Event, len(actions)) // nil: nothing came of the action
 	var g errgroup.Group                               // acts do not end each other
 	for i, a := range actions {

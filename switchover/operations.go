@@ -187,22 +187,20 @@ func fence(a upgradestate.Execute) record.Fence {
 	return record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To, Restore: a.Restore, Ends: a.Ends}
 }
 
-// expect tells the databases of operations that are done together.
-func (r *Driver) expect(ctx context.Context, actions []upgradestate.Action) {
-	together := map[string][]record.Fence{}
+// expect tells the database of a version of its operations that are done together.
+func (r *Driver) expect(ctx context.Context, version string, actions []upgradestate.Action) {
+	var fs []record.Fence
 	for _, a := range actions {
-		if a, ok := a.(upgradestate.Execute); ok {
-			together[a.Version] = append(together[a.Version], fence(a))
+		if a, ok := a.(upgradestate.Execute); ok && a.Version == version {
+			fs = append(fs, fence(a))
 		}
 	}
-	for version, fs := range together {
-		f, err := r.fencer(version)
-		if err == nil && len(fs) > 1 {
-			err = f.Expect(ctx, fs)
-		}
-		if err != nil {
-			r.log.Debug("operations are done one by one", zap.String("version", version), zap.Error(err))
-		}
+	f, err := r.fencer(version)
+	if err == nil {
+		err = f.Expect(ctx, fs)
+	}
+	if err != nil {
+		r.log.Debug("operations are done one by one", zap.String("version", version), zap.Error(err))
 	}
 }
 

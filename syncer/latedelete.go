@@ -122,7 +122,7 @@ func (e *Engine) restoreDeleted(ctx context.Context) error {
 // stored stays before them, so that who takes the shard over meets them again. Engine.mu is
 // held.
 func (s *shard) restored() {
-	if s.deleted--; s.deleted == 0 && len(s.late) == 0 {
-		s.compared, s.dirty = s.applied, true
+	if s.deleted--; s.deleted == 0 {
+		s.moveCompared()
 	}
 }

@@ -84,9 +84,9 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 // patternBytes bounds a pattern: the server takes 32764 bytes.
 const patternBytes = 16 << 10
 
-// hiddenNames are patterns of the hidden names of kinds. One pattern of many names costs the
-// server little more than one of a single name; a pattern for each name costs it so much for
-// each entry of the oplog that with a hundred kinds a marker came seconds late.
+// hiddenNames are patterns of the hidden names of kinds. The server
+// tries each pattern on each entry of the oplog: with one for each name, the marker of a fence
+// came up to two seconds late with a hundred kinds.
 func hiddenNames(kinds []record.KindSpec) (patterns bson.A) {
 	patterns = bson.A{}
 	var names strings.Builder

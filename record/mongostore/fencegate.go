@@ -115,7 +115,7 @@ func (n *Namespace) dropGate(ctx context.Context, to string) error {
 	return nil
 }
 
-// closeFence has the fence to a name of a collection no longer be set: whoever has passed the
+// closeFence has the fence to a name of a collection no longer be set: a caller that has passed the
 // check of openGate finds no gate.
 func (n *Namespace) closeFence(ctx context.Context, name, to string) error {
 	if err := n.noteLift(ctx, name, to); err != nil {

@@ -105,7 +105,7 @@ func readGuards(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	}
 }
 
-// readKeysOnly: whoever asks which records there are is not sent what they hold, and a record
+// readKeysOnly: a caller that asks which records there are is not sent what they hold, and a record
 // that was deleted is not among them.
 func readKeysOnly(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)

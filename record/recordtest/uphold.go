@@ -55,8 +55,8 @@ func (k *kind) upheld(f record.Fence) record.Fence {
 	return f
 }
 
-// fixedOpened: a kind that a flip opens belongs to its application, whoever upholds the fence
-// at the same time.
+// fixedOpened: a kind that a flip opens belongs to its application, also while others uphold the
+// fence.
 func fixedOpened(t *testing.T, k *kind, f record.Fence) {
 	b, behind := k.b, k.stopped(f)
 	sealed := *behind

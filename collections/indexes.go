@@ -135,7 +135,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 		copied := len(late) == 0
 		if !copied {
 			key := syncer.KeyIn(d, upgradestate.Available{TargetVersion: dir.To(), TransformHash: dir.Hash()})
-			if copied, err = syncer.Copied(ctx, m.Deployments, key, d.RingSize); err != nil {
+			if copied, err = syncer.Loaded(ctx, m.Deployments, d, to, key); err != nil {
 				return "", fmt.Errorf("is everything copied: %w", err)
 			}
 		}

@@ -30,6 +30,22 @@ func (w *shapeWorld) copied() {
 	_, err = w.store.CreatePlan(w.t.Context(), key, syncer.Plan{Start: pos, Ranges: map[string][]record.Range{shapeKind: {{}}}})
 	w.check(err)
 	w.check(w.store.SaveCheckpoints(w.t.Context(), key, map[int]syncer.Checkpoint{0: {Position: pos, Done: []string{shapeKind + "/0"}}}))
+	if _, followed := upgradestate.Followed(w.record()); !followed {
+		_, err := w.store.Apply(w.t.Context(), upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: w.dir.Hash(), Precopied: true}})
+		w.check(err)
+	}
+	seen, _ := upgradestate.ImagesOf(w.record(), "v2")
+	d, err := w.store.Apply(w.t.Context(), upgradestate.FenceLoaders{Version: "v2", Seen: seen})
+	w.check(err)
+	for _, a := range upgradestate.Actions(d) {
+		if a, ok := a.(upgradestate.Execute); ok {
+			w.check(w.db["v2"].Fence(w.t.Context(), record.Fence{
+				Class: record.FenceClass(a.Class), Token: syncer.TokenAt(a.Place), To: a.Pending.To,
+			}))
+			_, err = w.store.Apply(w.t.Context(), upgradestate.Confirmed{Version: "v2", Kind: a.Place.Kind, To: a.Pending.To})
+			w.check(err)
+		}
+	}
 }
 
 // lacks looks once and wants what is missing to be said so; "" is nothing.

@@ -141,6 +141,11 @@ type Batch struct {
 	Tokens Tokens
 	Epoch  uint64
 	Groups []GroupWrite
+	// Repair has Apply write a group also over guards of its own version. What a Load has put
+	// there since has no guard, and the source may stand still: without it what was deleted at
+	// this version, and loaded late, could never be deleted again. Equal versions mean equal
+	// content, so that it makes nothing older.
+	Repair bool
 }
 
 // Outcome is what became of one group.
@@ -185,8 +190,15 @@ type Result struct {
 type Applier interface {
 	// Apply writes each group whose guards are all lower, atomically for each group.
 	Apply(ctx context.Context, b Batch) ([]Result, error)
-	// Load is Apply for groups that are probably absent; it inserts first and answers
-	// Changed for those that it met, which the caller then applies the full way.
+	// Load inserts the documents of groups that are probably absent, each for itself. It looks
+	// at no guard, and writes none next to the documents of a fixed-name kind: theirs are the
+	// lowest. Whatever is there already, a managed kind's tombstone included, is left alone;
+	// its group is Changed, or Refused if something of it cannot be stored, and the caller
+	// applies it the full way. Tombstones are not written, and Expect is not looked at.
+	//
+	// So a Load can leave a group by halves, and bring back what was deleted after its image
+	// was read. Whoever loads must keep late loads out by a Fence, and compare everything
+	// after it, before the target counts as equal to the source.
 	Load(ctx context.Context, b Batch) ([]Result, error)
 }
 

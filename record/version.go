@@ -73,6 +73,13 @@ func (g Guard) Compare(h Guard) int {
 	return g.Version.Compare(h.Version)
 }
 
+// Older reports whether a write of guard h applies over g: g is lower or, for a repair, of h's
+// own version (Batch.Repair).
+func (g Guard) Older(h Guard, repair bool) bool {
+	c := g.Compare(h)
+	return c < 0 || repair && c == 0
+}
+
 // IsZero reports an absent guard.
 func (g Guard) IsZero() bool { return g == Guard{} }
 

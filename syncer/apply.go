@@ -18,21 +18,32 @@ const groupsAtOnce = 500
 // syncGroups brings groups to the target as the source holds them now, no older than
 // notBefore. When it returns nil each of them is applied, was newer already, or is parked.
 func (e *Engine) syncGroups(ctx context.Context, ids []transform.GroupID, notBefore record.Version) error {
-	return e.bring(ctx, ids, notBefore, false)
+	return e.bring(ctx, ids, notBefore, forChange)
 }
 
-// bring is syncGroups; copying means that the groups are met by a copy.
-func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore record.Version, copying bool) error {
+// purpose is why groups are brought over.
+type purpose int
+
+const (
+	forChange purpose = iota // they have changed, or are tried again
+	forCopy                  // a copy has met them
+	// forRepair: they differ. The target's guards may be of the very version that the source
+	// stands still at.
+	forRepair
+)
+
+// bring is syncGroups for a purpose.
+func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore record.Version, why purpose) error {
 	named, units := e.split(ids)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(e.cfg.Workers)
 	for chunk := range slices.Chunk(units, groupsAtOnce) {
-		g.Go(func() error { return e.bringRun(ctx, chunk, notBefore, transform.ReadBytes, copying) })
+		g.Go(func() error { return e.bringRun(ctx, chunk, notBefore, transform.ReadBytes, why) })
 	}
 	for chunk := range slices.Chunk(named, groupsAtOnce) {
 		g.Go(func() error {
 			return transform.Each(&e.sizes, chunk, func(run []transform.GroupID, bytes int) error {
-				return e.bringRun(ctx, run, notBefore, bytes, copying)
+				return e.bringRun(ctx, run, notBefore, bytes, why)
 			})
 		})
 	}
@@ -42,9 +53,9 @@ func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore r
 // bringRun brings groups with reads of so many bytes, until none is left. Another writer of
 // the same group, a copy next to a change, is no failure: what it left behind is read
 // again.
-func (e *Engine) bringRun(ctx context.Context, run []transform.GroupID, notBefore record.Version, bytes int, copying bool) error {
+func (e *Engine) bringRun(ctx context.Context, run []transform.GroupID, notBefore record.Version, bytes int, why purpose) error {
 	apart, asked := map[transform.GroupID]bool{}, map[transform.GroupID]bool{}
-	if !copying {
+	if why != forCopy {
 		for _, id := range run {
 			asked[id] = true
 		}
@@ -52,7 +63,7 @@ func (e *Engine) bringRun(ctx context.Context, run []transform.GroupID, notBefor
 	return e.persist(ctx, "apply changes", func() (err error) {
 		run, err = transform.Until(run, func(ids []transform.GroupID) (left []transform.GroupID, err error) {
 			err = e.unfenced(ctx, func() (err error) {
-				left, err = e.bringOnce(ctx, ids, notBefore, bytes, asked, apart)
+				left, err = e.bringOnce(ctx, ids, notBefore, bytes, why != forChange, asked, apart)
 				return err
 			})
 			return left, err
@@ -63,7 +74,7 @@ func (e *Engine) bringRun(ctx context.Context, run []transform.GroupID, notBefor
 
 // bringOnce makes one attempt and returns the groups that have to be read again. asked are
 // those that changed, or are compared: none in a copy.
-func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, notBefore record.Version, bytes int, asked, apart map[transform.GroupID]bool) ([]transform.GroupID, error) {
+func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, notBefore record.Version, bytes int, repair bool, asked, apart map[transform.GroupID]bool) ([]transform.GroupID, error) {
 	toks, err := e.awaitApply(ctx)
 	if err != nil {
 		return ids, err
@@ -78,7 +89,7 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, notBefo
 	}
 	defer release()
 	t := e.transfer(src.Within(bytes), e.target(toks).Within(bytes), e.Target.Apply)
-	t.Apart = apart
+	t.Apart, t.Repair = apart, repair
 	t.Done = func(ctx context.Context, c *transform.Component) error {
 		if len(asked) > 0 {
 			e.compareLeft(c)

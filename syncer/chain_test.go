@@ -53,7 +53,8 @@ func worldOn(t *testing.T, r *transform.Registry, source memstore.Options) *worl
 		w.check(err)
 		w.apply(upgradestate.AnnounceNamespace{Namespace: made})
 	}
-	w.apply(upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: to, TransformHash: w.dir.Hash()}})
+	w.apply(upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: to, TransformHash: w.dir.Hash(), Precopied: true}})
+	w.drive()
 	return w
 }
 

@@ -63,7 +63,7 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	t.rest = page.Next
 	if page.Done {
 		s.verify = slices.DeleteFunc(s.verify, func(x *rangeTask) bool { return x == t })
-		s.verified = s.planned && len(s.verify) == 0
+		s.verified = len(s.verify) == 0
 		s.dirty = true
 		if s.verified {
 			e.Log.Info("shard is compared", zap.Int("shard", t.shard), zap.Int64("groups", s.comparedCount))
@@ -114,7 +114,7 @@ func (e *Engine) compareLate(ctx context.Context) error {
 		e.Log.Warn("groups differ and are applied again", zap.Int("groups", len(found.repair)),
 			zap.String("direction", string(e.key)))
 	}
-	if err := e.syncGroups(ctx, slices.Concat(found.repair, found.failing), notBefore); err != nil {
+	if err := e.bring(ctx, slices.Concat(found.repair, found.failing), notBefore, forRepair); err != nil {
 		return err
 	}
 	if len(found.repair) > 0 {

@@ -32,11 +32,12 @@ func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 	return e.Journal.CreatePlan(ctx, key, plan)
 }
 
-// planVerify gives shards that are copied their ranges to compare: the source's, and the
-// target's when all shards are copied. Groups by content wait for that with both.
+// planVerify gives shards their ranges to compare, of both sides, when all shards are copied and
+// nobody can load into the target any more: what is written from then on is written under
+// guards, so that what agrees stays so.
 func (e *Engine) planVerify(ctx context.Context) error {
 	due := func(s *shard) bool {
-		return len(s.todo) == 0 && !s.verified && !s.rescan && !s.planned && !s.leaving
+		return len(s.todo) == 0 && !s.verified && !s.rescan && s.verify == nil && !s.leaving
 	}
 	e.mu.Lock()
 	any := false
@@ -47,29 +48,29 @@ func (e *Engine) planVerify(ctx context.Context) error {
 	if !any {
 		return nil
 	}
-	copied, err := e.copiedEverywhere(ctx)
-	if err != nil || e.lineage && !copied {
+	if copied, err := e.copiedEverywhere(ctx); err != nil || !copied {
 		return err
 	}
-	var plan Plan
-	if copied {
-		if plan, err = e.verifyPlan(ctx); err != nil {
-			return fmt.Errorf("verify plan: %w", err)
-		}
+	if fenced, err := e.loadersFenced(ctx, 0); err != nil || !fenced {
+		return err
+	}
+	plan, err := e.verifyPlan(ctx)
+	if err != nil {
+		return fmt.Errorf("verify plan: %w", err)
+	}
+	now, err := e.Target.Position(ctx)
+	if err != nil {
+		return fmt.Errorf("position of the target: %w", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.targetStart = now.At // all that was loaded is in sight
 	for n, s := range e.shards {
 		if !due(s) {
 			continue
 		}
-		if s.verify == nil {
-			s.verify = append([]*rangeTask{}, e.rangesOf(n, e.plan, false)...)
-		}
-		if copied {
-			s.verify, s.planned = append(s.verify, e.rangesOf(n, plan, true)...), true
-		}
-		s.verified = s.planned && len(s.verify) == 0
+		s.verify = append(append([]*rangeTask{}, e.rangesOf(n, e.plan, false)...), e.rangesOf(n, plan, true)...)
+		s.verified = len(s.verify) == 0
 		s.dirty = s.dirty || s.verified
 	}
 	e.announce()

@@ -3,6 +3,8 @@ package syncer
 import (
 	"context"
 	"fmt"
+
+	"dbcontroller/upgradestate"
 )
 
 // Copies is where shards note how far they have copied.
@@ -11,9 +13,10 @@ type Copies interface {
 	LoadCheckpoint(ctx context.Context, dir DirectionKey, shard int) (c Checkpoint, found bool, err error)
 }
 
-// Copied reports whether everything that a direction copies is copied, in all shards, as
-// their stored checkpoints show.
-func Copied(ctx context.Context, j Copies, key DirectionKey, ring int) (bool, error) {
+// Loaded reports whether everything that a direction copies is in its target, as the stored
+// checkpoints of all shards show, and nobody can load there any more. The kinds are then not
+// renamed again before a switch, unless the history of the source is lost.
+func Loaded(ctx context.Context, j Copies, d upgradestate.Deployment, to string, key DirectionKey) (bool, error) {
 	plan, found, err := j.LoadPlan(ctx, key)
 	if err != nil || !found {
 		return false, err
@@ -21,8 +24,11 @@ func Copied(ctx context.Context, j Copies, key DirectionKey, ring int) (bool, er
 	if plan.InSync {
 		return true, nil
 	}
-	for shard := range ring {
-		names := plan.names(shard, ring)
+	if !upgradestate.LoadersFenced(d, to, 0) {
+		return false, nil
+	}
+	for shard := range d.RingSize {
+		names := plan.names(shard, d.RingSize)
 		if len(names) == 0 {
 			continue
 		}

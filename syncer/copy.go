@@ -134,14 +134,17 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 		s.done[t.name] = true
 		if len(s.todo) == 0 {
 			e.Log.Info("shard is copied", zap.Int("shard", t.shard), zap.Int64("records", s.copied))
+			e.wakeHousekeeping()
 		}
 	}
 	e.announce()
 	return len(page.Records), nil
 }
 
-// loadRecords transforms a page whose records are whole groups, inserts it, and brings
-// over one by one what was there already.
+// loadRecords transforms a page whose records are whole groups, inserts it without guards, and
+// brings over the full way what was there already, or cannot be stored. What a load can do wrong
+// the comparison finds, which begins when nobody can load any more. From then on a page is
+// brought over the full way as a whole.
 func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	ids := make([]transform.GroupID, 0, len(page.Records))
 	at := make([]int, 0, len(page.Records)) // of each group's record in the page
@@ -160,11 +163,14 @@ func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	toks, err := e.awaitApply(ctx)
+	toks, loads, err := e.awaitLoad(ctx)
 	if err != nil {
 		return err
 	}
-	t := e.transfer(transform.View{}, e.target(toks), e.Target.Load)
+	if !loads {
+		return e.bring(ctx, ids, page.Version, forCopy)
+	}
+	t := e.transfer(transform.View{}, e.target(toks), e.loadWhole)
 	again, err := t.Put(ctx, t.Fresh(ids, page.Version, func(i int) transform.Group {
 		return transform.Group{Name: ids[i].Name, Records: page.Records[at[i] : at[i]+1]}
 	}))
@@ -174,7 +180,34 @@ func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	if err != nil {
 		return fmt.Errorf("load: %w", err)
 	}
-	return e.syncGroups(ctx, again, page.Version)
+	return e.bring(ctx, again, page.Version, forCopy)
+}
+
+// loadWhole inserts groups. Of one that cannot be stored as a whole nothing may stay: it will be
+// parked, and a person may leave it behind.
+func (e *Engine) loadWhole(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	results, err := e.Target.Load(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	halves := record.Batch{Tokens: b.Tokens, Epoch: b.Epoch, Repair: true}
+	for i, r := range results {
+		if r.Outcome != record.Refused {
+			continue
+		}
+		results[i] = record.Result{Outcome: record.Changed}
+		if g := b.Groups[i]; len(g.Writes) > 1 {
+			g.Writes = slices.Clone(g.Writes)
+			for k := range g.Writes {
+				g.Writes[k].Doc, g.Writes[k].Expect = nil, nil
+			}
+			halves.Groups = append(halves.Groups, g)
+		}
+	}
+	if len(halves.Groups) > 0 {
+		_, err = e.Target.Apply(ctx, halves)
+	}
+	return results, err
 }
 
 // syncKeys copies the groups that the keys of a page belong to, read as groups.
@@ -194,5 +227,5 @@ func (e *Engine) syncKeys(ctx context.Context, page record.Page) error {
 	if err := e.parkKeys(ctx, ungrouped, page.Version); err != nil {
 		return err
 	}
-	return e.bring(ctx, ids, page.Version, true)
+	return e.bring(ctx, ids, page.Version, forCopy)
 }

@@ -120,8 +120,8 @@ type Engine struct {
 	next        *Engine      // of the direction after this one; it publishes the progress by now
 	deleted     []lateDelete // what next has to look at
 	deletedSize int          // about how many bytes deleted takes
-	// wake gets a token when the step of the upgrade changed, so that housekeeping does
-	// not sleep through the beginning of a switch.
+	// wake gets a token when housekeeping has something to do that would otherwise wait for it:
+	// the step of the upgrade changed, a shard is copied, loaders are fenced.
 	wake chan struct{}
 	// readopt gets a token when a lock has turned out to be lost.
 	readopt chan struct{}

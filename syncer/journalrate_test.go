@@ -84,6 +84,7 @@ func wide(t *testing.T, kinds, records, ring int) (*world, *measured, *running) 
 		}
 	}
 	w.begin()
+	w.drive()
 	all := make([]int, ring)
 	for n := range all {
 		all[n] = n

@@ -66,8 +66,8 @@ func TestUniqueValuesOfTwoOwners(t *testing.T) {
 	})
 }
 
-// Everything is copied when every owner has stored that its ranges are.
-func TestCopied(t *testing.T) {
+// Everything is loaded when every owner has stored that its ranges are, and loaders are fenced.
+func TestLoaded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -75,7 +75,9 @@ func TestCopied(t *testing.T) {
 			w.put("a1", keyIn(shard, 0), shard)
 		}
 		copied := func() bool {
-			yes, err := syncer.Copied(t.Context(), w.store, syncer.Key(1, w.dir, 0), ring)
+			d, err := w.store.Get(t.Context())
+			w.check(err)
+			yes, err := syncer.Loaded(t.Context(), w.store, d, "v2", syncer.Key(1, w.dir, 0))
 			w.check(err)
 			return yes
 		}
@@ -98,8 +100,8 @@ func TestCopied(t *testing.T) {
 	})
 }
 
-// The source's side is compared as shards are copied. That of the target waits until all are:
-// its ranges are cut by what is there.
+// Neither side is compared before all shards are copied: the target's ranges are cut by what is
+// there, and what a loader may still bring would not be seen.
 func TestTargetIsCutWhenAllIsCopied(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -108,8 +108,43 @@ func newWorld(t *testing.T) *world {
 		w.check(err)
 		w.apply(upgradestate.AnnounceNamespace{Namespace: made})
 	}
-	w.apply(upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: w.dir.Hash()}})
+	w.apply(upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: w.dir.Hash(), Precopied: true}})
+	w.drive()
 	return w
+}
+
+// drive does what a driver does before a switch: it renames the kinds of the target.
+func (w *world) drive() {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for d := range w.store.Watch(ctx) {
+			if d.Upgrade != nil && d.Upgrade.Step != upgradestate.StepNone {
+				continue
+			}
+			for _, a := range upgradestate.Actions(d) {
+				if a, ok := a.(upgradestate.Execute); ok && a.Pending.Reason == upgradestate.PendingSeal {
+					w.execute(ctx, a)
+				}
+			}
+		}
+	}()
+	w.t.Cleanup(func() { stop(); <-done })
+}
+
+// execute does an operation, if it is not done already.
+func (w *world) execute(ctx context.Context, a upgradestate.Execute) (d upgradestate.Deployment) {
+	err := w.fencer(a.Version).Fence(ctx, record.Fence{
+		Class: record.FenceClass(a.Class), Token: record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID}, To: a.Pending.To,
+	})
+	if err == nil {
+		d, err = w.store.Apply(ctx, upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
+	}
+	if err != nil && ctx.Err() == nil {
+		w.t.Error(err)
+	}
+	return d
 }
 
 func (w *world) check(err error) {

@@ -109,7 +109,7 @@ func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 	at := place{at: c.Position, markers: c.Markers, lateDeletes: c.LateDeletes}
 	s := &shard{
 		lock: lock, todo: map[string]*rangeTask{}, names: e.plan.names(lock.Shard, e.cfg.Ring), copied: c.Count,
-		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified || e.plan.InSync, rescan: c.Rescan,
+		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified || e.plan.InSync, rescan: c.Rescan, fences: c.Fences,
 	}
 	s.done = c.done(s.names)
 	e.plan.part(lock.Shard, e.cfg.Ring, func(kind string, i int, r record.Range) {

@@ -232,7 +232,7 @@ func (e *Engine) lacks(n int, s *shard) string {
 		return e.rescanWaits(s)
 	case e.failingIn(s, 0) > 0:
 		return fmt.Sprintf("%d groups that cannot be migrated yet", e.failingIn(s, 0))
-	case !s.verified && !s.planned && len(s.verify) == 0:
+	case !s.verified && s.verify == nil:
 		return "comparison, when all shards are copied"
 	case !s.verified:
 		return fmt.Sprintf("comparison of %d ranges", len(s.verify))

@@ -88,6 +88,10 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	if err != nil {
 		return fmt.Errorf("position: %w", err)
 	}
+	// Read after the position: a fence beyond these is announced after it.
+	if err := e.refresh(ctx); err != nil {
+		return err
+	}
 	for _, n := range behind {
 		if err := e.storeBeginning(ctx, n, now, !over); err != nil {
 			return err
@@ -114,6 +118,9 @@ func (e *Engine) storeBeginning(ctx context.Context, n int, now record.Position,
 	c := s.checkpoint()
 	c.Position, c.Markers, c.LateDeletes = at.at, at.markers, at.lateDeletes
 	c.Verified, c.Rescan = c.Verified && !rescan, rescan
+	if seen, ok := upgradestate.ImagesOf(e.record, e.Direction.To()); ok {
+		c.Fences = seen.Fences
+	}
 	e.mu.Unlock()
 	err := e.Journal.SaveCheckpoints(ctx, e.key, map[int]Checkpoint{n: c}, s.lock.Condition())
 	if errors.Is(err, coord.ErrConflict) {
@@ -129,7 +136,7 @@ func (e *Engine) storeBeginning(ctx context.Context, n int, now record.Position,
 	}
 	s.applied, s.compared = at, at
 	s.inSync, s.behind = time.Time{}, time.Time{}
-	s.rescan, s.stored = rescan, !rescan && s.stored
+	s.rescan, s.stored, s.fences = rescan, !rescan && s.stored, c.Fences
 	for id := range s.late {
 		s.addDifferent(id) // the position no longer shows that they were not compared
 	}
@@ -186,6 +193,9 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if copied, err := e.copiedEverywhere(ctx); err != nil || !copied {
 		return err
 	}
+	if fenced, err := e.loadersFenced(ctx, e.fencesBefore()); err != nil || !fenced {
+		return err
+	}
 	if err := e.allKept(ctx); err != nil {
 		return err
 	}
@@ -206,7 +216,7 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	e.targetStart = now.At // what others wrote while the history was lost is in sight
 	p := &pass{shards: map[*shard]bool{}}
 	for _, s := range e.shards {
-		if !s.rescan || s.leaving {
+		if !s.rescan || s.leaving || !upgradestate.LoadersFenced(e.record, e.Direction.To(), s.fences) {
 			continue
 		}
 		p.shards[s] = true
@@ -227,6 +237,19 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	e.endPass()
 	e.announce()
 	return nil
+}
+
+// fencesBefore is how many fences of loaders there were when the latest of the shards that wait
+// for a pass began again.
+func (e *Engine) fencesBefore() (most uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.shards {
+		if s.rescan && !s.leaving {
+			most = max(most, s.fences)
+		}
+	}
+	return most
 }
 
 // needsPass reports whether shards wait for a pass. One whose shards are all gone is

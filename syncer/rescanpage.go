@@ -8,6 +8,7 @@ import (
 
 	"dbcontroller/record"
 	"dbcontroller/transform"
+	"dbcontroller/upgradestate"
 )
 
 // rescanPage compares one page of a range for the shards of the pass, applies at once what
@@ -36,9 +37,13 @@ func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if !t.target && !upgradestate.Fenceable(e.current(), e.Direction.To()) {
+		// Nobody can be kept out who has read the source before: a guard in every record is.
+		differ = ids
+	}
 	var still []transform.GroupID
 	if len(differ) > 0 {
-		if err := e.syncGroups(ctx, differ, notBefore); err != nil {
+		if err := e.bring(ctx, differ, notBefore, forRepair); err != nil {
 			return 0, err
 		}
 		if still, err = e.differing(ctx, t, differ, notBefore); err != nil {

@@ -120,10 +120,7 @@ func (w *world) flipTo(version, hash, position string) upgradestate.Deployment {
 		for _, a := range upgradestate.Actions(d) {
 			switch a := a.(type) {
 			case upgradestate.Execute:
-				w.check(w.fencer(a.Version).Fence(w.t.Context(), record.Fence{
-					Class: record.FenceClass(a.Class), Token: record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID}, To: a.Pending.To,
-				}))
-				d = w.apply(upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
+				d = w.execute(w.t.Context(), a)
 			case upgradestate.Hold:
 				d = w.apply(upgradestate.Held{ID: a.ID})
 			case upgradestate.AwaitReports:

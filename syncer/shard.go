@@ -40,13 +40,13 @@ type shard struct {
 
 	// comparing the whole
 	verify   []*rangeTask // nil: none were planned yet
-	planned  bool         // those of the target, too
 	verified bool
 	found    int // entries of late that this comparison, or a rescan, found
 	// rescan: the history of the source was lost. The shard's groups wait to be compared
 	// from both sides, at reads that are not older than compared. rescanned: that was done
 	// here at least once, so that found may be of it.
 	rescan, rescanned bool
+	fences            uint64 // Checkpoint.Fences
 
 	dirty  bool // the checkpoint in memory is ahead of the stored one
 	stored bool // by the stored checkpoint the shard is complete

@@ -57,10 +57,7 @@ func (w *world) step() {
 	for _, a := range upgradestate.Actions(d) {
 		switch a := a.(type) {
 		case upgradestate.Execute:
-			w.check(w.fencer(a.Version).Fence(w.t.Context(), record.Fence{
-				Class: record.FenceClass(a.Class), Token: record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID}, To: a.Pending.To,
-			}))
-			w.apply(upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
+			w.execute(w.t.Context(), a)
 		case upgradestate.Hold:
 			w.apply(upgradestate.Held{ID: a.ID})
 		case upgradestate.StartSwitch:

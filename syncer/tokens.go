@@ -104,9 +104,15 @@ func (e *Engine) refresh(ctx context.Context) error {
 // transformation. The tokens are those of the very record that allows it: a caller who
 // asked for them later could get names that were announced to keep it out.
 func (e *Engine) awaitApply(ctx context.Context) (record.Tokens, error) {
-	var toks record.Tokens
+	toks, _, err := e.awaitLoad(ctx)
+	return toks, err
+}
+
+// awaitLoad is awaitApply, and reports by the same record whether what is not there may be
+// inserted without guards.
+func (e *Engine) awaitLoad(ctx context.Context) (toks record.Tokens, loads bool, err error) {
 	var never error
-	err := e.await(ctx, func() bool {
+	err = e.await(ctx, func() bool {
 		foreign := e.foreign(e.record)
 		switch {
 		case e.over():
@@ -116,14 +122,29 @@ func (e *Engine) awaitApply(ctx context.Context) (record.Tokens, error) {
 		case !upgradestate.ApplyAllowed(e.record):
 			return false
 		default:
-			toks = Tokens(e.record, e.Direction.To())
+			toks, loads = Tokens(e.record, e.Direction.To()), upgradestate.Loads(e.record, e.Direction.To())
 		}
 		return true
 	})
 	if err == nil {
 		err = never
 	}
-	return toks, err
+	return toks, loads, err
+}
+
+// loadersFenced reports whether everybody is kept out of the target who has read the source
+// before its fences of loaders were more than so many. If not, it has one announced; the driver
+// sets it, and the record shows when it is in force.
+func (e *Engine) loadersFenced(ctx context.Context, more uint64) (bool, error) {
+	d, to := e.current(), e.Direction.To()
+	if d.Epoch != e.cfg.Epoch || e.foreign(d) != nil || !upgradestate.ApplyAllowed(d) {
+		return false, nil
+	}
+	if upgradestate.LoadersFenced(d, to, more) {
+		return true, nil
+	}
+	seen, _ := upgradestate.ImagesOf(d, to)
+	return false, e.apply(ctx, upgradestate.FenceLoaders{Version: to, Seen: seen})
 }
 
 // bind binds the engine to the generation in its record, or refuses one that is made

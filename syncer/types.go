@@ -48,6 +48,9 @@ type Checkpoint struct {
 	// Rescan: the changes before Position were lost. The shard's groups are still to be
 	// compared from both sides, as they are after Position, and what differs to be repaired.
 	Rescan bool `json:"rescan,omitempty"`
+	// Fences, for a Rescan, is the number of fences of loaders at the new beginning
+	// (upgradestate.Images): the comparison waits for another one.
+	Fences uint64 `json:"fences,omitempty"`
 	// LateDeletes counts, up to Position, what passed a fence of the validator class.
 	LateDeletes int64 `json:"lateDeletes,omitempty"`
 }

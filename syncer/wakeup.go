@@ -52,15 +52,20 @@ func (e *Engine) setRecord(d upgradestate.Deployment) {
 	if d.Revision < e.record.Revision {
 		return
 	}
-	if step(e.record) != step(d) {
-		select {
-		case e.wake <- struct{}{}:
-		default:
-		}
+	if step(e.record) != step(d) || upgradestate.ApplyAllowed(e.record) != upgradestate.ApplyAllowed(d) {
+		e.wakeHousekeeping()
 	}
 	e.record = d
 	e.setPace()
 	e.announce()
+}
+
+// wakeHousekeeping has what is done now and then done now.
+func (e *Engine) wakeHousekeeping() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
 }
 
 func step(d upgradestate.Deployment) upgradestate.Step {

@@ -265,11 +265,16 @@ func (r *Registry) compile(from, to string, path []step, up bool) (Direction, er
 	return compile(from, to, hash, whole.specs, up), nil
 }
 
+// protocol is the way in which controllers write to a target: those of another one must not
+// take part, for what they rely on the others do not do. 2: records are loaded without guards,
+// and loaders fenced before anything is compared.
+const protocol = "2"
+
 // hash covers all that is declared. The code of a transformer cannot be hashed, so
 // Revision stands for it (a lens puts a digest of its text there).
 func (r *Registry) hash(s step, from, to string) string {
 	h := sha256.New()
-	put(h, "dbcontroller transform 1", r.service, from, to, s.oldVersion, s.newVersion)
+	put(h, "dbcontroller transform "+protocol, r.service, from, to, s.oldVersion, s.newVersion)
 	for _, sp := range s.specs {
 		put(h, "spec", sp.Name, sp.Revision, fmt.Sprint(sp.UpNeedsHave, sp.DownNeedsHave))
 		if sp.Discontinued {

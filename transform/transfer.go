@@ -19,6 +19,8 @@ type Transfer struct {
 	Resolver
 	// Write is Apply, or Load, of the target.
 	Write func(context.Context, record.Batch) ([]record.Result, error)
+	// Repair writes groups by name also over guards of their own version (record.Batch).
+	Repair bool
 	// Done, if not nil, is called with components that the target holds now.
 	Done func(context.Context, *Component) error
 	// Fail is called with units that cannot be migrated as the source has them at a
@@ -56,8 +58,11 @@ func (t Transfer) Once(ctx context.Context, ids []GroupID) (again []GroupID, err
 // Put writes components, and for those that failed what they wait for. It returns the units
 // that have to be resolved again.
 func (t Transfer) Put(ctx context.Context, cs []Component) (again []GroupID, err error) {
-	batch := record.Batch{Tokens: t.To.Tokens, Epoch: t.Epoch}
+	batch := record.Batch{Tokens: t.To.Tokens, Epoch: t.Epoch, Repair: t.Repair}
 	for i := range cs {
+		// What one state of a group by content knows of its members, another one of the same
+		// snapshot may not.
+		batch.Repair = batch.Repair && !cs[i].ByContent()
 		if len(cs[i].Write.Writes) > 0 {
 			batch.Groups = append(batch.Groups, cs[i].Write)
 		}

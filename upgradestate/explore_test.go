@@ -22,6 +22,9 @@ var (
 		{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}, {Kind: "logs", Fixed: true, Fence: "validator"},
 	}}
 	fewRetries = explore.Config{Shards: 2, Retries: 1, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}}}
+	loaders    = explore.Config{Shards: 1, Loaders: true, Hashes: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
+	viewLoads  = explore.Config{Shards: 2, Loaders: true, Kinds: managedAndView.Kinds}
+	markLoads  = explore.Config{Shards: 2, Loaders: true, Kinds: managedAndValidator.Kinds}
 	twoHashes  = explore.Config{Shards: 1, Hashes: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
 	wholeLife  = explore.Config{Shards: 2, Life: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}}}
 	byMark     = explore.Config{Shards: 2, Kinds: []us.Kind{
@@ -41,6 +44,9 @@ func TestExploration(t *testing.T) {
 		"every verb":                   wholeLife,
 		"few retries":                  fewRetries,
 		"two transformations":          twoHashes,
+		"loaders, two transformations": loaders,
+		"loaders and view":             viewLoads,
+		"loaders and validator":        markLoads,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

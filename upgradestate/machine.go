@@ -19,6 +19,14 @@ type (
 	// one that runs goes on; what is not available is left alone.
 	WithdrawAvailable struct{ TargetVersion string }
 
+	// FenceLoaders announces the renames that keep out of a version, the one that is followed,
+	// everybody who has read the source so far (Images.Fences). Seen is what the caller saw: when
+	// another fence or transformation came first, or a switch has begun, it is ErrOutdated.
+	FenceLoaders struct {
+		Version string
+		Seen    Images
+	}
+
 	// Begin creates the upgrade. Shards, if not 0, must equal the ring size. ID must be
 	// new (random; the latest one is refused). An empty TransformHash takes that of the
 	// available upgrade. The same TargetVersion and TransformHash as a running upgrade is
@@ -204,6 +212,7 @@ type (
 func (AnnounceNamespace) event() {}
 func (AnnounceAvailable) event() {}
 func (WithdrawAvailable) event() {}
+func (FenceLoaders) event()      {}
 func (Begin) event()             {}
 func (SetPolicy) event()         {}
 func (AskSwitch) event()         {}
@@ -252,6 +261,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.announceAvailable(e.Available)
 	case WithdrawAvailable:
 		return d.withdrawAvailable(e)
+	case FenceLoaders:
+		return d.fenceLoaders(e)
 	case Begin:
 		return d.begin(e)
 	case SetPolicy:

@@ -480,3 +480,40 @@ func TestImagesMutants(t *testing.T) {
 		})},
 	})
 }
+
+// TestLoaderMutants breaks what keeps those out who load without guards.
+func TestLoaderMutants(t *testing.T) {
+	t.Parallel()
+	hunt(t, map[string]mutant{
+		"the fence of loaders renames nothing": {viewLoads, "loaders", after(func(_, next *us.Deployment, e us.Event) {
+			if f, ok := e.(us.FenceLoaders); ok {
+				eachKind(next, func(version string, k *us.Kind) {
+					if version == f.Version {
+						k.Pending = nil
+					}
+				})
+			}
+		})},
+		"the fence of loaders leaves a kind out": {viewLoads, "loaders", after(func(_, next *us.Deployment, e us.Event) {
+			if f, ok := e.(us.FenceLoaders); ok {
+				eachKind(next, func(version string, k *us.Kind) {
+					if version == f.Version && k.Fixed {
+						k.Pending = nil
+					}
+				})
+			}
+		})},
+		"loading goes on after its fence": {viewLoads, "loaders", func(m *explore.Machine) {
+			m.Loads = func(d us.Deployment, version string) bool {
+				_, ok := us.ImagesOf(d, version)
+				return ok
+			}
+		}},
+		"a kind that keeps its name is loaded": {markLoads, "loaders", func(m *explore.Machine) {
+			m.Loads = func(d us.Deployment, version string) bool {
+				m, ok := us.ImagesOf(d, version)
+				return ok && m.Fences == 0
+			}
+		}},
+	})
+}

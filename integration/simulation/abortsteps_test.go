@@ -18,7 +18,8 @@ import (
 func TestAbortAtEveryStep(t *testing.T) {
 	for i, m := range []moment{
 		{"to HOLD", 0}, {"to FENCE", 0}, {"fence v1", 0}, {"fenced v1", 0}, {"to DRAIN", 0}, {"to SEAL_TARGET", 0},
-		{"fence v2", 0}, {"fence v2", 1}, {"fenced v2", 0}, {"to SEAL_SOURCE", 0}, {"fence v1", 1}, {"fenced v1", 1}, {"flip", 0},
+		{"fence v2", 2}, {"fence v2", 3}, {"fenced v2", 2}, {"to SEAL_SOURCE", 0}, {"fence v1", 1}, {"fenced v1", 1}, {"flip", 0},
+		{"fence v2", 0}, {"fenced v2", 1}, // of the loaders
 	} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprintf("%s/%d", m, seed), func(t *testing.T) {
@@ -122,8 +123,8 @@ func TestDeadlineAtEveryStep(t *testing.T) {
 		v1, v2  int64
 		streams bool
 	}{
-		{step: "FENCE", v1: 1}, {step: "DRAIN", streams: true}, {step: "SEAL_TARGET", v2: 1},
-		{step: "SEAL_TARGET, one kind of two", v2: 2}, {step: "SEAL_SOURCE", v1: 2},
+		{step: "FENCE", v1: 1}, {step: "DRAIN", streams: true}, {step: "SEAL_TARGET", v2: 3},
+		{step: "SEAL_TARGET, one kind of two", v2: 4}, {step: "SEAL_SOURCE", v1: 2},
 	} {
 		for seed := range uint64(4) {
 			t.Run(fmt.Sprintf("%s/%d", tc.step, seed), func(t *testing.T) {

@@ -150,7 +150,8 @@ func (n trapped) Drop(ctx context.Context, tok record.Token) error {
 var moments = []moment{
 	{"load", 0}, {"load", 6}, {"load", 15}, {"apply", 3}, {"applied", 10}, {"apply", 40},
 	{"to HOLD", 0}, {"to FENCE", 0}, {"fence v1", 0}, {"fenced v1", 0}, {"to DRAIN", 0},
-	{"to SEAL_TARGET", 0}, {"fence v2", 0}, {"fenced v2", 0}, {"fenced v2", 1}, {"to SEAL_SOURCE", 0},
+	{"fence v2", 0}, {"fenced v2", 0}, {"fenced v2", 1}, // of the loaders
+	{"to SEAL_TARGET", 0}, {"fence v2", 2}, {"fenced v2", 2}, {"fenced v2", 3}, {"to SEAL_SOURCE", 0},
 	{"fence v1", 1}, {"fenced v1", 1}, {"flip", 0}, {"flipped", 0},
 }
 

@@ -125,7 +125,7 @@ func put2(held map[string]string, it oldItem) {
 // is killed then: what was left behind is overwritten, and nothing else is lost.
 func TestKillOnTheWayToTheSnapshot(t *testing.T) {
 	forward := []moment{
-		{"load", 0}, {"load", 4}, {"applied", 3}, {"at HOLD", 0}, {"fenced v1", 0}, {"at SEAL_TARGET", 0}, {"fenced v2", 1}, {"flipped", 0},
+		{"load", 0}, {"load", 4}, {"applied", 3}, {"at HOLD", 0}, {"fenced v1", 0}, {"at SEAL_TARGET", 0}, {"fenced v2", 1}, {"fenced v2", 3}, {"flipped", 0},
 	}
 	for i, m := range []moment{
 		{"to ", 0}, {"at ", 0}, {"to HOLD", 0}, {"at HOLD", 0}, {"to FENCE", 0}, {"fence v2", 0}, {"fenced v2", 1}, {"to DRAIN", 0},

@@ -12,7 +12,12 @@ import (
 // Apply writes each group whose guards are all lower. Groups that a unique index refuses
 // one by one are tried together: they may exchange their values.
 func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
-	results, err := s.eachGroup(ctx, b, s.applyGroup)
+	results, err := s.eachGroup(ctx, b, func(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
+		if res := joinGroup(t, cols, g, guard, b.Repair); res.Outcome != record.Applied {
+			return res
+		}
+		return commitGroup(t)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +44,7 @@ func (s *Store) together(ctx context.Context, b record.Batch, groups []int, resu
 		var joined []int
 		for _, i := range groups {
 			res, err := s.group(b, b.Groups[i], func(_ *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
-				return joinGroup(t, cols, g, guard)
+				return joinGroup(t, cols, g, guard, b.Repair)
 			})
 			if err != nil {
 				return fmt.Errorf("group %s: %w", b.Groups[i].Group, err)
@@ -108,18 +113,10 @@ func (s *Store) group(b record.Batch, g record.GroupWrite, do func(*txn, map[str
 	return do(s.newTxn(), cols, g, record.Guard{Epoch: b.Epoch, Version: g.Version}), nil
 }
 
-func (s *Store) applyGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
-	res := joinGroup(t, cols, g, guard)
-	if res.Outcome != record.Applied {
-		return res
-	}
-	return commitGroup(t)
-}
-
 // joinGroup makes a group part of a transaction unless its guards forbid it.
-func joinGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
+func joinGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard, repair bool) record.Result {
 	for _, w := range g.Writes {
-		if t.get(cols[w.Kind], w.Key).guard.Compare(guard) >= 0 {
+		if have := t.get(cols[w.Kind], w.Key).guard; !have.Older(guard, repair) {
 			return record.Result{Outcome: record.Stale}
 		}
 	}

@@ -44,7 +44,7 @@ func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result,
 	}
 	err = j.checked(groups, results, func(groups []int) error {
 		for _, chunk := range j.chunks(groups) {
-			if err := n.resolve(ctx, j, chunk, results, attempt{}); err != nil {
+			if err := n.resolve(ctx, j, chunk, results, attempt{repair: b.Repair}); err != nil {
 				return err
 			}
 		}
@@ -111,8 +111,7 @@ func (j *job) chunks(groups []int) [][]int {
 
 // attempt is how a transaction makes its writes.
 type attempt struct {
-	// absentOnly answers Changed for groups of which anything is there (Load).
-	absentOnly bool
+	repair bool // Batch.Repair
 	// bypass writes fixed-name kinds past their validator, which is a fence's. That fence
 	// is for the application: behind it the kind is the target of the rollback, and its
 	// guards keep late appliers out.
@@ -216,11 +215,7 @@ func (n *Namespace) applyOnce(ctx context.Context, j *job, groups []int, how att
 func decide(p *plan, have state, how attempt) record.Outcome {
 	for i := range p.Writes {
 		w := &p.Writes[i]
-		h := have[w.Kind][w.Key]
-		if how.absentOnly && (h.data || h.side) {
-			return record.Changed
-		}
-		if h.guard.Compare(p.guard) >= 0 {
+		if !have[w.Kind][w.Key].guard.Older(p.guard, how.repair) {
 			return record.Stale
 		}
 	}

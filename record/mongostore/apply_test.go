@@ -53,6 +53,9 @@ func TestStaleTokens(t *testing.T) {
 						group(9, remove("k", key)),
 						group(9, put(t, "k", bson.D{{Key: "_id", Value: "n1"}}), put(t, "k", bson.D{{Key: "_id", Value: "n2"}})),
 					} {
+						if name == "load" && w.Writes[0].Doc == nil {
+							continue // nothing is loaded
+						}
 						calls[fmt.Sprint(name, i)] = func() error {
 							return do(record.Batch{Tokens: toks, Epoch: 1, Groups: []record.GroupWrite{w}})
 						}

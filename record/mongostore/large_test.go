@@ -40,22 +40,14 @@ func TestTransactionThatIsTooMuch(t *testing.T) {
 		{"commitTransaction", codeTransactionTooLarge, 5, record.Applied},
 		{"commitTransaction", codeTransactionTooLarge, 1, record.Refused},
 	} {
-		for name, do := range map[string]func(record.Batch) ([]record.Result, error){
-			"apply": func(b record.Batch) ([]record.Result, error) { return w.Apply(t.Context(), b) },
-			"load":  func(b record.Batch) ([]record.Result, error) { return w.Load(t.Context(), b) },
-		} {
-			if name == "load" && step.want == record.Refused {
-				continue // it tries again by itself, once
-			}
-			w.fail(t, step.command, code(step.code))
-			results, err := do(batch(at*100+len(name)*10, step.groups))
-			if err != nil {
-				t.Errorf("%s, error %d of %s: %v", name, step.code, step.command, err)
-			}
-			for i, r := range results {
-				if r.Outcome != step.want {
-					t.Errorf("%s, error %d of %s: group %d is %s, %v", name, step.code, step.command, i, r.Outcome, r.Err)
-				}
+		w.fail(t, step.command, code(step.code))
+		results, err := w.Apply(t.Context(), batch(at*100, step.groups))
+		if err != nil {
+			t.Errorf("error %d of %s: %v", step.code, step.command, err)
+		}
+		for i, r := range results {
+			if r.Outcome != step.want {
+				t.Errorf("error %d of %s: group %d is %s, %v", step.code, step.command, i, r.Outcome, r.Err)
 			}
 		}
 	}

@@ -228,9 +228,9 @@ func (k *kind) put(t *testing.T, names ...string) {
 		for i, name := range chunk {
 			gs = append(gs, group(1, k.set(name, i)))
 		}
-		for _, r := range k.b.load(t, tokens(k), 1, gs...) {
+		for _, r := range k.b.apply(t, tokens(k), 1, gs...) {
 			if r.Outcome != record.Applied {
-				t.Fatalf("load: %s (%v)", r.Outcome, r.Err)
+				t.Fatalf("put: %s (%v)", r.Outcome, r.Err)
 			}
 		}
 	}

@@ -221,8 +221,10 @@ func convergeMany(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	l.wantState(t, newest.want(l))
 }
 
-// convergeCopy races Load of early states, as a copy does, with Apply of later ones.
-// What Load met is applied the full way.
+// convergeCopy races Load of early states, as a copy does, with Apply of all of them. What Load
+// met is applied the full way. Then the kinds are renamed, for a load whose answer was lost may
+// still come, and what differs is repaired at the version that the source stands still at.
+// Nothing that was sent before changes it again.
 func convergeCopy(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	rnd := random(t)
 	k, l := mk(t), mk(t)
@@ -265,6 +267,22 @@ func convergeCopy(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	}
 	if err := appliers.Wait(); err != nil {
 		t.Fatal(err)
+	}
+	for _, moved := range []*kind{k, l} {
+		f := moved.announce(t)
+		for err := b.Namespace.Fence(t.Context(), f); err != nil; err = b.Namespace.Fence(t.Context(), f) {
+			if t.Context().Err() != nil {
+				t.Fatal(err)
+			}
+		}
+		moved.moved(f)
+	}
+	last := slices.DeleteFunc(slices.Clone(all), func(g record.GroupWrite) bool { return g.Version != version(4) })
+	for _, batch := range append(batches(rnd, tokens(k, l), last), batches(rnd, tokens(k, l), shuffled(rnd, all))...) {
+		batch.Repair = true
+		if _, err := applyAgain(t.Context(), b.Namespace.Apply, batch); err != nil {
+			t.Fatal(err)
+		}
 	}
 	k.wantState(t, newest.want(k))
 	l.wantState(t, newest.want(l))

@@ -78,9 +78,6 @@ func expectSeveral(t *testing.T, b *bench, k, l *kind) {
 	now := guard(1, 9)
 	k.wantState(t, map[string]record.Record{"live": at("live", 9, now), "absent": at("absent", -1, now), "dead": at("dead", 9, now), "new": at("new", 9, now)})
 	l.wantState(t, map[string]record.Record{"live": at("live", -1, now), "absent": at("absent", 9, now), "dead": at("dead", 9, now), "new": at("new", 4, guard(1, 4))})
-	// Load only ever finds nothing: what expects something has been overtaken.
-	wantOutcomes(t, b.load(t, toks, 1, group(9, expect(guard(1, 8), k.set("load", 9))), group(9, expect(none, k.set("load", 9)), expect(none, l.set("load", 9)))),
-		record.Changed, record.Applied)
 }
 
 // Versions of snapshots leave room for those that are made of them, each of which is

@@ -100,7 +100,7 @@ func fixedFence(t *testing.T, b *bench, class record.FenceClass) {
 		record.Applied, record.Applied, record.Applied)
 	wantOutcomes(t, b.apply(t, tokens(behind), 2, group(1, k.set("a", 4)), group(1, k.set("b", 4))), record.Stale, record.Stale)
 	wantOutcomes(t, b.apply(t, tokens(behind), 1, group(9, k.set("c", 4))), record.Stale)
-	wantOutcomes(t, b.load(t, tokens(behind), 2, group(2, k.set("d", 5))), record.Applied)
+	wantOutcomes(t, b.apply(t, tokens(behind), 2, group(2, k.set("d", 5))), record.Applied)
 
 	for range 2 { // the second time it does nothing
 		if err := b.Namespace.Unfence(ctx, f); err != nil {

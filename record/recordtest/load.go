@@ -10,53 +10,98 @@ import (
 
 var loadTests = []test{
 	{"inserts", flavours(loadInserts)},
-	{"meets what is there", flavours(loadMeets)},
-	{"nothing partial", flavours(loadAtomic)},
+	{"leaves what is there", flavours(loadLeaves)},
+	{"a group by halves", flavours(loadHalves)},
+	{"brings back what was deleted", withApp(loadBringsBack)},
 	{"large batch", flavours(loadLarge)},
 	{"meets a client's record", withClient(loadMeetsClient)},
 	{"meets an application's document", withApp(loadMeetsApp)},
 	{"unique index refuses one group", flavours(loadUnique)},
 }
 
+// loaded is the guard of what was loaded: a fixed-name kind's has none.
+func (k *kind) loaded(g record.Guard) record.Guard {
+	if k.spec.Fixed {
+		return record.Guard{}
+	}
+	return g
+}
+
 func loadInserts(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k, l := mk(t), mk(t)
 	wantOutcomes(t, b.load(t, tokens(k, l), 4,
-		group(7, k.set("a", 1)), group(8, k.set("b", 2), l.set("b/1", 2)), group(9, k.set("c", -1)),
+		group(7, k.set("a", 1)), group(8, k.set("b", 2), l.set("b/1", 2)), group(9, k.set("c", -1), l.set("c/1", 3)),
 	), record.Applied, record.Applied, record.Applied)
-	k.wantState(t, map[string]record.Record{"a": at("a", 1, guard(4, 7)), "b": at("b", 2, guard(4, 8)), "c": at("c", -1, guard(4, 9))})
-	l.wantState(t, map[string]record.Record{"b/1": at("b/1", 2, guard(4, 8))})
-	// Loaded states have guards like applied ones.
-	wantOutcomes(t, b.apply(t, tokens(k, l), 4, group(6, k.set("a", 6)), group(10, k.set("b", 10)), group(8, k.set("c", 8))),
-		record.Stale, record.Applied, record.Stale)
+	k.wantState(t, map[string]record.Record{"a": at("a", 1, k.loaded(guard(4, 7))), "b": at("b", 2, k.loaded(guard(4, 8)))})
+	l.wantState(t, map[string]record.Record{"b/1": at("b/1", 2, l.loaded(guard(4, 8))), "c/1": at("c/1", 3, l.loaded(guard(4, 9)))})
+	// What is applied later, and is later, wins.
+	wantOutcomes(t, b.apply(t, tokens(k, l), 4, group(9, k.set("a", 9)), group(10, k.set("b", 10), l.set("b/1", -1)), group(11, k.set("c", 11), l.set("c/1", -1))),
+		record.Applied, record.Applied, record.Applied)
+	k.wantState(t, map[string]record.Record{"a": at("a", 9, guard(4, 9)), "b": at("b", 10, guard(4, 10)), "c": at("c", 11, guard(4, 11))})
+	l.wantState(t, map[string]record.Record{"b/1": at("b/1", -1, guard(4, 10)), "c/1": at("c/1", -1, guard(4, 11))})
 }
 
-func loadMeets(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+func loadLeaves(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
-	b.apply(t, tokens(k), 1, group(5, k.set("live", 5)), group(5, k.set("dead", -1)))
+	b.apply(t, tokens(k), 1, group(5, k.set("live", 5)))
 	before := k.all(t)
 	// Newer or older, in this epoch or the next: Load never overwrites.
 	for _, v := range []int{3, 5, 7} {
 		for epoch := uint64(1); epoch <= 2; epoch++ {
-			wantOutcomes(t, b.load(t, tokens(k), epoch, group(v, k.set("live", v)), group(v, k.set("dead", v))), record.Changed, record.Changed)
+			wantOutcomes(t, b.load(t, tokens(k), epoch, group(v, k.set("live", v))), record.Changed)
 		}
 	}
 	wantSame(t, before, k.all(t))
 	// Loading twice meets the first.
 	wantOutcomes(t, b.load(t, tokens(k), 1, group(5, k.set("new", 5))), record.Applied)
 	wantOutcomes(t, b.load(t, tokens(k), 1, group(5, k.set("new", 5))), record.Changed)
+	if k.spec.Fixed {
+		return
+	}
+	// A managed kind's tombstone is there, too.
+	b.apply(t, tokens(k), 1, group(5, k.set("dead", -1)))
+	wantOutcomes(t, b.load(t, tokens(k), 2, group(9, k.set("dead", 9))), record.Changed)
 }
 
-func loadAtomic(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+func loadHalves(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k, l := mk(t), mk(t)
 	toks := tokens(k, l)
-	b.apply(t, toks, 1, group(1, l.set("x/2", 1)), group(1, k.set("y", -1)))
+	b.apply(t, toks, 1, group(1, l.set("x/2", 1)))
 	wantOutcomes(t, b.load(t, toks, 1,
 		group(3, k.set("x", 3), l.set("x/1", 3), l.set("x/2", 3)),
 		group(3, k.set("free", 3)),
-		group(3, l.set("y/1", 3), k.set("y", 3)),
-	), record.Changed, record.Applied, record.Changed)
-	k.wantState(t, map[string]record.Record{"y": at("y", -1, guard(1, 1)), "free": at("free", 3, guard(1, 3))})
-	l.wantState(t, map[string]record.Record{"x/2": at("x/2", 1, guard(1, 1))})
+	), record.Changed, record.Applied)
+	k.wantState(t, map[string]record.Record{"x": at("x", 3, k.loaded(guard(1, 3))), "free": at("free", 3, k.loaded(guard(1, 3)))})
+	l.wantState(t, map[string]record.Record{"x/1": at("x/1", 3, l.loaded(guard(1, 3))), "x/2": at("x/2", 1, guard(1, 1))})
+	// The full way makes it whole, at the very version that was loaded.
+	repair := record.Batch{Tokens: toks, Epoch: 1, Repair: true, Groups: []record.GroupWrite{group(3, k.set("x", 3), l.set("x/1", 3), l.set("x/2", 3))}}
+	res, err := b.Namespace.Apply(t.Context(), repair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, res, record.Applied)
+	l.wantState(t, map[string]record.Record{"x/1": at("x/1", 3, guard(1, 3)), "x/2": at("x/2", 3, guard(1, 3))})
+}
+
+// loadBringsBack: a load of what was read before a delete, after the delete was applied. The
+// source has not changed since, so that no later version will ever come.
+func loadBringsBack(t *testing.T, b *bench) {
+	k := b.fixed(t)
+	dead := group(5, k.set("dead", -1))
+	wantOutcomes(t, b.apply(t, tokens(k), 1, dead), record.Applied)
+	wantOutcomes(t, b.load(t, tokens(k), 1, group(3, k.set("dead", 3))), record.Applied)
+	k.wantState(t, map[string]record.Record{"dead": at("dead", 3, guard(1, 5))})
+	for _, stale := range []record.GroupWrite{dead, group(4, k.set("dead", -1))} {
+		wantOutcomes(t, b.apply(t, tokens(k), 1, stale), record.Stale)
+	}
+	for v, want := range map[int]record.Outcome{4: record.Stale, 5: record.Applied} {
+		res, err := b.Namespace.Apply(t.Context(), record.Batch{Tokens: tokens(k), Epoch: 1, Repair: true, Groups: []record.GroupWrite{group(v, k.set("dead", -1))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOutcomes(t, res, want)
+	}
+	k.wantState(t, map[string]record.Record{"dead": at("dead", -1, guard(1, 5))})
 }
 
 func loadLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
@@ -99,7 +144,7 @@ func loadMeetsApp(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	wantOutcomes(t, b.load(t, tokens(k), 1, group(1, k.set("a", 1)), group(1, k.set("b", 1))), record.Changed, record.Applied)
-	k.wantState(t, map[string]record.Record{"a": at("a", 9, record.Guard{}), "b": at("b", 1, guard(1, 1))})
+	k.wantState(t, map[string]record.Record{"a": at("a", 9, record.Guard{}), "b": at("b", 1, record.Guard{})})
 }
 
 func loadUnique(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
@@ -118,12 +163,7 @@ func loadUnique(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 		t.Errorf("refused with %v, want ErrConflict", res[1].Err)
 	}
 	have := k.all(t)
-	if len(have) != 4 {
-		t.Errorf("%d records, want a, b, c and f", len(have))
-	}
-	for _, name := range []string{"d", "e"} {
-		if _, ok := have[record.StringKey(name)]; ok {
-			t.Errorf("%s of the refused group is there", name)
-		}
+	if _, ok := have[record.StringKey("e")]; ok || len(have) != 5 {
+		t.Errorf("%d records, want a, b, c, d and f", len(have))
 	}
 }

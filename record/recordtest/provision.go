@@ -230,7 +230,7 @@ func provisionPurge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape)
 		}
 		k.wantState(t, map[string]record.Record{"live": at("live", 5, guard(1, 5))})
 	}
-	wantOutcomes(t, b.load(t, tokens(k), 2, group(1, k.set("dead", 1))), record.Applied)
+	wantOutcomes(t, b.apply(t, tokens(k), 2, group(1, k.set("dead", 1))), record.Applied)
 	k.wantState(t, map[string]record.Record{"live": at("live", 5, guard(1, 5)), "dead": at("dead", 1, guard(2, 1))})
 }
 

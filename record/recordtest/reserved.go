@@ -114,10 +114,10 @@ func fixedOwnFieldTarget(t *testing.T, b *bench) {
 			}
 		}
 	}
-	half := all(2)
+	half := all(1)
 	want(record.Applied, b.load(t, tokens(k), 1, half[:len(half)/2]...))
 	want(record.Changed, b.load(t, tokens(k), 1, half[:len(half)/2]...))
-	want(record.Applied, b.apply(t, tokens(k), 1, half[len(half)/2:]...))
+	want(record.Applied, b.apply(t, tokens(k), 1, all(2)...))
 	b.wantDocuments(t, k.tok.Name, live...)
 	want(record.Stale, b.apply(t, tokens(k), 1, all(1)...))
 	want(record.Applied, b.apply(t, tokens(k), 1, all(3)...))

@@ -26,6 +26,7 @@ type Machine struct {
 	ReadPlaces   func(us.Deployment, string) map[string][]us.Place
 	EnginePlaces func(us.Deployment, string) map[string][]us.Place
 	ApplyAllowed func(us.Deployment) bool
+	Loads        func(us.Deployment, string) bool
 	Validate     func(us.Deployment) error
 }
 
@@ -33,7 +34,7 @@ type Machine struct {
 func Real() Machine {
 	return Machine{
 		Apply: us.Apply, Actions: us.Actions, WritePlaces: us.WritePlaces, ReadPlaces: us.ReadPlaces,
-		EnginePlaces: us.EnginePlaces, ApplyAllowed: us.ApplyAllowed, Validate: us.Validate,
+		EnginePlaces: us.EnginePlaces, ApplyAllowed: us.ApplyAllowed, Loads: us.Loads, Validate: us.Validate,
 	}
 }
 
@@ -49,6 +50,8 @@ type Config struct {
 	Retries int
 	// Hashes has controllers of two transformations announce theirs, in any order.
 	Hashes bool
+	// Loaders has targets loaded without guards, and loaders fenced, at any time.
+	Loaders bool
 }
 
 // Edge is one step: an event that was applied, or a command that reached a database.
@@ -269,7 +272,7 @@ func (g *Graph) checkAborts() error {
 // start is a deployment with two versions, the first of which is current.
 func start(cfg Config) (us.Deployment, *world, error) {
 	d := us.New("services/bbs/deployments/test", "v1", cfg.Shards)
-	w := &world{colls: map[string]*coll{}, drained: make([]bool, cfg.Shards), life: cfg.Life, retries: cfg.Retries, hashes: cfg.Hashes}
+	w := &world{colls: map[string]*coll{}, drained: make([]bool, cfg.Shards), life: cfg.Life, retries: cfg.Retries, hashes: cfg.Hashes, loaders: cfg.Loaders}
 	for i, version := range []string{"v1", "v2"} {
 		ns := us.Namespace{Version: version, Location: "test/" + version}
 		for _, k := range cfg.Kinds {

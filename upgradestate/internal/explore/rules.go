@@ -28,6 +28,9 @@ func checkState(m Machine, d us.Deployment, w *world) error {
 			if err == nil {
 				err = checkImages(m, d, ns.Version, k, c)
 			}
+			if err == nil {
+				err = checkLoaders(d, ns.Version, c)
+			}
 			if err != nil {
 				return fmt.Errorf("%w (%s of %s is at %s, mark %q; the record has %+v)", err, k.Kind, ns.Version, c.name, c.mark, k)
 			}
@@ -124,6 +127,14 @@ func checkImages(m Machine, d us.Deployment, version string, k us.Kind, c *coll)
 	}
 	if by := c.tokens[c.name].by; by != "" && by != a.TransformHash {
 		return fmt.Errorf("images: controllers that transform by %q can write where %q does", by, a.TransformHash)
+	}
+	return nil
+}
+
+// checkLoaders: where the comparison may begin, nobody can load any more.
+func checkLoaders(d us.Deployment, version string, c *coll) error {
+	if a, ok := us.Followed(d); ok && a.TargetVersion == version && us.LoadersFenced(d, version, 0) && c.tokens[c.name].load {
+		return fmt.Errorf("loaders: who loads without guards can write where everything is compared")
 	}
 	return nil
 }

@@ -133,6 +133,14 @@ func asked(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) 
 	if d.CurrentVersion == "v2" {
 		other = "v1"
 	}
+	if a, ok := us.Followed(d); ok && w.loaders {
+		if seen, ok := us.ImagesOf(d, a.TargetVersion); ok && seen.Fences == 0 {
+			add(false, false, us.FenceLoaders{Version: a.TargetVersion, Seen: seen})
+		} else {
+			seen.Fences--
+			add(false, true, us.FenceLoaders{Version: a.TargetVersion, Seen: seen})
+		}
+	}
 	hash := "h"
 	if w.hashes {
 		hash = ""

@@ -19,6 +19,7 @@ type world struct {
 	life    bool             // people use every verb
 	retries int              // policy of what is begun
 	hashes  bool             // controllers of two transformations come and go
+	loaders bool             // they load without guards
 }
 
 // coll is one collection.
@@ -33,6 +34,7 @@ type coll struct {
 // token says what somebody may hold for a name.
 type token struct {
 	write, read, apply bool
+	load               bool   // without guards
 	by                 string // the transformations whose controllers may apply with it
 }
 
@@ -111,7 +113,7 @@ func (c *coll) writable(k us.Kind) bool {
 func place(version, kind string) string { return version + "/" + kind }
 
 func (w *world) clone() *world {
-	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids, life: w.life, retries: w.retries, hashes: w.hashes}
+	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids, life: w.life, retries: w.retries, hashes: w.hashes, loaders: w.loaders}
 	for p, c := range w.colls {
 		d := &coll{name: c.name, mark: c.mark, commands: slices.Clone(c.commands), closed: slices.Clone(c.closed), tokens: make(map[string]token, len(c.tokens))}
 		for n, t := range c.tokens {
@@ -139,7 +141,7 @@ func (w *world) observe(m Machine, d us.Deployment) {
 			for _, ps := range m.EnginePlaces(d, ns.Version) {
 				for _, p := range ps {
 					w.publish(ns.Version, p, func(t *token) {
-						t.apply = true
+						t.apply, t.load = true, t.load || w.loaders && m.Loads(d, ns.Version)
 						if a, ok := us.Followed(d); ok && w.hashes && a.TargetVersion == ns.Version && !strings.Contains(t.by, a.TransformHash) {
 							t.by += a.TransformHash
 						}
@@ -255,6 +257,11 @@ func key(d us.Deployment, w *world) string {
 	}
 	if w.life {
 		b.WriteString(lifeKey(d))
+	}
+	if w.loaders {
+		for _, ns := range d.Namespaces {
+			fmt.Fprint(&b, us.Loads(d, ns.Version))
+		}
 	}
 	if w.hashes {
 		fmt.Fprint(&b, d.Available)

@@ -59,11 +59,20 @@ check: lint ## Check format, lint, and all that is tested in memory, in a minute
 demo: mongodb build ## Run a whole upgrade on this machine: make demo ARGS="...".
 	@bin/demo $(ARGS)
 
-# The demo that it switches with runs its own servers; nothing is shared.
+# It runs its own servers; nothing is shared. With -only rows are printed and nothing is written.
 .PHONY: bench
-bench: mongodb build ## Measure copy speed, sync lag and write pause: make bench ARGS="-only copy".
+bench: mongodb build ## Measure against the bars and write docs/benchmarks.*: make bench ARGS="-only '^lag'".
 	@go build -o bin/bench ./integration/bench >&2
 	@bin/bench $(ARGS)
+
+BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+
+.PHONY: bench-compare
+bench-compare: ## Set two runs side by side: make bench-compare OLD=old.json NEW=docs/benchmarks.json.
+	@go build -o bin/bench ./integration/bench >&2
+	@bin/bench -gobench '$(OLD)' >bin/bench-old.txt
+	@bin/bench -gobench '$(NEW)' >bin/bench-new.txt
+	@go run $(BENCHSTAT) old=bin/bench-old.txt new=bin/bench-new.txt
 
 .PHONY: microbench
 microbench: mongodb bin/withmongodb ## Run the Go benchmarks of the packages.

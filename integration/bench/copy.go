@@ -3,211 +3,208 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
-	"golang.org/x/sync/errgroup"
-
-	"dbcontroller/record"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
-// copyFigures are documents a second. Ratio is the engine's speed to the raw limit's of
-// the same run, the median over the runs.
-type copyFigures struct {
-	Records   int     `json:"records"`
-	Engine    float64 `json:"engine_docs_per_second"`
-	Raw       float64 `json:"raw_docs_per_second"`
-	Workers   int     `json:"raw_workers"` // the best number
-	Ratio     float64 `json:"ratio"`
-	Ready     float64 `json:"ready_seconds"` // from the beginning to ready: copied, compared, the rollback proved
-	PerCopy   float64 `json:"ready_to_copy"` // that as a multiple of the copy's time, the median over the runs
-	PeakRSSMB float64 `json:"peak_rss_mb"`   // of this process, which is engine and raw reader
+// copying is one copy.
+type copying struct {
+	data dataset
+	spec spec // without what follows from data
+	// managed: the records are those of a managed kind, in a database of its own.
+	managed bool
+	limit   bool // taken as well
+	ready   bool // is waited for
+	rest    time.Duration
+	// meanwhile runs from right before the copy begins until it is over.
+	meanwhile func(ctx context.Context)
 }
 
-func (c *copyFigures) String() string {
-	return fmt.Sprintf("copy of %d records: engine %.0f docs/s, raw limit %.0f docs/s (%d workers), ratio %.2f; ready to switch after %.1f s, %.2f times the copy; peak memory of the process %.0f MB",
-		c.Records, c.Engine, c.Raw, c.Workers, c.Ratio, c.Ready, c.PerCopy, c.PeakRSSMB)
+// copied is what one copy took.
+type copied struct {
+	speed, limit float64 // records a second
+	copy, ready  float64 // seconds
+	processor    float64 // seconds, until the last record was there
+	memory       float64 // MB, at most, until the end
+	asked        float64 // requests a second at etcd while copying
+	rest         float64 // and at rest
 }
 
-func measureCopy(ctx context.Context, uri string, o settings) (*copyFigures, error) {
-	var engine, raw, ratio, ready, perCopy []float64
-	out := &copyFigures{Records: o.records}
-	best := map[int]float64{}
-	for i := range o.runs {
-		e, rdy, rs, err := copyOnce(ctx, uri, o)
-		if err != nil {
-			return nil, fmt.Errorf("run %d: %w", i+1, err)
-		}
-		var r float64
-		for w, speed := range rs {
-			r = max(r, speed)
-			best[w] += speed
-		}
-		times := rdy * e / float64(o.records)
-		fmt.Fprintf(os.Stderr, "run %d: engine %.0f docs/s, raw %.0f docs/s, ratio %.2f, ready after %.1f s, %.2f times the copy\n", i+1, e, r, e/r, rdy, times)
-		engine, raw, ratio = append(engine, e), append(raw, r), append(ratio, e/r)
-		ready, perCopy = append(ready, rdy), append(perCopy, times)
+// copyOnce makes a copy, and takes the limit in every other round before it and otherwise after it.
+func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied, err error) {
+	sp := c.spec
+	if sp.from == nil {
+		sp.from = b.from
 	}
-	out.Engine, out.Raw, out.Ratio, out.Ready, out.PerCopy = median(engine), median(raw), median(ratio), median(ready), median(perCopy)
-	for w, sum := range best {
-		if out.Workers == 0 || sum > best[out.Workers] {
-			out.Workers = w
+	if sp.to == nil {
+		sp.to = b.to
+	}
+	names := c.data.collections()
+	if c.managed {
+		sp.database = scratch("old")
+	} else {
+		if sp.database, sp.lens, sp.kinds = c.data.name, c.data.lens, map[string]bool{}; sp.from == b.from {
+			if err := b.fill(ctx, c.data); err != nil {
+				return out, err
+			}
+		}
+		for _, name := range names {
+			sp.kinds[name] = true
 		}
 	}
-	out.PeakRSSMB = peakRSS()
-	return out, nil
-}
-
-// copyOnce copies the same records by the controller and, when that is gone, by the raw reader
-// with some numbers of workers.
-func copyOnce(ctx context.Context, uri string, o settings) (engine, ready float64, raw map[int]float64, err error) {
-	s, err := open(ctx, uri, o)
+	records := c.data.records()
+	limit := func() (err error) {
+		if c.limit {
+			out.limit, err = b.limit(ctx, sp.from, sp.to, sp.database, records, names)
+		}
+		return err
+	}
+	if round%2 == 1 && !c.managed {
+		if err := limit(); err != nil {
+			return out, err
+		}
+	}
+	s, err := b.deploy(ctx, sp)
 	if err != nil {
-		return 0, 0, nil, err
+		return out, err
 	}
-	defer s.close(context.WithoutCancel(ctx)) //nolint:errcheck // scratch databases
-	if err := s.fill(ctx, o.records, o.size); err != nil {
-		return 0, 0, nil, err
-	}
-	if engine, ready, err = s.engineOnce(ctx, o.records); err != nil {
-		return 0, 0, nil, err
-	}
-	if err := s.halt(); err != nil {
-		return 0, 0, nil, err
-	}
-	raw = map[int]float64{}
-	for _, w := range []int{1, 2, 4, 8} {
-		if raw[w], err = s.rawOnce(ctx, o.records, w); err != nil {
-			return 0, 0, nil, err
+	defer s.close(ctx)
+	if c.managed {
+		ns, _ := s.latest.Load().Namespace("v1")
+		kind, _ := ns.Kind(kindName)
+		names = []string{kind.Physical}
+		if err := c.data.insertInto(ctx, sp.from.client.Database(sp.database).Collection(kind.Physical), records); err != nil {
+			return out, err
 		}
 	}
-	return engine, ready, raw, nil
+	if err := s.copy(ctx, c, records, &out); err != nil {
+		return out, err
+	}
+	s.halt()
+	s.to.drop(ctx, s.target) // the limit has the memory that the copy had
+	if round%2 == 0 || c.managed {
+		err = limit()
+	}
+	return out, err
 }
 
-// engineOnce is the speed of the controller's copy, from the beginning of the upgrade to the
-// last record, and after how many seconds it is ready to switch.
-func (s *system) engineOnce(ctx context.Context, records int) (speed, ready float64, err error) {
-	copied := s.loads.expect(records)
-	begun := time.Now()
-	if err := s.begin(ctx); err != nil {
-		return 0, 0, err
+func (s *system) copy(ctx context.Context, c copying, records int, out *copied) error {
+	beside, stop := context.WithCancel(ctx)
+	defer stop()
+	if c.meanwhile != nil {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.meanwhile(beside)
+		}()
+		defer func() { stop(); <-done }()
 	}
+	used, asked, begun := s.processorTime(), etcdRequests(), time.Now()
+	if err := s.begin(ctx, true); err != nil {
+		return err
+	}
+	if err := s.awaitCopied(ctx, records); err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	took := time.Since(begun).Seconds()
+	out.copy, out.speed = took, float64(records)/took
+	out.processor, out.asked = s.processorTime()-used, (etcdRequests()-asked)/took
+	stop()
+	if c.ready {
+		if err := s.awaitReady(ctx, true); err != nil {
+			return fmt.Errorf("await ready: %w", err)
+		}
+		out.ready = time.Since(begun).Seconds()
+	}
+	if c.rest > 0 {
+		asked = etcdRequests()
+		rest(ctx, c.rest)
+		out.rest = (etcdRequests() - asked) / c.rest.Seconds()
+	}
+	out.memory = s.peakMemory()
+	return nil
+}
+
+// etcdRequests is how many messages the etcd of this process has received so far: requests, and
+// what comes on streams, such as the renewals of leases.
+func etcdRequests() (n float64) {
+	families, _ := prometheus.DefaultGatherer.Gather() // those without an error are there
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "grpc_server_msg_received_total") {
+			for _, m := range f.GetMetric() {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+// rest waits, or less if ctx ends.
+func rest(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-		return 0, 0, ctx.Err()
-	case <-s.done:
-		return 0, 0, s.ended()
-	case <-copied:
+	case <-time.After(d):
 	}
-	took := time.Since(begun)
-	if err := s.awaitReady(ctx); err != nil {
-		return 0, 0, err
-	}
-	ready = time.Since(begun).Seconds()
-	n, err := s.collection("v2").EstimatedDocumentCount(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	if int(n) != records {
-		return 0, 0, fmt.Errorf("%d of %d records were copied", n, records)
-	}
-	return float64(records) / took.Seconds(), ready, nil
 }
 
-// rawOnce copies with nothing but a reader that splices the batches it gets into insert
-// commands.
-func (s *system) rawOnce(ctx context.Context, records, workers int) (float64, error) {
-	from := s.collection("v1")
-	target := s.client.Database(scratch("raw"))
-	defer target.Drop(context.WithoutCancel(ctx)) //nolint:errcheck // a scratch database
-	ranges, err := s.old.Split(ctx, s.token(), workers)
-	if err != nil {
-		return 0, err
-	}
-	begun := time.Now()
-	g, ctx := errgroup.WithContext(ctx)
-	for _, r := range ranges {
-		g.Go(func() error { return rawRange(ctx, from.Database(), target, from.Name(), r) })
-	}
-	if err := g.Wait(); err != nil {
-		return 0, err
-	}
-	took := time.Since(begun)
-	n, err := target.Collection(from.Name()).EstimatedDocumentCount(context.WithoutCancel(ctx))
-	if err != nil {
-		return 0, err
-	}
-	if int(n) != records {
-		return 0, fmt.Errorf("the raw copy has %d of %d records", n, records)
-	}
-	return float64(records) / took.Seconds(), nil
-}
+const limitIs = "The limit: the same records by a bare reader in the same run."
 
-func rawRange(ctx context.Context, from, to *mongo.Database, name string, r record.Range) error {
-	session, err := from.Client().StartSession()
+func copyFixed(ctx context.Context, b *bench, round int) error {
+	c, err := b.copyOnce(ctx, copying{data: b.small("main", b.records), limit: true, ready: true, rest: 4 * time.Second}, round)
 	if err != nil {
 		return err
 	}
-	defer session.EndSession(context.WithoutCancel(ctx))
-	ctx = mongo.NewSessionContext(ctx, session)
-	bound := func(c record.Cursor) bson.D {
-		return bson.D{{Key: "_id", Value: bson.RawValue{Type: bson.Type(c[0]), Value: c[1:]}}}
+	b.mainCopy = append(b.mainCopy, c)
+	b.against("copy.fixed", c.speed, c.limit, "%d records of %d B, one controller with %d workers, between two clusters. %s", b.records, b.size, b.workers, limitIs)
+	b.figure("cpu.record", c.processor*1e6/float64(b.records), "Processor time of the controller's process (without etcd) from the beginning of the upgrade to the last record of copy.fixed.")
+	b.figure("ready.multiple", c.ready/c.copy, "The runs of copy.fixed: copied, indexes built, compared both ways, the rollback proved; here after %.1f s.", c.ready)
+	b.figure("memory.small", c.memory, "Peak resident memory of the controller's process in copy.fixed, until ready and 4 s of rest; %d records.", b.records)
+	b.figure("etcd.copying", c.asked, "Messages that etcd received in copy.fixed, renewals of leases among them.")
+	b.figure("etcd.rest", c.rest, "The same in the 4 s after the upgrade was ready; nobody writes.")
+	return nil
+}
+
+func copyManaged(ctx context.Context, b *bench, round int) error {
+	records := 2 * b.others
+	c, err := b.copyOnce(ctx, copying{data: b.small("", records), managed: true, spec: spec{inside: true}, limit: true}, round)
+	if err == nil {
+		b.against("copy.managed", c.speed, c.limit, "%d records of %d B between two clusters; the controller is in the benchmark's process, over a coordination store in memory. %s", records, b.size, limitIs)
 	}
-	const batch = 2000
-	find := bson.D{{Key: "find", Value: name}, {Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "batchSize", Value: batch}}
-	if len(r.From) > 0 {
-		find = append(find, bson.E{Key: "min", Value: bound(r.From)})
-	}
-	if len(r.To) > 0 {
-		find = append(find, bson.E{Key: "max", Value: bound(r.To)})
-	}
-	reply, err := from.RunCommand(ctx, find).Raw()
-	for which := "firstBatch"; ; which = "nextBatch" {
+	return err
+}
+
+// copyOf measures a copy whose row is all that is wanted of it.
+func copyOf(row, how string, data func(*bench) (dataset, error)) func(context.Context, *bench, int) error {
+	return func(ctx context.Context, b *bench, round int) error {
+		d, err := data(b)
 		if err != nil {
 			return err
 		}
-		docs := reply.Lookup("cursor", which).Array()
-		if len(docs) > 5 {
-			insert := bsoncore.NewDocumentBuilder().AppendString("insert", name).AppendBoolean("ordered", false).
-				AppendArray("documents", bsoncore.Array(docs)).
-				AppendDocument("writeConcern", bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build()).Build()
-			if err := to.RunCommand(context.WithoutCancel(ctx), bson.Raw(insert)).Err(); err != nil {
-				return err
-			}
+		c, err := b.copyOnce(ctx, copying{data: d, limit: true}, round)
+		if err == nil {
+			b.against(row, c.speed, c.limit, "%d records, %s, between two clusters. %s", d.records(), how, limitIs)
 		}
-		id := reply.Lookup("cursor", "id").Int64()
-		if id == 0 {
-			return nil
-		}
-		reply, err = from.RunCommand(ctx, bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: name}, {Key: "batchSize", Value: batch}}).Raw()
+		return err
 	}
 }
 
-func median(xs []float64) float64 {
-	if len(xs) == 0 {
-		return 0
+func copyLarge(ctx context.Context, b *bench, round int) error {
+	d := one("large", b.large, func(i int) any { return document(i, 10<<10) })
+	c, err := b.copyOnce(ctx, copying{data: d, limit: true, ready: true}, round)
+	if err == nil {
+		b.against("workload.large", c.speed, c.limit, "%d records of 10 KiB between two clusters. %s", b.large, limitIs)
+		b.figure("memory.large", c.memory, "Peak resident memory of the controller's process in workload.large, until ready.")
 	}
-	xs = slices.Sorted(slices.Values(xs))
-	return xs[len(xs)/2]
+	return err
 }
 
-// peakRSS is this process's peak memory in MB, 0 where the system does not tell.
-func peakRSS() float64 {
-	b, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
+func copyInOne(ctx context.Context, b *bench, round int) error {
+	d := b.small("other", b.others)
+	c, err := b.copyOnce(ctx, copying{data: d, spec: spec{to: b.from}, limit: true}, round)
+	if err == nil {
+		b.against("workload.onecluster", c.speed, c.limit, "%d records of %d B, from a database to another one of the same server. %s", b.others, b.size, limitIs)
 	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kb, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kb / 1024
-		}
-	}
-	return 0
+	return err
 }

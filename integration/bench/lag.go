@@ -4,174 +4,110 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"golang.org/x/sync/errgroup"
-
-	"dbcontroller/record"
-	"dbcontroller/syncer"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// lagFigures are milliseconds from the acknowledgement of a write at the source to its
-// being visible at the target.
-type lagFigures struct {
-	Rate    float64 `json:"writes_per_second"` // reached, not asked
-	Samples int     `json:"n"`
-	P50     float64 `json:"p50_ms"`
-	P99     float64 `json:"p99_ms"`
-}
-
-func (l *lagFigures) String() string {
-	return fmt.Sprintf("sync lag at %.0f writes/s: p50 %.0f ms, p99 %.0f ms (n=%d)", l.Rate, l.P50, l.P99, l.Samples)
-}
-
-const lagRecords = 50_000
-
-func measureLag(ctx context.Context, uri string, o settings) (*lagFigures, error) {
-	var p50s, p99s, rates []float64
-	out := &lagFigures{}
-	for range o.runs {
-		f, err := lagOnce(ctx, uri, o)
-		if err != nil {
-			return nil, err
-		}
-		p50s, p99s, rates = append(p50s, f.P50), append(p99s, f.P99), append(rates, f.Rate)
-		out.Samples += f.Samples
-	}
-	out.P50, out.P99, out.Rate = median(p50s), median(p99s), median(rates)
-	return out, nil
-}
-
-// lagOnce measures while an upgrade that is ready waits for its switch.
-func lagOnce(ctx context.Context, uri string, o settings) (*lagFigures, error) {
-	s, err := open(ctx, uri, o)
-	if err != nil {
-		return nil, err
-	}
-	defer s.close(context.WithoutCancel(ctx)) //nolint:errcheck // scratch databases
-	if err := s.fill(ctx, lagRecords, o.size); err != nil {
-		return nil, err
-	}
-	if err := s.begin(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.awaitReady(ctx); err != nil {
-		return nil, err
-	}
-	return s.writeAndWatch(ctx, o)
-}
-
-// awaitReady waits until every shard is copied and compared, and the proof of the rollback is
-// over, after which the pause can be predicted.
-func (s *system) awaitReady(ctx context.Context) error {
-	return s.poll(ctx, func() (bool, error) {
-		ps, err := s.store.Progress(ctx)
-		if err != nil {
-			return false, err
-		}
-		readiness, err := s.store.Readiness(ctx)
-		if err != nil {
-			return false, err
-		}
-		waits := slices.ContainsFunc(ps, func(p syncer.Progress) bool { return p.State != "ready" })
-		return len(ps) == ring && !waits && readiness != nil && readiness.PredictedPauseMillis != nil, nil
-	})
-}
-
-// writeAndWatch writes at the rate asked for, on an open schedule, and meanwhile writes a
-// sample now and then and looks at the target until it is there.
-func (s *system) writeAndWatch(ctx context.Context, o settings) (*lagFigures, error) {
-	tok := s.token()
-	client := s.old.Client()
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(o.seconds)*time.Second)
-	defer cancel()
-	begun := time.Now()
-	var written atomic.Int64
-	write := func(i int, stamp int64) error {
-		doc, err := bson.Marshal(append(document(i, o.size), bson.E{Key: "stamp", Value: stamp}))
-		if err != nil {
-			return err
-		}
-		err = client.Write(context.WithoutCancel(ctx), record.Tokens{kindName: tok}, []record.Mutation{{
-			Kind: kindName, Key: record.StringKey(fmt.Sprintf("document-%09d", i)), Doc: doc,
-		}})
-		written.Add(1)
+// following measures while an upgrade that is ready waits for its switch.
+func following(ctx context.Context, b *bench, _ int) error {
+	d := b.small("hot", b.hot)
+	if err := b.fill(ctx, d); err != nil {
 		return err
 	}
-	const writers = 16
-	g, gctx := errgroup.WithContext(ctx)
-	for w := range writers {
-		g.Go(func() error {
-			rng := rand.New(rand.NewPCG(1, uint64(w)))
-			every := time.Second * writers / time.Duration(o.rate)
-			for due := time.Now(); gctx.Err() == nil; due = due.Add(every) {
-				rest(gctx, time.Until(due))
-				if err := write(1+rng.IntN(lagRecords-1), 0); err != nil {
-					return err
+	s, err := b.deploy(ctx, spec{from: b.from, to: b.to, database: d.name, kinds: map[string]bool{kindName: true}, lens: d.lens})
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	if err := s.begin(ctx, true); err != nil {
+		return err
+	}
+	if err := s.awaitReady(ctx, true); err != nil {
+		return err
+	}
+	source := b.from.client.Database(d.name).Collection(kindName)
+	for _, l := range []struct {
+		p50, p99   string
+		rate, bulk int
+		w          any
+	}{
+		{"lag.majority.p50", "lag.majority.p99", 2000, 0, "majority"},
+		{"lag.w1.p50", "lag.w1.p99", 2000, 0, 1},
+		{"backlog.single", "", 3000, 0, 1},
+		{"backlog.bulk", "", 5000, 10, 1},
+	} {
+		app := &clients{col: collection(source, l.w), keys: b.hot, rate: l.rate, bulk: l.bulk}
+		lags, rate, err := s.lag(ctx, app)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.p50, err)
+		}
+		how := fmt.Sprintf("From the acknowledgement of a write at the source to its being visible at the target, looked at every millisecond, for %d s while 32 clients update %d records, w:%v; asked %d/s, reached %.0f/s (n = %d).",
+			b.seconds, b.hot, l.w, l.rate, rate, len(lags))
+		b.figure(l.p50, percentile(lags, 50), "%s", how)
+		if l.p99 != "" {
+			b.figure(l.p99, percentile(lags, 99), "%s", how)
+		} else {
+			half := len(lags) / 2
+			b.note(l.p50, fmt.Sprintf("p50 of the first half of the samples %.0f ms, of the second %.0f ms.", percentile(lags[:half], 50), percentile(lags[half:], 50)))
+			b.note(l.p50, fmt.Sprintf("It runs for %d s, not for 60.", b.seconds))
+		}
+		const enough = 0.95
+		if rate < enough*float64(l.rate) {
+			for _, row := range []string{l.p50, l.p99} {
+				if row != "" {
+					b.short(row, fmt.Sprintf("It does not count: the clients of this machine reached %.0f of %d updates/s.", rate, l.rate))
 				}
 			}
-			return nil
-		})
-	}
-	var lags []float64
-	g.Go(func() error {
-		for stamp := int64(1); gctx.Err() == nil; stamp++ {
-			if err := write(0, stamp); err != nil {
-				return err
-			}
-			acked := time.Now()
-			if arrived, err := s.awaitStamp(gctx, stamp); err != nil {
-				return err
-			} else if arrived {
-				lags = append(lags, float64(time.Since(acked).Microseconds())/1000)
-			}
-			rest(gctx, 20*time.Millisecond)
 		}
-		return nil
-	})
-	if err := g.Wait(); err != nil {
-		return nil, err
 	}
-	slices.Sort(lags)
-	if len(lags) == 0 {
-		return nil, fmt.Errorf("no sample arrived at the target in %d s", o.seconds)
-	}
-	return &lagFigures{
-		Rate: float64(written.Load()) / time.Since(begun).Seconds(), Samples: len(lags),
-		P50: lags[len(lags)/2], P99: lags[len(lags)*99/100],
-	}, nil
+	return nil
 }
 
-// awaitStamp looks at the sample in the target, about every millisecond, until it has the
-// stamp.
-func (s *system) awaitStamp(ctx context.Context, stamp int64) (arrived bool, err error) {
-	target := s.collection("v2")
-	for ctx.Err() == nil {
+// lag has clients write for a while and, meanwhile, writes a sample now and then, and waits until it is
+// there. What is left behind at the end is waited for, so that the next one begins level.
+func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate float64, err error) {
+	busy, stop := context.WithTimeout(ctx, time.Duration(s.bench.seconds)*time.Second)
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(func() { rate = app.run(busy) })
+	target := s.targets()[0]
+	for busy.Err() == nil && err == nil {
+		stamp := time.Now().UnixNano()
+		_, err = app.col.UpdateByID(ctx, key(0), bson.D{{Key: "$set", Value: bson.D{{Key: "stamp", Value: stamp}}}})
+		acked := time.Now()
+		if err == nil {
+			err = s.awaitStamp(ctx, target, stamp)
+			lags = append(lags, float64(time.Since(acked).Microseconds())/1000)
+		}
+		rest(busy, 20*time.Millisecond)
+	}
+	stop()
+	wg.Wait()
+	if err == nil {
+		err = app.failed
+	}
+	if err == nil { // level again: the last of what was written is there
+		stamp := time.Now().UnixNano()
+		if _, err = app.col.UpdateByID(ctx, key(0), bson.D{{Key: "$set", Value: bson.D{{Key: "stamp", Value: stamp}}}}); err == nil {
+			err = s.awaitStamp(ctx, target, stamp)
+		}
+	}
+	return lags, rate, err
+}
+
+// awaitStamp looks at the sample in the target until it has the stamp.
+func (s *system) awaitStamp(ctx context.Context, target *mongo.Collection, stamp int64) error {
+	return s.poll(ctx, time.Millisecond, func() (bool, error) {
 		var got struct {
 			Stamp int64 `bson:"stamp"`
 		}
-		err := target.FindOne(ctx, bson.D{{Key: "_id", Value: "document-000000000"}}).Decode(&got)
-		switch {
-		case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded): // the driver ends an operation before its context
-			return false, nil
-		case err != nil:
+		err := target.FindOne(ctx, bson.D{{Key: "_id", Value: key(0)}}).Decode(&got)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, mongo.ErrNoDocuments) {
 			return false, err
-		case got.Stamp == stamp:
-			return true, nil
 		}
-		rest(ctx, time.Millisecond)
-	}
-	return false, nil
-}
-
-// rest waits, or less if ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+		return got.Stamp == stamp, nil
+	})
 }

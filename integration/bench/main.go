@@ -1,112 +1,139 @@
-// Command bench measures what users pay for and prints it as a table and, with -json, as
-// JSON: how fast a namespace is copied with all guards in place, as a ratio to a bare
-// reader that inserts raw BSON in the same run; how far the sync lags behind at a given
-// rate of writes; and how long clients wait at a switch.
+// Command bench measures what users pay for, against the bars that this project has set itself,
+// and writes docs/benchmarks.json, and of it the page and its charts (package figures).
 //
-// Copy and lag are those of a controller that is started as the program starts it, in this
-// process, over a coordination store in memory. So the copy counts from the beginning of the
-// upgrade, the planning of its ranges included, to the last record; it does not yield to clients,
-// of which there are none. The lag is that of an upgrade that is held ready to switch: copied,
-// compared, with its rollback proved. The pause is that of the demo, whose controllers and
-// servers are processes of their own.
+// # What runs
 //
-// Runs are interleaved and their median is printed, because machines are shared and
-// noisy: prefer the ratios. It does not own the figures: docs/benchmarks.md has them, with the
-// machine that they were measured on.
+// Controllers are processes of bin/dbcontroller over an etcd that this process hosts, so that
+// their processor time and memory are theirs alone; the databases are two servers of one member
+// each. A scenario sets one deployment up, measures one row or several that belong together, and
+// removes it. Where something has to stand between a controller and its database (a slow store, a
+// stream that is held), and for managed kinds, whose transformers are Go, controllers run in this
+// process; their rows say so.
+//
+// # What it guarantees
+//
+// Every scenario is run once in each round, so that runs of different rows are interleaved, and
+// the limit is taken within the run that it is the limit of. A scenario has a deadline: what does
+// not end, or fails, is a row that says so, and the rest goes on. When the time for all of it is
+// nearly over, what is left is not run, and its rows have fewer runs. Figures are written after
+// each round.
+//
+// It does not own bars and rows: figures.Rows has them.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"syscall"
+	"time"
 
-	"dbcontroller/integration/localmongo"
+	"dbcontroller/integration/bench/figures"
 )
 
-// figures is everything that was measured; absent parts were not asked for.
-type figures struct {
-	Backend string       `json:"backend"`
-	Copy    *copyFigures `json:"copy,omitempty"`
-	Lag     *lagFigures  `json:"lag,omitempty"`
-	Pause   *pause       `json:"pause,omitempty"`
-}
-
+// settings are the flags. Sizes are records.
 type settings struct {
-	records, size, runs, workers int
-	rate, seconds                int
-	switches                     int
-	demo                         string
-	only                         string
-	json                         bool
+	records, others, large, hot, changes int
+	size, workers                        int
+	runs, seconds                        int
+	switches, pauseRate, pauseRecords    int
+	kinds, kindRecords                   int
+	programs                             string
+	peers                                string
+	only                                 string
+	out                                  string
+	remark                               string
+	budget, deadline                     time.Duration
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var o settings
-	flag.IntVar(&o.records, "records", 1_000_000, "records to copy")
+	flag.IntVar(&o.records, "records", 1_000_000, "records of the main copy")
+	flag.IntVar(&o.others, "others", 200_000, "records of each other copy; managed kinds are copied with twice as many")
+	flag.IntVar(&o.large, "large", 40_000, "records of 10 KiB")
+	flag.IntVar(&o.hot, "hot", 50_000, "records that updates fall on")
+	flag.IntVar(&o.changes, "changes", 60_000, "changes to catch up on, of distinct records; three times as many of hot ones")
 	flag.IntVar(&o.size, "size", 500, "bytes of a record, about")
-	flag.IntVar(&o.runs, "runs", 3, "interleaved runs; the median counts")
-	flag.IntVar(&o.workers, "workers", 4, "copy workers")
-	flag.IntVar(&o.rate, "rate", 1000, "writes a second for the lag")
-	flag.IntVar(&o.seconds, "seconds", 10, "how long to write for the lag")
-	flag.IntVar(&o.switches, "switches", 10, "switches for the pause")
-	flag.StringVar(&o.demo, "demo", "bin/demo", "program that makes the switches")
-	flag.StringVar(&o.only, "only", "", "copy, lag or pause; empty is all")
-	flag.BoolVar(&o.json, "json", false, "print JSON")
+	flag.IntVar(&o.workers, "workers", 4, "copy workers, also of the limit")
+	flag.IntVar(&o.runs, "runs", 3, "interleaved runs; their median counts")
+	flag.IntVar(&o.seconds, "seconds", 6, "how long a lag or a backlog is measured")
+	flag.IntVar(&o.switches, "switches", 4, "switches of each run, for the pause")
+	flag.IntVar(&o.pauseRate, "pause-rate", 300, "writes a second, and as many reads, for the pause")
+	flag.IntVar(&o.pauseRecords, "pause-records", 5000, "records of the application, for the pause; the second demo has twenty times as many")
+	flag.IntVar(&o.kinds, "kinds", 100, "collections of the switch of many kinds")
+	flag.IntVar(&o.kindRecords, "kind-records", 1000, "records of each of them")
+	flag.StringVar(&o.programs, "programs", "bin", "folder of dbcontroller and demo")
+	flag.StringVar(&o.peers, "peers", os.Getenv("PEERS_DIR"), "folder with programs of peers, looked at before the PATH")
+	flag.StringVar(&o.only, "only", "", "pattern of names of rows; with it figures are printed, and written only where -out says")
+	flag.StringVar(&o.out, "out", "", "folder for benchmarks.json, benchmarks.md and charts; docs unless -only is given")
+	flag.StringVar(&o.remark, "note", "", "what readers must know before any figure")
+	flag.DurationVar(&o.budget, "budget", 19*time.Minute, "when to begin nothing more")
+	flag.DurationVar(&o.deadline, "deadline", 2*time.Minute, "of one run of a scenario")
+	render := flag.String("render", "", "measure nothing: write the page and the charts of the benchmarks.json in this folder anew")
+	gobench := flag.String("gobench", "", "measure nothing: print the runs of this file as Go benchmarks")
 	flag.Parse()
-	if err := run(ctx, o); err != nil {
+	err := func() error {
+		switch {
+		case *render != "":
+			return renderAgain(*render)
+		case *gobench != "":
+			return printGoBench(*gobench)
+		default:
+			return measure(ctx, o)
+		}
+	}()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, o settings) error {
-	mongo, err := localmongo.Start(ctx, localmongo.Options{CacheGB: 1, OplogMB: 4096, Dir: os.TempDir()})
+func renderAgain(folder string) error {
+	f, err := figures.Read(folder + "/benchmarks.json")
 	if err != nil {
 		return err
 	}
-	defer mongo.Stop(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends
-	f := figures{Backend: "mongodb " + mongo.Version()}
-	if o.only == "" || o.only == "copy" {
-		if f.Copy, err = measureCopy(ctx, mongo.URI(), o); err != nil {
-			return fmt.Errorf("copy: %w", err)
-		}
-	}
-	if o.only == "" || o.only == "lag" {
-		if f.Lag, err = measureLag(ctx, mongo.URI(), o); err != nil {
-			return fmt.Errorf("lag: %w", err)
-		}
-	}
-	if o.only == "" || o.only == "pause" {
-		if f.Pause, err = measurePause(ctx, o); err != nil {
-			return fmt.Errorf("pause: %w", err)
-		}
-	}
-	if o.json {
-		return json.NewEncoder(os.Stdout).Encode(f)
-	}
-	for _, line := range f.lines() {
-		fmt.Println(line)
-	}
-	return nil
+	return f.Write(folder)
 }
 
-// lines is what people read.
-func (f figures) lines() []string {
-	out := []string{f.Backend}
-	if f.Copy != nil {
-		out = append(out, f.Copy.String())
+func printGoBench(path string) error {
+	f, err := figures.Read(path)
+	if err != nil {
+		return err
 	}
-	if f.Lag != nil {
-		out = append(out, f.Lag.String())
+	_, err = fmt.Print(f.GoBench())
+	return err
+}
+
+func measure(ctx context.Context, o settings) error {
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
 	}
-	if f.Pause != nil {
-		out = append(out, f.Pause.String())
+	if o.out == "" && o.only == "" {
+		o.out = "docs"
 	}
-	return out
+	b, err := open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	b.run(ctx, scenarios(), only)
+	f := b.file()
+	if o.out != "" {
+		if err := f.Write(o.out); err != nil {
+			return err
+		}
+	}
+	for _, r := range f.Rows {
+		if only.MatchString(r.Name) {
+			fmt.Println(r.String())
+		}
+	}
+	return ctx.Err()
 }

@@ -7,59 +7,134 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
+	"path/filepath"
+	"time"
+
+	"dbcontroller/integration/bench/figures"
+	"dbcontroller/integration/subprocess"
 )
 
-// pause is what clients felt at switches, each of a fresh demo, in milliseconds: the
-// median, and the worst, of the switches' own figures.
-type pause struct {
-	Switches int     `json:"switches"`
-	P50      float64 `json:"p50_ms"`        // median over the switches of their p50
-	P99      float64 `json:"p99_ms"`        // median over the switches of their p99
-	Worst    float64 `json:"max_ms"`        // of all writes of all switches
-	Typical  float64 `json:"max_median_ms"` // median over the switches of their max
-	Failed   int     `json:"failed"`        // reads and writes
-	Lost     int     `json:"lost"`          // lost, duplicated and resurrected
-}
+// felt is what clients of a demo felt of its switches, in milliseconds.
+type felt struct{ p50, p99, most, held []float64 }
 
-func (p *pause) String() string {
-	return fmt.Sprintf("write pause over %d switches: p50 %.0f ms, p99 %.0f ms, max %.0f ms (median of the maxima %.0f ms); failed %d, lost %d",
-		p.Switches, p.P50, p.P99, p.Worst, p.Typical, p.Failed, p.Lost)
-}
-
-func measurePause(ctx context.Context, o settings) (*pause, error) {
-	out := &pause{Switches: o.switches}
-	var p50s, p99s, maxs []float64
-	for i := range o.switches {
-		cmd := exec.CommandContext(ctx, o.demo, "--json", "--records", "5000", "--seed", fmt.Sprint(i+1))
-		cmd.Stderr = os.Stderr
-		text, err := cmd.Output()
-		if err != nil {
-			return nil, fmt.Errorf("demo %d: %w", i+1, err)
-		}
-		lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-		var d struct {
-			Failed      int `json:"writes_failed"`
-			ReadsFailed int `json:"reads_failed"`
-			Lost        int `json:"lost"`
-			Duplicated  int `json:"duplicated"`
-			Resurrected int `json:"resurrected"`
-			Pause       struct {
+// demo runs one and returns what it says of its switches.
+func (b *bench) demo(ctx context.Context, records, switches, seed int) (f felt, err error) {
+	cmd := exec.Command(filepath.Join(b.programs, "demo"), "--json", "--records", fmt.Sprint(records), "--rate", fmt.Sprint(b.pauseRate), //nolint:noctx // it is stopped in order
+		"--switches", fmt.Sprint(switches), "--seed", fmt.Sprint(seed))
+	var out bytes.Buffer
+	log, err := os.Create(filepath.Join(b.dir, "demo.log"))
+	if err != nil {
+		return f, err
+	}
+	defer log.Close() //nolint:errcheck // nobody reads it if the demo is fine
+	cmd.Stdout, cmd.Stderr = &out, log
+	p, err := subprocess.Start(cmd)
+	if err != nil {
+		return f, err
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		p.Stop(grace / 2)
+		return f, ctx.Err()
+	}
+	if _, err := p.Wait(); err != nil {
+		return f, fmt.Errorf("demo: %w: %s", err, subprocess.Tail(log.Name(), 1))
+	}
+	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
+	var d struct {
+		Switches []struct {
+			Pause struct {
 				P50 float64 `json:"p50"`
 				P99 float64 `json:"p99"`
 				Max float64 `json:"max"`
 			} `json:"write_pause_ms"`
-		}
-		if err := json.Unmarshal(lines[len(lines)-1], &d); err != nil {
-			return nil, fmt.Errorf("demo %d: %w", i+1, err)
-		}
-		p50s, p99s, maxs = append(p50s, d.Pause.P50), append(p99s, d.Pause.P99), append(maxs, d.Pause.Max)
-		out.Failed += d.Failed + d.ReadsFailed
-		out.Lost += d.Lost + d.Duplicated + d.Resurrected
+			Phases map[string]float64 `json:"phases_ms"`
+		} `json:"switches"`
 	}
-	out.P50, out.P99, out.Typical = median(p50s), median(p99s), median(maxs)
-	if len(maxs) > 0 {
-		out.Worst = slices.Max(maxs)
+	if err := json.Unmarshal(lines[len(lines)-1], &d); err != nil {
+		return f, fmt.Errorf("demo: %w", err)
 	}
-	return out, nil
+	for _, s := range d.Switches {
+		held := 0.0
+		for _, ms := range s.Phases {
+			held += ms
+		}
+		f.p50, f.p99, f.most, f.held = append(f.p50, s.Pause.P50), append(f.p99, s.Pause.P99), append(f.most, s.Pause.Max), append(f.held, held)
+	}
+	return f, nil
+}
+
+func pauses(ctx context.Context, b *bench, round int) error {
+	f, err := b.demo(ctx, b.pauseRecords, b.switches, round+1)
+	if err != nil {
+		return err
+	}
+	how := "Latency, from when it was due, of the writes under way between the beginning of SWITCHING and the first write on the new version, in %s; 16 shards, 2 controllers, 2 servers, %d writes and as many reads a second, %d records of the application. Each run is the median of %d switches of one demo; nothing failed or was lost, or the run would have."
+	args := []any{"`bin/demo`", b.pauseRate, b.pauseRecords, len(f.p50)}
+	b.figure("pause.p50", figures.Median(f.p50), how+" The phases together took %.0f ms.", append(args, figures.Median(f.held))...)
+	b.figure("pause.p99", figures.Median(f.p99), how+" Median of the maxima %.0f ms.", append(args, figures.Median(f.most))...)
+	const asked = 2000
+	if b.pauseRate < asked {
+		for _, row := range []string{"pause.p50", "pause.p99"} {
+			b.short(row, fmt.Sprintf("It does not count: %d writes/s, not %d, because the demo's servers, clients and databases share the cores of this machine and more would measure their queues. On a larger one: `make bench ARGS=\"-only '^pause' -pause-rate %d -switches 50\"`.", b.pauseRate, asked, asked))
+		}
+	}
+	return nil
+}
+
+// pauseOfMore compares the phases of switches over twenty times the data.
+func pauseOfMore(ctx context.Context, b *bench, round int) error {
+	const more, switches = 20, 2
+	var held [2]float64
+	for i := range 2 {
+		f, err := b.demo(ctx, b.pauseRecords*[]int{1, more}[i], switches, 100+round)
+		if err != nil {
+			return err
+		}
+		held[i] = figures.Median(f.held)
+	}
+	b.figure("pause.data", held[1]/held[0], "How long writes are held by the phases of a switch, over %d and over %d records of the application: %.0f and %.0f ms; %d switches each.", b.pauseRecords*more, b.pauseRecords, held[1], held[0], switches)
+	return nil
+}
+
+// manyKinds switches many collections of an application, once all are copied and compared.
+func manyKinds(ctx context.Context, b *bench, _ int) error {
+	d := b.small("", 0)
+	sp := spec{from: b.from, to: b.to, database: scratch("kinds"), kinds: map[string]bool{}, lens: d.lens, auto: true}
+	defer b.from.drop(ctx, sp.database)
+	for i := range b.kinds {
+		name := fmt.Sprintf("kind%04d", i)
+		sp.kinds[name] = true
+		if err := d.insertInto(ctx, b.from.client.Database(sp.database).Collection(name), b.kindRecords); err != nil {
+			return err
+		}
+	}
+	begun := time.Now()
+	s, err := b.deploy(ctx, sp)
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	if err := s.awaitReady(ctx, false); err != nil {
+		return err
+	}
+	ready := time.Since(begun)
+	begun = time.Now()
+	if err := s.begin(ctx, false); err != nil {
+		return err
+	}
+	if err := s.poll(ctx, 5*time.Millisecond, func() (bool, error) { return s.now().CurrentVersion == "v2", nil }); err != nil {
+		return err
+	}
+	took := time.Since(begun).Seconds()
+	last, held := s.now().LastSwitch, int64(0)
+	for _, ms := range last.Millis {
+		held += ms
+	}
+	how := "%d fixed-name kinds of %d records of %d B, one controller, copied and compared before (ready %.1f s after its start); nobody writes. Phases of the last run in ms: %v."
+	args := []any{b.kinds, b.kindRecords, b.size, ready.Seconds(), last.Millis}
+	b.figure("kinds.switch", took, how, args...)
+	b.figure("kinds.held", float64(held), how+" Held is their sum.", args...)
+	return nil
 }

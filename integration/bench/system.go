@@ -3,126 +3,200 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller/cmd/dbcontroller/app"
+	"dbcontroller/cmd/dbcontroller/cli"
 	"dbcontroller/config"
 	"dbcontroller/controller"
+	"dbcontroller/coord"
 	"dbcontroller/coord/memcoord"
 	"dbcontroller/deployment"
+	"dbcontroller/integration/subprocess"
 	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
+	"dbcontroller/syncer"
 	"dbcontroller/transform"
 	"dbcontroller/upgradestate"
 )
 
 const (
-	ring           = 16
-	deploymentName = "services/bench/deployments/here"
-	kindName       = "documents"
+	ring    = 16
+	service = "bench"
 )
 
-// system is a deployment of one managed kind, whose records are not changed on the way, and a
-// controller of it as the program starts it. The coordination store is in memory: what is
-// measured is the controller and the database, not etcd.
+// spec is a deployment that is to be.
+type spec struct {
+	from, to    *cluster
+	database    string          // of the source
+	kinds       map[string]bool // fixed-name collections; none: one managed kind, kindName
+	lens        string          // of all of them
+	controllers int             // 0: 1
+	auto        bool            // copies before an upgrade begins
+	updates     string          // section of the configuration
+	// inside: the controllers run in this process, over a coordination store in memory.
+	inside bool
+	wrap   func(version string, ns record.Namespace) record.Namespace // only inside
+}
+
+// system is a deployment and its controllers.
 type system struct {
-	client *mongo.Client
-	names  map[string]string // database names by version
-	coord  *memcoord.Store
-	store  *deployment.Store
-	old    *mongostore.Namespace        // as a server of the service has it
-	kinds  map[string]upgradestate.Kind // by version
-	loads  loads
+	spec
+	bench    *bench
+	target   string // its database
+	coord    coord.Store
+	store    *deployment.Store
+	registry *transform.Registry
+	latest   atomic.Pointer[upgradestate.Deployment]
 
-	cancel context.CancelFunc // of the controller
-	done   chan struct{}      // closed when it has ended
-	err    error              // why, once done is closed
+	processes []*subprocess.Process
+	logs      []string
+	stop      context.CancelFunc
+	running   errgroup.Group // controllers inside, and what follows the record
 }
-
-// open makes the databases, by names that no other run has, and starts the controller. Nothing
-// is copied before begin.
-func open(ctx context.Context, uri string, o settings) (_ *system, err error) {
-	s := &system{
-		names: map[string]string{"v1": scratch("old"), "v2": scratch("new")}, kinds: map[string]upgradestate.Kind{},
-		done: make(chan struct{}),
-	}
-	if s.client, err = mongo.Connect(options.Client().ApplyURI(uri)); err != nil {
-		return nil, err
-	}
-	if s.old, err = mongostore.Open(ctx, mongostore.Config{URI: uri, Database: s.names["v1"], Log: zap.NewNop()}); err != nil {
-		return nil, errors.Join(err, s.client.Disconnect(ctx))
-	}
-	if err := s.start(ctx, uri, o.workers); err != nil {
-		return nil, errors.Join(err, s.old.Close(ctx), s.client.Disconnect(ctx))
-	}
-	soon, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	d, err := s.await(soon, func(d upgradestate.Deployment) bool { return len(d.Available) > 0 })
-	if err == nil {
-		err = s.awaitShards(soon)
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.close(context.WithoutCancel(ctx)))
-	}
-	for version := range s.names {
-		ns, _ := d.Namespace(version)
-		s.kinds[version], _ = ns.Kind(kindName)
-	}
-	return s, nil
-}
-
-func scratch(what string) string { return "dbc_bench_" + strings.ToLower(rand.Text()[:8]) + "_" + what }
 
 // configuration is what an operator would write. Copying does not yield to the clients of the
-// databases, because how fast it can be is the question; an upgrade that is ready stays so.
+// databases unless that is what is measured, because how fast it can be is the question.
 const configuration = `
 deployment: %s
 sharding: {ringSize: %d}
-copy: {auto: false, workers: %d, throttle: "off"}
-switch: {automatic: false}
+%scopy: {auto: %t, workers: %d, throttle: "off"}
+switch: {automatic: true, maxLag: 3s, deadline: 60s}
 initialVersion: v1
 operator: {listen: "127.0.0.1:0"}
 api: {listen: "127.0.0.1:0"}
 dbs:
-- {namespace: bench/v1, backend: mongo, apiVersion: v1, mongo: {endpoint: $(URI), database: %s}}
-- {namespace: bench/v2, backend: mongo, apiVersion: v2, mongo: {endpoint: $(URI), database: %s}}
-`
+- {namespace: bench/v1, backend: mongo, apiVersion: v1, mongo: {endpoint: $(FROM), database: %s}}
+- {namespace: bench/v2, backend: mongo, apiVersion: v2, mongo: {endpoint: $(TO), database: %s}}
+%s`
 
-// start runs the controller until close is called.
-func (s *system) start(ctx context.Context, uri string, workers int) error {
-	text := fmt.Sprintf(configuration, deploymentName, ring, workers, s.names["v1"], s.names["v2"])
-	cfg, err := config.Parse("bench.yaml", []byte(text), func(string) (string, bool) { return uri, true })
+// deploy starts the controllers, and returns when they own the ring and an upgrade can begin. The
+// collections of the source are there already.
+func (b *bench) deploy(ctx context.Context, sp spec) (_ *system, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	s := &system{spec: sp, bench: b, target: scratch("new"), coord: b.coord}
+	s.controllers = cmp.Or(s.controllers, 1)
+	name := "services/" + service + "/deployments/" + strings.ReplaceAll(s.target, "_", "-")
+	etcd := fmt.Sprintf("etcd: {endpoints: [%q]}\n", b.etcd.Endpoints()[0])
+	if s.inside {
+		s.coord, etcd = memcoord.New(), ""
+	}
+	folder := filepath.Join(b.dir, s.target)
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return nil, err
+	}
+	kinds := ""
+	for _, k := range slices.Sorted(maps.Keys(s.kinds)) {
+		kinds += fmt.Sprintf("- {from: %[1]s, to: %[1]s, lens: lens.yaml}\n", k)
+	}
+	if kinds != "" {
+		kinds = "kinds:\n" + kinds
+	}
+	text := fmt.Sprintf(configuration, name, ring, etcd, s.auto, b.workers, s.database, s.target, kinds+s.updates)
+	file := filepath.Join(folder, "bench.yaml")
+	for path, text := range map[string]string{file: text, filepath.Join(folder, "lens.yaml"): s.lens, filepath.Join(folder, "update.yaml"): updateLens} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	s.store = deployment.New(s.coord, name, deployment.Config{})
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start a controller: %w", s.failed(err))
+			s.close(ctx)
+		}
+	}()
+	if err := s.start(life, file); err != nil {
+		return nil, err
+	}
+	s.running.Go(func() error {
+		for d := range s.store.Watch(life) {
+			s.latest.Store(&d)
+		}
+		return nil
+	})
+	return s, s.poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		if d := s.now(); len(d.Available) == 0 {
+			return false, nil
+		}
+		locks, _, err := s.coord.List(ctx, s.store.Root()+"/shards/")
+		owned := map[string]int{}
+		for _, l := range locks {
+			owned[string(l.Value)]++
+		}
+		return len(locks) == ring && len(owned) == s.controllers && slices.Max(slices.Collect(maps.Values(owned))) == ring/s.controllers, err
+	})
+}
+
+// start runs the controllers.
+func (s *system) start(ctx context.Context, file string) error {
+	env := map[string]string{"FROM": s.from.server.URI(), "TO": s.to.server.URI()}
+	cfg, err := config.Load(file, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	if err != nil {
 		return err
 	}
-	r := transform.NewRegistry("bench")
+	var register cli.Register
+	if len(s.kinds) == 0 {
+		register = managed
+	}
+	registry, carry, err := cli.Transformers(cfg, register)
+	if err != nil {
+		return err
+	}
+	s.registry = registry
+	for i := range s.controllers {
+		id := fmt.Sprintf("controller-%d", i+1)
+		if s.inside {
+			opts := app.Options{Options: controller.Options{ID: id, Carry: carry, Wrap: s.wrap}}
+			s.running.Go(func() error {
+				if err := app.New(cfg, registry, s.coord, opts, warnings()).Run(ctx); err != nil && ctx.Err() == nil {
+					s.bench.say("a controller has ended: %v", err)
+				}
+				return nil
+			})
+			continue
+		}
+		cmd := exec.Command(filepath.Join(s.bench.programs, "dbcontroller"), "run", "--config", file, "--id", id) //nolint:noctx // it is stopped in order
+		for name, value := range env {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		cmd.Env = append(cmd.Env, "HOME="+os.Getenv("HOME"), "PATH="+os.Getenv("PATH"))
+		log, err := os.Create(filepath.Join(filepath.Dir(file), id+".log"))
+		if err != nil {
+			return err
+		}
+		cmd.Stdout, cmd.Stderr = log, log
+		p, err := subprocess.Start(cmd)
+		_ = log.Close() // the process has it
+		if err != nil {
+			return err
+		}
+		s.processes, s.logs = append(s.processes, p), append(s.logs, log.Name())
+	}
+	return nil
+}
+
+// managed is a kind that only a service's own store reads and writes, and that stays as it is.
+func managed(r *transform.Registry) error {
 	same := func(src, _ transform.Group) ([]record.Record, error) { return src.Records, nil }
 	side := transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: kindName}}}}
-	err = r.Add("v1", "v2", transform.Spec{Name: kindName, Revision: "1", Old: side, New: side, Up: same, Down: same})
-	if err != nil {
-		return err
-	}
-	s.coord = memcoord.New()
-	s.store = deployment.New(s.coord, deploymentName, deployment.Config{})
-	program := app.New(cfg, r, s.coord, app.Options{Options: controller.Options{ID: "bench", Wrap: s.loads.wrap}}, warnings())
-	ctx, s.cancel = context.WithCancel(ctx)
-	go func() {
-		defer close(s.done)
-		s.err = program.Run(ctx)
-	}()
-	return nil
+	return r.Add("v1", "v2", transform.Spec{Name: kindName, Revision: "1", Old: side, New: side, Up: same, Down: same})
 }
 
 // warnings shows what a controller that does not get on says.
@@ -131,41 +205,23 @@ func warnings() *zap.Logger {
 	return zap.New(zapcore.NewCore(form, zapcore.Lock(os.Stderr), zapcore.WarnLevel))
 }
 
-// begin begins the upgrade, which stays ready and is never switched.
-func (s *system) begin(ctx context.Context) error {
-	_, err := s.store.Apply(ctx, upgradestate.Begin{ID: "bench", TargetVersion: "v2", Policy: upgradestate.Policy{Hold: true}})
+// now is the newest record that was seen.
+func (s *system) now() upgradestate.Deployment {
+	if d := s.latest.Load(); d != nil {
+		return *d
+	}
+	return upgradestate.Deployment{}
+}
+
+// begin begins the upgrade; hold: it stays ready and is never switched.
+func (s *system) begin(ctx context.Context, hold bool) error {
+	_, err := s.store.Apply(ctx, upgradestate.Begin{ID: "bench", TargetVersion: "v2", Policy: upgradestate.Policy{Hold: hold}})
 	return err
 }
 
-// await blocks until the record satisfies ok.
-func (s *system) await(ctx context.Context, ok func(upgradestate.Deployment) bool) (d upgradestate.Deployment, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watch := s.store.Watch(ctx)
-	for open := true; open; {
-		select {
-		case <-s.done:
-			return d, s.ended()
-		case d, open = <-watch:
-			if open && ok(d) {
-				return d, nil
-			}
-		}
-	}
-	return d, ctx.Err()
-}
-
-// awaitShards blocks until the controller owns the whole ring.
-func (s *system) awaitShards(ctx context.Context) error {
-	return s.poll(ctx, func() (bool, error) {
-		locks, _, err := s.coord.List(ctx, s.store.Root()+"/shards/")
-		return len(locks) == ring, err
-	})
-}
-
-// poll asks ok, about every 20 ms, until it is.
-func (s *system) poll(ctx context.Context, ok func() (bool, error)) error {
-	tick := time.NewTicker(20 * time.Millisecond)
+// poll asks ok until it is, or a controller has ended.
+func (s *system) poll(ctx context.Context, every time.Duration, ok func() (bool, error)) error {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		if done, err := ok(); done || err != nil {
@@ -173,66 +229,106 @@ func (s *system) poll(ctx context.Context, ok func() (bool, error)) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.done:
-			return s.ended()
+			return s.failed(ctx.Err())
 		case <-tick.C:
+		}
+		for _, p := range s.processes {
+			if !p.Running() {
+				return s.failed(errors.New("a controller has ended"))
+			}
 		}
 	}
 }
 
-// ended says that the controller has ended before it was told to.
-func (s *system) ended() error {
-	return fmt.Errorf("the controller has ended: %w", cmp.Or(s.err, context.Canceled))
+// failed adds what the controllers said last.
+func (s *system) failed(err error) error {
+	for _, log := range s.logs {
+		err = fmt.Errorf("%w; %s", err, subprocess.Tail(log, 1))
+	}
+	return err
 }
 
-// halt ends the controller.
-func (s *system) halt() error {
-	s.cancel()
-	<-s.done
-	return s.err
+// awaitReady waits until every shard is copied and compared and, for an upgrade, the proof of the
+// rollback is over, after which the pause can be predicted.
+func (s *system) awaitReady(ctx context.Context, upgrade bool) error {
+	return s.poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		ps, err := s.store.Progress(ctx)
+		if err != nil || len(ps) != ring || slices.ContainsFunc(ps, func(p syncer.Progress) bool { return p.State != "ready" }) {
+			return false, err
+		}
+		if !upgrade {
+			return true, nil
+		}
+		readiness, err := s.store.Readiness(ctx)
+		return err == nil && readiness != nil && readiness.PredictedPauseMillis != nil, err
+	})
 }
 
-// close ends the controller and drops everything.
-func (s *system) close(ctx context.Context) error {
-	return errors.Join(s.halt(), s.client.Database(s.names["v1"]).Drop(ctx), s.client.Database(s.names["v2"]).Drop(ctx),
-		s.old.Close(ctx), s.client.Disconnect(ctx))
-}
-
-// token is the source's, as the record has it before any fence.
-func (s *system) token() record.Token {
-	return record.Token{Kind: kindName, Name: s.kinds["v1"].Physical, ID: s.kinds["v1"].ID}
-}
-
-// collection is the kind's in a version.
-func (s *system) collection(version string) *mongo.Collection {
-	return s.client.Database(s.names[version]).Collection(s.kinds[version].Physical)
-}
-
-// fill writes n documents of about size bytes.
-func (s *system) fill(ctx context.Context, n, size int) error {
-	col := s.collection("v1")
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(4)
-	const batch = 2000
-	for from := 0; from < n; from += batch {
-		g.Go(func() error {
-			docs := make([]any, 0, batch)
-			for i := from; i < min(n, from+batch); i++ {
-				docs = append(docs, document(i, size))
+// awaitCopied waits until the target has so many records. Counts come from the collections'
+// metadata and cost nothing.
+func (s *system) awaitCopied(ctx context.Context, records int) error {
+	return s.poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		n := 0
+		for _, c := range s.targets() {
+			has, err := c.EstimatedDocumentCount(ctx)
+			if err != nil {
+				return false, err
 			}
-			_, err := col.InsertMany(ctx, docs)
-			return err
-		})
-	}
-	return g.Wait()
+			n += int(has)
+		}
+		return n >= records, nil
+	})
 }
 
-func document(i, size int) bson.D {
-	return bson.D{
-		{Key: "_id", Value: fmt.Sprintf("document-%09d", i)}, {Key: "n", Value: int64(i)}, {Key: "at", Value: int64(0)},
-		{Key: "owner", Value: bson.D{{Key: "name", Value: "somebody"}, {Key: "mail", Value: "somebody@example.com"}}},
-		{Key: "tags", Value: bson.A{"a", "b", "c"}},
-		{Key: "payload", Value: strings.Repeat("x", max(0, size-170))},
+// targets are the collections of v2.
+func (s *system) targets() (out []*mongo.Collection) {
+	d := s.now()
+	ns, _ := d.Namespace("v2")
+	for _, k := range ns.Kinds {
+		if k.Physical != "" {
+			out = append(out, s.to.client.Database(s.target).Collection(k.Physical))
+		}
 	}
+	return out
+}
+
+// processorTime and peakMemory are those of all controllers, and of the one with most.
+func (s *system) processorTime() (seconds float64) {
+	for _, p := range s.processes {
+		seconds += processorTime(p.Pid())
+	}
+	return seconds
+}
+
+func (s *system) peakMemory() (mb float64) {
+	for _, p := range s.processes {
+		mb = max(mb, peakMemory(p.Pid()))
+	}
+	return mb
+}
+
+// halt ends the controllers.
+func (s *system) halt() {
+	s.stop()
+	for _, p := range s.processes {
+		p.Stop(grace / 3)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = s.running.Wait() // all that run say what is wrong themselves
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(grace / 3):
+		s.bench.say("a controller in this process does not stop")
+	}
+	s.processes = nil
+}
+
+// close ends the controllers and removes what they made.
+func (s *system) close(ctx context.Context) {
+	s.halt()
+	s.to.drop(ctx, s.target)
+	s.from.clear(ctx, s.database, s.kinds)
 }

@@ -31,7 +31,7 @@
 // build or change indexes carry the collection UUID as well: otherwise one that was sent
 // late would make a collection under the name that a fence took away. An index that is there
 // before the records makes a copy of two indexes take 1.7 times as long as one that is built
-// after them (docs/benchmarks.md), so Provision and BuildIndexes build what they are given,
+// after them (docs/microbenchmarks.md), so Provision and BuildIndexes build what they are given,
 // and callers choose when. TTL indexes are stopped by 2147483647 seconds, with a majority.
 //
 // # What it does not own

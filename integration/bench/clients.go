@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+// clients are an application that updates random records on a schedule: one that is late for a
+// write makes it at once, and its latency counts from when it was due.
+type clients struct {
+	col    *mongo.Collection
+	keys   int // of the records, from the first
+	rate   int // updates a second
+	bulk   int // updates in one command; 0: 1
+	felt   []float64
+	failed error
+	mu     sync.Mutex
+}
+
+// collection has a write concern of its own: "majority", or a number of members.
+func collection(col *mongo.Collection, w any) *mongo.Collection {
+	return col.Database().Collection(col.Name(), options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: w}))
+}
+
+// run writes until ctx ends, and returns how many updates a second it has made.
+func (c *clients) run(ctx context.Context) (rate float64) {
+	const writers = 32
+	begun := time.Now()
+	bulk := max(c.bulk, 1)
+	every := time.Second * time.Duration(writers*bulk) / time.Duration(c.rate)
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(begun.UnixNano()), uint64(w)))
+			var felt []float64
+			due := begun.Add(every * time.Duration(w) / writers)
+			for ; ctx.Err() == nil; due = due.Add(every) {
+				rest(ctx, time.Until(due))
+				if ctx.Err() != nil {
+					break
+				}
+				if err := c.write(context.WithoutCancel(ctx), rng, bulk); err != nil {
+					c.mu.Lock()
+					c.failed = err
+					c.mu.Unlock()
+					return
+				}
+				felt = append(felt, float64(time.Since(due).Microseconds())/1000)
+			}
+			c.mu.Lock()
+			c.felt = append(c.felt, felt...)
+			c.mu.Unlock()
+		})
+	}
+	wg.Wait()
+	return float64(len(c.felt)*bulk) / time.Since(begun).Seconds()
+}
+
+func (c *clients) write(ctx context.Context, rng *rand.Rand, bulk int) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	change := func() (filter, update bson.D) {
+		// The first record is the one that is watched.
+		return bson.D{{Key: "_id", Value: key(1 + rng.IntN(c.keys-1))}}, bson.D{{Key: "$set", Value: bson.D{{Key: "at", Value: rng.Int64()}}}}
+	}
+	if bulk == 1 {
+		filter, update := change()
+		_, err := c.col.UpdateOne(ctx, filter, update)
+		return err
+	}
+	models := make([]mongo.WriteModel, bulk)
+	for i := range models {
+		filter, update := change()
+		models[i] = mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(update)
+	}
+	_, err := c.col.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	return err
+}
+
+// percentile of any number of values, by nearest rank; 0 of none.
+func percentile(xs []float64, p int) float64 {
+	if len(xs) == 0 {
+		return 0
+	}
+	xs = slices.Sorted(slices.Values(xs))
+	return xs[max((len(xs)*p+99)/100, 1)-1]
+}
+
+const besideRate = 500
+
+// copyBesideUpdates copies the same records twice, alone and beside an application.
+func copyBesideUpdates(ctx context.Context, b *bench, round int) error {
+	d := b.small("updated", b.others)
+	speeds := [2]float64{}
+	var app *clients
+	var rate float64
+	for i := range 2 {
+		busy := (i + round) % 2
+		c := copying{data: d}
+		if busy == 1 {
+			app = &clients{col: collection(b.from.client.Database(d.name).Collection(kindName), "majority"), keys: b.others, rate: besideRate}
+			c.meanwhile = func(ctx context.Context) { rate = app.run(ctx) }
+		}
+		done, err := b.copyOnce(ctx, c, round)
+		if err != nil {
+			return err
+		}
+		speeds[busy] = done.speed
+	}
+	if app.failed != nil {
+		return app.failed
+	}
+	how := "%d records of %d B; %d clients' updates/s (reached %.0f) of random ones, w:majority, during the copy alone."
+	b.figure("copy.updates", speeds[1]/speeds[0], how+" The quiet copy of the same run makes %.0f records/s.", b.others, b.size, besideRate, rate, speeds[0])
+	b.figure("application.p99", percentile(app.felt, 99), how+" Latency from when an update was due; p50 %.1f ms.", b.others, b.size, besideRate, rate, percentile(app.felt, 50))
+	return nil
+}

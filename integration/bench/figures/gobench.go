@@ -1,0 +1,43 @@
+package figures
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// GoBench is the runs of a file in the format of Go's benchmarks, which benchstat compares. Which
+// direction is better follows from the unit.
+func (f *File) GoBench() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "goos: %s\ncpu: %s\n", f.Machine.System, f.Machine.Processor)
+	var units []string
+	for _, r := range f.Rows {
+		if u := unit(r.Unit); len(r.Runs) > 0 && !slices.Contains(units, u) {
+			units = append(units, u)
+			better := "lower"
+			if strings.HasSuffix(u, "s/s") && u != "requests/s" {
+				better = "higher"
+			}
+			if u != "x" && u != "pct" { // of which some rows are better with more, some with less
+				fmt.Fprintf(&b, "Unit %s better=%s\n", u, better)
+			}
+		}
+	}
+	for _, r := range f.Rows {
+		name := []rune(r.Name)
+		name[0] = unicode.ToUpper(name[0])
+		for i, v := range r.Runs {
+			fmt.Fprintf(&b, "Benchmark%s 1 %g %s", string(name), v, unit(r.Unit))
+			if len(r.Limits) == len(r.Runs) && r.Limits[i] > 0 {
+				fmt.Fprintf(&b, " %g ratio-to-limit", v/r.Limits[i])
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// unit is one that benchstat takes as it is.
+func unit(u string) string { return strings.NewReplacer("µ", "u", "%", "pct", " ", "-").Replace(u) }

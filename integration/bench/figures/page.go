@@ -1,0 +1,172 @@
+package figures
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// intro is what the page says whatever was measured.
+//
+//go:embed intro.md
+var intro string
+
+// Page is the document, docs/benchmarks.md, and Charts what it shows, in Folder beside it.
+func (f *File) Page() string {
+	var b strings.Builder
+	b.WriteString("<!-- Written by make bench from benchmarks.json: change integration/bench/figures instead. -->\n")
+	b.WriteString("# Benchmarks\n\n")
+	if f.Note != "" {
+		fmt.Fprintf(&b, "> **%s**\n\n", f.Note)
+	}
+	b.WriteString(intro)
+	f.summary(&b)
+	for _, group := range f.groups() {
+		fmt.Fprintf(&b, "\n## %s\n\n", group)
+		if group == Copy {
+			fmt.Fprintf(&b, "![Copies and the limit](%s/copy.svg)\n\n", Folder)
+		}
+		if group == Following {
+			fmt.Fprintf(&b, "![Latencies](%s/latency.svg)\n\n", Folder)
+		}
+		f.table(&b, group)
+	}
+	f.peers(&b)
+	f.where(&b)
+	return b.String()
+}
+
+// groups are those of the rows, in their order.
+func (f *File) groups() (out []string) {
+	for _, r := range f.Rows {
+		if !slices.Contains(out, r.Group) {
+			out = append(out, r.Group)
+		}
+	}
+	return out
+}
+
+func (f *File) summary(b *strings.Builder) {
+	var met, missed, open []string
+	for _, r := range f.Rows {
+		switch {
+		case r.Bar == nil:
+		case r.Met == nil:
+			open = append(open, "`"+r.Name+"`")
+		case *r.Met:
+			met = append(met, r.Name)
+		default:
+			missed = append(missed, "`"+r.Name+"`")
+		}
+	}
+	fmt.Fprintf(b, "\n## Bars\n\n%d are met, %d are missed, %d were not measured.\n\n![Figures against their bars](%s/bars.svg)\n\n", len(met), len(missed), len(open), Folder)
+	for _, l := range []struct {
+		what  string
+		names []string
+	}{{"Missed", missed}, {"Not measured", open}} {
+		if len(l.names) > 0 {
+			fmt.Fprintf(b, "%s: %s.\n\n", l.what, strings.Join(l.names, ", "))
+		}
+	}
+}
+
+func (f *File) table(b *strings.Builder, group string) {
+	b.WriteString("| figure | median | of the limit | runs: least, most | bar | |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, r := range f.Rows {
+		if r.Group != group {
+			continue
+		}
+		value, ratio, runs, verdict := "not measured", "", "", ""
+		if r.Value != nil {
+			value = number(*r.Value) + " " + r.Unit
+			runs = fmt.Sprintf("%d: %s, %s", len(r.Runs), number(r.Min), number(r.Max))
+		}
+		if r.RatioToLimit != nil {
+			ratio = strconv.FormatFloat(*r.RatioToLimit, 'f', 2, 64)
+		}
+		if r.Met != nil {
+			verdict = map[bool]string{true: "met", false: "**missed**"}[*r.Met]
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", r.Title, value, ratio, runs, r.Bar.String(), verdict)
+	}
+	b.WriteString("\n")
+	for _, r := range f.Rows {
+		if r.Group == group {
+			said := slices.DeleteFunc([]string{r.Measured, r.Note, r.Short, prefixed("Not measured: ", r.Missing)}, func(s string) bool { return s == "" })
+			fmt.Fprintf(b, "- `%s`, %s: %s\n", r.Name, r.Title, strings.Join(said, " "))
+		}
+	}
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
+
+// String is the bar as people read it; empty for none.
+func (b *Bar) String() string {
+	if b == nil {
+		return ""
+	}
+	s := "at least " + number(b.Least)
+	if b.Most != 0 {
+		s = "at most " + number(b.Most)
+	}
+	if b.Ratio {
+		s += " of the limit"
+	}
+	return s
+}
+
+func (f *File) peers(b *strings.Builder) {
+	if len(f.Peers) == 0 {
+		return
+	}
+	b.WriteString("\n## Peers\n\n| tool | what it does less | here |\n| --- | --- | --- |\n")
+	for _, p := range f.Peers {
+		here := "ran, see the rows above"
+		if p.Absent != "" {
+			here = "**did not run**: " + p.Absent
+		}
+		fmt.Fprintf(b, "| %s | %s | %s |\n", p.Name, p.Less, here)
+	}
+}
+
+func (f *File) where(b *strings.Builder) {
+	m := f.Machine
+	fmt.Fprintf(b, "\n## Where and how\n\n- %s, %d cores, %s, %.0f GB of memory; load average before it: %.2f\n", m.System, m.Cores, m.Processor, m.MemoryGB, m.Load)
+	fmt.Fprintf(b, "- begun %s, took %.1f minutes\n", f.Date, f.Took)
+	for _, name := range slices.Sorted(maps.Keys(f.Versions)) {
+		fmt.Fprintf(b, "- %s %s\n", name, f.Versions[name])
+	}
+	b.WriteString("\n```sh\n")
+	for _, c := range f.Commands {
+		b.WriteString(c + "\n")
+	}
+	b.WriteString("```\n\nA row by itself, printed and not written: `make bench ARGS=\"-only '^lag.w1'\"`.\n")
+}
+
+// number has three digits or more that count, and separators of thousands.
+func number(v float64) string {
+	digits := 0
+	if v < 100 {
+		digits = 1
+	}
+	if v < 10 {
+		digits = 2
+	}
+	s := strconv.FormatFloat(v, 'f', digits, 64)
+	whole, rest, found := strings.Cut(s, ".")
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if rest = strings.TrimRight(rest, "0"); !found || rest == "" {
+		return whole
+	}
+	return whole + "." + rest
+}

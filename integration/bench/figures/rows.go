@@ -1,0 +1,66 @@
+package figures
+
+// Groups of rows, in the order of the page.
+const (
+	Copy      = "Copy"
+	Following = "Following changes"
+	Switching = "Switching"
+	Resources = "Resources"
+	Workloads = "Workloads"
+)
+
+func least(v float64) *Bar      { return &Bar{Least: v} }
+func most(v float64) *Bar       { return &Bar{Most: v} }
+func leastRatio(v float64) *Bar { return &Bar{Least: v, Ratio: true} }
+
+// Rows are all rows but those of peers, in the order of the page, with the bars that this project
+// has set itself. A bar is changed here alone, and seen to be.
+func Rows() []Row {
+	return []Row{
+		{Name: "copy.fixed", Group: Copy, Unit: "records/s", Bar: leastRatio(0.80), Title: "copy of a fixed-name kind, identity"},
+		{Name: "copy.fixed.peers", Group: Copy, Unit: "x", Bar: least(1.2), Title: "the same as a multiple of the fastest peer"},
+		{Name: "copy.managed", Group: Copy, Unit: "records/s", Bar: leastRatio(0.80), Title: "copy of a managed kind"},
+		{Name: "copy.lens", Group: Copy, Unit: "records/s", Bar: leastRatio(0.60), Title: "copy through a lens on 3 of 40 fields"},
+		{Name: "cpu.record", Group: Copy, Unit: "µs/record", Bar: most(5), Title: "client CPU for a record of 500 B, copy alone"},
+		{Name: "ready.multiple", Group: Copy, Unit: "x", Bar: most(1.7), Title: "from start to ready, as a multiple of the copy"},
+		{Name: "ready.peers", Group: Copy, Unit: "x", Bar: most(1.5), Title: "from start to ready, as a multiple of the fastest peer's unverified copy"},
+		{Name: "controllers.two", Group: Copy, Unit: "x", Bar: least(1.7), Title: "two controllers as a multiple of one"},
+		{Name: "copy.updates", Group: Copy, Unit: "x", Bar: least(0.75), Title: "copy beside 500 updates/s, as a multiple of the quiet copy"},
+		{Name: "application.p99", Group: Copy, Unit: "ms", Title: "latency of these updates, p99"},
+		{Name: "application.peers", Group: Copy, Unit: "x", Bar: most(1), Title: "the same as a multiple of that beside ClusterSync"},
+
+		{Name: "lag.majority.p50", Group: Following, Unit: "ms", Bar: most(25), Title: "lag at 2,000 updates/s, w:majority, p50"},
+		{Name: "lag.majority.p99", Group: Following, Unit: "ms", Bar: most(120), Title: "the same, p99"},
+		{Name: "lag.w1.p50", Group: Following, Unit: "ms", Bar: most(90), Title: "lag at 2,000 updates/s, w:1, p50"},
+		{Name: "lag.w1.p99", Group: Following, Unit: "ms", Bar: most(160), Title: "the same, p99"},
+		{Name: "backlog.single", Group: Following, Unit: "ms", Bar: most(300), Title: "lag at 3,000 single updates/s of 50,000 records, p50"},
+		{Name: "backlog.bulk", Group: Following, Unit: "ms", Bar: most(300), Title: "lag at 5,000 updates/s in bulks of 50,000 records, p50"},
+		{Name: "catchup.distinct", Group: Following, Unit: "changes/s", Bar: least(6000), Title: "catch-up on changes of distinct records"},
+		{Name: "catchup.hot", Group: Following, Unit: "changes/s", Bar: least(15000), Title: "catch-up on changes of 50,000 hot records"},
+
+		{Name: "pause.p50", Group: Switching, Unit: "ms", Bar: most(100), Title: "write pause at clients, 2,000 writes/s, p50"},
+		{Name: "pause.p99", Group: Switching, Unit: "ms", Bar: most(250), Title: "the same, p99"},
+		{Name: "pause.data", Group: Switching, Unit: "x", Bar: most(1.2), Title: "the pause with twenty times the data, as a multiple"},
+		{Name: "kinds.switch", Group: Switching, Unit: "s", Bar: most(5), Title: "100 kinds of 1,000 records, ready: from begin-upgrade to switched"},
+		{Name: "kinds.held", Group: Switching, Unit: "ms", Bar: most(400), Title: "the same: writes held"},
+		{Name: "kinds.thousand", Group: Switching, Unit: "s", Title: "1,000 kinds: from begin-upgrade to switched"},
+
+		{Name: "memory.small", Group: Resources, Unit: "MB", Bar: most(200), Title: "peak memory of a controller, records of 500 B"},
+		{Name: "memory.large", Group: Resources, Unit: "MB", Bar: most(200), Title: "peak memory of a controller, records of 10 KiB"},
+		{Name: "store.read.p50", Group: Resources, Unit: "%", Bar: most(5), Title: "what the store in a server adds to a read by the bare driver, p50"},
+		{Name: "store.read.p99", Group: Resources, Unit: "%", Title: "the same, p99"},
+		{Name: "store.read.linearizable", Group: Resources, Unit: "%", Title: "what it adds to a linearizable read by the driver, p50"},
+		{Name: "store.write.p50", Group: Resources, Unit: "%", Bar: most(5), Title: "what it adds to a write, p50"},
+		{Name: "store.write.p99", Group: Resources, Unit: "%", Title: "the same, p99"},
+		{Name: "etcd.rest", Group: Resources, Unit: "requests/s", Bar: most(10), Title: "etcd requests of a controller whose upgrade is ready, at rest"},
+		{Name: "etcd.copying", Group: Resources, Unit: "requests/s", Bar: most(50), Title: "etcd requests of a controller that copies"},
+		{Name: "update.rate", Group: Resources, Unit: "records/s", Bar: least(20000), Title: "data update in place"},
+
+		{Name: "workload.large", Group: Workloads, Unit: "records/s", Title: "records of 10 KiB"},
+		{Name: "workload.collections", Group: Workloads, Unit: "records/s", Title: "30 collections of very different sizes"},
+		{Name: "workload.shuffled", Group: Workloads, Unit: "records/s", Title: "ids in random order of insertion"},
+		{Name: "workload.real", Group: Workloads, Unit: "records/s", Title: "real data (sample/packages), through its lens"},
+		{Name: "workload.onecluster", Group: Workloads, Unit: "records/s", Title: "both databases in one cluster"},
+		{Name: "workload.shards", Group: Workloads, Unit: "records/s", Title: "a cluster of two shards, through mongos"},
+	}
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller/record"
+	"dbcontroller/record/mongostore"
+)
+
+// limit copies collections with nothing but a reader that splices the batches it gets into insert
+// commands, and returns records a second.
+func (b *bench) limit(ctx context.Context, from, to *cluster, database string, records int, collections []string) (float64, error) {
+	ns, err := mongostore.Open(ctx, mongostore.Config{URI: from.server.URI(), Database: database})
+	if err != nil {
+		return 0, err
+	}
+	defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it has only read
+	into := scratch("limit")
+	defer to.drop(ctx, into)
+	target := to.client.Database(into)
+	begun := time.Now()
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(b.workers)
+	for _, name := range collections {
+		info, err := ns.Describe(ctx, record.KindSpec{Name: name, Fixed: true}, name)
+		if err != nil {
+			return 0, err
+		}
+		parts := b.workers
+		if len(collections) > 1 {
+			parts = 1 + int(info.Count)*b.workers/max(records, 1)
+		}
+		ranges, err := ns.Split(ctx, info.Token, parts)
+		if err != nil {
+			return 0, err
+		}
+		for _, r := range ranges {
+			g.Go(func() error { return splice(gctx, from.client.Database(database), target, name, r) })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return 0, fmt.Errorf("limit: %w", err)
+	}
+	took := time.Since(begun)
+	n := 0
+	for _, name := range collections {
+		has, err := target.Collection(name).EstimatedDocumentCount(ctx)
+		if err != nil {
+			return 0, err
+		}
+		n += int(has)
+	}
+	if n != records {
+		return 0, fmt.Errorf("limit: %d of %d records were copied", n, records)
+	}
+	return float64(records) / took.Seconds(), nil
+}
+
+// splice copies a range.
+func splice(ctx context.Context, from, to *mongo.Database, name string, r record.Range) error {
+	session, err := from.Client().StartSession()
+	if err != nil {
+		return err
+	}
+	defer session.EndSession(context.WithoutCancel(ctx))
+	// With a deadline the driver bounds each command, which getMore refuses.
+	read := mongo.NewSessionContext(context.WithoutCancel(ctx), session)
+	bound := func(c record.Cursor) bson.D {
+		return bson.D{{Key: "_id", Value: bson.RawValue{Type: bson.Type(c[0]), Value: c[1:]}}}
+	}
+	const batch = 2000
+	find := bson.D{{Key: "find", Value: name}, {Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "batchSize", Value: batch}}
+	if len(r.From) > 0 {
+		find = append(find, bson.E{Key: "min", Value: bound(r.From)})
+	}
+	if len(r.To) > 0 {
+		find = append(find, bson.E{Key: "max", Value: bound(r.To)})
+	}
+	reply, err := from.RunCommand(read, find).Raw()
+	for which := "firstBatch"; ; which = "nextBatch" {
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		docs := reply.Lookup("cursor", which).Array()
+		if len(docs) > 5 {
+			insert := bsoncore.NewDocumentBuilder().AppendString("insert", name).AppendBoolean("ordered", false).
+				AppendArray("documents", bsoncore.Array(docs)).
+				AppendDocument("writeConcern", bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build()).Build()
+			if err := to.RunCommand(ctx, bson.Raw(insert)).Err(); err != nil {
+				return err
+			}
+		}
+		id := reply.Lookup("cursor", "id").Int64()
+		if id == 0 {
+			return nil
+		}
+		reply, err = from.RunCommand(read, bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: name}, {Key: "batchSize", Value: batch}}).Raw()
+	}
+}

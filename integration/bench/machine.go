@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"dbcontroller/integration/bench/figures"
+)
+
+// machine says where this runs, as far as the system tells.
+func machine() figures.Machine {
+	m := figures.Machine{System: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU()}
+	m.Processor = field("/proc/cpuinfo", "model name")
+	if kb, err := strconv.ParseFloat(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 64); err == nil {
+		m.MemoryGB = round(kb / 1e6)
+	}
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		m.Load, _ = strconv.ParseFloat(strings.Fields(string(load))[0], 64)
+	}
+	return m
+}
+
+// field is the value of a line "name: value" of a file; empty if there is none.
+func field(path, name string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if key, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// peakMemory is the most memory in MB that a process has held; 0 where the system does not tell.
+func peakMemory(pid int) float64 {
+	kb, _ := strconv.ParseFloat(strings.TrimSuffix(field("/proc/"+strconv.Itoa(pid)+"/status", "VmHWM"), " kB"), 64)
+	return kb / 1024
+}
+
+// processorTime is how many seconds of processors a process has used; 0 where the system does not
+// tell.
+func processorTime(pid int) float64 {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // behind the name, which may hold anything
+	fields := strings.Fields(rest)
+	const user, system, ticks = 11, 12, 100 // USER_HZ is 100 on every platform of Linux
+	if len(fields) <= system {
+		return 0
+	}
+	u, _ := strconv.ParseFloat(fields[user], 64)
+	s, _ := strconv.ParseFloat(fields[system], 64)
+	return (u + s) / ticks
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"dbcontroller/integration/bench/figures"
+)
+
+// scenario measures rows that belong together.
+type scenario struct {
+	name string
+	rows []string
+	// once: it takes all its runs in the first round, because what it needs is dear to start.
+	once bool
+	// deadline of one run; 0: as the flag says.
+	deadline time.Duration
+	run      func(ctx context.Context, b *bench, round int) error
+}
+
+// sheet gathers rows. Its methods may be called concurrently.
+type sheet struct {
+	mu   sync.Mutex
+	rows []figures.Row
+}
+
+func (s *sheet) change(name string, by func(*figures.Row)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.rows, func(r figures.Row) bool { return r.Name == name })
+	if i < 0 {
+		panic("no row is called " + name) // a mistake in this program
+	}
+	by(&s.rows[i])
+}
+
+// figure notes a figure of one run, and how it was measured.
+func (s *sheet) figure(name string, value float64, how string, args ...any) {
+	s.change(name, func(r *figures.Row) {
+		r.Runs = append(r.Runs, round(value))
+		r.Measured = fmt.Sprintf(how, args...)
+	})
+}
+
+// against is figure, with the limit of the same run.
+func (s *sheet) against(name string, value, limit float64, how string, args ...any) {
+	s.figure(name, value, how, args...)
+	s.change(name, func(r *figures.Row) { r.Limits = append(r.Limits, round(limit)) })
+}
+
+// round keeps what counts of a figure, so that files can be read.
+func round(v float64) float64 {
+	const digits = 1000
+	if math.Abs(v) > digits {
+		return math.Round(v)
+	}
+	return math.Round(v*digits) / digits
+}
+
+// note says something beside a figure, once.
+func (s *sheet) note(name, text string) {
+	s.change(name, func(r *figures.Row) {
+		if !strings.Contains(r.Note, text) {
+			r.Note = strings.TrimSpace(r.Note + " " + text)
+		}
+	})
+}
+
+func (s *sheet) short(name, text string)   { s.change(name, func(r *figures.Row) { r.Short = text }) }
+func (s *sheet) missing(name, text string) { s.change(name, func(r *figures.Row) { r.Missing = text }) }
+
+// grace is what a run has after its deadline to remove what it made.
+const grace = 45 * time.Second
+
+// run makes the rounds of those scenarios that have a row which only matches.
+func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
+	all = slices.DeleteFunc(all, func(sc scenario) bool { return !slices.ContainsFunc(sc.rows, only.MatchString) })
+	spent := map[string]time.Duration{}
+	for round := range b.runs {
+		for _, sc := range all {
+			times := 1
+			if sc.once {
+				times = b.runs
+			}
+			if sc.once && round > 0 || ctx.Err() != nil {
+				continue
+			}
+			for i := range times {
+				if left := b.budget - time.Since(b.begun); left < spent[sc.name] {
+					b.say("%s: %v are left, run %d is not made", sc.name, left.Round(time.Second), round+i+1)
+					for _, row := range sc.rows {
+						b.note(row, "The time for the whole was over before all runs were made.")
+					}
+					continue
+				}
+				begun := time.Now()
+				err := b.runOnce(ctx, sc, round+i)
+				spent[sc.name] = time.Since(begun)
+				b.say("%s, run %d: %.1f s, %.1f minutes so far: %v", sc.name, round+i+1, spent[sc.name].Seconds(), time.Since(b.begun).Minutes(), err)
+				if err != nil && ctx.Err() == nil {
+					for _, row := range sc.rows {
+						b.change(row, func(r *figures.Row) {
+							if len(r.Runs) < round+i+1 {
+								r.Missing = fmt.Sprintf("run %d failed: %v", round+i+1, err)
+							}
+						})
+					}
+				}
+			}
+		}
+		if f := b.file(); b.out != "" {
+			if err := f.Write(b.out); err != nil {
+				b.say("%v", err)
+			}
+		}
+	}
+}
+
+// runOnce gives a run its time and leaves one that does not come back.
+func (b *bench) runOnce(ctx context.Context, sc scenario, round int) error {
+	deadline := sc.deadline
+	if deadline == 0 {
+		deadline = b.deadline
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("panic: %v", p)
+			}
+		}()
+		done <- sc.run(ctx, b, round)
+	}()
+	select {
+	case err := <-done:
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return fmt.Errorf("not done after %v: %w", deadline, err)
+		}
+		return err
+	case <-time.After(deadline + grace):
+		return fmt.Errorf("not done after %v, and did not stop", deadline)
+	}
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
+}
+
+// file is what was measured so far.
+func (b *bench) file() figures.File {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := figures.File{
+		Note: b.remark, Date: b.begun.UTC().Format(time.RFC3339), Took: round(time.Since(b.begun).Minutes()),
+		Machine: b.machine, Versions: b.versions, Commands: []string{"make bench" + b.args()},
+		Rows: slices.Clone(b.rows), Peers: b.known,
+	}
+	for i := range f.Rows {
+		if len(f.Rows[i].Runs) > 0 && f.Rows[i].Missing != "" {
+			f.Rows[i].Note, f.Rows[i].Missing = strings.TrimSpace(f.Rows[i].Note+" Not every run has a figure: "+f.Rows[i].Missing+"."), ""
+		}
+		f.Rows[i].Close()
+	}
+	return f
+}
+
+// args are the flags that were given, as make takes them.
+func (b *bench) args() string {
+	if len(os.Args) < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" ARGS=%q", strings.Join(os.Args[1:], " "))
+}

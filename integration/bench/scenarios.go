@@ -1,0 +1,38 @@
+package main
+
+import "time"
+
+// scenarios are all of them; those with bars come first, so that they have all their runs if the time
+// is over before the end.
+func scenarios() []scenario {
+	return append([]scenario{
+		{name: "copy of a fixed-name kind", rows: []string{"copy.fixed", "cpu.record", "ready.multiple", "memory.small", "etcd.copying", "etcd.rest"}, deadline: 3 * time.Minute, run: copyFixed},
+		{name: "copy of a managed kind", rows: []string{"copy.managed"}, run: copyManaged},
+		{name: "copy through a lens", rows: []string{"copy.lens"}, run: copyOf("copy.lens", "of 40 fields and about 1.4 KB, of which the lens renames, converts and moves three", func(b *bench) (dataset, error) { return b.wide(), nil })},
+		{name: "two controllers", rows: []string{"controllers.two"}, run: twoControllers},
+		{name: "copy beside updates", rows: []string{"copy.updates", "application.p99"}, run: copyBesideUpdates},
+		{name: "lag", rows: []string{"lag.majority.p50", "lag.majority.p99", "lag.w1.p50", "lag.w1.p99", "backlog.single", "backlog.bulk"}, run: following},
+		{name: "catch-up", rows: []string{"catchup.distinct", "catchup.hot"}, run: catchUp},
+		{name: "pause", rows: []string{"pause.p50", "pause.p99"}, run: pauses},
+		{name: "many kinds", rows: []string{"kinds.switch", "kinds.held"}, run: manyKinds},
+		{name: "store in a server", rows: []string{"store.read.p50", "store.read.p99", "store.read.linearizable", "store.write.p50", "store.write.p99"}, run: storeLatency},
+		{name: "data update", rows: []string{"update.rate"}, run: updateInPlace},
+		{name: "large records", rows: []string{"workload.large", "memory.large"}, run: copyLarge},
+		{name: "many collections", rows: []string{"workload.collections"}, run: copyOf("workload.collections", "in 30 collections from 10 up to a third of all", func(b *bench) (dataset, error) { return b.many(), nil })},
+		{name: "shuffled ids", rows: []string{"workload.shuffled"}, run: copyOf("workload.shuffled", "inserted in random order of their ids", func(b *bench) (dataset, error) { return b.shuffled(), nil })},
+		{name: "real data", rows: []string{"workload.real"}, run: copyOf("workload.real", "of the Debian package index (sample/packages), ids of mixed types, through packages.yaml", (*bench).real)},
+		{name: "one cluster", rows: []string{"workload.onecluster"}, run: copyInOne},
+		{name: "pause over more data", rows: []string{"pause.data"}, run: pauseOfMore},
+		{name: "two shards", rows: []string{"workload.shards"}, run: copySharded},
+	}, peerScenarios()...)
+}
+
+// neverMeasured says why some rows have no figure, until one has.
+func neverMeasured(s *sheet) {
+	s.missing("kinds.thousand", "a thousand kinds take longer than one run may. By hand: `make bench ARGS=\"-only '^kinds' -kinds 1000 -deadline 10m\"`, under the names of the hundred.")
+	const none = "no peer is on this machine (see below)."
+	for _, row := range []string{"copy.fixed.peers", "ready.peers"} {
+		s.missing(row, none)
+	}
+	s.missing("application.peers", "no application was measured beside Percona ClusterSync.")
+}

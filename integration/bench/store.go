@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"dbcontroller/record"
+	"dbcontroller/record/mongostore"
+	"dbcontroller/upgradestate"
+)
+
+// storeLatency has one client read and write the same records in turn through the store of a server, and
+// with the driver alone.
+func storeLatency(ctx context.Context, b *bench, _ int) error {
+	const records, reads, writes = 2000, 3000, 1000
+	database := scratch("store")
+	defer b.from.drop(ctx, database)
+	ns, err := mongostore.Open(ctx, mongostore.Config{URI: b.from.server.URI(), Database: database})
+	if err != nil {
+		return err
+	}
+	defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // scratch
+	tok, err := ns.Provision(ctx, record.KindSpec{Name: kindName}, record.PhysicalName(kindName, 1))
+	if err != nil {
+		return err
+	}
+	store := ns.Client()
+	bare := b.from.client.Database(database).Collection("bare", options.Collection().
+		SetReadConcern(readconcern.Majority()).SetWriteConcern(writeconcern.Majority()))
+	write := func(i int) error {
+		doc, err := bson.Marshal(document(i, b.size))
+		if err != nil {
+			return err
+		}
+		return store.Write(ctx, record.Tokens{kindName: tok}, []record.Mutation{{Kind: kindName, Key: record.StringKey(key(i)), Doc: doc}})
+	}
+	for i := range records {
+		if err := write(i); err != nil {
+			return err
+		}
+	}
+	if err := b.small("", records).insertInto(ctx, bare, records); err != nil {
+		return err
+	}
+	measured := func(ops int, ways [2]func(i int) error) (took [2][]float64, err error) {
+		for n := range ops {
+			for w := range 2 {
+				way := (n + w) % 2
+				begun := time.Now()
+				if err := ways[way](n * 7 % records); err != nil {
+					return took, err
+				}
+				took[way] = append(took[way], float64(time.Since(begun).Nanoseconds())/1e6)
+			}
+		}
+		return took, nil
+	}
+	read, err := measured(reads, [2]func(int) error{
+		func(i int) error { return bare.FindOne(ctx, bson.D{{Key: "_id", Value: key(i)}}).Err() },
+		func(i int) error { _, err := store.Get(ctx, tok, record.StringKey(key(i))); return err },
+	})
+	if err != nil {
+		return err
+	}
+	wrote, err := measured(writes, [2]func(int) error{
+		func(i int) error {
+			_, err := bare.ReplaceOne(ctx, bson.D{{Key: "_id", Value: key(i)}}, document(i, b.size))
+			return err
+		},
+		write,
+	})
+	if err != nil {
+		return err
+	}
+	strict := bare.Database().Collection(bare.Name(), options.Collection().SetReadConcern(readconcern.Linearizable()))
+	linear, err := measured(50, [2]func(int) error{
+		func(i int) error { return strict.FindOne(ctx, bson.D{{Key: "_id", Value: key(i)}}).Err() },
+		func(i int) error { _, err := store.Get(ctx, tok, record.StringKey(key(i))); return err },
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range []struct {
+		row  string
+		p    int
+		took [2][]float64
+		what string
+	}{
+		{"store.read.p50", 50, read, "read by key, majority read concern"}, {"store.read.p99", 99, read, "read by key, majority read concern"},
+		{"store.read.linearizable", 50, linear, "read by key, read concern linearizable"},
+		{"store.write.p50", 50, wrote, "replacement by key, w:majority"}, {"store.write.p99", 99, wrote, "replacement by key, w:majority"},
+	} {
+		bare, store := percentile(r.took[0], r.p), percentile(r.took[1], r.p)
+		b.figure(r.row, 100*(store/bare-1), "One client, %s: the driver and mongostore's Client in turn, %d times each, records of %d B of a managed kind; last run %.3f and %.3f ms.", r.what, len(r.took[0]), b.size, bare, store)
+	}
+	b.note("store.read.p50", "The store's reads are linearizable, and so wait for a write of their own, which those that come at the same time share; a majority read of the driver may miss what was acknowledged before. store.read.linearizable compares like with like.")
+	return nil
+}
+
+// updateTask fills a field of each record.
+const updateTask = "updates:\n- {name: fill, kind: documents, version: v1, lens: update.yaml, description: a field of each record}\n"
+
+const updateLens = "lens: 1\noperations:\n  - add: {field: schema, value: 2}\n"
+
+// updateInPlace runs a data update over all records of a kind.
+func updateInPlace(ctx context.Context, b *bench, _ int) error {
+	records := b.others / 2
+	d := b.small("", records)
+	sp := spec{from: b.from, to: b.to, database: scratch("update"), kinds: map[string]bool{kindName: true}, lens: d.lens, updates: updateTask}
+	defer b.from.drop(ctx, sp.database)
+	if err := d.insertInto(ctx, b.from.client.Database(sp.database).Collection(kindName), records); err != nil {
+		return err
+	}
+	s, err := b.deploy(ctx, sp)
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	task, err := s.registry.Task("fill")
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	_, err = s.store.Apply(ctx, upgradestate.BeginUpdate{Update: upgradestate.Update{
+		ID: "fill", Name: task.Name, Version: task.Version, Kind: task.Kind, Hash: task.Hash(),
+	}})
+	if err != nil {
+		return err
+	}
+	outcome := ""
+	err = s.poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		for _, e := range s.now().History {
+			if e.What == "update" && e.ID == "fill" && e.Outcome != "" {
+				outcome = e.Outcome
+			}
+		}
+		return outcome != "", nil
+	})
+	if err == nil {
+		b.figure("update.rate", float64(records)/time.Since(begun).Seconds(), "A data update by a lens that fills one field of each of %d records of %d B of a fixed-name kind, one controller, nobody writes: %s.", records, b.size, outcome)
+		b.note("update.rate", "How long a client's transaction waits beside it is not measured here.")
+	}
+	return err
+}

@@ -65,6 +65,13 @@ func registry() *transform.Registry { return registryOf("1") }
 // writes other fields, and a record more.
 func registryOf(revision string) *transform.Registry {
 	r := transform.NewRegistry("items")
+	if err := r.Add("v1", "v2", itemSpec(revision)); err != nil {
+		panic(err)
+	}
+	return r
+}
+
+func itemSpec(revision string) transform.Spec {
 	partGroup := func(k record.Key) (string, error) {
 		name, _ := k.Name()
 		owner, _, ok := strings.Cut(name, "/")
@@ -73,7 +80,7 @@ func registryOf(revision string) *transform.Registry {
 		}
 		return string(record.StringKey(owner)), nil
 	}
-	err := r.Add("v1", "v2", transform.Spec{
+	return transform.Spec{
 		Name: "items", Revision: revision,
 		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "items1"}}}},
 		New: transform.Side{Kinds: []transform.GroupedKind{
@@ -110,11 +117,7 @@ func registryOf(revision string) *transform.Registry {
 			}
 			return []record.Record{{Kind: "items1", Key: record.StringKey(it.ID), Doc: must(bson.Marshal(it))}}, nil
 		},
-	})
-	if err != nil {
-		panic(err)
 	}
-	return r
 }
 
 // stack serves PUT, GET and DELETE of /items/NAME?n=N&parts=P on one version's records.

@@ -128,6 +128,14 @@ func (tr *traffic) settle(ctx context.Context, s *system) {
 	for _, f := range tr.failed {
 		tr.t.Error("failed: ", f)
 	}
+	if err := tr.found(ctx, s); err != nil {
+		tr.t.Error(err)
+	}
+}
+
+// found is what is wrong with what the new namespace holds.
+func (tr *traffic) found(ctx context.Context, s *system) error {
+	tr.t.Helper()
 	d, err := s.admin.Get(ctx)
 	s.check(err)
 	found := map[string][]record.Record{}
@@ -148,9 +156,7 @@ func (tr *traffic) settle(ctx context.Context, s *system) {
 		seen.Add(name, printOf(rs))
 	}
 	as := func(it oldItem) string { return printOf(newRecords(it.ID, it.N, it.Parts)) }
-	if err := tr.items.Check("the new namespace", seen, as).Err(); err != nil {
-		tr.t.Error(err)
-	}
+	return tr.items.Check("the new namespace", seen, as).Err()
 }
 
 // String is the item as the API shows it.

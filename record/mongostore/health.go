@@ -18,6 +18,7 @@ type gauges struct {
 	mu    sync.Mutex
 	cores int64 // 0: not known yet
 	last  sample
+	lag   lag
 }
 
 // sample is what the server has counted since it started, in microseconds.
@@ -38,8 +39,9 @@ var unwanted = []string{
 
 // Health measures the primary: about a millisecond of its time. CPU is that of its process,
 // and Queue the average of operations that ran or waited, both since the last look; Lag is
-// how far what a majority has is behind the primary. Of a sharded cluster, which hides its
-// members, Lag is how long a majority write takes, and the rest is not known.
+// for how long a majority has lacked an operation that a look found at the primary. Of a
+// sharded cluster, which hides its members, Lag is how long a majority write takes, and the
+// rest is not known.
 func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil {
@@ -76,8 +78,11 @@ func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
 		}
 	}
 	h := cacheHealth(status)
-	h.Lag = majorityLag(members)
 	now := sampleOf(status, time.Now())
+	if now.server != n.health.last.server {
+		n.health.lag = lag{} // a set that was restored may count its terms anew
+	}
+	h.Lag = n.health.lag.look(members)
 	h.CPU, h.Queue = now.since(n.health.last, n.health.cores, tickets(status))
 	n.health.last = now
 	return h, nil
@@ -105,17 +110,6 @@ func cacheHealth(status bson.Raw) (h record.Health) {
 		h.CacheDirty = cache("tracked dirty bytes in the cache") / most
 	}
 	return h
-}
-
-// majorityLag is how far the majority's place in the oplog is behind the primary's, by the
-// primary's clock alone.
-func majorityLag(status bson.Raw) time.Duration {
-	applied, ok := status.Lookup("optimes", "lastAppliedWallTime").TimeOK()
-	common, known := status.Lookup("optimes", "lastCommittedWallTime").TimeOK()
-	if !ok || !known {
-		return 0
-	}
-	return max(0, applied.Sub(common))
 }
 
 var queues = [2]string{"read", "write"}

@@ -17,8 +17,8 @@ import (
 // Key is the name of a record: the canonical BSON encoding of its _id, one type
 // byte and then the value. Two ids that a database regards as equal (the int 5,
 // the long 5 and the double 5.0, also inside sub-documents) have the same Key, so
-// a Key can be hashed, compared for equality and used in a map. Keys say nothing
-// about the order of records; only a backend knows that. The zero Key is no key.
+// a Key can be hashed, compared for equality and used in a map. The order of records is
+// that of CompareValues, and not that of the bytes. The zero Key is no key.
 type Key string
 
 // StringKey is the key of a record named by a string, as those of managed kinds are.

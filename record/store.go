@@ -54,9 +54,14 @@ type Selector struct {
 	Prefix bool
 }
 
-// Cursor is a place in the key order of a kind, opaque to everyone but its backend.
-// Empty means the start of the order (as From) or its end (as To).
+// Cursor is a place in the key order of a kind: in front of a key, which need not be there.
+// It is laid out as that key, with numbers in any form that they have. All backends have the
+// same order, CompareValues, and understand each other's cursors. Empty means the start of
+// the order (as From) or its end (as To).
 type Cursor []byte
+
+// Compare is the order of cursors that are not empty.
+func (c Cursor) Compare(d Cursor) int { return CompareValues(Key(c).Value(), Key(d).Value()) }
 
 // Range is the half-open interval [From, To) in the key order of a kind.
 type Range struct {

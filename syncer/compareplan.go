@@ -32,9 +32,10 @@ func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 	return e.Journal.CreatePlan(ctx, key, plan)
 }
 
-// planVerify gives shards their ranges to compare, of both sides, when all shards are copied and
-// nobody can load into the target any more: what is written from then on is written under
-// guards, so that what agrees stays so.
+// planVerify gives shards their ranges to compare, of the source and of the target in which
+// strays are not found with the former, when all shards are copied and nobody can load into the
+// target any more: what is written from then on is written under guards, so that what agrees
+// stays so.
 func (e *Engine) planVerify(ctx context.Context) error {
 	due := func(s *shard) bool {
 		return len(s.todo) == 0 && !s.verified && !s.rescan && s.verify == nil && !s.leaving
@@ -69,7 +70,8 @@ func (e *Engine) planVerify(ctx context.Context) error {
 		if !due(s) {
 			continue
 		}
-		s.verify = append(append([]*rangeTask{}, e.rangesOf(n, e.plan, false)...), e.rangesOf(n, plan, true)...)
+		strays := slices.DeleteFunc(e.rangesOf(n, plan, true), func(t *rangeTask) bool { return !transform.SearchedTo(e.Direction, t.kind) })
+		s.verify = append(append([]*rangeTask{}, e.rangesOf(n, e.plan, false)...), strays...)
 		s.verified = len(s.verify) == 0
 		s.dirty = s.dirty || s.verified
 	}

@@ -141,9 +141,10 @@ type Ownership interface {
 type Comparer interface {
 	// Groups compares groups as read now.
 	Groups(ctx context.Context, src, dst transform.View, ids []transform.GroupID) (differ []transform.Difference, err error)
-	// SourcePage compares the groups of the next page of a range of a source kind.
+	// SourcePage compares the groups of the next page of a range of a source kind, and of a
+	// kind with a twin finds what the target alone holds there.
 	SourcePage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error)
 	// TargetPage finds, on a page of a range of a target kind, groups that the source does
-	// not have. The others are SourcePage's.
+	// not have. The others are SourcePage's, and whatever is in a twin.
 	TargetPage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error)
 }

@@ -174,6 +174,17 @@ func (d *direction) Whole(kind string) bool {
 	return ok && d.specs[at.spec].whole
 }
 
+func (d *direction) Twin(kind string) string {
+	at, ok := d.source[kind]
+	if !ok || !d.Whole(kind) || !d.specs[at.spec].single || at.kind.GroupOf != nil {
+		return ""
+	}
+	if k := d.specs[at.spec].target.Kinds[0]; k.GroupOf == nil {
+		return k.Name
+	}
+	return ""
+}
+
 func (d *direction) NeedsHave(id GroupID) bool { return d.specs[id.Spec].needsHave }
 
 func (d *direction) LineageKind(spec int) string {

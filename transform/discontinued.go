@@ -2,6 +2,9 @@ package transform
 
 import (
 	"fmt"
+	"slices"
+
+	"dbcontroller/record"
 )
 
 // SyncsFrom reports whether records of a source kind are migrated. Other kinds of
@@ -15,6 +18,12 @@ func SyncsFrom(d Direction, kind string) bool {
 func SyncsTo(d Direction, kind string) bool {
 	_, ok, _ := d.GroupOfTarget(kind, "")
 	return ok
+}
+
+// SearchedTo reports whether records of a target kind are written, and what the source does
+// not have is to be looked for among them. In a twin it is found beside what the source has.
+func SearchedTo(d Direction, kind string) bool {
+	return SyncsTo(d, kind) && !slices.ContainsFunc(d.SourceKinds(), func(k record.KindSpec) bool { return d.Twin(k.Name) == kind })
 }
 
 // oneSided reports whether a spec has kinds of one version only.

@@ -61,23 +61,30 @@ func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Versi
 	if err != nil {
 		return nil, err
 	}
-	return r.made(ids, version, source, held), nil
+	return r.made(ids, version, source, func(i int) *Held {
+		if h, read := held[ids[i]]; read {
+			return &h
+		}
+		return nil
+	}), nil
+}
+
+// Both is Given for groups of which what the target holds was read already, too: live records
+// without guards, so that the components can be compared and not written.
+func (r Resolver) Both(ids []GroupID, version record.Version, source, target func(i int) Group) []Component {
+	return r.made(ids, version, source, func(i int) *Held { return &Held{Group: target(i)} })
 }
 
 // Fresh is Given for groups of which the target probably holds nothing: it is not read, and
 // the write returns those that it has.
 func (r Resolver) Fresh(ids []GroupID, version record.Version, source func(i int) Group) []Component {
-	return r.made(ids, version, source, nil)
+	return r.made(ids, version, source, func(int) *Held { return nil })
 }
 
-func (r Resolver) made(ids []GroupID, version record.Version, source func(i int) Group, held map[GroupID]Held) []Component {
+func (r Resolver) made(ids []GroupID, version record.Version, source func(i int) Group, held func(i int) *Held) []Component {
 	cs := make([]Component, len(ids))
 	for i, id := range ids {
-		var have *Held
-		if h, read := held[id]; read {
-			have = &h
-		}
-		c, src := &cs[i], source(i)
+		c, src, have := &cs[i], source(i), held(i)
 		c.Units, c.Version, c.src = ids[i:i+1:i+1], version, src.Records
 		w, err := groupWrite(r.Direction, id, version, src, have)
 		if have != nil {

@@ -123,6 +123,9 @@ type Direction interface {
 	// Whole reports whether a source group of this kind is never more than the one
 	// record, so that a scanned record can be transformed without reading its group.
 	Whole(kind string) bool
+	// Twin is the target kind whose records have the keys of a source kind's, and are made of
+	// these alone: a group is one record with the same key on both sides. Empty: there is none.
+	Twin(kind string) string
 	// LineageKind is the kind in the target that holds the lineage of a spec whose groups
 	// go by content; empty for others.
 	LineageKind(spec int) string

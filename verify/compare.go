@@ -40,8 +40,12 @@ func (c *Comparer) against(ctx context.Context, dst transform.View, ids []transf
 	return differ, err
 }
 
-// SourcePage compares the groups that a page of a source kind belongs to.
+// SourcePage compares the groups that a page of a source kind belongs to. Where the kind has a
+// twin it finds what the target alone holds there, too.
 func (c *Comparer) SourcePage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error) {
+	if _, known := dst.Tokens[c.dir.Twin(kind)]; known {
+		return c.twins(ctx, src, dst, kind, r, limit)
+	}
 	whole := c.dir.Whole(kind)
 	page, err := c.source.Scan(ctx, record.ScanRequest{Token: src.Tokens[kind], Range: r, Limit: limit, KeysOnly: !whole, NotBefore: src.NotBefore})
 	if err != nil {

@@ -5,7 +5,7 @@
 // Source and target are read at different snapshots, so that a difference may only mean
 // that a change has not arrived yet. Callers compare what differs again, at a later
 // snapshot, until it agrees; the engine does so continuously and Run does it on demand.
-// Memory is bounded by a page, whatever the size of the data.
+// Memory is bounded by a page of each, whatever the size of the data.
 //
 // Groups by content are resolved as the engine does it: they are in sync when lineage and
 // content name the same groups, the lineage of a group lists what belongs to it, and its

@@ -85,7 +85,7 @@ func (l *loss) count(ctx context.Context) error {
 		}
 	}
 	for _, k := range l.dir.TargetKinds() {
-		if _, known := l.dst.Tokens[k.Name]; !known || !transform.SyncsTo(l.dir, k.Name) {
+		if _, known := l.dst.Tokens[k.Name]; !known || !transform.SearchedTo(l.dir, k.Name) {
 			continue
 		}
 		err := l.walk(ctx, c, func(r record.Range) (transform.Comparison, error) {

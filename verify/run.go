@@ -23,8 +23,8 @@ type Recheck struct {
 	Every time.Duration // 250 ms
 }
 
-// Run compares everything: all source kinds, then all target kinds for groups that the
-// source does not have. Groups that differ are compared again until they agree or
+// Run compares everything: all source kinds, then the target kinds for groups that the
+// source does not have, unless that is found with the former. Groups that differ are compared again until they agree or
 // s.Tries is used up. progress, if not nil, is called with the running report.
 func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, progress func(Report)) (Report, error) {
 	if s.Tries == 0 {
@@ -74,7 +74,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 	if err := walk(c.dir.SourceKinds(), transform.SyncsFrom, c.SourcePage); err != nil {
 		return rep, fmt.Errorf("verify: %w", err)
 	}
-	if err := walk(c.dir.TargetKinds(), transform.SyncsTo, c.TargetPage); err != nil {
+	if err := walk(c.dir.TargetKinds(), transform.SearchedTo, c.TargetPage); err != nil {
 		return rep, fmt.Errorf("verify: %w", err)
 	}
 	rep, err := c.recheck(ctx, src, dst, s, rep, differ)

@@ -115,26 +115,12 @@ func idOnly(doc bson.Raw) bson.Raw {
 	return b
 }
 
-// A cursor is a side of a key in the order: before it or after it. Anything else a
-// caller can hold is the empty one.
-const (
-	cursorBefore = 0
-	cursorAfter  = 1
-)
-
-func cursorAt(side byte, key record.Key) record.Cursor {
-	return append(record.Cursor{side}, key...)
-}
-
 // place is the index of the first row behind a cursor; empty gives whole.
 func (c *collection) place(cur record.Cursor, whole int) int {
 	if len(cur) == 0 {
 		return whole
 	}
-	i, found := c.find(record.Key(cur[1:]))
-	if found && cur[0] == cursorAfter {
-		i++
-	}
+	i, _ := c.find(record.Key(cur))
 	return i
 }
 

@@ -152,7 +152,7 @@ func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Ra
 	n = max(1, min(n, len(keys)))
 	ranges := make([]record.Range, n)
 	for i := 1; i < n; i++ {
-		cut := cursorAt(cursorBefore, keys[i*len(keys)/n])
+		cut := record.Cursor(keys[i*len(keys)/n])
 		ranges[i-1].To, ranges[i].From = cut, cut
 	}
 	return ranges, nil

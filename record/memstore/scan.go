@@ -26,7 +26,7 @@ func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, 
 	if err != nil {
 		return record.Page{}, err
 	}
-	page := record.Page{Version: versionAt(clock), Next: req.Range.From, Done: true}
+	page := record.Page{Version: versionAt(clock), Done: true}
 	size := 0
 	for _, r := range col.within(req.Range) {
 		rec, ok := r.record(req.Token.Kind, r.at(clock), req.Guards, req.KeysOnly)
@@ -34,12 +34,11 @@ func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, 
 			continue
 		}
 		if len(page.Records) == limit || (size > 0 && size+len(rec.Doc) > maxPage) {
-			page.Done = false
+			page.Next, page.Done = record.Cursor(r.key), false
 			break
 		}
 		size += len(rec.Doc)
 		page.Records = append(page.Records, rec)
-		page.Next = cursorAt(cursorAfter, r.key)
 	}
 	return page, nil
 }

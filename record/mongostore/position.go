@@ -31,13 +31,6 @@ func cursorAt(id bson.RawValue) record.Cursor {
 	return append(record.Cursor{byte(id.Type)}, id.Value...)
 }
 
-func (c cursorBound) value() bson.RawValue {
-	return bson.RawValue{Type: bson.Type(c[0]), Value: c[1:]}
-}
-
-// cursorBound is a record.Cursor that is not empty.
-type cursorBound record.Cursor
-
 // marksCollection holds one document for each fence, written after the operation (its change
 // event is later than everything that the fence let through), and small notes. It takes the
 // majority writes of Position where the server does not let us append a note to the oplog

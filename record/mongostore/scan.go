@@ -232,7 +232,7 @@ func (n *Namespace) scanMerged(ctx context.Context, p place, req record.ScanRequ
 	}
 	// Beyond the nearer of the two cursors one of the lists is not complete.
 	end := docs.Next
-	if end == nil || next != nil && compareCursors(next, end) < 0 {
+	if end == nil || next != nil && next.Compare(end) < 0 {
 		end = next
 	}
 	page := record.Page{Version: docs.Version, Next: end, Done: end == nil}
@@ -257,7 +257,7 @@ func (n *Namespace) scanMerged(ctx context.Context, p place, req record.ScanRequ
 			r = entries[k].tombstone(req.Token.Kind, entries[k].key)
 		}
 		at := record.Cursor(r.Key)
-		if end != nil && compareCursors(at, end) >= 0 {
+		if end != nil && at.Compare(end) >= 0 {
 			break
 		}
 		if len(page.Records) == req.Limit {

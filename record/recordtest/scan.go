@@ -20,6 +20,7 @@ var scanTests = []test{
 	{"tombstones only with guards", flavours(scanGuards)},
 	{"not before", flavours(scanNotBefore)},
 	{"keys of every type", withApp(scanMixedTypes)},
+	{"cursors are keys", withApp(scanCursors)},
 	{"no gaps under change", flavours(scanUnderChange)},
 }
 
@@ -149,14 +150,15 @@ func everyType() []any {
 	}
 }
 
+// idsOf has those of everyType that a backend takes.
+func idsOf(b *bench) []any {
+	return slices.DeleteFunc(everyType(), func(id any) bool { return b.NoMaxKey && id == bson.MaxKey{} })
+}
+
 func scanMixedTypes(t *testing.T, b *bench) {
 	k := b.fixed(t)
 	want := map[record.Key]bson.Raw{}
-	ids := everyType()
-	if b.NoMaxKey {
-		ids = slices.DeleteFunc(ids, func(id any) bool { return id == bson.MaxKey{} })
-	}
-	for i, id := range ids {
+	for i, id := range idsOf(b) {
 		d := raw(bson.D{{Key: "_id", Value: id}, {Key: "i", Value: int32(i)}})
 		if err := b.App.Insert(t.Context(), k.tok.Name, d); err != nil {
 			t.Fatalf("insert %s: %v", d, err)
@@ -185,6 +187,64 @@ func scanMixedTypes(t *testing.T, b *bench) {
 		if !slices.Equal(have, order) {
 			t.Errorf("limit %d: order %v, want %v", limit, have, order)
 		}
+	}
+}
+
+// scanCursors: the order is the one that all backends have, and a range whose ends are keys,
+// of records or not, has the records in between. So what was scanned in one backend can be
+// scanned in another.
+func scanCursors(t *testing.T, b *bench) {
+	k := b.fixed(t)
+	var keys []record.Key // of every second one there is a record
+	for _, id := range idsOf(b) {
+		key, err := record.KeyOfDoc(raw(bson.D{{Key: "_id", Value: id}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, key)
+	}
+	compare := func(a, b record.Key) int { return record.Cursor(a).Compare(record.Cursor(b)) }
+	slices.SortFunc(keys, compare)
+	there := func(from, to int) (found []record.Key) {
+		for i := from; i < to; i++ {
+			if i%2 == 0 {
+				found = append(found, keys[i])
+			}
+		}
+		return found
+	}
+	for _, key := range there(0, len(keys)) {
+		if err := b.App.Insert(t.Context(), k.tok.Name, raw(bson.D{{Key: "_id", Value: key.Value()}})); err != nil {
+			t.Fatalf("insert %s: %v", key, err)
+		}
+	}
+	now := b.now(t).At
+	scan := func(from, to int, r record.Range) {
+		t.Helper()
+		var have []record.Key
+		for _, rec := range k.scan(t, record.ScanRequest{Limit: 3, Range: r, NotBefore: now}) {
+			have = append(have, rec.Key)
+		}
+		if want := there(from, to); !slices.Equal(have, want) {
+			t.Errorf("from %d to %d: scanned %v, want %v", from, to, have, want)
+		}
+	}
+	for i, key := range keys {
+		scan(0, i, record.Range{To: record.Cursor(key)})
+		scan(i, len(keys), record.Range{From: record.Cursor(key)})
+		for _, j := range []int{i, min(i+1, len(keys)-1), min(i+6, len(keys)-1)} {
+			scan(i, j, record.Range{From: record.Cursor(key), To: record.Cursor(keys[j])})
+		}
+	}
+	for rest, done := (record.Range{}), false; !done; {
+		page, err := b.Namespace.Scan(t.Context(), record.ScanRequest{Token: k.tok, Limit: 2, Range: rest, NotBefore: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := page.Records[len(page.Records)-1].Key; !page.Done && compare(last, record.Key(page.Next)) >= 0 {
+			t.Errorf("the page after %s begins at %s", last, record.Key(page.Next))
+		}
+		rest, done = record.Range{From: page.Next}, page.Done
 	}
 }
 

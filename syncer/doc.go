@@ -5,9 +5,19 @@
 // How a record travels. A change is a hint that its group is dirty. The dirty groups of
 // a batch are read at one snapshot not older than the batch, transformed, and applied
 // under a guard made of the direction epoch and that snapshot's version; a group that
-// is gone becomes a tombstone. Copying a range does the same page by page, inserting
-// first. So everything may be done twice, late, out of order and by several
-// controllers, and the newest state stands.
+// is gone becomes a tombstone. So everything may be done twice, late, out of order and by
+// several controllers, and the newest state stands.
+//
+// How a range is copied. Its pages are inserted plainly (record.Applier.Load), which is twice as
+// fast for a fixed-name kind as a guard next to each document; what is there already is brought
+// over the full way. A load can do two things wrong: bring back a record that was deleted
+// between its read and its insert, and leave a group by halves when its process is killed. So,
+// when all ranges of all shards are copied, the kinds of the target are renamed
+// (upgradestate.FenceLoaders), and only then is anything compared: what loaders did wrong is
+// found from both sides and repaired under guards, and what one that slept sends afterwards is
+// refused. A record without a guard counts as older than any: if its source has changed since
+// the plan's start, sync has written it with a guard before its shard is ready; if not, every
+// image of it is the same.
 //
 // Guarantees. The start position is stored before the copy starts. A checkpoint holds
 // only what is done: changes before its position are applied and compared once more
@@ -39,14 +49,15 @@
 // A history that is lost (record.ErrHistoryLost: the source's log no longer reaches back,
 // or the stream was invalidated) does not mean a new copy. The shards that followed it take
 // their reports back and begin again at a position taken now, which is stored with the
-// mark of a rescan before anything is compared. When all shards are copied, a pass walks
+// mark of a rescan before anything is compared. When all shards are copied, and loaders are
+// fenced anew, for what others had read before the loss is in no guard, a pass walks
 // the keys of both sides, compares the groups of these shards, whichever range they are
 // in, at reads not older than that position, and repairs; what the source no longer has is
 // found on the target's side, but for what the latest switch left there by a waiver
 // (Parked.Kept). Changes are followed meanwhile. A fence that lies in what was
 // lost is never seen, so that its shard does not drain: that switch aborts by its deadline.
-// What the comparison cannot see is a copier that was stopped before the loss in the middle
-// of a page, wakes after the pass, and inserts a record that was deleted in between.
+// Where the latest switch left kinds under their applications' names, which are not renamed, the
+// pass writes every group instead, so that each has a guard.
 //
 // Bulk work (copying, comparing as a whole, a rescan) asks a pace.Pacer before each page.
 // Changes are followed at any pace.

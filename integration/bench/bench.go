@@ -39,6 +39,7 @@ type bench struct {
 	versions map[string]string
 	known    []figures.Peer
 
+	held     float64       // ms, by the phases of the latest switches of the pause; 0: none were made
 	fastest  time.Duration // copy of any peer; 0: none ran
 	mainCopy []copied      // of copy.fixed, for what is compared with it
 

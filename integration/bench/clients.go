@@ -68,8 +68,8 @@ func (c *clients) write(ctx context.Context, rng *rand.Rand, bulk int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	change := func() (filter, update bson.D) {
-		// The first record is the one that is watched.
-		return bson.D{{Key: "_id", Value: key(1 + rng.IntN(c.keys-1))}}, bson.D{{Key: "$set", Value: bson.D{{Key: "at", Value: rng.Int64()}}}}
+		// The first records are those that are watched.
+		return bson.D{{Key: "_id", Value: key(samples + rng.IntN(c.keys-samples))}}, bson.D{{Key: "$set", Value: bson.D{{Key: "at", Value: rng.Int64()}}}}
 	}
 	if bulk == 1 {
 		filter, update := change()

@@ -167,7 +167,7 @@ func copyFixed(ctx context.Context, b *bench, round int) error {
 }
 
 func copyManaged(ctx context.Context, b *bench, round int) error {
-	records := 2 * b.others
+	records := b.others * 3 / 2
 	c, err := b.copyOnce(ctx, copying{data: b.small("", records), managed: true, spec: spec{inside: true}, limit: true}, round)
 	if err == nil {
 		b.against("copy.managed", c.speed, c.limit, "%d records of %d B between two clusters; the controller is in the benchmark's process, over a coordination store in memory. %s", records, b.size, limitIs)
@@ -201,10 +201,10 @@ func copyLarge(ctx context.Context, b *bench, round int) error {
 }
 
 func copyInOne(ctx context.Context, b *bench, round int) error {
-	d := b.small("other", b.others)
+	d := b.small("other", b.others/2)
 	c, err := b.copyOnce(ctx, copying{data: d, spec: spec{to: b.from}, limit: true}, round)
 	if err == nil {
-		b.against("workload.onecluster", c.speed, c.limit, "%d records of %d B, from a database to another one of the same server. %s", b.others, b.size, limitIs)
+		b.against("workload.onecluster", c.speed, c.limit, "%d records of %d B, from a database to another one of the same server. %s", d.records(), b.size, limitIs)
 	}
 	return err
 }

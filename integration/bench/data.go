@@ -81,7 +81,7 @@ func (b *bench) many() dataset {
 		for range collections {
 			sum, s = sum+s, s*growth
 		}
-		if sum >= float64(b.others) {
+		if sum >= float64(b.others)/2 {
 			break
 		}
 	}
@@ -94,15 +94,15 @@ func (b *bench) many() dataset {
 
 // shuffled has its ids inserted in no order.
 func (b *bench) shuffled() dataset {
-	d := b.small("shuffled", b.others)
-	order := rand.New(rand.NewPCG(1, 2)).Perm(b.others)
+	d := b.small("shuffled", b.others/2)
+	order := rand.New(rand.NewPCG(1, 2)).Perm(d.records())
 	d.order = func(i int) int { return order[i] }
 	return d
 }
 
 // real is the committed real data, in several rounds.
 func (b *bench) real() (dataset, error) {
-	docs, err := packages.Load(max(min(b.others, 4*packages.Available), 1))
+	docs, err := packages.Load(max(min(b.others/2, 4*packages.Available), 1))
 	if err != nil {
 		return dataset{}, err
 	}

@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
 )
 
 // following measures while an upgrade that is ready waits for its switch.
@@ -44,7 +45,7 @@ func following(ctx context.Context, b *bench, _ int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.p50, err)
 		}
-		how := fmt.Sprintf("From the acknowledgement of a write at the source to its being visible at the target, looked at every millisecond, for %d s while 32 clients update %d records, w:%v; asked %d/s, reached %.0f/s (n = %d).",
+		how := fmt.Sprintf("From the acknowledgement of a write at the source to its being visible at the target, of 6 samples that are looked at every millisecond, for %d s while 32 clients update %d records, w:%v; asked %d/s, reached %.0f/s (n = %d).",
 			b.seconds, b.hot, l.w, l.rate, rate, len(lags))
 		b.figure(l.p50, percentile(lags, 50), "%s", how)
 		if l.p99 != "" {
@@ -66,48 +67,117 @@ func following(ctx context.Context, b *bench, _ int) error {
 	return nil
 }
 
-// lag has clients write for a while and, meanwhile, writes a sample now and then, and waits until it is
-// there. What is left behind at the end is waited for, so that the next one begins level.
+// samples are records that are written apart from all others, to see when they arrive.
+const samples = 6
+
+// lag has clients write for a while and, meanwhile, writes samples now and then and waits until they
+// are there. What is left behind at the end is waited for, so that the next one begins level.
 func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate float64, err error) {
 	busy, stop := context.WithTimeout(ctx, time.Duration(s.bench.seconds)*time.Second)
 	defer stop()
-	var wg sync.WaitGroup
-	wg.Go(func() { rate = app.run(busy) })
-	target := s.targets()[0]
-	for busy.Err() == nil && err == nil {
-		stamp := time.Now().UnixNano()
-		_, err = app.col.UpdateByID(ctx, key(0), bson.D{{Key: "$set", Value: bson.D{{Key: "stamp", Value: stamp}}}})
-		acked := time.Now()
-		if err == nil {
-			err = s.awaitStamp(ctx, target, stamp)
-			lags = append(lags, float64(time.Since(acked).Microseconds())/1000)
+	g, gctx := errgroup.WithContext(ctx)
+	looking, enough := context.WithCancel(gctx)
+	arrivals := &arrivals{stamps: make([]int64, samples), came: make(chan struct{})}
+	g.Go(func() error { return arrivals.look(looking, s.targets()[0]) })
+	g.Go(func() error {
+		defer enough()
+		var mu sync.Mutex
+		writing, wctx := errgroup.WithContext(gctx)
+		writing.Go(func() error {
+			rate = app.run(busy)
+			return app.failed
+		})
+		for i := range samples {
+			writing.Go(func() error {
+				for last := false; !last; {
+					rest(busy, 20*time.Millisecond)
+					last = busy.Err() != nil // this one sees the rest of it arrive, and does not count
+					stamp := time.Now().UnixNano()
+					if _, err := app.col.UpdateByID(wctx, key(i), bson.D{{Key: "$set", Value: bson.D{{Key: "stamp", Value: stamp}}}}); err != nil {
+						return err
+					}
+					acked := time.Now()
+					arrived, err := arrivals.await(wctx, i, stamp)
+					if err != nil {
+						return err
+					}
+					if mu.Lock(); !last {
+						lags = append(lags, max(float64(arrived.Sub(acked).Microseconds())/1000, 0))
+					}
+					mu.Unlock()
+				}
+				return nil
+			})
 		}
-		rest(busy, 20*time.Millisecond)
-	}
-	stop()
-	wg.Wait()
-	if err == nil {
-		err = app.failed
-	}
-	if err == nil { // level again: the last of what was written is there
-		stamp := time.Now().UnixNano()
-		if _, err = app.col.UpdateByID(ctx, key(0), bson.D{{Key: "$set", Value: bson.D{{Key: "stamp", Value: stamp}}}}); err == nil {
-			err = s.awaitStamp(ctx, target, stamp)
-		}
+		return writing.Wait()
+	})
+	if err = g.Wait(); err == nil && len(lags) == 0 {
+		err = fmt.Errorf("no sample has arrived in %d s", s.bench.seconds)
 	}
 	return lags, rate, err
 }
 
-// awaitStamp looks at the sample in the target until it has the stamp.
-func (s *system) awaitStamp(ctx context.Context, target *mongo.Collection, stamp int64) error {
-	return s.poll(ctx, time.Millisecond, func() (bool, error) {
-		var got struct {
-			Stamp int64 `bson:"stamp"`
+// arrivals are the samples as the target has them.
+type arrivals struct {
+	mu     sync.Mutex
+	stamps []int64
+	at     time.Time     // of the latest look
+	came   chan struct{} // closed at the next look that sees another one
+}
+
+// look reads the samples in the target every millisecond, until ctx ends.
+func (a *arrivals) look(ctx context.Context, target *mongo.Collection) error {
+	ids := bson.A{}
+	for i := range samples {
+		ids = append(ids, key(i))
+	}
+	for ; ctx.Err() == nil; rest(ctx, time.Millisecond) {
+		cur, err := target.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, options.Find().SetProjection(bson.D{{Key: "stamp", Value: 1}}))
+		var got []struct {
+			ID    string `bson:"_id"`
+			Stamp int64  `bson:"stamp"`
 		}
-		err := target.FindOne(ctx, bson.D{{Key: "_id", Value: key(0)}}).Decode(&got)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, mongo.ErrNoDocuments) {
-			return false, err
+		if err == nil {
+			err = cur.All(ctx, &got)
 		}
-		return got.Stamp == stamp, nil
-	})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a.mu.Lock()
+		a.at = time.Now()
+		changed := false
+		for _, g := range got {
+			for i := range samples {
+				if g.ID == key(i) && g.Stamp != a.stamps[i] {
+					a.stamps[i], changed = g.Stamp, true
+				}
+			}
+		}
+		if changed {
+			close(a.came)
+			a.came = make(chan struct{})
+		}
+		a.mu.Unlock()
+	}
+	return nil
+}
+
+// await returns when the look was that saw a sample's stamp.
+func (a *arrivals) await(ctx context.Context, i int, stamp int64) (time.Time, error) {
+	for {
+		a.mu.Lock()
+		has, at, came := a.stamps[i], a.at, a.came
+		a.mu.Unlock()
+		if has == stamp {
+			return at, nil
+		}
+		select {
+		case <-ctx.Done():
+			return at, ctx.Err()
+		case <-came:
+		}
+	}
 }

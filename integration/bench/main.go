@@ -54,17 +54,17 @@ func main() {
 	defer stop()
 	var o settings
 	flag.IntVar(&o.records, "records", 1_000_000, "records of the main copy")
-	flag.IntVar(&o.others, "others", 200_000, "records of each other copy; managed kinds are copied with twice as many")
+	flag.IntVar(&o.others, "others", 200_000, "records of each other copy; managed kinds are copied with half as many again, workloads with half as many")
 	flag.IntVar(&o.large, "large", 40_000, "records of 10 KiB")
 	flag.IntVar(&o.hot, "hot", 50_000, "records that updates fall on")
 	flag.IntVar(&o.changes, "changes", 60_000, "changes to catch up on, of distinct records; three times as many of hot ones")
 	flag.IntVar(&o.size, "size", 500, "bytes of a record, about")
 	flag.IntVar(&o.workers, "workers", 4, "copy workers, also of the limit")
 	flag.IntVar(&o.runs, "runs", 3, "interleaved runs; their median counts")
-	flag.IntVar(&o.seconds, "seconds", 6, "how long a lag or a backlog is measured")
+	flag.IntVar(&o.seconds, "seconds", 5, "how long a lag or a backlog is measured")
 	flag.IntVar(&o.switches, "switches", 4, "switches of each run, for the pause")
 	flag.IntVar(&o.pauseRate, "pause-rate", 300, "writes a second, and as many reads, for the pause")
-	flag.IntVar(&o.pauseRecords, "pause-records", 5000, "records of the application, for the pause; the second demo has twenty times as many")
+	flag.IntVar(&o.pauseRecords, "pause-records", 5000, "records of the application, for the pause; pause.data has ten times as many")
 	flag.IntVar(&o.kinds, "kinds", 100, "collections of the switch of many kinds")
 	flag.IntVar(&o.kindRecords, "kind-records", 1000, "records of each of them")
 	flag.StringVar(&o.programs, "programs", "bin", "folder of dbcontroller and demo")
@@ -72,7 +72,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "pattern of names of rows; with it figures are printed, and written only where -out says")
 	flag.StringVar(&o.out, "out", "", "folder for benchmarks.json, benchmarks.md and charts; docs unless -only is given")
 	flag.StringVar(&o.remark, "note", "", "what readers must know before any figure")
-	flag.DurationVar(&o.budget, "budget", 19*time.Minute, "when to begin nothing more")
+	flag.DurationVar(&o.budget, "budget", 18*time.Minute+30*time.Second, "when to begin nothing more")
 	flag.DurationVar(&o.deadline, "deadline", 2*time.Minute, "of one run of a scenario")
 	render := flag.String("render", "", "measure nothing: write the page and the charts of the benchmarks.json in this folder anew")
 	gobench := flag.String("gobench", "", "measure nothing: print the runs of this file as Go benchmarks")
@@ -122,7 +122,18 @@ func measure(ctx context.Context, o settings) error {
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer func() { // everything is written by then
+		closed := make(chan struct{})
+		go func() {
+			b.close()
+			close(closed)
+		}()
+		select {
+		case <-closed:
+		case <-time.After(grace):
+			b.say("what was started does not stop, and ends with this process")
+		}
+	}()
 	b.run(ctx, scenarios(), only)
 	f := b.file()
 	if o.out != "" {

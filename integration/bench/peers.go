@@ -2,20 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-
 	"dbcontroller/integration/bench/figures"
-	"dbcontroller/integration/subprocess"
 )
 
 // peer is another tool that copies a collection between clusters. It has to be there already.
@@ -32,12 +25,14 @@ type peer struct {
 	// exits: it has copied when all of the pipe have ended well; otherwise when the target has as
 	// many records as the source.
 	exits bool
+	own   string // database in the target where it remembers what it did; removed before each run
 	less  string // what it does less than this project
 }
 
 const noGuards = "no transformation, no fence, no comparison"
 
-// peers are those known, by the order of their rows.
+// peers are those known, by the order of their rows. None of them was there when this was written:
+// what they are told is from their documentation, and a mistake in it is a row that says so.
 func peers() []peer {
 	const sharedFiles = `mongo_urls = {source}
 tunnel = direct
@@ -73,8 +68,9 @@ full_sync.reader.collection_parallel = 6
 func clusterSync(name string, flags []string, how string) peer {
 	return peer{
 		name: name, less: noGuards + "; it copies under the same name" + how,
-		pipe: [][]string{append([]string{"pcsm", "--source={source}", "--target={target}"}, flags...)},
-		then: [][]string{{"pcsm", "start", "--include-namespaces={database}.{collection}"}},
+		pipe: [][]string{{"pcsm", "--source={source}", "--target={target}"}},
+		then: [][]string{append([]string{"pcsm", "start", "--include-namespaces={database}.{collection}"}, flags...)},
+		own:  "percona_clustersync_mongodb",
 	}
 }
 
@@ -84,7 +80,7 @@ func peerRow(p peer) string { return "peer." + p.name }
 func peerRows() (rows []figures.Row) {
 	for _, p := range peers() {
 		rows = append(rows, figures.Row{
-			Name: peerRow(p), Group: "Peers", Unit: "records/s", Title: "copy by " + p.name, Note: "What it does less: " + p.less + ".",
+			Name: peerRow(p), Group: figures.Peers, Unit: "records/s", Title: "copy by " + p.name, Note: "What it does less: " + p.less + ".",
 		})
 	}
 	return rows
@@ -166,157 +162,5 @@ func (b *bench) comparePeer(took time.Duration) {
 		b.change(row, func(r *figures.Row) {
 			r.Runs, r.Missing, r.Measured = runs, "", fmt.Sprintf("The runs of copy.fixed beside the fastest run of any peer, which took %.1f s.", b.fastest.Seconds())
 		})
-	}
-}
-
-// peerCopy copies a collection with a peer, from its start until it is copied.
-func (b *bench) peerCopy(ctx context.Context, p peer, database string, records int) (time.Duration, error) {
-	dir, err := os.MkdirTemp(b.dir, "peer")
-	if err != nil {
-		return 0, err
-	}
-	into := database
-	if p.renames {
-		into = scratch("peer")
-	}
-	words := strings.NewReplacer("{source}", b.from.server.URI(), "{target}", b.to.server.URI(), "{database}", database,
-		"{collection}", kindName, "{into}", into, "{dir}", dir)
-	for name, text := range p.files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(words.Replace(text)), 0o600); err != nil {
-			return 0, err
-		}
-	}
-	defer b.to.drop(ctx, into)
-	begun := time.Now()
-	ps, err := b.pipe(p.pipe, words, dir)
-	defer func() {
-		for _, p := range ps {
-			p.Kill()
-		}
-	}()
-	if err != nil {
-		return 0, err
-	}
-	for _, command := range p.then {
-		if err := b.follow(ctx, command, words); err != nil {
-			return 0, err
-		}
-	}
-	target := b.to.client.Database(into).Collection(kindName)
-	if err := awaitPeer(ctx, p, ps, target, records); err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", p.name, err, subprocess.Tail(filepath.Join(dir, "log"), 2))
-	}
-	return time.Since(begun), nil
-}
-
-// pipe starts commands, each one's output the next one's input. What they say goes to a log.
-func (b *bench) pipe(commands [][]string, words *strings.Replacer, dir string) (ps []*subprocess.Process, err error) {
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close() //nolint:errcheck // the processes have it
-	var in *os.File
-	for i, command := range commands {
-		cmd, err := b.command(command, words)
-		if err != nil {
-			return ps, err
-		}
-		if cmd.Dir, cmd.Stderr, cmd.Stdout = dir, log, io.Writer(log); in != nil {
-			cmd.Stdin = in
-		}
-		var out *os.File
-		next := (*os.File)(nil)
-		if i < len(commands)-1 {
-			if next, out, err = os.Pipe(); err != nil {
-				return ps, err
-			}
-			cmd.Stdout = out
-		}
-		p, err := subprocess.Start(cmd)
-		for _, f := range []*os.File{in, out} {
-			if f != nil {
-				_ = f.Close() // the process has its own
-			}
-		}
-		if in = next; err != nil {
-			return ps, err
-		}
-		ps = append(ps, p)
-	}
-	return ps, nil
-}
-
-func (b *bench) command(command []string, words *strings.Replacer) (*exec.Cmd, error) {
-	path, err := b.program(command[0])
-	if err != nil {
-		return nil, err
-	}
-	args := make([]string, len(command)-1)
-	for i, a := range command[1:] {
-		args[i] = words.Replace(a)
-	}
-	return exec.Command(path, args...), nil //nolint:noctx // it is killed in the end
-}
-
-// follow runs a command that tells a started peer to begin, again until it is heard.
-func (b *bench) follow(ctx context.Context, command []string, words *strings.Replacer) error {
-	const patience = 10 * time.Second
-	for begun := time.Now(); ; rest(ctx, 100*time.Millisecond) {
-		cmd, err := b.command(command, words)
-		if err != nil {
-			return err
-		}
-		p, err := subprocess.Start(cmd)
-		if err != nil {
-			return err
-		}
-		select {
-		case <-p.Done():
-		case <-ctx.Done():
-			p.Kill()
-			return ctx.Err()
-		}
-		if _, err = p.Wait(); err == nil {
-			return nil
-		}
-		if time.Since(begun) > patience {
-			return fmt.Errorf("%s: %w", strings.Join(command[:min(2, len(command))], " "), err)
-		}
-	}
-}
-
-// awaitPeer waits until a peer has copied. One that ends before, or badly, has failed.
-func awaitPeer(ctx context.Context, p peer, ps []*subprocess.Process, target *mongo.Collection, records int) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	var n int64
-	for {
-		ended := 0
-		for _, ps := range ps {
-			if ps.Running() {
-				continue
-			}
-			if _, err := ps.Wait(); err != nil {
-				return err
-			}
-			ended++
-		}
-		if has, err := target.EstimatedDocumentCount(ctx); err == nil {
-			n = has
-		} else if ctx.Err() == nil {
-			return err
-		}
-		switch {
-		case int(n) >= records && (!p.exits || ended == len(ps)):
-			return nil
-		case ended == len(ps):
-			return fmt.Errorf("it has ended with %d of %d records", n, records)
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), fmt.Errorf("%d of %d records are there", n, records))
-		case <-tick.C:
-		}
 	}
 }

@@ -160,14 +160,15 @@ func TestPeerFails(t *testing.T) {
 	b, database := peerBench(t)
 	fails := peer{name: "fails", exits: true, renames: true, pipe: [][]string{{"dump", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100", "{database}"}, {"restore", "{target}", "{into}", "0"}}}
 	for _, tc := range []struct {
-		peer peer
-		want string
+		peer     peer
+		patience time.Duration
+		want     string
 	}{
-		{piped("7"), "it has ended with 99 of 100 records"},
-		{fails, "server selection"},
-		{peer{name: "idle", renames: true, pipe: [][]string{{"daemon", "{source}", "{database}", "{into}", "{dir}/never"}}}, "0 of 100 records are there"},
+		{piped("7"), time.Minute, "it has ended with 99 of 100 records"},
+		{fails, time.Minute, "server selection"},
+		{peer{name: "idle", renames: true, pipe: [][]string{{"daemon", "{source}", "{database}", "{into}", "{dir}/never"}}}, 2 * time.Second, "0 of 100 records are there"},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), tc.patience)
 		_, err := b.peerCopy(ctx, tc.peer, database, peerRecords)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), tc.want) {

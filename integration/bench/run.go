@@ -67,15 +67,21 @@ func round(v float64) float64 {
 
 // note says something beside a figure, once.
 func (s *sheet) note(name, text string) {
-	s.change(name, func(r *figures.Row) {
-		if !strings.Contains(r.Note, text) {
-			r.Note = strings.TrimSpace(r.Note + " " + text)
-		}
-	})
+	s.change(name, func(r *figures.Row) { r.Note = withNote(r.Note, text) })
+}
+
+func withNote(note, text string) string {
+	if strings.Contains(note, text) {
+		return note
+	}
+	return strings.TrimSpace(note + " " + text)
 }
 
 func (s *sheet) short(name, text string)   { s.change(name, func(r *figures.Row) { r.Short = text }) }
 func (s *sheet) missing(name, text string) { s.change(name, func(r *figures.Row) { r.Missing = text }) }
+
+// cutShort is the note of rows that have fewer runs than were asked for.
+const cutShort = "The time for the whole was over before all runs were made."
 
 // grace is what a run has after its deadline to remove what it made.
 const grace = 45 * time.Second
@@ -97,7 +103,11 @@ func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 				if left := b.budget - time.Since(b.begun); left < spent[sc.name] {
 					b.say("%s: %v are left, run %d is not made", sc.name, left.Round(time.Second), round+i+1)
 					for _, row := range sc.rows {
-						b.note(row, "The time for the whole was over before all runs were made.")
+						b.change(row, func(r *figures.Row) {
+							if r.Missing == "" { // otherwise more time would not have helped
+								r.Note = withNote(r.Note, cutShort)
+							}
+						})
 					}
 					continue
 				}
@@ -109,7 +119,7 @@ func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 					for _, row := range sc.rows {
 						b.change(row, func(r *figures.Row) {
 							if len(r.Runs) < round+i+1 {
-								r.Missing = fmt.Sprintf("run %d failed: %v", round+i+1, err)
+								r.Missing = brief(fmt.Sprintf("run %d failed: %v", round+i+1, err))
 							}
 						})
 					}
@@ -124,12 +134,25 @@ func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 	}
 }
 
+// brief is a text on one line that a page can show.
+func brief(text string) string {
+	const most = 400
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > most {
+		text = text[:most] + " ..."
+	}
+	return text
+}
+
 // runOnce gives a run its time and leaves one that does not come back.
 func (b *bench) runOnce(ctx context.Context, sc scenario, round int) error {
 	deadline := sc.deadline
 	if deadline == 0 {
 		deadline = b.deadline
 	}
+	// Whatever hangs, the whole ends about in time.
+	const least = 20 * time.Second
+	deadline = min(deadline, max(b.budget-time.Since(b.begun), least))
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	done := make(chan error, 1)

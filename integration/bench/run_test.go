@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -90,6 +91,24 @@ func TestBudget(t *testing.T) {
 		}
 		if spent := time.Since(b.begun); spent > b.budget {
 			t.Errorf("it took %v", spent)
+		}
+	})
+}
+
+// TestHangsEndInTime: whatever hangs, the whole ends about when it must.
+func TestHangsEndInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{settings: settings{runs: 3, deadline: 10 * time.Minute, budget: 15 * time.Minute}, begun: time.Now()}
+		b.rows = figures.Rows()
+		hang := func(ctx context.Context, _ *bench, _ int) error { <-ctx.Done(); return ctx.Err() }
+		var all []scenario
+		for i := range 5 {
+			all = append(all, scenario{name: fmt.Sprint("hangs ", i), rows: []string{"copy.fixed"}, run: hang})
+		}
+		b.run(t.Context(), all, regexp.MustCompile(""))
+		if spent := time.Since(b.begun); spent > b.budget+time.Minute {
+			t.Errorf("it took %v, with %v to spend", spent, b.budget)
 		}
 	})
 }

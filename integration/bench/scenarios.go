@@ -22,7 +22,7 @@ func scenarios() []scenario {
 		{name: "shuffled ids", rows: []string{"workload.shuffled"}, run: copyOf("workload.shuffled", "inserted in random order of their ids", func(b *bench) (dataset, error) { return b.shuffled(), nil })},
 		{name: "real data", rows: []string{"workload.real"}, run: copyOf("workload.real", "of the Debian package index (sample/packages), ids of mixed types, through packages.yaml", (*bench).real)},
 		{name: "one cluster", rows: []string{"workload.onecluster"}, run: copyInOne},
-		{name: "pause over more data", rows: []string{"pause.data"}, run: pauseOfMore},
+		{name: "pause over more data", rows: []string{"pause.data"}, deadline: 100 * time.Second, run: pauseOfMore},
 		{name: "two shards", rows: []string{"workload.shards"}, run: copySharded},
 	}, peerScenarios()...)
 }

@@ -17,7 +17,7 @@ import (
 // storeLatency has one client read and write the same records in turn through the store of a server, and
 // with the driver alone.
 func storeLatency(ctx context.Context, b *bench, _ int) error {
-	const records, reads, writes = 2000, 3000, 1000
+	const records, reads, writes = 1000, 2000, 500
 	database := scratch("store")
 	defer b.from.drop(ctx, database)
 	ns, err := mongostore.Open(ctx, mongostore.Config{URI: b.from.server.URI(), Database: database})
@@ -78,7 +78,7 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 		return err
 	}
 	strict := bare.Database().Collection(bare.Name(), options.Collection().SetReadConcern(readconcern.Linearizable()))
-	linear, err := measured(50, [2]func(int) error{
+	linear, err := measured(20, [2]func(int) error{
 		func(i int) error { return strict.FindOne(ctx, bson.D{{Key: "_id", Value: key(i)}}).Err() },
 		func(i int) error { _, err := store.Get(ctx, tok, record.StringKey(key(i))); return err },
 	})

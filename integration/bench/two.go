@@ -9,7 +9,7 @@ import (
 
 // slowness is what each page that is read, and each batch that is written, waits: databases on
 // machines of their own that are not saturated.
-const slowness = 100 * time.Millisecond
+const slowness = 200 * time.Millisecond
 
 // slow is a namespace whose bulk work takes longer.
 type slow struct{ record.Namespace }
@@ -25,7 +25,7 @@ func (s slow) Load(ctx context.Context, b record.Batch) ([]record.Result, error)
 }
 
 func twoControllers(ctx context.Context, b *bench, round int) error {
-	d := b.small("other", b.others)
+	d := b.small("other", b.others/2)
 	speeds := [3]float64{}
 	for i := range 2 {
 		n := 1 + (i+round)%2
@@ -37,6 +37,6 @@ func twoControllers(ctx context.Context, b *bench, round int) error {
 		}
 		speeds[n] = c.speed
 	}
-	b.figure("controllers.two", speeds[2]/speeds[1], "%d records; a slower store is simulated: each page that is read and each batch that is written waits %v more. Both controllers are in the benchmark's process, over a coordination store in memory; one copies at %.0f records/s.", b.others, slowness, speeds[1])
+	b.figure("controllers.two", speeds[2]/speeds[1], "%d records; a slower store is simulated: each page that is read and each batch that is written waits %v more, so that neither database nor processors are saturated. Both controllers are in the benchmark's process, over a coordination store in memory; one copies at %.0f records/s.", d.records(), slowness, speeds[1])
 	return nil
 }

@@ -1,7 +1,9 @@
 package figures
 
 import (
+	"encoding/xml"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +26,7 @@ func sample() File {
 			{Name: "copy.fixed.peers", Title: "peers", Group: Copy, Unit: "x", Bar: least(1.2), Missing: "none is here.", Command: "c"},
 			{Name: "backlog.single", Title: "lag", Group: Following, Unit: "ms", Bar: most(300), Runs: []float64{20}, Short: "The clients reached 1,000/s.", Command: "c"},
 			{Name: "store.read.p99", Title: "p99", Group: Resources, Unit: "%", Runs: []float64{7}, Note: "Noisy.", Command: "c"},
+			{Name: "peer.dsync", Title: "copy by dsync", Group: Peers, Unit: "records/s", Missing: "dsync is not here.", Command: "c"},
 		},
 		Peers: []Peer{{Name: "dsync", Less: "no lens", Absent: "not on the PATH"}, {Name: "other", Less: "nothing"}},
 	}
@@ -81,6 +84,13 @@ func TestGolden(t *testing.T) {
 	files := map[string]string{"sample.json": string(text), "sample.md": f.Page(), "sample.bench.txt": f.GoBench()}
 	for name, chart := range f.Charts() {
 		files[name] = chart
+		for d := xml.NewDecoder(strings.NewReader(chart)); ; { // names have characters that XML reserves
+			if _, err := d.Token(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
 	}
 	for name, got := range files {
 		golden(t, filepath.Join("testdata", name), got)

@@ -74,7 +74,7 @@ func (f *File) summary(b *strings.Builder) {
 }
 
 func (f *File) table(b *strings.Builder, group string) {
-	b.WriteString("| figure | median | of the limit | runs: least, most | bar | |\n| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| row | figure | median | of the limit | runs: least, most | bar | |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range f.Rows {
 		if r.Group != group {
 			continue
@@ -90,15 +90,34 @@ func (f *File) table(b *strings.Builder, group string) {
 		if r.Met != nil {
 			verdict = map[bool]string{true: "met", false: "**missed**"}[*r.Met]
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", r.Title, value, ratio, runs, r.Bar.String(), verdict)
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s | %s |\n", r.Name, r.Title, value, ratio, runs, r.Bar.String(), verdict)
 	}
 	b.WriteString("\n")
-	for _, r := range f.Rows {
-		if r.Group == group {
-			said := slices.DeleteFunc([]string{r.Measured, r.Note, r.Short, prefixed("Not measured: ", r.Missing)}, func(s string) bool { return s == "" })
-			fmt.Fprintf(b, "- `%s`, %s: %s\n", r.Name, r.Title, strings.Join(said, " "))
+	f.said(b, group)
+}
+
+// said tells how rows were measured; those that follow each other and say the same do so once.
+func (f *File) said(b *strings.Builder, group string) {
+	var names []string
+	before := ""
+	flush := func() {
+		if len(names) > 0 {
+			fmt.Fprintf(b, "- `%s`: %s\n", strings.Join(names, "`, `"), before)
 		}
+		names = nil
 	}
+	for _, r := range f.Rows {
+		if r.Group != group {
+			continue
+		}
+		parts := slices.DeleteFunc([]string{r.Measured, r.Note, r.Short, prefixed("Not measured: ", r.Missing)}, func(s string) bool { return s == "" })
+		text := strings.Join(parts, " ")
+		if text != before {
+			flush()
+		}
+		names, before = append(names, r.Name), text
+	}
+	flush()
 }
 
 func prefixed(prefix, s string) string {
@@ -123,11 +142,12 @@ func (b *Bar) String() string {
 	return s
 }
 
+// peers follows the table of their rows.
 func (f *File) peers(b *strings.Builder) {
 	if len(f.Peers) == 0 {
 		return
 	}
-	b.WriteString("\n## Peers\n\n| tool | what it does less | here |\n| --- | --- | --- |\n")
+	b.WriteString("\nThey copy the records of copy.fixed, in the same rounds. What is told to one that did not run was not tried.\n\n| tool | what it does less | here |\n| --- | --- | --- |\n")
 	for _, p := range f.Peers {
 		here := "ran, see the rows above"
 		if p.Absent != "" {

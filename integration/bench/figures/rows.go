@@ -7,6 +7,7 @@ const (
 	Switching = "Switching"
 	Resources = "Resources"
 	Workloads = "Workloads"
+	Peers     = "Peers"
 )
 
 func least(v float64) *Bar      { return &Bar{Least: v} }
@@ -40,7 +41,7 @@ func Rows() []Row {
 
 		{Name: "pause.p50", Group: Switching, Unit: "ms", Bar: most(100), Title: "write pause at clients, 2,000 writes/s, p50"},
 		{Name: "pause.p99", Group: Switching, Unit: "ms", Bar: most(250), Title: "the same, p99"},
-		{Name: "pause.data", Group: Switching, Unit: "x", Bar: most(1.2), Title: "the pause with twenty times the data, as a multiple"},
+		{Name: "pause.data", Group: Switching, Unit: "x", Bar: most(1.2), Title: "the pause with ten times the data, as a multiple"},
 		{Name: "kinds.switch", Group: Switching, Unit: "s", Bar: most(5), Title: "100 kinds of 1,000 records, ready: from begin-upgrade to switched"},
 		{Name: "kinds.held", Group: Switching, Unit: "ms", Bar: most(400), Title: "the same: writes held"},
 		{Name: "kinds.thousand", Group: Switching, Unit: "s", Title: "1,000 kinds: from begin-upgrade to switched"},

@@ -29,8 +29,9 @@ func worldOf(t *testing.T, r *transform.Registry) *world {
 	return worldOn(t, r, memstore.Options{Lag: 3})
 }
 
-// worldOn is worldOf with a source that has the options.
-func worldOn(t *testing.T, r *transform.Registry, source memstore.Options) *world {
+// worldOn is worldOf with a source that has the options. The target's collections of those
+// names are there, behind a validator, as a switch leaves them.
+func worldOn(t *testing.T, r *transform.Registry, source memstore.Options, left ...string) *world {
 	t.Helper()
 	w := &world{
 		t: t, coord: memcoord.New(),
@@ -49,7 +50,14 @@ func worldOn(t *testing.T, r *transform.Registry, source memstore.Options) *worl
 		ns    record.Namespace
 		kinds []record.KindSpec
 	}{from: {w.src, w.dir.SourceKinds()}, to: {w.dst, w.dir.TargetKinds()}} {
-		made, err := syncer.Provision(t.Context(), side.ns, d, v, "mem:"+v, side.kinds, func(string) record.FenceClass { return "" })
+		d, class := d, record.FenceClass("")
+		if v == to && len(left) > 0 {
+			d.CurrentVersion, class = v, record.FenceValidator
+			for _, name := range left {
+				w.check(w.dst.Foreign().Insert(t.Context(), name, mutation(name, "left", 1).Doc))
+			}
+		}
+		made, err := syncer.Provision(t.Context(), side.ns, d, v, "mem:"+v, side.kinds, func(string) record.FenceClass { return class })
 		w.check(err)
 		w.apply(upgradestate.AnnounceNamespace{Namespace: made})
 	}

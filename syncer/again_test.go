@@ -66,8 +66,8 @@ func TestWaivedIsNotTakenForDeleted(t *testing.T) {
 		waived := w.parked()[0]
 		waived.Waived = true
 		w.check(w.store.Park(t.Context(), waived))
+		first.stop(t) // it takes reports back
 		w.flip("")
-		first.stop(t)
 		w.write(w.dst, "v2", record.Mutation{Kind: "a2", Key: record.StringKey("gone")}, mutation("a2", "made", 2))
 		back := w.follow(2, w.dst, w.src, w.back, all)
 		w.eventually("everything is compared", func() bool {

@@ -2,6 +2,7 @@ package syncer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -120,6 +121,10 @@ func (w *world) everything(ns record.Namespace, version, kind string) map[string
 	w.check(err)
 	for rest, done := (record.Range{}), false; !done; {
 		p, err := ns.Scan(w.t.Context(), record.ScanRequest{Token: w.tokens(version)[kind], Range: rest, Limit: 100, NotBefore: now.At})
+		if errors.Is(err, record.ErrFenced) { // the target was renamed in between
+			<-time.After(time.Millisecond)
+			continue
+		}
 		w.check(err)
 		for _, r := range p.Records {
 			out[r.Key.String()] = r.Doc

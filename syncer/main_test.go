@@ -203,6 +203,10 @@ func (w *world) put(kind, key string, n int) {
 func (w *world) target(kind, key string) int {
 	w.t.Helper()
 	rec, err := w.dst.Get(w.t.Context(), w.tokens("v2")[kind], record.StringKey(key))
+	for errors.Is(err, record.ErrFenced) { // the target was renamed in between
+		<-time.After(time.Millisecond)
+		rec, err = w.dst.Get(w.t.Context(), w.tokens("v2")[kind], record.StringKey(key))
+	}
 	if errors.Is(err, record.ErrNotFound) {
 		return -1
 	}

@@ -2,11 +2,13 @@ package syncer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
@@ -75,6 +77,10 @@ func (w *world) write(db *memstore.Store, version string, ms ...record.Mutation)
 func (w *world) holds(db *memstore.Store, version, kind string) string {
 	w.t.Helper()
 	recs, err := db.List(w.t.Context(), record.ListRequest{Token: w.tokens(version)[kind]})
+	for errors.Is(err, record.ErrFenced) { // it was renamed in between
+		<-time.After(time.Millisecond)
+		recs, err = db.List(w.t.Context(), record.ListRequest{Token: w.tokens(version)[kind]})
+	}
 	w.check(err)
 	var out []string
 	for _, r := range recs {

@@ -77,6 +77,9 @@ type Bar struct {
 	Ratio bool    `json:"of_ratio,omitempty"`
 }
 
+// disturbed is what a row falls short of whose copy was faster than its limit, which cannot be.
+const disturbed = "It does not count: the limit was slower than the copy, so something else used the machine meanwhile."
+
 // Close computes what follows from the runs.
 func (r *Row) Close() {
 	r.Value, r.RatioToLimit, r.Met, r.Min, r.Max = nil, nil, nil, 0, 0
@@ -97,6 +100,9 @@ func (r *Row) Close() {
 		}
 		ratio := Median(ratios)
 		r.RatioToLimit = &ratio
+		if ratio > 1 && r.Short == "" {
+			r.Short = disturbed
+		}
 	}
 	if got, ok := r.judged(); ok {
 		met := r.Short == "" && (r.Bar.Least == 0 || got >= r.Bar.Least) && (r.Bar.Most == 0 || got <= r.Bar.Most)

@@ -61,6 +61,11 @@ func TestClose(t *testing.T) {
 	if *r.Value != 90_000 || r.Min != 80_000 || r.Max != 100_000 || *r.RatioToLimit < 0.83 || *r.RatioToLimit > 0.84 {
 		t.Errorf("value %v, %v to %v, ratio %v", *r.Value, r.Min, r.Max, *r.RatioToLimit)
 	}
+	// A copy cannot be faster than its limit.
+	fast := Row{Bar: leastRatio(0.8), Runs: []float64{130}, Limits: []float64{100}}
+	if fast.Close(); fast.Met == nil || *fast.Met || fast.Short == "" {
+		t.Errorf("a limit that was disturbed counts: %+v", fast)
+	}
 	// A ratio is not judged by runs of another number, and a figure is gone with its runs.
 	r.Limits = r.Limits[1:]
 	r.Close()

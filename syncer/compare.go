@@ -40,7 +40,7 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 		if err != nil {
 			return err
 		}
-		page, err = compare(ctx, src, dst, t.kind, t.rest, e.cfg.Page)
+		page, err = compare(ctx, src, dst, t.kind, t.rest, e.pageOf(t.kind))
 		return err
 	})
 	if err != nil {

@@ -104,13 +104,14 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 			return err
 		}
 		page, err = e.Source.Scan(ctx, record.ScanRequest{
-			Token: src.Tokens[t.kind], Range: t.rest, Limit: e.cfg.Page, KeysOnly: !whole, NotBefore: src.NotBefore,
+			Token: src.Tokens[t.kind], Range: t.rest, Limit: e.pageOf(t.kind), KeysOnly: !whole, NotBefore: src.NotBefore,
 		})
 		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("scan %s: %w", t.kind, err)
 	}
+	e.sized(t.kind, page)
 	if whole {
 		err = e.loadRecords(ctx, page)
 	} else {
@@ -139,6 +140,39 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 	}
 	e.announce()
 	return len(page.Records), nil
+}
+
+// pageBytes is about how many bytes of records a page has. Every worker holds one, and what is
+// made of it, several times over. firstSize is what a record is taken to have until a page was
+// read.
+const (
+	pageBytes = 4 << 20
+	firstSize = 20 << 10
+)
+
+// pageOf is how many records of a kind are read at once.
+func (e *Engine) pageOf(kind string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	size, known := e.recordSize[kind]
+	if !known {
+		size = firstSize
+	}
+	return max(1, min(e.cfg.Page, pageBytes/max(1, size)))
+}
+
+// sized notes how large the records of a page are.
+func (e *Engine) sized(kind string, page record.Page) {
+	if len(page.Records) == 0 {
+		return
+	}
+	bytes := 0
+	for _, r := range page.Records {
+		bytes += len(r.Doc)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.recordSize[kind] = bytes / len(page.Records)
 }
 
 // loadRecords transforms a page whose records are whole groups, inserts it without guards, and

@@ -129,9 +129,10 @@ type Engine struct {
 	savedAll time.Time // used by keep alone
 	// writeAfter is when checkpoints and progress may be written again; guarded by mu.
 	writeAfter time.Time
-	retried    time.Time    // used by housekeep alone
-	elsewhere  map[int]bool // shards of others that were seen to be copied; used by housekeep alone
-	busy       time.Time    // when the last page was copied or compared
+	retried    time.Time      // used by housekeep alone
+	elsewhere  map[int]bool   // shards of others that were seen to be copied; used by housekeep alone
+	busy       time.Time      // when the last page was copied or compared
+	recordSize map[string]int // by source kind: bytes of a record, on average of the page read last; guarded by mu
 
 	// Each is held by one at a time, across calls of the coordination store.
 	saving  *semaphore.Weighted // an older checkpoint must not be stored later
@@ -183,7 +184,7 @@ func New(p Parts, cfg Config) *Engine {
 		lineage: hasContent(p.Direction),
 		shards:  map[int]*shard{},
 		parked:  map[transform.GroupID]Parked{}, unlisted: map[transform.GroupID]bool{},
-		failing: map[transform.GroupID]failure{}, others: map[int]record.Version{}, elsewhere: map[int]bool{},
+		failing: map[transform.GroupID]failure{}, others: map[int]record.Version{}, elsewhere: map[int]bool{}, recordSize: map[string]int{},
 		news:    make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		readopt: make(chan struct{}, 1),

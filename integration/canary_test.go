@@ -54,7 +54,13 @@ func TestCanary(t *testing.T) {
 	s.awaitParked(ctx, "ssn_1", 1)
 	// Before the index is there, its build would fail instead.
 	eventually(ctx, t, "the index is built", func() error {
-		specs, err := s.db["v2"].Collection(packagesKind + ".n1").Indexes().ListSpecifications(ctx)
+		d, err := s.record.Get(ctx)
+		if err != nil {
+			return err
+		}
+		ns, _ := d.Namespace("v2")
+		k, _ := ns.Kind(packagesKind)
+		specs, err := s.db["v2"].Collection(k.Physical).Indexes().ListSpecifications(ctx)
 		for _, spec := range specs {
 			if spec.Name == "loc_2dsphere" {
 				return nil

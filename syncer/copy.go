@@ -146,7 +146,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 // made of it, several times over. firstSize is what a record is taken to have until a page was
 // read.
 const (
-	pageBytes = 4 << 20
+	pageBytes = 2 << 20
 	firstSize = 20 << 10
 )
 

@@ -232,6 +232,8 @@ func (e *Engine) lacks(n int, s *shard) string {
 		return e.rescanWaits(s)
 	case e.failingIn(s, 0) > 0:
 		return fmt.Sprintf("%d groups that cannot be migrated yet", e.failingIn(s, 0))
+	case !s.verified && s.verify == nil && !upgradestate.ApplyAllowed(e.record):
+		return "comparison, when the target's collections are renamed, which keeps out late copies"
 	case !s.verified && s.verify == nil:
 		return "comparison, when all shards are copied"
 	case !s.verified:

@@ -59,6 +59,7 @@
 //   - no name or mark is announced twice, and an event that comes late, twice or from
 //     elsewhere changes nothing;
 //   - where a transformation may write a target, no controller of another one can;
+//   - where a target may be compared, nobody can load into it without guards (FenceLoaders);
 //   - from every state drivers alone come to rest, with the same or the other version.
 //
 // # Late operations

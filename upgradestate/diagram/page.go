@@ -34,7 +34,7 @@ var about = map[string]string{
 	string(us.StepSealSource): "The last source renames, never published, are announced; then the flip.",
 	opening:                   "After the flip: kinds that clients write under their own name are opened.",
 	string(us.StepAbort):      "Announced source renames are completed or made impossible, fences are removed.",
-	leftovers:                 "After an abort: announced seals of the target are completed.",
+	leftovers:                 "Announced renames of the target are completed: after an abort, or to keep loaders out.",
 }
 
 func stateOf(d us.Deployment) string {
@@ -65,7 +65,7 @@ func Page() (string, error) {
 	moves, loops, actions := map[[2]string][]string{}, map[string][]string{}, map[string][]string{}
 	var walked []string
 	for _, class := range []string{"validator", "view"} {
-		g, err := explore.Run(explore.Real(), explore.Config{Shards: 2, Kinds: []us.Kind{
+		g, err := explore.Run(explore.Real(), explore.Config{Shards: 2, Loaders: true, Kinds: []us.Kind{
 			{Kind: "managed", Fence: "uuid"}, {Kind: "fixed", Fixed: true, Fence: class},
 		}})
 		if err != nil {

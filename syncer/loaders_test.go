@@ -57,13 +57,14 @@ func (h *holding) Apply(ctx context.Context, b record.Batch) ([]record.Result, e
 	return h.Namespace.Apply(context.WithoutCancel(ctx), b)
 }
 
-// still is a source whose clock stands still from the first read of the record on that finds
-// nothing.
+// still is a source whose clock stands still from the first read of a record on; of one that is
+// gone, if it is to be.
 type still struct {
 	record.Namespace
-	key record.Key
-	mu  sync.Mutex
-	at  record.Version
+	key  record.Key
+	gone bool
+	mu   sync.Mutex
+	at   record.Version
 }
 
 func (s *still) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
@@ -71,7 +72,7 @@ func (s *still) Read(ctx context.Context, req record.ReadRequest) (record.Snapsh
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	asked := slices.ContainsFunc(req.Select, func(sel record.Selector) bool { return sel.Key == s.key })
-	if s.at.IsZero() && asked && err == nil && len(snap.Records) == 0 {
+	if s.at.IsZero() && asked && err == nil && s.gone == (len(snap.Records) == 0) {
 		s.at = snap.Version
 	}
 	if !s.at.IsZero() {
@@ -142,7 +143,7 @@ func TestDeletedBetweenReadAndInsert(t *testing.T) {
 				w.put("a1", "victim", 7)
 				e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
 					h.Namespace, p.Target = p.Target, h
-					p.Source = &still{Namespace: p.Source, key: h.key}
+					p.Source = &still{Namespace: p.Source, key: h.key, gone: true}
 				})
 				w.begin()
 				<-h.entered
@@ -204,6 +205,27 @@ func TestRefusedGroupLeavesNothing(t *testing.T) {
 		for kind, want := range map[string]int{"a2": 1, "b2": 1} {
 			if have := w.everything(w.dst, "v2", kind); len(have) != want || have[parked[0].Key] != nil {
 				t.Errorf("%s holds %v, parked is %s", kind, have, parked[0].Key)
+			}
+		}
+		e.stop(t)
+	})
+}
+
+// TestRefusedGroupIsTriedAgain: what was in its way goes, and the source stands still.
+func TestRefusedGroupIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := intoFixed(t)
+		w.put("a1", "second", 200)
+		w.check(w.dst.Foreign().Insert(t.Context(), w.tokens("v2")["b2"].Name, mutation("b2", "stray", 200).Doc)) // n is unique
+		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
+			p.Source = &still{Namespace: p.Source, key: record.StringKey("second")}
+		})
+		w.begin()
+		w.eventually("it is parked", func() bool { return len(w.parked()) == 1 })
+		w.eventually("ready", w.allReady) // the comparison has removed the stray record
+		for _, kind := range []string{"a2", "b2"} {
+			if have := w.everything(w.dst, "v2", kind); len(have) != 1 || have["second"] == nil {
+				t.Errorf("%s holds %v", kind, have)
 			}
 		}
 		e.stop(t)

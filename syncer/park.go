@@ -332,7 +332,7 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 		// applied together, and the other may be in the shard of somebody else.
 		ids = append(ids, others[:min(len(others), retryAtOnce)]...)
 	}
-	if err := e.syncGroups(ctx, ids, notBefore); err != nil {
+	if err := e.bring(ctx, ids, notBefore, forRepair); err != nil {
 		return err
 	}
 	e.mu.Lock()

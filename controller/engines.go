@@ -79,6 +79,17 @@ func (e *engines) progress() []syncer.Progress {
 	return now.Progress()
 }
 
+// stages is how long the engine that runs has copied, by stage.
+func (e *engines) stages() map[syncer.Stage]time.Duration {
+	e.mu.Lock()
+	now := e.now
+	e.mu.Unlock()
+	if now == nil {
+		return nil
+	}
+	return now.Stages()
+}
+
 // retryEngine is how long a failed engine rests. Failures that trying again cures are
 // handled inside it; what ends it needs a person, and is said once each time.
 const retryEngine = 10 * time.Second

@@ -16,6 +16,7 @@ var (
 	shardLabels = []string{"shard"}
 	shardState  = prometheus.NewDesc("dbcontroller_shard_state", "1 for the state that an owned shard is in.", []string{"shard", "state"}, nil)
 	breaches    = prometheus.NewDesc("dbcontroller_fence_breaches", "Fences that were found not in force, and that nobody has accepted; by the controller that leads.", nil, nil)
+	copyStages  = prometheus.NewDesc("dbcontroller_copy_seconds_total", "What the copy has spent its time on, all workers added up: wait, read, transform, write, and again, which is the full way of what was there already. It begins anew with each direction.", []string{"stage"}, nil)
 	shardValues = []struct {
 		desc  *prometheus.Desc
 		kind  prometheus.ValueType
@@ -43,6 +44,7 @@ func lagSeconds(p syncer.Progress) float64 {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- shardState
 	ch <- breaches
+	ch <- copyStages
 	for _, v := range shardValues {
 		ch <- v.desc
 	}
@@ -50,6 +52,9 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(breaches, prometheus.GaugeValue, float64(m.app.breaches.Load()))
+	for stage, took := range m.app.engines.stages() {
+		ch <- prometheus.MustNewConstMetric(copyStages, prometheus.CounterValue, took.Seconds(), stage.String())
+	}
 	for _, p := range m.app.engines.progress() {
 		shard := strconv.Itoa(p.Shard)
 		ch <- prometheus.MustNewConstMetric(shardState, prometheus.GaugeValue, 1, shard, p.State)

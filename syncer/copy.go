@@ -24,6 +24,7 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 			return err
 		}
 		// Before a range is taken: what is held back does not hold a range.
+		begun := time.Now()
 		if err := e.Pacer.Wait(ctx, records); err != nil {
 			return err
 		}
@@ -33,6 +34,9 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 			t.taken = true
 		}
 		e.mu.Unlock()
+		if t != nil && t.job == copies {
+			e.spent.since(Wait, begun)
+		}
 		if records = 0; t == nil {
 			continue
 		}
@@ -93,9 +97,11 @@ func (e *Engine) nextTask() *rangeTask {
 // copyPage copies one page of a range, moves the range on and returns how many records it
 // read.
 func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
+	begun := time.Now()
 	if _, err := e.awaitApply(ctx); err != nil {
 		return 0, err
 	}
+	begun = e.spent.since(Wait, begun)
 	whole := e.Direction.Whole(t.kind)
 	var page record.Page
 	err := e.unfenced(ctx, func() error {
@@ -111,6 +117,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("scan %s: %w", t.kind, err)
 	}
+	e.spent.since(Read, begun)
 	e.sized(t.kind, page)
 	if whole {
 		err = e.loadRecords(ctx, page)
@@ -201,19 +208,25 @@ func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	if err != nil {
 		return err
 	}
+	begun := time.Now()
 	if !loads {
+		defer e.spent.since(Again, begun)
 		return e.bring(ctx, ids, page.Version, forCopy)
 	}
 	t := e.transfer(transform.View{}, e.target(toks), e.loadWhole)
-	again, err := t.Put(ctx, t.Fresh(ids, page.Version, func(i int) transform.Group {
+	made := t.Fresh(ids, page.Version, func(i int) transform.Group {
 		return transform.Group{Name: ids[i].Name, Records: page.Records[at[i] : at[i]+1]}
-	}))
+	})
+	begun = e.spent.since(Transform, begun)
+	again, err := t.Put(ctx, made)
+	begun = e.spent.since(Write, begun)
 	if errors.Is(err, record.ErrFenced) {
 		err = errors.Join(err, e.refresh(ctx))
 	}
 	if err != nil {
 		return fmt.Errorf("load: %w", err)
 	}
+	defer e.spent.since(Again, begun)
 	return e.bring(ctx, again, page.Version, forCopy)
 }
 
@@ -261,5 +274,6 @@ func (e *Engine) syncKeys(ctx context.Context, page record.Page) error {
 	if err := e.parkKeys(ctx, ungrouped, page.Version); err != nil {
 		return err
 	}
+	defer e.spent.since(Again, time.Now())
 	return e.bring(ctx, ids, page.Version, forCopy)
 }

@@ -138,6 +138,7 @@ type Engine struct {
 	saving  *semaphore.Weighted // an older checkpoint must not be stored later
 	listing *semaphore.Weighted // unlisted is of one list of parked
 
+	spent   spent // by copies
 	sizes   transform.Sizer
 	holding *semaphore.Weighted // runs of groups that are in memory; as many as workers
 }

@@ -16,7 +16,7 @@ var (
 	shardLabels = []string{"shard"}
 	shardState  = prometheus.NewDesc("dbcontroller_shard_state", "1 for the state that an owned shard is in.", []string{"shard", "state"}, nil)
 	breaches    = prometheus.NewDesc("dbcontroller_fence_breaches", "Fences that were found not in force, and that nobody has accepted; by the controller that leads.", nil, nil)
-	copyStages  = prometheus.NewDesc("dbcontroller_copy_seconds_total", "What the copy has spent its time on, all workers added up: wait, read, transform, write, and again, which is the full way of what was there already. It begins anew with each direction.", []string{"stage"}, nil)
+	copyStages  = prometheus.NewDesc("dbcontroller_copy_seconds_total", "What the copy has spent its time on, all workers added up: wait, read, transform, write, and again, for what was there already and is applied in transactions. It begins anew with each direction.", []string{"stage"}, nil)
 	shardValues = []struct {
 		desc  *prometheus.Desc
 		kind  prometheus.ValueType

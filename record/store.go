@@ -199,10 +199,10 @@ type Applier interface {
 	// at no guard, and writes none next to the documents of a fixed-name kind: theirs are the
 	// lowest. Whatever is there already, a managed kind's tombstone included, is left alone;
 	// its group is Changed, or Refused if something of it cannot be stored, and the caller
-	// applies it the full way. Tombstones are not written, and Expect is not looked at.
+	// applies it. Tombstones are not written, and Expect is not looked at.
 	//
 	// So a Load can leave a group by halves, and bring back what was deleted after its image
-	// was read. Whoever loads must keep late loads out by a Fence, and compare everything
+	// was read. The caller must keep late loads out by a Fence, and compare everything
 	// after it, before the target counts as equal to the source.
 	Load(ctx context.Context, b Batch) ([]Result, error)
 }

@@ -21,7 +21,7 @@ func (e *Engine) syncGroups(ctx context.Context, ids []transform.GroupID, notBef
 	return e.bring(ctx, ids, notBefore, forChange)
 }
 
-// purpose is why groups are brought over.
+// purpose is why groups are migrated.
 type purpose int
 
 const (

@@ -32,6 +32,26 @@ func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 	return e.Journal.CreatePlan(ctx, key, plan)
 }
 
+// comparable returns the plan of the target's side, and a version of the target that shows all
+// that was written before, when everything is copied and loaders are fenced more often than so
+// many times. Until then ok is false.
+func (e *Engine) comparable(ctx context.Context, more uint64) (plan Plan, now record.Version, ok bool, err error) {
+	if copied, err := e.copiedEverywhere(ctx); err != nil || !copied {
+		return plan, now, false, err
+	}
+	if fenced, err := e.loadersFenced(ctx, more); err != nil || !fenced {
+		return plan, now, false, err
+	}
+	if plan, err = e.verifyPlan(ctx); err != nil {
+		return plan, now, false, fmt.Errorf("verify plan: %w", err)
+	}
+	at, err := e.Target.Position(ctx)
+	if err != nil {
+		return plan, now, false, fmt.Errorf("position of the target: %w", err)
+	}
+	return plan, at.At, true, nil
+}
+
 // planVerify gives shards their ranges to compare, of the source and of the target in which
 // strays are not found with the former, when all shards are copied and nobody can load into the
 // target any more: what is written from then on is written under guards, so that what agrees
@@ -49,23 +69,13 @@ func (e *Engine) planVerify(ctx context.Context) error {
 	if !any {
 		return nil
 	}
-	if copied, err := e.copiedEverywhere(ctx); err != nil || !copied {
+	plan, now, ok, err := e.comparable(ctx, 0)
+	if err != nil || !ok {
 		return err
-	}
-	if fenced, err := e.loadersFenced(ctx, 0); err != nil || !fenced {
-		return err
-	}
-	plan, err := e.verifyPlan(ctx)
-	if err != nil {
-		return fmt.Errorf("verify plan: %w", err)
-	}
-	now, err := e.Target.Position(ctx)
-	if err != nil {
-		return fmt.Errorf("position of the target: %w", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targetStart = now.At // all that was loaded is in sight
+	e.targetStart = now // all that was loaded is in sight
 	for n, s := range e.shards {
 		if !due(s) {
 			continue

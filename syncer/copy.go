@@ -183,9 +183,8 @@ func (e *Engine) sized(kind string, page record.Page) {
 }
 
 // loadRecords transforms a page whose records are whole groups, inserts it without guards, and
-// brings over the full way what was there already, or cannot be stored. What a load can do wrong
-// the comparison finds, which begins when nobody can load any more. From then on a page is
-// brought over the full way as a whole.
+// applies what was there already, or cannot be stored. What a load can do wrong the comparison
+// finds, which begins when nobody can load any more. From then on whole pages are applied.
 func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	ids := make([]transform.GroupID, 0, len(page.Records))
 	at := make([]int, 0, len(page.Records)) // of each group's record in the page

@@ -9,8 +9,8 @@
 // several controllers, and the newest state stands.
 //
 // How a range is copied. Its pages are inserted plainly (record.Applier.Load), which is twice as
-// fast for a fixed-name kind as a guard next to each document; what is there already is brought
-// over the full way. A load can do two things wrong: bring back a record that was deleted
+// fast for a fixed-name kind as a guard next to each document; what is there already is
+// applied like a change. A load can do two things wrong: bring back a record that was deleted
 // between its read and its insert, and leave a group by halves when its process is killed. So,
 // when all ranges of all shards are copied, the kinds of the target are renamed
 // (upgradestate.FenceLoaders), and only then is anything compared: what loaders did wrong is

@@ -190,10 +190,8 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if !e.needsPass() {
 		return nil
 	}
-	if copied, err := e.copiedEverywhere(ctx); err != nil || !copied {
-		return err
-	}
-	if fenced, err := e.loadersFenced(ctx, e.fencesBefore()); err != nil || !fenced {
+	target, now, ok, err := e.comparable(ctx, e.fencesBefore())
+	if err != nil || !ok {
 		return err
 	}
 	if err := e.allKept(ctx); err != nil {
@@ -203,17 +201,9 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rescan plan: %w", err)
 	}
-	target, err := e.verifyPlan(ctx)
-	if err != nil {
-		return fmt.Errorf("verify plan: %w", err)
-	}
-	now, err := e.Target.Position(ctx)
-	if err != nil {
-		return fmt.Errorf("position of the target: %w", err)
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targetStart = now.At // what others wrote while the history was lost is in sight
+	e.targetStart = now // what others wrote while the history was lost is in sight
 	p := &pass{shards: map[*shard]bool{}}
 	for _, s := range e.shards {
 		if !s.rescan || s.leaving || !upgradestate.LoadersFenced(e.record, e.Direction.To(), s.fences) {

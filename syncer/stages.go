@@ -13,7 +13,7 @@ const (
 	Read                   // pages of the source
 	Transform              // what was read
 	Write                  // what is not there yet
-	Again                  // what was there already, or cannot be stored: read, transformed and written the full way
+	Again                  // what was there already, or cannot be stored: read, transformed and applied in transactions
 	stages
 )
 

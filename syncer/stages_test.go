@@ -39,7 +39,7 @@ func TestStages(t *testing.T) {
 		for i := range 4 { // four pages at most, one for each shard
 			w.put("a1", keyIn(i, 0), i)
 		}
-		there := mutation("a2", keyIn(0, 0), 0) // is brought over the full way
+		there := mutation("a2", keyIn(0, 0), 0) // is applied in a transaction
 		w.write(w.dst, "v2", there)
 		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
 			p.Source = timed{Namespace: p.Source, scan: 2 * time.Second}

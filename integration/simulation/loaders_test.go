@@ -190,7 +190,7 @@ func (l *loaders) load(t *testing.T, seed uint64) string {
 			return fmt.Sprintf("it stands still: %+v", stands)
 		}
 	}
-	pass(30 * time.Second) // whoever still sleeps wakes up
+	pass(30 * time.Second) // loaders that still sleep wake up
 	wrong := ""
 	if err := tr.found(ctx, s); err != nil {
 		wrong = err.Error()

@@ -222,7 +222,7 @@ func convergeMany(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 }
 
 // convergeCopy races Load of early states, as a copy does, with Apply of all of them. What Load
-// met is applied the full way. Then the kinds are renamed, for a load whose answer was lost may
+// met is applied. Then the kinds are renamed, for a load whose answer was lost may
 // still come, and what differs is repaired at the version that the source stands still at.
 // Nothing that was sent before changes it again.
 func convergeCopy(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {

@@ -73,7 +73,7 @@ func loadHalves(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	), record.Changed, record.Applied)
 	k.wantState(t, map[string]record.Record{"x": at("x", 3, k.loaded(guard(1, 3))), "free": at("free", 3, k.loaded(guard(1, 3)))})
 	l.wantState(t, map[string]record.Record{"x/1": at("x/1", 3, l.loaded(guard(1, 3))), "x/2": at("x/2", 1, guard(1, 1))})
-	// The full way makes it whole, at the very version that was loaded.
+	// Apply makes it whole, at the very version that was loaded.
 	repair := record.Batch{Tokens: toks, Epoch: 1, Repair: true, Groups: []record.GroupWrite{group(3, k.set("x", 3), l.set("x/1", 3), l.set("x/2", 3))}}
 	res, err := b.Namespace.Apply(t.Context(), repair)
 	if err != nil {

@@ -39,15 +39,10 @@ FORCE:
 mongodb: ## Fetch a MongoDB for tests into the user's cache folder, if one is missing.
 	@scripts/fetch-mongodb || echo 'fetch-mongodb failed; looking for MongoDB elsewhere' >&2
 
-# One package's tests at a time: those that start clusters of their own would starve each
-# other. Where flock is found the next one is vetted and linked meanwhile, and its time contains
-# the wait. Building first uses all processors.
-ONE_AT_A_TIME := $(if $(shell command -v flock),-p 2 -exec 'flock "$(CURDIR)/bin/withmongodb"',-p 1)
-
 .PHONY: test
 test: mongodb bin/withmongodb ## Run all tests against real servers, with the race detector.
-	go build -race ./...
-	bin/withmongodb -v -- go test -race -count=1 -timeout 40m $(ONE_AT_A_TIME) $(TEST)
+	go build -race ./... # uses all processors, other than what follows
+	bin/withmongodb -v -- scripts/test $(TEST)
 
 # What can be tried without a database: packages whose tests need one are left to make test,
 # and those that need one for some of them skip these.
@@ -65,6 +60,10 @@ bench: mongodb build ## Measure against the bars and write docs/benchmarks.*: ma
 	@go build -o bin/bench ./integration/bench >&2
 	@bin/bench $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: ## Measure how the cost of a record grows to 10^7 records and write docs/scale.*, in about 12 minutes.
+	@$(MAKE) --no-print-directory bench ARGS="-scale 10000000 -runs 2 $(ARGS)"
+
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
 .PHONY: bench-compare
@@ -76,7 +75,7 @@ bench-compare: ## Set two runs side by side: make bench-compare OLD=old.json NEW
 
 .PHONY: microbench
 microbench: mongodb bin/withmongodb ## Run the Go benchmarks of the packages.
-	bin/withmongodb -v -cache 1 -dir "$${TMPDIR:-/tmp}" -- go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m -p 1 ./...
+	bin/withmongodb -v -cache 1 -dir "$${TMPDIR:-/tmp}" -- go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m -p 1 $(TEST)
 
 .PHONY: lint
 lint: ## Check formatting, go vet, and golangci-lint where it is installed.

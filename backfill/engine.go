@@ -214,11 +214,11 @@ func (e *Engine) makePlan(ctx context.Context, d upgradestate.Deployment, r *run
 	if p.Ranges, err = r.ns.Split(ctx, tok, d.RingSize); err != nil {
 		return p, "", fmt.Errorf("split %s: %w", tok.Kind, err)
 	}
-	info, err := r.ns.Describe(ctx, kindSpec(tok), tok.Name)
+	size, err := r.ns.Size(ctx, tok)
 	if err != nil {
-		return p, "", fmt.Errorf("describe %s: %w", tok.Kind, err)
+		return p, "", err
 	}
-	p.Total = info.Count
+	p.Total = size.Records
 	p, err = e.Journal.CreateUpdatePlan(ctx, d, p)
 	return p, "", err
 }

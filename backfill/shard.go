@@ -207,7 +207,3 @@ func token(d upgradestate.Deployment, kind string) (tok record.Token, ok bool) {
 	}
 	return record.Token{}, false
 }
-
-func kindSpec(tok record.Token) record.KindSpec {
-	return record.KindSpec{Name: tok.Kind, Fixed: tok.Fixed}
-}

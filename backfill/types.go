@@ -87,7 +87,7 @@ type Namespace interface {
 	record.Swapper
 	Position(ctx context.Context) (record.Position, error)
 	Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error)
-	Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error)
+	Size(ctx context.Context, tok record.Token) (record.Size, error)
 }
 
 // Tasks are those that this binary has; transform.Registry is it.

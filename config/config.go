@@ -18,6 +18,7 @@ const (
 	DefaultPoolSize       = 100
 	DefaultOperatorListen = "127.0.0.1:7080"
 	DefaultAPIListen      = "127.0.0.1:7090"
+	DefaultTraceRatio     = 0.01
 )
 
 // Config is a whole file, resolved.
@@ -35,6 +36,7 @@ type Config struct {
 	Operator       string // address for health and metrics
 	Metrics        string // address for health and metrics alone; empty: with the others
 	Profiles       bool   // pprof at the operator port
+	Traces         Traces
 	API            string // address of the Deployment API
 	Applications   string // address of what applications call of it; empty: with the others
 	Access         Access
@@ -43,6 +45,12 @@ type Config struct {
 	Updates        []Update
 	// ShowValues has what is said of parked records quote values of them.
 	ShowValues bool
+}
+
+// Traces are spans of what a controller does, for a collector.
+type Traces struct {
+	Endpoint string  // http://host:port or https://host:port of OTLP over gRPC; empty: none are made
+	Ratio    float64 // of pages and batches that are traced
 }
 
 // Copy bounds the copying towards the next version.

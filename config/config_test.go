@@ -93,7 +93,7 @@ copy:
   auto: false
   maxRate: 500
 switch: {deadline: 1m30s, maxHold: 2s, maxLag: 250ms, retries: 0, automatic: false}
-operator: {listen: ":9000"}
+operator: {listen: ":9000", traces: {endpoint: "https://collector:4317", ratio: 0.5}}
 api:
   listen: localhost:9001
 dbs:
@@ -131,7 +131,7 @@ kinds:
 		DataDir:  "/var/lib/prod$data",
 		Copy:     config.Copy{MaxRate: 500, Workers: 4},
 		Switch:   config.Switch{Deadline: 90 * time.Second, MaxHold: 2 * time.Second, MaxLag: 250 * time.Millisecond, Hold: true},
-		Operator: ":9000", API: "localhost:9001",
+		Operator: ":9000", Traces: config.Traces{Endpoint: "https://collector:4317", Ratio: 0.5}, API: "localhost:9001",
 		DBs: []config.DB{
 			{
 				Version: "v7", APIVersion: "v7", Namespace: "bbs/v7", Backend: "mongo", Database: "bbs", Disabled: true,
@@ -191,6 +191,13 @@ func TestRefusals(t *testing.T) {
 		{"duration without unit", "copy:", "switch: {deadline: 10}\ncopy:", `bbs.yaml:4: switch.deadline: "10": want a duration from 1s to 10m0s, such as 10s`},
 		{"duration out of bounds", "copy:", "switch: {deadline: 10ms}\ncopy:", `bbs.yaml:4: switch.deadline: "10ms": want a duration from 1s to 10m0s, such as 10s`},
 		{"listen without port", "copy:", "operator: {listen: localhost}\ncopy:", `bbs.yaml:4: operator.listen: "localhost": want host:port, such as 127.0.0.1:7080`},
+		{"traces nowhere", "copy:", "operator: {traces: {ratio: 0.5}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: missing, want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)`},
+		{"traces without scheme", "copy:", "operator: {traces: {endpoint: \"collector:4317\"}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: "collector:4317": want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)`},
+		{"traces without port", "copy:", "operator: {traces: {endpoint: \"http://collector\"}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: "http://collector": want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)`},
+		{"traces to a path", "copy:", "operator: {traces: {endpoint: \"http://collector:4318/v1/traces\"}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: "http://collector:4318/v1/traces": want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)`},
+		{"traces with a password", "copy:", "operator: {traces: {endpoint: \"http://me:secret@collector:4317\"}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC), without a user`},
+		{"more than all traces", "copy:", "operator: {traces: {endpoint: \"http://collector:4317\", ratio: 2}}\ncopy:", `bbs.yaml:4: operator.traces.ratio: "2": want a number from 0 to 1`},
+		{"traces by no number", "copy:", "operator: {traces: {endpoint: \"http://collector:4317\", ratio: NaN}}\ncopy:", `bbs.yaml:4: operator.traces.ratio: "NaN": want a number from 0 to 1`},
 		{"etcd without port", "127.0.0.1:2379", "127.0.0.1", `bbs.yaml:3: etcd.endpoints[0]: "127.0.0.1": want host:port`},
 		{"etcd key alone", `["127.0.0.1:2379"]`, `["127.0.0.1:2379"], keyFile: etcd.key`, `bbs.yaml:3: etcd.certFile: missing, want the certificate of keyFile`},
 		{"etcd user alone", `["127.0.0.1:2379"]`, `["127.0.0.1:2379"], user: mover`, `bbs.yaml:3: etcd.passwordFile: missing, want a file with the password of user`},

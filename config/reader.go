@@ -161,6 +161,20 @@ func (r *reader) number(n node, def, least, most int) int {
 	return i
 }
 
+// share is a part of a whole.
+func (r *reader) share(n node, def float64) float64 {
+	s, present := r.text(n)
+	if !present {
+		return def
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(f >= 0 && f <= 1) { // NaN is neither
+		r.fail(n, shown(s), "want a number from 0 to 1")
+		return def
+	}
+	return f
+}
+
 func (r *reader) flag(n node, def bool) bool {
 	s, present := r.text(n)
 	switch {

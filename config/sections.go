@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -58,10 +59,11 @@ func (r *reader) config(root node) Config {
 		Retries:  r.number(sw["retries"], DefaultSwitchRetries, 0, maxSwitchRetries),
 		Hold:     !r.flag(sw["automatic"], true),
 	}
-	op := r.mapping(m["operator"], "listen", "metrics", "pprof")
+	op := r.mapping(m["operator"], "listen", "metrics", "pprof", "traces")
 	c.Operator = r.listen(op["listen"], DefaultOperatorListen)
 	c.Metrics = r.listen(op["metrics"], "")
 	c.Profiles = r.flag(op["pprof"], false)
+	c.Traces = r.traces(op["traces"])
 	api := r.mapping(m["api"], "listen", "applications")
 	c.API = r.listen(api["listen"], DefaultAPIListen)
 	c.Applications = r.listen(api["applications"], "")
@@ -99,6 +101,25 @@ func (r *reader) listen(at node, def string) string {
 		r.fail(at, shown(s), "want host:port, such as "+cmp.Or(def, DefaultAPIListen))
 	}
 	return s
+}
+
+// traces wants an endpoint with whatever else is there: without one nothing is traced.
+func (r *reader) traces(n node) Traces {
+	if n.value == nil {
+		return Traces{}
+	}
+	const form = "want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)"
+	m := r.mapping(n, "endpoint", "ratio")
+	t := Traces{Endpoint: r.required(m["endpoint"], strings.TrimPrefix(form, "want ")), Ratio: r.share(m["ratio"], DefaultTraceRatio)}
+	u, err := url.Parse(t.Endpoint)
+	switch {
+	case t.Endpoint == "":
+	case err == nil && u.User != nil: // which is not shown
+		r.fail(m["endpoint"], "", form+", without a user")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.Scheme+"://"+u.Host != t.Endpoint:
+		r.fail(m["endpoint"], t.Endpoint, form)
+	}
+	return t
 }
 
 func (r *reader) dbs(n node) []DB {

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -41,6 +42,8 @@ type Options struct {
 	StartupWait time.Duration
 	// Aside makes a coordination store of its own for each rehearsal. It goes with the process.
 	Aside func() coord.Store
+	// Tracer makes spans of what the controller does; nil makes none. Rehearsals make none.
+	Tracer trace.Tracer
 	// Wrap, if not nil, stands between the controller and a version's database. Tests
 	// stop a controller with it at a chosen place.
 	Wrap func(version string, ns record.Namespace) record.Namespace
@@ -196,7 +199,7 @@ func (a *App) lead(ctx context.Context) error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
 				HoldTimeout: a.cfg.Switch.HoldTimeout, Deadline: a.cfg.Switch.Deadline, MaxHold: a.cfg.Switch.MaxHold, Retries: cmp.Or(a.cfg.Switch.Retries, -1),
 				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover}, Position: a.position,
-				Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: a.keeper(),
+				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: a.keeper(),
 			}, a.log).Run(ctx)
 		})
 		g.Go(func() error { return a.purge(ctx) })

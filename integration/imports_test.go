@@ -42,7 +42,7 @@ var wired = []string{
 // only those of lower layers. Programs consist of an app, which tests run as well, and what
 // reads flags and starts it.
 var commands = [][]string{
-	{"cmd/internal/build", "cmd/internal/databases", "cmd/internal/lock", "cmd/internal/adminport", "cmd/internal/process"},
+	{"cmd/internal/build", "cmd/internal/databases", "cmd/internal/lock", "cmd/internal/adminport", "cmd/internal/process", "cmd/internal/traces"},
 	{"cmd/dbcontroller/app", "cmd/server/app"},
 	{"cmd/dbcontroller/cli", "cmd/demo/app"},
 	{"cmd/dbcontroller", "cmd/server", "cmd/demo"},

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"dbcontroller/internal/tracestest"
 	"dbcontroller/upgradestate"
 )
 
@@ -21,7 +22,11 @@ func TestOperatorPort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	// Four pages a second: the copy takes some seconds, and can be watched.
-	s := newSystem(ctx, t, settings{copy: "{auto: false, workers: 2, maxRate: 8000}", further: "operator: {pprof: true}\n"})
+	collector := tracestest.Start(t)
+	s := newSystem(ctx, t, settings{
+		copy:    "{auto: false, workers: 2, maxRate: 8000}",
+		further: fmt.Sprintf("operator: {pprof: true, traces: {endpoint: %q, ratio: 1}}\n", "http://"+collector.Address),
+	})
 	s.fill(ctx, newLedger("package"), documents)
 
 	server := s.server("server", 0).listening(ctx)
@@ -60,6 +65,15 @@ func TestOperatorPort(t *testing.T) {
 	checkWatched(t, &watched, s.name)
 
 	got := execute(ctx, t, nil, "get", "deployment", "--server", api, "--json").json(t)
+	eventually(ctx, t, "traces of the upgrade", func() error {
+		spans := collector.Spans()
+		for _, name := range []string{"copy page", "read", "write", "compare page", "switch", "HOLD", "FENCE", "DRAIN"} {
+			if spans[name] == 0 {
+				return fmt.Errorf("no span %s in %v", name, spans)
+			}
+		}
+		return nil
+	})
 	if got["name"] != s.name || got["currentVersion"] != "v2" || got["upgradeState"] != nil || got["epoch"] != fmt.Sprint(d.Epoch) {
 		t.Errorf("get deployment: %v", got)
 	}

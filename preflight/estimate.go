@@ -39,8 +39,8 @@ func (p *plan) copy(ctx context.Context) error {
 		return err
 	}
 	var records int64
-	for _, info := range p.infos {
-		records += info.Count
+	for _, size := range p.sizes {
+		records += size.Records
 	}
 	m := p.tried
 	switch {
@@ -150,8 +150,8 @@ func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records
 // space checks whether the target has room for what is copied.
 func (p *plan) space(context.Context) error {
 	var bytes int64
-	for _, info := range p.infos {
-		bytes += info.Bytes
+	for _, size := range p.sizes {
+		bytes += size.Bytes
 	}
 	factor := 1.0
 	if p.tried.bytes > 0 {

@@ -30,6 +30,7 @@ type plan struct {
 	report  *pb.PlanReport
 	surveys map[string]record.Survey // by version; absent: the server does not answer
 	infos   map[string]record.Info   // by source kind
+	sizes   map[string]record.Size   // likewise
 	like    []scratchKind            // of the target, as it will be
 	tried   measured
 }
@@ -67,7 +68,7 @@ func (l *Planner) Plan(ctx context.Context, target string) (*pb.PlanReport, erro
 		return nil, err
 	}
 	p := &plan{
-		Planner: l, record: d, dir: dir, surveys: map[string]record.Survey{}, infos: map[string]record.Info{},
+		Planner: l, record: d, dir: dir, surveys: map[string]record.Survey{}, infos: map[string]record.Info{}, sizes: map[string]record.Size{},
 		report: &pb.PlanReport{FromVersion: dir.From(), ToVersion: dir.To()},
 	}
 	for _, look := range []func(context.Context) error{
@@ -243,6 +244,10 @@ func (p *plan) sources(ctx context.Context) error {
 			name = at[0].Name
 		}
 		info, err := ns.Describe(ctx, k, name)
+		var holds record.Size
+		if err == nil && info.Exists {
+			holds, err = ns.Size(ctx, info.Token)
+		}
 		var refused *record.UnsupportedError
 		switch {
 		case errors.As(err, &refused):
@@ -254,11 +259,11 @@ func (p *plan) sources(ctx context.Context) error {
 		case !info.Exists && !transform.IsLineage(k.Name):
 			p.fail("collections", k.Name, "there is no collection %s in the database of %s: correct kinds or mongo.database in the configuration", name, p.dir.From())
 		case !transform.SyncsFrom(p.dir, k.Name):
-			p.warn("collections", k.Name, "%s has no counterpart: its %d records stay behind", p.dir.To(), info.Count)
+			p.warn("collections", k.Name, "%s has no counterpart: its %d records stay behind", p.dir.To(), holds.Records)
 		default:
 			info.Token.Kind = k.Name
-			p.infos[k.Name] = info
-			p.ok("collections", k.Name, "%d records, %s", info.Count, size(info.Bytes))
+			p.infos[k.Name], p.sizes[k.Name] = info, holds
+			p.ok("collections", k.Name, "%d records, %s", holds.Records, size(holds.Bytes))
 		}
 	}
 	return nil

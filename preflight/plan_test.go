@@ -18,7 +18,7 @@ func planned(t *testing.T, s record.Survey, copySeconds, bytes int64) *plan {
 	return &plan{
 		Planner: &Planner{}, dir: emptyDirection(t), report: &pb.PlanReport{EstimatedCopySeconds: &copySeconds},
 		surveys: map[string]record.Survey{"v1": s, "v2": s},
-		infos:   map[string]record.Info{"orders": {Count: 10, Bytes: bytes}},
+		sizes:   map[string]record.Size{"orders": {Records: 10, Bytes: bytes}},
 		tried:   measured{bytes: 100, made: 250},
 	}
 }

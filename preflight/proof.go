@@ -100,19 +100,14 @@ func (p *proof) run(ctx context.Context) (out proved, err error) {
 	}
 	if p.renamesOnly {
 		p.doing("renames scratch collections of %d kinds, and may take %s in all", kinds, limit)
-		return p.moves(ctx, nil)
+		return p.moves(ctx)
 	}
-	stream, err := p.watch(ctx)
-	if err != nil {
-		return out, err
-	}
-	defer stream.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing more is wanted of it
 	p.doing("brings records there and back, and may take %s in all", limit)
 	if err := p.there(ctx); err != nil {
 		return out, err
 	}
 	p.doing("renames scratch collections of %d kinds, and may take %s in all", kinds, limit)
-	if out, err = p.moves(ctx, stream); err != nil {
+	if out, err = p.moves(ctx); err != nil {
 		return out, err
 	}
 	out.records, out.kinds, out.skipped, out.altered = p.records, p.kinds, p.skipped, p.altered
@@ -177,41 +172,41 @@ func (p *proof) there(ctx context.Context) error {
 	return p.trip(ctx, source, s.src)
 }
 
-// watch opens the changes of the new version, as the reverse sync will, and of what stands for
-// its kinds.
-func (p *proof) watch(ctx context.Context) (record.Stream, error) {
-	wrap := func(err error) error {
-		return fmt.Errorf("the changes of the database of %s cannot be followed: %w", p.up.To(), err)
-	}
-	at, err := p.newer.Position(ctx)
-	if err != nil {
-		return nil, wrap(err)
-	}
-	kinds := p.down.SourceKinds()
-	for _, k := range p.new.kinds {
-		kinds = append(kinds, k.spec)
-	}
-	stream, err := p.newer.Watch(ctx, at, kinds)
-	if err != nil {
-		return nil, wrap(err)
-	}
-	return stream, nil
-}
-
-// seen waits until the stream shows what was done to a scratch collection.
-func (p *proof) seen(ctx context.Context, stream record.Stream) error {
+// seen opens the changes of the new version, as the reverse sync will, and waits until those of
+// what stands for its kinds show what was done after a position. Of the kinds themselves a copy
+// that goes on changes more than the proof would want to read.
+func (p *proof) seen(ctx context.Context, from record.Position) error {
 	limit := streamLimit(len(p.up.TargetKinds()))
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	wrap := func(err error) error {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("nothing was seen within %s of what was done there", limit)
+		}
+		return fmt.Errorf("the changes of the database of %s cannot be followed: %w", p.up.To(), err)
+	}
+	all, err := p.newer.Watch(ctx, from, p.down.SourceKinds())
+	if err == nil {
+		err = all.Close(ctx)
+	}
+	if err != nil {
+		return wrap(err)
+	}
+	var kinds []record.KindSpec
+	for _, k := range p.new.kinds {
+		kinds = append(kinds, k.spec)
+	}
+	stream, err := p.newer.Watch(ctx, from, kinds)
+	if err != nil {
+		return wrap(err)
+	}
+	defer stream.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing more is wanted of it
 	for {
 		batch, err := stream.Next(ctx)
 		if err != nil {
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				err = fmt.Errorf("nothing was seen within %s of what was done there", limit)
-			}
-			return fmt.Errorf("the changes of the database of %s cannot be followed: %w", p.up.To(), err)
+			return wrap(err)
 		}
-		if slices.ContainsFunc(batch.Changes, func(c record.Change) bool { return strings.HasPrefix(c.Kind, p.newPrefix) }) {
+		if len(batch.Changes) > 0 {
 			return nil
 		}
 	}

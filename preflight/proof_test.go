@@ -254,11 +254,45 @@ func TestProofAfterAKill(t *testing.T) {
 // TestProofDoesNotHang when the changes say nothing.
 func TestProofDoesNotHang(t *testing.T) {
 	t.Parallel()
-	p := &proof{newPrefix: newPrefix(proofPrefix), up: emptyDirection(t)}
+	up := emptyDirection(t)
+	p := &proof{newPrefix: newPrefix(proofPrefix), up: up, down: up, newer: silentSpace{}, new: &scratch{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := p.seen(ctx, silent{}); err == nil || !strings.Contains(err.Error(), "nothing was seen") {
+	if err := p.seen(ctx, record.Position{}); err == nil || !strings.Contains(err.Error(), "nothing was seen") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// unread is a database of whose kinds no change may be read: a copy may be under way there.
+type unread struct {
+	Space
+	t *testing.T
+}
+
+func (u unread) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
+	s, err := u.Space.Watch(ctx, from, kinds)
+	if slices.ContainsFunc(kinds, func(k record.KindSpec) bool { return !strings.HasPrefix(k.Name, proofPrefix) }) {
+		return unreadStream{s, u.t}, err
+	}
+	return s, err
+}
+
+type unreadStream struct {
+	record.Stream
+	t *testing.T
+}
+
+func (s unreadStream) Next(ctx context.Context) (record.ChangeBatch, error) {
+	s.t.Error("the proof reads the changes of kinds")
+	return s.Stream.Next(ctx)
+}
+
+// TestProofReadsWhatIsItsOwn of the changes: those of the kinds it opens, and no more.
+func TestProofReadsWhatIsItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newProofWorld(t, nil, nil, orders(3), ordersSpec(t, ordersLens))
+	if _, err := w.proof(func(_ string, ns Space) Space { return unread{ns, t} }).run(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -275,8 +309,17 @@ func emptyDirection(t *testing.T) transform.Direction {
 	return d
 }
 
+// silentSpace is a database whose changes are silent.
+type silentSpace struct{ Space }
+
+func (silentSpace) Watch(context.Context, record.Position, []record.KindSpec) (record.Stream, error) {
+	return silent{}, nil
+}
+
 // silent is a stream on which nothing happens.
 type silent struct{ record.Stream }
+
+func (silent) Close(context.Context) error { return nil }
 
 func (silent) Next(ctx context.Context) (record.ChangeBatch, error) {
 	<-ctx.Done()

@@ -10,7 +10,7 @@ import (
 
 // moves does, to scratch collections, the renames and fences of the switch and of its way
 // back, and measures those of the switch.
-func (p *proof) moves(ctx context.Context, changes record.Stream) (out proved, err error) {
+func (p *proof) moves(ctx context.Context) (out proved, err error) {
 	restore, err := p.prepare(ctx, p.old)
 	if err != nil {
 		return out, err
@@ -36,13 +36,19 @@ func (p *proof) moves(ctx context.Context, changes record.Stream) (out proved, e
 			return s.move(ctx, k, record.FenceUUID, seq, "")
 		})
 	}
+	before, err := p.newer.Position(ctx)
+	if err != nil {
+		return out, err
+	}
 	if out.sealTarget, err = rename(p.new, 2); err != nil {
 		return out, err
 	}
-	if out.last, err = rename(p.old, 3); err != nil || changes == nil {
-		return out, err
+	if !p.renamesOnly { // at once: a copy goes on, and all of it since then is read
+		if err := p.seen(ctx, before); err != nil {
+			return out, err
+		}
 	}
-	if err := p.seen(ctx, changes); err != nil {
+	if out.last, err = rename(p.old, 3); err != nil || p.renamesOnly {
 		return out, err
 	}
 	return out, p.movesBack(ctx)
@@ -78,14 +84,13 @@ func (p *proof) movesBack(ctx context.Context) error {
 	if err := open(p.old); err != nil {
 		return err
 	}
-	for i := range p.old.kinds {
-		if k := &p.old.kinds[i]; k.class == record.FenceUUID || k.class == record.FenceView {
-			if err := p.older.Purge(ctx, k.tok); err != nil {
-				return err
-			}
+	_, err = p.old.together(ctx, func(ctx context.Context, k *scratchKind) error {
+		if k.class != record.FenceUUID && k.class != record.FenceView {
+			return nil
 		}
-	}
-	return nil
+		return p.older.Purge(ctx, k.tok)
+	})
+	return err
 }
 
 // movable is the class that a scratch collection is fenced with: one that stops a whole

@@ -34,8 +34,9 @@ func Sweep(ctx context.Context, s Space) error {
 	return nil
 }
 
-// scratchWorkers is how many collections are made at once.
-const scratchWorkers = 8
+// scratchWorkers is how many collections are made, read or cleaned at once. Much of it is
+// waiting for a majority.
+const scratchWorkers = 32
 
 // scratch is collections of our own that are shaped like kinds and stand for them: they are
 // read and written under the names of the kinds.
@@ -166,24 +167,19 @@ func (s *scratch) rename(rs []record.Record) {
 // from before the latest write, and what was just written would seem to be missing or wrong.
 func (s *scratch) fresh(ctx context.Context, least record.Version) (record.Version, error) {
 	s.mu.Lock()
-	written, known := s.written, s.least
-	s.written = false
-	s.mu.Unlock()
-	if written {
+	defer s.mu.Unlock() // who reads at the same time waits for the version too
+	if s.written {
 		now, err := s.ns.Position(ctx)
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		if err != nil {
-			s.written = true
 			return least, err
 		}
+		s.written = false
 		if now.At.Compare(s.least) > 0 {
 			s.least = now.At
 		}
-		known = s.least
 	}
-	if known.Compare(least) > 0 {
-		least = known
+	if s.least.Compare(least) > 0 {
+		least = s.least
 	}
 	return least, nil
 }
@@ -217,10 +213,18 @@ func (s *scratch) within(b record.Batch) record.Batch {
 	return b
 }
 
-// all returns the live records of some kinds. They are those of a sample.
-func (s *scratch) all(ctx context.Context, kinds []record.KindSpec) (out []record.Record, err error) {
-	err = s.each(ctx, kinds, func(r record.Record) { out = append(out, r) })
-	return out, err
+// all returns the live records of some kinds, kind by kind. They are those of a sample.
+func (s *scratch) all(ctx context.Context, kinds []record.KindSpec) ([]record.Record, error) {
+	found := make([][]record.Record, len(kinds))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(scratchWorkers)
+	for i, k := range kinds {
+		g.Go(func() error {
+			return s.each(ctx, []record.KindSpec{k}, func(r record.Record) { found[i] = append(found[i], r) })
+		})
+	}
+	err := g.Wait()
+	return slices.Concat(found...), err
 }
 
 // each calls do with each of the live records of some kinds, a page at a time.

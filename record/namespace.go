@@ -72,9 +72,13 @@ type Breach struct {
 type Info struct {
 	Exists bool
 	Token  Token
-	Count  int64 // estimated
-	Bytes  int64 // estimated, uncompressed
 	Shape  Shape
+}
+
+// Size is how much a kind holds, estimated.
+type Size struct {
+	Records int64
+	Bytes   int64 // uncompressed
 }
 
 // Fencer moves kinds so that earlier tokens can write no more.
@@ -83,10 +87,6 @@ type Fencer interface {
 	// allow (want narrows it; empty lets the backend choose), and returns what Unfence
 	// will need. It changes nothing but scratch collections of its own.
 	Prepare(ctx context.Context, tok Token, want FenceClass) (class FenceClass, restore string, err error)
-	// Expect is told of operations that Fence is about to be called for, all at once. It makes
-	// together what each would make by itself, and nothing depends on it: an error is for
-	// people.
-	Expect(ctx context.Context, fs []Fence) error
 	// Fence executes the announced operation and returns nil only once it is confirmed: the
 	// identity is listed under To and a majority write went through after it. It may
 	// be called again, by anyone, whatever became of earlier calls; a rename that
@@ -128,6 +128,9 @@ type Provisioner interface {
 	// part of its shape yet. One that cannot be a source or target (view, time series,
 	// capped, encrypted) is an UnsupportedError.
 	Describe(ctx context.Context, kind KindSpec, name string) (Info, error)
+	// Size estimates how much a collection holds. It asks for statistics, which costs more than
+	// to describe it.
+	Size(ctx context.Context, tok Token) (Size, error)
 	// Provision makes the collection with its shape where it is missing, builds what
 	// indexes are missing (as Indexer.BuildIndexes does), and returns its token when all is
 	// complete. Idempotent.

@@ -47,6 +47,7 @@ type Backend interface {
 type Database interface {
 	record.Reader
 	Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error)
+	Size(ctx context.Context, tok record.Token) (record.Size, error)
 }
 
 // Clients is a Database that also has what a service uses. A scratch database must have it.

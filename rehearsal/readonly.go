@@ -15,6 +15,7 @@ type reading interface {
 	record.Monitor
 	Check(ctx context.Context) error
 	Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error)
+	Size(ctx context.Context, tok record.Token) (record.Size, error)
 	Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error)
 	Locate(ctx context.Context, id string) (string, error)
 	Identity(ctx context.Context) (record.Identity, error)
@@ -41,9 +42,8 @@ func (readOnly) Load(context.Context, record.Batch) ([]record.Result, error) { r
 func (readOnly) Swap(context.Context, record.Token, []record.Swap) ([]record.Result, error) {
 	return nil, errReadOnly
 }
-func (readOnly) Expect(context.Context, []record.Fence) error { return errReadOnly }
-func (readOnly) Fence(context.Context, record.Fence) error    { return errReadOnly }
-func (readOnly) Unfence(context.Context, record.Fence) error  { return errReadOnly }
+func (readOnly) Fence(context.Context, record.Fence) error   { return errReadOnly }
+func (readOnly) Unfence(context.Context, record.Fence) error { return errReadOnly }
 func (readOnly) Prevent(context.Context, record.Fence) (bool, error) {
 	return false, errReadOnly
 }

@@ -57,12 +57,12 @@ func (r *rehearsal) copyAll(ctx context.Context) error {
 		return err
 	}
 	r.report.Compared, r.report.Mismatched = rep.Compared, rep.Mismatched
-	for kind, tok := range syncer.Tokens(d, r.to) {
-		info, err := s.Database(r.to).Describe(ctx, record.KindSpec{Name: kind, Fixed: tok.Fixed}, tok.Name)
+	for _, tok := range syncer.Tokens(d, r.to) {
+		size, err := s.Database(r.to).Size(ctx, tok)
 		if err != nil {
 			return err
 		}
-		r.report.Bytes += info.Bytes
+		r.report.Bytes += size.Bytes
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -57,6 +59,9 @@ type Config struct {
 	// Marks are called with what a switch is about to decide, before it does; nil: there
 	// are none.
 	Marks Marks
+	// Tracer makes a span of each attempt at a switch, and one in it of each step; nil makes
+	// none.
+	Tracer trace.Tracer
 	// News signals that the checks or the forecaster may have another result now; nil: the
 	// driver looks every second.
 	News <-chan struct{}
@@ -110,6 +115,7 @@ type Driver struct {
 	attemptSince time.Time
 	stepSince    time.Time
 	step         upgradestate.Step
+	span         trace.Span // of the attempt; nil: there is none
 	failed       failure
 	millis       map[string]int64
 	readiness    *Readiness // published last; nil: none
@@ -138,6 +144,9 @@ func New(d Deployments, fencers map[string]record.Fencer, cfg Config, log *zap.L
 	if cfg.RetryWait == 0 {
 		cfg.RetryWait = 5 * time.Second
 	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.Tracer{}
+	}
 	return &Driver{deployments: d, fencers: fencers, cfg: cfg, log: log}
 }
 
@@ -145,6 +154,7 @@ func New(d Deployments, fencers map[string]record.Fencer, cfg Config, log *zap.L
 func (r *Driver) Run(ctx context.Context) error {
 	r.watch, r.ahead = r.deployments.Watch(ctx), nil
 	var d upgradestate.Deployment
+	defer func() { r.traceAttempt(d, attempt{}, time.Now()) }() // a later driver has a span of its own
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 	wait := time.NewTimer(0)
@@ -229,10 +239,6 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 		}
 	}
 	actions := upgradestate.Actions(d)
-	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepFence {
-		// All of it is the source's: nothing here may wait for a target that is away.
-		r.expect(bounded, d.CurrentVersion, actions)
-	}
 	events := make([]upgradestate.Event, len(actions)) // nil: nothing came of the action
 	var g errgroup.Group                               // acts do not end each other
 	for i, a := range actions {

@@ -6,29 +6,9 @@ import (
 	"testing"
 
 	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
 	"dbcontroller/switchover"
 	"dbcontroller/upgradestate"
 )
-
-// TestExpectedOperations: databases are told of the operations of a step before the first of them,
-// and a switch does not depend on what they make of it.
-func TestExpectedOperations(t *testing.T) {
-	t.Parallel()
-	kinds := kindsOf{}
-	for i := range 3 {
-		kinds.v1 = append(kinds.v1, record.KindSpec{Name: fmt.Sprintf("old%d", i)})
-		kinds.v2 = append(kinds.v2, record.KindSpec{Name: fmt.Sprintf("new%d", i)})
-	}
-	refused := faultstore.Count(faultstore.On(faultstore.Always(faultstore.Down()), faultstore.Expect))
-	kinds.inject = map[string]faultstore.Injector{"v1": refused}
-	inBubble(t, kinds, func(ctx context.Context, w *world) {
-		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{})
-		w.await(ctx, "the flip", open("v2"))
-	})
-	refused.AssertFired(t, 1)
-}
 
 // TestWritesDoNotGrowWithKinds: the number of writes of the record, and with it the pause, does not grow
 // with the number of kinds.

@@ -187,23 +187,6 @@ func fence(a upgradestate.Execute) record.Fence {
 	return record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To, Restore: a.Restore, Ends: a.Ends}
 }
 
-// expect tells the database of a version of its operations that are done together.
-func (r *Driver) expect(ctx context.Context, version string, actions []upgradestate.Action) {
-	var fs []record.Fence
-	for _, a := range actions {
-		if a, ok := a.(upgradestate.Execute); ok && a.Version == version {
-			fs = append(fs, fence(a))
-		}
-	}
-	f, err := r.fencer(version)
-	if err == nil {
-		err = f.Expect(ctx, fs)
-	}
-	if err != nil {
-		r.log.Debug("operations are done one by one", zap.String("version", version), zap.Error(err))
-	}
-}
-
 func (r *Driver) execute(ctx context.Context, a upgradestate.Execute) error {
 	f, err := r.fencer(a.Version)
 	if err != nil {

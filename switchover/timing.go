@@ -21,6 +21,7 @@ func (r *Driver) observe(d upgradestate.Deployment) {
 		}
 	}
 	if seen != r.attempt {
+		r.traceAttempt(d, seen, now)
 		r.attempt, r.attemptSince, r.millis = seen, now, map[string]int64{}
 		r.step, r.stepSince = "", now
 		r.position = ""
@@ -31,6 +32,7 @@ func (r *Driver) observe(d upgradestate.Deployment) {
 	if name := phase(r.step); name != "" {
 		r.millis[name] += now.Sub(r.stepSince).Milliseconds()
 	}
+	r.traceStep(now)
 	r.step, r.stepSince = step, now
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -95,11 +96,13 @@ type round struct {
 // compareLate compares the groups that changed since their shard's last comparison,
 // and moves the compared position to where the earliest is from that is left. Here it turns
 // out what has to be parked.
-func (e *Engine) compareLate(ctx context.Context) error {
+func (e *Engine) compareLate(ctx context.Context) (err error) {
 	rounds, ids, notBefore := e.beginRounds()
 	if len(rounds) == 0 {
 		return nil
 	}
+	ctx, span := e.Tracer.Start(ctx, "compare changes")
+	defer func() { endSpan(span, err, attribute.Int("groups", len(ids))) }()
 	differ, err := e.compareGroups(ctx, ids, notBefore)
 	if err != nil {
 		return err

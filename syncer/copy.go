@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"dbcontroller/record"
@@ -34,23 +36,25 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 			t.taken = true
 		}
 		e.mu.Unlock()
-		if t != nil && t.job == copies {
-			e.spent.since(Wait, begun)
-		}
 		if records = 0; t == nil {
 			continue
 		}
-		err = e.persist(ctx, t.what(), func() (err error) {
+		page, span := e.Tracer.Start(ctx, t.job.String()+" page", trace.WithTimestamp(begun))
+		if t.job == copies {
+			e.since(page, Wait, begun)
+		}
+		err = e.persist(page, t.what(), func() (err error) {
 			switch t.job {
 			case copies:
-				records, err = e.copyPage(ctx, t)
+				records, err = e.copyPage(page, t)
 			case compares:
-				records, err = e.comparePage(ctx, t)
+				records, err = e.comparePage(page, t)
 			case rescans:
-				records, err = e.rescanPage(ctx, t)
+				records, err = e.rescanPage(page, t)
 			}
 			return err
 		})
+		endSpan(span, err, attribute.Int("shard", t.shard), attribute.Int("records", records))
 		if err != nil && !errors.Is(err, errOver) {
 			return err
 		}
@@ -101,7 +105,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 	if _, err := e.awaitApply(ctx); err != nil {
 		return 0, err
 	}
-	begun = e.spent.since(Wait, begun)
+	begun = e.since(ctx, Wait, begun)
 	whole := e.Direction.Whole(t.kind)
 	var page record.Page
 	err := e.unfenced(ctx, func() error {
@@ -117,7 +121,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("scan %s: %w", t.kind, err)
 	}
-	e.spent.since(Read, begun)
+	e.since(ctx, Read, begun)
 	e.sized(t.kind, page)
 	if whole {
 		err = e.loadRecords(ctx, page)
@@ -209,24 +213,25 @@ func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	}
 	begun := time.Now()
 	if !loads {
-		defer e.spent.since(Again, begun)
+		defer e.since(ctx, Again, begun)
 		return e.bring(ctx, ids, page.Version, forCopy)
 	}
+	ids, at, there := e.unchanged(ids, at)
 	t := e.transfer(transform.View{}, e.target(toks), e.loadWhole)
 	made := t.Fresh(ids, page.Version, func(i int) transform.Group {
 		return transform.Group{Name: ids[i].Name, Records: page.Records[at[i] : at[i]+1]}
 	})
-	begun = e.spent.since(Transform, begun)
+	begun = e.since(ctx, Transform, begun)
 	again, err := t.Put(ctx, made)
-	begun = e.spent.since(Write, begun)
+	begun = e.since(ctx, Write, begun)
 	if errors.Is(err, record.ErrFenced) {
 		err = errors.Join(err, e.refresh(ctx))
 	}
 	if err != nil {
 		return fmt.Errorf("load: %w", err)
 	}
-	defer e.spent.since(Again, begun)
-	return e.bring(ctx, again, page.Version, forCopy)
+	defer e.since(ctx, Again, begun)
+	return e.bring(ctx, append(again, there...), page.Version, forCopy)
 }
 
 // loadWhole inserts groups. Of one that cannot be stored as a whole nothing may stay: it will be
@@ -273,6 +278,6 @@ func (e *Engine) syncKeys(ctx context.Context, page record.Page) error {
 	if err := e.parkKeys(ctx, ungrouped, page.Version); err != nil {
 		return err
 	}
-	defer e.spent.since(Again, time.Now())
+	defer e.since(ctx, Again, time.Now())
 	return e.bring(ctx, ids, page.Version, forCopy)
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -89,7 +91,10 @@ type Parts struct {
 	TargetLacks func() string
 	// Pacer holds bulk work back; nil is one that knows the record alone.
 	Pacer *throttle.Pacer
-	Log   *zap.Logger
+	// Tracer makes spans of pages and batches: how long they took and how many records they
+	// had, never which; nil makes none.
+	Tracer trace.Tracer
+	Log    *zap.Logger
 }
 
 // Engine syncs one direction for the shards that its controller owns.
@@ -115,6 +120,7 @@ type Engine struct {
 	restart  bool          // the tail must begin again at an earlier position
 	pass     *pass         // the rescan that runs
 	lastErr  string
+	changed  changed
 
 	published   []Progress
 	next        *Engine      // of the direction after this one; it publishes the progress by now
@@ -179,6 +185,9 @@ func New(p Parts, cfg Config) *Engine {
 	cfg = cfg.withDefaults()
 	if p.Pacer == nil {
 		p.Pacer = throttle.New(throttle.Config{})
+	}
+	if p.Tracer == nil {
+		p.Tracer = noop.Tracer{}
 	}
 	return &Engine{
 		Parts: p, cfg: cfg, key: Key(cfg.Epoch, p.Direction, 0),

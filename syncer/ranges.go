@@ -36,12 +36,9 @@ func (e *Engine) cut(ctx context.Context, plan *Plan, db record.Namespace, toks 
 		if plan.Totals == nil {
 			return nil
 		}
-		info, err := db.Describe(ctx, k, toks[k.Name].Name)
-		if err != nil {
-			return fmt.Errorf("describe %s: %w", k.Name, err)
-		}
-		pieces[i].total = info.Count
-		return nil
+		size, err := db.Size(ctx, toks[k.Name])
+		pieces[i].total = size.Records
+		return err
 	})
 	if err != nil {
 		return err

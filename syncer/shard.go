@@ -170,6 +170,10 @@ const (
 	rescans
 )
 
+func (j job) String() string {
+	return [...]string{copies: "copy", compares: "compare", rescans: "rescan"}[j]
+}
+
 // rangeTask is one range of one kind, being copied or compared.
 type rangeTask struct {
 	job   job
@@ -186,18 +190,7 @@ type rangeTask struct {
 }
 
 // what is the work as people read it.
-func (t *rangeTask) what() string {
-	switch t.job {
-	case copies:
-		return "copy " + t.name
-	case compares:
-		return "compare " + t.name
-	case rescans:
-		return "rescan " + t.name
-	default:
-		return t.name
-	}
-}
+func (t *rangeTask) what() string { return t.job.String() + " " + t.name }
 
 // longestMark is how many bytes of a place are stored, many times a minute for each range.
 const longestMark = 4 << 10

@@ -1,8 +1,11 @@
 package syncer
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Stage is one of the things that a copy spends its time on.
@@ -24,10 +27,15 @@ func (s Stage) String() string {
 // spent is how long the workers of the copy were at each stage, in nanoseconds.
 type spent [stages]atomic.Int64
 
-// since adds the time since a moment to a stage, and returns the present one.
-func (s *spent) since(at Stage, begun time.Time) time.Time {
+// since adds the time since a moment to a stage, also to the trace of the page that is copied, and
+// returns the present one.
+func (e *Engine) since(ctx context.Context, at Stage, begun time.Time) time.Time {
 	now := time.Now()
-	s[at].Add(int64(now.Sub(begun)))
+	e.spent[at].Add(int64(now.Sub(begun)))
+	if trace.SpanFromContext(ctx).IsRecording() {
+		_, span := e.Tracer.Start(ctx, at.String(), trace.WithTimestamp(begun))
+		span.End(trace.WithTimestamp(now))
+	}
 	return now
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"dbcontroller/record"
@@ -73,11 +75,34 @@ func (e *Engine) follow(ctx context.Context) error {
 			return lostAt(from, err)
 		}
 		e.recovered(following)
-		if again, err := e.consume(ctx, b); err != nil || again {
+		again, err := e.traced(ctx, b)
+		if err != nil || again {
 			return err
 		}
 		from = b.Pos
+		e.gather(listen)
 	}
+}
+
+// gatherTime is how long changes are gathered while a shard copies. Nobody waits for them then,
+// and a transaction for each few of them would take from the copy what a few larger ones do not.
+const gatherTime = 200 * time.Millisecond
+
+// gather lets changes come together, but not longer than the copy goes on.
+func (e *Engine) gather(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, gatherTime)
+	defer cancel()
+	_ = e.await(ctx, func() bool { return !e.copying() }) // that the time is up is no error
+}
+
+// traced is consume as a span, for a batch that has anything in it.
+func (e *Engine) traced(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
+	if len(b.Changes) > 0 {
+		var span trace.Span
+		ctx, span = e.Tracer.Start(ctx, "apply changes")
+		defer func() { endSpan(span, err, attribute.Int("changes", len(b.Changes))) }()
+	}
+	return e.consume(ctx, b)
 }
 
 // earliest is where the stream has to begin for all owned shards. Only these follow it:
@@ -209,6 +234,10 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
 	markers := map[string]string{} // of this batch so far
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	copying := e.copying()
+	if !copying {
+		e.changed = changed{}
+	}
 	for _, c := range b.Changes {
 		if c.Marker != "" {
 			markers[c.Kind] = c.Marker
@@ -221,6 +250,9 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
 		}
 		if !ok {
 			continue
+		}
+		if copying {
+			e.changed.add(id)
 		}
 		s := e.shards[e.shardOf(id)]
 		if s == nil || !s.follows(b) {

@@ -23,6 +23,9 @@ import (
 	"dbcontroller/integration/localmongo"
 )
 
+// cacheGB is the storage cache of each server. Ten million records of 500 B exceed it.
+const cacheGB = 2
+
 // cluster is a MongoDB and a client of it.
 type cluster struct {
 	server *localmongo.Server
@@ -35,6 +38,7 @@ type bench struct {
 	sheet
 	begun    time.Time
 	dir      string // removed at the end
+	named    string // figures.Scale, or empty
 	machine  figures.Machine
 	versions map[string]string
 	known    []figures.Peer
@@ -58,12 +62,17 @@ func open(ctx context.Context, o settings) (b *bench, err error) {
 			b.close()
 		}
 	}()
-	b.rows = append(figures.Rows(), peerRows()...)
+	if o.scale > 0 {
+		b.named, b.rows = figures.Scale, figures.ScaleRows(o.scale)
+	} else {
+		b.rows = append(figures.Rows(), peerRows()...)
+		neverMeasured(&b.sheet)
+	}
+	of := figures.File{Name: b.named}
 	for i := range b.rows {
 		r := &b.rows[i]
-		r.Command = fmt.Sprintf(`make bench ARGS="-only '^%s$'"`, strings.ReplaceAll(r.Name, ".", "[.]"))
+		r.Command = of.Alone("^" + strings.ReplaceAll(r.Name, ".", "[.]") + "$")
 	}
-	neverMeasured(&b.sheet)
 	if b.dir, err = os.MkdirTemp("", "dbcontroller-bench-"); err != nil {
 		return nil, err
 	}
@@ -76,7 +85,7 @@ func open(ctx context.Context, o settings) (b *bench, err error) {
 		b.versions["dbcontroller"] = strings.TrimSpace(string(out))
 	}
 	for _, c := range []**cluster{&b.from, &b.to} {
-		if *c, err = start(ctx, localmongo.Options{CacheGB: 2, OplogMB: 8000, Own: true, Dir: os.TempDir()}); err != nil {
+		if *c, err = start(ctx, localmongo.Options{CacheGB: cacheGB, OplogMB: 8000, Own: true, Dir: os.TempDir()}); err != nil {
 			return nil, err
 		}
 	}

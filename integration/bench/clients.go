@@ -16,10 +16,12 @@ import (
 // clients are an application that updates random records on a schedule: one that is late for a
 // write makes it at once, and its latency counts from when it was due.
 type clients struct {
-	col    *mongo.Collection
-	keys   int // of the records, from the first
-	rate   int // updates a second
-	bulk   int // updates in one command; 0: 1
+	col  *mongo.Collection
+	keys int // of the records, from the first
+	rate int // updates a second
+	bulk int // updates in one command; 0: 1
+	// write makes one update; nil: a field of a random record of col is set.
+	write  func(ctx context.Context, rng *rand.Rand) error
 	felt   []float64
 	failed error
 	mu     sync.Mutex
@@ -47,7 +49,7 @@ func (c *clients) run(ctx context.Context) (rate float64) {
 				if ctx.Err() != nil {
 					break
 				}
-				if err := c.write(context.WithoutCancel(ctx), rng, bulk); err != nil {
+				if err := c.update(context.WithoutCancel(ctx), rng, bulk); err != nil {
 					c.mu.Lock()
 					c.failed = err
 					c.mu.Unlock()
@@ -64,9 +66,12 @@ func (c *clients) run(ctx context.Context) (rate float64) {
 	return float64(len(c.felt)*bulk) / time.Since(begun).Seconds()
 }
 
-func (c *clients) write(ctx context.Context, rng *rand.Rand, bulk int) error {
+func (c *clients) update(ctx context.Context, rng *rand.Rand, bulk int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
+	if c.write != nil {
+		return c.write(ctx, rng)
+	}
 	change := func() (filter, update bson.D) {
 		// The first records are those that are watched.
 		return bson.D{{Key: "_id", Value: key(samples + rng.IntN(c.keys-samples))}}, bson.D{{Key: "$set", Value: bson.D{{Key: "at", Value: rng.Int64()}}}}

@@ -53,7 +53,9 @@ func following(ctx context.Context, b *bench, _ int) error {
 		} else {
 			half := len(lags) / 2
 			b.note(l.p50, fmt.Sprintf("p50 of the first half of the samples %.0f ms, of the second %.0f ms.", percentile(lags[:half], 50), percentile(lags[half:], 50)))
-			b.note(l.p50, fmt.Sprintf("It runs for %d s, not for 60.", b.seconds))
+			if b.seconds < 60 {
+				b.note(l.p50, fmt.Sprintf("It runs for %d s, not for 60. By hand: `make bench ARGS=\"-only '^backlog' -seconds 60 -deadline 6m -runs 1\"`.", b.seconds))
+			}
 		}
 		const enough = 0.95
 		if rate < enough*float64(l.rate) {

@@ -36,7 +36,11 @@ func (b *bench) limit(ctx context.Context, from, to *cluster, database string, r
 		}
 		parts := b.workers
 		if len(collections) > 1 {
-			parts = 1 + int(info.Count)*b.workers/max(records, 1)
+			size, err := ns.Size(ctx, info.Token)
+			if err != nil {
+				return 0, err
+			}
+			parts = 1 + int(size.Records)*b.workers/max(records, 1)
 		}
 		ranges, err := ns.Split(ctx, info.Token, parts)
 		if err != nil {

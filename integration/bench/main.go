@@ -1,5 +1,7 @@
 // Command bench measures what users pay for, against the bars that this project has set itself,
-// and writes docs/benchmarks.json, and of it the page and its charts (package figures).
+// and writes docs/benchmarks.json, and of it the page and its charts (package figures). With -scale
+// it measures how the cost of a record grows instead, which takes large copies, and writes
+// docs/scale.json.
 //
 // # What runs
 //
@@ -18,7 +20,7 @@
 // nearly over, what is left is not run, and its rows have fewer runs. Figures are written after
 // each round.
 //
-// It does not own bars and rows: figures.Rows has them.
+// It does not own bars and rows: figures.Rows and figures.ScaleRows have them.
 package main
 
 import (
@@ -27,6 +29,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"syscall"
 	"time"
@@ -44,6 +47,7 @@ type settings struct {
 	programs                             string
 	peers                                string
 	only                                 string
+	scale                                int
 	out                                  string
 	remark                               string
 	budget, deadline                     time.Duration
@@ -67,6 +71,7 @@ func main() {
 	flag.IntVar(&o.pauseRecords, "pause-records", 5000, "records of the application, for the pause; pause.data has ten times as many")
 	flag.IntVar(&o.kinds, "kinds", 100, "collections of the switch of many kinds")
 	flag.IntVar(&o.kindRecords, "kind-records", 1000, "records of each of them")
+	flag.IntVar(&o.scale, "scale", 0, "measure how the cost of a record grows instead, up to a copy of so many records, and write scale.*; 0: do not")
 	flag.StringVar(&o.programs, "programs", "bin", "folder of dbcontroller and demo")
 	flag.StringVar(&o.peers, "peers", os.Getenv("PEERS_DIR"), "folder with programs of peers, looked at before the PATH")
 	flag.StringVar(&o.only, "only", "", "pattern of names of rows; with it figures are printed, and written only where -out says")
@@ -74,7 +79,7 @@ func main() {
 	flag.StringVar(&o.remark, "note", "", "what readers must know before any figure")
 	flag.DurationVar(&o.budget, "budget", 18*time.Minute+30*time.Second, "when to begin nothing more")
 	flag.DurationVar(&o.deadline, "deadline", 2*time.Minute, "of one run of a scenario")
-	render := flag.String("render", "", "measure nothing: write the page and the charts of the benchmarks.json in this folder anew")
+	render := flag.String("render", "", "measure nothing: write the pages and the charts of benchmarks.json and scale.json in this folder anew")
 	gobench := flag.String("gobench", "", "measure nothing: print the runs of this file as Go benchmarks")
 	flag.Parse()
 	err := func() error {
@@ -94,11 +99,16 @@ func main() {
 }
 
 func renderAgain(folder string) error {
-	f, err := figures.Read(folder + "/benchmarks.json")
-	if err != nil {
-		return err
+	for _, name := range []string{figures.Benchmarks, figures.Scale} {
+		f, err := figures.Read(filepath.Join(folder, name+".json"))
+		if err != nil {
+			return err
+		}
+		if err := f.Write(folder); err != nil {
+			return err
+		}
 	}
-	return f.Write(folder)
+	return nil
 }
 
 func printGoBench(path string) error {
@@ -134,7 +144,11 @@ func measure(ctx context.Context, o settings) error {
 			b.say("what was started does not stop, and ends with this process")
 		}
 	}()
-	b.run(ctx, scenarios(), only)
+	all := scenarios()
+	if o.scale > 0 {
+		all = scaleScenarios(o.scale)
+	}
+	b.run(ctx, all, only)
 	f := b.file()
 	if o.out != "" {
 		if err := f.Write(o.out); err != nil {

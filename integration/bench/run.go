@@ -184,7 +184,7 @@ func (b *bench) file() figures.File {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f := figures.File{
-		Note: b.remark, Date: b.begun.UTC().Format(time.RFC3339), Took: round(time.Since(b.begun).Minutes()),
+		Name: b.named, Note: b.remark, Date: b.begun.UTC().Format(time.RFC3339), Took: round(time.Since(b.begun).Minutes()),
 		Machine: b.machine, Versions: b.versions, Commands: []string{"make bench" + b.args()},
 		Rows: slices.Clone(b.rows), Peers: b.known,
 	}

@@ -11,7 +11,6 @@ import (
 
 	"dbcontroller/record"
 	"dbcontroller/record/mongostore"
-	"dbcontroller/upgradestate"
 )
 
 // storeLatency has one client read and write the same records in turn through the store of a server, and
@@ -100,50 +99,4 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 	}
 	b.note("store.read.p50", "The store's reads are linearizable, and so wait for a write of their own, which those that come at the same time share; a majority read of the driver may miss what was acknowledged before. store.read.linearizable compares like with like.")
 	return nil
-}
-
-// updateTask fills a field of each record.
-const updateTask = "updates:\n- {name: fill, kind: documents, version: v1, lens: update.yaml, description: a field of each record}\n"
-
-const updateLens = "lens: 1\noperations:\n  - add: {field: schema, value: 2}\n"
-
-// updateInPlace runs a data update over all records of a kind.
-func updateInPlace(ctx context.Context, b *bench, _ int) error {
-	records := b.others / 2
-	d := b.small("", records)
-	sp := spec{from: b.from, to: b.to, database: scratch("update"), kinds: map[string]bool{kindName: true}, lens: d.lens, updates: updateTask}
-	defer b.from.drop(ctx, sp.database)
-	if err := d.insertInto(ctx, b.from.client.Database(sp.database).Collection(kindName), records); err != nil {
-		return err
-	}
-	s, err := b.deploy(ctx, sp)
-	if err != nil {
-		return err
-	}
-	defer s.close(ctx)
-	task, err := s.registry.Task("fill")
-	if err != nil {
-		return err
-	}
-	begun := time.Now()
-	_, err = s.store.Apply(ctx, upgradestate.BeginUpdate{Update: upgradestate.Update{
-		ID: "fill", Name: task.Name, Version: task.Version, Kind: task.Kind, Hash: task.Hash(),
-	}})
-	if err != nil {
-		return err
-	}
-	outcome := ""
-	err = s.poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		for _, e := range s.now().History {
-			if e.What == "update" && e.ID == "fill" && e.Outcome != "" {
-				outcome = e.Outcome
-			}
-		}
-		return outcome != "", nil
-	})
-	if err == nil {
-		b.figure("update.rate", float64(records)/time.Since(begun).Seconds(), "A data update by a lens that fills one field of each of %d records of %d B of a fixed-name kind, one controller, nobody writes: %s.", records, b.size, outcome)
-		b.note("update.rate", "How long a client's transaction waits beside it is not measured here.")
-	}
-	return err
 }

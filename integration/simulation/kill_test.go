@@ -148,7 +148,7 @@ func (n trapped) Drop(ctx context.Context, tok record.Token) error {
 }
 
 var moments = []moment{
-	{"load", 0}, {"load", 6}, {"load", 15}, {"apply", 3}, {"applied", 10}, {"apply", 40},
+	{"load", 0}, {"load", 4}, {"load", 8}, {"apply", 3}, {"applied", 10}, {"apply", 40},
 	{"to HOLD", 0}, {"to FENCE", 0}, {"fence v1", 0}, {"fenced v1", 0}, {"to DRAIN", 0},
 	{"fence v2", 0}, {"fenced v2", 0}, {"fenced v2", 1}, // of the loaders
 	{"to SEAL_TARGET", 0}, {"fence v2", 2}, {"fenced v2", 2}, {"fenced v2", 3}, {"to SEAL_SOURCE", 0},
@@ -191,7 +191,12 @@ func killOne(t *testing.T, seed uint64, m moment, controllers int) {
 		running[id] = s.controllerProcess(ctx, id, tp.wrap)
 	}
 	s.begin(ctx)
-	p := <-died
+	var p *process
+	select {
+	case p = <-died:
+	case <-time.After(10 * time.Minute):
+		t.Fatal("the moment did not come")
+	}
 	killed := time.Now()
 	<-p.done
 	for id, r := range running {

@@ -95,18 +95,6 @@ func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.F
 	return a.class, a.restore, err
 }
 
-// Expect fails where fences do.
-func (n *Namespace) Expect(ctx context.Context, fs []record.Fence) error {
-	for _, f := range fs {
-		op := opOf(Expect, f.Token)
-		op.To = f.To
-		if err := doErr(ctx, n.inj, op, func() error { return nil }); err != nil {
-			return err
-		}
-	}
-	return n.inner.Expect(ctx, fs)
-}
-
 func (n *Namespace) Fence(ctx context.Context, f record.Fence) error {
 	op := opOf(Fence, f.Token)
 	op.To = f.To
@@ -146,6 +134,10 @@ func (n *Namespace) Check(ctx context.Context) error {
 func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	op := Op{Command: Describe, Kinds: []string{kind.Name}}
 	return do(ctx, n.inj, op, func() (record.Info, error) { return n.inner.Describe(ctx, kind, name) })
+}
+
+func (n *Namespace) Size(ctx context.Context, tok record.Token) (record.Size, error) {
+	return do(ctx, n.inj, opOf(Size, tok), func() (record.Size, error) { return n.inner.Size(ctx, tok) })
 }
 
 func (n *Namespace) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {

@@ -39,9 +39,6 @@ func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.Fence
 	return class, "", nil
 }
 
-// Expect has nothing to make.
-func (s *Store) Expect(context.Context, []record.Fence) error { return nil }
-
 // Fence executes or confirms the announced operation.
 func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	if err := s.begin(ctx); err != nil {

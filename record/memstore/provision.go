@@ -26,18 +26,30 @@ func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string)
 	if col == nil {
 		return record.Info{}, nil
 	}
-	info := record.Info{
+	return record.Info{
 		Exists: true,
 		Token:  record.Token{Kind: kind.Name, Name: name, ID: col.id, Fixed: kind.Fixed},
 		Shape:  record.Shape{Options: col.options, Indexes: slices.Clone(col.indexes)},
+	}, nil
+}
+
+// Size counts what a collection holds.
+func (s *Store) Size(ctx context.Context, tok record.Token) (size record.Size, err error) {
+	if err := s.begin(ctx); err != nil {
+		return size, err
+	}
+	defer s.cluster.mu.Unlock()
+	col, err := s.identified(tok)
+	if err != nil {
+		return size, err
 	}
 	for _, r := range col.rows {
 		if st := r.at(s.cluster.clock); st.live() {
-			info.Count++
-			info.Bytes += int64(len(st.doc))
+			size.Records++
+			size.Bytes += int64(len(st.doc))
 		}
 	}
-	return info, nil
+	return size, nil
 }
 
 func (s *Store) refuseView(name string) error {

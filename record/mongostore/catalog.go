@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -112,11 +113,27 @@ func (n *Namespace) list(ctx context.Context, filter bson.D) ([]collection, erro
 
 // collectionNamed returns the collection or view of a name, nil if there is none.
 func (n *Namespace) collectionNamed(ctx context.Context, name string) (*collection, error) {
-	found, err := n.list(ctx, bson.D{{Key: "name", Value: name}})
+	found, err := n.named(ctx, name)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	return &found[0], nil
+}
+
+// named returns the collections and views that have one of the names.
+func (n *Namespace) named(ctx context.Context, names ...string) ([]collection, error) {
+	found, err := n.names.ask(ctx, names)
+	var some []collection // what is found is shared with others
+	for _, c := range found {
+		if slices.Contains(names, c.Name) {
+			some = append(some, c)
+		}
+	}
+	return some, err
+}
+
+func (n *Namespace) listNamed(ctx context.Context, asked [][]string) ([]collection, error) {
+	return n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: slices.Concat(asked...)}}}})
 }
 
 // mark writes the document of a fence, acknowledged by a majority.
@@ -136,27 +153,34 @@ func (n *Namespace) mark(ctx context.Context, f record.Fence) error {
 	})
 }
 
-// note updates one document of the marks, acknowledged by a majority.
-func (n *Namespace) note(ctx context.Context, id string, update bson.D) error {
-	_, err := n.noteAt(ctx, id, update)
-	return err
+// notice is an update of one document of the marks.
+type notice struct {
+	id     string
+	update bson.D
 }
 
-// noteAt is note and returns the server's reply.
-func (n *Namespace) noteAt(ctx context.Context, id string, update bson.D) (bson.Raw, error) {
-	raw, err := n.db.RunCommand(ctx, bson.D{
-		{Key: "update", Value: marksCollection},
-		{Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: bson.D{{Key: "_id", Value: id}}},
-			{Key: "u", Value: update},
-			{Key: "upsert", Value: true},
-		}}},
-		{Key: "writeConcern", Value: majorityWithin(concernWait)},
-	}).Raw()
-	if err != nil {
-		return nil, fmt.Errorf("write mark %s: %w", id, err)
+// note updates one document of the marks, acknowledged by a majority.
+func (n *Namespace) note(ctx context.Context, id string, update bson.D) error {
+	if _, err := n.notes.ask(ctx, notice{id, update}); err != nil {
+		return fmt.Errorf("write mark %s: %w", id, err)
 	}
-	return raw, nil
+	return nil
+}
+
+func (n *Namespace) writeNotes(ctx context.Context, asked []notice) (struct{}, error) {
+	updates := make(bson.A, len(asked))
+	for i, o := range asked {
+		updates[i] = bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: o.id}}},
+			{Key: "u", Value: o.update},
+			{Key: "upsert", Value: true},
+		}
+	}
+	return struct{}{}, n.db.RunCommand(ctx, bson.D{
+		{Key: "update", Value: marksCollection},
+		{Key: "updates", Value: updates},
+		{Key: "writeConcern", Value: majorityWithin(concernWait)},
+	}).Err()
 }
 
 // noted returns a document of the marks, nil if there is none.
@@ -178,11 +202,11 @@ func (n *Namespace) noted(ctx context.Context, id string) (bson.Raw, error) {
 // errLifted: a fence has ended, and can no longer be set.
 var errLifted = errors.New("the fence was removed")
 
-// lifted returns the names of those fences that have ended.
-func (n *Namespace) lifted(ctx context.Context, fs []record.Fence) (names []string, err error) {
-	ids := make(bson.A, len(fs))
-	for i, f := range fs {
-		ids[i] = noteLifted + f.To
+// lifted returns those names to which fences have ended.
+func (n *Namespace) lifted(ctx context.Context, asked []string) (names []string, err error) {
+	ids := make(bson.A, len(asked))
+	for i, to := range asked {
+		ids[i] = noteLifted + to
 	}
 	marks := n.db.Collection(marksCollection, options.Collection().SetReadConcern(readconcern.Majority()))
 	cursor, err := marks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
@@ -204,11 +228,11 @@ func (n *Namespace) lifted(ctx context.Context, fs []record.Fence) (names []stri
 // refuseLifted fails when a fence was removed: a caller that slept since must not take
 // the application's collection away from it again.
 func (n *Namespace) refuseLifted(ctx context.Context, f record.Fence) error {
-	doc, err := n.noted(ctx, noteLifted+f.To)
+	ended, err := n.ends.ask(ctx, f.To)
 	if err != nil {
 		return err
 	}
-	if doc != nil {
+	if slices.Contains(ended, f.To) {
 		return permanent(fmt.Errorf("%w: %s; a new attempt needs a new name", errLifted, f.To))
 	}
 	return nil

@@ -2,9 +2,7 @@ package mongostore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -51,12 +49,16 @@ var _ record.Client = (*Client)(nil)
 type Client struct {
 	ns       *Namespace
 	sessions sessions
-	barrier  barrier
+	// barrier gives out cluster times that are later than all that was acknowledged before
+	// the call.
+	barrier rounds[struct{}, bson.Timestamp]
 }
 
 // Client returns a client of the namespace, which must stay open. A process needs one.
 func (n *Namespace) Client() *Client {
-	return &Client{ns: n, barrier: barrier{ns: n}}
+	c := &Client{ns: n}
+	c.barrier.do = func(ctx context.Context, _ []struct{}) (bson.Timestamp, error) { return n.majorityNow(ctx) }
+	return c
 }
 
 const (
@@ -72,7 +74,7 @@ func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (rec
 	}
 	var found bson.Raw
 	err := c.reading(ctx, func() error {
-		at, err := c.barrier.wait(ctx)
+		at, err := c.barrier.ask(ctx, struct{}{})
 		if err != nil {
 			return err
 		}
@@ -217,67 +219,4 @@ func liveDoc(doc bson.Raw) (bson.Raw, bool, error) {
 		return nil, false, nil
 	}
 	return l.strip(doc), true, nil
-}
-
-// barrierLimit bounds one shared write, which no caller's context does.
-const barrierLimit = 5 * time.Second
-
-// barrier gives out cluster times that are later than everything acknowledged before
-// the call. Calls that come while a write is on its way share the next one.
-type barrier struct {
-	ns   *Namespace
-	mu   sync.Mutex
-	next *round // waits for the running one to end; nil: none
-	busy bool
-}
-
-type round struct {
-	done chan struct{}
-	at   bson.Timestamp
-	err  error
-}
-
-var errBarrier = errors.New("no majority write went through in time")
-
-func (b *barrier) wait(ctx context.Context) (bson.Timestamp, error) {
-	b.mu.Lock()
-	r := b.next
-	if r == nil {
-		r = &round{done: make(chan struct{})}
-		b.next = r
-	}
-	if !b.busy {
-		b.busy = true
-		go b.run(context.WithoutCancel(ctx))
-	}
-	b.mu.Unlock()
-	select {
-	case <-ctx.Done():
-		return bson.Timestamp{}, context.Cause(ctx)
-	case <-r.done:
-		return r.at, r.err
-	}
-}
-
-// run makes rounds while anybody waits for one.
-func (b *barrier) run(ctx context.Context) {
-	for {
-		b.mu.Lock()
-		r := b.next
-		b.next = nil
-		if r == nil {
-			b.busy = false
-			b.mu.Unlock()
-			return
-		}
-		b.mu.Unlock()
-		limited, cancel := context.WithTimeoutCause(ctx, barrierLimit, errBarrier)
-		r.at, r.err = b.ns.majorityNow(limited)
-		if r.err != nil && limited.Err() != nil {
-			// Not the caller's own deadline, and must not look like it.
-			r.err = errBarrier
-		}
-		cancel()
-		close(r.done)
-	}
 }

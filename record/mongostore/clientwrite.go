@@ -105,7 +105,7 @@ func (c *Client) insert(ctx context.Context, s statement) (done bool, err error)
 
 // reason looks why a condition did not hold. It is nil where the condition holds now.
 func (c *Client) reason(ctx context.Context, s statement) (reason, err error) {
-	at, err := c.barrier.wait(ctx)
+	at, err := c.barrier.ask(ctx, struct{}{})
 	if err != nil {
 		return nil, fmt.Errorf("look for the reason: %w", err)
 	}

@@ -36,10 +36,7 @@ func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name str
 	if info.Shape.Options, err = n.optionsOf(ctx, kind, c); err != nil {
 		return info, err
 	}
-	if info.Shape.Indexes, err = n.indexesOf(ctx, info.Token); err != nil {
-		return info, err
-	}
-	info.Count, info.Bytes, err = n.sizeOf(ctx, info.Token)
+	info.Shape.Indexes, err = n.indexesOf(ctx, info.Token)
 	return info, err
 }
 
@@ -47,7 +44,7 @@ func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name str
 // UUIDs tokens have none, which is how all data commands learn not to send one.
 func (n *Namespace) tokenOf(ctx context.Context, kind record.KindSpec, c *collection) (record.Token, error) {
 	tok := record.Token{Kind: kind.Name, Name: c.Name, Fixed: kind.Fixed}
-	checks, err := n.checksUUIDs(ctx)
+	checks, err := n.checks.ask(ctx, struct{}{})
 	if err != nil {
 		return tok, err
 	}
@@ -156,19 +153,27 @@ func (n *Namespace) optionsOf(ctx context.Context, kind record.KindSpec, c *coll
 	return raw, nil
 }
 
-// sizeOf estimates documents and bytes, on all shards.
-func (n *Namespace) sizeOf(ctx context.Context, tok record.Token) (count, bytes int64, err error) {
+// Size estimates documents and bytes, on all shards.
+func (n *Namespace) Size(ctx context.Context, tok record.Token) (record.Size, error) {
+	size, err := n.sizeOf(ctx, tok)
+	if err != nil {
+		return record.Size{}, fmt.Errorf("size of %s.%s: %w", n.name, tok.Name, withPrivilege(err))
+	}
+	return size, nil
+}
+
+func (n *Namespace) sizeOf(ctx context.Context, tok record.Token) (size record.Size, err error) {
 	cmd, err := withUUID(bson.D{
 		{Key: "aggregate", Value: tok.Name},
 		{Key: "pipeline", Value: bson.A{bson.D{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}}}},
 		{Key: "cursor", Value: bson.D{}},
 	}, tok)
 	if err != nil {
-		return 0, 0, err
+		return size, err
 	}
 	cursor, err := n.db.RunCommandCursor(ctx, cmd)
 	if err != nil {
-		return 0, 0, fmt.Errorf("read statistics: %w", err)
+		return size, fmt.Errorf("read statistics: %w", err)
 	}
 	var shards []struct {
 		Storage struct {
@@ -178,7 +183,7 @@ func (n *Namespace) sizeOf(ctx context.Context, tok record.Token) (count, bytes 
 		} `bson:"storageStats"`
 	}
 	if err := cursor.All(ctx, &shards); err != nil {
-		return 0, 0, fmt.Errorf("read statistics: %w", err)
+		return size, fmt.Errorf("read statistics: %w", err)
 	}
 	for _, s := range shards {
 		// What a chunk has left behind on its former shard is deleted some time later.
@@ -186,7 +191,8 @@ func (n *Namespace) sizeOf(ctx context.Context, tok record.Token) (count, bytes 
 			s.Storage.Size = s.Storage.Size / s.Storage.Count * max(own, 0)
 			s.Storage.Count = max(own, 0)
 		}
-		count, bytes = count+s.Storage.Count, bytes+s.Storage.Size
+		size.Records += s.Storage.Count
+		size.Bytes += s.Storage.Size
 	}
-	return count, bytes, nil
+	return size, nil
 }

@@ -49,6 +49,10 @@ func (n *Namespace) building(ctx context.Context, name string) (map[string][]str
 
 // noBuilds refuses while an index of the collection is being built.
 func (n *Namespace) noBuilds(ctx context.Context, name string) error {
+	if err := n.few.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer n.few.Release(1)
 	builds, err := n.building(ctx, name)
 	if err == nil && len(builds) > 0 {
 		return fmt.Errorf("%s.%s: %w", n.name, name, errBuilding)
@@ -73,7 +77,8 @@ func (n *Namespace) stopBuilds(ctx context.Context, name string) error {
 }
 
 // looksAtOnce is how many collections are looked at together: hundreds one after the other
-// would be felt, for it is done while writes are held.
+// would be felt, for it is done while writes are held, and so would hundreds of connections
+// that are opened first.
 const looksAtOnce = 16
 
 // Hindrances looks for index builds on the kinds' collections, and for records that a

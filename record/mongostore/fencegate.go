@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -20,22 +19,17 @@ func gateOf(to string) string { return gatePrefix + to }
 // gateID is the one document of a gate.
 const gateID = "open"
 
+// atOnce is for how many fences one command makes gates, goes through them, or drops them. It
+// holds the lock of the whole server for some milliseconds.
+const atOnce = 25
+
 // openGate makes the gate of a fence unless that was removed: the check comes after the
 // gate was made, so that an unfence that it does not see drops the gate later.
 func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
-	err := n.db.RunCommand(ctx, bson.D{
-		{Key: "update", Value: gateOf(f.To)},
-		{Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: bson.D{{Key: "_id", Value: gateID}}},
-			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "kind", Value: f.Token.Kind}}}}},
-			{Key: "upsert", Value: true},
-		}}},
-		{Key: "writeConcern", Value: majorityWithin(concernWait)},
-	}).Err()
-	if err != nil {
+	if _, err := n.gates.ask(ctx, f); err != nil {
 		return fmt.Errorf("make gate: %w", err)
 	}
-	err = n.refuseLifted(ctx, f)
+	err := n.refuseLifted(ctx, f)
 	var final *backoff.PermanentError
 	if errors.As(err, &final) {
 		if err := n.dropGate(ctx, f.To); err != nil {
@@ -45,62 +39,58 @@ func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
 	return err
 }
 
-// gatesAtOnce is how many gates one command makes. It holds the lock of the whole server for
-// some milliseconds.
-const gatesAtOnce = 100
-
-// Expect makes the gates of fences that are about to be set: to make a collection takes longer
-// than the fence itself, and hundreds of them one by one would be most of the pause.
-// It keeps to the order of openGate, which each fence still goes through by itself.
-func (n *Namespace) Expect(ctx context.Context, fs []record.Fence) error {
-	var views []record.Fence
+// makeGates makes what is missing.
+func (n *Namespace) makeGates(ctx context.Context, fs []record.Fence) (struct{}, error) {
+	ops := make(bson.A, 0, 2*len(fs))
 	for _, f := range fs {
-		if _, _, hidden := record.KindOfPhysical(f.Token.Name); f.Class == record.FenceView && !hidden {
-			views = append(views, f)
-		}
+		ops = append(ops, n.createOp(gateOf(f.To)), n.insertOp(gateOf(f.To), bson.D{{Key: "_id", Value: gateID}, {Key: "kind", Value: f.Token.Kind}}))
 	}
-	if len(views) < 2 {
-		return nil // the fence makes it in passing
+	err := n.applyOps(ctx, ops)
+	if hasCode(err, codeUnknownError, codeNamespaceExists) {
+		err = nil // some were there
 	}
-	if err := n.makeGates(ctx, views); err != nil {
-		return fmt.Errorf("make the gates of %d fences in %s: %w", len(views), n.name, err)
-	}
-	return nil
-}
-
-func (n *Namespace) makeGates(ctx context.Context, fs []record.Fence) error {
-	for some := range slices.Chunk(fs, gatesAtOnce) {
-		ops := make(bson.A, 0, 2*len(some))
-		for _, f := range some {
-			ops = append(ops, n.createOp(gateOf(f.To)), n.insertOp(gateOf(f.To), bson.D{{Key: "_id", Value: gateID}, {Key: "kind", Value: f.Token.Kind}}))
-		}
-		if err := n.applyOps(ctx, ops); err != nil && !hasCode(err, codeUnknownError, codeNamespaceExists) {
-			return err // those codes: some were there
-		}
-	}
-	ended, err := n.lifted(ctx, fs)
-	for _, to := range ended {
-		err = errors.Join(err, n.dropGate(ctx, to))
-	}
-	return err
+	return struct{}{}, err
 }
 
 func (n *Namespace) createOp(coll string) bson.D {
-	return bson.D{
-		{Key: "op", Value: "c"},
-		{Key: "ns", Value: n.name + ".$cmd"},
-		{Key: "o", Value: bson.D{{Key: "create", Value: coll}}},
-	}
+	return n.commandOp(bson.D{{Key: "create", Value: coll}, {Key: "clusteredIndex", Value: bson.D{
+		{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "name", Value: "_id_"}, {Key: "unique", Value: true},
+	}}})
+}
+
+func (n *Namespace) dropOp(coll string) bson.D {
+	return n.commandOp(bson.D{{Key: "drop", Value: coll}})
+}
+
+func (n *Namespace) commandOp(cmd bson.D) bson.D {
+	return bson.D{{Key: "op", Value: "c"}, {Key: "ns", Value: n.name + ".$cmd"}, {Key: "o", Value: cmd}}
 }
 
 func (n *Namespace) insertOp(coll string, doc bson.D) bson.D {
 	return bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: n.name + "." + coll}, {Key: "o", Value: doc}}
 }
 
-// throughGate renames and leaves the view, if the gate is still there.
-func (n *Namespace) throughGate(ctx context.Context, f record.Fence) error {
-	return n.applyOps(ctx, bson.A{n.passOp(f), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To)})
+// throughGates renames and leaves the views, where the gates are still there. What it fails at
+// each fence finds out by looking.
+func (n *Namespace) throughGates(ctx context.Context, fs []record.Fence) (struct{}, error) {
+	ops := make(bson.A, 0, 3*len(fs))
+	for _, f := range fs {
+		ops = append(ops, n.passOp(f), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To))
+	}
+	err := n.applyOps(ctx, ops)
+	if len(fs) > 1 && !heldUp(err) && err != nil {
+		err = fmt.Errorf("%w: %s", errTogether, err) // of which of them is not known
+	}
+	return struct{}{}, err
 }
+
+// throughGate is throughGates of one.
+func (n *Namespace) throughGate(ctx context.Context, f record.Fence) (struct{}, error) {
+	return n.throughGates(ctx, []record.Fence{f})
+}
+
+// errTogether: of several fences that were set by one command one or more failed.
+var errTogether = errors.New("fences that were set together")
 
 // passOp goes through the gate of a fence: an applyOps that begins with it does nothing once
 // the fence has ended.
@@ -109,10 +99,29 @@ func (n *Namespace) passOp(f record.Fence) bson.D {
 }
 
 func (n *Namespace) dropGate(ctx context.Context, to string) error {
-	if err := n.dropNamed(ctx, gateOf(to)); err != nil {
+	if _, err := n.closed.ask(ctx, to); err != nil {
 		return fmt.Errorf("drop gate: %w", err)
 	}
 	return nil
+}
+
+// dropGates drops several at once where that is possible: applyOps is not through mongos, and
+// takes the lock of the whole server.
+func (n *Namespace) dropGates(ctx context.Context, tos []string) (struct{}, error) {
+	if len(tos) > 1 && !n.quiet {
+		ops := make(bson.A, len(tos))
+		for i, to := range tos {
+			ops[i] = n.dropOp(gateOf(to))
+		}
+		if n.applyOps(ctx, ops) == nil {
+			return struct{}{}, nil
+		}
+	}
+	var err error
+	for _, to := range tos {
+		err = errors.Join(err, n.dropNamed(ctx, gateOf(to)))
+	}
+	return struct{}{}, err
 }
 
 // closeFence has the fence to a name of a collection no longer be set: a caller that has passed the

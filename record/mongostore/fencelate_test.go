@@ -84,7 +84,7 @@ func TestLateViewCommands(t *testing.T) {
 	// Stopped between its check and its command, while the fence is removed.
 	must(b.openGate(t.Context(), first))
 	must(b.Unfence(t.Context(), first))
-	if err := b.throughGate(t.Context(), first); !hasCode(err, codeNamespaceNotFound) {
+	if _, err := b.throughGate(t.Context(), first); !hasCode(err, codeNamespaceNotFound) {
 		t.Fatalf("late fence: %v", err)
 	}
 	// Stopped before it made the gate.
@@ -101,7 +101,7 @@ func TestLateViewCommands(t *testing.T) {
 		t.Errorf("late unfence: %v", err)
 	}
 	fenced()
-	if err := b.throughGate(t.Context(), first); !hasCode(err, codeNamespaceNotFound) {
+	if _, err := b.throughGate(t.Context(), first); !hasCode(err, codeNamespaceNotFound) {
 		t.Errorf("late fence: %v", err)
 	}
 	wantErr(t, b.Unfence(t.Context(), first), record.ErrBroken) // as a whole: the name is not its own

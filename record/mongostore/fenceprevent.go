@@ -94,7 +94,7 @@ func (n *Namespace) prevent(ctx context.Context, f record.Fence, uuid bson.Binar
 type resolved struct{ moved, occupied bool }
 
 func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.Binary) (resolved, error) {
-	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{f.Token.Name, f.To}}}}})
+	found, err := n.named(ctx, f.Token.Name, f.To)
 	if err != nil {
 		return resolved{}, err
 	}

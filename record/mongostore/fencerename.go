@@ -99,7 +99,7 @@ func (n *Namespace) placement(ctx context.Context, f record.Fence, uuid bson.Bin
 
 // lookAt looks at the two names of a fence; known is false if the identity has neither.
 func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary) (at placement, known bool, err error) {
-	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{f.Token.Name, f.To}}}}})
+	found, err := n.named(ctx, f.Token.Name, f.To)
 	if err != nil {
 		return placement{}, false, err
 	}
@@ -137,6 +137,9 @@ func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson
 	if err := n.mark(ctx, f); err != nil {
 		return err
 	}
+	if err := n.few.Acquire(ctx, 1); err != nil {
+		return err
+	}
 	err := n.db.RunCommand(ctx, bson.D{
 		{Key: "update", Value: f.To},
 		{Key: "updates", Value: bson.A{bson.D{
@@ -146,6 +149,7 @@ func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson
 		{Key: "collectionUUID", Value: uuid},
 		{Key: "writeConcern", Value: majorityWithin(concernWait)},
 	}).Err()
+	n.few.Release(1)
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,10 @@ func (n *Namespace) ensureCollection(ctx context.Context, kind record.KindSpec, 
 	if c == nil {
 		return nil, fmt.Errorf("collection is gone: %w", record.ErrBroken)
 	}
-	return c, n.adopt(ctx, kind, c)
+	if kind.Fixed && c.Name == kind.Name {
+		return c, nil
+	}
+	return c, n.noteOurs(ctx, kind, c) // the create was ours: it holds no documents of others
 }
 
 // adopt notes a collection as ours, or refuses it if it is not and has documents.
@@ -120,6 +123,10 @@ func (n *Namespace) adopt(ctx context.Context, kind record.KindSpec, c *collecti
 			Reason: "it has documents and was not made by dbcontroller; drop or rename it, or give the version another database",
 		}
 	}
+	return n.noteOurs(ctx, kind, c)
+}
+
+func (n *Namespace) noteOurs(ctx context.Context, kind record.KindSpec, c *collection) error {
 	return n.note(ctx, noteProvisioned+c.id(), bson.D{{Key: "$set", Value: bson.D{{Key: "kind", Value: kind.Name}, {Key: "name", Value: c.Name}}}})
 }
 

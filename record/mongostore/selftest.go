@@ -169,7 +169,7 @@ func (n *Namespace) lacksUUID(reason string) *record.UnsupportedError {
 
 // checksUUIDs is the part of the self-test that needs no scratch collection: whether a
 // find with a collectionUUID is understood. Tokens carry no UUID where it is not.
-func (n *Namespace) checksUUIDs(ctx context.Context) (bool, error) {
+func (n *Namespace) checksUUIDs(ctx context.Context, _ []struct{}) (bool, error) {
 	lacks, err := n.wantMismatch(ctx, bson.D{
 		{Key: "find", Value: scratchName + "none"}, {Key: "limit", Value: 1}, {Key: "collectionUUID", Value: otherUUID()},
 	})

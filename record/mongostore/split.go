@@ -26,11 +26,11 @@ func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]r
 	if count <= 1 {
 		return whole, nil
 	}
-	total, _, err := n.sizeOf(ctx, tok)
+	total, err := n.sizeOf(ctx, tok)
 	if err != nil {
 		return nil, classify("split "+tok.Name, err)
 	}
-	if count = min(count, int(total/leastRange)); count <= 1 {
+	if count = min(count, int(total.Records/leastRange)); count <= 1 {
 		return whole, nil
 	}
 	cmd, err := withUUID(bson.D{
@@ -189,7 +189,7 @@ func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
 		if err := n.dropNamed(ctx, GuardsName(tok.Kind)); err != nil {
 			return err
 		}
-		if err := n.dropGate(ctx, tok.Name); err != nil { // that a fence which died has left
+		if err := n.dropNamed(ctx, gateOf(tok.Name)); err != nil { // that a fence which died has left
 			return err
 		}
 	}

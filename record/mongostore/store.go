@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 
 	"dbcontroller/record"
 )
@@ -59,6 +60,16 @@ type Namespace struct {
 	sides  sideCollections
 	health gauges
 	pulse  pulse
+
+	// What many kinds ask for at once is done together, or by few connections.
+	few    *semaphore.Weighted
+	names  rounds[[]string, []collection] // collections and views by name
+	checks rounds[struct{}, bool]         // whether collection UUIDs are checked
+	notes  rounds[notice, struct{}]
+	ends   rounds[string, []string]       // which fences to these names have ended
+	gates  rounds[record.Fence, struct{}] // makes gates
+	passes rounds[record.Fence, struct{}] // goes through them
+	closed rounds[string, struct{}]       // drops those of fences to these names
 }
 
 var _ record.Store = (*Namespace)(nil)
@@ -128,15 +139,20 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 
 // newNamespace is a database that client reaches; nothing is asked of it.
 func newNamespace(client *mongo.Client, database, location string, log *zap.Logger) *Namespace {
-	return &Namespace{client: client, db: client.Database(database), name: database, location: location, log: log, left: new(leftOpen)}
+	n := &Namespace{client: client, db: client.Database(database), name: database, location: location, log: log, left: new(leftOpen)}
+	n.names.do, n.checks.do, n.notes.do, n.ends.do = n.listNamed, n.checksUUIDs, n.writeNotes, n.lifted
+	n.gates.do, n.passes.do, n.closed.do = n.makeGates, n.throughGates, n.dropGates
+	n.few = semaphore.NewWeighted(looksAtOnce)
+	n.gates.most, n.passes.most, n.closed.most = atOnce, atOnce, atOnce
+	return n
 }
 
 // Quietly is the same namespace with Config.Quiet, over the same connections, which it does
 // not close.
 func (n *Namespace) Quietly() *Namespace {
-	return &Namespace{
-		client: n.client, db: n.db, name: n.name, location: n.location, app: n.app, log: n.log, left: n.left, quiet: true,
-	}
+	quiet := newNamespace(n.client, n.name, n.location, n.log)
+	quiet.app, quiet.left, quiet.quiet = n.app, n.left, true
+	return quiet
 }
 
 // closeTimeout bounds how long clean-up waits for connections in use.

@@ -26,7 +26,7 @@ func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
 	if s.Mongos, err = n.isMongos(ctx); err != nil {
 		return fail(err)
 	}
-	if s.UUIDs, err = n.checksUUIDs(ctx); err != nil {
+	if s.UUIDs, err = n.checks.ask(ctx, struct{}{}); err != nil {
 		return fail(err)
 	}
 	raw, err := n.admin().RunCommand(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}}).Raw()

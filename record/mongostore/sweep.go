@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 )
 
 // Sweep drops every collection and view whose name begins with a prefix, and what this
@@ -20,6 +21,10 @@ func (n *Namespace) Sweep(ctx context.Context, prefix string) error {
 	}
 	return nil
 }
+
+// sweepsAtOnce is how many collections are dropped at once: each drop waits for a majority, and
+// many wait as long as one.
+const sweepsAtOnce = 16
 
 // sweepable begins the names of scratch collections.
 const sweepable = "dbc_"
@@ -42,16 +47,19 @@ func (n *Namespace) sweep(ctx context.Context, prefix string) error {
 	}
 	notes := bson.A{}
 	for _, views := range []bool{true, false} { // a view first: it is over one of the others
+		var g errgroup.Group
+		g.SetLimit(sweepsAtOnce)
 		for _, c := range found {
 			if (c.Type == "view") != views {
 				continue
 			}
-			if err := n.dropNamed(ctx, c.Name); err != nil {
-				return err
-			}
+			g.Go(func() error { return n.dropNamed(ctx, c.Name) })
 			if !views {
 				notes = append(notes, noteProvisioned+c.id(), noteRestore+c.id())
 			}
+		}
+		if err := g.Wait(); err != nil {
+			return err
 		}
 	}
 	n.forgetSides(prefix)

@@ -43,11 +43,12 @@ func TestWatchManyKinds(t *testing.T) {
 	}
 }
 
-// BenchmarkWatchManyKinds is the time from a write to its change, of a stream of one kind and
-// of one of many.
+// BenchmarkWatchManyKinds is the time from writes to their changes, of a stream of one kind and
+// of ones of many, and where four of five writes are to a collection that is no kind.
 func BenchmarkWatchManyKinds(b *testing.B) {
-	for _, n := range []int{1, 100, 1000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+	for _, c := range []struct{ kinds, others int }{{1, 0}, {100, 0}, {1000, 0}, {1, 4}, {1000, 4}} {
+		n := c.kinds
+		b.Run(fmt.Sprintf("kinds=%d/others=%d", n, c.others), func(b *testing.B) {
 			ns := newEngine(b).ns
 			kinds := make([]record.KindSpec, n)
 			for i := range kinds {
@@ -63,14 +64,20 @@ func BenchmarkWatchManyKinds(b *testing.B) {
 			}
 			defer s.Close(b.Context()) //nolint:errcheck // nothing more is wanted of it
 			b.ResetTimer()
-			for i := range b.N {
+			for range b.N {
 				docs := make([]any, 1000)
-				for k := range docs {
-					docs[k] = bson.D{{Key: "_id", Value: fmt.Sprint(i, "/", k)}}
+				insert := func(coll string) {
+					for k := range docs {
+						docs[k] = bson.D{{Key: "_id", Value: bson.NewObjectID()}}
+					}
+					if _, err := ns.db.Collection(coll).InsertMany(b.Context(), docs); err != nil {
+						b.Fatal(err)
+					}
 				}
-				if _, err := ns.db.Collection(kinds[n-1].Name).InsertMany(b.Context(), docs); err != nil {
-					b.Fatal(err)
+				for range c.others {
+					insert("other")
 				}
+				insert(kinds[n-1].Name)
 				begun := time.Now()
 				for got := 0; got < len(docs); {
 					batch, err := s.Next(b.Context())

@@ -304,9 +304,8 @@ type lostFencer struct{}
 
 var errLost = errors.New("the database is lost")
 
-func (lostFencer) Expect(context.Context, []record.Fence) error { return nil }
-func (lostFencer) Fence(context.Context, record.Fence) error    { return nil }
-func (lostFencer) Unfence(context.Context, record.Fence) error  { return nil }
+func (lostFencer) Fence(context.Context, record.Fence) error   { return nil }
+func (lostFencer) Unfence(context.Context, record.Fence) error { return nil }
 func (lostFencer) Prepare(context.Context, record.Token, record.FenceClass) (record.FenceClass, string, error) {
 	return "", "", errLost
 }

@@ -16,6 +16,7 @@ import (
 	"dbcontroller/cmd/dbcontroller/app"
 	"dbcontroller/cmd/internal/build"
 	"dbcontroller/cmd/internal/process"
+	"dbcontroller/cmd/internal/traces"
 )
 
 // Command is the whole command tree of a controller that has the transformers which
@@ -54,6 +55,12 @@ func runCommand(register Register) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			tracer, stop, err := traces.Open(p.Config, p.ID, p.Log)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			opts.Tracer = tracer
 			opts.Carry = carries
 			opts.ID = p.ID
 			opts.EmbeddedEtcd = p.Embedded

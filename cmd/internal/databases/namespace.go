@@ -79,10 +79,6 @@ func (d *Database) Prevent(ctx context.Context, f record.Fence) (bool, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (bool, error) { return ns.Prevent(ctx, f) })
 }
 
-func (d *Database) Expect(ctx context.Context, fs []record.Fence) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Expect(ctx, fs) })
-}
-
 func (d *Database) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Breach, error) { return ns.Uphold(ctx, f, known) })
 }
@@ -101,6 +97,10 @@ func (d *Database) Check(ctx context.Context) error {
 
 func (d *Database) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Info, error) { return ns.Describe(ctx, kind, name) })
+}
+
+func (d *Database) Size(ctx context.Context, tok record.Token) (record.Size, error) {
+	return with(ctx, d, func(ns *mongostore.Namespace) (record.Size, error) { return ns.Size(ctx, tok) })
 }
 
 func (d *Database) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {

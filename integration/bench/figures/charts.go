@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Folder is where charts are, beside the page.
-const Folder = "benchmarks"
-
-// Charts are the charts of the page, by the name of their file.
+// Charts are the charts of the page, by the name of their file, in a folder of the page's name.
 func (f *File) Charts() map[string]string {
+	if f.Name == Scale {
+		return map[string]string{"copy.svg": f.copies()}
+	}
 	return map[string]string{"bars.svg": f.bars(), "copy.svg": f.copies(), "latency.svg": f.latencies()}
 }
 

@@ -1,5 +1,6 @@
-// Package figures is what the benchmark has measured: a file of rows (docs/benchmarks.json), and
-// the page, the charts and the Go benchmark format that are made of it.
+// Package figures is what the benchmark has measured: a file of rows (docs/benchmarks.json, or
+// docs/scale.json of copies that grow), and the page, the charts and the Go benchmark format that
+// are made of it.
 //
 // A row is one figure, with the bar that it is held against, if there is one. Whether the bar is
 // met is computed from the runs, here and nowhere else: a bar that is missed stays visible, and a
@@ -10,6 +11,7 @@
 package figures
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,8 +19,15 @@ import (
 	"slices"
 )
 
+// Names of files, and of the pages that are made of them.
+const (
+	Benchmarks = "benchmarks"
+	Scale      = "scale"
+)
+
 // File is one run of the benchmark.
 type File struct {
+	Name     string            `json:"name,omitempty"` // Scale; empty: Benchmarks
 	Note     string            `json:"note,omitempty"` // what a reader must know before any figure
 	Date     string            `json:"date"`           // of its beginning, UTC, RFC 3339
 	Took     float64           `json:"took_minutes"`
@@ -166,17 +175,18 @@ func Median(xs []float64) float64 {
 	}
 }
 
-// Write writes benchmarks.json, the page and the charts into a folder.
+// Write writes the file, the page and the charts into a folder.
 func (f *File) Write(folder string) error {
 	text, err := f.JSON()
 	if err != nil {
 		return err
 	}
-	files := map[string]string{"benchmarks.json": string(text), "benchmarks.md": f.Page()}
-	for name, chart := range f.Charts() {
-		files[filepath.Join(Folder, name)] = chart
+	name := cmp.Or(f.Name, Benchmarks)
+	files := map[string]string{name + ".json": string(text), name + ".md": f.Page()}
+	for chart, svg := range f.Charts() {
+		files[filepath.Join(name, chart)] = svg
 	}
-	if err := os.MkdirAll(filepath.Join(folder, Folder), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(folder, name), 0o755); err != nil {
 		return fmt.Errorf("write figures: %w", err)
 	}
 	for name, text := range files {

@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"flag"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,6 +103,50 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestTrend: the constants of the model, and what it says of larger sizes.
+func TestTrend(t *testing.T) {
+	t.Parallel()
+	const fixed, each = 2.0, 10e-6
+	straight := growth{records: [Steps]float64{1e5, 1e6, 1e7}}
+	for i, n := range straight.records {
+		straight.took[i] = fixed + n*each
+	}
+	near := func(a, b float64) bool { return math.Abs(a-b) < 1e-6*math.Abs(b) }
+	if least, most := straight.at(2); !near(straight.first(), each) || !near(least, fixed+1e9*each) || !near(most, least) {
+		t.Errorf("first %v, 10^9 takes %v to %v", straight.first(), least, most)
+	}
+	dearer := straight
+	dearer.took[2] = dearer.took[1] + 9e6*1.2*each
+	// The next tenfolds cost 1.4 and 1.6 at most.
+	if least, most := dearer.at(2); !near(least, dearer.took[2]+99e7*1.2*each) || !near(most, dearer.took[2]+9e7*1.4*each+9e8*1.6*each) {
+		t.Errorf("10^9 takes %v to %v", least, most)
+	}
+	cheaper := straight
+	cheaper.took[2] = cheaper.took[1] + 9e6*0.5*each
+	if least, most := cheaper.at(1); !near(least, most) {
+		t.Errorf("what became cheaper goes on to: %v, %v", least, most)
+	}
+}
+
+// TestScalePage: a page of three sizes, of which one figure is missing.
+func TestScalePage(t *testing.T) {
+	t.Parallel()
+	f := File{Name: Scale, Machine: sample().Machine, Date: sample().Date, Rows: ScaleRows(1000)}
+	for i := range f.Rows {
+		r := &f.Rows[i]
+		r.Runs = []float64{float64(i + 1)}
+		if strings.HasSuffix(r.Name, ".copy") {
+			r.Runs, r.Limits = []float64{100}, []float64{150}
+		}
+		if r.Name == "cost.1e3.cpu" {
+			r.Runs = nil
+		}
+		r.Close()
+	}
+	_, page, _ := strings.Cut(f.Page(), "\n## Model") // what comes before says what never changes
+	golden(t, filepath.Join("testdata", "scale.md"), page)
+}
+
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
@@ -120,19 +165,25 @@ func golden(t *testing.T, path, got string) {
 
 const docs = "../../../docs"
 
-// TestCommitted: the page and the charts are what is made of the committed figures, so that
+// TestCommitted: the pages and the charts are what is made of the committed figures, so that
 // nobody edits one without the other, and every row that there should be is there.
 func TestCommitted(t *testing.T) {
 	t.Parallel()
-	f, err := Read(filepath.Join(docs, "benchmarks.json"))
+	for page, rows := range map[string][]Row{Benchmarks: Rows(), Scale: ScaleRows(10_000_000)} {
+		committed(t, page, rows)
+	}
+}
+
+func committed(t *testing.T, page string, rows []Row) {
+	f, err := Read(filepath.Join(docs, page+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, filepath.Join(docs, "benchmarks.md"), f.Page())
+	golden(t, filepath.Join(docs, page+".md"), f.Page())
 	for name, chart := range f.Charts() {
-		golden(t, filepath.Join(docs, Folder, name), chart)
+		golden(t, filepath.Join(docs, page, name), chart)
 	}
-	for _, want := range Rows() {
+	for _, want := range rows {
 		got, ok := f.Row(want.Name)
 		if !ok {
 			t.Errorf("no row %s", want.Name)

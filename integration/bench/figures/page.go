@@ -9,33 +9,43 @@ import (
 	"strings"
 )
 
-// intro is what the page says whatever was measured.
-//
-//go:embed intro.md
-var intro string
+// intro and scaleIntro are what the pages say whatever was measured.
+var (
+	//go:embed intro.md
+	intro string
+	//go:embed scale.md
+	scaleIntro string
+)
 
-// Page is the document, docs/benchmarks.md, and Charts what it shows, in Folder beside it.
+// Page is the document, docs/benchmarks.md or docs/scale.md, and Charts what it shows.
 func (f *File) Page() string {
+	name, title, begin, example := Benchmarks, "Benchmarks", intro, "^lag.w1"
+	if f.Name == Scale {
+		name, title, begin, example = Scale, "Cost per record", scaleIntro, "^cost.1e5"
+	}
 	var b strings.Builder
-	b.WriteString("<!-- Written by make bench from benchmarks.json: change integration/bench/figures instead. -->\n")
-	b.WriteString("# Benchmarks\n\n")
+	fmt.Fprintf(&b, "<!-- Written by make bench from %s.json: change integration/bench/figures instead. -->\n# %s\n\n", name, title)
 	if f.Note != "" {
 		fmt.Fprintf(&b, "> **%s**\n\n", f.Note)
 	}
-	b.WriteString(intro)
-	f.summary(&b)
+	b.WriteString(begin)
+	if f.Name == Scale {
+		f.trend(&b)
+	} else {
+		f.summary(&b)
+	}
 	for _, group := range f.groups() {
 		fmt.Fprintf(&b, "\n## %s\n\n", group)
-		if group == Copy {
-			fmt.Fprintf(&b, "![Copies and the limit](%s/copy.svg)\n\n", Folder)
+		if group == Copy || group == Grows {
+			fmt.Fprintf(&b, "![Copies and the limit](%s/copy.svg)\n\n", name)
 		}
 		if group == Following {
-			fmt.Fprintf(&b, "![Latencies](%s/latency.svg)\n\n", Folder)
+			fmt.Fprintf(&b, "![Latencies](%s/latency.svg)\n\n", name)
 		}
 		f.table(&b, group)
 	}
 	f.peers(&b)
-	f.where(&b)
+	f.where(&b, example)
 	return b.String()
 }
 
@@ -62,7 +72,7 @@ func (f *File) summary(b *strings.Builder) {
 			missed = append(missed, "`"+r.Name+"`")
 		}
 	}
-	fmt.Fprintf(b, "\n## Bars\n\n%d are met, %d are missed, %d were not measured.\n\n![Figures against their bars](%s/bars.svg)\n\n", len(met), len(missed), len(open), Folder)
+	fmt.Fprintf(b, "\n## Bars\n\n%d are met, %d are missed, %d were not measured.\n\n![Figures against their bars](%s/bars.svg)\n\n", len(met), len(missed), len(open), Benchmarks)
 	for _, l := range []struct {
 		what  string
 		names []string
@@ -120,6 +130,15 @@ func (f *File) said(b *strings.Builder, group string) {
 	flush()
 }
 
+// Alone is the command that measures the rows of a pattern, and nothing else.
+func (f *File) Alone(pattern string) string {
+	target := "bench"
+	if f.Name == Scale {
+		target = "bench-scale"
+	}
+	return fmt.Sprintf(`make %s ARGS="-only '%s'"`, target, pattern)
+}
+
 func prefixed(prefix, s string) string {
 	if s == "" {
 		return ""
@@ -157,7 +176,7 @@ func (f *File) peers(b *strings.Builder) {
 	}
 }
 
-func (f *File) where(b *strings.Builder) {
+func (f *File) where(b *strings.Builder, example string) {
 	m := f.Machine
 	fmt.Fprintf(b, "\n## Where and how\n\n- %s, %d cores, %s, %.0f GB of memory; load average before it: %.2f\n", m.System, m.Cores, m.Processor, m.MemoryGB, m.Load)
 	fmt.Fprintf(b, "- begun %s, took %.1f minutes\n", f.Date, f.Took)
@@ -168,7 +187,7 @@ func (f *File) where(b *strings.Builder) {
 	for _, c := range f.Commands {
 		b.WriteString(c + "\n")
 	}
-	b.WriteString("```\n\nA row by itself, printed and not written: `make bench ARGS=\"-only '^lag.w1'\"`.\n")
+	fmt.Fprintf(b, "```\n\nA row by itself, printed and not written: `%s`.\n", f.Alone(example))
 }
 
 // number has three digits or more that count, and separators of thousands.

@@ -1,5 +1,11 @@
 package figures
 
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
 // Groups of rows, in the order of the page.
 const (
 	Copy      = "Copy"
@@ -8,7 +14,40 @@ const (
 	Resources = "Resources"
 	Workloads = "Workloads"
 	Peers     = "Peers"
+	Grows     = "Measured"
 )
+
+// Steps are how many sizes there are in a file of Scale, each ten times the one before.
+const Steps = 3
+
+// Sizes are those of a file whose largest copy has so many records.
+func Sizes(largest int) (sizes []int) {
+	for ; len(sizes) < Steps; largest /= 10 {
+		sizes = append(sizes, largest)
+	}
+	slices.Reverse(sizes)
+	return sizes
+}
+
+// Cost is the name of a row of Scale; of a size all are measured together.
+func Cost(size int, what string) string {
+	return "cost." + strings.Replace(strconv.FormatFloat(float64(size), 'e', -1, 64), "e+0", "e", 1) + "." + what
+}
+
+// ScaleRows are all rows of a file of Scale. No bar is set: what counts is how they grow.
+func ScaleRows(largest int) (rows []Row) {
+	for _, figure := range []struct{ what, unit, title string }{
+		{"copy", "records/s", "copy"},
+		{"ready", "s", "from start to ready"},
+		{"cpu", "µs/record", "processor time of the controller until copied"},
+		{"memory", "MB", "peak memory of the controller until ready"},
+	} {
+		for _, n := range Sizes(largest) {
+			rows = append(rows, Row{Name: Cost(n, figure.what), Group: Grows, Unit: figure.unit, Title: number(float64(n)) + " records: " + figure.title})
+		}
+	}
+	return rows
+}
 
 func least(v float64) *Bar      { return &Bar{Least: v} }
 func most(v float64) *Bar       { return &Bar{Most: v} }
@@ -56,6 +95,7 @@ func Rows() []Row {
 		{Name: "etcd.rest", Group: Resources, Unit: "requests/s", Bar: most(10), Title: "etcd requests of a controller whose upgrade is ready, at rest"},
 		{Name: "etcd.copying", Group: Resources, Unit: "requests/s", Bar: most(50), Title: "etcd requests of a controller that copies"},
 		{Name: "update.rate", Group: Resources, Unit: "records/s", Bar: least(20000), Title: "data update in place"},
+		{Name: "update.client.p99", Group: Resources, Unit: "ms", Title: "clients' transactions beside a data update, p99"},
 
 		{Name: "workload.large", Group: Workloads, Unit: "records/s", Title: "records of 10 KiB"},
 		{Name: "workload.collections", Group: Workloads, Unit: "records/s", Title: "30 collections of very different sizes"},

@@ -1,0 +1,75 @@
+// Package tracestest is a collector of OpenTelemetry for tests. It notes which spans arrive, and
+// of which process.
+package tracestest
+
+import (
+	"context"
+	"maps"
+	"net"
+	"sync"
+	"testing"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+)
+
+// Collector takes spans until its test ends.
+type Collector struct {
+	collector.UnimplementedTraceServiceServer
+	Address string // host:port
+
+	mu      sync.Mutex
+	spans   map[string]int
+	process map[string]string
+}
+
+// Start begins to listen.
+func Start(t testing.TB) *Collector {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Collector{Address: l.Addr().String(), spans: map[string]int{}, process: map[string]string{}}
+	server := grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, c)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(l); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { server.Stop(); serving.Wait() })
+	return c
+}
+
+// Export takes what a process sends.
+func (c *Collector) Export(_ context.Context, req *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, of := range req.GetResourceSpans() {
+		for _, a := range of.GetResource().GetAttributes() {
+			c.process[a.GetKey()] = a.GetValue().GetStringValue()
+		}
+		for _, scope := range of.GetScopeSpans() {
+			for _, s := range scope.GetSpans() {
+				c.spans[s.GetName()]++
+			}
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// Spans is how many there are of each name.
+func (c *Collector) Spans() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.spans)
+}
+
+// Process is what the process that sent last says of itself.
+func (c *Collector) Process() map[string]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.process)
+}

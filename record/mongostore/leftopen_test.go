@@ -111,7 +111,10 @@ func TestTransactionIsEndedLater(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			e, l := newLossyEngine(t)
+			// Fences of other tests on a server that is shared would end the transaction.
+			l := new(lossyNet)
+			cfg := Config{URI: start(t, localmongo.Options{Own: true}).URI(), Database: "shop", AppName: t.Name()}
+			e := &engine{t: t, ns: openNamespace(t, cfg, l)}
 			tok, err := e.ns.Provision(t.Context(), record.KindSpec{Name: "m"}, "dbc_scratch.m")
 			if err != nil {
 				t.Fatal(err)

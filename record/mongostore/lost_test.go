@@ -77,18 +77,7 @@ func newLossyEngine(t *testing.T) (*engine, *lossyNet) {
 	t.Helper()
 	uri, name := mongotest.Database(t)
 	l := new(lossyNet)
-	ns, err := open(t.Context(), Config{URI: uri, Database: name}, l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := ns.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return &engine{t: t, ns: ns}, l
+	return &engine{t: t, ns: openNamespace(t, Config{URI: uri, Database: name, AppName: t.Name()}, l)}, l
 }
 
 // TestLostAnswers: a commit whose answers get lost is asked for until it is known, or its

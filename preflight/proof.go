@@ -162,7 +162,7 @@ func (p *proof) make(ctx context.Context) error {
 // there brings real records to the new side and back.
 func (p *proof) there(ctx context.Context) error {
 	s := sampler{
-		source: p.older, target: p.newer, dir: p.up, epoch: p.record.Epoch, perSpec: tripGroups,
+		source: p.older, target: p.newer, dir: p.up, epoch: p.record.Epoch, perSpec: groupsEach(len(p.up.SourceKinds())),
 		src: syncer.Tokens(p.record, p.up.From()), dst: syncer.Tokens(p.record, p.up.To()),
 	}
 	source, err := s.sample(ctx)

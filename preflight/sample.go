@@ -7,15 +7,19 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"dbcontroller/record"
 	"dbcontroller/transform"
 )
 
 // How much of the source a proof tries.
 const (
-	tripGroups  = 20  // of each spec
-	tripRanges  = 4   // places of a kind that they are taken from
-	tripMembers = 400 // records at most that groups by content consist of
+	tripGroups  = 20   // of each spec
+	tripTotal   = 2000 // of all, where kinds are so many that they get fewer each
+	tripLeast   = 2    // of each spec, however many there are
+	tripRanges  = 4    // places of a kind that they are taken from
+	tripMembers = 400  // records at most that groups by content consist of
 	// tripBytes bounds the records of a sample, which are held in memory, more than once, until
 	// it was tried. Groups of which it is not enough for are left out.
 	tripBytes = 16 << 20
@@ -65,44 +69,64 @@ type sampler struct {
 	shortRange bool // take what comes first, without cutting kinds into ranges
 }
 
+// groupsEach is how many groups of each spec a proof of so many kinds tries.
+func groupsEach(kinds int) int {
+	return max(tripLeast, min(tripGroups, tripTotal/max(kinds, 1)))
+}
+
 // sample reads whole groups, some of each spec.
 func (s sampler) sample(ctx context.Context) (*frozen, error) {
+	kinds := slices.DeleteFunc(s.dir.SourceKinds(), func(k record.KindSpec) bool {
+		_, ok := s.src[k.Name]
+		return !ok || !transform.SyncsFrom(s.dir, k.Name)
+	})
+	found := make([][]record.Record, len(kinds))
+	g, asking := errgroup.WithContext(ctx)
+	g.SetLimit(scratchWorkers)
+	for i, k := range kinds {
+		g.Go(func() (err error) {
+			found[i], err = s.keys(asking, s.src[k.Name])
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
 	taken := map[int]int{}
 	seen := map[transform.GroupID]bool{}
 	var groups, units []transform.GroupID
-	for _, k := range s.dir.SourceKinds() {
-		tok, ok := s.src[k.Name]
-		if !ok || !transform.SyncsFrom(s.dir, k.Name) {
-			continue
+	for _, rec := range slices.Concat(found...) {
+		id, ok, err := s.dir.GroupOf(rec.Kind, rec.Key)
+		if !ok || err != nil || seen[id] || taken[id.Spec] >= s.perSpec {
+			continue // a key without a group is parked where it is copied
 		}
-		ranges := []record.Range{{}}
-		if !s.shortRange {
-			var err error
-			if ranges, err = s.source.Split(ctx, tok, tripRanges); err != nil {
-				return nil, err
-			}
-		}
-		for _, r := range ranges {
-			page, err := s.source.Scan(ctx, record.ScanRequest{Token: tok, Range: r, Limit: max(1, s.perSpec/len(ranges)), KeysOnly: true})
-			if err != nil {
-				return nil, fmt.Errorf("read a sample of %s: %w", k.Name, err)
-			}
-			for _, rec := range page.Records {
-				id, ok, err := s.dir.GroupOf(rec.Kind, rec.Key)
-				if !ok || err != nil || seen[id] || taken[id.Spec] >= s.perSpec {
-					continue // a key without a group is parked where it is copied
-				}
-				seen[id] = true
-				taken[id.Spec]++
-				if s.dir.LineageKind(id.Spec) != "" {
-					units = append(units, id)
-				} else {
-					groups = append(groups, id)
-				}
-			}
+		seen[id] = true
+		taken[id.Spec]++
+		if s.dir.LineageKind(id.Spec) != "" {
+			units = append(units, id)
+		} else {
+			groups = append(groups, id)
 		}
 	}
 	return s.read(ctx, groups, units)
+}
+
+// keys are those of some records of a kind, from several places of it.
+func (s sampler) keys(ctx context.Context, tok record.Token) (out []record.Record, err error) {
+	ranges := []record.Range{{}}
+	if !s.shortRange {
+		if ranges, err = s.source.Split(ctx, tok, min(tripRanges, s.perSpec)); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range ranges {
+		page, err := s.source.Scan(ctx, record.ScanRequest{Token: tok, Range: r, Limit: max(1, s.perSpec/len(ranges)), KeysOnly: true})
+		if err != nil {
+			return nil, fmt.Errorf("read a sample of %s: %w", tok.Kind, err)
+		}
+		out = append(out, page.Records...)
+	}
+	return out, nil
 }
 
 // read reads groups by name, and all members of the groups that units belong to, as far as

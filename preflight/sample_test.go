@@ -48,3 +48,13 @@ func TestInTurns(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// TestGroupsEach: few kinds are tried at many places, and of a thousand each is tried at all.
+func TestGroupsEach(t *testing.T) {
+	t.Parallel()
+	for kinds, want := range map[int]int{0: tripGroups, 1: tripGroups, 100: tripGroups, 200: 10, 1000: 2, 100000: tripLeast} {
+		if got := groupsEach(kinds); got != want {
+			t.Errorf("%d of each of %d kinds, want %d", got, kinds, want)
+		}
+	}
+}

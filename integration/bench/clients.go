@@ -101,7 +101,13 @@ func percentile(xs []float64, p int) float64 {
 
 const besideRate = 500
 
-// copyBesideUpdates copies the same records twice, alone and beside an application.
+// beside are the clients that write while records of a dataset are copied.
+func (b *bench) beside(d dataset) *clients {
+	return &clients{col: collection(b.from.client.Database(d.name).Collection(kindName), "majority"), keys: b.others, rate: besideRate}
+}
+
+// copyBesideUpdates copies the same records twice, alone and beside an application, and has
+// ClusterSync do the latter as well, where it is.
 func copyBesideUpdates(ctx context.Context, b *bench, round int) error {
 	d := b.small("updated", b.others)
 	speeds := [2]float64{}
@@ -111,7 +117,7 @@ func copyBesideUpdates(ctx context.Context, b *bench, round int) error {
 		busy := (i + round) % 2
 		c := copying{data: d}
 		if busy == 1 {
-			app = &clients{col: collection(b.from.client.Database(d.name).Collection(kindName), "majority"), keys: b.others, rate: besideRate}
+			app = b.beside(d)
 			c.meanwhile = func(ctx context.Context) { rate = app.run(ctx) }
 		}
 		done, err := b.copyOnce(ctx, c, round)
@@ -123,8 +129,37 @@ func copyBesideUpdates(ctx context.Context, b *bench, round int) error {
 	if app.failed != nil {
 		return app.failed
 	}
+	p99 := percentile(app.felt, 99)
 	how := "%d records of %d B; %d clients' updates/s (reached %.0f) of random ones, w:majority, during the copy alone."
 	b.figure("copy.updates", speeds[1]/speeds[0], how+" The quiet copy of the same run makes %.0f records/s.", b.others, b.size, besideRate, rate, speeds[0])
-	b.figure("application.p99", percentile(app.felt, 99), how+" Latency from when an update was due; p50 %.1f ms.", b.others, b.size, besideRate, rate, percentile(app.felt, 50))
+	b.figure("application.p99", p99, how+" Latency from when an update was due; p50 %.1f ms.", b.others, b.size, besideRate, rate, percentile(app.felt, 50))
+	return b.besidePeer(ctx, d, p99)
+}
+
+// besidePeer compares the latency of clients with that beside ClusterSync.
+func (b *bench) besidePeer(ctx context.Context, d dataset, ours float64) error {
+	peer := clusterSync("clustersync", nil, "")
+	if b.lacks(peer) != "" {
+		return nil
+	}
+	app := b.beside(d)
+	during, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		app.run(during)
+	}()
+	took, err := b.peerCopy(ctx, peer, d.name, b.others)
+	stop()
+	<-done
+	if err == nil {
+		err = app.failed
+	}
+	if err != nil {
+		return err
+	}
+	theirs := percentile(app.felt, 99)
+	b.figure("application.peers", ours/theirs, "The same clients beside Percona ClusterSync, while it starts and copies the same records in %.1f s: p99 %.1f ms, p50 %.1f ms.", took.Seconds(), theirs, percentile(app.felt, 50))
 	return nil
 }

@@ -31,17 +31,37 @@ type peer struct {
 
 const noGuards = "no transformation, no fence, no comparison"
 
-// peers are those known, by the order of their rows. None of them was there when this was written:
-// what they are told is from their documentation, and a mistake in it is a row that says so.
+// peers are those known, by the order of their rows.
 func peers() []peer {
-	const sharedFiles = `mongo_urls = {source}
+	const sharedFiles = `conf.version = 10
+id = mongoshake
+mongo_urls = {source}
 tunnel = direct
 tunnel.address = {target}
+tunnel.message = raw
 sync_mode = full
 transform.namespace = {database}.{collection}:{into}.{collection}
 filter.namespace.white = {database}.{collection}
+checkpoint.storage.db = mongoshake
+checkpoint.storage.collection = ckpt_default
+checkpoint.start_position = 1970-01-01T00:00:00Z
+log.level = info
+log.file = collector.log
 log.dir = {dir}
+full_sync.http_port = 9101
+incr_sync.http_port = 9100
+system_profile_port = 9200
 full_sync.reader.collection_parallel = 6
+full_sync.reader.write_document_parallel = 8
+full_sync.reader.document_batch_size = 128
+full_sync.reader.fetch_batch_size = 8192
+full_sync.reader.parallel_thread = 1
+full_sync.reader.parallel_index = _id
+full_sync.create_index = none
+incr_sync.mongo_fetch_method = oplog
+incr_sync.shard_key = collection
+incr_sync.worker = 8
+incr_sync.tunnel.write_thread = 8
 `
 	return []peer{
 		{

@@ -21,6 +21,8 @@ type scenario struct {
 	rows []string
 	// once: it takes all its runs in the first round, because what it needs is dear to start.
 	once bool
+	// rounds are those in which it has a run; 0: all.
+	rounds int
 	// deadline of one run; 0: as the flag says.
 	deadline time.Duration
 	run      func(ctx context.Context, b *bench, round int) error
@@ -96,7 +98,7 @@ func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 			if sc.once {
 				times = b.runs
 			}
-			if sc.once && round > 0 || ctx.Err() != nil {
+			if sc.once && round > 0 || sc.rounds > 0 && round >= sc.rounds || ctx.Err() != nil {
 				continue
 			}
 			for i := range times {

@@ -10,7 +10,7 @@ func scenarios() []scenario {
 		{name: "copy of a managed kind", rows: []string{"copy.managed"}, run: copyManaged},
 		{name: "copy through a lens", rows: []string{"copy.lens"}, run: copyOf("copy.lens", "of 40 fields and about 1.4 KB, of which the lens renames, converts and moves three", func(b *bench) (dataset, error) { return b.wide(), nil })},
 		{name: "two controllers", rows: []string{"controllers.two"}, run: twoControllers},
-		{name: "copy beside updates", rows: []string{"copy.updates", "application.p99"}, run: copyBesideUpdates},
+		{name: "copy beside updates", rows: []string{"copy.updates", "application.p99", "application.peers"}, run: copyBesideUpdates},
 		{name: "lag", rows: []string{"lag.majority.p50", "lag.majority.p99", "lag.w1.p50", "lag.w1.p99", "backlog.single", "backlog.bulk"}, run: following},
 		{name: "catch-up", rows: []string{"catchup.distinct", "catchup.hot"}, run: catchUp},
 		{name: "pause", rows: []string{"pause.p50", "pause.p99"}, run: pauses},
@@ -24,13 +24,13 @@ func scenarios() []scenario {
 		{name: "real data", rows: []string{"workload.real"}, run: copyOf("workload.real", "of the Debian package index (sample/packages), ids of mixed types, through packages.yaml", (*bench).real)},
 		{name: "one cluster", rows: []string{"workload.onecluster"}, run: copyInOne},
 		{name: "pause over more data", rows: []string{"pause.data"}, deadline: 100 * time.Second, run: pauseOfMore},
+		{name: "a thousand kinds", rows: []string{"kinds.thousand"}, rounds: 1, deadline: 4 * time.Minute, run: thousandKinds},
 		{name: "two shards", rows: []string{"workload.shards"}, run: copySharded},
 	}, peerScenarios()...)
 }
 
 // neverMeasured says why some rows have no figure, until one has.
 func neverMeasured(s *sheet) {
-	s.missing("kinds.thousand", "a thousand kinds take longer than one run may. By hand: `make bench ARGS=\"-only '^kinds' -kinds 1000 -deadline 10m\"`, under the names of the hundred.")
 	const none = "no peer is on this machine (see below)."
 	for _, row := range []string{"copy.fixed.peers", "ready.peers"} {
 		s.missing(row, none)

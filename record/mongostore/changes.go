@@ -81,8 +81,8 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 	return s, nil
 }
 
-// patternBytes bounds a pattern: the server takes 32764 bytes.
-const patternBytes = 16 << 10
+// patternBytes bounds the names in a pattern: MongoDB 8.2 takes 16384 bytes in all.
+const patternBytes = 15 << 10
 
 // hiddenNames are patterns of the hidden names of kinds, as few as there can be: the server
 // tries each of them on each change.

@@ -210,7 +210,7 @@ func (n *Namespace) probeView(ctx context.Context) (*record.UnsupportedError, er
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	for {
-		refused, err := n.tryView(ctx)
+		refused, err := n.probed.ask(ctx, n.tryView)
 		if err == nil || !errors.Is(err, errWholeServer) {
 			return refused, err
 		}

@@ -113,6 +113,10 @@ func otherUUID() bson.Binary {
 // all four kinds of them, since the option is in no version of the stable API. It
 // returns why not, or an error when that was not to be found out.
 func (n *Namespace) selfTest(ctx context.Context) (*record.UnsupportedError, error) {
+	return n.tested.ask(ctx, n.trySelf)
+}
+
+func (n *Namespace) trySelf(ctx context.Context) (*record.UnsupportedError, error) {
 	c, done, err := n.scratch(ctx)
 	if err != nil {
 		return nil, err

@@ -70,6 +70,10 @@ type Namespace struct {
 	gates  rounds[record.Fence, struct{}] // makes gates
 	passes rounds[record.Fence, struct{}] // goes through them
 	closed rounds[string, struct{}]       // drops those of fences to these names
+
+	// Why the server cannot do what a fence needs, nil: it can.
+	tested recent[*record.UnsupportedError] // refuse other collection UUIDs
+	probed recent[*record.UnsupportedError] // rename a collection and leave a view at once
 }
 
 var _ record.Store = (*Namespace)(nil)

@@ -45,6 +45,7 @@ func (f *File) Page() string {
 		f.table(&b, group)
 	}
 	f.peers(&b)
+	f.missed(&b)
 	f.where(&b, example)
 	return b.String()
 }

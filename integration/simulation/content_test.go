@@ -428,25 +428,10 @@ func killContent(t *testing.T, seed uint64, m moment, controllers int) {
 	c := newCrowd(t, a)
 	stop := c.drive(ctx, seed, 3, 12, 20*time.Millisecond)
 	pass(3 * time.Second)
-	died := make(chan *process, 1)
-	tp := &trap{moment: m, spring: func(p *process) {
-		p.die()
-		died <- p
-	}}
-	running := map[string]*process{}
-	for i := range controllers {
-		id := fmt.Sprintf("controller-%d", i)
-		running[id] = s.controllerProcess(ctx, id, tp.wrap)
-	}
+	tp, died := mortal(m)
+	running := s.started(ctx, "controller", controllers, tp)
 	s.begin(ctx)
-	p := <-died
-	<-p.done
-	for id, r := range running {
-		if r == p {
-			pass(2 * time.Second)
-			running[id] = s.controllerProcess(ctx, id, tp.wrap)
-		}
-	}
+	s.replace(ctx, running, died, tp)
 	d := s.await(ctx, "the flip", func(d upgradestate.Deployment) bool { return d.CurrentVersion == "v2" || d.Upgrade == nil })
 	if d.CurrentVersion != "v2" {
 		t.Errorf("the upgrade was aborted")

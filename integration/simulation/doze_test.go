@@ -105,7 +105,7 @@ func dozeOver(t *testing.T, seed uint64, what string) {
 	}
 	ended := func(d upgradestate.Deployment) bool { return aborted.Load() && d.Upgrade == nil }
 	var running map[string]*process
-	start := func(begin func()) { begin(); running = s.started(ctx, "controller", tp) }
+	start := func(begin func()) { begin(); running = s.started(ctx, "controller", 2, tp) }
 	switch what {
 	case "abort before the fence":
 		abortAt(moment{"to FENCE", 0})

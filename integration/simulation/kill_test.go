@@ -180,23 +180,10 @@ func killOne(t *testing.T, seed uint64, m moment, controllers int) {
 	const writers, keys = 3, 40
 	stop := drive(ctx, tr, seed, writers, keys, 20*time.Millisecond)
 	pass(3 * time.Second)
-	died := make(chan *process, 1)
-	tp := &trap{moment: m, spring: func(p *process) {
-		p.die()
-		died <- p
-	}}
-	running := map[string]*process{}
-	for i := range controllers {
-		id := fmt.Sprintf("controller-%d", i)
-		running[id] = s.controllerProcess(ctx, id, tp.wrap)
-	}
+	tp, died := mortal(m)
+	running := s.started(ctx, "controller", controllers, tp)
 	s.begin(ctx)
-	var p *process
-	select {
-	case p = <-died:
-	case <-time.After(10 * time.Minute):
-		t.Fatal("the moment did not come")
-	}
+	p := soon(t, died)
 	killed := time.Now()
 	<-p.done
 	for id, r := range running {

@@ -42,7 +42,7 @@ func retireUnderTraffic(t *testing.T, seed uint64, m moment) {
 	tr := newTraffic(t, a)
 	stop := drive(ctx, tr, seed, 3, 20, 20*time.Millisecond)
 	tp, died := mortal(m)
-	running := s.started(ctx, "controller", tp)
+	running := s.started(ctx, "controller", 2, tp)
 	pass(time.Second)
 	s.begin(ctx)
 	s.await(ctx, "the flip", active("v2"))
@@ -203,7 +203,7 @@ func expire(t *testing.T, class record.FenceClass, m moment) {
 		}
 	})
 	tp, died := mortal(m)
-	running := s.started(ctx, "controller", tp)
+	running := s.started(ctx, "controller", 2, tp)
 	only("v1")
 	s.begin(ctx)
 	s.replace(ctx, running, died, tp)

@@ -66,19 +66,11 @@ func killBack(t *testing.T, seed uint64, m moment, aborts bool) {
 	s.switchTo(ctx, "v2")
 	forward.kill()
 	pass(time.Second) // nobody follows
-	died := make(chan *process, 1)
-	tp := &trap{moment: m, spring: func(p *process) {
-		p.die()
-		died <- p
-	}}
-	running := map[string]*process{}
-	for i := range 2 {
-		id := fmt.Sprintf("controller-%d", i)
-		running[id] = s.controllerProcess(ctx, id, tp.wrap)
-	}
+	tp, died := mortal(m)
+	running := s.started(ctx, "controller", 2, tp)
 	pass(5 * time.Second)
 	s.beginTo(ctx, "v1")
-	p := <-died
+	p := soon(t, died)
 	<-p.done
 	if aborts {
 		_, err := s.admin.Apply(ctx, upgradestate.Abort{Reason: "test"})

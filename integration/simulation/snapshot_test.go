@@ -29,10 +29,10 @@ func (s *system) beginSnapshot(ctx context.Context, to string) {
 	}
 }
 
-// started starts two controllers with a trap.
-func (s *system) started(ctx context.Context, prefix string, tp *trap) map[string]*process {
+// started starts controllers with a trap.
+func (s *system) started(ctx context.Context, prefix string, n int, tp *trap) map[string]*process {
 	running := map[string]*process{}
-	for i := range 2 {
+	for i := range n {
 		id := fmt.Sprintf("%s-%d", prefix, i)
 		running[id] = s.controllerProcess(ctx, id, tp.wrap)
 	}
@@ -156,7 +156,7 @@ func killToSnapshot(t *testing.T, seed uint64, back, forward moment) {
 
 	tp, died := mortal(back)
 	s.beginSnapshot(ctx, "v1")
-	running := s.started(ctx, "back", tp)
+	running := s.started(ctx, "back", 2, tp)
 	type pushed struct {
 		before []oldItem
 		last   oldItem
@@ -189,7 +189,7 @@ func killToSnapshot(t *testing.T, seed uint64, back, forward moment) {
 	}
 	stop = drive(ctx, again, seed+1000, 3, 20, 15*time.Millisecond)
 	tp, died = mortal(forward)
-	running = s.started(ctx, "again", tp)
+	running = s.started(ctx, "again", 2, tp)
 	pass(2 * time.Second)
 	s.unchanged(ctx, "v2", left) // nobody has begun
 	s.beginTo(ctx, "v2")
@@ -255,7 +255,7 @@ func abortBack(t *testing.T, seed uint64, m moment, snapshot bool) {
 		// snapshot while this one is at its moment, and the abort would come too late.
 		running = map[string]*process{"controller": s.controllerProcess(ctx, "controller", tp.wrap)}
 	} else {
-		running = s.started(ctx, "controller", tp)
+		running = s.started(ctx, "controller", 2, tp)
 	}
 	begun := soon(t, aborted)
 	d := s.await(ctx, "the end of the abort", rest)

@@ -60,7 +60,7 @@ func TestAnnouncementOfThePast(t *testing.T) {
 		tp, died := mortal(moment{"flipped", 0})
 		s.controllerProcess(ctx, "controller-1", tp.wrap)
 		s.begin(ctx)
-		<-(<-died).done
+		<-soon(t, died).done
 		var meanwhile sync.Once
 		var other *process
 		rollBack := func() {

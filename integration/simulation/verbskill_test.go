@@ -94,7 +94,7 @@ func heldSwitch(t *testing.T, seed uint64, m moment, early, aborts bool) {
 		s.askSwitch(ctx, o)
 		s.askSwitch(ctx, o)
 	}
-	running := s.started(ctx, "controller", tp)
+	running := s.started(ctx, "controller", 2, tp)
 	handled := false
 	caught := func() {
 		handled = true
@@ -175,7 +175,7 @@ func pauseInCopy(t *testing.T, seed uint64, m moment) {
 		kill(p)
 	}
 	s.begin(ctx)
-	running := s.started(ctx, "controller", tp)
+	running := s.started(ctx, "controller", 2, tp)
 	s.replace(ctx, running, died, tp)
 	pass(5 * time.Second) // pages that were under way
 	copied := s.loads.Load()
@@ -235,7 +235,7 @@ func TestPauseInTheSwitch(t *testing.T) {
 					paused <- err
 				}}
 				s.begin(ctx)
-				running := s.started(ctx, "controller", tp)
+				running := s.started(ctx, "controller", 2, tp)
 				s.check(soon(t, paused))
 				if m.what == "to HOLD" {
 					pass(20 * time.Second)

@@ -298,8 +298,9 @@ func TestFrozenPrimaryIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	// The old one stays frozen throughout. The remaining secondary may have followed it, and
-	// then needs up to half a minute of its own until it follows the next primary.
+	// The old one stays frozen throughout. A majority needs the remaining secondary,
+	// which may have followed it: on a busy machine it took more than half a minute until it
+	// followed the next primary.
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{replacement("a", 2)})

@@ -1,4 +1,4 @@
-module dbcontroller
+module dbcontroller.dev
 
 go 1.26.0
 

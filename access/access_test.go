@@ -20,9 +20,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller/access"
-	"dbcontroller/access/accesstest"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/access/accesstest"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 const aliceToken, bobToken = "alice-0123456789abcdef", "bob-0123456789abcdefgh"

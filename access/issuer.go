@@ -15,7 +15,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"go.uber.org/zap"
 
-	"dbcontroller/watchedfile"
+	"dbcontroller.dev/watchedfile"
 )
 
 // IssuerConfig describes who signs JSON web tokens: an OpenID Connect provider, or a

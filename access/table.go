@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
 // Row is what one path needs.

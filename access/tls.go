@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/watchedfile"
+	"dbcontroller.dev/watchedfile"
 )
 
 // KeyPair is a certificate with its key, from files that are read again when they change.

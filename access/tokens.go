@@ -16,7 +16,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/watchedfile"
+	"dbcontroller.dev/watchedfile"
 )
 
 // Tokens proves identities by bearer tokens that a file lists, one to a line:

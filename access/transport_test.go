@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/access"
-	"dbcontroller/access/accesstest"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/access/accesstest"
 )
 
 // until tries something again until it comes to pass.

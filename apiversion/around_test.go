@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/upgradestate"
 )
 
 // journal keeps what it observes.

@@ -6,7 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/apiversion"
+	"dbcontroller.dev/apiversion"
 )
 
 // BenchmarkGet compares a call of the native handler with one that is translated.

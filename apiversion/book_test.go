@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/transform/lens"
 )
 
 // bookLens is what became of a book from v1 to v2.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller/internal/inprocess"
+	"dbcontroller.dev/internal/inprocess"
 )
 
 // clientError turns an error of the new handler into that of the old procedure: the same

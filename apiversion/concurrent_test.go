@@ -7,7 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/apiversion"
+	"dbcontroller.dev/apiversion"
 )
 
 const duneV2 = "shelves/a/floors/ground/books/dune"

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/apiversion/listing"
+	"dbcontroller.dev/apiversion/listing"
 )
 
 // fieldError names the field of a message that cannot be converted.

@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/apiversion/prototest"
-	"dbcontroller/internal/inprocess"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/prototest"
+	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/transform/lens"
 )
 
 func ExampleFromLens() {

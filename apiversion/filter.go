@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/transform"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/transform"
 )
 
 // Filter translates a filter on Old messages.

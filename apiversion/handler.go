@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/internal/inprocess"
+	"dbcontroller.dev/internal/inprocess"
 )
 
 // Options are those of NewHandler.

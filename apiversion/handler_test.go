@@ -13,7 +13,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/apiversion"
+	"dbcontroller.dev/apiversion"
 )
 
 var protocols = map[string][]connect.ClientOption{

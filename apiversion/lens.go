@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/apiversion/protodoc"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/transform/lens"
 )
 
 // Lens turns the documents of records both ways; *lens.Lens is one.

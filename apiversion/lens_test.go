@@ -8,9 +8,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/prototest"
-	"dbcontroller/transform"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/prototest"
+	"dbcontroller.dev/transform"
 )
 
 // originLens renames origin to notes.origin... of an item's document: a stand-in for a

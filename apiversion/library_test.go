@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/apiversion/prototest"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/prototest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

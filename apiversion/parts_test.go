@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/prototest"
-	"dbcontroller/internal/inprocess"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/prototest"
+	"dbcontroller.dev/internal/inprocess"
 )
 
 // partLens is what became of a part from v1 to v2: its weight is in milligrams.

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/internal/inprocess"
-	"dbcontroller/transform"
+	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/transform"
 )
 
 // Converter turns a message of one version into that of the other. have is what exists

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/apiversion/listing"
+	"dbcontroller.dev/apiversion/listing"
 )
 
 // responseField is how a field of the old response is made.

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // sameFields maps requests, in one direction, between messages that have the same fields,

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/internal/inprocess"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/internal/inprocess"
 )
 
 // connectHandler serves the library with Connect.

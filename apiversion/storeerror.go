@@ -6,10 +6,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/apiversion/protodoc"
-	"dbcontroller/record"
-	"dbcontroller/transform/adapt"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/adapt"
 )
 
 var (

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/apiversion"
+	"dbcontroller.dev/apiversion"
 )
 
 func TestTableIsChecked(t *testing.T) {

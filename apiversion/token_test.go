@@ -8,9 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/transform"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/transform"
 )
 
 // world is one set of books as all four APIs show it: both versions over both versions

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/transform"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/transform"
 )
 
 // The methods of this file turn parts of requests in terms of Old into terms of New.

@@ -12,10 +12,10 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"pgregory.net/rapid"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/apiversion/prototest"
-	"dbcontroller/transform"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/prototest"
+	"dbcontroller.dev/transform"
 )
 
 // drawBook draws a book that the other version can hold.

@@ -6,10 +6,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/apiversion/prototest"
-	"dbcontroller/transform"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/prototest"
+	"dbcontroller.dev/transform"
 )
 
 // TestFiltersOnWhatIsNotSet: one version cannot distinguish 0 from unset, the other can.

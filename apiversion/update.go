@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/transform"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/transform"
 )
 
 // setResource translates the resource of a request.

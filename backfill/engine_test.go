@@ -12,11 +12,11 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/backfill"
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/throttle"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/backfill"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/throttle"
+	"dbcontroller.dev/upgradestate"
 )
 
 func TestFillsEveryRecord(t *testing.T) {

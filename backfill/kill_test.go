@@ -9,11 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/backfill"
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/backfill"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/upgradestate"
 )
 
 var errKilled = errors.New("the process is gone")

@@ -9,10 +9,10 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/shards"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/upgradestate"
 )
 
 // shard is one period of ownership of a shard.

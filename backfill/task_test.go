@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/backfill"
-	"dbcontroller/record"
+	"dbcontroller.dev/backfill"
+	"dbcontroller.dev/record"
 )
 
 func TestFromLens(t *testing.T) {

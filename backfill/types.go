@@ -3,12 +3,12 @@ package backfill
 import (
 	"context"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/shards"
-	"dbcontroller/throttle"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/throttle"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Plan is made once for a run, and never changes.

@@ -16,11 +16,11 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Deployments is the record of the deployment, and where its shards note how far they have

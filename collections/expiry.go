@@ -11,10 +11,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/internal/reconcile"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/internal/reconcile"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TTL indexes delete records where the current version is, and while no switch is near:

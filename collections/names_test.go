@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // named is a database in which something stands under the name that is asked for.

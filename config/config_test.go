@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller/config"
+	"dbcontroller.dev/config"
 )
 
 const whole = `deployment: services/bbs.example.com/deployments/us-west2

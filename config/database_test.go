@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dbcontroller/config"
+	"dbcontroller.dev/config"
 )
 
 func TestDatabaseNameReadsWell(t *testing.T) {

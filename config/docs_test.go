@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/config"
+	"dbcontroller.dev/config"
 )
 
 // TestReferenceIsTrue reads the example of docs/configuration.md, and the database name

@@ -3,7 +3,7 @@ package config_test
 import (
 	"fmt"
 
-	"dbcontroller/config"
+	"dbcontroller.dev/config"
 )
 
 func Example() {

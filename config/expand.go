@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"dbcontroller/watchedfile"
+	"dbcontroller.dev/watchedfile"
 )
 
 // expand puts the values of variables in: $(NAME) is the value of NAME, $(file:PATH) what

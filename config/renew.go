@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/watchedfile"
+	"dbcontroller.dev/watchedfile"
 )
 
 // Renewed is the entry with its endpoint as the files that it names, by $(file:), hold it

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller/config"
+	"dbcontroller.dev/config"
 )
 
 func TestRedact(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"dbcontroller/limits"
+	"dbcontroller.dev/limits"
 )
 
 // Bounds of numbers. They are wide: what lies outside is a slip of the pen.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"dbcontroller/config"
+	"dbcontroller.dev/config"
 )
 
 func TestUpdates(t *testing.T) {

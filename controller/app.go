@@ -20,16 +20,16 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/collections"
-	"dbcontroller/coord"
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/api"
-	"dbcontroller/preflight"
-	"dbcontroller/record"
-	"dbcontroller/shards"
-	"dbcontroller/switchover"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/collections"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/preflight"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Options are what one controller is told beyond the settings, which all have.

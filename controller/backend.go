@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"dbcontroller/deployment/api"
-	"dbcontroller/record"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/record"
 )
 
 // Backend opens the databases of a controller. It is all that a controller knows of where

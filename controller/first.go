@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"dbcontroller/deployment/api"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // InitialVersion is where the deployment begins if it is not there yet. Every database that

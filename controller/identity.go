@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"dbcontroller/identity"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // guard has a version's database compared with the record whenever its changes are followed.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"dbcontroller/syncer"
+	"dbcontroller.dev/syncer"
 )
 
 // metrics shows the engine's progress, by shard.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
-	"dbcontroller/shards"
-	"dbcontroller/syncer"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/syncer"
 )
 
 // ownership passes the pool's signals on to every engine that runs: the pool has one

@@ -3,7 +3,7 @@ package controller
 import (
 	"context"
 
-	"dbcontroller/preflight"
+	"dbcontroller.dev/preflight"
 )
 
 // proofs are what the proof of a rollback needs of this controller.

@@ -9,12 +9,12 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/deployment"
-	"dbcontroller/identity"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // check refuses a server that a controller cannot work with, and a database that is not the

@@ -7,10 +7,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/internal/reconcile"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/internal/reconcile"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // purge removes the tombstones that a sync has left in the namespace that is active now.

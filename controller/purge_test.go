@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // purges notes which kinds are purged.

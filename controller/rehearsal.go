@@ -3,8 +3,8 @@ package controller
 import (
 	"context"
 
-	"dbcontroller/record"
-	"dbcontroller/rehearsal"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/rehearsal"
 )
 
 // rehearser rehearses upgrades, for the API.

@@ -8,10 +8,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/preflight"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/preflight"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // clearer is a namespace that can be rid of what its backend keeps next to the kinds.

@@ -11,13 +11,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/record/memstore"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // retiring is a deployment that has left v1, which is being retired, and its collections kept

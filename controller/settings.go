@@ -3,9 +3,9 @@ package controller
 import (
 	"time"
 
-	"dbcontroller/preflight"
-	"dbcontroller/record"
-	"dbcontroller/throttle"
+	"dbcontroller.dev/preflight"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/throttle"
 )
 
 // Settings say what a controller is to do, and over which databases. Every controller of a

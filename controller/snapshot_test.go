@@ -3,7 +3,7 @@ package controller
 import (
 	"testing"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestCopies: what a switch to a snapshot has left is not synced before somebody begins an

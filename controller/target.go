@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // reachable are the versions that an upgrade may begin to from d's current one, in the

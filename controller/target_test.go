@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestReachable: what is offered, and which of it is synced to when the record has it, follow

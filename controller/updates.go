@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/backfill"
-	"dbcontroller/deployment/api"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/record"
-	"dbcontroller/throttle"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/backfill"
+	"dbcontroller.dev/deployment/api"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/throttle"
+	"dbcontroller.dev/upgradestate"
 )
 
 // updates are the data updates of this controller's registry, for the API.

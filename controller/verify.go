@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"dbcontroller/deployment/api"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
-	"dbcontroller/verify"
+	"dbcontroller.dev/deployment/api"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/verify"
 )
 
 // Verify compares everything that is synced now, source with target. Writes that arrive

@@ -10,9 +10,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/access"
-	"dbcontroller/coord"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/upgradestate"
 )
 
 type askedByKey struct{}

@@ -7,12 +7,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/embedetcd"
-	"dbcontroller/coord/etcdcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestOverEtcd goes once through what memcoord might imitate wrongly: conflicts, leases

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/upgradestate"
 )
 
 func Example() {

@@ -3,9 +3,9 @@ package deployment_test
 import (
 	"testing"
 
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestParkedOfWhatIsSynced: of several upgrades that are possible, what is parked on the way

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"dbcontroller/coord"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 var (

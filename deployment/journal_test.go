@@ -10,12 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
 )
 
 func TestPlanIsMadeOnce(t *testing.T) {

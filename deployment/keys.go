@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 func indexKey(prefix, name string) string { return prefix + "/index/" + name }

@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/deployment/deploymenttest"
+	"dbcontroller.dev/deployment/deploymenttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"dbcontroller/coord"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 const (

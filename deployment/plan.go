@@ -8,9 +8,9 @@ import (
 	"maps"
 	"slices"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
 )
 
 // planPart bounds one value of a plan: etcd refuses requests of 1.5 MiB, and a plan of many

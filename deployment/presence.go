@@ -10,8 +10,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/upgradestate"
 )
 
 // presenceTTL is how long a server that died still counts as alive.

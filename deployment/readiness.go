@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"dbcontroller/coord"
-	"dbcontroller/switchover"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/switchover"
 )
 
 func (s *Store) readinessKey() string { return s.key("readiness") }

@@ -12,10 +12,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
-	"dbcontroller/limits"
-	"dbcontroller/switchover"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/limits"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/upgradestate"
 )
 
 // ErrNotRegistered: no server or client of this id is registered (any more). Register.

@@ -9,10 +9,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"dbcontroller/coord"
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/limits"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/limits"
 )
 
 func TestServers(t *testing.T) {

@@ -10,13 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/embedetcd"
-	"dbcontroller/coord/etcdcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // weighed keeps the largest value and commit that go through it.

@@ -6,11 +6,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/backfill"
-	"dbcontroller/coord"
-	"dbcontroller/switchover"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/backfill"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // State is all that is known of a deployment: its record, and what its processes say of

@@ -13,9 +13,9 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
-	"dbcontroller/limits"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/limits"
+	"dbcontroller.dev/upgradestate"
 )
 
 // DefaultPrefix is where everything is kept unless Config says otherwise. Its last part

@@ -12,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/upgradestate"
 )
 
 func TestCreateReturnsTheOneThatStands(t *testing.T) {

@@ -3,9 +3,9 @@ package deployment_test
 import (
 	"testing"
 
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/syncer"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/syncer"
 )
 
 // TestUnparkOfAnother: a controller that took a shard over removes what the one before it

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/backfill"
-	"dbcontroller/coord"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/backfill"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/upgradestate"
 )
 
 var (

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/coord"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // ParkedCount is how many parked groups block a switch, and how many do not.

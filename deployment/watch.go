@@ -10,8 +10,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/upgradestate"
 )
 
 // relist is how long a watch may be silent before the keys are listed again: the price

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/access"
-	"dbcontroller/cmd/dbcontroller/cli"
-	"dbcontroller/config"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/cmd/dbcontroller/cli"
+	"dbcontroller.dev/config"
 )
 
 // TestSecurityIsSetUpAsWritten executes the commands of security.md in the order of the

@@ -10,15 +10,15 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/cmd/dbcontroller/cli"
-	"dbcontroller/config"
-	"dbcontroller/coord"
-	"dbcontroller/deployment"
-	"dbcontroller/record/mongostore"
-	"dbcontroller/sample/secrets"
-	"dbcontroller/transform"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/cmd/dbcontroller/cli"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/vrunner"
 )
 
 // The functions of the guide: they are compiled, and run in cmd/server and

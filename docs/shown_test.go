@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/cmd/dbcontroller/cli"
-	"dbcontroller/config"
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/cmd/dbcontroller/cli"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 var (

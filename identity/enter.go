@@ -8,8 +8,8 @@ import (
 	"maps"
 	"slices"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Unlived refuses databases in which a namespace of a deployment has lived, where the

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Evidence is what the databases of a deployment hold about it, for when nothing else does.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // closeTimeout bounds how long the end of a stream may take.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/identity"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // moved is a database whose managed kind was made anew, as a sharded cluster does it. What

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	"dbcontroller/identity"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // lives are fence classes and the steps at which the first switch is aborted; "": it is not.

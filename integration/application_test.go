@@ -13,9 +13,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/integration/workload"
-	"dbcontroller/upgradestate"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/integration/workload"
+	"dbcontroller.dev/upgradestate"
 )
 
 // packagesKind is the collection of an existing application.

@@ -5,7 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 // pace bounds how many records a second are copied; 0 removes that.

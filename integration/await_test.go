@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/integration/subprocess"
+	"dbcontroller.dev/integration/subprocess"
 )
 
 // ready waits until the process says where it listens, and then that it is ready.

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"sync"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // breakPoint is a place at which a controller stands still, having told its parent.

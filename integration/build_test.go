@@ -32,7 +32,7 @@ func (b *binary) folder(t *testing.T) string {
 			t.Fatal(err)
 		}
 		b.dir = dir
-		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "dbcontroller/cmd/dbcontroller", "dbcontroller/cmd/server").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "dbcontroller.dev/cmd/dbcontroller", "dbcontroller.dev/cmd/server").CombinedOutput()
 		if err != nil {
 			t.Fatalf("go build: %v\n%s", err, out)
 		}

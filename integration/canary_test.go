@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 // TestCanary: what records hold, and passwords, are in none of the places that people look

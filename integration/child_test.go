@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/integration/subprocess"
+	"dbcontroller.dev/integration/subprocess"
 )
 
 // child is a process of the system under test. It dies with this process, however that

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"dbcontroller/integration/localmongo"
+	"dbcontroller.dev/integration/localmongo"
 )
 
 // TestUpgradeTwoClusters moves a service from one MongoDB cluster to another, under

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/integration/subprocess"
+	"dbcontroller.dev/integration/subprocess"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"

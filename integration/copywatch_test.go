@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // copyWatch follows, in etcd, what the copy has stored of itself, and when switches began.

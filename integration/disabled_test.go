@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestDisabledLater: a version that is disabled after the switch from it is kept in sync, and

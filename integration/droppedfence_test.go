@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 // TestDroppedFence: after a switch an application of the old version drops what it takes

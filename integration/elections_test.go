@@ -16,8 +16,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestElections takes the primary of three nodes away under traffic, again and again: in

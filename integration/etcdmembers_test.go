@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // outage is how long a majority of etcd is away: ten times what a lease lasts.

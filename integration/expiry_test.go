@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/deployment"
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/record"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/record"
 )
 
 // ttl looks at a database whose server deletes what has expired every second.

@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/sample/bbs"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/upgradestate"
 )
 
 // wrongUUID is how MongoDB refuses a command with the identity of a collection that has

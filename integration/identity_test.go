@@ -9,9 +9,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/coord"
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/upgradestate"
 )
 
 // edited is the configuration with one text replaced, in a file of its own.

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const module = "dbcontroller"
+const module = "dbcontroller.dev"
 
 // layers are the top-level folders from the bottom up. A package imports only
 // folders of lower layers, and its own.

@@ -10,10 +10,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/switchover"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/switchover"
 )
 
 // TestNewServiceBeginsAtTheNewestVersion: nobody wants to begin with what is about to be

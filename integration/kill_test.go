@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // documents is how many the application has in tests that copy under traffic: about 500

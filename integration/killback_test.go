@@ -7,8 +7,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestKillOnTheReverseSync kills the controller that drives a rollback under traffic, in the

@@ -6,7 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 )
 
 // late is a write that is under way while its server is stopped.

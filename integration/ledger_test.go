@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller/integration/workload"
+	"dbcontroller.dev/integration/workload"
 )
 
 // ledger is what clients were told of the records of one path, and how long that took. A

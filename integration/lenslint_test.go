@@ -11,8 +11,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/cmd/dbcontroller/cli"
-	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller.dev/cmd/dbcontroller/cli"
+	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
 // TestLensLintReadsACollection has the kinds, the lens and the database from a

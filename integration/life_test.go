@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestLifeOfAnUpgrade goes through an upgrade as an operator does, by commands and under

@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/upgradestate"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestSameVersionOtherPlace moves a version to another cluster under traffic, back, and

@@ -19,8 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/coord/embedetcd"
-	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
 // roleVariable names the environment variable that makes the test binary a process of

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestManyKinds takes a hundred collections of an application there and back. Nothing takes

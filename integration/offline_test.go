@@ -13,7 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/integration/localmongo"
+	"dbcontroller.dev/integration/localmongo"
 )
 
 // breakGlass are the commands of docs/break-glass.md, in their order.

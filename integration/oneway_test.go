@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/sample/bbs"
+	"dbcontroller.dev/sample/bbs"
 )
 
 // TestOneWay switches with the old version disabled: whatever is written afterwards, its

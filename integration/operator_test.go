@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/internal/tracestest"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/internal/tracestest"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestOperatorPort looks at a running system from outside: operator ports, get and watch.

@@ -10,9 +10,9 @@ import (
 
 	"connectrpc.com/connect"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/integration/localmongo"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/integration/localmongo"
 )
 
 // TestPassiveDatabaseIsAway: while the cluster of the other version is down, servers and

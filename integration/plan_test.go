@@ -10,8 +10,8 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // plan asks a controller for a plan of the upgrade to v2.

@@ -7,8 +7,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/switchover"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/switchover"
 )
 
 // TestFewPrivileges: with no more than readWrite and dbAdmin on its databases a controller

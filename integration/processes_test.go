@@ -12,14 +12,14 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/cmd/server/app"
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	"dbcontroller/gen/bbs/v1/bbsv1connect"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/gen/bbs/v2/bbsv2connect"
-	"dbcontroller/integration/workload"
-	"dbcontroller/sample/bbs"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/cmd/server/app"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
+	"dbcontroller.dev/integration/workload"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/upgradestate"
 )
 
 // process is a process of the BBS service as its one writer knows it: the numbers of the

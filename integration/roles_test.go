@@ -13,15 +13,15 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	controllerapp "dbcontroller/cmd/dbcontroller/app"
-	"dbcontroller/cmd/dbcontroller/cli"
-	"dbcontroller/cmd/server/app"
-	"dbcontroller/config"
-	"dbcontroller/controller"
-	"dbcontroller/coord/etcdcoord"
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/sample"
+	controllerapp "dbcontroller.dev/cmd/dbcontroller/app"
+	"dbcontroller.dev/cmd/dbcontroller/cli"
+	"dbcontroller.dev/cmd/server/app"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/controller"
+	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/sample"
 )
 
 // Roles.

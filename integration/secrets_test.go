@@ -7,10 +7,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	"dbcontroller/gen/secrets/v1/secretsv1connect"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/gen/secrets/v2/secretsv2connect"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
 )
 
 // TestSecretsOverFlips keeps one v1 client over three flips of a re-keyed kind, with real

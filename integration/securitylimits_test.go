@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/access/accesstest"
-	"dbcontroller/limits"
+	"dbcontroller.dev/access/accesstest"
+	"dbcontroller.dev/limits"
 )
 
 // bomb is n bytes in few: the JSON string that a message could have, of blanks.

@@ -20,11 +20,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"dbcontroller/access/accesstest"
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
-	"dbcontroller/integration/localmongo"
+	"dbcontroller.dev/access/accesstest"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/integration/localmongo"
 )
 
 // TestSecurityUpgrade upgrades a service and takes it back with TLS and identities everywhere:

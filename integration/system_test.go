@@ -18,14 +18,14 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/etcdcoord"
-	"dbcontroller/deployment"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/sample/bbs"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/deployment"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/upgradestate"
 )
 
 // ring is the number of shards of a system, small so that each has something to do.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // traffic drives both paths of a system: the BBS API, and the plain driver on the

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // parkedKeys are what is parked, each of which must name the index.

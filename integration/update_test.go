@@ -13,10 +13,10 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/integration/workload"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/integration/workload"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // atSwap: the N-th Swap of a data update was done and is not known to be. Further ones are

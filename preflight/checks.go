@@ -5,9 +5,9 @@ import (
 	"errors"
 	"strings"
 
-	"dbcontroller/collections"
-	"dbcontroller/switchover"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/collections"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Checks are what the switch driver asks about the databases.

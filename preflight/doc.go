@@ -17,13 +17,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/collections"
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/switchover"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/collections"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Space is a version's database, where scratch collections are made.

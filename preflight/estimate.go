@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // measured is what copying a sample has shown.

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/collections"
-	"dbcontroller/deployment/api"
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/collections"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // shapes looks at the indexes and constraints that the target will have.

@@ -3,7 +3,7 @@ package preflight
 import (
 	"testing"
 
-	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // planned is a plan from v1 to v2 of which only what is given is known.

@@ -11,10 +11,10 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
-	"dbcontroller/internal/reconcile"
-	"dbcontroller/switchover"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/internal/reconcile"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Prover has the rollback of the upgrade that runs proved, once for each upgrade and again

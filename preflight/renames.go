@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // moves does, to scratch collections, the renames and fences of the switch and of its way

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/verify"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/verify"
 )
 
 // leg is one way between a source and scratch collections.

@@ -7,9 +7,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 )
 
 // customers makes one record of all orders that name the same customer, and back. limit is

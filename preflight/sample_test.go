@@ -6,8 +6,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 )
 
 // TestSampleIsBounded: a sample of large records is as much as may be held in memory, and one

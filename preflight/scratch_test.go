@@ -5,8 +5,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
 )
 
 // TestScratchShowsWhatWasWritten, also where reads may be older than the latest write: a proof

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // spread looks where records of a sharded source go: a target is made unsharded, and all of

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
 )
 
 // spreadSpace is a database of which only the sharding matters.

@@ -11,9 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // TestProofBringsAsTheEngineDoes: what the engine would delete, overwrite or park on the way

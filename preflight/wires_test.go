@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/transform"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/transform"
 )
 
 // TestPlanSaysWhoCanListen: plan names what goes in plaintext to other machines, and what

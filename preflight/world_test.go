@@ -9,15 +9,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lens"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/upgradestate"
 )
 
 // proofWorld is an application's collection in one database, and the version that it is

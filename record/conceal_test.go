@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 func TestConceal(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 func value(t interface{ Fatalf(string, ...any) }, v any) bson.RawValue {

@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 func TestKindOfPhysicalIsInverse(t *testing.T) {

@@ -2,7 +2,7 @@ package record_test
 
 import (
 	"cmp"
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 	"math"
 	"testing"
 

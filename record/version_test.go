@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 func guards() *rapid.Generator[record.Guard] {

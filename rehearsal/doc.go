@@ -16,13 +16,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
-	"dbcontroller/deployment/api"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
-	"dbcontroller/verify"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/verify"
 )
 
 // Backend makes what rehearsals take place in. Databases are named by the version that they

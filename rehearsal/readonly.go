@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // reading is what a rehearsal does to the database that it reads. Whatever else a

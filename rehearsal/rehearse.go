@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Names of scratch databases, next to those that they stand for.

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // fill makes all kinds of the source in a scratch database, discontinued ones as well, and

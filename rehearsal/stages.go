@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
-	"dbcontroller/verify"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/verify"
 )
 
 // The ids of the rehearsed upgrades; their coordination store has no others.

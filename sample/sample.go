@@ -4,9 +4,9 @@
 package sample
 
 import (
-	"dbcontroller/sample/bbs"
-	"dbcontroller/sample/secrets"
-	"dbcontroller/transform"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/transform"
 )
 
 // Register adds the transformers of the sample services to the registry of theirs, and

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/embedetcd"
-	"dbcontroller/coord/etcdcoord"
-	"dbcontroller/shards"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/shards"
 )
 
 // Three pools over a real etcd: they share the ring, a fourth part of it follows a

@@ -10,7 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // view is what is below a prefix, as of a revision.

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // Campaign waits until the key is free and creates it under the lease, with id as its

@@ -10,9 +10,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/shards"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/shards"
 )
 
 func grant(t *testing.T, s coord.Store) coord.Lease {

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // DefaultTTL is how long a member that is silent keeps its locks.

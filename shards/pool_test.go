@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/shards"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/shards"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

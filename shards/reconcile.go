@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // reconcile brings what is owned one step closer to what is assigned. It acts on views

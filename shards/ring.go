@@ -10,7 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // Of returns the shard of a group on a ring of a size, which must be at least 1: the

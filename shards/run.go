@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // closeTimeout bounds the revocation of a lease that is no longer needed; if it does

@@ -13,9 +13,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/shards"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/shards"
 )
 
 const simRing = 16

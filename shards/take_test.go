@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/shards"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/shards"
 )
 
 // A lock that somebody takes a moment earlier is his, the rest of the batch is not lost

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/record/faultstore"
-	"dbcontroller/switchover"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestAbortDoesNotWaitForServers: an operator aborts while the driver waits for a server

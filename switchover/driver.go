@@ -13,9 +13,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Deployments is what a driver needs of the Deployment.

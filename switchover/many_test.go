@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	"dbcontroller/record"
-	"dbcontroller/switchover"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestWritesDoNotGrowWithKinds: the number of writes of the record, and with it the pause, does not grow

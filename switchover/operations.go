@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // act does one action and returns the event that came of it.

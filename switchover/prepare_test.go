@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/switchover"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/upgradestate"
 )
 
 // preparing are checks that change something for the switch.

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Readiness is what stands between an upgrade and its switch. It is for people: nothing is

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // What becomes of an attempt at the switch that was given up: writes flow again, and it is

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/switchover"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/upgradestate"
 )
 
 // outage is a world whose target does not answer to fences for a while, as through a failover.

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"time"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // observe notes when this driver first saw an attempt and each of its steps.

@@ -8,8 +8,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"dbcontroller/record/faultstore"
-	"dbcontroller/switchover"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/switchover"
 )
 
 // TestTrace: a switch is one span, and its steps are spans that follow each other in it.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 )
 
 // TestWaivedIsMetAgain: what one switch left behind by a waiver, and nobody has changed

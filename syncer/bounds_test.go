@@ -12,10 +12,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 )
 
 // TestLateIsBounded: what waits for its second comparison is bounded by its size. While the

@@ -3,7 +3,7 @@ package syncer
 import (
 	"github.com/bits-and-blooms/bloom/v3"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // Bounds of what is remembered of changes during a copy: 4 MiB, and of a hundred groups that did

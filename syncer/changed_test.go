@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
 )
 
 // loads notes the keys that a target is asked to load.

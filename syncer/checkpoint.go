@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
 )
 
 // checkpoint is what can be stored of a shard now.

@@ -11,11 +11,11 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/record/memstore"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 )
 
 // badge is a record that one holder at most can have, made of holders that name it.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // This file decides when which range is compared; compare.go compares them.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Copies is where shards note how far they have copied.

@@ -11,9 +11,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // bulkWorker copies ranges of owned shards, a page at a time, and then compares them.

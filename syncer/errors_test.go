@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // flaky is Deployments whose first reads fail.

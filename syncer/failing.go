@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // This file is about units that could not be migrated. That need not be their fault:

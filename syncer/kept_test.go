@@ -7,9 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 )
 
 // waived is a world in which v2 serves, and "waived" is in v1 alone. It returns what was

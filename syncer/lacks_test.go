@@ -8,8 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
 )
 
 // A target whose collections lack something is not ready, reports that, and takes its

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
 )
 
 // TestSlowToApply: a shard whose changes take longer to be applied than they may is not

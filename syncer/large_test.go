@@ -9,10 +9,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/verify"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/verify"
 )
 
 // weighed counts the bytes that reads bring, and remembers the most of several records.

@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // lateDelete is a delete behind the fence of a fixed-name kind, whose class lets deletes

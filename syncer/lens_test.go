@@ -10,9 +10,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
 )
 
 // lenses are of each kind: groups by name, re-keyed, of one and of several records on

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // hasContent reports whether any groups of a direction go by content.

@@ -13,14 +13,14 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/record/memstore"
-	"dbcontroller/shards"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // hand is a member of a crew; a crew becomes one record of how many hands it has and

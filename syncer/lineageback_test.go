@@ -10,10 +10,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // ship lists its hands, each of which names its ship in the old version.

@@ -12,11 +12,11 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/record/memstore"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 )
 
 // holding is a target at which a write of one record waits until it is released. The process

@@ -13,17 +13,17 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/shards"
-	"dbcontroller/shards/shardstest"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
-	"dbcontroller/verify"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/shards/shardstest"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/verify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // orphanSpec marks the parked entry of a target record that belongs to no group. (-2 is

@@ -7,9 +7,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
-	"dbcontroller/shards"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/transform"
 )
 
 // watchOwnership adopts shards that were gained, hands over those that are to leave, and

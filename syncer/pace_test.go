@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/throttle"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/throttle"
+	"dbcontroller.dev/upgradestate"
 )
 
 // pages counts what is read of a source as a whole.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // park stores that a group cannot be migrated, before anything that met it counts

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/syncer"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/syncer"
 )
 
 // A controller that slept while it applied a good state wakes up when the group is

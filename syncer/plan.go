@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // prepare makes or loads the plan. The start position is stored with it, before any

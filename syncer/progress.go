@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Progress returns what is known of the owned shards, ordered by shard.

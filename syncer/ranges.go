@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	"dbcontroller/record"
-	"dbcontroller/shards"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
 )
 
 // maxRanges bounds the ranges of a plan, and with it its size and that of checkpoints,

@@ -12,11 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/record/memstore"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // deaf keeps an engine from hearing of changes while it is on.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // rescanPage compares one page of a range for the shards of the pass, applies at once what

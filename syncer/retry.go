@@ -10,7 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // persist repeats f, with backoff, until it succeeds, ctx ends, or its error is one that

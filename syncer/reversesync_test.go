@@ -13,14 +13,14 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/shards/shardstest"
-	"dbcontroller/syncer"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
-	"dbcontroller/verify"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/shards/shardstest"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/verify"
 )
 
 // TestReverseSyncStartsInSync: after a switch the reverse sync follows from the position that the

@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/shards"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/transform"
 )
 
 // shard is what the engine knows of a shard that it owns. Guarded by Engine.mu.

@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // runSnapshot serves an upgrade to the snapshot: the rollback to the old data as they are.

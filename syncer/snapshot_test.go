@@ -12,13 +12,13 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/shards/shardstest"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
-	"dbcontroller/verify"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/shards/shardstest"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/verify"
 )
 
 // snapshotEngine starts the engine of an upgrade from v2 to the snapshot of v1. The

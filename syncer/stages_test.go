@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
 )
 
 // timed is a database whose commands take their time.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // sourceTokens returns where the source's kinds are now. While renames are announced

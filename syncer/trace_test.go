@@ -9,7 +9,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"dbcontroller/syncer"
+	"dbcontroller.dev/syncer"
 )
 
 // TestTrace: the spans of a copy add up to its stages, those of what follows are there, and none

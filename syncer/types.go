@@ -3,11 +3,11 @@ package syncer
 import (
 	"context"
 
-	"dbcontroller/coord"
-	"dbcontroller/record"
-	"dbcontroller/shards"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // DirectionKey names everything that is persisted for one direction of copying:

@@ -3,8 +3,8 @@ package syncer
 import (
 	"context"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // watchRecord keeps e.record fresh and ends the engine when its epoch has passed.

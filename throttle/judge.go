@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // strain is what bulk work may add to a database.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // due reports whether a measurement is to be made before more is decided: not while

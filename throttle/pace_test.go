@@ -13,9 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/record"
-	"dbcontroller/throttle"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/throttle"
+	"dbcontroller.dev/upgradestate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Config configures a Pacer. The zero value holds back for the record alone.

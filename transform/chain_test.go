@@ -11,10 +11,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
-	"dbcontroller/sample/bbs"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lawtest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lawtest"
 )
 
 // chain registers steps v1 to v2, v2 to v3 and so on.

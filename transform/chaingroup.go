@@ -3,7 +3,7 @@ package transform
 import (
 	"fmt"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // member is one spec of a part, seen from the middle version.

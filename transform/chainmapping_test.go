@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // letters maps each name, field and value by a table, to nothing where it has no entry.

@@ -9,9 +9,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/sample/bbs"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/transform"
 )
 
 func discontinued(name string, kinds ...string) transform.Spec {

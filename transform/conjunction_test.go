@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // whole is a mapping that sees all comparisons at once.

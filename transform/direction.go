@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // direction is a step seen from one of its ends.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // SyncsFrom reports whether records of a source kind are migrated. Other kinds of

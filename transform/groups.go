@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Comparison is one page of comparing the two sides of a direction.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Declare registers kinds of a version by themselves: of a service that has one version

@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // lineagePrefix begins the names of the hidden kinds that hold lineage.

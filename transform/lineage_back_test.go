@@ -10,9 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/transform"
 )
 
 // In the old version each sailor names its ship; in the new one a ship lists its sailors.

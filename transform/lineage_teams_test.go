@@ -6,8 +6,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 type oldDoc struct {

@@ -9,9 +9,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/transform"
 )
 
 // In the old version people and desks name their team in a field, and a team may have a

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Component is a group by name, or groups by content that have to be written together,

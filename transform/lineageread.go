@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // question is a record of the target that is to be read.

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 const (

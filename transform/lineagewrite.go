@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // build works out what is to be written, or why nothing can be.

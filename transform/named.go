@@ -6,7 +6,7 @@ import (
 	"errors"
 	"slices"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Split tells groups by name from units, whose groups are yet to be found.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Registry holds the transformers of one service, by pairs of adjacent versions.

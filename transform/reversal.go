@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Reversal declares what ensures, for every group, that a result can be taken back:

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 const (

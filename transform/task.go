@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // TaskFunc is what a task does to a record: it returns what the document must become, with

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // ErrDiffer is what is wrong with a group that differs although it was migrated since.

@@ -26,7 +26,7 @@
 package transform
 
 import (
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Group is the records of one group of one version, live ones only, ordered by kind

@@ -3,8 +3,8 @@ package transform_test
 import (
 	"testing"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // TestTwin: a kind has a twin where a record stays one record with its key, whatever becomes

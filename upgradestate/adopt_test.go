@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // TestAdopt: a collection that was made anew is the kind's from then on, in an epoch that no

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 func TestBreaches(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // TestCloneSharesNothing: with every field set, those that are added later too, a copy is

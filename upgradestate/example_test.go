@@ -3,7 +3,7 @@ package upgradestate_test
 import (
 	"fmt"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // A driver reads the record, does what Actions says, and applies the event that reports

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"testing"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // TestAnnounceExpiry: a note is replaced only by somebody who knew it.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // told is a record whose every transition is noted, by a clock that counts.

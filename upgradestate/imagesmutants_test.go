@@ -3,8 +3,8 @@ package upgradestate_test
 import (
 	"testing"
 
-	us "dbcontroller/upgradestate"
-	"dbcontroller/upgradestate/internal/explore"
+	us "dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/upgradestate/internal/explore"
 )
 
 // TestImagesMutants breaks what keeps images of another transformation out.

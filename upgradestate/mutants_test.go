@@ -3,8 +3,8 @@ package upgradestate_test
 import (
 	"testing"
 
-	us "dbcontroller/upgradestate"
-	"dbcontroller/upgradestate/internal/explore"
+	us "dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/upgradestate/internal/explore"
 )
 
 // TestMutants breaks one rule at a time; the exploration must find each. One that it did

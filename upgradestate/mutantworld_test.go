@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	us "dbcontroller/upgradestate"
-	"dbcontroller/upgradestate/internal/explore"
+	us "dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/upgradestate/internal/explore"
 )
 
 // before breaks a rule by lying to the machine about record or event.

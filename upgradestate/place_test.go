@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 func TestAPIVersion(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	us "dbcontroller/upgradestate"
-	"dbcontroller/upgradestate/internal/explore"
+	us "dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/upgradestate/internal/explore"
 )
 
 // at returns the record of a deployment of two versions at a step of its first upgrade.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 var update = flag.Bool("update", false, "rewrite the goldens in testdata and docs")

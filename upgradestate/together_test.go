@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // TestTogetherIsTheSequence: confirming all operations of a step at once leads to the record

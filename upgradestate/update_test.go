@@ -3,7 +3,7 @@ package upgradestate_test
 import (
 	"testing"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // TestUpdateWithFailures: a run whose task failed on some records is none that is done.

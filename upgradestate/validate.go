@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/limits"
+	"dbcontroller.dev/limits"
 )
 
 // Validate checks what must hold of every record, whatever binary wrote it. A record that fails

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // Comparer compares groups of one direction. Its methods may be called concurrently.

@@ -6,8 +6,8 @@ import (
 	"hash/maphash"
 	"slices"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 const (

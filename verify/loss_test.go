@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/transform"
-	"dbcontroller/verify"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/verify"
 )
 
 // side is a namespace with its tokens.

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/verify"
+	"dbcontroller.dev/verify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

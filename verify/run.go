@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // Report is what a whole comparison found.

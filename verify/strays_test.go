@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"dbcontroller/record"
-	"dbcontroller/verify"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/verify"
 )
 
 // counting counts what is read of documents, and how many keys alone.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // twins compares a page of a source kind with the same stretch of its twin. Both are scanned

@@ -11,10 +11,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/transform"
-	"dbcontroller/verify"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/verify"
 )
 
 // twins are a kind on both sides whose records keep their keys: n is doubled, 0 has no

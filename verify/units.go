@@ -3,7 +3,7 @@ package verify
 import (
 	"context"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // Each resolves groups as the engine does, and shows what each comes to; nothing is written.

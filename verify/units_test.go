@@ -8,10 +8,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/transform"
-	"dbcontroller/verify"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/verify"
 )
 
 // flock is sheep that name their shepherd, and shepherds that list their sheep, in sync.

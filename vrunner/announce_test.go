@@ -13,9 +13,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/deployment"
-	"dbcontroller/upgradestate"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/vrunner"
 )
 
 // mute is a registration that fails while it is broken.

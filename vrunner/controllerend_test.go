@@ -13,11 +13,11 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/record"
-	"dbcontroller/shards"
-	"dbcontroller/upgradestate"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/vrunner"
 )
 
 // TestControllersAtTheEnd: Run returns when controllers have stopped, and does not wait

@@ -9,11 +9,11 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/record/mongostore"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/vrunner"
 )
 
 // TestChangesOverARestart: the database is killed and comes back, and a subscriber misses

@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 const (

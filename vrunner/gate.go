@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // ErrHeld: writes are held for a switch, and this one waited as long as it may, or too

@@ -13,13 +13,13 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	"dbcontroller/gen/bbs/v1/bbsv1connect"
-	"dbcontroller/record"
-	"dbcontroller/sample/bbs"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
-	"dbcontroller/vrunner"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/vrunner"
 )
 
 // bbsStack is the sample service's.

@@ -12,7 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // closeTimeout bounds how long the end of a stream may take.

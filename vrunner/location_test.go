@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/vrunner"
 )
 
 // TestStacksOfPlaces: each place of a version has a stack of that version over its own

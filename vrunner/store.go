@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Store is one version's namespace as handlers need it: a View, or another version's shown as

@@ -14,9 +14,9 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/vrunner"
 )
 
 // streamed runs a stream in the background that reports its versions, and the cause with

@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/upgradestate"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/vrunner"
 )
 
 func (a *announced) count() int {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // View is one version's namespace as handlers read and write it: kinds by name, tokens

@@ -9,7 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/internal/inprocess"
+	"dbcontroller.dev/internal/inprocess"
 )
 
 // WatchProcedure describes a server-streaming procedure whose streams go on over a flip.

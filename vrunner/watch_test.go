@@ -9,12 +9,12 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
 
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/record/mongostore"
-	"dbcontroller/upgradestate"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/vrunner"
 )
 
 const watchPath = "/test.Service/Watch"

@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"dbcontroller/record"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/vrunner"
 )
 
 // text is the message of the watched service: "PUT name value", "DELETE name", "LEVEL".

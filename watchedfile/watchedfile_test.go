@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller/watchedfile"
+	"dbcontroller.dev/watchedfile"
 )
 
 // pair wants two texts that fit together.

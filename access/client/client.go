@@ -10,9 +10,9 @@ import (
 	"net/url"
 	"strings"
 
-	"dbcontroller/access"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
-	"dbcontroller/watchedfile"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/watchedfile"
 )
 
 // Config is where the API is, and how to prove who one is. It has names of files, and no

@@ -19,8 +19,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/net/netutil"
 
-	"dbcontroller/access"
-	"dbcontroller/limits"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/limits"
 )
 
 // Config is one listener.

@@ -20,10 +20,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller/access"
-	"dbcontroller/access/accesstest"
-	"dbcontroller/access/door"
-	"dbcontroller/limits"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/access/accesstest"
+	"dbcontroller.dev/access/door"
+	"dbcontroller.dev/limits"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // checked resolves a condition and brings its values into the types of its field.

@@ -3,8 +3,8 @@ package listing_test
 import (
 	"fmt"
 
-	"dbcontroller/apiversion/listing"
-	bbsv1 "dbcontroller/gen/bbs/v1"
+	"dbcontroller.dev/apiversion/listing"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 )
 
 func ExampleParseFilter() {

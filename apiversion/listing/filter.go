@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // Filter is a tree of conditions. At most one of its fields is set; the zero Filter

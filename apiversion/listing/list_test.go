@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"pgregory.net/rapid"
 
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/apiversion/prototest"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/prototest"
 )
 
 // shelf holds messages in name order.

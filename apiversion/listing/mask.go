@@ -1,7 +1,7 @@
 package listing
 
 import (
-	"dbcontroller/apiversion/protodoc"
+	"dbcontroller.dev/apiversion/protodoc"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"

@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"pgregory.net/rapid"
 
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/apiversion/prototest"
-	bbsv1 "dbcontroller/gen/bbs/v1"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/prototest"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 )
 
 func mask(paths string) *fieldmaskpb.FieldMask {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/cel-go/parser"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // maxFilter bounds the text of a filter.

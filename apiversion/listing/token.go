@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller/apiversion/protodoc"
+	"dbcontroller.dev/apiversion/protodoc"
 )
 
 // Token is the place after a page.

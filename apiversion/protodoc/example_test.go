@@ -5,8 +5,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/apiversion/protodoc"
-	bbsv1 "dbcontroller/gen/bbs/v1"
+	"dbcontroller.dev/apiversion/protodoc"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 )
 
 func ExampleMerge() {

@@ -18,10 +18,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
-	"dbcontroller/apiversion/protodoc"
-	"dbcontroller/apiversion/prototest"
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	bbsv2 "dbcontroller/gen/bbs/v2"
+	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/apiversion/prototest"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 )
 
 // kinds are the message types that the laws are checked on.

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"pgregory.net/rapid"
 
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/transform"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/transform"
 )
 
 // DrawFilter draws a filter over the fields at some paths of a message type. Not all of

@@ -6,7 +6,7 @@ import (
 	// Certificate authorities where the system has none, as in a container from scratch.
 	_ "golang.org/x/crypto/x509roots/fallback"
 
-	"dbcontroller/cmd/dbcontroller/cli"
+	"dbcontroller.dev/cmd/dbcontroller/cli"
 )
 
 func main() { cli.Main(nil) }

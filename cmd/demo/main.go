@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/cmd/dbcontroller/cli"
-	"dbcontroller/cmd/demo/app"
-	"dbcontroller/config"
-	"dbcontroller/sample"
-	"dbcontroller/transform"
+	"dbcontroller.dev/cmd/dbcontroller/cli"
+	"dbcontroller.dev/cmd/demo/app"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/sample"
+	"dbcontroller.dev/transform"
 )
 
 func main() {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/cmd/internal/process"
-	"dbcontroller/cmd/server/app"
+	"dbcontroller.dev/cmd/internal/process"
+	"dbcontroller.dev/cmd/server/app"
 )
 
 func main() {

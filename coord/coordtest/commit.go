@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 func getAndList(b *bundle) {

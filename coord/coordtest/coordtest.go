@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // Abandoner is what the suite needs beyond coord.Store: a lease whose holder died.

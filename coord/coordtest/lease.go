@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // shortest is the least time to live of the contract.

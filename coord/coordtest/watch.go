@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 func watchDeliversAll(b *bundle) {

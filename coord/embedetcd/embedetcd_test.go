@@ -13,9 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/embedetcd"
-	"dbcontroller/coord/etcdcoord"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/coord/etcdcoord"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

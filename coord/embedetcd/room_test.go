@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/embedetcd"
-	"dbcontroller/coord/etcdcoord"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/coord/etcdcoord"
 )
 
 // TestMakesRoom: a server whose quota was reached refuses writes in so many words, and

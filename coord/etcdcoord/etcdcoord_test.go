@@ -12,10 +12,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/coordtest"
-	"dbcontroller/coord/embedetcd"
-	"dbcontroller/coord/etcdcoord"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/coordtest"
+	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/coord/etcdcoord"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

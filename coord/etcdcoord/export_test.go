@@ -7,7 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // Suite is a Store with what coordtest needs beyond coord.Store.

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 type lease struct {

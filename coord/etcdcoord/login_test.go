@@ -18,9 +18,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/crypto/bcrypt"
 
-	"dbcontroller/access/accesstest"
-	"dbcontroller/coord"
-	"dbcontroller/coord/etcdcoord"
+	"dbcontroller.dev/access/accesstest"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/etcdcoord"
 )
 
 const scope = "/ours/"

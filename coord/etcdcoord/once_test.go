@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/etcdcoord"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/etcdcoord"
 )
 
 // answering is an etcd that answers every transaction with one error.

@@ -29,7 +29,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // defaultDialTimeout is how long Open waits for an answer of the cluster.

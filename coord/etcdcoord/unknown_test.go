@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/etcdcoord"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/etcdcoord"
 )
 
 // proxy forwards connections to etcd and can swallow what etcd answers, so that a

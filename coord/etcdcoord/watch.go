@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/metadata"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // watch opens lazily, in Next, and again whenever etcd ends it for a passing reason

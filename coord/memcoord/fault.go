@@ -3,7 +3,7 @@ package memcoord
 import (
 	"context"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // Fault is what happens to a Commit on its way.

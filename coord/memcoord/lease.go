@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // lease is kept alive by definition: only when its client cannot renew it (cut off,

@@ -10,9 +10,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/coordtest"
-	"dbcontroller/coord/memcoord"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/coordtest"
+	"dbcontroller.dev/coord/memcoord"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

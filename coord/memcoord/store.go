@@ -22,7 +22,7 @@ import (
 	"strings"
 	"sync"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 // keptRevisions bounds the history that watches can resume from; older revisions are

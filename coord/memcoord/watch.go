@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"dbcontroller/coord"
+	"dbcontroller.dev/coord"
 )
 
 type watch struct {

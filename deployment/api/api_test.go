@@ -2,8 +2,8 @@ package api_test
 
 import (
 	"context"
-	"dbcontroller/deployment/api"
-	"dbcontroller/deployment/deploymenttest"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/deployment/deploymenttest"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/verify"
+	"dbcontroller.dev/verify"
 )
 
 // served is a world with its service behind real HTTP.

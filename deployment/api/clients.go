@@ -11,11 +11,11 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
 
-	"dbcontroller/coord"
-	"dbcontroller/deployment"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/limits"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/limits"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Applications of fixed-name kinds cannot hold a lease of the coordination store, so the

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/upgradestate"
 )
 
 // location is what an application reads.

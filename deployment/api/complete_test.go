@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/upgradestate"
 )
 
 // serving is a server that counts calls for a day.

@@ -1,12 +1,12 @@
 package api_test
 
 import (
-	"dbcontroller/deployment/api"
-	"dbcontroller/deployment/deploymenttest"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/deployment/deploymenttest"
 	"strings"
 	"testing"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestConfirmation names as much as is known, and says what is not.

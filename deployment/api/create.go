@@ -9,10 +9,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/deployment"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/limits"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/limits"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Initial decides how a deployment begins that is not there yet.

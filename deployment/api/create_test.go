@@ -2,15 +2,15 @@ package api_test
 
 import (
 	"context"
-	"dbcontroller/deployment/api"
+	"dbcontroller.dev/deployment/api"
 	"errors"
 	"testing"
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/deployment"
-	pb "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 // beginning is a controller that is configured with v1 and v2.

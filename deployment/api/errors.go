@@ -8,9 +8,9 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/coord"
-	"dbcontroller/deployment"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/upgradestate"
 )
 
 // errStopping ends long calls when the controller stops: ask another one.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/limits"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/limits"
 )
 
 // TestWatchesAreBounded: one more than may watch is refused in a line, and finds room when

@@ -7,11 +7,11 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller/access"
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/api"
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestHistorySaysWhoWasProven: the proven identity stands beside what the caller says of

@@ -7,10 +7,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/coord"
-	"dbcontroller/deployment"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Planner says what an upgrade of the deployment would need and do. It changes nothing.

@@ -9,9 +9,9 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/coord"
-	"dbcontroller/deployment"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/upgradestate"
 )
 
 func TestErrorsBecomeCodes(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/deployment"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // mayLose refuses the rollback to a snapshot that loses something for nothing, or that

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"dbcontroller/backfill"
-	"dbcontroller/deployment"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/backfill"
+	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 func progressStatus(s deployment.State, own []string) *pb.Progress {

@@ -3,9 +3,9 @@ package api
 import (
 	"fmt"
 
-	"dbcontroller/deployment"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // reverseSync says whether the version that the latest switch came from is kept in sync.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 const other = "services/other/deployments/eu"

@@ -6,11 +6,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/api"
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 func TestStatusOfTheCopy(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/deployment"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/limits"
+	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/limits"
 )
 
 // streamEvery is the least time between two messages of WatchDeployment.

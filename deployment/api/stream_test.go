@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/deployment/deploymenttest"
-	"dbcontroller/syncer"
-	"dbcontroller/verify"
+	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/verify"
 )
 
 // stream reads the messages of a Connect stream, as in the service's doc.

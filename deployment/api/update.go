@@ -6,8 +6,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 func (v *Service) BeginUpdate(ctx context.Context, req *connect.Request[pb.BeginUpdateRequest]) (*connect.Response[pb.Deployment], error) {

@@ -8,10 +8,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/access"
-	"dbcontroller/deployment"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Every method here that changes something can be repeated, and can be asked what it would

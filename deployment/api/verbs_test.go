@@ -2,8 +2,8 @@ package api_test
 
 import (
 	"context"
-	"dbcontroller/deployment/api"
-	"dbcontroller/deployment/deploymenttest"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/deployment/deploymenttest"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,10 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/deployment"
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // told is what a verb answers.

@@ -2,14 +2,14 @@ package api_test
 
 import (
 	"context"
-	"dbcontroller/deployment/api"
-	"dbcontroller/deployment/deploymenttest"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/deployment/deploymenttest"
 	"errors"
 	"io"
 	"testing"
 
-	pb "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestWatchSeesRollbackSafe: what is parked on the rollback, and a waiver, are news.

@@ -9,9 +9,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/integration/subprocess"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/integration/subprocess"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // now is the newest record that was seen.

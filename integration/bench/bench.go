@@ -17,10 +17,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/coord/embedetcd"
-	"dbcontroller/coord/etcdcoord"
-	"dbcontroller/integration/bench/figures"
-	"dbcontroller/integration/localmongo"
+	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/integration/bench/figures"
+	"dbcontroller.dev/integration/localmongo"
 )
 
 // cacheGB is the storage cache of each server. Ten million records of 500 B exceed it.

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/sample/packages"
+	"dbcontroller.dev/sample/packages"
 )
 
 // dataset is collections of the source cluster that stay from run to run: copying changes nothing

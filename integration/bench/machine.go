@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"dbcontroller/integration/bench/figures"
+	"dbcontroller.dev/integration/bench/figures"
 )
 
 // machine says where this runs, as far as the system tells.

@@ -34,7 +34,7 @@ import (
 	"syscall"
 	"time"
 
-	"dbcontroller/integration/bench/figures"
+	"dbcontroller.dev/integration/bench/figures"
 )
 
 // settings are the flags. Sizes are records.

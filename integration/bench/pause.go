@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"dbcontroller/integration/bench/figures"
-	"dbcontroller/integration/subprocess"
+	"dbcontroller.dev/integration/bench/figures"
+	"dbcontroller.dev/integration/subprocess"
 )
 
 // felt is what clients of a demo felt of its switches, in milliseconds.

@@ -13,7 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/integration/subprocess"
+	"dbcontroller.dev/integration/subprocess"
 )
 
 // peerCopy copies a collection with a peer, from its start until it is copied.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"dbcontroller/integration/bench/figures"
+	"dbcontroller.dev/integration/bench/figures"
 )
 
 // peer is another tool that copies a collection between clusters. It has to be there already.

@@ -15,8 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/integration/bench/figures"
-	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller.dev/integration/bench/figures"
+	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
 // fakeVariable tells this program to be a program of a peer.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller/integration/bench/figures"
+	"dbcontroller.dev/integration/bench/figures"
 )
 
 // scenario measures rows that belong together.

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/integration/bench/figures"
+	"dbcontroller.dev/integration/bench/figures"
 )
 
 // TestRunGoesOn: whatever scenarios do, all others have their runs, and the rows say what was wrong.

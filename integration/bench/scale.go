@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/integration/bench/figures"
+	"dbcontroller.dev/integration/bench/figures"
 )
 
 // scaleScenarios copy more and more records of one kind. The largest ones take minutes, so that

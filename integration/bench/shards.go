@@ -6,7 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/integration/localmongo"
+	"dbcontroller.dev/integration/localmongo"
 )
 
 // copySharded copies within a cluster of two shards, where the source is sharded by a hash of its ids.

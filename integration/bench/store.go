@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/mongostore"
 )
 
 // storeLatency has one client read and write the same records in turn through the store of a server, and

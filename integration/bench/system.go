@@ -17,17 +17,17 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/cmd/dbcontroller/app"
-	"dbcontroller/cmd/dbcontroller/cli"
-	"dbcontroller/config"
-	"dbcontroller/controller"
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/integration/subprocess"
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/cmd/dbcontroller/app"
+	"dbcontroller.dev/cmd/dbcontroller/cli"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/controller"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/integration/subprocess"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 const (

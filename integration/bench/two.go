@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // slowness is what each page that is read, and each batch that is written, waits: databases on

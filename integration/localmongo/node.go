@@ -11,7 +11,7 @@ import (
 	"sync"
 	"syscall"
 
-	"dbcontroller/integration/subprocess"
+	"dbcontroller.dev/integration/subprocess"
 
 	"github.com/cenkalti/backoff/v4"
 )

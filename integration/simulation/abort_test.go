@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 func rest(d upgradestate.Deployment) bool { return d.Upgrade == nil }

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestAbortAtEveryStep has an operator abort right when the driver is about to leave a

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestContentBadWeather is TestBadWeather for groups by content: what controllers ask of

@@ -18,11 +18,11 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
-	"dbcontroller/verify"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/verify"
+	"dbcontroller.dev/vrunner"
 )
 
 // crowd is writers of things. Records, and the names that may be taken once, belong to

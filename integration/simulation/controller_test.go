@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller/controller"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/identity"
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/controller"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // The controllers of a simulation are those of the program: controller.App, over the databases

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/record/memstore"
+	"dbcontroller.dev/record/memstore"
 )
 
 // TestDeposedPrimary: again and again, for a while, the databases are read from servers that

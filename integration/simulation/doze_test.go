@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // dozer is a sleeper that counts what was refused when it woke up.

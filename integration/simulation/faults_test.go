@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/upgradestate"
 )
 
 // weather is what networks and processes do, by a seed, while it is bad.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // lastGasp is drowsy, and, with die, its process ends as soon as it has written what it slept

@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // A moment is a place in an upgrade at which something happens to the controller that is

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"strings"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lens"
-	"dbcontroller/transform/typed"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/typed"
 )
 
 // The services of these simulations have groups that follow from names, one kind of

@@ -12,10 +12,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/collections"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/collections"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/upgradestate"
 )
 
 // What a controller does beside the switch: it proves the rollback before it, keeps TTL

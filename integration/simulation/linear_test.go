@@ -15,7 +15,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/vrunner"
 )
 
 // TestLinearizable lets clients share a few items, unlike the other tests, and checks

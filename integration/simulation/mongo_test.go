@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record/mongostore"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record/mongostore"
 )
 
 // TestMain leaves goroutines to the tests over MongoDB, which check for them themselves.

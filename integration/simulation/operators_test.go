@@ -14,12 +14,12 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/api"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/api"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // past is every state that the record was in.

@@ -15,9 +15,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/vrunner"
 )
 
 // The service of these simulations has orders, each of which is a record that says how many

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
 )
 
 // TestPause: every command of a database and of the coordination store takes a

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/identity"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/syncer"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestWrongPlace: of two controllers one has another database for the old version, with

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestPoison: records that cannot be transformed, before the copy and during it, by an

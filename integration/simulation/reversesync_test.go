@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/upgradestate"
 )
 
 func other(version string) string {

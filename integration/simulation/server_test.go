@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // sleeper is a Client whose writes sleep between the gate and the database, while asleep.

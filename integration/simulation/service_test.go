@@ -10,9 +10,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/vrunner"
 )
 
 // The service of the simulation keeps items. In v1 an item is one record {n, parts}; in

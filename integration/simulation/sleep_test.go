@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // drowsy is a Namespace whose applications sleep on their way, while asleep.

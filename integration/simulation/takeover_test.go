@@ -12,10 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestTakeoverReplaysFromTheCheckpoint: the changes between the checkpoint of a killed

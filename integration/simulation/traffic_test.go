@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/integration/workload"
-	"dbcontroller/record"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/integration/workload"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/vrunner"
 )
 
 // traffic drives items through servers and knows what each must be afterwards. Every

@@ -10,9 +10,9 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/deployment/api"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment/api"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 // beginHeld begins an upgrade to v2 that holds at ready.

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/integration/subprocess"
+	"dbcontroller.dev/integration/subprocess"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"dbcontroller/internal/inprocess"
+	"dbcontroller.dev/internal/inprocess"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

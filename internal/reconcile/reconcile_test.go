@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller/internal/reconcile"
+	"dbcontroller.dev/internal/reconcile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // ErrInjected is in every error that a Fault of this package's making carries.

@@ -11,10 +11,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
-	"dbcontroller/record"
-	"dbcontroller/record/faultstore"
-	"dbcontroller/record/memstore"
-	"dbcontroller/record/recordtest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/record/recordtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

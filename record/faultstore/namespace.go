@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 var (

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Apply writes each group whose guards are all lower. Groups that a unique index refuses

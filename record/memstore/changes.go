@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 const idle = time.Second

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Options configure a Cluster. The zero value is a plain one.

@@ -3,8 +3,8 @@ package memstore
 import (
 	"testing"
 
-	"dbcontroller/record"
-	"dbcontroller/record/recordtest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/recordtest"
 )
 
 var _ recordtest.App = (*Foreign)(nil)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Prepare chooses the class. Managed kinds are fenced by their identity; fixed ones as

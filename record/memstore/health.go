@@ -3,7 +3,7 @@ package memstore
 import (
 	"context"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 var _ record.Monitor = (*Store)(nil)

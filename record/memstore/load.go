@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Load inserts documents one by one. The lock is let go between them, so that nobody comes to

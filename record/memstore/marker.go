@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // marks is what a database records about itself.

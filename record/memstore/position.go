@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Position returns the present end of the change log.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Read returns the records selected at one snapshot: as old as Options.Lag allows, and

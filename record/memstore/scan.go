@@ -3,7 +3,7 @@ package memstore
 import (
 	"context"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 func document(id string, n int) bson.Raw {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Swap replaces each record that still is what it was. The lock is let go in between, so

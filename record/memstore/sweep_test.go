@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
 )
 
 // TestSweep drops what begins with the prefix, whatever stands in its place, and nothing else.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // ErrRejected is what an application gets whose write a validator, a view or a write

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // abandon leaves a transaction open that has written a document, as a process of a name

@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // TestStaleTokens: after a rename every command with the earlier token is refused and

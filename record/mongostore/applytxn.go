@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // readState reads the guards of all records of the groups within the transaction. It

@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // More server error codes, of DDL and of failovers.

@@ -6,7 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // This file decides what events of the server mean to a stream.

@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // writeLimit bounds the repetitions of a write whose caller sets no deadline.

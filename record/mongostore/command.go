@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // maxCommandBytes bounds the documents of one command. The server takes 16 MiB and

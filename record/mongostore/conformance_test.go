@@ -8,9 +8,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record"
-	"dbcontroller/record/recordtest"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/recordtest"
 )
 
 func TestConformance(t *testing.T) {

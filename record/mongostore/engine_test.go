@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
 )
 
 // engine is a namespace of its own on a real server, for tests of the reader, the

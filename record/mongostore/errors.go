@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Server error codes that this package acts on.

@@ -8,8 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/mongostore"
 )
 
 // A service writes and reads a managed kind, and learns of a fence by ErrFenced.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"log"
 
-	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/mongostore"
 )
 
 // One page of a source is copied into a target, guarded by the page's version. It needs a

@@ -13,8 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/record"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/record"
 )
 
 // replicas is a set of three nodes of which tests reach each one alone.

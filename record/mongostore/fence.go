@@ -15,7 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 var _ record.Fencer = (*Namespace)(nil)

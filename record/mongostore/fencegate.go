@@ -8,7 +8,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // The gate of a view fence: what keeps a command that arrives late from having an effect.

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // fenceRename is the fence of managed kinds, and how hidden collections get other

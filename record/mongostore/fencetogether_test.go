@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // TestFencesSetTogether: what is done for many fences by a few commands is what each does by

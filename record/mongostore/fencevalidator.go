@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // The validator fence: no document satisfies {$expr: {$eq: ["dbc-fence:<mark>", ""]}}.

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 func TestPrepareFixed(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // guardField is the element of a managed kind's document that holds the guard. Clients

@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/integration/localmongo"
+	"dbcontroller.dev/integration/localmongo"
 )
 
 // TestHealth: an idle server is not strained, one that works is busier, and the shares are shares.

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // More server error codes, of indexes.

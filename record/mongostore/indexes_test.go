@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // TestBuildIndexesTogether: several callers share one build, and each returns when all is

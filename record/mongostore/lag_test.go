@@ -8,7 +8,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // status is a reply of replSetGetStatus, in which an operation is the second of its time.

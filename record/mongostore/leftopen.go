@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // leftOpen are the sessions of transactions whose end no server has confirmed: the connection

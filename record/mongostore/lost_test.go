@@ -13,8 +13,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
 )
 
 // lossyNet is a network that loses the answers to some commands, after the server has done

@@ -3,7 +3,7 @@ package mongostore
 import (
 	"testing"
 
-	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }

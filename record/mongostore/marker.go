@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // ownerCollection holds what a database records about itself (docs/formats.md): readWrite

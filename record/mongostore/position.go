@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // versionOf is the version of a snapshot at a cluster time: the time, seconds first, and

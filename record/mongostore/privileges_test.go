@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/record"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/record"
 )
 
 // TestRolesAreEnough: with the role of a controller everything is found to be possible, and

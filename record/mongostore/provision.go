@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 var _ record.Provisioner = (*Namespace)(nil)

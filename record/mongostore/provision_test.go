@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/record"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/record"
 )
 
 func uniqueMail(extra ...bson.E) record.Shape {

@@ -10,9 +10,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
 )
 
 // noOpInterval is how often a shard without work writes by itself, which is what changes

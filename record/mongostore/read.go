@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // selections sorts selectors by kind and drops those that others cover, so that no

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // TestRetryKeepsTheLastAnswer: a caller who gives up between two attempts still learns that

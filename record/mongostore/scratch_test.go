@@ -5,8 +5,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record/mongostore"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record/mongostore"
 )
 
 // TestScratchIsOurs: what nobody claimed is never dropped, and what a rehearsal that was

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.uber.org/zap"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // scratchLimit bounds the removal of a scratch collection, which happens even when the

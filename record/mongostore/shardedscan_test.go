@@ -6,8 +6,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
 )
 
 // TestScanOfAShardedCollectionSeesEveryRecord walks collections whose records lie on two

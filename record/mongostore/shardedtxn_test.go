@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
 )
 
 // TestFenceWhileTransactionsArePrepared fences a kind again and again while clients write to

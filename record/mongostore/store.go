@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Config locates a namespace.

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Survey looks at the server and changes nothing.

@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/auth"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // unavailableError is shown as it is, and is record.ErrUnavailable.

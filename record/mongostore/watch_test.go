@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/record"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/record"
 )
 
 func (e *engine) position() record.Position {

@@ -3,7 +3,7 @@ package recordtest
 import (
 	"testing"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // expect is a write that is made of what was there at a guard.

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 var fenceTests = []test{

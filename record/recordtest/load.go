@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 var loadTests = []test{

@@ -27,7 +27,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Factory makes a fresh, empty namespace, and cleans up with t.

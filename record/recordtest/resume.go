@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // This file holds the tests of changes that are about places: resuming, waiting, ends.

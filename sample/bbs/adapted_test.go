@@ -8,11 +8,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	"dbcontroller/sample/sampletest"
-	"dbcontroller/transform"
-	"dbcontroller/transform/adapt"
-	"dbcontroller/vrunner"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/sample/sampletest"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/adapt"
+	"dbcontroller.dev/vrunner"
 )
 
 // adaptedStack has v1's own handlers run over v2 data.

@@ -7,9 +7,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/protodoc"
-	"dbcontroller/record"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/record"
 )
 
 // create makes a process of its head's document, and of more.

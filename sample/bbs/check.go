@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/apiversion/listing"
+	"dbcontroller.dev/apiversion/listing"
 )
 
 // What clients give is bounded alike in both versions: what one accepts, the other shows.

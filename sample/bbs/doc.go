@@ -37,7 +37,7 @@
 // The package does not know tokens, fences or switches: the vrunner.Store does.
 package bbs
 
-import "dbcontroller/transform"
+import "dbcontroller.dev/transform"
 
 // Service is the name under which the transformers are registered.
 const Service = "bbs.example.com"

@@ -5,10 +5,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/protodoc"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/record"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/protodoc"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/record"
 )
 
 // A head record is its message as protodoc writes it, with the guid as the _id. What is

@@ -7,16 +7,16 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	"dbcontroller/gen/bbs/v1/bbsv1connect"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/gen/bbs/v2/bbsv2connect"
-	"dbcontroller/internal/inprocess"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/sample/bbs"
-	"dbcontroller/transform"
-	"dbcontroller/vrunner"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
+	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/vrunner"
 )
 
 func ExampleRegister() {

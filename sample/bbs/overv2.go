@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller/apiversion"
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/transform"
+	"dbcontroller.dev/apiversion"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/transform"
 )
 
 // The services of both versions.

@@ -10,10 +10,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	"dbcontroller/gen/bbs/v1/bbsv1connect"
-	"dbcontroller/internal/inprocess"
-	"dbcontroller/sample/sampletest"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
+	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/sample/sampletest"
 )
 
 // request is one call of the v1 API.

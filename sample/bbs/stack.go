@@ -6,12 +6,12 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller/apiversion"
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	"dbcontroller/gen/bbs/v1/bbsv1connect"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/gen/bbs/v2/bbsv2connect"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/apiversion"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
+	"dbcontroller.dev/vrunner"
 )
 
 // StackV1 serves both API versions while v1 is active: v1 over v1 data, reads of v2 over

@@ -8,10 +8,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/gen/bbs/v1/bbsv1connect"
-	"dbcontroller/gen/bbs/v2/bbsv2connect"
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/sample/sampletest"
+	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
+	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/sample/sampletest"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }

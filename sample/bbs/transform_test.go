@@ -13,12 +13,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	"dbcontroller/apiversion/protodoc"
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	"dbcontroller/record"
-	"dbcontroller/sample/sampletest"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lawtest"
+	"dbcontroller.dev/apiversion/protodoc"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/sampletest"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lawtest"
 )
 
 func directions(t testing.TB) (up, down transform.Direction) {

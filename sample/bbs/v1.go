@@ -8,13 +8,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/apiversion/protodoc"
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	"dbcontroller/gen/bbs/v1/bbsv1connect"
-	"dbcontroller/record"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/protodoc"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/vrunner"
 )
 
 // nativeV1 serves v1 over v1 data.

@@ -12,11 +12,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/apiversion"
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/record"
-	"dbcontroller/sample/sampletest"
+	"dbcontroller.dev/apiversion"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/sampletest"
 )
 
 func lrpV1(guid, domain string) *bbsv1.DesiredLRP {

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	"dbcontroller/sample/sampletest"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/sample/sampletest"
 )
 
 // v1Tests are further tests of TestV1.

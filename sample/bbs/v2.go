@@ -11,13 +11,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/apiversion/protodoc"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/gen/bbs/v2/bbsv2connect"
-	"dbcontroller/record"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/protodoc"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/vrunner"
 )
 
 // nativeV2 serves v2 over v2 data.

@@ -10,10 +10,10 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/record"
-	"dbcontroller/sample/sampletest"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/sampletest"
 )
 
 func lrpV2(guid string) *bbsv2.LRPDeployment {

@@ -8,8 +8,8 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/sample/sampletest"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/sample/sampletest"
 )
 
 func listV2(t testing.TB, a api, req *bbsv2.ListLRPDeploymentsRequest) (guids []string) {

@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"dbcontroller/apiversion/listing"
-	"dbcontroller/record"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/vrunner"
 )
 
 // watcher is where a watch sends what it sees, of the record that it names and that the

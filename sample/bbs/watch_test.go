@@ -8,11 +8,11 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/apiversion/protodoc"
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/record"
-	"dbcontroller/sample/sampletest"
+	"dbcontroller.dev/apiversion/protodoc"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/sampletest"
 )
 
 // stream is a watch of either version.

@@ -11,12 +11,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/record"
-	"dbcontroller/sample/sampletest"
-	"dbcontroller/sample/secrets"
-	"dbcontroller/transform"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/sampletest"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/transform"
 )
 
 // v2Name is how v2 names a secret that v1 can see.

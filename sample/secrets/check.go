@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"dbcontroller/apiversion/listing"
+	"dbcontroller.dev/apiversion/listing"
 )
 
 // What clients give is bounded alike in both versions: what one accepts, the other shows.

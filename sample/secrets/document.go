@@ -6,8 +6,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/protodoc"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/protodoc"
 )
 
 // sparse are the fields that a document has only where they say something. An expiry of 0

@@ -5,9 +5,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/sample/secrets"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/transform"
 )
 
 // The engine moves records with the lens that the middleware serves requests with.

@@ -11,16 +11,16 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	"dbcontroller/gen/secrets/v1/secretsv1connect"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/gen/secrets/v2/secretsv2connect"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/sample/secrets"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
-	"dbcontroller/vrunner"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/vrunner"
 )
 
 // flippable is a Deployment that a test flips: what controllers do before, it does at once.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/record"
-	"dbcontroller/vrunner"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/vrunner"
 )
 
 // sweepEvery is how often a janitor looks.

@@ -8,10 +8,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/sample/sampletest"
-	"dbcontroller/sample/secrets"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/sampletest"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/vrunner"
 )
 
 // TestJanitor deletes what expired long enough ago, in both versions, and nothing that was

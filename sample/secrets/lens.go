@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync"
 
-	"dbcontroller/transform"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
 )
 
 //go:embed secrets.yaml

@@ -9,10 +9,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
-	"dbcontroller/sample/secrets"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lawtest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lawtest"
 )
 
 func directions(t testing.TB) (up, down transform.Direction) {

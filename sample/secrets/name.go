@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"dbcontroller/apiversion/listing"
+	"dbcontroller.dev/apiversion/listing"
 )
 
 // pattern is how a version names secrets: what stands before each id of a name.

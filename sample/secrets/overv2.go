@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"sync"
 
-	"dbcontroller/transform"
-	"dbcontroller/transform/adapt"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/adapt"
+	"dbcontroller.dev/vrunner"
 )
 
 // OverV2 returns v2 data as v1 has them, to be read and written. What v1 does not know

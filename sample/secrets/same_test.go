@@ -11,11 +11,11 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"pgregory.net/rapid"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	"dbcontroller/gen/secrets/v1/secretsv1connect"
-	"dbcontroller/internal/inprocess"
-	"dbcontroller/sample/sampletest"
-	"dbcontroller/sample/secrets"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
+	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/sample/sampletest"
+	"dbcontroller.dev/sample/secrets"
 )
 
 // request is one call of the v1 API.

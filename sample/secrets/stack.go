@@ -6,12 +6,12 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller/apiversion"
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	"dbcontroller/gen/secrets/v1/secretsv1connect"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/gen/secrets/v2/secretsv2connect"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/apiversion"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
+	"dbcontroller.dev/vrunner"
 )
 
 // StackV1 serves both API versions while v1 is active: v1 over v1 data, reads of v2 over

@@ -7,11 +7,11 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/apiversion"
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/sample/sampletest"
-	"dbcontroller/sample/secrets"
+	"dbcontroller.dev/apiversion"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/sample/sampletest"
+	"dbcontroller.dev/sample/secrets"
 )
 
 // TestUsage: calls are counted by version, method and caller, translated ones once.

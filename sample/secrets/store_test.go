@@ -13,12 +13,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	"dbcontroller/gen/secrets/v1/secretsv1connect"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/gen/secrets/v2/secretsv2connect"
-	"dbcontroller/sample/sampletest"
-	"dbcontroller/sample/secrets"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
+	"dbcontroller.dev/sample/sampletest"
+	"dbcontroller.dev/sample/secrets"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

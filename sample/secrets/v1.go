@@ -9,11 +9,11 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/listing"
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	"dbcontroller/gen/secrets/v1/secretsv1connect"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
+	"dbcontroller.dev/vrunner"
 )
 
 // nativeV1 serves v1 over v1 data.

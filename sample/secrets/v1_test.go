@@ -14,10 +14,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	"dbcontroller/record"
-	"dbcontroller/sample/sampletest"
-	"dbcontroller/sample/secrets"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/sampletest"
+	"dbcontroller.dev/sample/secrets"
 )
 
 // stacks returns the v1 API over both versions of the data.

@@ -9,8 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	"dbcontroller/sample/sampletest"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/sample/sampletest"
 )
 
 // listV1 returns the ids of all pages.

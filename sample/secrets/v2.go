@@ -7,11 +7,11 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller/apiversion"
-	"dbcontroller/apiversion/listing"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/gen/secrets/v2/secretsv2connect"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
+	"dbcontroller.dev/vrunner"
 )
 
 // nativeV2 serves v2 over v2 data.

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/sample/sampletest"
-	"dbcontroller/sample/secrets"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/sample/sampletest"
+	"dbcontroller.dev/sample/secrets"
 )
 
 func secretV2(region string) *secretsv2.Secret {

@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/sample/sampletest"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/sample/sampletest"
 )
 
 // watchV1 opens a watch; next receives its messages in order.

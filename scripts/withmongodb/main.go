@@ -25,7 +25,7 @@ import (
 	"syscall"
 	"time"
 
-	"dbcontroller/integration/localmongo"
+	"dbcontroller.dev/integration/localmongo"
 )
 
 const (

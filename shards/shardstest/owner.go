@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"dbcontroller/coord"
-	"dbcontroller/shards"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/shards"
 )
 
 // Store is what locks are kept in.

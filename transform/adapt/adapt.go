@@ -43,8 +43,8 @@ import (
 	"fmt"
 	"maps"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // Store is one version's namespace, as handlers use it and as an Adapter shows it.

@@ -11,9 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/transform/adapt"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/transform/adapt"
 )
 
 // backends are where the stored version is.

@@ -3,7 +3,7 @@ package adapt
 import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // differ returns the dotted path of a field in which two documents differ. The order of

@@ -12,12 +12,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record"
-	"dbcontroller/record/memstore"
-	"dbcontroller/record/mongostore"
-	"dbcontroller/transform"
-	"dbcontroller/transform/adapt"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/adapt"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // Write makes all mutations of records shown, or none, in one write of the stored store.

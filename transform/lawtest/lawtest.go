@@ -36,8 +36,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // Case is a pair of directions with generators of one whole group of each side. A

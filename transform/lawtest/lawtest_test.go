@@ -10,9 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lawtest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lawtest"
 )
 
 // pair is a version's record: n is in both, only in one of them.

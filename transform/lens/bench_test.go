@@ -9,9 +9,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/sample/packages"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/packages"
+	"dbcontroller.dev/transform"
 )
 
 // fortyFields is a record of about 1 KB: a name, 36 texts, two numbers and a list of two

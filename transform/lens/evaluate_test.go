@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // holds evaluates a condition as transform.Condition defines it, on a decoded document.

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // FuzzParse: no text makes the parser panic, and what it accepts runs both ways.

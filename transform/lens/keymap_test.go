@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 func keysOf(t interface{ Fatal(...any) }, text string) *keys {

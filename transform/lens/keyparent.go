@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // Parent maps the beginning of names: exactly the names under it here appear under the

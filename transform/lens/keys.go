@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // keyMapping maps the names of records to the other side, for requests. What it cannot

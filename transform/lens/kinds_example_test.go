@@ -5,9 +5,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
 )
 
 // One record of the old version becomes one under another name and two of a kind of

@@ -6,8 +6,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens"
 )
 
 // FuzzKinds: no text and no document make a lens over several kinds panic, what it makes

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // TestMappingOfKeysAndReferences: requests follow keys and what refers to them.

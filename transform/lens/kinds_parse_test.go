@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/transform/lens"
 )
 
 func TestKindParseErrors(t *testing.T) {

@@ -11,10 +11,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
-	"dbcontroller/sample/packages"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lawtest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/packages"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lawtest"
 )
 
 func marshal(t *rapid.T, d bson.D) bson.Raw {

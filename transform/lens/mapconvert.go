@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // equalityOf makes a comparison of the literals that others are mapped to.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // nothing is the comparison that no record meets.

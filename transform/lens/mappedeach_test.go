@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // TestMappedConditionsOfEachOperation is TestMappedConditionsMeanTheSame without chance:

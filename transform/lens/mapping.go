@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // UpMapping maps requests in terms of the old version to such in terms of the new one.

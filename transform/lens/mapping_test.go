@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 var operators = []transform.Operator{transform.OpEqual, transform.OpLess, transform.OpLessEqual, transform.OpGreater, transform.OpGreaterEqual, transform.OpIn, transform.OpContains, transform.OpPrefix, transform.OpHas}

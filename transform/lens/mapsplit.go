@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 func (o *calc) fieldsOf(p path) ([]path, error) {

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/transform/lens"
 )
 
 func pattern(t interface{ Fatal(...any) }, text string) *lens.Pattern {

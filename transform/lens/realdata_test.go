@@ -6,9 +6,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/sample/packages"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/packages"
+	"dbcontroller.dev/transform"
 )
 
 // packagesInParts takes the package index apart: another key, lists and maps that become

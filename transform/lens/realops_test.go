@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/sample/packages"
+	"dbcontroller.dev/sample/packages"
 )
 
 // everyOperation takes the package index through all operations on documents.

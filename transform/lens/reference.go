@@ -9,7 +9,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/transform"
+	"dbcontroller.dev/transform"
 )
 
 // selfKind stands for the lens's own kind in a reference.

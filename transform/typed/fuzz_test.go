@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // Any bytes are a document that becomes one which comes back, or an error.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // Group is a transformer of several kinds. Old and New are structs whose fields are the

@@ -11,10 +11,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lawtest"
-	"dbcontroller/transform/typed"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lawtest"
+	"dbcontroller.dev/transform/typed"
 )
 
 // The types of a small copy of the BBS: a desired LRP has its one definition within; a

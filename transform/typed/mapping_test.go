@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller/transform"
-	"dbcontroller/transform/typed"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/typed"
 )
 
 func TestMappingOfFields(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/transform/typed"
+	"dbcontroller.dev/transform/typed"
 )
 
 // TestMapsAreWrittenInOrder: equal records are equal bytes, also with Go maps inside.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // pattern is how a record's name is made of its group's: before, the group, and for a

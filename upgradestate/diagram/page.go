@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	us "dbcontroller/upgradestate"
-	"dbcontroller/upgradestate/internal/explore"
+	us "dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/upgradestate/internal/explore"
 )
 
 // The states of the page are the steps; those at rest and those in which only acts of an

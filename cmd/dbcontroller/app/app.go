@@ -10,13 +10,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/config"
-	"dbcontroller/controller"
-	"dbcontroller/coord"
-	"dbcontroller/coord/memcoord"
-	"dbcontroller/preflight"
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/controller"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/preflight"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // Options are what the command line says beyond the configuration.

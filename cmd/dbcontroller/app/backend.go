@@ -5,13 +5,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/cmd/internal/databases"
-	"dbcontroller/config"
-	"dbcontroller/controller"
-	"dbcontroller/preflight"
-	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
-	"dbcontroller/rehearsal"
+	"dbcontroller.dev/cmd/internal/databases"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/controller"
+	"dbcontroller.dev/preflight"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/rehearsal"
 )
 
 // appName is this process in the logs of database servers.

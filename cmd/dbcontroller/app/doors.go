@@ -9,12 +9,12 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/access"
-	"dbcontroller/access/door"
-	"dbcontroller/cmd/internal/adminport"
-	"dbcontroller/cmd/internal/lock"
-	"dbcontroller/controller"
-	"dbcontroller/deployment/api"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/access/door"
+	"dbcontroller.dev/cmd/internal/adminport"
+	"dbcontroller.dev/cmd/internal/lock"
+	"dbcontroller.dev/controller"
+	"dbcontroller.dev/deployment/api"
 )
 
 // doors are all that a controller listens at.

@@ -7,9 +7,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/config"
-	"dbcontroller/controller"
-	"dbcontroller/rehearsal"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/controller"
+	"dbcontroller.dev/rehearsal"
 )
 
 // TestSettingsSayWhoCanListen: what goes to other machines in plaintext reaches the

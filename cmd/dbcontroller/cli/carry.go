@@ -7,10 +7,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/collections"
-	"dbcontroller/config"
-	"dbcontroller/record"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/collections"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens"
 )
 
 // carries gives the fixed-name kinds of the new version that a lens makes their options

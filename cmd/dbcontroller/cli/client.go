@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/access/client"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/access/client"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
 // serverEnv names the API when --server is not given.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/access"
-	"dbcontroller/access/accesstest"
-	"dbcontroller/access/door"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/access/accesstest"
+	"dbcontroller.dev/access/door"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
 // guarded serves a fake behind TLS, for token alice and certificates of the authority.

@@ -14,7 +14,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
-	"dbcontroller/access/client"
+	"dbcontroller.dev/access/client"
 )
 
 // contexts are the controllers that somebody works with, in a file of that person. It has

@@ -11,9 +11,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"dbcontroller/deployment/api"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/deployment/api"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
 func historyCommand() *cobra.Command {

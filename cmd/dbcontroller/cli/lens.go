@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/config"
-	"dbcontroller/transform/lens"
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 // lensCommand are the commands that look at lenses. options are for programs whose lenses

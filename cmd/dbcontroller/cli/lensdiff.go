@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/record"
-	"dbcontroller/transform/lens"
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 // diffOutput is what lens diff prints. Its names are stable.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/transform/lens"
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 // lintOutput is what lens lint prints. Its names are stable.

@@ -14,8 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
-	"dbcontroller/config"
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 // connectTimeout bounds the wait for a server that can be read.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/config"
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 // sampleFlags say which records a lens is tried on.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/record"
-	"dbcontroller/transform/lens"
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 // shownRecord is a record in JSON output.

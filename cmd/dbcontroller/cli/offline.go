@@ -12,15 +12,15 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/cmd/internal/databases"
-	"dbcontroller/cmd/internal/process"
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/api"
-	"dbcontroller/identity"
-	"dbcontroller/record"
-	"dbcontroller/shards"
-	"dbcontroller/switchover"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/cmd/internal/databases"
+	"dbcontroller.dev/cmd/internal/process"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/upgradestate"
 )
 
 // offline is the rollback to the snapshot when no controller can run any more: this process

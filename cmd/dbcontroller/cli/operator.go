@@ -10,9 +10,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"dbcontroller/deployment"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/deployment"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
 // callTimeout bounds a call that is answered at once when all is well.

@@ -11,7 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 // planTimeout bounds a plan, which tries things at the databases.

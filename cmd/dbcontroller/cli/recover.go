@@ -12,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/cmd/internal/databases"
-	"dbcontroller/cmd/internal/process"
-	"dbcontroller/deployment"
-	"dbcontroller/deployment/api"
-	"dbcontroller/identity"
-	"dbcontroller/record"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/cmd/internal/databases"
+	"dbcontroller.dev/cmd/internal/process"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // recovery is the command 'recover'.

@@ -11,8 +11,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller/deployment/api"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	"dbcontroller.dev/deployment/api"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 // printJSON writes a message on one line, as curl gets it from the API.

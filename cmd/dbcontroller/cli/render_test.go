@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 func TestRenderingIsAsReviewed(t *testing.T) {

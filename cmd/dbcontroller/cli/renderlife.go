@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 // policyOf says when an upgrade switches.

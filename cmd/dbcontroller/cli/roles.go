@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/config"
-	"dbcontroller/record/mongostore"
-	"dbcontroller/rehearsal"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/rehearsal"
 )
 
 func rolesCommand() *cobra.Command {

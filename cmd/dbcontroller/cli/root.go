@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller/cmd/dbcontroller/app"
-	"dbcontroller/cmd/internal/build"
-	"dbcontroller/cmd/internal/process"
-	"dbcontroller/cmd/internal/traces"
+	"dbcontroller.dev/cmd/dbcontroller/app"
+	"dbcontroller.dev/cmd/internal/build"
+	"dbcontroller.dev/cmd/internal/process"
+	"dbcontroller.dev/cmd/internal/traces"
 )
 
 // Command is the whole command tree of a controller that has the transformers which

@@ -8,9 +8,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/config"
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 const kindsConfig = `

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/collections"
-	"dbcontroller/config"
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/collections"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
 )
 
 // Register adds a service's own transformers to a registry that has none yet. Its Service

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/config"
-	"dbcontroller/record"
-	"dbcontroller/sample/secrets"
-	"dbcontroller/transform"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/transform"
 )
 
 // placed reads a configuration with a database for each name, which is a version and maybe

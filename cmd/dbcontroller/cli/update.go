@@ -10,11 +10,11 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	dataupdate "dbcontroller/backfill"
-	"dbcontroller/config"
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
-	"dbcontroller/transform"
+	dataupdate "dbcontroller.dev/backfill"
+	"dbcontroller.dev/config"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/transform"
 )
 
 // addUpdates adds the data updates of a configuration to those of the program.

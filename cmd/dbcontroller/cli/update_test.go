@@ -7,7 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 func (f *fake) ListUpdates(_ context.Context, r *connect.Request[dbv1.ListUpdatesRequest]) (*connect.Response[dbv1.ListUpdatesResponse], error) {

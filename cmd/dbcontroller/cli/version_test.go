@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"dbcontroller/cmd/internal/build"
+	"dbcontroller.dev/cmd/internal/build"
 )
 
 // TestVersion: what a build does not know is said to be unknown, and nothing is empty.

@@ -11,8 +11,8 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
 // controllerAPI is the part of a controller that an application talks to.

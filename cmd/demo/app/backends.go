@@ -13,8 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"dbcontroller/coord/embedetcd"
-	"dbcontroller/integration/localmongo"
+	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/integration/localmongo"
 )
 
 // backends are MongoDB and etcd.

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	"dbcontroller/gen/bbs/v1/bbsv1connect"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/gen/bbs/v2/bbsv2connect"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
 )
 
 // bbsWriter is one client of the BBS service, and the only one that writes its processes.

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	"dbcontroller/integration/workload"
-	"dbcontroller/record"
-	"dbcontroller/sample/bbs"
-	"dbcontroller/sample/secrets"
-	"dbcontroller/upgradestate"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/integration/workload"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/upgradestate"
 )
 
 // listV1 and listV2 see the processes of one client through an API at one server.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"dbcontroller/integration/subprocess"
+	"dbcontroller.dev/integration/subprocess"
 )
 
 // child is a process that the demo runs. Its log is a file.

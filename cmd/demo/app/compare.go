@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"dbcontroller/config"
-	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
-	"dbcontroller/transform"
-	"dbcontroller/upgradestate"
-	"dbcontroller/verify"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/verify"
 )
 
 // comparison is what comparing the two namespaces found.

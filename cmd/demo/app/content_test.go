@@ -8,10 +8,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
-	bbsv2 "dbcontroller/gen/bbs/v2"
-	"dbcontroller/sample/packages"
-	"dbcontroller/transform/lens"
-	"dbcontroller/upgradestate"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/sample/packages"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/upgradestate"
 )
 
 func sampleShapes(t *testing.T) shapes {

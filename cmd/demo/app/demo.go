@@ -13,12 +13,12 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/config"
-	"dbcontroller/coord/etcdcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
-	"dbcontroller/integration/subprocess"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/integration/subprocess"
+	"dbcontroller.dev/transform/lens"
 )
 
 // Run does the demo and prints what it saw. An error means that it could not be done to

@@ -3,7 +3,7 @@ package app
 import (
 	"time"
 
-	"dbcontroller/integration/workload"
+	"dbcontroller.dev/integration/workload"
 )
 
 // state is what a key holds, as each version shows it: canonical prints of the content

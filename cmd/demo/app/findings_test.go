@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller/integration/workload"
+	"dbcontroller.dev/integration/workload"
 )
 
 func TestFindingsCountEachRecordOnce(t *testing.T) {

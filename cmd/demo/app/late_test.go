@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller/integration/workload"
+	"dbcontroller.dev/integration/workload"
 )
 
 // What the version that follows has a moment later is late, and what it never gets is lost;

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"dbcontroller/sample/bbs"
-	"dbcontroller/sample/packages"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/sample/packages"
 )
 
 // ringSize is the number of shards of a demo.

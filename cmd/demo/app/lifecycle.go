@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/config"
+	"dbcontroller.dev/config"
 )
 
 const (

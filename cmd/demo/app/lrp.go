@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	bbsv1 "dbcontroller/gen/bbs/v1"
-	bbsv2 "dbcontroller/gen/bbs/v2"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 )
 
 // lrp is a process as its owner knows it. What it holds follows from the numbers of the

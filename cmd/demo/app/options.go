@@ -6,8 +6,8 @@ import (
 	"os"
 	"time"
 
-	"dbcontroller/config"
-	"dbcontroller/transform"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/transform"
 )
 
 // Defaults of the options. There are so many writers that a schedule is kept even while

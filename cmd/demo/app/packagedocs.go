@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/record"
-	"dbcontroller/sample/packages"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/packages"
+	"dbcontroller.dev/transform/lens"
 )
 
 // packagesKind is the name of the application's collection, in both versions.

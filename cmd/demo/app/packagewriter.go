@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/record"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/record"
 )
 
 // packageWriter is one client of the application's collection, and the only one that

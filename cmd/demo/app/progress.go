@@ -7,8 +7,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
 // progress notes whether an upgrade moves on.

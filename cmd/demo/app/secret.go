@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/sample/secrets"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/sample/secrets"
 )
 
 // secret is a secret as its owner knows it. What it holds follows from the numbers of the

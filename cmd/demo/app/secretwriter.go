@@ -11,10 +11,10 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	secretsv1 "dbcontroller/gen/secrets/v1"
-	"dbcontroller/gen/secrets/v1/secretsv1connect"
-	secretsv2 "dbcontroller/gen/secrets/v2"
-	"dbcontroller/gen/secrets/v2/secretsv2connect"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
 )
 
 // secretWriter is one client of the secrets service, and the only one that writes the

@@ -14,7 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/cenkalti/backoff/v4"
 
-	"dbcontroller/cmd/server/app"
+	"dbcontroller.dev/cmd/server/app"
 )
 
 // The versions that a demo moves between.

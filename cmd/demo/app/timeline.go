@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller/deployment"
-	"dbcontroller/upgradestate"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/upgradestate"
 )
 
 // timeline notes when the record in etcd changed its state: as it happens, by a watch.

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/integration/workload"
+	"dbcontroller.dev/integration/workload"
 )
 
 // traffic is all that clients do, and what they were told.

@@ -8,10 +8,10 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
 
-	dbv1 "dbcontroller/gen/dbcontroller/v1"
-	"dbcontroller/gen/dbcontroller/v1/dbcontrollerv1connect"
-	"dbcontroller/sample/bbs"
-	"dbcontroller/upgradestate"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/upgradestate"
 )
 
 // upgraded is what was seen of the upgrade, and of the ways back and forth after it.

@@ -17,8 +17,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/access"
-	"dbcontroller/access/door"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/access/door"
 )
 
 // Config is how the port is reached.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/mongostore"
 )
 
 var _ record.OnceClient = (*client)(nil)

@@ -10,9 +10,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/config"
-	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/mongostore"
 )
 
 // retryOpen is how long a database that could not be opened is left alone: callers that come

@@ -12,12 +12,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller/cmd/internal/databases"
-	"dbcontroller/config"
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/integration/localmongo/mongotest"
-	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
+	"dbcontroller.dev/cmd/internal/databases"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/mongostore"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }

@@ -6,9 +6,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/config"
-	"dbcontroller/record/mongostore"
-	"dbcontroller/watchedfile"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/watchedfile"
 )
 
 const (

@@ -14,10 +14,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller/cmd/internal/databases"
-	"dbcontroller/config"
-	"dbcontroller/integration/localmongo"
-	"dbcontroller/record"
+	"dbcontroller.dev/cmd/internal/databases"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/record"
 )
 
 // TestPasswordIsRotated changes a password in its file and then in the server, twice, while

@@ -8,11 +8,11 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller/config"
-	"dbcontroller/deployment"
-	"dbcontroller/identity"
-	"dbcontroller/record"
-	"dbcontroller/record/mongostore"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/mongostore"
 )
 
 // Check is asked of a database that has answered, before anything else uses it. An error

@@ -2,9 +2,9 @@
 package lock
 
 import (
-	"dbcontroller/access"
-	"dbcontroller/access/door"
-	"dbcontroller/config"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/access/door"
+	"dbcontroller.dev/config"
 	"go.uber.org/zap"
 )
 

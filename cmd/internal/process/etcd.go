@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
-	"dbcontroller/access"
-	"dbcontroller/config"
-	"dbcontroller/coord/etcdcoord"
-	"dbcontroller/deployment"
-	"dbcontroller/watchedfile"
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/watchedfile"
 )
 
 // etcdFlags adds the flags that say where etcd is, and how to get in.

@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller/access/accesstest"
-	"dbcontroller/config"
-	"dbcontroller/coord/embedetcd"
+	"dbcontroller.dev/access/accesstest"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/coord/embedetcd"
 )
 
 // start starts a process that finds etcd as a configuration says, which has to fail.

@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"dbcontroller/config"
-	"dbcontroller/coord"
-	"dbcontroller/coord/embedetcd"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/coord/embedetcd"
 )
 
 // DefaultDataDir is where an embedded etcd keeps its data when the configuration names

@@ -23,8 +23,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
-	"dbcontroller/config"
-	"dbcontroller/switchover"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/switchover"
 )
 
 const (

@@ -12,10 +12,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller/cmd/internal/traces"
-	"dbcontroller/config"
-	"dbcontroller/internal/tracestest"
-	"dbcontroller/switchover"
+	"dbcontroller.dev/cmd/internal/traces"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/internal/tracestest"
+	"dbcontroller.dev/switchover"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,10 +11,10 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller/limits"
-	"dbcontroller/sample/bbs"
-	"dbcontroller/sample/secrets"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/limits"
+	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/vrunner"
 )
 
 // TestBombs: what becomes larger than any request may be is refused by every procedure of

@@ -8,11 +8,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller/cmd/internal/databases"
-	"dbcontroller/deployment"
-	"dbcontroller/identity"
-	"dbcontroller/upgradestate"
-	"dbcontroller/vrunner"
+	"dbcontroller.dev/cmd/internal/databases"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/vrunner"
 )
 
 // open opens the databases that the Deployment asks for, for as long as each takes: that of

@@ -1284,7 +1284,7 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\x0fListDesiredLRPs\x12\x1e.bbs.v1.ListDesiredLRPsRequest\x1a\x1f.bbs.v1.ListDesiredLRPsResponse\"\x03\x90\x02\x01\x12U\n" +
 	"\x10UpdateDesiredLRP\x12\x1f.bbs.v1.UpdateDesiredLRPRequest\x1a .bbs.v1.UpdateDesiredLRPResponse\x12U\n" +
 	"\x10DeleteDesiredLRP\x12\x1f.bbs.v1.DeleteDesiredLRPRequest\x1a .bbs.v1.DeleteDesiredLRPResponse\x12\\\n" +
-	"\x10WatchDesiredLRPs\x12\x1f.bbs.v1.WatchDesiredLRPsRequest\x1a .bbs.v1.WatchDesiredLRPsResponse\"\x03\x90\x02\x010\x01B\x1fZ\x1ddbcontroller/gen/bbs/v1;bbsv1b\x06proto3"
+	"\x10WatchDesiredLRPs\x12\x1f.bbs.v1.WatchDesiredLRPsRequest\x1a .bbs.v1.WatchDesiredLRPsResponse\"\x03\x90\x02\x010\x01B#Z!dbcontroller.dev/gen/bbs/v1;bbsv1b\x06proto3"
 
 var (
 	file_bbs_v1_bbs_proto_rawDescOnce sync.Once

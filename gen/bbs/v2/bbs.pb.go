@@ -1544,7 +1544,7 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\rAddDefinition\x12\x1c.bbs.v2.AddDefinitionRequest\x1a\x1d.bbs.v2.AddDefinitionResponse\x12[\n" +
 	"\x12ActivateDefinition\x12!.bbs.v2.ActivateDefinitionRequest\x1a\".bbs.v2.ActivateDefinitionResponse\x12^\n" +
 	"\x13DeleteLRPDeployment\x12\".bbs.v2.DeleteLRPDeploymentRequest\x1a#.bbs.v2.DeleteLRPDeploymentResponse\x12e\n" +
-	"\x13WatchLRPDeployments\x12\".bbs.v2.WatchLRPDeploymentsRequest\x1a#.bbs.v2.WatchLRPDeploymentsResponse\"\x03\x90\x02\x010\x01B\x1fZ\x1ddbcontroller/gen/bbs/v2;bbsv2b\x06proto3"
+	"\x13WatchLRPDeployments\x12\".bbs.v2.WatchLRPDeploymentsRequest\x1a#.bbs.v2.WatchLRPDeploymentsResponse\"\x03\x90\x02\x010\x01B#Z!dbcontroller.dev/gen/bbs/v2;bbsv2b\x06proto3"
 
 var (
 	file_bbs_v2_bbs_proto_rawDescOnce sync.Once

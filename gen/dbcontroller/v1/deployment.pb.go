@@ -5756,7 +5756,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x06Verify\x12\x1e.dbcontroller.v1.VerifyRequest\x1a\x1f.dbcontroller.v1.VerifyResponse0\x01\x12a\n" +
 	"\x0eRegisterClient\x12&.dbcontroller.v1.RegisterClientRequest\x1a'.dbcontroller.v1.RegisterClientResponse\x12L\n" +
 	"\aAckHold\x12\x1f.dbcontroller.v1.AckHoldRequest\x1a .dbcontroller.v1.AckHoldResponse\x12M\n" +
-	"\vGetLocation\x12#.dbcontroller.v1.GetLocationRequest\x1a\x19.dbcontroller.v1.LocationB1Z/dbcontroller/gen/dbcontroller/v1;dbcontrollerv1b\x06proto3"
+	"\vGetLocation\x12#.dbcontroller.v1.GetLocationRequest\x1a\x19.dbcontroller.v1.LocationB5Z3dbcontroller.dev/gen/dbcontroller/v1;dbcontrollerv1b\x06proto3"
 
 var (
 	file_dbcontroller_v1_deployment_proto_rawDescOnce sync.Once

@@ -1101,7 +1101,7 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"SetPayload\x12\x1d.secrets.v1.SetPayloadRequest\x1a\x1e.secrets.v1.SetPayloadResponse\x12P\n" +
 	"\n" +
 	"ListOwners\x12\x1d.secrets.v1.ListOwnersRequest\x1a\x1e.secrets.v1.ListOwnersResponse\"\x03\x90\x02\x01\x12X\n" +
-	"\fWatchSecrets\x12\x1f.secrets.v1.WatchSecretsRequest\x1a .secrets.v1.WatchSecretsResponse\"\x03\x90\x02\x010\x01B'Z%dbcontroller/gen/secrets/v1;secretsv1b\x06proto3"
+	"\fWatchSecrets\x12\x1f.secrets.v1.WatchSecretsRequest\x1a .secrets.v1.WatchSecretsResponse\"\x03\x90\x02\x010\x01B+Z)dbcontroller.dev/gen/secrets/v1;secretsv1b\x06proto3"
 
 var (
 	file_secrets_v1_secrets_proto_rawDescOnce sync.Once

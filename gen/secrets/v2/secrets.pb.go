@@ -1026,7 +1026,7 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\fUpdateSecret\x12\x1f.secrets.v2.UpdateSecretRequest\x1a .secrets.v2.UpdateSecretResponse\x12Q\n" +
 	"\fDeleteSecret\x12\x1f.secrets.v2.DeleteSecretRequest\x1a .secrets.v2.DeleteSecretResponse\x12Q\n" +
 	"\fRotateSecret\x12\x1f.secrets.v2.RotateSecretRequest\x1a .secrets.v2.RotateSecretResponse\x12X\n" +
-	"\fWatchSecrets\x12\x1f.secrets.v2.WatchSecretsRequest\x1a .secrets.v2.WatchSecretsResponse\"\x03\x90\x02\x010\x01B'Z%dbcontroller/gen/secrets/v2;secretsv2b\x06proto3"
+	"\fWatchSecrets\x12\x1f.secrets.v2.WatchSecretsRequest\x1a .secrets.v2.WatchSecretsResponse\"\x03\x90\x02\x010\x01B+Z)dbcontroller.dev/gen/secrets/v2;secretsv2b\x06proto3"
 
 var (
 	file_secrets_v2_secrets_proto_rawDescOnce sync.Once

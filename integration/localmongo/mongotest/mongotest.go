@@ -29,7 +29,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/goleak"
 
-	"dbcontroller/integration/localmongo"
+	"dbcontroller.dev/integration/localmongo"
 )
 
 // DatabasePrefix starts the name of every database that tests make, so that

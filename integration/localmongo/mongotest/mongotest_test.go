@@ -6,7 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }

@@ -6,7 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller/integration/localmongo/mongotest"
+	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
 func TestChunksLieWhereTheyArePutAndKeepTheirRecordsWhenTheyMove(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 func TestCompareTellsWhatChanges(t *testing.T) {

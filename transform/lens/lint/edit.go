@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"dbcontroller/record"
+	"dbcontroller.dev/record"
 )
 
 // edited gives the fields that only one version has other values of the same type, as

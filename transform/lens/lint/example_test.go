@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 // Records of a file are taken there and back before anything is moved.

@@ -6,8 +6,8 @@ import (
 	"regexp"
 	"strings"
 
-	"dbcontroller/record"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens"
 )
 
 // failureKey is what records that fail alike have in common.

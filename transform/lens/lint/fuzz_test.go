@@ -6,7 +6,7 @@ import (
 	"io"
 	"testing"
 
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/transform/lens"
 )
 
 // FuzzParse: whatever a file holds, it is a lens or has errors, the first of them the one

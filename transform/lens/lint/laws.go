@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // law is a place in laws.

@@ -14,10 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
-	"dbcontroller/transform/lens"
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 // loaded reads lenses given as file name and text, one after the other.

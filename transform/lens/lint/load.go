@@ -11,8 +11,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
-	"dbcontroller/transform"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
 )
 
 // File is a lens file that was read.

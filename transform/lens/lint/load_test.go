@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 func TestLoadTellsAllErrors(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller/record"
-	"dbcontroller/transform/lens"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens"
 )
 
 // Losses are the fields that subjects are known to lose, without any sample.

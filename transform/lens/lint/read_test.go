@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller/transform/lens/lint"
+	"dbcontroller.dev/transform/lens/lint"
 )
 
 func zipped(t *testing.T, b []byte) []byte {

@@ -3,8 +3,8 @@ package lint
 import (
 	"fmt"
 
-	"dbcontroller/record"
-	"dbcontroller/transform"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 )
 
 // Trial is one group's way there and back.

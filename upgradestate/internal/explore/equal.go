@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"slices"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // equal compares records. The namespaces are most of one, and what reflection takes for them

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // TestEqualSeesEachField: a field that is added to the record later is compared, too.

@@ -15,7 +15,7 @@ import (
 	"fmt"
 	"slices"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // Machine is the machine to explore: the real one, or one with a rule broken.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 func to[T any](v T) *T { return &v }

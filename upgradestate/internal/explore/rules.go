@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // fenced reports whether, at the database, no client can write the current version.

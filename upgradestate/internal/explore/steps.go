@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // step is one thing that can happen next.

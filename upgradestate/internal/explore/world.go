@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	us "dbcontroller/upgradestate"
+	us "dbcontroller.dev/upgradestate"
 )
 
 // world is what is true at the databases, as opposed to what the record says, and what

@@ -9,7 +9,7 @@ package bbsv1connect
 import (
 	connect "connectrpc.com/connect"
 	context "context"
-	v1 "dbcontroller/gen/bbs/v1"
+	v1 "dbcontroller.dev/gen/bbs/v1"
 	errors "errors"
 	http "net/http"
 	strings "strings"

@@ -10,7 +10,7 @@ package bbsv2connect
 import (
 	connect "connectrpc.com/connect"
 	context "context"
-	v2 "dbcontroller/gen/bbs/v2"
+	v2 "dbcontroller.dev/gen/bbs/v2"
 	errors "errors"
 	http "net/http"
 	strings "strings"

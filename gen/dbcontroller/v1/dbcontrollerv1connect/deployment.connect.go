@@ -15,7 +15,7 @@ package dbcontrollerv1connect
 import (
 	connect "connectrpc.com/connect"
 	context "context"
-	v1 "dbcontroller/gen/dbcontroller/v1"
+	v1 "dbcontroller.dev/gen/dbcontroller/v1"
 	errors "errors"
 	http "net/http"
 	strings "strings"

@@ -9,7 +9,7 @@ package secretsv1connect
 import (
 	connect "connectrpc.com/connect"
 	context "context"
-	v1 "dbcontroller/gen/secrets/v1"
+	v1 "dbcontroller.dev/gen/secrets/v1"
 	errors "errors"
 	http "net/http"
 	strings "strings"

@@ -10,7 +10,7 @@ package secretsv2connect
 import (
 	connect "connectrpc.com/connect"
 	context "context"
-	v2 "dbcontroller/gen/secrets/v2"
+	v2 "dbcontroller.dev/gen/secrets/v2"
 	errors "errors"
 	http "net/http"
 	strings "strings"

@@ -46,7 +46,10 @@ type Config struct {
 	// TLS is asked for each new connection, so that certificates may change; nil for plain
 	// connections, and for system roots where an endpoint begins with https.
 	TLS func() (*tls.Config, error)
-	Log *zap.Logger // nil for none
+	// MaxRequest is how many bytes a request may have; 0: the client's own bound, of 2 MiB.
+	// etcd has its own, --max-request-bytes.
+	MaxRequest int
+	Log        *zap.Logger // nil for none
 }
 
 // Conn is a connection to etcd. It is safe for concurrent use; Close ends it.
@@ -94,6 +97,7 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 		DialKeepAliveTimeout: keepAliveTimeout,
 		Username:             cfg.Username,
 		Password:             password,
+		MaxCallSendMsgSize:   cfg.MaxRequest,
 		DialOptions:          append(options, grpc.WithChainUnaryInterceptor(between...)),
 		// The client warns of each retry that it makes by itself; what it gives up on
 		// comes back as an error.

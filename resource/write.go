@@ -46,10 +46,10 @@ func (t *Table[M]) newName(r request, in M) (name string, drawn bool, err error)
 		id = r.text(idField)
 	}
 	given := t.nameOf(in)
+	if t.pattern.bare() {
+		inside = t.cfg.NameField // other methods of the service call it so, too
+	}
 	if !hasID && (given != "" || t.cfg.NewID == nil) {
-		if given == "" && t.pattern.bare() {
-			inside = t.cfg.NameField // the only one of that name there is
-		}
 		return given, false, t.pattern.check(inside, given)
 	}
 	parent := r.text(r.roles.Parent)

@@ -60,7 +60,8 @@ const face = "."
 // one place each that opens a database and a coordination store. All of cmd may name config.
 var wirers = map[string][]string{
 	"cmd/internal/databases": {"record/mongostore"},                                       // opens the databases of a configuration
-	"cmd/internal/process":   {"coord/embedetcd", "coord/etcdcoord"},                      // opens the coordination store of a configuration
+	"cmd/internal/process":   {"coord/etcdcoord"},                                         // opens the coordination store of a configuration
+	"cmd/dbcontroller":       {"coord/embedetcd"},                                         // has an etcd for one machine in it, which a service's own programs have not
 	"cmd/dbcontroller/app":   {"record/mongostore", "coord/memcoord"},                     // scratch databases and deployments of rehearsals
 	"cmd/dbcontroller/cli":   {"record/mongostore"},                                       // prints the roles that MongoDB has to grant
 	"cmd/demo/app":           {"record/mongostore", "coord/embedetcd", "coord/etcdcoord"}, // plays all parts in one process

@@ -77,6 +77,10 @@ func (l *lease) follow(ctx context.Context, renewals <-chan *clientv3.LeaseKeepA
 func (l *lease) ID() coord.LeaseID     { return coord.LeaseID(l.id) }
 func (l *lease) Done() <-chan struct{} { return l.done }
 
+// Abandon ends the renewal and nothing else, as the death of the holder would: the suite of
+// coordtest asks for it.
+func (l *lease) Abandon() { l.stop() }
+
 // Close implements coord.Lease. Should the revocation not get through, the lease runs
 // out by itself, for it is renewed no more.
 func (l *lease) Close(ctx context.Context) error {

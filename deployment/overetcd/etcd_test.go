@@ -1,4 +1,7 @@
-package deployment_test
+// Package overetcd_test has the tests of package deployment over a real etcd. They are no tests of that
+// package's own folder, for the go command gives those who use a package the modules that its
+// tests need, and nobody needs an etcd server for that (docs_test.TestWhatUsersGet).
+package overetcd_test
 
 import (
 	"slices"

@@ -3,51 +3,12 @@ package embedetcd
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"dbcontroller.dev/coord/etcdfile"
 )
-
-// endpointFile holds one URL on a line for each endpoint. See docs/formats.md.
-const endpointFile = "etcd-endpoint"
-
-// Find returns the endpoints of the embedded etcd of a directory, as the latest Start
-// wrote them. Whether it runs now shows when connecting. The error is fs.ErrNotExist
-// where none was ever started.
-func Find(dir string) ([]string, error) {
-	data, err := os.ReadFile(filepath.Join(dir, endpointFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no embedded etcd was started in %s: %w", dir, fs.ErrNotExist)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find embedded etcd: %w", err)
-	}
-	endpoints := strings.Fields(string(data))
-	if len(endpoints) == 0 {
-		return nil, fmt.Errorf("find embedded etcd: %s in %s is empty", endpointFile, dir)
-	}
-	return endpoints, nil
-}
-
-// publish replaces the file by a rename, so that a reader sees an old one or a whole
-// new one.
-func publish(dir, endpoint string) error {
-	f, err := os.CreateTemp(dir, endpointFile+"-*")
-	if err != nil {
-		return fmt.Errorf("write endpoint: %w", err)
-	}
-	_, err = f.WriteString(endpoint + "\n")
-	if err := errors.Join(err, f.Close()); err != nil {
-		_ = os.Remove(f.Name()) // it would only lie about
-		return fmt.Errorf("write endpoint: %w", err)
-	}
-	if err := os.Rename(f.Name(), filepath.Join(dir, endpointFile)); err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("write endpoint: %w", err)
-	}
-	return nil
-}
 
 const (
 	scheme = "unix://"
@@ -71,7 +32,7 @@ func socketPath(dir string) (string, error) {
 	if len(filepath.Join(folder, socketName)) <= longest {
 		return filepath.Join(folder, socketName), private(folder)
 	}
-	if before, err := Find(dir); err == nil {
+	if before, err := etcdfile.Find(dir); err == nil {
 		path := strings.TrimPrefix(before[0], scheme)
 		if filepath.Base(path) == socketName && private(filepath.Dir(path)) == nil {
 			return path, nil

@@ -1,4 +1,4 @@
-package etcdcoord_test
+package overetcd_test
 
 import (
 	"context"

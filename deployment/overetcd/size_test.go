@@ -1,4 +1,4 @@
-package deployment_test
+package overetcd_test
 
 import (
 	"context"

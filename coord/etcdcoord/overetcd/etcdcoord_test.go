@@ -1,4 +1,7 @@
-package etcdcoord_test
+// Package overetcd_test has the tests of package etcdcoord over a real etcd. They are no tests of that
+// package's own folder, for the go command gives those who use a package the modules that its
+// tests need, and nobody needs an etcd server for that (docs_test.TestWhatUsersGet).
+package overetcd_test
 
 import (
 	"context"
@@ -58,9 +61,7 @@ func TestConformance(t *testing.T) {
 		if strings.Contains(t.Name(), "Compact") {
 			at = startEtcd(t)
 		}
-		return etcdcoord.NewSuite(open(t, etcdcoord.Config{
-			Endpoints: at.Endpoints(), Prefix: fmt.Sprintf("test/%d/", n.Add(1)),
-		}))
+		return newSuite(t, etcdcoord.Config{Endpoints: at.Endpoints(), Prefix: fmt.Sprintf("test/%d/", n.Add(1))})
 	})
 }
 

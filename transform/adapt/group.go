@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -196,6 +197,26 @@ func (a *Adapter) project(id transform.GroupID, stored []record.Record) ([]recor
 		return nil, fmt.Errorf("%w: show %s as %s: %w", ErrTransform, transform.ShowGroup(id.Name), a.show.To(), err)
 	}
 	return out, nil
+}
+
+// projectAll makes what groups show. Where there are many they are shared among processors: a
+// page is not to take much longer than to read it.
+func (a *Adapter) projectAll(ids []transform.GroupID, stored [][]record.Record) ([][]record.Record, error) {
+	const share = 100
+	shown := make([][]record.Record, len(ids))
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for from := 0; from < len(ids); from += share {
+		g.Go(func() (err error) {
+			for i := from; i < min(from+share, len(ids)); i++ {
+				if shown[i], err = a.project(ids[i], stored[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return shown, g.Wait()
 }
 
 // led reports whether a group has a live record of the kind that leads, without which it is not

@@ -153,6 +153,7 @@ func (a *Adapter) storedPrefix(names transform.Mapping, parent string) string {
 // member is a stored record that leads, and what its group shows.
 type member struct {
 	name  string // as stored
+	alone bool   // it is its group, so that it leads whatever that shows
 	shown []record.Record
 }
 
@@ -217,44 +218,49 @@ func (a *Adapter) members(ctx context.Context, lead, prefix, after string, limit
 // showAll makes what the groups of stored records of the kind that leads show, for each record.
 func (a *Adapter) showAll(ctx context.Context, lead string, recs []record.Record) ([]member, error) {
 	out := make([]member, len(recs))
-	ids := make([]transform.GroupID, len(recs))
-	var load []transform.GroupID
-	found := groups{}
+	of := make([]int, len(recs)) // the place of each one's group
+	var ids []transform.GroupID
+	var stored [][]record.Record
+	alone := len(recs) > 0 && recs[0].Doc != nil && a.show.Whole(lead)
+	places := map[transform.GroupID]int{}
 	for i, rec := range recs {
 		out[i].name, _ = rec.Key.Name()
 		id, ok, err := a.show.GroupOf(rec.Kind, rec.Key)
-		if !ok || err != nil {
+		if of[i] = -1; !ok || err != nil {
 			continue
 		}
-		ids[i] = id
-		if _, there := found[id]; there {
+		if alone {
+			out[i].alone = true
+			of[i], ids, stored = len(ids), append(ids, id), append(stored, recs[i:i+1])
 			continue
 		}
-		found[id] = nil
-		if rec.Doc != nil && a.show.Whole(rec.Kind) {
-			found[id] = []record.Record{rec}
-		} else {
-			load = append(load, id)
+		at, there := places[id]
+		if !there {
+			at, ids = len(ids), append(ids, id)
+			places[id] = at
+		}
+		of[i] = at
+	}
+	if !alone {
+		loaded, err := a.loadAll(ctx, ids, true)
+		if err != nil {
+			return nil, err
+		}
+		stored = make([][]record.Record, len(ids))
+		for i, id := range ids {
+			if led(lead, loaded[id]) {
+				stored[i] = loaded[id]
+			}
 		}
 	}
-	loaded, err := a.loadAll(ctx, load, true)
+	shown, err := a.projectAll(ids, stored)
 	if err != nil {
 		return nil, err
 	}
-	shown := make(groups, len(found))
-	for id, stored := range found {
-		if of, there := loaded[id]; there {
-			stored = of
+	for i, at := range of {
+		if at >= 0 {
+			out[i].shown = shown[at]
 		}
-		if !led(lead, stored) {
-			continue
-		}
-		if shown[id], err = a.project(id, stored); err != nil {
-			return nil, err
-		}
-	}
-	for i, id := range ids {
-		out[i].shown = shown[id]
 	}
 	return out, nil
 }
@@ -262,6 +268,9 @@ func (a *Adapter) showAll(ctx context.Context, lead string, recs []record.Record
 // ledBy is the record of a kind that a stored record leads, out of what its group shows.
 func (a *Adapter) ledBy(kind string, m member) (record.Record, bool) {
 	names := a.cfg.Names[kind]
+	if len(m.shown) == 1 && m.alone && m.shown[0].Kind == kind {
+		return m.shown[0], true
+	}
 	i := slices.IndexFunc(m.shown, func(s record.Record) bool {
 		name, ok := s.Key.Name()
 		if ok && names != nil && s.Kind == kind {

@@ -90,15 +90,18 @@ func (a *Adapter) merge(ctx context.Context, p page) ([]record.Record, error) {
 			if err != nil {
 				return nil, err
 			}
-			for _, id := range ids {
-				if !led(a.leads[p.kind], stored[id]) {
-					continue
+			groups := make([][]record.Record, len(ids))
+			for i, id := range ids {
+				if led(a.leads[p.kind], stored[id]) {
+					groups[i] = stored[id]
 				}
-				shown, err := a.project(id, stored[id])
-				if err != nil {
-					return nil, err
-				}
-				p.add(shown)
+			}
+			shown, err := a.projectAll(ids, groups)
+			if err != nil {
+				return nil, err
+			}
+			for _, recs := range shown {
+				p.add(recs)
 			}
 			if end, ends := w.next(); ends {
 				if p.until(end) >= p.limit {

@@ -22,7 +22,7 @@ import (
 // listed is a kind whose lists are tried while others write.
 type listed struct {
 	kind string
-	make func(t *testing.T, db database) face
+	make func(t testing.TB, db database) face
 	doc  func(name string) bson.D // of the version that writes
 	name func(i int) string
 	// through writes: the version shown, or the stored one.
@@ -37,7 +37,7 @@ func asIs(name string) []string { return []string{name} }
 var ways = map[string]listed{
 	"names that sort otherwise": {
 		kind: "things", shown: true, as: asIs,
-		make: func(t *testing.T, db database) face {
+		make: func(t testing.TB, db database) face {
 			return newFace(t, db, swapped(t), "v2", "v1", adapt.Config{})
 		},
 		name: func(i int) string { return fmt.Sprintf("%d/x%d", i%7, i) },
@@ -45,7 +45,7 @@ var ways = map[string]listed{
 	},
 	"names that sort the same": {
 		kind: "secrets", shown: true, as: asIs,
-		make: func(t *testing.T, db database) face {
+		make: func(t testing.TB, db database) face {
 			l, err := lens.Parse("secrets.yaml", []byte(secretsLens))
 			if err != nil {
 				t.Fatal(err)
@@ -63,7 +63,7 @@ var ways = map[string]listed{
 	},
 	"one kind leads": {
 		kind: "wholes", shown: true, as: asIs,
-		make: func(t *testing.T, db database) face {
+		make: func(t testing.TB, db database) face {
 			return newFace(t, db, split(t), "v2", "v1", adapt.Config{Leads: map[string]string{"wholes": "heads"}})
 		},
 		name: func(i int) string { return fmt.Sprintf("w%d", i) },
@@ -71,7 +71,7 @@ var ways = map[string]listed{
 	},
 	"no kind leads": {
 		kind: "wholes", shown: true, as: asIs,
-		make: func(t *testing.T, db database) face {
+		make: func(t testing.TB, db database) face {
 			return newFace(t, db, split(t), "v2", "v1", adapt.Config{})
 		},
 		name: func(i int) string { return fmt.Sprintf("w%d", i) },
@@ -79,7 +79,7 @@ var ways = map[string]listed{
 	},
 	"parts of records": {
 		kind: "parts", as: func(name string) []string { return []string{name + "/main"} },
-		make: func(t *testing.T, db database) face {
+		make: func(t testing.TB, db database) face {
 			return newFace(t, db, split(t), "v1", "v2", adapt.Config{})
 		},
 		// "w1-2/main" sorts before "w1/main".
@@ -88,7 +88,7 @@ var ways = map[string]listed{
 	},
 	"several parts of each record": {
 		kind: "lines", as: func(name string) []string { return []string{name + "/a", name + "/b", name + "/c"} },
-		make: func(t *testing.T, db database) face {
+		make: func(t testing.TB, db database) face {
 			return newFace(t, db, lines(t), "v1", "v2", adapt.Config{})
 		},
 		// The lines of "w1/b" sort between those of "w1".

@@ -109,7 +109,7 @@ func (n *namespace) onWrite(f func([]record.Mutation) error) {
 }
 
 // mongo is a database of a real MongoDB.
-func mongo(t *testing.T) database {
+func mongo(t testing.TB) database {
 	t.Helper()
 	uri, name := mongotest.Database(t)
 	ns, err := mongostore.Open(t.Context(), mongostore.Config{URI: uri, Database: name, Log: zap.NewNop()})
@@ -117,10 +117,13 @@ func mongo(t *testing.T) database {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ns.Close(context.Background()) })
-	return struct {
-		*mongostore.Namespace
-		*mongostore.Client
-	}{ns, ns.Client()}
+	return mongodb{ns, ns.Client(), name}
+}
+
+type mongodb struct {
+	*mongostore.Namespace
+	*mongostore.Client
+	name string
 }
 
 // face is a pair of versions of which one is stored and the other is shown.

@@ -127,6 +127,7 @@ func TestFanOutOfObjectIDsRefuses(t *testing.T) {
 		{"no _id", orders(byID), true, []string{`old {"_id":` + oid + `,"lines":[{}]}`}, "an entry of lines has no _id"},
 		{"no ObjectId in the key", orders(byID), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":"` + hexa + `/5","at":0}`}, "{id} is not the text of a value of type objectId"},
 		{"number of another type in the key", orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"n":{"$numberDouble":"0.0"}},"order":` + oid + `,"v":1}`}, "n: it is of type double, not int"},
+		{"an entry that is not named by an ObjectId", orders(`fanOut: {field: notes, as: map, kind: notes, key: {user: "{_key}", note: "{id:objectId}"}, parent: user}`), true, []string{`old {"_id":5,"notes":{"x":{"t":1}}}`}, "{id} is not the text of a value of type objectId"},
 		{"a gap", orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"n":1},"order":` + oid + `,"v":1}`}, "its key would be"},
 		{"not a document", orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":5,"order":` + oid + `,"v":1}`}, "it is of type int, not a document of order, n"},
 		{"a whole number of another type", orders(linesByContent), false, []string{`new {"_id":7}`, `lines {"_id":{"$numberLong":"5"},"order":7,"position":0,"sku":5}`}, "its _id has a number of another type"},
@@ -142,6 +143,33 @@ func TestFanOutOfObjectIDsRefuses(t *testing.T) {
 				t.Errorf("error is %v, want %q\n%s", err, tc.err, shown(t, out))
 			}
 		})
+	}
+}
+
+// TestSelectOfObjectIDs: a parent whose name is not that of an ObjectId has no children, and
+// none are looked for by a key that no document has.
+func TestSelectOfObjectIDs(t *testing.T) {
+	t.Parallel()
+	s := parsed(t, `
+key: {from: "users/{user}", to: "{user:objectId}"}
+operations:
+  - gather: {field: profile, as: object, kind: profiles, key: "{user:objectId}"}
+`).Spec("old", "new")
+	children := s.Old.Kinds[1]
+	for name, want := range map[string]string{
+		"users/" + hexa: `{"_id":` + oid + `}`,
+		"users/x":       `{"_id":"users/x"}`,
+	} {
+		sel := children.Select(string(record.StringKey(name)))
+		if want := fromJSON(t, "old "+want)[0].Key; sel.Key != want || sel.Prefix {
+			t.Errorf("%s: selects %v", name, sel)
+		}
+	}
+	if group, err := children.GroupOf(fromJSON(t, `profiles {"_id":`+oid+`}`)[0].Key); err != nil || group != string(record.StringKey("users/"+hexa)) {
+		t.Errorf("group %q, %v", group, err)
+	}
+	if _, err := children.GroupOf(record.StringKey(hexa)); err == nil {
+		t.Error("a string is a child")
 	}
 }
 

@@ -59,14 +59,15 @@ type (
 		To   plainText `json:"to" jsonschema_description:"The kind of the new version."`
 	}
 	keyBody struct {
-		From    plainText           `json:"from" jsonschema_description:"The pattern of the old version's keys, such as projects/{project}/secrets/{secret}."`
-		To      plainText           `json:"to" jsonschema_description:"The pattern of the new version's keys."`
+		From    keyFormValue        `json:"from" jsonschema_description:"The form of the old version's keys: a pattern such as projects/{project}/secrets/{secret} or {id:objectId}, or the fields of a document with a pattern for each."`
+		To      keyFormValue        `json:"to" jsonschema_description:"The form of the new version's keys."`
 		With    map[string]keyValue `json:"with,omitempty" jsonschema_description:"What the variables are that only the new pattern has."`
 		Without map[string]keyValue `json:"without,omitempty" jsonschema_description:"What the variables are that only the old pattern has."`
 	}
 	keyFieldBody struct {
-		Field fieldPath `json:"field" jsonschema_description:"The field that holds the variable."`
-		Keep  bool      `json:"keep,omitempty" jsonschema_description:"The other side has the field too."`
+		Field fieldPath  `json:"field" jsonschema_description:"The field that holds the variable."`
+		Keep  bool       `json:"keep,omitempty" jsonschema_description:"The other side has the field too."`
+		Type  idTypeName `json:"type,omitempty" jsonschema_description:"The type of the field, where it is another than that of the variable in the key."`
 	}
 	renameBody struct {
 		From fieldPath `json:"from" jsonschema_description:"The field of the old version."`
@@ -149,7 +150,7 @@ type (
 		Field      fieldPath      `json:"field" jsonschema_description:"The list, map or object."`
 		As         fanShapeName   `json:"as" jsonschema_description:"What the field is."`
 		Kind       plainText      `json:"kind" jsonschema_description:"The kind of the records that its entries are on the other side."`
-		Key        plainText      `json:"key" jsonschema_description:"The pattern of their keys, such as {_key}/{id}."`
+		Key        keyFormValue   `json:"key" jsonschema_description:"The form of their keys: a pattern such as {_key}/{id}, or the fields of a document with a pattern for each."`
 		ID         plainText      `json:"id,omitempty" jsonschema_description:"The field of an item that tells it from the others; of a map, the record's field with the entry's name."`
 		Value      plainText      `json:"value,omitempty" jsonschema_description:"The record's field for entries that have no fields of their own."`
 		Parent     plainText      `json:"parent,omitempty" jsonschema_description:"The record's field that holds the key of the one it belongs to."`
@@ -170,6 +171,8 @@ type (
 	fanShapeName   struct{}
 	expression     struct{}
 	keyValue       struct{}
+	keyFormValue   struct{}
+	idTypeName     struct{}
 	operationsList struct{}
 )
 
@@ -223,6 +226,15 @@ func (expression) JSONSchema() *jsonschema.Schema { return scalar() }
 func (keyValue) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{scalar(), reflected(keyFieldBody{})}}
 }
+
+// JSONSchema of the form of a kind's keys: a pattern, or the fields of a document.
+func (keyFormValue) JSONSchema() *jsonschema.Schema {
+	one := uint64(1)
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{reflected(plainText{}), {Type: "object", MinProperties: &one}}}
+}
+
+// JSONSchema of a type of a key's variable.
+func (idTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(idTypes...) }
 
 // JSONSchema of operations.
 func (operationsList) JSONSchema() *jsonschema.Schema {

@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"limits", "watchedfile"},
 	{"gen", "record", "coord", "upgradestate", "config", "internal"},
 	{"shards", "transform", "throttle", "access"},
-	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity"},
+	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity", "appclient"},
 	{"deployment", "collections", "sample"},
 	{"preflight", "rehearsal"},
 	{"controller"},
@@ -61,6 +61,10 @@ var wirers = map[string][]string{
 // shipped is what the program dbcontroller is made of. It carries neither a sample nor
 // what starts databases for tests, with all that these link.
 var shipped = []string{"cmd/dbcontroller", "cmd/internal"}
+
+// light is what applications and tools carry along: what they import of ours, and nothing of
+// the engine.
+var light = map[string][]string{"appclient": {"access/client", "gen"}}
 
 // testFolders hold what tests need; cmd may use it for its demonstration.
 var testFolders = []string{"integration", "scripts"}
@@ -108,6 +112,8 @@ func TestViolationsAreSeen(t *testing.T) {
 			[]string{"cmd/server/app imports record/mongostore, which only a package that opens it may"}},
 		{"a command without a place", importer{"cmd/internal/util", nil},
 			[]string{"cmd/internal/util is in no layer of cmd: give it one in this test, or a better place"}},
+		{"an application carries no engine", importer{"appclient", []string{"access/client", "gen/dbcontroller/v1", "access", "record"}},
+			[]string{"appclient imports access, which applications must not carry", "appclient imports record, which applications must not carry"}},
 		{"up", importer{"record", []string{"syncer"}},
 			[]string{"record imports syncer, which is not below it"}},
 		{"up from a sub-package", importer{"transform/lens", []string{"deployment/deploymentpb"}},
@@ -171,6 +177,8 @@ func forbidden(from, to string) string {
 	switch {
 	case strings.HasSuffix(to, "test"):
 		return "only tests may"
+	case light[top(from)] != nil && !slices.ContainsFunc(light[top(from)], func(l string) bool { return within(to, l) }):
+		return "applications must not carry"
 	case slices.ContainsFunc(shipped, func(s string) bool { return within(from, s) }) && (top(to) == "sample" || slices.Contains(testFolders, top(to))):
 		return "the shipped program must not carry"
 	case top(from) == "cmd" && top(to) == "cmd" && commandLayerOf(to) >= commandLayerOf(from):

@@ -70,18 +70,18 @@ func TestComposed(t *testing.T) {
 		"v2": {"v1 over what v2 shows of 2", "v2 over 2", "v3 over 3", "v2 over 2"},
 		"v3": {"v1 over what v2 shows of what v3 shows of 3", "v2 over what v3 shows of 3", "v3 over 3", "v2 over what v3 shows of 3"},
 	} {
-		h := s.composed(active, stores, apiversion.Readers(one, two, three), nil)
+		h := s.Handler(active, stores)
 		got := [4]string{ask(h, one, read), ask(h, two, read), ask(h, three, read), ask(h, two, write)}
 		if got != want {
 			t.Errorf("while %s is active:\n%q, want\n%q", active, got, want)
 		}
 	}
 	s.Versions[2].Before = nil
-	if got := ask(s.composed("v3", stores, apiversion.Readers(one), nil), two, read); got != notFound {
+	if got := ask(s.Handler("v3", stores), two, read); got != notFound {
 		t.Errorf("v2 without data that it could have answers %q", got)
 	}
 	delete(stores, "v2")
-	if got := ask(s.composed("v1", stores, apiversion.Readers(one), nil), two, read); got != notFound {
+	if got := ask(s.Handler("v1", stores), two, read); got != notFound {
 		t.Errorf("v2 without a database answers %q", got)
 	}
 }

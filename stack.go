@@ -16,26 +16,35 @@ import (
 // Server is the service as package cmd/server/app serves it, which tests of this project
 // start with stores of their own. It is not part of what is stable.
 func (s Service) Server() serverapp.Service {
-	out := serverapp.Service{Name: s.Name, Stack: s.stack, Watches: s.Watches}
+	out := serverapp.Service{Name: s.Name, APIs: s.apis(), Stack: s.stack, Watches: s.Watches}
 	for _, v := range s.Versions {
 		out.Versions = append(out.Versions, v.Name)
-		out.APIs = append(out.APIs, v.APIs...)
 	}
 	return out
+}
+
+// Handler is what serves all APIs while a version is active, over stores of the versions that
+// have data, as a server has it behind its port: for tests of a service.
+func (s Service) Handler(active string, stores map[string]Store, opts ...connect.HandlerOption) http.Handler {
+	if s.Stacks != nil {
+		return s.Stacks(active, stores, opts...)
+	}
+	return s.composed(active, stores, opts)
 }
 
 // stack builds what belongs to a version while it is active.
 func (s Service) stack(active string, views map[string]*vrunner.View, opts ...connect.HandlerOption) vrunner.Stack {
 	stores := map[string]Store{}
-	var apis []protoreflect.ServiceDescriptor
 	for _, v := range s.Versions {
-		apis = append(apis, v.APIs...)
 		if store := vrunner.StoreOf(views[v.Name]); store != nil {
 			stores[v.Name] = store
 		}
 	}
-	reads := apiversion.Readers(apis...)
-	out := vrunner.Stack{Write: func(r *http.Request) bool { return !reads(r.URL.Path) }}
+	reads := apiversion.Readers(s.apis()...)
+	out := vrunner.Stack{
+		Handler: s.Handler(active, stores, opts...),
+		Write:   func(r *http.Request) bool { return !reads(r.URL.Path) },
+	}
 	for _, v := range s.Versions {
 		if v.Name == active {
 			out.Fixtures = v.Fixtures
@@ -44,18 +53,22 @@ func (s Service) stack(active string, views map[string]*vrunner.View, opts ...co
 			}
 		}
 	}
-	if s.Stacks != nil {
-		out.Handler = s.Stacks(active, stores, opts...)
-	} else {
-		out.Handler = s.composed(active, stores, reads, opts)
-	}
 	return out
+}
+
+// apis are those of all versions.
+func (s Service) apis() []protoreflect.ServiceDescriptor {
+	var all []protoreflect.ServiceDescriptor
+	for _, v := range s.Versions {
+		all = append(all, v.APIs...)
+	}
+	return all
 }
 
 // composed serves the active version over its data, the older ones over what they see of
 // these, and the next one over the data that sync has brought, to be read.
-func (s Service) composed(active string, stores map[string]Store, reads func(string) bool, opts []connect.HandlerOption) http.Handler {
-	mux := http.NewServeMux()
+func (s Service) composed(active string, stores map[string]Store, opts []connect.HandlerOption) http.Handler {
+	mux, reads := http.NewServeMux(), apiversion.Readers(s.apis()...)
 	for i, v := range s.Versions {
 		if v.Name != active {
 			continue

@@ -1,5 +1,7 @@
 // Package cli is the command line of dbcontroller. Results go to standard output,
 // diagnostics to standard error; what fails says what, where and what to do.
+//
+// It is not for users and may change with any version.
 package cli
 
 import (

@@ -24,6 +24,7 @@ var layers = [][]string{
 	{"gen", "record", "coord", "upgradestate", "config", "internal"},
 	{"shards", "transform", "throttle", "access"},
 	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity"},
+	{"resource"},
 	{"deployment", "collections", "sample"},
 	{"preflight", "rehearsal"},
 	{"controller"},

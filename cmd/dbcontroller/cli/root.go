@@ -45,7 +45,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Etcd != nil {
 		root.AddCommand(etcdCommand(p.Etcd))
 	}
-	root.AddCommand(runCommand(p), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand())
+	root.AddCommand(runCommand(p), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand(), initCommand())
 	root.AddCommand(operatorCommands()...)
 	return root
 }

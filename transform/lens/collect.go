@@ -282,8 +282,8 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 		}
 		c.typ, c.val = c.item.elems[i].typ, c.item.elems[i].value()
 	} else {
-		if h, ok := held.of(r.fan, c); ok && (len(r.fan.collect.held) > 0 || c.item.dirty()) {
-			if err := r.e.over(c.item, h, r.fan.collect.held); err != nil {
+		if h, ok := held.of(r.fan, c); ok && (r.fan.collect.keeps() || c.item.dirty()) {
+			if err := r.e.over(c.item, h, &r.fan.collect); err != nil {
 				return nil, err
 			}
 		}

@@ -17,6 +17,9 @@
 //	  - unwrap: {field: architectures}
 //	  - split: {field: version, to: [epoch, upstream], separator: ":", rest: true}
 //	  - join: {fields: [host, port], to: address, separator: ":"}
+//	  - normalize: {field: email, steps: [trim, lower]}
+//	  - splitList: {field: tags, separator: ",", tidy: true}
+//	  - joinList: {field: keywords, separator: "; "}
 //	  - each:
 //	      field: depends
 //	      match: name
@@ -43,7 +46,9 @@
 //     Objects that are missing are made, those left empty are removed.
 //   - convert changes the type of a value, or the value by a table. Null and absence
 //     stay. The types: string, int, long, double, decimal, bool, objectId, date, rfc3339
-//     (a string) and epoch (a long, seconds).
+//     (a string) and epoch (a long, seconds); and number, which is an int, long, double or
+//     decimal, whichever its writer took. Those that are the same number are one, and each
+//     side keeps the type that it has.
 //   - add puts a field into each new record whose parent object is there: with value, a
 //     constant that only the lens decides on; with default, a field that the new
 //     version's application owns afterwards.
@@ -57,9 +62,15 @@
 //     all that is left. A part that holds the separator, but for a rest, and parts of
 //     which only some are there, are errors. No part is there where the string is not,
 //     and all are null where it is.
+//   - splitList makes a list of strings of a string, and joinList a string of such a list.
+//     The empty string is the list without items. With tidy, blanks around items, and items
+//     that are empty, mean nothing; else what would not come back is an error.
+//   - normalize brings values that mean the same into one form: trim, lower, upper, nfc,
+//     zero (of -0), emptyToAbsent, nullToAbsent, sort, deduplicate. Each side keeps its own
+//     form as long as the normal forms are the same.
 //   - each does operations in every item of a list or every value of a map; in is
 //     which of the two, where a record must not have the other. "." is the item itself,
-//     for convert, wrap, unwrap, compute, hook and each. Items that have no fields are
+//     for convert, wrap, unwrap, splitList, joinList, normalize, compute, hook and each. Items that have no fields are
 //     left alone by operations on fields. Operations that leave one side without a field
 //     (add with default, remove, copy) must find the item that the other side holds: by
 //     its name in a map, by the field that match names in a list. Two items of a list
@@ -70,7 +81,8 @@
 //     Whole numbers become int where they fit, or long(x); decimal(x), objectId(x) and
 //     string(x) make those. Nothing is computed where all fields are absent, or null.
 //     There are no clocks and no time zones, and an expression that takes more than
-//     100,000 steps is an error.
+//     100,000 steps is an error. An object that an expression makes is the same with its
+//     fields in any order, unless fieldOrder is exact.
 //   - hook does the same with a pair of Go functions that the program gives to Parse.
 //
 // # Keys and several kinds

@@ -188,7 +188,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		return err
 	}
 	if found {
-		if err := e.over(c.item, have.Doc, r.fan.scatter.held); err != nil {
+		if err := e.over(c.item, have.Doc, &r.fan.scatter); err != nil {
 			return err
 		}
 	}

@@ -115,6 +115,15 @@ type (
 		Separator plainText   `json:"separator" jsonschema_description:"What stands between the parts."`
 		Rest      bool        `json:"rest,omitempty" jsonschema_description:"The last part may hold separators."`
 	}
+	listingBody struct {
+		Field     fieldPath `json:"field" jsonschema_description:"The field, as it is called at this point."`
+		Separator plainText `json:"separator" jsonschema_description:"What stands between the items."`
+		Tidy      bool      `json:"tidy,omitempty" jsonschema_description:"Items have no blanks around them, and empty ones are left out."`
+	}
+	normalizeBody struct {
+		Field fieldPath        `json:"field" jsonschema_description:"The field, as it is called at this point."`
+		Steps []normalStepName `json:"steps" jsonschema:"minItems=1" jsonschema_description:"What is done to a value of the old version, in order."`
+	}
 	eachBody struct {
 		Field      fieldPath      `json:"field" jsonschema_description:"A list or a map."`
 		In         containerName  `json:"in,omitempty" jsonschema_description:"Which of the two; without it, as the record has it."`
@@ -122,15 +131,17 @@ type (
 		Operations operationsList `json:"operations" jsonschema_description:"What is done in each item; the item itself is \".\"."`
 	}
 	computeBody struct {
-		From []fieldPath           `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
-		To   []fieldPath           `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
-		Up   map[string]expression `json:"up" jsonschema_description:"A CEL expression for each field of to, of the fields of from."`
-		Down map[string]expression `json:"down" jsonschema_description:"A CEL expression for each field of from, of the fields of to."`
+		From       []fieldPath           `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
+		To         []fieldPath           `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
+		Up         map[string]expression `json:"up" jsonschema_description:"A CEL expression for each field of to, of the fields of from."`
+		Down       map[string]expression `json:"down" jsonschema_description:"A CEL expression for each field of from, of the fields of to."`
+		FieldOrder fieldOrderName        `json:"fieldOrder,omitempty" jsonschema_description:"Whether objects with their fields in another order are the same: any, the default, or exact."`
 	}
 	hookBody struct {
-		Name plainText   `json:"name" jsonschema_description:"The name under which the program has the hook."`
-		From []fieldPath `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
-		To   []fieldPath `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
+		Name       plainText      `json:"name" jsonschema_description:"The name under which the program has the hook."`
+		From       []fieldPath    `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
+		To         []fieldPath    `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
+		FieldOrder fieldOrderName `json:"fieldOrder,omitempty" jsonschema_description:"Whether objects with their fields in another order are the same: exact, the default, or any."`
 	}
 	referenceBody struct {
 		Field    fieldPath                `json:"field" jsonschema_description:"The field that holds the key of another record."`
@@ -160,6 +171,8 @@ type (
 	plainText      struct{}
 	valueTypeName  struct{}
 	containerName  struct{}
+	normalStepName struct{}
+	fieldOrderName struct{}
 	fanShapeName   struct{}
 	expression     struct{}
 	keyValue       struct{}
@@ -190,6 +203,12 @@ func (plainText) JSONSchema() *jsonschema.Schema {
 
 // JSONSchema of a type.
 func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(valueTypes...) }
+
+// JSONSchema of a step of normalize.
+func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(normalSteps...) }
+
+// JSONSchema of what the order of fields is.
+func (fieldOrderName) JSONSchema() *jsonschema.Schema { return oneOfNames(fieldOrders...) }
 
 // JSONSchema of what an each works on.
 func (containerName) JSONSchema() *jsonschema.Schema { return oneOfNames(inList, inMap) }

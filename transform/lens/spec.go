@@ -89,10 +89,10 @@ func (l *Lens) Kinds(from, to string) (old, now []string) {
 // the target knows, the places of entries in a list, and those of fields that come from
 // outside the record, so that one that was not changed comes out as the same bytes.
 func (p *program) needsHave() bool {
-	return len(p.held) > 0 || slices.ContainsFunc(p.ops, func(o op) bool {
+	return p.keeps() || slices.ContainsFunc(p.ops, func(o op) bool {
 		switch o := o.(type) {
 		case *scatter:
-			return o.as != asObject || o.order != nil || len(o.fan.scatter.held) > 0
+			return o.as != asObject || o.order != nil || o.fan.scatter.keeps()
 		case *keyField:
 			return len(o.makes()) > 0
 		case *collect:

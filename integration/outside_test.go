@@ -137,7 +137,9 @@ func (o *outsider) run(name string, args ...string) string {
 	o.t.Helper()
 	cmd := exec.CommandContext(o.t.Context(), name, args...)
 	cmd.Dir, cmd.Env = o.dir, o.env
+	began := time.Now()
 	out, err := cmd.CombinedOutput()
+	o.t.Logf("%s %s took %v", name, strings.Join(args, " "), time.Since(began).Round(time.Second))
 	if err != nil {
 		o.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}

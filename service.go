@@ -26,7 +26,8 @@ type Service struct {
 	// Versions, from the oldest to the newest. The configuration says which of them have a
 	// database, under the same names (apiVersion).
 	Versions []Version
-	// Watches are the streams that go on over a flip. Nil: there are none.
+	// Watches are the streams that go on over a flip. Nil: those that resource.MountWatches
+	// finds in the APIs of all versions.
 	Watches Watches
 	// Stacks replaces what would be made of the versions. Nil: it is made of them.
 	Stacks Stacks

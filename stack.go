@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	serverapp "dbcontroller.dev/cmd/server/app"
+	"dbcontroller.dev/resource"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -20,6 +21,11 @@ func (s Service) Server() serverapp.Service {
 	for _, v := range s.Versions {
 		out.Versions = append(out.Versions, v.Name)
 		out.APIs = append(out.APIs, v.APIs...)
+	}
+	if out.Watches == nil {
+		out.Watches = func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption) {
+			resource.MountWatches(mux, r, out.APIs, opts...)
+		}
 	}
 	return out
 }

@@ -20,8 +20,8 @@ const module = "dbcontroller.dev"
 // layers are the top-level folders from the bottom up. A package imports only
 // folders of lower layers, and its own.
 var layers = [][]string{
-	{"limits", "watchedfile"},
-	{"gen", "record", "coord", "upgradestate", "config", "internal"},
+	{"limits", "watchedfile", "internal"},
+	{"gen", "record", "coord", "upgradestate", "config"},
 	{"shards", "transform", "throttle", "access"},
 	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity"},
 	{"resource"},

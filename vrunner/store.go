@@ -27,7 +27,19 @@ type Subscription interface {
 	Close()
 }
 
-var _ Store = (*View)(nil)
+// BatchStore is a Store that reads much with one command, as a View does. An adapter takes it
+// where it is there.
+type BatchStore interface {
+	Store
+	// Select returns the live records selected, in no particular order, all as they were at one
+	// moment: as recent as Get or, as a list, as List.
+	Select(ctx context.Context, sels []record.Selector, asList bool) ([]record.Record, error)
+	// ListNames returns the names of what List would return, without looking at the records:
+	// some may be of records that were deleted. Fewer than limit mean that there are no more.
+	ListNames(ctx context.Context, kind, prefix, after string, limit int) ([]string, error)
+}
+
+var _ BatchStore = (*View)(nil)
 
 // StoreOf is a view as a Store; nil stays nil.
 func StoreOf(v *View) Store {

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/etcdconn"
 )
 
 type lease struct {
@@ -27,11 +28,11 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 	seconds := max(int64((ttl+time.Second-1)/time.Second), 1)
 	granted := time.Now() // what we trust begins before the server's own count does
 	resp, err := s.client.Grant(ctx, seconds)
-	if noSpace(err) {
-		return nil, fmt.Errorf("grant lease: %w: %s", coord.ErrNoSpace, makeRoom)
+	if etcdconn.NoSpace(err) {
+		return nil, fmt.Errorf("grant lease: %w: %s", coord.ErrNoSpace, etcdconn.MakeRoom)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("grant lease: %w", s.denied(err))
+		return nil, fmt.Errorf("grant lease: %w", s.client.Denied(err))
 	}
 	keep, stop := context.WithCancel(s.client.Ctx())
 	renewals, err := s.client.KeepAlive(keep, resp.ID)
@@ -87,7 +88,7 @@ func (l *lease) Close(ctx context.Context) error {
 	<-l.done
 	_, err := l.store.client.Revoke(ctx, l.id)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return fmt.Errorf("revoke lease: %w", l.store.denied(err))
+		return fmt.Errorf("revoke lease: %w", l.store.client.Denied(err))
 	}
 	return nil
 }

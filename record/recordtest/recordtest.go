@@ -45,6 +45,8 @@ type Backend struct {
 	App App
 	// NoIndexes: the backend has no unique indexes.
 	NoIndexes bool
+	// MaxDocument is how many bytes the largest document has. 0: 16 MiB, as in MongoDB.
+	MaxDocument int
 	// NoMaxKey: the database itself loses sight of a record whose _id is MaxKey, and back,
 	// while the suite runs. Scans are tried without such a record.
 	NoMaxKey bool

@@ -48,8 +48,9 @@ func inverses(ops []op) []op {
 	return out
 }
 
-// Loss is a field that only one side has. It survives a round trip as the complement,
-// as long as the record that holds it does.
+// Loss is a field that only one side has, or has in a form of its own. It survives a round
+// trip as the complement, as long as the record that holds it does, and a form as long as
+// the other side does not change what it means.
 type Loss struct {
 	Kind      string // of a fanOut's or gather's records; empty for the lens's own
 	Field     string // as that side names it; "*" is any item of a list or entry of a map
@@ -79,6 +80,11 @@ func (p *program) losses(kind, prefix string) []Loss {
 	var out []Loss
 	for _, h := range p.held {
 		out = append(out, Loss{kind, prefix + h.path.String(), h.by.String()})
+	}
+	for _, f := range p.forms {
+		for _, h := range f.fields {
+			out = append(out, Loss{kind, prefix + h.path.String(), h.by.String()})
+		}
 	}
 	return out
 }

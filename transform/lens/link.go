@@ -65,7 +65,7 @@ func (s *Set) Link() error {
 				return err
 			}
 			if o.to.keys != nil {
-				fmt.Fprintf(h, "%s %s %s %v\n", o.field, o.to.keys.from, o.to.keys.to, o.to.keys.variables)
+				fmt.Fprintf(h, "%s %s %s %v\n", o.field, o.to.keys.from.written, o.to.keys.to.written, o.to.keys.variables)
 			}
 		}
 		k.lens.linked = hex.EncodeToString(h.Sum(nil)[:8])

@@ -208,7 +208,7 @@ func (p *program) placeFans() (bad *fan) {
 			continue
 		}
 		var err error
-		if c.far, err = traceKept(c.field, p.ops[i+1:]); err != nil && len(c.fan.collect.held) > 0 {
+		if c.far, err = traceKept(c.field, p.ops[i+1:]); err != nil && c.fan.collect.keeps() {
 			return c.fan
 		}
 	}

@@ -1,7 +1,6 @@
 package lens
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,7 +8,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/transform"
+	"dbcontroller.dev/record"
 )
 
 // selfKind stands for the lens's own kind in a reference.
@@ -58,12 +57,12 @@ func (o *reference) apply(e *editor, root *node) error {
 	}
 	el := &n.elems[i]
 	if !o.list {
-		val, err := o.value(e, el.typ, el.val)
+		typ, val, err := o.value(e, el.typ, el.value())
 		if err != nil {
 			return refuse(o.field, "%v", err)
 		}
 		if val != nil {
-			n.set(i, bson.TypeString, val)
+			n.set(i, typ, val)
 		}
 		return nil
 	}
@@ -76,115 +75,41 @@ func (o *reference) apply(e *editor, root *node) error {
 	}
 	for k := range items.elems {
 		item := &items.elems[k]
-		val, err := o.value(e, item.typ, item.val)
+		typ, val, err := o.value(e, item.typ, item.value())
 		if err != nil {
 			return refuse(o.field.join(path{strconv.AppendInt(nil, int64(k), 10)}), "%v", err)
 		}
 		if val != nil {
-			items.set(k, bson.TypeString, val)
+			items.set(k, typ, val)
 		}
 	}
 	return nil
 }
 
 // value maps one key; nil: it stays as it is.
-func (o *reference) value(e *editor, typ bson.Type, val []byte) ([]byte, error) {
-	if typ != bson.TypeString {
-		if o.optional {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("is %s (%s), not a key of %s", show(typ, val), TypeName(typ), o.to.kind)
-	}
-	way := keyWay{o.to.keys, o.up}
-	name := stringOf(val)
+func (o *reference) value(e *editor, typ bson.Type, val []byte) (bson.Type, []byte, error) {
+	way, id := keyWay{o.to.keys, o.up}, bson.RawValue{Type: typ, Value: val}
 	var values [maxVariables]string
-	err := way.read(name, values[:])
+	err := way.read(id, false, values[:])
 	if err == nil {
-		return e.text(func(dst []byte) []byte { return way.appendTarget(dst, values[:]) }), nil
+		typ, val = e.id(func(dst []byte) (bson.Type, []byte) { return way.appendTarget(dst, values[:]) })
+		return typ, val, nil
+	}
+	if src, _ := way.source(); !o.optional && src.textual() && typ != bson.TypeString {
+		return 0, nil, fmt.Errorf("is %s (%s), not a key of %s", show(typ, val), TypeName(typ), o.to.kind)
 	}
 	if !o.optional {
-		return nil, fmt.Errorf("is no key of %s: %w", o.to.kind, err)
+		return 0, nil, fmt.Errorf("is no key of %s: %w", o.to.kind, err)
 	}
-	// It stays, unless the reverse would take it for a key that was mapped.
-	if err := (keyWay{o.to.keys, !o.up}).read(name, values[:]); err == nil {
-		return nil, fmt.Errorf("is %q, which is a key of %s in the other version only: the reverse would change it", shortened(name), o.to.kind)
+	// It stays, unless it equals a key but for the type of a number, and would point to
+	// nothing there, or the reverse would take it for a key that was mapped.
+	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), true, values[:]) == nil {
+		return 0, nil, fmt.Errorf("equals a key of %s, but %w", o.to.kind, err)
 	}
-	return nil, nil
-}
-
-// compare maps a comparison with keys: ==, in, the beginning of keys, and what a list of
-// keys contains.
-func (o *reference) compare(c condition) ([]condition, error) {
-	if !c.path.overlaps(o.field) {
-		return []condition{c}, nil
+	if err := (keyWay{o.to.keys, !o.up}).read(id, false, values[:]); err == nil {
+		return 0, nil, fmt.Errorf("is %s, which is a key of %s in the other version only: the reverse would change it", show(typ, val), o.to.kind)
 	}
-	if !o.to.linked {
-		return nil, errNotLinked
-	}
-	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == itemPart
-	switch {
-	case o.to.keys == nil || c.op == transform.OpHas:
-		return []condition{c}, nil
-	case !item && !c.path.equal(o.field):
-		return nil, fmt.Errorf("it holds keys of %s, which have no fields", o.to.kind)
-	}
-	single := item || !o.list
-	switch {
-	case (c.op == transform.OpEqual || c.op == transform.OpIn) && single, c.op == transform.OpContains && !single:
-		return []condition{o.compareWhole(c)}, nil
-	case c.op == transform.OpEqual || c.op == transform.OpIn:
-		// A list is equal to no literal.
-		c.op, c.values = transform.OpIn, nil
-		return []condition{c}, nil
-	case c.op == transform.OpPrefix && single && !o.optional:
-		begin, ok := c.values[0].(string)
-		if !ok {
-			return nil, fmt.Errorf("it holds keys of %s, which are strings", o.to.kind)
-		}
-		far, err := keyWay{o.to.keys, o.up}.prefix(begin)
-		if err != nil {
-			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, shortened(begin), reasonOf(err))
-		}
-		c.values = []any{far}
-		return []condition{c}, nil
-	}
-	return nil, fmt.Errorf("it holds keys of %s, which have another form in the other version: %s cannot be asked of them", o.to.kind, c.op)
-}
-
-// compareWhole maps whole keys. A literal that is none is held by no record, here or
-// there, and is left out.
-func (o *reference) compareWhole(c condition) condition {
-	there, back := keyWay{o.to.keys, o.up}, keyWay{o.to.keys, !o.up}
-	var values []any
-	for _, v := range c.values {
-		name, ok := v.(string)
-		if !ok {
-			if v == nil || o.optional {
-				values = append(values, v)
-			}
-			continue
-		}
-		if far, err := there.name(name); err == nil {
-			values = append(values, far)
-		} else if _, err := back.name(name); o.optional && err != nil {
-			values = append(values, v)
-		}
-	}
-	if len(values) == 0 && c.op != transform.OpIn {
-		c.op = transform.OpIn
-	}
-	c.values = values
-	return c
-}
-
-// reasonOf is the text of an error without the field that it names, for one that names
-// another.
-func reasonOf(err error) string {
-	var m *transform.MappingError
-	if errors.As(err, &m) {
-		return m.Reason
-	}
-	return err.Error()
+	return 0, nil, nil
 }
 
 var (

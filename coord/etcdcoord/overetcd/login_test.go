@@ -21,6 +21,7 @@ import (
 	"dbcontroller.dev/access/accesstest"
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/internal/etcdconn"
 )
 
 const scope = "/ours/"
@@ -77,9 +78,9 @@ func TestOneLineForEachRefusal(t *testing.T) {
 		err  error
 		text string
 	}{
-		"wrong password": {s.config("mover", "second"), etcdcoord.ErrLogin, `of user "mover"`},
-		"no login":       {etcdcoord.Config{Endpoints: []string{s.endpoint}, Scope: scope}, etcdcoord.ErrLogin, "wants a user"},
-		"no permission":  {s.config("nobody", "first"), etcdcoord.ErrDenied, "etcdctl role grant-permission ROLE --prefix=true readwrite /ours/"},
+		"wrong password": {s.config("mover", "second"), etcdconn.ErrLogin, `of user "mover"`},
+		"no login":       {etcdcoord.Config{Endpoints: []string{s.endpoint}, Scope: scope}, etcdconn.ErrLogin, "wants a user"},
+		"no permission":  {s.config("nobody", "first"), etcdconn.ErrDenied, "etcdctl role grant-permission ROLE --prefix=true readwrite /ours/"},
 	} {
 		_, err := etcdcoord.Open(t.Context(), want.cfg)
 		if !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.text) || !strings.Contains(err.Error(), s.endpoint) || strings.Contains(err.Error(), "\n") {
@@ -118,13 +119,13 @@ func TestPrefixIsEnough(t *testing.T) {
 	if _, err := c.Get(ctx, scope+"k"); !errors.Is(err, coord.ErrNotFound) {
 		t.Errorf("after its lease was revoked: %v", err)
 	}
-	if _, err := c.Get(ctx, "/theirs"); !errors.Is(err, etcdcoord.ErrDenied) {
+	if _, err := c.Get(ctx, "/theirs"); !errors.Is(err, etcdconn.ErrDenied) {
 		t.Errorf("Get outside the prefix: %v", err)
 	}
-	if _, _, err := c.List(ctx, "/"); !errors.Is(err, etcdcoord.ErrDenied) {
+	if _, _, err := c.List(ctx, "/"); !errors.Is(err, etcdconn.ErrDenied) {
 		t.Errorf("List outside the prefix: %v", err)
 	}
-	if _, err := c.Commit(ctx, nil, []coord.Op{{Key: "/theirs"}}); !errors.Is(err, etcdcoord.ErrDenied) || errors.Is(err, coord.ErrUnknown) {
+	if _, err := c.Commit(ctx, nil, []coord.Op{{Key: "/theirs"}}); !errors.Is(err, etcdconn.ErrDenied) || errors.Is(err, coord.ErrUnknown) {
 		t.Errorf("Commit outside the prefix: %v", err)
 	}
 	outside, err := c.Watch(ctx, "/theirs", 0)
@@ -132,7 +133,7 @@ func TestPrefixIsEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer outside.Close()
-	if _, err := outside.Next(ctx); !errors.Is(err, etcdcoord.ErrDenied) {
+	if _, err := outside.Next(ctx); !errors.Is(err, etcdconn.ErrDenied) {
 		t.Errorf("Watch outside the prefix: %v", err)
 	}
 }
@@ -299,7 +300,7 @@ func TestTLS(t *testing.T) {
 	} {
 		cfg.DialTimeout = 2 * time.Second
 		_, err := etcdcoord.Open(t.Context(), cfg)
-		if !errors.Is(err, etcdcoord.ErrTLS) || !strings.Contains(err.Error(), host) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, etcdconn.ErrTLS) || !strings.Contains(err.Error(), host) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line with ErrTLS and the address", name, err)
 		}
 		t.Log(err)

@@ -1,4 +1,4 @@
-package etcdcoord
+package etcdconn
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func unreachable(cfg Config, err error) error {
 		return fmt.Errorf("open etcd at %s: %w of user %q", at, ErrLogin, cfg.Username)
 	case errors.Is(known, rpctypes.ErrUserEmpty):
 		return fmt.Errorf("open etcd at %s: %w: it wants a user", at, ErrLogin)
-	case errors.Is(err, context.Canceled) || errors.Is(err, ErrDenied) || refused(err):
+	case errors.Is(err, context.Canceled) || errors.Is(err, ErrDenied) || Refused(err):
 		return fmt.Errorf("open etcd at %s: %w", at, err)
 	}
 	reason := status.Convert(err).Message()

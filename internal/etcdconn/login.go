@@ -1,10 +1,9 @@
-package etcdcoord
+package etcdconn
 
 import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -116,23 +115,4 @@ func (f freshTLS) Clone() credentials.TransportCredentials { return f }
 
 func (f freshTLS) OverrideServerName(string) error {
 	return errors.New("the server's name is the endpoint's")
-}
-
-// staleToken reports an error that goes away with a new token: etcd checks the token of a
-// stream when a watch is made on it, and no stream ever gets a newer one.
-func staleToken(err error) bool {
-	err = rpctypes.Error(err)
-	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)
-}
-
-// denied makes a refusal of permission ErrDenied and adds what to do; other errors stay.
-func (s *Store) denied(err error) error {
-	if !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
-		return err
-	}
-	who := "the user"
-	if s.user != "" {
-		who = fmt.Sprintf("user %q", s.user)
-	}
-	return fmt.Errorf("%w: grant a role of %s what is needed: etcdctl role grant-permission ROLE --prefix=true readwrite %s", ErrDenied, who, s.scope)
 }

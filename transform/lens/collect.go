@@ -171,7 +171,7 @@ func (r *fanRun) ownIDs(c *child) error {
 		return nil
 	}
 	var values [maxVariables]string
-	if err := r.key.read(c.own, false, values[:len(r.parts)]); err != nil {
+	if err := r.key.read(c.own, readExact, values[:len(r.parts)]); err != nil {
 		return fmt.Errorf("its key: %w", err)
 	}
 	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.types[at].append(dst, values[at]) })
@@ -200,7 +200,7 @@ func (r *fanRun) fromKey(c *child) error {
 		return nil
 	}
 	var values [maxVariables]string
-	if err := r.key.read(c.own, false, values[:len(r.parts)]); err != nil {
+	if err := r.key.read(c.own, readExact, values[:len(r.parts)]); err != nil {
 		return fmt.Errorf("its key: %w", err)
 	}
 	for i, part := range r.parts {

@@ -23,11 +23,12 @@ var layers = [][]string{
 	{"limits", "watchedfile", "internal"},
 	{"gen", "record", "coord", "upgradestate", "config"},
 	{"shards", "transform", "throttle", "access"},
-	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity"},
+	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity", "appclient"},
 	{"resource"},
 	{"deployment", "collections", "sample"},
 	{"preflight", "rehearsal"},
 	{"controller"},
+	{"starter"}, // the service that it writes is a program, and calls the face; the rest knows nothing
 	{"cmd"},
 }
 
@@ -71,6 +72,10 @@ var wirers = map[string][]string{
 // shipped is what the program dbcontroller is made of. It carries neither a sample nor
 // what starts databases for tests, with all that these link.
 var shipped = []string{"cmd/dbcontroller", "cmd/internal"}
+
+// light is what applications and tools carry along: what they import of ours, and nothing of
+// the engine.
+var light = map[string][]string{"appclient": {"access/client", "gen"}}
 
 // testFolders hold what tests need; cmd may use it for its demonstration.
 var testFolders = []string{"integration", "scripts"}
@@ -123,8 +128,12 @@ func TestViolationsAreSeen(t *testing.T) {
 			[]string{". imports config, which only cmd and tests may", ". imports record/mongostore, which only cmd and tests may",
 				". imports cmd/demo/app, which is not below it", ". imports integration/localmongo, which only cmd and tests may"}},
 		{"programs have a face", importer{"cmd/server", []string{face, "cmd/server/samples"}}, nil},
+		{"a service of its own", importer{"starter/service/tasks", []string{face, "resource", "transform/lens", "starter/service/gen/tasks/v1"}}, nil},
+		{"what writes the service", importer{"starter", []string{face}}, []string{"starter imports ., which only a program may"}},
 		{"a library with a face", importer{"vrunner", []string{face}}, []string{"vrunner imports ., which only a program may"}},
 		{"what the face calls", importer{"cmd/server/cli", []string{face}}, []string{"cmd/server/cli imports ., which is not below it"}},
+		{"an application carries no engine", importer{"appclient", []string{"access/client", "gen/dbcontroller/v1", "access", "record"}},
+			[]string{"appclient imports access, which applications must not carry", "appclient imports record, which applications must not carry"}},
 		{"up", importer{"record", []string{"syncer"}},
 			[]string{"record imports syncer, which is not below it"}},
 		{"up from a sub-package", importer{"transform/lens", []string{"deployment/deploymentpb"}},
@@ -188,6 +197,8 @@ func forbidden(from, to string) string {
 	switch {
 	case strings.HasSuffix(to, "test"):
 		return "only tests may"
+	case light[top(from)] != nil && !slices.ContainsFunc(light[top(from)], func(l string) bool { return within(to, l) }):
+		return "applications must not carry"
 	case slices.ContainsFunc(shipped, func(s string) bool { return within(from, s) }) && (top(to) == "sample" || slices.Contains(testFolders, top(to))):
 		return "the shipped program must not carry"
 	// It wires what cmd has opened, and nothing else.
@@ -201,8 +212,10 @@ func forbidden(from, to string) string {
 		return "only a package that opens it may"
 	case isCommand(from):
 		return ""
-	case to == face:
+	case to == face && !within(from, "starter/service"):
 		return "only a program may"
+	case to == face:
+		return ""
 	case slices.Contains(testFolders, top(to)):
 		return "only cmd and tests may"
 	// A backend may have sub-packages of its own.

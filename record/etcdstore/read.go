@@ -320,28 +320,39 @@ func (s *Store) Get(ctx context.Context, tok record.Token, key record.Key) (reco
 	return record.Record{Kind: tok.Kind, Key: key, Doc: states[at].doc}, nil
 }
 
-// List returns live records in name order.
-func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
-	g, err := gateOf(req.Token)
-	if err != nil {
-		return nil, err
-	}
-	limit := req.Limit
-	if limit <= 0 {
-		limit = defaultPage
-	}
+// Select returns live records at one revision, the newest. Nothing is saved by asking for less.
+func (s *Store) Select(ctx context.Context, req record.SelectRequest) ([]record.Record, error) {
+	snap, err := s.Read(ctx, record.ReadRequest{Tokens: req.Tokens, Select: req.Select})
+	return snap.Records, err
+}
+
+// listed is the range of keys of a list; ok is false if nothing can be in it.
+func (s *Store) listed(req record.ListRequest) (from, to string, limit int, ok bool) {
 	base := s.at.records(req.Token.ID)
-	from := base + prefixText(req.Prefix)
-	to := clientv3.GetPrefixRangeEnd(from)
+	from = base + prefixText(req.Prefix)
+	to = clientv3.GetPrefixRangeEnd(from)
 	if req.After != "" {
 		// Behind its end, which no longer name begins with.
 		from = max(from, base+prefixText(req.After)+"\x00\x00\xff")
 	}
-	var out []record.Record
-	if from >= to {
-		_, err := s.states(ctx, g, nil)
+	limit = req.Limit
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	return from, to, limit, from < to
+}
+
+// List returns live records in name order.
+func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
+	from, to, limit, ok := s.listed(req)
+	if !ok {
+		return nil, s.open(ctx, req.Token)
+	}
+	g, err := gateOf(req.Token)
+	if err != nil {
 		return nil, err
 	}
+	var out []record.Record
 	_, err = s.walk(ctx, g, from, to, 0, func(key string, st state) (bool, error) {
 		k, err := s.keyOf(req.Token, key)
 		if err != nil {
@@ -353,4 +364,42 @@ func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Reco
 		return len(out) < limit, nil
 	})
 	return slices.Clip(out), err
+}
+
+// ListNames reads keys without values, and so those of tombstones, too.
+func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
+	from, to, limit, ok := s.listed(req)
+	if !ok {
+		return nil, s.open(ctx, req.Token)
+	}
+	g, err := gateOf(req.Token)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for revision := int64(0); ; {
+		want := limit - len(names)
+		kvs, at, err := s.gated(ctx, g, []clientv3.Op{
+			clientv3.OpGet(from, clientv3.WithRange(to), clientv3.WithRev(revision), clientv3.WithKeysOnly(), clientv3.WithLimit(int64(want))),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if revision == 0 {
+			revision = at
+		}
+		for _, kv := range kvs {
+			k, err := s.keyOf(req.Token, string(kv.Key))
+			if err != nil {
+				return nil, err
+			}
+			if name, isName := k.Name(); isName {
+				names = append(names, name)
+			}
+		}
+		if len(kvs) < want || len(names) == limit {
+			return names, nil
+		}
+		from = string(kvs[len(kvs)-1].Key) + "\x00"
+	}
 }

@@ -81,7 +81,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				return err
 			}
 			if !out.Clean {
-				return errors.New("lens lint: " + strings.Join(out.Problems, "; "))
+				return finding("lens lint: " + strings.Join(out.Problems, "; "))
 			}
 			return nil
 		},
@@ -135,7 +135,7 @@ func wrongFiles(w io.Writer, errs []error, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	return errors.New("lens lint: " + problem)
+	return finding("lens lint: " + problem)
 }
 
 // writeJSON prints a value as indented JSON, without escapes that only HTML needs.

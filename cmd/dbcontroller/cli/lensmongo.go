@@ -29,7 +29,7 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 	opts := options.Client().ApplyURI(db.Endpoint.Reveal())
 	if opts.Validate() != nil {
 		// The driver's text may show parts of the connection string.
-		return fmt.Errorf("%s: dbs[%d].mongo.endpoint is no connection string that the driver takes", cfg.Path, at)
+		return usage("%s: dbs[%d].mongo.endpoint is no connection string that the driver takes", cfg.Path, at)
 	}
 	opts.SetAppName("dbcontroller lens").SetReadConcern(readconcern.Majority()).SetServerSelectionTimeout(connectTimeout)
 	client, err := mongo.Connect(opts)
@@ -43,7 +43,7 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 	}
 	for _, kind := range kinds {
 		if !slices.Contains(there, kind) {
-			return fmt.Errorf("%s has no collection %s: correct kinds or dbs[%d] in %s", db.Location(), kind, at, cfg.Path)
+			return usage("%s has no collection %s: correct kinds or dbs[%d] in %s", db.Location(), kind, at, cfg.Path)
 		}
 		c := client.Database(db.Database).Collection(kind)
 		var cursor *mongo.Cursor

@@ -60,7 +60,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			"  dbcontroller lens try orders.yaml --with ratings=ratings.json --have held.json < order.json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("no lens named: dbcontroller lens try FILE < RECORD")
+				return usage("no lens named: dbcontroller lens try FILE < RECORD")
 			}
 			return nil
 		},
@@ -87,7 +87,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			case err != nil:
 				return err
 			case len(in) != 1:
-				return fmt.Errorf("standard input has %s: lens try takes the one of %s there, further kinds with --with", plural(int64(len(in)), "record"), oldNames[0])
+				return usage("standard input has %s: lens try takes the one of %s there, further kinds with --with", plural(int64(len(in)), "record"), oldNames[0])
 			}
 			more, err := recordsFrom(cmd, "--with", with, oldNames, true)
 			if err != nil {
@@ -107,7 +107,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 				err = printTrial(cmd.OutOrStdout(), t)
 			}
 			if err == nil && t.Err != nil {
-				err = fmt.Errorf("lens try: %s: %s", t.Direction, lint.Reason(t.Err))
+				err = finding("lens try: " + t.Direction + ": " + lint.Reason(t.Err))
 			}
 			return err
 		},
@@ -133,7 +133,7 @@ func recordsOf(cmd *cobra.Command, name, kind string, s lint.Source) ([]record.R
 		}
 		key, err := record.KeyOfDoc(doc)
 		if err != nil {
-			return nil, fmt.Errorf("%s: record %d has no _id: give it as it is stored", name, len(out)+1)
+			return nil, usage("%s: record %d has no _id: give it as it is stored", name, len(out)+1)
 		}
 		out = append(out, record.Record{Kind: kind, Key: key, Doc: doc})
 	}
@@ -148,7 +148,7 @@ func recordsFrom(cmd *cobra.Command, flag string, values, kinds []string, named 
 		if before, after, ok := strings.Cut(v, "="); ok && slices.Contains(kinds, before) {
 			kind, name = before, after
 		} else if named {
-			return nil, fmt.Errorf("%s %s: say which kind it is, as KIND=FILE; the kinds are: %s", flag, v, strings.Join(kinds, ", "))
+			return nil, usage("%s %s: say which kind it is, as KIND=FILE; the kinds are: %s", flag, v, strings.Join(kinds, ", "))
 		}
 		source, closer, err := openSource(name, cmd.InOrStdin())
 		if err != nil {

@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -14,9 +12,6 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
-
-// callTimeout bounds a call that is answered at once when all is well.
-const callTimeout = 30 * time.Second
 
 // operatorCommands are the commands that talk to a controller's API.
 func operatorCommands() []*cobra.Command {
@@ -36,9 +31,9 @@ func verb(name, short string, nouns ...*cobra.Command) *cobra.Command {
 		Use: name, Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("%s: unknown object %q: use '%s %s'", name, args[0], cmd.CommandPath(), nouns[0].Name())
+				return usage("%s: unknown object %q: use '%s %s'", name, args[0], cmd.CommandPath(), nouns[0].Name())
 			}
-			return fmt.Errorf("%s what? use '%s %s'", name, cmd.CommandPath(), nouns[0].Name())
+			return usage("%s what? use '%s %s'", name, cmd.CommandPath(), nouns[0].Name())
 		},
 	}
 	cmd.AddCommand(nouns...)
@@ -53,11 +48,11 @@ func getCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{Name: c.name}))
+				d, err := unary(ctx, c, api.GetDeployment, &dbv1.GetDeploymentRequest{Name: c.name})
 				if err != nil {
 					return err
 				}
-				return c.print(cmd, res.Msg)
+				return c.print(cmd, d)
 			})
 		},
 	}
@@ -73,14 +68,14 @@ func listCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.ListDeployments(ctx, connect.NewRequest(&dbv1.ListDeploymentsRequest{}))
+				all, err := unary(ctx, c, api.ListDeployments, &dbv1.ListDeploymentsRequest{})
 				if err != nil {
 					return err
 				}
 				if c.json {
-					return printJSON(cmd.OutOrStdout(), res.Msg)
+					return printJSON(cmd.OutOrStdout(), all)
 				}
-				return renderList(cmd.OutOrStdout(), res.Msg.GetDeployments())
+				return renderList(cmd.OutOrStdout(), all.GetDeployments())
 			})
 		},
 	}
@@ -94,18 +89,17 @@ func onlyDeployment(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || len(args) == 1 && args[0] == "deployment" {
 		return nil
 	}
-	return fmt.Errorf("unknown argument %q: name the deployment with --name", args[0])
+	return usage("unknown argument %q: name the deployment with --name", args[0])
 }
 
-// call runs f with a time limit and explains what it returns.
+// call runs f, which makes one call or some that belong together, and explains what it
+// returns. Each call of f has --timeout.
 func (c *connection) call(cmd *cobra.Command, f func(context.Context, dbcontrollerv1connect.DeploymentServiceClient) error) error {
 	api, err := c.open()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
-	defer cancel()
-	return c.explain(f(ctx, api))
+	return c.explain(f(cmd.Context(), api))
 }
 
 // print shows a deployment.
@@ -116,30 +110,53 @@ func (c *connection) print(cmd *cobra.Command, d *dbv1.Deployment) error {
 	return renderDeployment(cmd.OutOrStdout(), d)
 }
 
-// explain makes an error of the API one line for people.
+// explain makes an error of the API one line for people, with its exit status.
 func (c *connection) explain(err error) error {
 	var ce *connect.Error
-	if err == nil || !errors.As(err, &ce) {
+	var known *failure
+	if err == nil || errors.As(err, &known) || !errors.As(err, &ce) {
 		return err
 	}
+	at := c.address()
 	switch {
 	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted")
+		return failedf(exitInterrupted, "interrupted")
 	case ce.Code() == connect.CodeUnauthenticated:
-		return fmt.Errorf("%s: give --token-file, or --tls-cert and --tls-key", ce.Message())
-	case !connect.IsWireError(err) && distrust(err, c.address()) != nil:
-		return distrust(err, c.address())
+		return failedf(exitNotAllowed, "%s: give --token-file, or --tls-cert and --tls-key", ce.Message())
+	case !connect.IsWireError(err) && distrust(err, at) != nil:
+		return failed(exitUnreachable, distrust(err, at))
 	case connect.IsWireError(err) && strings.HasSuffix(ce.Message(), deployment.ErrNotFound.Error()):
-		return fmt.Errorf("%s: 'dbcontroller list' shows those that do", ce.Message())
+		return failedf(exitNotFound, "%s: 'dbcontroller list' shows those that do", ce.Message())
 	case connect.IsWireError(err):
-		return errors.New(ce.Message())
+		return failed(exitOfCode(ce.Code()), errors.New(ce.Message()))
 	case ce.Code() == connect.CodeUnavailable:
-		return fmt.Errorf("no controller answers at %s: start one with 'dbcontroller run', or give another --server", c.address())
+		return failedf(exitUnreachable, "no controller answers at %s: start one with 'dbcontroller run', or give another --server", at)
 	case ce.Code() == connect.CodeDeadlineExceeded:
-		return fmt.Errorf("the controller at %s does not answer in time: look at its log, or give another --server", c.address())
+		return failedf(exitTimeout, "the controller at %s does not answer in time: look at its log, or give another --server, or a longer --timeout", at)
 	default:
-		return fmt.Errorf("what answers at %s is not a controller's API (%s): give the address of its API with --server", c.address(), ce.Message())
+		return failedf(exitUnreachable, "what answers at %s is not a controller's API (%s): give the address of its API with --server", at, ce.Message())
 	}
+}
+
+// exitOfCode is the exit status of what a controller has answered.
+func exitOfCode(code connect.Code) exit {
+	switch code {
+	case connect.CodeInvalidArgument, connect.CodeOutOfRange:
+		return exitUsage
+	case connect.CodeNotFound:
+		return exitNotFound
+	case connect.CodeFailedPrecondition, connect.CodeAlreadyExists, connect.CodeAborted:
+		return exitRefused
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
+		return exitNotAllowed
+	case connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeCanceled:
+		return exitUnreachable // the controller ended the call
+	case connect.CodeDeadlineExceeded:
+		return exitTimeout
+	case connect.CodeUnknown, connect.CodeInternal, connect.CodeDataLoss, connect.CodeUnimplemented:
+		return exitFailed
+	}
+	return exitFailed
 }
 
 // received waits for the report of a long call. report gets each message, says how far the
@@ -156,7 +173,7 @@ func received[M, R any](stream *connect.ServerStreamForClient[M], what string, r
 		return nil, err
 	}
 	if r == nil {
-		return nil, fmt.Errorf("the controller ended the %s without a report: try again", what)
+		return nil, failedf(exitUnreachable, "the controller ended the %s without a report: try again", what)
 	}
 	return r, nil
 }

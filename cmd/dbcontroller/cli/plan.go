@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -18,7 +17,7 @@ import (
 const planTimeout = 5 * time.Minute
 
 // errPlan is the exit status of a plan that found what prevents the upgrade.
-var errPlan = errors.New("the upgrade would fail as planned: correct what FAILED")
+var errPlan = finding("the upgrade would fail as planned: correct what FAILED")
 
 func planCommand() *cobra.Command {
 	c := &connection{}

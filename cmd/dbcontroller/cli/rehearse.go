@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -17,7 +16,7 @@ import (
 )
 
 // errRehearsal is the exit status of a rehearsal that found something.
-var errRehearsal = errors.New("the rehearsal found problems: correct them before begin-upgrade")
+var errRehearsal = finding("the rehearsal found problems: correct them before begin-upgrade")
 
 func rehearseCommand() *cobra.Command {
 	c := &connection{}
@@ -34,7 +33,7 @@ func rehearseCommand() *cobra.Command {
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Sample < 0 {
-				return fmt.Errorf("--sample %d: give a number of records", req.Sample)
+				return usage("--sample %d: give a number of records", req.Sample)
 			}
 			req.Name = c.name
 			return c.explain(c.rehearse(cmd.Context(), req, cmd.OutOrStdout(), cmd.ErrOrStderr()))

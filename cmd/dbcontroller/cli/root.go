@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -30,10 +31,47 @@ func Command(register Register) *cobra.Command {
 			"'run', then 'begin-upgrade' and 'watch'.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       build.Read().String(),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			hint := ""
+			if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+				hint = "; is it " + strings.Join(like, ", or ") + "?"
+			}
+			return fmt.Errorf("unknown command %q: 'dbcontroller help' lists them%s", args[0], hint)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(runCommand(register), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand())
 	root.AddCommand(operatorCommands()...)
+	markUsage(root)
 	return root
+}
+
+// markUsage has whatever is wrong with a command line be an error of usage, for each command
+// below one as well.
+func markUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return failed(exitUsage, err) })
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return failed(exitUsage, check(cmd, args)) }
+	}
+	for _, sub := range cmd.Commands() {
+		markUsage(sub)
+	}
+}
+
+// start begins what a command works with. What is wrong there is, but for an etcd that does
+// not answer, what was given.
+func start(ctx context.Context, flags process.Flags) (*process.Process, error) {
+	p, err := process.Start(ctx, flags)
+	if exitOf(err) == exitFailed {
+		err = failed(exitUsage, err)
+	}
+	return p, err
 }
 
 func runCommand(register Register) *cobra.Command {
@@ -46,14 +84,14 @@ func runCommand(register Register) *cobra.Command {
 			"stopped (SIGTERM hands its shards over) or killed at any time.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := process.Start(cmd.Context(), common)
+			p, err := start(cmd.Context(), common)
 			if err != nil {
 				return err
 			}
 			defer p.Close()
 			registry, carries, err := Transformers(p.Config, register)
 			if err != nil {
-				return err
+				return failed(exitUsage, err)
 			}
 			tracer, stop, err := traces.Open(p.Config, p.ID, p.Log)
 			if err != nil {
@@ -106,6 +144,6 @@ func Main(register Register) {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dbcontroller:", err)
-		os.Exit(1)
 	}
+	os.Exit(int(exitOf(err)))
 }

@@ -33,6 +33,7 @@ type plan struct {
 	sizes   map[string]record.Size   // likewise
 	like    []scratchKind            // of the target, as it will be
 	tried   measured
+	say     func(more string) // of the step that it is about
 }
 
 // possible says to which versions an upgrade may lead.
@@ -45,7 +46,7 @@ func (l *Planner) possible(d upgradestate.Deployment) string {
 
 // Plan reports what an upgrade would need and do. An error is that of a plan that cannot be
 // made; what blocks the upgrade is in the report.
-func (l *Planner) Plan(ctx context.Context, target string) (*pb.PlanReport, error) {
+func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Work)) (*pb.PlanReport, error) {
 	if !l.planning.TryLock() {
 		return nil, errPlanning
 	}
@@ -71,10 +72,22 @@ func (l *Planner) Plan(ctx context.Context, target string) (*pb.PlanReport, erro
 		Planner: l, record: d, dir: dir, surveys: map[string]record.Survey{}, infos: map[string]record.Info{}, sizes: map[string]record.Size{},
 		report: &pb.PlanReport{FromVersion: dir.From(), ToVersion: dir.To()},
 	}
-	for _, look := range []func(context.Context) error{
-		p.state, p.servers, p.wires, p.databases, p.sources, p.spread, p.names, p.shapes, p.fences, p.copy, p.space, p.oplog, p.rollback, p.undo, p.rehearsal,
-	} {
-		if err := look(ctx); err != nil {
+	steps := []struct {
+		doing string
+		look  func(context.Context) error
+	}{
+		{"checks the deployment", p.state}, {"checks servers and applications", p.servers}, {"checks connections", p.wires},
+		{"checks databases and privileges", p.databases}, {"looks at collections", p.sources}, {"looks how they are spread", p.spread},
+		{"checks names", p.names}, {"tries indexes and options", p.shapes}, {"tries fences", p.fences}, {"copies a sample", p.copy},
+		{"reckons space", p.space}, {"reckons the oplog", p.oplog}, {"proves the rollback", p.rollback}, {"checks what can be undone", p.undo},
+		{"tries scratch databases", p.rehearsal},
+	}
+	for i, step := range steps {
+		p.say = func(more string) {
+			progress(api.Work{Doing: step.doing + more, Done: int64(i), Total: int64(len(steps))})
+		}
+		p.say("")
+		if err := step.look(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -291,6 +304,7 @@ func (p *plan) rollback(ctx context.Context) error {
 	var found proved
 	if err == nil {
 		work.prefix, work.newPrefix = planPrefix, newPrefix(planPrefix)
+		work.at = func(doing string) { p.say(": " + doing) }
 		found, err = work.run(ctx)
 	}
 	switch {

@@ -154,19 +154,18 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 	if err != nil {
 		return err
 	}
-	stream, err := api.EstimateLoss(cmd.Context(), connect.NewRequest(&dbv1.EstimateLossRequest{Name: a.name}))
-	if err != nil {
-		return err
-	}
-	r, err := received(stream, "estimate", func(m *dbv1.EstimateLossResponse) *dbv1.LossReport {
-		if m.GetReport() == nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "compared %s groups\n", count(m.GetCompared()))
+	shown := newProgress(cmd.ErrOrStderr())
+	defer shown.end()
+	r, err := received(cmd.Context(), &a.connection, "estimate", api.EstimateLoss, &dbv1.EstimateLossRequest{Name: a.name}, func(m *dbv1.EstimateLossResponse) (*dbv1.WorkProgress, *dbv1.LossReport) {
+		if m.GetReport() == nil && m.GetCompared() > 0 {
+			shown.show("", fmt.Sprintf("compared %s groups", count(m.GetCompared())))
 		}
-		return m.GetReport()
+		return m.GetWork(), m.GetReport()
 	})
 	if err != nil {
 		return err
 	}
+	shown.end()
 	numbers := fmt.Sprintf("%s created, %s changed, %s deleted since the switch, of %s groups", count(r.GetCreated()), count(r.GetChanged()), count(r.GetDeleted()), count(r.GetCompared()))
 	if want := r.GetConfirm(); !a.dryRun && (!accept || want != "" && confirm != want) {
 		if names := r.GetExamples(); len(names) > 0 {

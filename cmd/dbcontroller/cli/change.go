@@ -65,8 +65,7 @@ func would[S any](ctx context.Context, c *connection, f func(context.Context) (*
 
 // lost reports whether an error leaves it open whether a change was made.
 func lost(err error) bool {
-	var unsent *client.NotSentError
-	if errors.As(err, &unsent) {
+	if neverSent(err) {
 		return false
 	}
 	if !connect.IsWireError(err) {
@@ -87,4 +86,9 @@ func idle(effects []string) bool {
 		}
 	}
 	return len(effects) > 0
+}
+
+func neverSent(err error) bool {
+	var unsent *client.NotSentError
+	return errors.As(err, &unsent)
 }

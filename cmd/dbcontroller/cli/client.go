@@ -113,7 +113,12 @@ func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, erro
 
 // unary makes one call that is answered at once, within --timeout.
 func unary[Q, S any](ctx context.Context, c *connection, f func(context.Context, *connect.Request[Q]) (*connect.Response[S], error), req *Q) (*S, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	return within(ctx, c.timeout, f, req)
+}
+
+// within makes one call that takes no longer than that.
+func within[Q, S any](ctx context.Context, most time.Duration, f func(context.Context, *connect.Request[Q]) (*connect.Response[S], error), req *Q) (*S, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	res, err := f(ctx, connect.NewRequest(req))
 	if err != nil {

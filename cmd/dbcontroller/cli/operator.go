@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -159,21 +160,53 @@ func exitOfCode(code connect.Code) exit {
 	return exitFailed
 }
 
-// received waits for the report of a long call. report gets each message, says how far the
-// call is, and returns the report once there is one.
-func received[M, R any](stream *connect.ServerStreamForClient[M], what string, report func(*M) *R) (*R, error) {
-	defer stream.Close() //nolint:errcheck // nothing more is wanted of it
-	var r *R
-	for stream.Receive() {
-		if got := report(stream.Msg()); got != nil {
-			r = got
+// Bounds of what a controller does not say. One that promises signs of life is given up when
+// they do not come; an older one promises none, and is bounded as a whole.
+const (
+	silence      = 3 // times --timeout is waited before the first sign
+	olderCallMax = 6 * time.Hour
+)
+
+// received waits for the report of a long call, which it begins. report gets each message,
+// says how far the call is, and returns the report once there is one. When the caller is
+// interrupted, or hears nothing for too long, the call ends at the controller, too.
+func received[Q, M, R any](ctx context.Context, c *connection, what string, begin func(context.Context, *connect.Request[Q]) (*connect.ServerStreamForClient[M], error), req *Q, report func(*M) (*dbv1.WorkProgress, *R)) (*R, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(silence*c.timeout, func() {
+		cancel(timedOut("the controllers at %s have said nothing for too long about the %s: it ends there, too; look at their log, or give a longer --timeout", c.address(), what))
+	})
+	defer silent.Stop()
+	heard := false
+	stream, err := begin(ctx, connect.NewRequest(req))
+	if err == nil {
+		defer stream.Close() //nolint:errcheck // nothing more is wanted of it
+		var r *R
+		for stream.Receive() {
+			heard = true
+			work, got := report(stream.Msg())
+			if got != nil {
+				r = got
+			}
+			wait := olderCallMax
+			if within := time.Duration(work.GetNextWithinMillis()) * time.Millisecond; within > 0 {
+				wait = max(c.timeout, within)
+			}
+			silent.Reset(wait)
+		}
+		if err = stream.Err(); err == nil && r != nil {
+			return r, nil
+		}
+		if err == nil {
+			return nil, failedf(exitUnreachable, "the controller ended the %s without a report: try again", what)
 		}
 	}
-	if err := stream.Err(); err != nil {
-		return nil, err
+	var gone *failure
+	switch cause := context.Cause(ctx); {
+	case errors.As(cause, &gone):
+		return nil, gone
+	case cause == nil && heard && !connect.IsWireError(err): // the connection broke
+		return nil, failedf(exitUnreachable, "the controller went away, and with it the %s: give the command again", what)
 	}
-	if r == nil {
-		return nil, failedf(exitUnreachable, "the controller ended the %s without a report: try again", what)
-	}
-	return r, nil
+	return nil, err
 }

@@ -183,19 +183,24 @@ func (c *connection) verify(ctx context.Context, out, diagnostics io.Writer) err
 	if err != nil {
 		return err
 	}
-	stream, err := api.Verify(ctx, connect.NewRequest(&dbv1.VerifyRequest{Name: c.name}))
-	if err != nil {
-		return err
-	}
-	report, err := received(stream, "comparison", func(m *dbv1.VerifyResponse) *dbv1.VerifyReport {
-		if p := m.GetProgress(); p != nil {
-			fmt.Fprintf(diagnostics, "compared %s groups, %s different\n", count(p.GetCompared()), count(p.GetMismatched()))
+	shown := newProgress(diagnostics)
+	defer shown.end()
+	report, err := received(ctx, c, "comparison", api.Verify, &dbv1.VerifyRequest{Name: c.name}, func(m *dbv1.VerifyResponse) (*dbv1.WorkProgress, *dbv1.VerifyReport) {
+		if p, w := m.GetProgress(), m.GetWork(); m.GetReport() == nil && p.GetCompared() > 0 {
+			text := fmt.Sprintf("compared %s groups, %s different", count(p.GetCompared()), count(p.GetMismatched()))
+			if w.GetTotal() > 0 {
+				text += fmt.Sprintf(", %d %% of about %s records", w.GetDone()*100/w.GetTotal(), count(w.GetTotal()))
+			} else if strings.Contains(w.GetDoing(), "again") {
+				text += "; " + w.GetDoing()
+			}
+			shown.show(w.GetDoing(), text+leftOf(w))
 		}
-		return m.GetReport()
+		return m.GetWork(), m.GetReport()
 	})
 	if err != nil {
 		return err
 	}
+	shown.end()
 	if err := c.printReport(out, report); err != nil {
 		return err
 	}

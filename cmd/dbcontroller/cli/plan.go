@@ -13,9 +13,6 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// planTimeout bounds a plan, which tries things at the databases.
-const planTimeout = 5 * time.Minute
-
 // errPlan is the exit status of a plan that found what prevents the upgrade.
 var errPlan = finding("the upgrade would fail as planned: correct what FAILED")
 
@@ -30,7 +27,7 @@ func planCommand() *cobra.Command {
 			"scratch collections that it removes, and changes nothing. The exit status is 1 when a check failed.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.explain(c.plan(cmd.Context(), target, cmd.OutOrStdout()))
+			return c.explain(c.plan(cmd.Context(), target, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	c.register(cmd)
@@ -38,26 +35,53 @@ func planCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *connection) plan(ctx context.Context, target string, out io.Writer) error {
+func (c *connection) plan(ctx context.Context, target string, out, diagnostics io.Writer) error {
 	api, err := c.open()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, planTimeout)
-	defer cancel()
-	res, err := api.Plan(ctx, connect.NewRequest(&dbv1.PlanRequest{Name: c.name, TargetVersion: target}))
+	shown := newProgress(diagnostics)
+	defer shown.end()
+	req := &dbv1.PlanRequest{Name: c.name, TargetVersion: target}
+	report, err := received(ctx, c, "plan", api.StreamPlan, req, func(m *dbv1.PlanResponse) (*dbv1.WorkProgress, *dbv1.PlanReport) {
+		shown.show(m.GetWork().GetDoing(), planText(m.GetWork()))
+		return m.GetWork(), m.GetReport()
+	})
+	if connect.CodeOf(err) == connect.CodeUnimplemented { // by an older controller
+		shown.show("", "the controller is older and does not say how far it is")
+		report, err = within(ctx, max(c.timeout, olderPlanMax), api.Plan, req)
+	}
 	if err != nil {
 		return err
 	}
+	shown.end()
+	return c.printPlan(out, report)
+}
+
+// olderPlanMax is how long a plan may take that does not say how far it is.
+const olderPlanMax = 5 * time.Minute
+
+// planText says which step of a plan runs.
+func planText(w *dbv1.WorkProgress) string {
+	if w.GetTotal() == 0 {
+		return w.GetDoing()
+	}
+	return fmt.Sprintf("step %d of %d: %s", w.GetDone()+1, w.GetTotal(), w.GetDoing())
+}
+
+func (c *connection) printPlan(out io.Writer, report *dbv1.PlanReport) error {
+	text := renderPlan(report)
 	if c.json {
-		err = printJSON(out, res.Msg)
-	} else {
-		err = write(out, renderPlan(res.Msg))
+		if err := printJSON(out, report); err != nil {
+			return err
+		}
+	} else if err := write(out, text); err != nil {
+		return err
 	}
-	if err == nil && !res.Msg.GetOk() {
-		err = errPlan
+	if !report.GetOk() {
+		return errPlan
 	}
-	return err
+	return nil
 }
 
 func renderPlan(r *dbv1.PlanReport) []byte {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
@@ -51,19 +50,20 @@ func (c *connection) rehearse(ctx context.Context, req *dbv1.RehearseRequest, ou
 	if err != nil {
 		return err
 	}
-	stream, err := api.Rehearse(ctx, connect.NewRequest(req))
-	if err != nil {
-		return err
-	}
-	report, err := received(stream, "rehearsal", func(m *dbv1.RehearseResponse) *dbv1.RehearseReport {
-		if m.GetProgress() != "" {
-			fmt.Fprintln(diagnostics, m.GetProgress())
+	shown := newProgress(diagnostics)
+	defer shown.end()
+	report, err := received(ctx, c, "rehearsal", api.Rehearse, req, func(m *dbv1.RehearseResponse) (*dbv1.WorkProgress, *dbv1.RehearseReport) {
+		text := m.GetProgress() // of an older controller
+		if w := m.GetWork(); w != nil {
+			text = workText(w)
 		}
-		return m.GetReport()
+		shown.show(m.GetWork().GetDoing(), text)
+		return m.GetWork(), m.GetReport()
 	})
 	if err != nil {
 		return err
 	}
+	shown.end()
 	if c.json {
 		err = printJSON(out, report)
 	} else {

@@ -6,18 +6,23 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/cmd/dbcontroller/app"
 	"dbcontroller.dev/cmd/internal/build"
 	"dbcontroller.dev/cmd/internal/process"
 	"dbcontroller.dev/cmd/internal/traces"
+	"dbcontroller.dev/deployment/api"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
 // Command is the whole command tree of a controller that has the transformers which
@@ -101,6 +106,8 @@ func runCommand(register Register) *cobra.Command {
 			opts.Tracer = tracer
 			opts.Carry = carries
 			opts.ID = p.ID
+			b := build.Read()
+			opts.Build = api.Build{Version: b.Version, Commit: b.Commit, Date: b.Date, Go: b.Go, Platform: b.Platform}
 			opts.EmbeddedEtcd = p.Embedded
 			opts.Insecure = common.Insecure
 			return app.New(p.Config, registry, p.Store, opts, p.Log).Run(cmd.Context())
@@ -116,22 +123,64 @@ func runCommand(register Register) *cobra.Command {
 }
 
 func versionCommand() *cobra.Command {
-	var asJSON bool
+	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Say which build this is: version, commit and platform",
-		Args:  cobra.NoArgs,
+		Short: "Say which build this is: version, commit and platform; and that of a controller",
+		Long: "Say which build this is: version, commit and platform. With --server, or --context, also the build\n" +
+			"that answers there, the protocol that servers have to speak for its upgrades, and the format of what\n" +
+			"it stores.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info := build.Read()
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(info)
+			var there *dbv1.Version
+			if c.flags.Server != "" || c.context != "" {
+				err := c.call(cmd, func(ctx context.Context, client dbcontrollerv1connect.DeploymentServiceClient) (err error) {
+					there, err = unary(ctx, c, client.GetVersion, &dbv1.GetVersionRequest{})
+					if connect.CodeOf(err) == connect.CodeUnimplemented {
+						there, err = &dbv1.Version{Version: "an older version, which does not say which"}, nil
+					}
+					return err
+				})
+				if err != nil {
+					return err
+				}
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), cmd.Root().Name(), info)
-			return err
+			return printVersion(cmd.OutOrStdout(), cmd.Root().Name(), build.Read(), there, c.json)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.register(cmd)
+	cmd.Flags().Lookup("name").Hidden = true
 	return cmd
+}
+
+// versionOutput is what version prints as JSON: the build, and that of the controller.
+type versionOutput struct {
+	build.Info
+	Controller json.RawMessage `json:"controller,omitempty"`
+}
+
+func printVersion(w io.Writer, name string, here build.Info, there *dbv1.Version, asJSON bool) error {
+	if asJSON {
+		out := versionOutput{Info: here}
+		if there != nil {
+			text, err := api.ToJSON(there)
+			if err != nil {
+				return fmt.Errorf("encode JSON: %w", err)
+			}
+			out.Controller = text
+		}
+		return json.NewEncoder(w).Encode(out)
+	}
+	text := fmt.Sprintln(name, here)
+	switch {
+	case there == nil:
+	case there.GetFormat() == 0:
+		text += fmt.Sprintln("controller", there.GetVersion())
+	default:
+		text += fmt.Sprintf("controller %s (commit %s of %s; %s, %s); servers speak protocol %d or a newer one, records have format %d\n",
+			there.GetVersion(), there.GetCommit(), there.GetDate(), there.GetGo(), there.GetPlatform(), there.GetProtocol(), there.GetFormat())
+	}
+	return write(w, []byte(text))
 }
 
 // Main runs the command line, and is all that the main function of a service's own

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -54,15 +53,6 @@ func (c *connection) view(w io.Writer) func(*dbv1.Deployment) error {
 	default:
 		return (&lines{w: w, now: time.Now}).draw
 	}
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
 // follow shows each change until the version asked for is reached or ctx ends, which is

@@ -128,7 +128,7 @@ func (x PlanCheck_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PlanCheck_Verdict.Descriptor instead.
 func (PlanCheck_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35, 0}
 }
 
 type Location_State int32
@@ -177,7 +177,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66, 0}
 }
 
 // Deployment is one service in one region.
@@ -3110,6 +3110,136 @@ func (x *PlanReport) GetPredictedPauseMillis() int64 {
 	return 0
 }
 
+type PlanResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Work          *WorkProgress          `protobuf:"bytes,1,opt,name=work,proto3" json:"work,omitempty"`
+	Report        *PlanReport            `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"` // only in the last message
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanResponse) Reset() {
+	*x = PlanResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanResponse) ProtoMessage() {}
+
+func (x *PlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
+func (*PlanResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *PlanResponse) GetWork() *WorkProgress {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetReport() *PlanReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+// WorkProgress is how far a long call is.
+type WorkProgress struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Doing      string                 `protobuf:"bytes,1,opt,name=doing,proto3" json:"doing,omitempty"` // what it does now, for people
+	Done       int64                  `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	Total      int64                  `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`                                   // estimated; 0: not known
+	EtaSeconds *int64                 `protobuf:"varint,4,opt,name=eta_seconds,json=etaSeconds,proto3,oneof" json:"eta_seconds,omitempty"` // of what it does now; absent while it cannot be told
+	// A call that says so sends another message within this time, however long its work takes.
+	NextWithinMillis int32 `protobuf:"varint,5,opt,name=next_within_millis,json=nextWithinMillis,proto3" json:"next_within_millis,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *WorkProgress) Reset() {
+	*x = WorkProgress{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkProgress) ProtoMessage() {}
+
+func (x *WorkProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkProgress.ProtoReflect.Descriptor instead.
+func (*WorkProgress) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *WorkProgress) GetDoing() string {
+	if x != nil {
+		return x.Doing
+	}
+	return ""
+}
+
+func (x *WorkProgress) GetDone() int64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
+func (x *WorkProgress) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *WorkProgress) GetEtaSeconds() int64 {
+	if x != nil && x.EtaSeconds != nil {
+		return *x.EtaSeconds
+	}
+	return 0
+}
+
+func (x *WorkProgress) GetNextWithinMillis() int32 {
+	if x != nil {
+		return x.NextWithinMillis
+	}
+	return 0
+}
+
 type PlanCheck struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Area          string                 `protobuf:"bytes,1,opt,name=area,proto3" json:"area,omitempty"`       // space, oplog, indexes, privileges, server, fence, controllers, servers, copy, pause ...
@@ -3122,7 +3252,7 @@ type PlanCheck struct {
 
 func (x *PlanCheck) Reset() {
 	*x = PlanCheck{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3264,7 @@ func (x *PlanCheck) String() string {
 func (*PlanCheck) ProtoMessage() {}
 
 func (x *PlanCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3277,7 @@ func (x *PlanCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanCheck.ProtoReflect.Descriptor instead.
 func (*PlanCheck) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PlanCheck) GetArea() string {
@@ -3190,7 +3320,7 @@ type RehearseRequest struct {
 
 func (x *RehearseRequest) Reset() {
 	*x = RehearseRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3332,7 @@ func (x *RehearseRequest) String() string {
 func (*RehearseRequest) ProtoMessage() {}
 
 func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3345,7 @@ func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseRequest.ProtoReflect.Descriptor instead.
 func (*RehearseRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RehearseRequest) GetName() string {
@@ -3250,13 +3380,14 @@ type RehearseResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Progress      string                 `protobuf:"bytes,1,opt,name=progress,proto3" json:"progress,omitempty"`
 	Report        *RehearseReport        `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"` // only in the last message
+	Work          *WorkProgress          `protobuf:"bytes,3,opt,name=work,proto3" json:"work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RehearseResponse) Reset() {
 	*x = RehearseResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3399,7 @@ func (x *RehearseResponse) String() string {
 func (*RehearseResponse) ProtoMessage() {}
 
 func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3412,7 @@ func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseResponse.ProtoReflect.Descriptor instead.
 func (*RehearseResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RehearseResponse) GetProgress() string {
@@ -3294,6 +3425,13 @@ func (x *RehearseResponse) GetProgress() string {
 func (x *RehearseResponse) GetReport() *RehearseReport {
 	if x != nil {
 		return x.Report
+	}
+	return nil
+}
+
+func (x *RehearseResponse) GetWork() *WorkProgress {
+	if x != nil {
+		return x.Work
 	}
 	return nil
 }
@@ -3317,7 +3455,7 @@ type RehearseReport struct {
 
 func (x *RehearseReport) Reset() {
 	*x = RehearseReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3329,7 +3467,7 @@ func (x *RehearseReport) String() string {
 func (*RehearseReport) ProtoMessage() {}
 
 func (x *RehearseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3342,7 +3480,7 @@ func (x *RehearseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseReport.ProtoReflect.Descriptor instead.
 func (*RehearseReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RehearseReport) GetOk() bool {
@@ -3428,7 +3566,7 @@ type Rehearsal struct {
 
 func (x *Rehearsal) Reset() {
 	*x = Rehearsal{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3440,7 +3578,7 @@ func (x *Rehearsal) String() string {
 func (*Rehearsal) ProtoMessage() {}
 
 func (x *Rehearsal) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3453,7 +3591,7 @@ func (x *Rehearsal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rehearsal.ProtoReflect.Descriptor instead.
 func (*Rehearsal) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Rehearsal) GetFrom() string {
@@ -3511,7 +3649,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3661,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3674,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CompleteRequest) GetName() string {
@@ -3604,7 +3742,7 @@ type EstimateLossRequest struct {
 
 func (x *EstimateLossRequest) Reset() {
 	*x = EstimateLossRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3616,7 +3754,7 @@ func (x *EstimateLossRequest) String() string {
 func (*EstimateLossRequest) ProtoMessage() {}
 
 func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3629,7 +3767,7 @@ func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossRequest.ProtoReflect.Descriptor instead.
 func (*EstimateLossRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *EstimateLossRequest) GetName() string {
@@ -3643,13 +3781,14 @@ type EstimateLossResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Compared      int64                  `protobuf:"varint,1,opt,name=compared,proto3" json:"compared,omitempty"`
 	Report        *LossReport            `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"` // only in the last message
+	Work          *WorkProgress          `protobuf:"bytes,3,opt,name=work,proto3" json:"work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EstimateLossResponse) Reset() {
 	*x = EstimateLossResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3661,7 +3800,7 @@ func (x *EstimateLossResponse) String() string {
 func (*EstimateLossResponse) ProtoMessage() {}
 
 func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3674,7 +3813,7 @@ func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossResponse.ProtoReflect.Descriptor instead.
 func (*EstimateLossResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EstimateLossResponse) GetCompared() int64 {
@@ -3687,6 +3826,13 @@ func (x *EstimateLossResponse) GetCompared() int64 {
 func (x *EstimateLossResponse) GetReport() *LossReport {
 	if x != nil {
 		return x.Report
+	}
+	return nil
+}
+
+func (x *EstimateLossResponse) GetWork() *WorkProgress {
+	if x != nil {
+		return x.Work
 	}
 	return nil
 }
@@ -3707,7 +3853,7 @@ type LossReport struct {
 
 func (x *LossReport) Reset() {
 	*x = LossReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3719,7 +3865,7 @@ func (x *LossReport) String() string {
 func (*LossReport) ProtoMessage() {}
 
 func (x *LossReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3732,7 +3878,7 @@ func (x *LossReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossReport.ProtoReflect.Descriptor instead.
 func (*LossReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LossReport) GetCompared() int64 {
@@ -3793,7 +3939,7 @@ type ListUpdatesRequest struct {
 
 func (x *ListUpdatesRequest) Reset() {
 	*x = ListUpdatesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +3951,7 @@ func (x *ListUpdatesRequest) String() string {
 func (*ListUpdatesRequest) ProtoMessage() {}
 
 func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +3964,7 @@ func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesRequest.ProtoReflect.Descriptor instead.
 func (*ListUpdatesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListUpdatesRequest) GetName() string {
@@ -3837,7 +3983,7 @@ type ListUpdatesResponse struct {
 
 func (x *ListUpdatesResponse) Reset() {
 	*x = ListUpdatesResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3849,7 +3995,7 @@ func (x *ListUpdatesResponse) String() string {
 func (*ListUpdatesResponse) ProtoMessage() {}
 
 func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3862,7 +4008,7 @@ func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListUpdatesResponse) GetTasks() []*ListUpdatesResponse_Task {
@@ -3884,7 +4030,7 @@ type BeginUpdateRequest struct {
 
 func (x *BeginUpdateRequest) Reset() {
 	*x = BeginUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +4042,7 @@ func (x *BeginUpdateRequest) String() string {
 func (*BeginUpdateRequest) ProtoMessage() {}
 
 func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +4055,7 @@ func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpdateRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BeginUpdateRequest) GetName() string {
@@ -3953,7 +4099,7 @@ type CancelUpdateRequest struct {
 
 func (x *CancelUpdateRequest) Reset() {
 	*x = CancelUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4111,7 @@ func (x *CancelUpdateRequest) String() string {
 func (*CancelUpdateRequest) ProtoMessage() {}
 
 func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4124,7 @@ func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelUpdateRequest.ProtoReflect.Descriptor instead.
 func (*CancelUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CancelUpdateRequest) GetName() string {
@@ -4031,7 +4177,7 @@ type WaiveKindRequest struct {
 
 func (x *WaiveKindRequest) Reset() {
 	*x = WaiveKindRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4043,7 +4189,7 @@ func (x *WaiveKindRequest) String() string {
 func (*WaiveKindRequest) ProtoMessage() {}
 
 func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4056,7 +4202,7 @@ func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindRequest.ProtoReflect.Descriptor instead.
 func (*WaiveKindRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WaiveKindRequest) GetName() string {
@@ -4104,7 +4250,7 @@ type WaiveKindResponse struct {
 
 func (x *WaiveKindResponse) Reset() {
 	*x = WaiveKindResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4262,7 @@ func (x *WaiveKindResponse) String() string {
 func (*WaiveKindResponse) ProtoMessage() {}
 
 func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4275,7 @@ func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindResponse.ProtoReflect.Descriptor instead.
 func (*WaiveKindResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WaiveKindResponse) GetWaived() int64 {
@@ -4155,7 +4301,7 @@ type WatchDeploymentRequest struct {
 
 func (x *WatchDeploymentRequest) Reset() {
 	*x = WatchDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4167,7 +4313,7 @@ func (x *WatchDeploymentRequest) String() string {
 func (*WatchDeploymentRequest) ProtoMessage() {}
 
 func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4180,7 +4326,7 @@ func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*WatchDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WatchDeploymentRequest) GetName() string {
@@ -4199,7 +4345,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4211,7 +4357,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4224,7 +4370,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListParkedRequest) GetName() string {
@@ -4243,7 +4389,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4255,7 +4401,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4268,7 +4414,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListParkedResponse) GetParked() []*ParkedRecord {
@@ -4295,7 +4441,7 @@ type ParkedRecord struct {
 
 func (x *ParkedRecord) Reset() {
 	*x = ParkedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4307,7 +4453,7 @@ func (x *ParkedRecord) String() string {
 func (*ParkedRecord) ProtoMessage() {}
 
 func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4320,7 +4466,7 @@ func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedRecord.ProtoReflect.Descriptor instead.
 func (*ParkedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ParkedRecord) GetKind() string {
@@ -4392,7 +4538,7 @@ type WaiveParkedRequest struct {
 
 func (x *WaiveParkedRequest) Reset() {
 	*x = WaiveParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4404,7 +4550,7 @@ func (x *WaiveParkedRequest) String() string {
 func (*WaiveParkedRequest) ProtoMessage() {}
 
 func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4417,7 +4563,7 @@ func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveParkedRequest.ProtoReflect.Descriptor instead.
 func (*WaiveParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WaiveParkedRequest) GetName() string {
@@ -4464,7 +4610,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4476,7 +4622,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4489,7 +4635,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *VerifyRequest) GetName() string {
@@ -4503,13 +4649,14 @@ type VerifyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Progress      *VerifyProgress        `protobuf:"bytes,1,opt,name=progress,proto3" json:"progress,omitempty"`
 	Report        *VerifyReport          `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"` // only in the last message
+	Work          *WorkProgress          `protobuf:"bytes,3,opt,name=work,proto3" json:"work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4521,7 +4668,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4534,7 +4681,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *VerifyResponse) GetProgress() *VerifyProgress {
@@ -4551,6 +4698,13 @@ func (x *VerifyResponse) GetReport() *VerifyReport {
 	return nil
 }
 
+func (x *VerifyResponse) GetWork() *WorkProgress {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
 type VerifyProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Compared      int64                  `protobuf:"varint,1,opt,name=compared,proto3" json:"compared,omitempty"`     // groups
@@ -4561,7 +4715,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4573,7 +4727,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4586,7 +4740,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *VerifyProgress) GetCompared() int64 {
@@ -4616,7 +4770,7 @@ type VerifyReport struct {
 
 func (x *VerifyReport) Reset() {
 	*x = VerifyReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4628,7 +4782,7 @@ func (x *VerifyReport) String() string {
 func (*VerifyReport) ProtoMessage() {}
 
 func (x *VerifyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4641,7 +4795,7 @@ func (x *VerifyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReport.ProtoReflect.Descriptor instead.
 func (*VerifyReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *VerifyReport) GetEqual() bool {
@@ -4679,6 +4833,135 @@ func (x *VerifyReport) GetMillis() int64 {
 	return 0
 }
 
+type GetVersionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetVersionRequest) Reset() {
+	*x = GetVersionRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVersionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVersionRequest) ProtoMessage() {}
+
+func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
+func (*GetVersionRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+}
+
+// Version is a build of the program. What it does not know of itself is "unknown".
+type Version struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // such as v1.2.0; devel: no release
+	Commit        string                 `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
+	Date          string                 `protobuf:"bytes,3,opt,name=date,proto3" json:"date,omitempty"` // of the commit, RFC 3339
+	Go            string                 `protobuf:"bytes,4,opt,name=go,proto3" json:"go,omitempty"`
+	Platform      string                 `protobuf:"bytes,5,opt,name=platform,proto3" json:"platform,omitempty"`  // such as linux/amd64
+	Protocol      int32                  `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"` // the least that servers have to speak for an upgrade to begin
+	Format        int32                  `protobuf:"varint,7,opt,name=format,proto3" json:"format,omitempty"`     // of the record; a newer one is refused
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Version) Reset() {
+	*x = Version{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Version) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Version) ProtoMessage() {}
+
+func (x *Version) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Version.ProtoReflect.Descriptor instead.
+func (*Version) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *Version) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Version) GetCommit() string {
+	if x != nil {
+		return x.Commit
+	}
+	return ""
+}
+
+func (x *Version) GetDate() string {
+	if x != nil {
+		return x.Date
+	}
+	return ""
+}
+
+func (x *Version) GetGo() string {
+	if x != nil {
+		return x.Go
+	}
+	return ""
+}
+
+func (x *Version) GetPlatform() string {
+	if x != nil {
+		return x.Platform
+	}
+	return ""
+}
+
+func (x *Version) GetProtocol() int32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *Version) GetFormat() int32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
 type RegisterClientRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -4691,7 +4974,7 @@ type RegisterClientRequest struct {
 
 func (x *RegisterClientRequest) Reset() {
 	*x = RegisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4703,7 +4986,7 @@ func (x *RegisterClientRequest) String() string {
 func (*RegisterClientRequest) ProtoMessage() {}
 
 func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4716,7 +4999,7 @@ func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientRequest.ProtoReflect.Descriptor instead.
 func (*RegisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RegisterClientRequest) GetName() string {
@@ -4758,7 +5041,7 @@ type RegisterClientResponse struct {
 
 func (x *RegisterClientResponse) Reset() {
 	*x = RegisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4770,7 +5053,7 @@ func (x *RegisterClientResponse) String() string {
 func (*RegisterClientResponse) ProtoMessage() {}
 
 func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4783,7 +5066,7 @@ func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientResponse.ProtoReflect.Descriptor instead.
 func (*RegisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RegisterClientResponse) GetClientId() string {
@@ -4819,7 +5102,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4831,7 +5114,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4844,7 +5127,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -4885,7 +5168,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4897,7 +5180,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4910,7 +5193,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -4938,7 +5221,7 @@ type GetLocationRequest struct {
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4950,7 +5233,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4963,7 +5246,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -5005,7 +5288,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5017,7 +5300,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5030,7 +5313,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Location) GetState() Location_State {
@@ -5108,7 +5391,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5120,7 +5403,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5133,7 +5416,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -5176,7 +5459,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5188,7 +5471,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5201,7 +5484,7 @@ func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse_Task.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse_Task) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45, 0}
 }
 
 func (x *ListUpdatesResponse_Task) GetName() string {
@@ -5546,7 +5829,18 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x16estimated_copy_seconds\x18\x05 \x01(\x03H\x00R\x14estimatedCopySeconds\x88\x01\x01\x129\n" +
 	"\x16predicted_pause_millis\x18\x06 \x01(\x03H\x01R\x14predictedPauseMillis\x88\x01\x01B\x19\n" +
 	"\x17_estimated_copy_secondsB\x19\n" +
-	"\x17_predicted_pause_millis\"\xd0\x01\n" +
+	"\x17_predicted_pause_millis\"v\n" +
+	"\fPlanResponse\x121\n" +
+	"\x04work\x18\x01 \x01(\v2\x1d.dbcontroller.v1.WorkProgressR\x04work\x123\n" +
+	"\x06report\x18\x02 \x01(\v2\x1b.dbcontroller.v1.PlanReportR\x06report\"\xb2\x01\n" +
+	"\fWorkProgress\x12\x14\n" +
+	"\x05doing\x18\x01 \x01(\tR\x05doing\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\x03R\x05total\x12$\n" +
+	"\veta_seconds\x18\x04 \x01(\x03H\x00R\n" +
+	"etaSeconds\x88\x01\x01\x12,\n" +
+	"\x12next_within_millis\x18\x05 \x01(\x05R\x10nextWithinMillisB\x0e\n" +
+	"\f_eta_seconds\"\xd0\x01\n" +
 	"\tPlanCheck\x12\x12\n" +
 	"\x04area\x18\x01 \x01(\tR\x04area\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12<\n" +
@@ -5563,10 +5857,11 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x12\x16\n" +
 	"\x06sample\x18\x03 \x01(\x03R\x06sample\x12\x1f\n" +
 	"\vsample_only\x18\x04 \x01(\bR\n" +
-	"sampleOnly\"g\n" +
+	"sampleOnly\"\x9a\x01\n" +
 	"\x10RehearseResponse\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\tR\bprogress\x127\n" +
-	"\x06report\x18\x02 \x01(\v2\x1f.dbcontroller.v1.RehearseReportR\x06report\"\xb3\x02\n" +
+	"\x06report\x18\x02 \x01(\v2\x1f.dbcontroller.v1.RehearseReportR\x06report\x121\n" +
+	"\x04work\x18\x03 \x01(\v2\x1d.dbcontroller.v1.WorkProgressR\x04work\"\xb3\x02\n" +
 	"\x0eRehearseReport\x12\x0e\n" +
 	"\x02ok\x18\x01 \x01(\bR\x02ok\x12\x16\n" +
 	"\x06copied\x18\x02 \x01(\x03R\x06copied\x12\x1f\n" +
@@ -5604,10 +5899,11 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\vkeep_for_ms\x18\b \x01(\x03H\x00R\tkeepForMs\x88\x01\x01B\x0e\n" +
 	"\f_keep_for_ms\")\n" +
 	"\x13EstimateLossRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"g\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x9a\x01\n" +
 	"\x14EstimateLossResponse\x12\x1a\n" +
 	"\bcompared\x18\x01 \x01(\x03R\bcompared\x123\n" +
-	"\x06report\x18\x02 \x01(\v2\x1b.dbcontroller.v1.LossReportR\x06report\"\xd1\x01\n" +
+	"\x06report\x18\x02 \x01(\v2\x1b.dbcontroller.v1.LossReportR\x06report\x121\n" +
+	"\x04work\x18\x03 \x01(\v2\x1d.dbcontroller.v1.WorkProgressR\x04work\"\xd1\x01\n" +
 	"\n" +
 	"LossReport\x12\x1a\n" +
 	"\bcompared\x18\x01 \x01(\x03R\bcompared\x12\x18\n" +
@@ -5669,10 +5965,11 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12!\n" +
 	"\frequested_by\x18\x05 \x01(\tR\vrequestedBy\"#\n" +
 	"\rVerifyRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x84\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xb7\x01\n" +
 	"\x0eVerifyResponse\x12;\n" +
 	"\bprogress\x18\x01 \x01(\v2\x1f.dbcontroller.v1.VerifyProgressR\bprogress\x125\n" +
-	"\x06report\x18\x02 \x01(\v2\x1d.dbcontroller.v1.VerifyReportR\x06report\"L\n" +
+	"\x06report\x18\x02 \x01(\v2\x1d.dbcontroller.v1.VerifyReportR\x06report\x121\n" +
+	"\x04work\x18\x03 \x01(\v2\x1d.dbcontroller.v1.WorkProgressR\x04work\"L\n" +
 	"\x0eVerifyProgress\x12\x1a\n" +
 	"\bcompared\x18\x01 \x01(\x03R\bcompared\x12\x1e\n" +
 	"\n" +
@@ -5685,7 +5982,16 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"mismatched\x18\x03 \x01(\x03R\n" +
 	"mismatched\x12\x1a\n" +
 	"\bexamples\x18\x04 \x03(\tR\bexamples\x12\x16\n" +
-	"\x06millis\x18\x05 \x01(\x03R\x06millis\"\x81\x01\n" +
+	"\x06millis\x18\x05 \x01(\x03R\x06millis\"\x13\n" +
+	"\x11GetVersionRequest\"\xaf\x01\n" +
+	"\aVersion\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
+	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x12\n" +
+	"\x04date\x18\x03 \x01(\tR\x04date\x12\x0e\n" +
+	"\x02go\x18\x04 \x01(\tR\x02go\x12\x1a\n" +
+	"\bplatform\x18\x05 \x01(\tR\bplatform\x12\x1a\n" +
+	"\bprotocol\x18\x06 \x01(\x05R\bprotocol\x12\x16\n" +
+	"\x06format\x18\a \x01(\x05R\x06format\"\x81\x01\n" +
 	"\x15RegisterClientRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12 \n" +
@@ -5730,7 +6036,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"collection\x18\x03 \x01(\tR\n" +
 	"collection\x12\x14\n" +
-	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\xf5\x0f\n" +
+	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\x8e\x11\n" +
 	"\x11DeploymentService\x12S\n" +
 	"\rGetDeployment\x12%.dbcontroller.v1.GetDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment\x12d\n" +
 	"\x0fListDeployments\x12'.dbcontroller.v1.ListDeploymentsRequest\x1a(.dbcontroller.v1.ListDeploymentsResponse\x12g\n" +
@@ -5741,7 +6047,9 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x0eAcceptBreaches\x12&.dbcontroller.v1.AcceptBreachesRequest\x1a\x1b.dbcontroller.v1.Deployment\x12K\n" +
 	"\tSetPolicy\x12!.dbcontroller.v1.SetPolicyRequest\x1a\x1b.dbcontroller.v1.Deployment\x12G\n" +
 	"\aSetPace\x12\x1f.dbcontroller.v1.SetPaceRequest\x1a\x1b.dbcontroller.v1.Deployment\x12A\n" +
-	"\x04Plan\x12\x1c.dbcontroller.v1.PlanRequest\x1a\x1b.dbcontroller.v1.PlanReport\x12Q\n" +
+	"\x04Plan\x12\x1c.dbcontroller.v1.PlanRequest\x1a\x1b.dbcontroller.v1.PlanReport\x12K\n" +
+	"\n" +
+	"StreamPlan\x12\x1c.dbcontroller.v1.PlanRequest\x1a\x1d.dbcontroller.v1.PlanResponse0\x01\x12Q\n" +
 	"\bRehearse\x12 .dbcontroller.v1.RehearseRequest\x1a!.dbcontroller.v1.RehearseResponse0\x01\x12I\n" +
 	"\bComplete\x12 .dbcontroller.v1.CompleteRequest\x1a\x1b.dbcontroller.v1.Deployment\x12]\n" +
 	"\fEstimateLoss\x12$.dbcontroller.v1.EstimateLossRequest\x1a%.dbcontroller.v1.EstimateLossResponse0\x01\x12X\n" +
@@ -5753,7 +6061,9 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"ListParked\x12\".dbcontroller.v1.ListParkedRequest\x1a#.dbcontroller.v1.ListParkedResponse\x12Q\n" +
 	"\vWaiveParked\x12#.dbcontroller.v1.WaiveParkedRequest\x1a\x1d.dbcontroller.v1.ParkedRecord\x12R\n" +
 	"\tWaiveKind\x12!.dbcontroller.v1.WaiveKindRequest\x1a\".dbcontroller.v1.WaiveKindResponse\x12K\n" +
-	"\x06Verify\x12\x1e.dbcontroller.v1.VerifyRequest\x1a\x1f.dbcontroller.v1.VerifyResponse0\x01\x12a\n" +
+	"\x06Verify\x12\x1e.dbcontroller.v1.VerifyRequest\x1a\x1f.dbcontroller.v1.VerifyResponse0\x01\x12J\n" +
+	"\n" +
+	"GetVersion\x12\".dbcontroller.v1.GetVersionRequest\x1a\x18.dbcontroller.v1.Version\x12a\n" +
 	"\x0eRegisterClient\x12&.dbcontroller.v1.RegisterClientRequest\x1a'.dbcontroller.v1.RegisterClientResponse\x12L\n" +
 	"\aAckHold\x12\x1f.dbcontroller.v1.AckHoldRequest\x1a .dbcontroller.v1.AckHoldResponse\x12M\n" +
 	"\vGetLocation\x12#.dbcontroller.v1.GetLocationRequest\x1a\x19.dbcontroller.v1.LocationB5Z3dbcontroller.dev/gen/dbcontroller/v1;dbcontrollerv1b\x06proto3"
@@ -5771,7 +6081,7 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),          // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),           // 1: dbcontroller.v1.PlanCheck.Verdict
@@ -5809,40 +6119,44 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(*SetPaceRequest)(nil),           // 33: dbcontroller.v1.SetPaceRequest
 	(*PlanRequest)(nil),              // 34: dbcontroller.v1.PlanRequest
 	(*PlanReport)(nil),               // 35: dbcontroller.v1.PlanReport
-	(*PlanCheck)(nil),                // 36: dbcontroller.v1.PlanCheck
-	(*RehearseRequest)(nil),          // 37: dbcontroller.v1.RehearseRequest
-	(*RehearseResponse)(nil),         // 38: dbcontroller.v1.RehearseResponse
-	(*RehearseReport)(nil),           // 39: dbcontroller.v1.RehearseReport
-	(*Rehearsal)(nil),                // 40: dbcontroller.v1.Rehearsal
-	(*CompleteRequest)(nil),          // 41: dbcontroller.v1.CompleteRequest
-	(*EstimateLossRequest)(nil),      // 42: dbcontroller.v1.EstimateLossRequest
-	(*EstimateLossResponse)(nil),     // 43: dbcontroller.v1.EstimateLossResponse
-	(*LossReport)(nil),               // 44: dbcontroller.v1.LossReport
-	(*ListUpdatesRequest)(nil),       // 45: dbcontroller.v1.ListUpdatesRequest
-	(*ListUpdatesResponse)(nil),      // 46: dbcontroller.v1.ListUpdatesResponse
-	(*BeginUpdateRequest)(nil),       // 47: dbcontroller.v1.BeginUpdateRequest
-	(*CancelUpdateRequest)(nil),      // 48: dbcontroller.v1.CancelUpdateRequest
-	(*WaiveKindRequest)(nil),         // 49: dbcontroller.v1.WaiveKindRequest
-	(*WaiveKindResponse)(nil),        // 50: dbcontroller.v1.WaiveKindResponse
-	(*WatchDeploymentRequest)(nil),   // 51: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),        // 52: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),       // 53: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),             // 54: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),       // 55: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),            // 56: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),           // 57: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),           // 58: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),             // 59: dbcontroller.v1.VerifyReport
-	(*RegisterClientRequest)(nil),    // 60: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),   // 61: dbcontroller.v1.RegisterClientResponse
-	(*AckHoldRequest)(nil),           // 62: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),          // 63: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),       // 64: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                 // 65: dbcontroller.v1.Location
-	(*KindLocation)(nil),             // 66: dbcontroller.v1.KindLocation
-	nil,                              // 67: dbcontroller.v1.LastSwitch.MillisEntry
-	nil,                              // 68: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 69: dbcontroller.v1.ListUpdatesResponse.Task
+	(*PlanResponse)(nil),             // 36: dbcontroller.v1.PlanResponse
+	(*WorkProgress)(nil),             // 37: dbcontroller.v1.WorkProgress
+	(*PlanCheck)(nil),                // 38: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),          // 39: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),         // 40: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),           // 41: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                // 42: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),          // 43: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),      // 44: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),     // 45: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),               // 46: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),       // 47: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),      // 48: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),       // 49: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),      // 50: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),         // 51: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),        // 52: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),   // 53: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),        // 54: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),       // 55: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),             // 56: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),       // 57: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),            // 58: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),           // 59: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),           // 60: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),             // 61: dbcontroller.v1.VerifyReport
+	(*GetVersionRequest)(nil),        // 62: dbcontroller.v1.GetVersionRequest
+	(*Version)(nil),                  // 63: dbcontroller.v1.Version
+	(*RegisterClientRequest)(nil),    // 64: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),   // 65: dbcontroller.v1.RegisterClientResponse
+	(*AckHoldRequest)(nil),           // 66: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),          // 67: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),       // 68: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                 // 69: dbcontroller.v1.Location
+	(*KindLocation)(nil),             // 70: dbcontroller.v1.KindLocation
+	nil,                              // 71: dbcontroller.v1.LastSwitch.MillisEntry
+	nil,                              // 72: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 73: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	13, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
@@ -5863,78 +6177,87 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	0,  // 15: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
 	14, // 16: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
 	16, // 17: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	67, // 18: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	71, // 18: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
 	21, // 19: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
 	23, // 20: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
 	3,  // 21: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
 	3,  // 22: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
 	14, // 23: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	36, // 24: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	1,  // 25: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	39, // 26: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	40, // 27: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	68, // 28: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	44, // 29: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	69, // 30: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	54, // 31: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	58, // 32: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	59, // 33: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	65, // 34: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,  // 35: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	66, // 36: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	24, // 37: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	25, // 38: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	27, // 39: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	29, // 40: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	30, // 41: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	31, // 42: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	6,  // 43: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	32, // 44: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	33, // 45: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	34, // 46: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	37, // 47: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	41, // 48: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	42, // 49: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	45, // 50: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	47, // 51: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	48, // 52: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	51, // 53: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	52, // 54: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	55, // 55: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	49, // 56: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	56, // 57: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	60, // 58: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	62, // 59: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	64, // 60: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	3,  // 61: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	26, // 62: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	28, // 63: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	3,  // 64: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 65: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 66: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	3,  // 67: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	3,  // 68: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	3,  // 69: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	35, // 70: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	38, // 71: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	3,  // 72: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	43, // 73: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	46, // 74: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	3,  // 75: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 76: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 77: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	53, // 78: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	54, // 79: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	50, // 80: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	57, // 81: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	61, // 82: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	63, // 83: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	65, // 84: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	61, // [61:85] is the sub-list for method output_type
-	37, // [37:61] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	38, // 24: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	37, // 25: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	35, // 26: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	1,  // 27: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	41, // 28: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	37, // 29: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	42, // 30: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	72, // 31: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	46, // 32: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	37, // 33: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	73, // 34: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	56, // 35: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	60, // 36: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	61, // 37: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	37, // 38: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	69, // 39: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,  // 40: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	70, // 41: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	24, // 42: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	25, // 43: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	27, // 44: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	29, // 45: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	30, // 46: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	31, // 47: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	6,  // 48: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	32, // 49: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	33, // 50: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	34, // 51: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	34, // 52: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	39, // 53: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	43, // 54: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	44, // 55: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	47, // 56: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	49, // 57: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	50, // 58: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	53, // 59: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	54, // 60: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	57, // 61: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	51, // 62: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	58, // 63: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	62, // 64: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	64, // 65: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	66, // 66: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	68, // 67: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	3,  // 68: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	26, // 69: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	28, // 70: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	3,  // 71: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 72: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 73: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	3,  // 74: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	3,  // 75: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	3,  // 76: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	35, // 77: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	36, // 78: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	40, // 79: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	3,  // 80: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	45, // 81: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	48, // 82: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	3,  // 83: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 84: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 85: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	55, // 86: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	56, // 87: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	52, // 88: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	59, // 89: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	63, // 90: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	65, // 91: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	67, // 92: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	69, // 93: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	68, // [68:94] is the sub-list for method output_type
+	42, // [42:68] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -5948,15 +6271,16 @@ func file_dbcontroller_v1_deployment_proto_init() {
 	file_dbcontroller_v1_deployment_proto_msgTypes[29].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[30].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[32].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[38].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[46].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[34].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[40].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[48].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   67,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -52,6 +52,8 @@ type Options struct {
 	// reads: it stands for a rehearsal over the real source, and never switches. Nothing is
 	// tried in the databases, not even in scratch collections.
 	reads bool
+	// alone: it only reads, and nobody else of its deployment takes part.
+	alone bool
 	// quiet: it is part of a rehearsal, which no client may feel.
 	quiet bool
 }

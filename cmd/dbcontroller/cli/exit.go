@@ -84,6 +84,10 @@ func timedOut(format string, args ...any) error { return failedf(exitTimeout, fo
 // finding is what a command found; it did its work.
 func finding(text string) error { return &failure{exitFindings, errors.New(text)} }
 
+// ExitStatus is the exit status of a command that ended with an error; docs/cli.md has all of
+// them.
+func ExitStatus(err error) int { return int(exitOf(err)) }
+
 // exitOf is the exit status of a command that ended with an error. What was not given one is
 // told by what it is made of.
 func exitOf(err error) exit {

@@ -15,14 +15,14 @@ import (
 )
 
 // operatorCommands are the commands that talk to a controller's API.
-func operatorCommands() []*cobra.Command {
+func operatorCommands(register Register) []*cobra.Command {
 	return []*cobra.Command{
 		verb("create", "Create a deployment that is not there yet", createCommand()),
 		verb("begin-upgrade", "Start moving a deployment to another version", beginCommand()),
 		verb("get", "Show a deployment", getCommand()),
 		verb("watch", "Follow a deployment as it changes", watchCommand()),
 		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(), breachesCommand(),
-		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), planCommand(), rehearseCommand(),
+		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), planCommand(register), rehearseCommand(),
 	}
 }
 

@@ -52,7 +52,7 @@ func Command(register Register) *cobra.Command {
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(runCommand(register), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand())
-	root.AddCommand(operatorCommands()...)
+	root.AddCommand(operatorCommands(register)...)
 	markUsage(root)
 	return root
 }
@@ -194,5 +194,5 @@ func Main(register Register) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dbcontroller:", err)
 	}
-	os.Exit(int(exitOf(err)))
+	os.Exit(ExitStatus(err))
 }

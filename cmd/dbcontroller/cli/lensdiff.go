@@ -54,10 +54,14 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 			if len(o.samples) == 0 {
 				return usage("no sample: give --sample SOURCE, or --config FILE for the collections of its older version")
 			}
+			shown := newProgress(cmd.ErrOrStderr())
+			defer shown.end()
+			o.showing(shown)
 			changes, err := lint.Compare(cmd.Context(), subjectsOf(files), o.samples, show, lint.Options{Limit: sample.limit})
 			if err != nil {
 				return err
 			}
+			shown.end()
 			if asJSON {
 				err = writeJSON(cmd.OutOrStdout(), differ(changes))
 			} else {

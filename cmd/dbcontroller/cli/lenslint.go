@@ -52,8 +52,8 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 			"which fields do not survive which direction. With a sample (--sample, or --config for the\n" +
 			"collections of its older version) take its records there and back, grouped as a controller groups\n" +
 			"them, and tell which laws hold, what was lost, which records fail and why, which keys collide,\n" +
-			"which documents would pass 16 MiB, and how fast it is. Nothing is ever written. The exit status is\n" +
-			"1 when a lens is wrong, a law breaks, a record fails, keys collide or a document is too large.",
+			"which documents would pass 16 MiB, and how fast it is. Nothing is ever written. How far it is goes to\n" +
+			"standard error, the report to standard output. The exit status is 1 when a lens is wrong, a law breaks, a record fails, keys collide or a document is too large.",
 		Example: "  dbcontroller lens lint packages.yaml --sample packages.jsonl.gz\n" +
 			"  dbcontroller lens lint --config shop.yaml --random --limit 10000 --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,10 +67,14 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				return err
 			}
 			defer o.close()
+			shown := newProgress(cmd.ErrOrStderr())
+			defer shown.end()
+			o.showing(shown)
 			report, err := lint.Run(cmd.Context(), subjectsOf(files), o.samples, lint.Options{Limit: sample.limit})
 			if err != nil {
 				return err
 			}
+			shown.end()
 			out := lintOutput{Problems: []string{}, Report: report}
 			out.Problems = append(out.Problems, report.Problems()...)
 			out.Clean = len(out.Problems) == 0

@@ -59,6 +59,12 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 		if err != nil {
 			return fmt.Errorf("read %s of %s: %w", kind, db.Location(), withoutSecret(opts, err))
 		}
+		if total, err := c.EstimatedDocumentCount(ctx); err == nil { // it is only shown
+			if limit > 0 {
+				total = min(total, int64(limit))
+			}
+			out.parts[kind] = partOf(total)
+		}
 		s := &collectionSource{name: kind + " of " + db.Location(), cursor: cursor}
 		out.closers = append(out.closers, s)
 		out.samples = append(out.samples, lint.Sample{Kind: kind, Source: s})

@@ -33,6 +33,7 @@ func (f *sampleFlags) register(cmd *cobra.Command) {
 type opened struct {
 	samples []lint.Sample
 	closers []io.Closer
+	parts   map[string]func(records int64) float64 // how much of a kind's is read, of 1
 }
 
 func (o *opened) close() {
@@ -43,7 +44,7 @@ func (o *opened) close() {
 
 // open opens what the flags name, nil samples where they name nothing.
 func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.Config, stdin io.Reader) (out *opened, err error) {
-	out = &opened{}
+	out = &opened{parts: map[string]func(int64) float64{}}
 	defer func() {
 		if err != nil {
 			out.close()
@@ -82,6 +83,9 @@ func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.C
 			return out, err
 		}
 		out.closers = append(out.closers, closer)
+		if f, ok := closer.(*os.File); ok {
+			out.parts[kind] = partOfFile(f)
+		}
 		out.samples = append(out.samples, lint.Sample{Kind: kind, Source: source})
 	}
 	return out, nil

@@ -21,7 +21,8 @@ const sayEvery = 5 * time.Second
 // is drawn again, elsewhere in a line now and then, so that a log is not full of it.
 type progress struct {
 	w     io.Writer
-	width int // of the terminal; 0: it is none
+	width int           // of the terminal; 0: it is none
+	after time.Duration // that nothing is said before where lines are not redrawn; 0: at once
 
 	mu    sync.Mutex
 	start time.Time
@@ -45,7 +46,7 @@ func newProgress(w io.Writer) *progress {
 func (p *progress) show(stage, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if text == "" || p.width == 0 && (text == p.last || stage == p.stage && !p.said.IsZero() && time.Since(p.said) < sayEvery) {
+	if text == "" || p.width == 0 && (text == p.last || time.Since(p.start) < p.after || stage == p.stage && !p.said.IsZero() && time.Since(p.said) < sayEvery) {
 		return
 	}
 	p.stage, p.last, p.said = stage, text, time.Now()

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,7 +37,7 @@ func runLens(t *testing.T, stdin, line string, options ...lens.Option) (stdout s
 	}
 	root.SetIn(strings.NewReader(stdin))
 	root.SetOut(&out)
-	root.SetErr(&out)
+	root.SetErr(io.Discard) // how far it is, on a slow machine
 	root.SetArgs(append([]string{"lens"}, strings.Fields(line)...))
 	err = root.ExecuteContext(t.Context())
 	return out.String(), err

@@ -116,9 +116,9 @@ func (v *terminal) shown() string { return strings.TrimRight(strings.Join(v.rows
 // waits for is there as soon as there is room for anything.
 func TestTheViewFitsTheTerminal(t *testing.T) {
 	t.Parallel()
-	for _, height := range []int{1, 2, 3, 5, 8, 10, 12, 24, 25, 40, 60} {
-		for _, width := range []int{1, 20, 40, 80, 132, 250} {
-			for _, shards := range []int{0, 1, 4, 16, 17, 1024} {
+	for _, height := range []int{1, 2, 3, 5, 8, 12, 24, 60} {
+		for _, width := range []int{1, 40, 80, 250} {
+			for _, shards := range []int{0, 1, 17, 1024} {
 				t.Run(fmt.Sprintf("%dx%d, %d shards", width, height, shards), func(t *testing.T) {
 					t.Parallel()
 					d := many(shards)

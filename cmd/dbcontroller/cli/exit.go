@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"dbcontroller.dev/access/client"
 	"dbcontroller.dev/cmd/internal/process"
@@ -111,7 +112,8 @@ func exitOf(err error) exit {
 		return exitInterrupted
 	case errors.As(err, &etcd), errors.As(err, &unsent):
 		return exitUnreachable
-	case errors.As(err, &file), errors.As(err, &parse), errors.As(err, &path):
+	case errors.As(err, &file), errors.As(err, &parse), errors.As(err, &path),
+		strings.HasPrefix(err.Error(), "unknown command "): // cobra has no type for it
 		return exitUsage
 	case errors.As(err, &refusal), errors.As(err, &mismatch), errors.As(err, &undecided):
 		return exitRefused

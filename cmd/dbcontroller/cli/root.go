@@ -1,5 +1,7 @@
 // Package cli is the command line of dbcontroller. Results go to standard output,
 // diagnostics to standard error; what fails says what, where and what to do.
+//
+// It is not for users and may change with any version.
 package cli
 
 import (
@@ -9,7 +11,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -25,9 +26,18 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
+// Program is what a build of dbcontroller has in it.
+type Program struct {
+	Register Register     // adds the service's transformers; nil: none
+	Etcd     process.Host // for one machine; nil: none
+}
+
 // Command is the whole command tree of a controller that has the transformers which
-// register adds; nil adds none.
-func Command(register Register) *cobra.Command {
+// register adds, and no etcd in it; nil adds none.
+func Command(register Register) *cobra.Command { return Program{Register: register}.Command() }
+
+// Command is the whole command tree of the program.
+func (p Program) Command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dbcontroller",
 		Short: "Move a live service's database to its next version, and back",
@@ -37,22 +47,13 @@ func Command(register Register) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       build.Read().String(),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			hint := ""
-			if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-				hint = "; is it " + strings.Join(like, ", or ") + "?"
-			}
-			return fmt.Errorf("unknown command %q: 'dbcontroller help' lists them%s", args[0], hint)
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(runCommand(register), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand())
-	root.AddCommand(operatorCommands(register)...)
+	if p.Etcd != nil {
+		root.AddCommand(etcdCommand(p.Etcd))
+	}
+	root.AddCommand(runCommand(p), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand(), initCommand())
+	root.AddCommand(operatorCommands(p.Register)...)
 	markUsage(root)
 	return root
 }
@@ -79,8 +80,8 @@ func start(ctx context.Context, flags process.Flags) (*process.Process, error) {
 	return p, err
 }
 
-func runCommand(register Register) *cobra.Command {
-	var common process.Flags
+func runCommand(program Program) *cobra.Command {
+	common := process.Flags{Host: program.Etcd}
 	var opts app.Options
 	cmd := &cobra.Command{
 		Use:   "run --config FILE",
@@ -94,7 +95,7 @@ func runCommand(register Register) *cobra.Command {
 				return err
 			}
 			defer p.Close()
-			registry, carries, err := Transformers(p.Config, register)
+			registry, carries, err := Transformers(p.Config, program.Register)
 			if err != nil {
 				return failed(exitUsage, err)
 			}
@@ -185,11 +186,13 @@ func printVersion(w io.Writer, name string, here build.Info, there *dbv1.Version
 
 // Main runs the command line, and is all that the main function of a service's own
 // controller has to call: register adds the service's transformers, and lenses of
-// fixed-name kinds come from the configuration as ever. With nil it is the program
-// dbcontroller, which has these lenses alone.
-func Main(register Register) {
+// fixed-name kinds come from the configuration as ever.
+func Main(register Register) { Program{Register: register}.Main() }
+
+// Main runs the command line of the program.
+func (p Program) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := Command(register).ExecuteContext(ctx)
+	err := p.Command().ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dbcontroller:", err)

@@ -136,7 +136,9 @@ type Location_State int32
 const (
 	Location_STATE_UNSPECIFIED Location_State = 0
 	Location_OPEN              Location_State = 1 // read and write
-	Location_HOLD              Location_State = 2 // write nothing; when nothing is in flight, AckHold; then wait for a newer revision
+	// Write nothing; when nothing is in flight, AckHold; then wait for a newer revision. Read
+	// where the location says, which is the version that was written last, until it is OPEN.
+	Location_HOLD Location_State = 2
 )
 
 // Enum value maps for Location_State.
@@ -177,7 +179,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68, 0}
 }
 
 // Deployment is one service in one region.
@@ -5090,6 +5092,94 @@ func (x *RegisterClientResponse) GetLocation() *Location {
 	return nil
 }
 
+type DeregisterClientRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	ClientId      string                 `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeregisterClientRequest) Reset() {
+	*x = DeregisterClientRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeregisterClientRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeregisterClientRequest) ProtoMessage() {}
+
+func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeregisterClientRequest.ProtoReflect.Descriptor instead.
+func (*DeregisterClientRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *DeregisterClientRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeregisterClientRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+type DeregisterClientResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeregisterClientResponse) Reset() {
+	*x = DeregisterClientResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeregisterClientResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeregisterClientResponse) ProtoMessage() {}
+
+func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeregisterClientResponse.ProtoReflect.Descriptor instead.
+func (*DeregisterClientResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
+}
+
 type AckHoldRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -5102,7 +5192,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5114,7 +5204,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5127,7 +5217,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -5168,7 +5258,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5180,7 +5270,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5193,7 +5283,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -5215,13 +5305,14 @@ type GetLocationRequest struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	WaitRevision  int64                  `protobuf:"varint,2,opt,name=wait_revision,json=waitRevision,proto3" json:"wait_revision,omitempty"`
 	TimeoutMs     int32                  `protobuf:"varint,3,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // 0: 30000; at most 300000
+	ClientId      string                 `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`     // of the registration that lives as long as this call; may be empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5233,7 +5324,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5246,7 +5337,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -5270,6 +5361,13 @@ func (x *GetLocationRequest) GetTimeoutMs() int32 {
 	return 0
 }
 
+func (x *GetLocationRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
 // Location is where the data is, and whether it may be written.
 type Location struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5288,7 +5386,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5300,7 +5398,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5313,7 +5411,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Location) GetState() Location_State {
@@ -5391,7 +5489,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5403,7 +5501,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5416,7 +5514,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -5459,7 +5557,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5471,7 +5569,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6000,7 +6098,11 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x16RegisterClientResponse\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x05R\x05ttlMs\x125\n" +
-	"\blocation\x18\x03 \x01(\v2\x19.dbcontroller.v1.LocationR\blocation\"z\n" +
+	"\blocation\x18\x03 \x01(\v2\x19.dbcontroller.v1.LocationR\blocation\"J\n" +
+	"\x17DeregisterClientRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\tclient_id\x18\x02 \x01(\tR\bclientId\"\x1a\n" +
+	"\x18DeregisterClientResponse\"z\n" +
 	"\x0eAckHoldRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12\x1d\n" +
@@ -6009,12 +6111,13 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\aattempt\x18\x04 \x01(\x03R\aattempt\"=\n" +
 	"\x0fAckHoldResponse\x12\x14\n" +
 	"\x05acked\x18\x01 \x01(\x05R\x05acked\x12\x14\n" +
-	"\x05total\x18\x02 \x01(\x05R\x05total\"l\n" +
+	"\x05total\x18\x02 \x01(\x05R\x05total\"\x89\x01\n" +
 	"\x12GetLocationRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rwait_revision\x18\x02 \x01(\x03R\fwaitRevision\x12\x1d\n" +
 	"\n" +
-	"timeout_ms\x18\x03 \x01(\x05R\ttimeoutMs\"\xe5\x02\n" +
+	"timeout_ms\x18\x03 \x01(\x05R\ttimeoutMs\x12\x1b\n" +
+	"\tclient_id\x18\x04 \x01(\tR\bclientId\"\xe5\x02\n" +
 	"\bLocation\x125\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1f.dbcontroller.v1.Location.StateR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
@@ -6036,7 +6139,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"collection\x18\x03 \x01(\tR\n" +
 	"collection\x12\x14\n" +
-	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\x8e\x11\n" +
+	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\xf7\x11\n" +
 	"\x11DeploymentService\x12S\n" +
 	"\rGetDeployment\x12%.dbcontroller.v1.GetDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment\x12d\n" +
 	"\x0fListDeployments\x12'.dbcontroller.v1.ListDeploymentsRequest\x1a(.dbcontroller.v1.ListDeploymentsResponse\x12g\n" +
@@ -6064,7 +6167,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x06Verify\x12\x1e.dbcontroller.v1.VerifyRequest\x1a\x1f.dbcontroller.v1.VerifyResponse0\x01\x12J\n" +
 	"\n" +
 	"GetVersion\x12\".dbcontroller.v1.GetVersionRequest\x1a\x18.dbcontroller.v1.Version\x12a\n" +
-	"\x0eRegisterClient\x12&.dbcontroller.v1.RegisterClientRequest\x1a'.dbcontroller.v1.RegisterClientResponse\x12L\n" +
+	"\x0eRegisterClient\x12&.dbcontroller.v1.RegisterClientRequest\x1a'.dbcontroller.v1.RegisterClientResponse\x12g\n" +
+	"\x10DeregisterClient\x12(.dbcontroller.v1.DeregisterClientRequest\x1a).dbcontroller.v1.DeregisterClientResponse\x12L\n" +
 	"\aAckHold\x12\x1f.dbcontroller.v1.AckHoldRequest\x1a .dbcontroller.v1.AckHoldResponse\x12M\n" +
 	"\vGetLocation\x12#.dbcontroller.v1.GetLocationRequest\x1a\x19.dbcontroller.v1.LocationB5Z3dbcontroller.dev/gen/dbcontroller/v1;dbcontrollerv1b\x06proto3"
 
@@ -6081,7 +6185,7 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),          // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),           // 1: dbcontroller.v1.PlanCheck.Verdict
@@ -6149,14 +6253,16 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(*Version)(nil),                  // 63: dbcontroller.v1.Version
 	(*RegisterClientRequest)(nil),    // 64: dbcontroller.v1.RegisterClientRequest
 	(*RegisterClientResponse)(nil),   // 65: dbcontroller.v1.RegisterClientResponse
-	(*AckHoldRequest)(nil),           // 66: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),          // 67: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),       // 68: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                 // 69: dbcontroller.v1.Location
-	(*KindLocation)(nil),             // 70: dbcontroller.v1.KindLocation
-	nil,                              // 71: dbcontroller.v1.LastSwitch.MillisEntry
-	nil,                              // 72: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 73: dbcontroller.v1.ListUpdatesResponse.Task
+	(*DeregisterClientRequest)(nil),  // 66: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil), // 67: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),           // 68: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),          // 69: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),       // 70: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                 // 71: dbcontroller.v1.Location
+	(*KindLocation)(nil),             // 72: dbcontroller.v1.KindLocation
+	nil,                              // 73: dbcontroller.v1.LastSwitch.MillisEntry
+	nil,                              // 74: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 75: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	13, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
@@ -6177,7 +6283,7 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	0,  // 15: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
 	14, // 16: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
 	16, // 17: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	71, // 18: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	73, // 18: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
 	21, // 19: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
 	23, // 20: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
 	3,  // 21: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
@@ -6190,17 +6296,17 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	41, // 28: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
 	37, // 29: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
 	42, // 30: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	72, // 31: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	74, // 31: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
 	46, // 32: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
 	37, // 33: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	73, // 34: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	75, // 34: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
 	56, // 35: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
 	60, // 36: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
 	61, // 37: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
 	37, // 38: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	69, // 39: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	71, // 39: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
 	2,  // 40: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	70, // 41: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	72, // 41: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
 	24, // 42: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
 	25, // 43: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
 	27, // 44: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
@@ -6225,36 +6331,38 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	58, // 63: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
 	62, // 64: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
 	64, // 65: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	66, // 66: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	68, // 67: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	3,  // 68: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	26, // 69: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	28, // 70: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	3,  // 71: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 72: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 73: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	3,  // 74: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	3,  // 75: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	3,  // 76: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	35, // 77: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	36, // 78: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	40, // 79: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	3,  // 80: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	45, // 81: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	48, // 82: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	3,  // 83: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 84: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 85: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	55, // 86: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	56, // 87: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	52, // 88: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	59, // 89: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	63, // 90: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	65, // 91: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	67, // 92: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	69, // 93: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	68, // [68:94] is the sub-list for method output_type
-	42, // [42:68] is the sub-list for method input_type
+	66, // 66: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	68, // 67: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	70, // 68: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	3,  // 69: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	26, // 70: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	28, // 71: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	3,  // 72: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 73: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 74: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	3,  // 75: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	3,  // 76: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	3,  // 77: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	35, // 78: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	36, // 79: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	40, // 80: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	3,  // 81: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	45, // 82: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	48, // 83: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	3,  // 84: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 85: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 86: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	55, // 87: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	56, // 88: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	52, // 89: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	59, // 90: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	63, // 91: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	65, // 92: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	67, // 93: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	69, // 94: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	71, // 95: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	69, // [69:96] is the sub-list for method output_type
+	42, // [42:69] is the sub-list for method input_type
 	42, // [42:42] is the sub-list for extension type_name
 	42, // [42:42] is the sub-list for extension extendee
 	0,  // [0:42] is the sub-list for field type_name
@@ -6280,7 +6388,7 @@ func file_dbcontroller_v1_deployment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   71,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -112,6 +112,9 @@ const (
 	// DeploymentServiceRegisterClientProcedure is the fully-qualified name of the DeploymentService's
 	// RegisterClient RPC.
 	DeploymentServiceRegisterClientProcedure = "/dbcontroller.v1.DeploymentService/RegisterClient"
+	// DeploymentServiceDeregisterClientProcedure is the fully-qualified name of the DeploymentService's
+	// DeregisterClient RPC.
+	DeploymentServiceDeregisterClientProcedure = "/dbcontroller.v1.DeploymentService/DeregisterClient"
 	// DeploymentServiceAckHoldProcedure is the fully-qualified name of the DeploymentService's AckHold
 	// RPC.
 	DeploymentServiceAckHoldProcedure = "/dbcontroller.v1.DeploymentService/AckHold"
@@ -205,11 +208,17 @@ type DeploymentServiceClient interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{"application": "billing"}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/RegisterClient
 	RegisterClient(context.Context, *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error)
+	// DeregisterClient ends a registration at once, so that no switch waits for an application
+	// that has ended. One that is not there any more is no error. Call it at any controller,
+	// after the last RegisterClient has been answered.
+	DeregisterClient(context.Context, *connect.Request[v1.DeregisterClientRequest]) (*connect.Response[v1.DeregisterClientResponse], error)
 	// AckHold says: for this attempt I hold my writes, and none is in flight.
 	AckHold(context.Context, *connect.Request[v1.AckHoldRequest]) (*connect.Response[v1.AckHoldResponse], error)
 	// GetLocation says where the data is and whether it may be written. With
 	// wait_revision it waits until that is newer, or timeout_ms has passed, so that an
-	// application learns of a hold and of its end at once:
+	// application learns of a hold and of its end at once. With client_id the connection
+	// stands for the application's life: when it breaks before the answer, and the client
+	// does not call again within a second, its registration ends.
 	//
 	//	curl -s -H 'Content-Type: application/json' \
 	//	  -d '{"waitRevision": 7, "timeoutMs": 30000}' \
@@ -372,6 +381,12 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(deploymentServiceMethods.ByName("RegisterClient")),
 			connect.WithClientOptions(opts...),
 		),
+		deregisterClient: connect.NewClient[v1.DeregisterClientRequest, v1.DeregisterClientResponse](
+			httpClient,
+			baseURL+DeploymentServiceDeregisterClientProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("DeregisterClient")),
+			connect.WithClientOptions(opts...),
+		),
 		ackHold: connect.NewClient[v1.AckHoldRequest, v1.AckHoldResponse](
 			httpClient,
 			baseURL+DeploymentServiceAckHoldProcedure,
@@ -413,6 +428,7 @@ type deploymentServiceClient struct {
 	verify           *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
 	getVersion       *connect.Client[v1.GetVersionRequest, v1.Version]
 	registerClient   *connect.Client[v1.RegisterClientRequest, v1.RegisterClientResponse]
+	deregisterClient *connect.Client[v1.DeregisterClientRequest, v1.DeregisterClientResponse]
 	ackHold          *connect.Client[v1.AckHoldRequest, v1.AckHoldResponse]
 	getLocation      *connect.Client[v1.GetLocationRequest, v1.Location]
 }
@@ -537,6 +553,11 @@ func (c *deploymentServiceClient) RegisterClient(ctx context.Context, req *conne
 	return c.registerClient.CallUnary(ctx, req)
 }
 
+// DeregisterClient calls dbcontroller.v1.DeploymentService.DeregisterClient.
+func (c *deploymentServiceClient) DeregisterClient(ctx context.Context, req *connect.Request[v1.DeregisterClientRequest]) (*connect.Response[v1.DeregisterClientResponse], error) {
+	return c.deregisterClient.CallUnary(ctx, req)
+}
+
 // AckHold calls dbcontroller.v1.DeploymentService.AckHold.
 func (c *deploymentServiceClient) AckHold(ctx context.Context, req *connect.Request[v1.AckHoldRequest]) (*connect.Response[v1.AckHoldResponse], error) {
 	return c.ackHold.CallUnary(ctx, req)
@@ -632,11 +653,17 @@ type DeploymentServiceHandler interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{"application": "billing"}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/RegisterClient
 	RegisterClient(context.Context, *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error)
+	// DeregisterClient ends a registration at once, so that no switch waits for an application
+	// that has ended. One that is not there any more is no error. Call it at any controller,
+	// after the last RegisterClient has been answered.
+	DeregisterClient(context.Context, *connect.Request[v1.DeregisterClientRequest]) (*connect.Response[v1.DeregisterClientResponse], error)
 	// AckHold says: for this attempt I hold my writes, and none is in flight.
 	AckHold(context.Context, *connect.Request[v1.AckHoldRequest]) (*connect.Response[v1.AckHoldResponse], error)
 	// GetLocation says where the data is and whether it may be written. With
 	// wait_revision it waits until that is newer, or timeout_ms has passed, so that an
-	// application learns of a hold and of its end at once:
+	// application learns of a hold and of its end at once. With client_id the connection
+	// stands for the application's life: when it breaks before the answer, and the client
+	// does not call again within a second, its registration ends.
 	//
 	//	curl -s -H 'Content-Type: application/json' \
 	//	  -d '{"waitRevision": 7, "timeoutMs": 30000}' \
@@ -795,6 +822,12 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		connect.WithSchema(deploymentServiceMethods.ByName("RegisterClient")),
 		connect.WithHandlerOptions(opts...),
 	)
+	deploymentServiceDeregisterClientHandler := connect.NewUnaryHandler(
+		DeploymentServiceDeregisterClientProcedure,
+		svc.DeregisterClient,
+		connect.WithSchema(deploymentServiceMethods.ByName("DeregisterClient")),
+		connect.WithHandlerOptions(opts...),
+	)
 	deploymentServiceAckHoldHandler := connect.NewUnaryHandler(
 		DeploymentServiceAckHoldProcedure,
 		svc.AckHold,
@@ -857,6 +890,8 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceGetVersionHandler.ServeHTTP(w, r)
 		case DeploymentServiceRegisterClientProcedure:
 			deploymentServiceRegisterClientHandler.ServeHTTP(w, r)
+		case DeploymentServiceDeregisterClientProcedure:
+			deploymentServiceDeregisterClientHandler.ServeHTTP(w, r)
 		case DeploymentServiceAckHoldProcedure:
 			deploymentServiceAckHoldHandler.ServeHTTP(w, r)
 		case DeploymentServiceGetLocationProcedure:
@@ -964,6 +999,10 @@ func (UnimplementedDeploymentServiceHandler) GetVersion(context.Context, *connec
 
 func (UnimplementedDeploymentServiceHandler) RegisterClient(context.Context, *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.RegisterClient is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) DeregisterClient(context.Context, *connect.Request[v1.DeregisterClientRequest]) (*connect.Response[v1.DeregisterClientResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.DeregisterClient is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) AckHold(context.Context, *connect.Request[v1.AckHoldRequest]) (*connect.Response[v1.AckHoldResponse], error) {

@@ -83,7 +83,7 @@ func play(role string) int {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dbcontroller:", err)
-		return 1
+		return cli.ExitStatus(err)
 	}
 	return 0
 }

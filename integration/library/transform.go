@@ -3,16 +3,12 @@ package library
 import (
 	"fmt"
 	"strings"
-	"sync"
 
 	"dbcontroller.dev"
 	"dbcontroller.dev/apiversion/protodoc"
 	v1 "dbcontroller.dev/gen/library/v1"
 	v2 "dbcontroller.dev/gen/library/v2"
-	"dbcontroller.dev/transform"
-	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/transform/typed"
-	"dbcontroller.dev/vrunner"
 )
 
 type (
@@ -70,37 +66,18 @@ var books = typed.Group[oldBook, newBook]{
 func upName(library string) string  { return strings.Replace(library, "libraries/", "branches/", 1) }
 func downName(branch string) string { return strings.Replace(branch, "branches/", "libraries/", 1) }
 
-// ways are the transformers, and what they are in each direction.
-type ways struct {
-	specs    dbcontroller.Transformers
-	up, down transform.Direction
-}
-
-var compiled = sync.OnceValue(func() (w ways) {
+// transformers are those from v1 to v2, and back.
+func transformers() dbcontroller.Transformers {
 	one, err := branches.Spec()
 	must(err)
 	two, err := books.Spec()
 	must(err)
-	w.specs = dbcontroller.Transformers{one, two}
-	reg := transform.NewRegistry("library")
-	must(reg.Add("v1", "v2", w.specs...))
-	w.up, err = reg.Direction("v1", "v2")
-	must(err)
-	w.down, err = reg.Direction("v2", "v1")
-	must(err)
-	return w
-})
+	return dbcontroller.Transformers{one, two}
+}
 
 // must is for what is declared in this package: every test would meet it.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
-}
-
-// beforeV2 shows v1's handlers the data of v2 as theirs.
-func beforeV2(data dbcontroller.Store) dbcontroller.Store {
-	a, err := adapt.New(data, compiled().down, compiled().up, adapt.Config{})
-	must(err)
-	return vrunner.Over(data, a)
 }

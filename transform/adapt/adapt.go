@@ -47,6 +47,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -153,6 +154,32 @@ func (a *Adapter) noSource(kind string) error {
 
 func (a *Adapter) byContent(kind string) error {
 	return a.unsupported(kind, "its groups go by content, which only the copied data can show: read the version itself")
+}
+
+// Follows returns the stored kinds whose changes may show in kinds.
+func (a *Adapter) Follows(kinds ...string) []string {
+	var follow []string
+	for _, stored := range a.show.SourceKinds() {
+		if !transform.IsLineage(stored.Name) && slices.ContainsFunc(kinds, func(kind string) bool { return a.makes(stored.Name, kind) }) {
+			follow = append(follow, stored.Name)
+		}
+	}
+	return follow
+}
+
+// Several reports whether a stored record may show any number of records of a kind, whose names
+// Affected knows only the beginning of.
+func (a *Adapter) Several(kind string) bool {
+	if !transform.Several(a.show, kind) {
+		return false
+	}
+	for _, probe := range probes {
+		id, ok, err := a.show.GroupOfTarget(kind, record.StringKey(probe))
+		if ok && err == nil && a.show.LineageKind(id.Spec) == "" {
+			return slices.ContainsFunc(a.show.TargetSelect(id), func(s record.Selector) bool { return s.Kind == kind && s.Prefix })
+		}
+	}
+	return true // nothing is known of its names
 }
 
 // Affected returns what a change of a stored record may change in the version shown: what

@@ -314,6 +314,44 @@ func TestIDsAreOneToOne(t *testing.T) {
 	}
 }
 
+// TestNotes: what only data can show is noted, with its place, before there are any.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`key: {from: "{id:objectId}", to: "users/{id}"}`:                                                               "",
+		`key: {from: "{id:objectId}", to: {t: "{t}", id: "{id}"}, with: {t: acme}}`:                                    "",
+		`key: {from: "r/{r}/{i}", to: "{i}", without: {r: {field: r}}}`:                                                "1:30 the keys of the new version have no {r}: records with the same {i} would be one",
+		`key: {from: "{id:objectId}", to: {t: "{t}", id: "{id}"}, with: {t: {field: t}}}`:                              "1:13 the keys of the old version have no {t}: records with the same {id} would be one",
+		`key: {from: "{id:objectId}", to: "{n:int}", with: {n: {field: n}}, without: {id: {field: was}}}`:              "1:34 the keys of the new version have no {id}: records with the same {n} would be one; 1:13 the keys of the old version have no {n}",
+		`operations: [{fanOut: {field: f, as: list, kind: k, key: "{id}", id: x, order: o, parent: p}}]`:               "1:58 the keys of k do not name the record that they belong to",
+		`operations: [{fanOut: {field: f, as: list, kind: k, key: "{_key}/{id}", id: x, order: o, parent: p}}]`:        "",
+		`operations: [{fanOut: {field: f, as: list, kind: k, key: {a: "{_key}", b: "{index}"}, parent: p}}]`:           "",
+		`operations: [{fanOut: {field: f, as: object, kind: k, key: {a: "{item.a}", b: "{item.b}"}, parent: p}}]`:      "1:60 the keys of k do not name",
+		`operations: [{gather: {field: f, as: object, kind: k, key: "{item.a:objectId}", parent: p, operations: []}}]`: "1:60 the keys of k do not name",
+	} {
+		if strings.HasPrefix(text, "key") {
+			text += "\noperations: []"
+		}
+		var got []string
+		for _, n := range parsed(t, text).Notes() {
+			got = append(got, fmt.Sprintf("%d:%d %s", n.Line, n.Column, n.Message))
+		}
+		parts := strings.Split(want, "; ")
+		if want == "" {
+			parts = nil
+		}
+		if len(got) != len(parts) {
+			t.Errorf("%s: %v, want %q", text, got, want)
+			continue
+		}
+		for i := range parts {
+			if !strings.HasPrefix(got[i], parts[i]) {
+				t.Errorf("%s: %q, want %q", text, got[i], parts[i])
+			}
+		}
+	}
+}
+
 func TestIDParseErrors(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, text, at, want string }{

@@ -11,6 +11,7 @@ type Lens struct {
 	up, down program
 	digest   string
 	file     string
+	notes    []Note
 	kinds    kindNames
 	keys     *keys // nil where the key does not change
 	fans     []*fan

@@ -25,6 +25,8 @@ func (o *reference) compare(c condition) ([]condition, error) {
 		return []condition{c}, nil
 	case o.to.keys.anyOrDocument(o.up):
 		return nil, fmt.Errorf("it holds keys of %s, which requests cannot write", o.to.kind)
+	case len(o.to.with) > 0:
+		return nil, fmt.Errorf("it holds keys of %s, of which the other version's have a part that another field holds", o.to.kind)
 	case !item && !c.path.equal(o.field):
 		return nil, fmt.Errorf("it holds keys of %s, which have no fields", o.to.kind)
 	}

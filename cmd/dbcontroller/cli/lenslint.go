@@ -32,6 +32,7 @@ type lintedFile struct {
 	From   string      `json:"from,omitempty"`
 	To     string      `json:"to,omitempty"`
 	Errors []fileError `json:"errors,omitempty"`
+	Notes  []fileError `json:"notes,omitempty"`
 }
 
 // fileError is one thing that is wrong in a lens. Line and column count from 1; 0 is a
@@ -90,7 +91,11 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 			out.Problems = append(out.Problems, report.Problems()...)
 			out.Clean = len(out.Problems) == 0
 			for _, l := range files {
-				out.Files = append(out.Files, lintedFile{File: l.Path, From: l.From, To: l.To})
+				file := lintedFile{File: l.Path, From: l.From, To: l.To}
+				for _, n := range l.Lens.Notes() {
+					file.Notes = append(file.Notes, fileError{n.Line, n.Column, n.Message})
+				}
+				out.Files = append(out.Files, file)
 			}
 			if err := printLint(cmd.OutOrStdout(), out, asJSON); err != nil {
 				return err
@@ -173,6 +178,9 @@ func printLint(w io.Writer, out lintOutput, asJSON bool) error {
 	var b bytes.Buffer
 	for _, f := range out.Files {
 		fmt.Fprintf(&b, "%s: %s to %s, no errors\n", f.File, f.From, f.To)
+		for _, n := range f.Notes {
+			fmt.Fprintf(&b, "%s:%d:%d: note: %s\n", f.File, n.Line, n.Column, n.Message)
+		}
 	}
 	r := out.Report
 	if len(r.Sample) > 0 {

@@ -1,5 +1,7 @@
 // Package cli is the command line of dbcontroller. Results go to standard output,
 // diagnostics to standard error; what fails says what, where and what to do.
+//
+// It is not for users and may change with any version.
 package cli
 
 import (
@@ -43,7 +45,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Etcd != nil {
 		root.AddCommand(etcdCommand(p.Etcd))
 	}
-	root.AddCommand(runCommand(p), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand())
+	root.AddCommand(runCommand(p), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand(), initCommand())
 	root.AddCommand(operatorCommands()...)
 	return root
 }

@@ -15,6 +15,6 @@ var Service = dbcontroller.Service{
 	Name: "library",
 	Versions: []dbcontroller.Version{
 		{Name: "v1", APIs: []protoreflect.ServiceDescriptor{apiV1}, Mount: mountV1},
-		{Name: "v2", APIs: []protoreflect.ServiceDescriptor{apiV2}, Mount: mountV2, Transformers: compiled().specs, Before: beforeV2},
+		{Name: "v2", APIs: []protoreflect.ServiceDescriptor{apiV2}, Mount: mountV2, Transformers: transformers()},
 	},
 }

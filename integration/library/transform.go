@@ -1,18 +1,14 @@
 package library
 
 import (
-	"fmt"
+	"errors"
 	"strings"
-	"sync"
 
 	"dbcontroller.dev"
 	"dbcontroller.dev/apiversion/protodoc"
 	v1 "dbcontroller.dev/gen/library/v1"
 	v2 "dbcontroller.dev/gen/library/v2"
-	"dbcontroller.dev/transform"
-	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/transform/typed"
-	"dbcontroller.dev/vrunner"
 )
 
 type (
@@ -51,7 +47,7 @@ var books = typed.Group[oldBook, newBook]{
 	Name: "books", Revision: "1", CodecOf: protodoc.Kinds, KeepRest: "_rest",
 	Up: func(old oldBook, have newBook) (newBook, error) {
 		if old.Book == nil {
-			return newBook{}, fmt.Errorf("copies of no book")
+			return newBook{}, errors.New("copies of no book")
 		}
 		return newBook{&v2.Book{
 			Name: old.Book.GetName(), Title: old.Book.GetTitle(), Branch: upName(old.Book.GetLibrary()), Revision: old.Book.GetRevision(),
@@ -70,37 +66,12 @@ var books = typed.Group[oldBook, newBook]{
 func upName(library string) string  { return strings.Replace(library, "libraries/", "branches/", 1) }
 func downName(branch string) string { return strings.Replace(branch, "branches/", "libraries/", 1) }
 
-// ways are the transformers, and what they are in each direction.
-type ways struct {
-	specs    dbcontroller.Transformers
-	up, down transform.Direction
-}
-
-var compiled = sync.OnceValue(func() (w ways) {
+// transformers are those between the versions. What is wrong in them, every test would meet.
+func transformers() dbcontroller.Transformers {
 	one, err := branches.Spec()
-	must(err)
-	two, err := books.Spec()
-	must(err)
-	w.specs = dbcontroller.Transformers{one, two}
-	reg := transform.NewRegistry("library")
-	must(reg.Add("v1", "v2", w.specs...))
-	w.up, err = reg.Direction("v1", "v2")
-	must(err)
-	w.down, err = reg.Direction("v2", "v1")
-	must(err)
-	return w
-})
-
-// must is for what is declared in this package: every test would meet it.
-func must(err error) {
-	if err != nil {
+	two, errTwo := books.Spec()
+	if err := errors.Join(err, errTwo); err != nil {
 		panic(err)
 	}
-}
-
-// beforeV2 shows v1's handlers the data of v2 as theirs.
-func beforeV2(data dbcontroller.Store) dbcontroller.Store {
-	a, err := adapt.New(data, compiled().down, compiled().up, adapt.Config{})
-	must(err)
-	return vrunner.Over(data, a, "branches", "books")
+	return dbcontroller.Transformers{one, two}
 }

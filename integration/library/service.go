@@ -2,6 +2,8 @@
 // writes it who uses this project as a library: two resources, of which one changes its
 // name, and with it the references to it, and one becomes a single record of two. A test
 // bounds all that is written for it, messages, programs and configuration included.
+//
+// It is not for users and may change with any version.
 package library
 
 import (

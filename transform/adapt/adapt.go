@@ -15,9 +15,10 @@
 //     record that joins a group meanwhile is noticed by what else its writer changes:
 //     a handler of the stored version that adds a record to a group of several has to
 //     change one that was there, as the bbs sample does with its modification tag.
-//   - Errors are those of record: ErrNotFound, ErrExists and ErrMismatch speak of the record
-//     shown and the caller's own conditions. ErrMismatch also means that a group changed
-//     too often to be read or written. What the stored version cannot hold is a *LossError.
+//   - Errors are those of record, and name records as the caller did: ErrNotFound, ErrExists and
+//     ErrMismatch speak of the record shown and the caller's own conditions. ErrMismatch also
+//     means that a group changed too often to be read or written. What the stored version
+//     cannot hold is a *LossError.
 //   - Get shows one state of the group. List is no snapshot: each group is shown as it was
 //     at some moment of the call.
 //
@@ -35,7 +36,7 @@
 //     its patterns), or Config.Ordered declares, that the order is kept.
 //   - For all others each page goes over the stored names within the prefix, as far as it can
 //     be mapped, from the index alone, and reads the groups of the first ones. It remembers
-//     some thousand names, whatever there is, and costs about a second for a million.
+//     some thousand names, whatever there is, and takes one or two seconds for a million.
 //
 // The groups of a page are read with one command where the Store is a BatchStore.
 //

@@ -35,6 +35,7 @@ type Config struct {
 	Switch         Switch
 	Operator       string // address for health and metrics
 	Metrics        string // address for health and metrics alone; empty: with the others
+	ShardMetrics   bool   // metrics of each shard, besides those of all
 	Profiles       bool   // pprof at the operator port
 	Traces         Traces
 	API            string // address of the Deployment API

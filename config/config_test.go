@@ -93,7 +93,7 @@ copy:
   auto: false
   maxRate: 500
 switch: {deadline: 1m30s, maxHold: 2s, maxLag: 250ms, retries: 0, automatic: false}
-operator: {listen: ":9000", traces: {endpoint: "https://collector:4317", ratio: 0.5}}
+operator: {listen: ":9000", shardMetrics: true, traces: {endpoint: "https://collector:4317", ratio: 0.5}}
 api:
   listen: localhost:9001
 dbs:
@@ -131,7 +131,7 @@ kinds:
 		DataDir:  "/var/lib/prod$data",
 		Copy:     config.Copy{MaxRate: 500, Workers: 4},
 		Switch:   config.Switch{Deadline: 90 * time.Second, MaxHold: 2 * time.Second, MaxLag: 250 * time.Millisecond, Hold: true},
-		Operator: ":9000", Traces: config.Traces{Endpoint: "https://collector:4317", Ratio: 0.5}, API: "localhost:9001",
+		Operator: ":9000", ShardMetrics: true, Traces: config.Traces{Endpoint: "https://collector:4317", Ratio: 0.5}, API: "localhost:9001",
 		DBs: []config.DB{
 			{
 				Version: "v7", APIVersion: "v7", Namespace: "bbs/v7", Backend: "mongo", Database: "bbs", Disabled: true,
@@ -191,6 +191,7 @@ func TestRefusals(t *testing.T) {
 		{"duration without unit", "copy:", "switch: {deadline: 10}\ncopy:", `bbs.yaml:4: switch.deadline: "10": want a duration from 1s to 10m0s, such as 10s`},
 		{"duration out of bounds", "copy:", "switch: {deadline: 10ms}\ncopy:", `bbs.yaml:4: switch.deadline: "10ms": want a duration from 1s to 10m0s, such as 10s`},
 		{"listen without port", "copy:", "operator: {listen: localhost}\ncopy:", `bbs.yaml:4: operator.listen: "localhost": want host:port, such as 127.0.0.1:7080`},
+		{"shard metrics", "copy:", "operator: {shardMetrics: some}\ncopy:", `bbs.yaml:4: operator.shardMetrics: "some": want true or false`},
 		{"traces nowhere", "copy:", "operator: {traces: {ratio: 0.5}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: missing, want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)`},
 		{"traces without scheme", "copy:", "operator: {traces: {endpoint: \"collector:4317\"}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: "collector:4317": want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)`},
 		{"traces without port", "copy:", "operator: {traces: {endpoint: \"http://collector\"}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: "http://collector": want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)`},

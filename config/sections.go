@@ -59,9 +59,10 @@ func (r *reader) config(root node) Config {
 		Retries:  r.number(sw["retries"], DefaultSwitchRetries, 0, maxSwitchRetries),
 		Hold:     !r.flag(sw["automatic"], true),
 	}
-	op := r.mapping(m["operator"], "listen", "metrics", "pprof", "traces")
+	op := r.mapping(m["operator"], "listen", "metrics", "shardMetrics", "pprof", "traces")
 	c.Operator = r.listen(op["listen"], DefaultOperatorListen)
 	c.Metrics = r.listen(op["metrics"], "")
+	c.ShardMetrics = r.flag(op["shardMetrics"], false)
 	c.Profiles = r.flag(op["pprof"], false)
 	c.Traces = r.traces(op["traces"])
 	api := r.mapping(m["api"], "listen", "applications")

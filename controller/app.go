@@ -57,7 +57,7 @@ type Options struct {
 
 // App is one controller process.
 type App struct {
-	breaches atomic.Int64 // of fences that nobody has accepted, while this controller leads
+	leading atomic.Bool // this controller drives upgrades
 
 	cfg      Settings
 	opts     Options
@@ -190,6 +190,8 @@ func (a *App) lead(ctx context.Context) error {
 		fencers[v] = ns
 	}
 	return shards.Lead(ctx, a.store, a.deployment.DriverKey(), a.opts.ID, a.log, func(ctx context.Context) error {
+		a.leading.Store(true)
+		defer a.leading.Store(false)
 		g, ctx := errgroup.WithContext(ctx)
 		prover := a.prover()
 		if !a.opts.reads {

@@ -25,6 +25,8 @@ type Settings struct {
 	Switch Switch
 	// Coordination is how this process reaches the coordination store, for plans.
 	Coordination preflight.Coordination
+	// ShardMetrics has metrics show each shard by itself, too.
+	ShardMetrics bool
 	// ShowValues has what is said of parked records quote values of them.
 	ShowValues bool
 }

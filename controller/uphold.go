@@ -25,8 +25,7 @@ const checkFencesEvery = time.Second
 func (a *App) uphold(ctx context.Context) error {
 	look := time.NewTicker(checkFencesEvery)
 	defer look.Stop()
-	defer a.breaches.Store(0) // the next leader shows them
-	said := ""                // each reason once: a database may be away for long
+	said := "" // each reason once: a database may be away for long
 	for {
 		select {
 		case <-ctx.Done():
@@ -51,7 +50,6 @@ func (a *App) upholdAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.breaches.Store(int64(len(upgradestate.OpenBreaches(d))))
 	var known []string
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {

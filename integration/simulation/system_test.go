@@ -44,10 +44,11 @@ type system struct {
 	lagBound time.Duration // of controllers; 0 is theirs
 
 	// Of controllers that start from now on:
-	carry       collections.Carries
-	manual      bool          // they copy when an upgrade begins, and not before
-	oneWay      bool          // v1 is not kept in sync once it was left
-	holdTimeout time.Duration // of servers; 0 is the driver's
+	carry        collections.Carries
+	manual       bool          // they copy when an upgrade begins, and not before
+	shardMetrics bool          // each shard has metrics of its own
+	oneWay       bool          // v1 is not kept in sync once it was left
+	holdTimeout  time.Duration // of servers; 0 is the driver's
 }
 
 // database is one version's, as controllers and as servers reach it.

@@ -76,7 +76,7 @@ func settings(cfg config.Config, embedded bool) controller.Settings {
 			MaxLag: cfg.Switch.MaxLag, Hold: cfg.Switch.Hold,
 		},
 		Coordination: preflight.Coordination{Endpoints: cfg.Etcd.Endpoints, Embedded: embedded},
-		ShowValues:   cfg.ShowValues,
+		ShardMetrics: cfg.ShardMetrics, ShowValues: cfg.ShowValues,
 	}
 	if !cfg.Etcd.IsTLS() {
 		s.Coordination.Plaintext = config.Beyond(cfg.Etcd.Endpoints)

@@ -44,6 +44,7 @@ type Config struct {
 	DBs            []DB   // in the order of the file, one for each version and place
 	Kinds          []Kind // fixed-name kinds; empty for a service with managed kinds
 	Updates        []Update
+	Hooks          []Hook
 	// ShowValues has what is said of parked records quote values of them.
 	ShowValues bool
 }

@@ -24,6 +24,7 @@ import (
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/hooks"
 	"dbcontroller.dev/preflight"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
@@ -78,7 +79,8 @@ type App struct {
 	engines    engines
 	// collections keeps indexes, options and names of the collections as the record wants them.
 	collections *collections.Maintainer
-	announced   uint64 // the epoch whose upgrades were announced; of prepare, then of sync
+	hooks       *hooks.Hooks // that are told of what happens, while this controller leads
+	announced   uint64       // the epoch whose upgrades were announced; of prepare, then of sync
 }
 
 // New makes a controller. The coordination store is the caller's to close.
@@ -88,6 +90,7 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
 		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{},
 	}
+	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
 	a.collections = collections.New(collections.Parts{
 		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,
 		Database: func(version string) collections.Database { return a.namespaces[version] },
@@ -210,6 +213,7 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
 		g.Go(func() error { return a.keepMarks(ctx) })
+		g.Go(func() error { return a.hooks.Run(ctx) })
 		return g.Wait()
 	})
 }

@@ -43,6 +43,11 @@ var (
 	shardsIn   = desc("shards", "Shards that this controller owns, by their state.", "state")
 	copyStages = desc("copy_seconds_total", "What the copy has spent its time on, all workers added up: wait, read, transform, write, and again, for what was there already and is applied in transactions. It begins anew with each direction.", "stage")
 
+	hookUndelivered = desc("hook_undelivered_events", "Events that a hook was not told of yet; at the controller that leads.", "hook")
+	hookDelivered   = desc("hook_delivered_total", "Events that a hook was told of by this controller.", "hook")
+	hookFailures    = desc("hook_failures_total", "Attempts of this controller to tell a hook that failed.", "hook")
+	hookGivenUp     = desc("hook_given_up_total", "Events that this controller left out, since the hook did not take them for too long.", "hook")
+
 	ownGauges = []valueOf{
 		both("copied_records", "shard_copied_records", "Records copied.", func(p syncer.Progress) float64 { return float64(p.Copied) }),
 		both("total_records", "shard_total_records", "Records to copy, estimated.", func(p syncer.Progress) float64 { return float64(p.Total) }),
@@ -61,7 +66,7 @@ var (
 
 // Describe is prometheus.Collector's. What is there depends on what goes on.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ready, leads, shardsIn, copyStages} {
+	for _, d := range []*prometheus.Desc{ready, leads, shardsIn, copyStages, hookUndelivered, hookDelivered, hookFailures, hookGivenUp} {
 		ch <- d
 	}
 	for _, v := range append(ownGauges, ownCounters...) {
@@ -98,6 +103,14 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for i, total := range m.count(ps) {
 		ch <- prometheus.MustNewConstMetric(ownCounters[i].own, prometheus.CounterValue, total)
+	}
+	for _, h := range m.app.hooks.Stats() {
+		if h.Undelivered >= 0 {
+			gauge(hookUndelivered, float64(h.Undelivered), h.Name)
+		}
+		for d, n := range map[*prometheus.Desc]int64{hookDelivered: h.Delivered, hookFailures: h.Failures, hookGivenUp: h.GivenUp} {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), h.Name)
+		}
 	}
 	if m.app.cfg.ShardMetrics {
 		collectShards(ch, ps)

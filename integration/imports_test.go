@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"limits", "watchedfile"},
 	{"gen", "record", "coord", "upgradestate", "config", "internal"},
 	{"shards", "transform", "throttle", "access"},
-	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity"},
+	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity", "hooks"},
 	{"deployment", "collections", "sample"},
 	{"preflight", "rehearsal"},
 	{"controller"},

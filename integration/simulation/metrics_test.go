@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	serverapp "dbcontroller.dev/cmd/server/app"
+	"dbcontroller.dev/hooks"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -60,6 +61,7 @@ func watched(t *testing.T, seen exported) {
 	defer cancel()
 	s := newSystem(ctx, t)
 	s.shardMetrics = true
+	s.hooks = []hooks.Hook{(&endpoint{}).hook("pager")}
 	r, server := s.server(ctx, "server-a", nil)
 	tr := newTraffic(t, r)
 	stop := drive(ctx, tr, 1, 3, 20, 15*time.Millisecond)
@@ -112,7 +114,9 @@ func watched(t *testing.T, seen exported) {
 	server.conn.Cut()
 	_, err := s.admin.Apply(ctx, upgradestate.AskSwitch{ID: "upgrade-1"})
 	s.check(err)
-	s.await(ctx, "the hold", func(d upgradestate.Deployment) bool { return d.Upgrade != nil && d.Upgrade.Step == upgradestate.StepHold })
+	s.await(ctx, "the hold", func(d upgradestate.Deployment) bool {
+		return d.Upgrade != nil && d.Upgrade.Step == upgradestate.StepHold
+	})
 	pass(20 * time.Millisecond)
 	got = scrape(t, seen, of[c1])
 	want("holding", got, map[string]float64{"deployment_phase SWITCHING": 1, "upgrade_step HOLD": 1, "upgrade_step FENCE": 0})

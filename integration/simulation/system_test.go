@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/controller"
 	"dbcontroller.dev/coord/memcoord"
 	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/hooks"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/transform"
@@ -46,6 +47,7 @@ type system struct {
 	// Of controllers that start from now on:
 	carry        collections.Carries
 	manual       bool          // they copy when an upgrade begins, and not before
+	hooks        []hooks.Hook  // that they tell of what happens
 	shardMetrics bool          // each shard has metrics of its own
 	oneWay       bool          // v1 is not kept in sync once it was left
 	holdTimeout  time.Duration // of servers; 0 is the driver's

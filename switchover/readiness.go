@@ -2,9 +2,11 @@ package switchover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -179,7 +181,9 @@ func (r *Driver) publish(ctx context.Context, o *Readiness) {
 		said := *o
 		said.At = time.Now().UTC().Format(time.RFC3339)
 		o = &said
-		if len(o.WaitsFor) > 0 {
+		if len(o.WaitsFor) == 0 {
+			r.waits.Over()
+		} else if r.waits.News(errors.New(strings.Join(o.WaitsFor, "; "))) {
 			r.log.Info("switch waits", zap.String("upgrade", o.ID), zap.Strings("for", o.WaitsFor))
 		}
 	}

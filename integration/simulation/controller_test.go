@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func (p *process) kill() {
 // settings are those of all controllers of the system that start from now on.
 func (s *system) settings() controller.Settings {
 	cfg := controller.Settings{
-		File: "sim.yaml", Deployment: name, RingSize: ring, InitialVersion: "v1",
+		File: "sim.yaml", Deployment: name, RingSize: cmp.Or(s.shards, ring), InitialVersion: "v1",
 		Copy:         controller.Copy{Auto: !s.manual, MaxRate: s.maxRate, Workers: 2, Page: 7, Unthrottled: true},
 		ShardMetrics: s.shardMetrics, Hooks: s.hooks,
 		Switch: controller.Switch{Retries: 3, MaxLag: s.lagBound, HoldTimeout: s.holdTimeout},

@@ -216,8 +216,8 @@ func killedTelling(t *testing.T, nth int, arrives bool) {
 	server.kill()
 }
 
-// TestHooksWithoutEtcd: a coordination store that is away for a while costs nobody an event.
-func TestHooksWithoutEtcd(t *testing.T) {
+// TestHooksWithoutAController: what happens while none is there is told by the next one.
+func TestHooksWithoutAController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -229,7 +229,7 @@ func TestHooksWithoutEtcd(t *testing.T) {
 		c := s.controller(ctx, "controller-1", nil)
 		pass(5 * time.Second)
 		s.begin(ctx)
-		s.await(ctx, "the flip", active("v2"))
+		s.await(ctx, "a way back", func(d upgradestate.Deployment) bool { return active("v2")(d) && upgradestate.ReverseSynced(d) })
 		c.kill()
 		// Meanwhile, and without a controller, somebody begins and gives up.
 		_, err := s.admin.Apply(ctx, upgradestate.Begin{ID: "held", TargetVersion: "v1", Policy: upgradestate.Policy{Hold: true}})

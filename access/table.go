@@ -58,9 +58,10 @@ func (t Table) Only(roles ...Role) Table {
 
 // Calls is the Deployment API. docs/security.md has it, too.
 var Calls = Table{
-	dbcontrollerv1connect.DeploymentServiceRegisterClientProcedure: {Application, true},
-	dbcontrollerv1connect.DeploymentServiceAckHoldProcedure:        {Application, true},
-	dbcontrollerv1connect.DeploymentServiceGetLocationProcedure:    {Application, false},
+	dbcontrollerv1connect.DeploymentServiceRegisterClientProcedure:   {Application, true},
+	dbcontrollerv1connect.DeploymentServiceDeregisterClientProcedure: {Application, true},
+	dbcontrollerv1connect.DeploymentServiceAckHoldProcedure:          {Application, true},
+	dbcontrollerv1connect.DeploymentServiceGetLocationProcedure:      {Application, false},
 
 	dbcontrollerv1connect.DeploymentServiceGetDeploymentProcedure:   {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceListDeploymentsProcedure: {Viewer, false},

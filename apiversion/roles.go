@@ -27,33 +27,28 @@ func isText(fd protoreflect.FieldDescriptor) bool {
 // noField is a role that no field has, whatever its name.
 const noField = "-"
 
-// rolesOf finds the roles in a request.
-func rolesOf(d protoreflect.MessageDescriptor, res *Resource, old bool, given Roles) (Roles, error) {
-	if res == nil {
-		return Roles{}, nil // nothing is known of what the fields are about
-	}
-	usual := listing.FieldsOf(d)
+// RequestRoles finds the roles in a request by the usual names and types of its fields.
+// message is the resource that it is about, nameField the field that holds that one's name,
+// empty if there is none.
+func RequestRoles(request, message protoreflect.MessageDescriptor, nameField protoreflect.Name) Roles {
+	usual := listing.FieldsOf(request)
 	out := Roles{
 		Filter: string(usual.Filter), OrderBy: string(usual.OrderBy), PageSize: string(usual.PageSize), PageToken: string(usual.PageToken), ReadMask: string(usual.ReadMask),
 	}
 	text := func(name string) string {
-		if fd := d.Fields().ByName(protoreflect.Name(name)); fd != nil && isText(fd) {
+		if fd := request.Fields().ByName(protoreflect.Name(name)); fd != nil && isText(fd) {
 			return name
 		}
 		return ""
 	}
 	out.Parent = text("parent")
-	message, nameField := res.New, res.NewName
-	if old {
-		message, nameField = res.Old, res.OldName
-	}
 	if out.Name = text("name"); out.Name == "" && nameField != "" {
 		out.Name = text(string(nameField))
 	}
-	if fd := singular(d, message); fd != nil {
+	if fd := singular(request, message); fd != nil {
 		out.Resource = string(fd.Name())
 	}
-	if fd := d.Fields().ByName("update_mask"); fd != nil && listing.IsMask(fd) {
+	if fd := request.Fields().ByName("update_mask"); fd != nil && listing.IsMask(fd) {
 		out.UpdateMask = "update_mask"
 	}
 	if out.ReadMask == "field_mask" && out.Resource != "" {
@@ -62,6 +57,19 @@ func rolesOf(d protoreflect.MessageDescriptor, res *Resource, old bool, given Ro
 			out.UpdateMask = "field_mask"
 		}
 	}
+	return out
+}
+
+// rolesOf finds the roles in a request, and those that are declared.
+func rolesOf(d protoreflect.MessageDescriptor, res *Resource, old bool, given Roles) (Roles, error) {
+	if res == nil {
+		return Roles{}, nil // nothing is known of what the fields are about
+	}
+	message, nameField := res.New, res.NewName
+	if old {
+		message, nameField = res.Old, res.OldName
+	}
+	out := RequestRoles(d, message, nameField)
 	for _, r := range []struct {
 		role, given *string
 		fits        func(protoreflect.FieldDescriptor) bool

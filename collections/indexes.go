@@ -131,7 +131,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 		if err != nil {
 			return "", err
 		}
-		late := slices.DeleteFunc(slices.Clone(missing), record.IsUnique)
+		late := slices.DeleteFunc(slices.Clone(missing), record.Refuses)
 		copied := len(late) == 0
 		if !copied {
 			key := syncer.KeyIn(d, upgradestate.Available{TargetVersion: dir.To(), TransformHash: dir.Hash()})

@@ -4,6 +4,8 @@
 //
 // It takes no decision of its own: what to sync follows from the Deployment record, who
 // syncs what from shards, when to switch from upgradestate.
+//
+// It is not for users and may change with any version.
 package controller
 
 import (

@@ -159,6 +159,46 @@ func (s *Store) TakeOver(ctx context.Context, lease coord.LeaseID, fresh upgrade
 	})
 }
 
+// AnyLease has Deregister end a registration under whatever lease it stands.
+const AnyLease = keepLease
+
+// RegisteredUnder returns the lease of a registration, or ErrNotRegistered.
+func (s *Store) RegisteredUnder(ctx context.Context, id string) (coord.LeaseID, error) {
+	kv, err := s.coord.Get(ctx, s.serverKey(id))
+	if errors.Is(err, coord.ErrNotFound) {
+		err = fmt.Errorf("%s: %w", id, ErrNotRegistered)
+	}
+	return kv.Lease, err
+}
+
+// Deregister ends a registration that stands under a lease, and does nothing where it stands
+// under another one or has ended.
+func (s *Store) Deregister(ctx context.Context, id string, lease coord.LeaseID) error {
+	key := s.serverKey(id)
+	wait := newBackOff()
+	for {
+		kv, err := s.coord.Get(ctx, key)
+		switch {
+		case errors.Is(err, coord.ErrNotFound):
+			return nil
+		case err != nil:
+			return fmt.Errorf("deregister %s: %w", id, err)
+		case lease != AnyLease && kv.Lease != lease:
+			return nil
+		}
+		_, err = s.coord.Commit(ctx, []coord.Condition{{Key: key, Revision: kv.Mod}}, []coord.Op{{Key: key, Delete: true}})
+		if err == nil {
+			return nil
+		}
+		if again(err) {
+			err = pause(ctx, wait)
+		}
+		if err != nil {
+			return fmt.Errorf("deregister %s: %w", id, err)
+		}
+	}
+}
+
 // AckHold notes that a registered client holds its writes for an attempt.
 func (s *Store) AckHold(ctx context.Context, id, upgrade string, attempt uint64) error {
 	return s.updateServer(ctx, id, keepLease, func(state *upgradestate.ServerState) {

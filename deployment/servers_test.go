@@ -53,6 +53,37 @@ func TestServers(t *testing.T) {
 	}
 }
 
+// TestDeregisterUnderALease: a client that has moved to another controller since stays.
+func TestDeregisterUnderALease(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t)
+	here, there := deploymenttest.Lease(t, w.Coord), deploymenttest.Lease(t, w.Coord)
+	if err := w.Store.Register(t.Context(), here, deploymenttest.Server("client-a")); err != nil {
+		t.Fatal(err)
+	}
+	was, err := w.Store.RegisteredUnder(t.Context(), "client-a")
+	if err != nil || was != here.ID() {
+		t.Fatalf("lease %d, %v, want %d", was, err, here.ID())
+	}
+	if err := w.Store.TakeOver(t.Context(), there.ID(), deploymenttest.Server("client-a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Store.Deregister(t.Context(), "client-a", was); err != nil {
+		t.Error(err)
+	}
+	if is, err := w.Store.RegisteredUnder(t.Context(), "client-a"); err != nil || is != there.ID() {
+		t.Errorf("lease %d, %v, want %d", is, err, there.ID())
+	}
+	for range 2 { // that it is gone is no error
+		if err := w.Store.Deregister(t.Context(), "client-a", there.ID()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := w.Store.RegisteredUnder(t.Context(), "client-a"); !errors.Is(err, deployment.ErrNotRegistered) {
+		t.Errorf("after it: %v", err)
+	}
+}
+
 func TestHeldWaitsForEveryServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,8 @@
 // After a hook's GiveUp an event is left out. A hook that hangs holds up itself alone; nothing
 // of an upgrade waits for one.
 //
+// It is not for users and may change with any version.
+//
 // The package does not decide who leads (Run is called where one does), nor what is
 // configured.
 package hooks

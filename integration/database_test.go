@@ -40,7 +40,7 @@ func drop(ctx context.Context, db *mongo.Database) error {
 		bson.D{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}, {Key: "idleSessions", Value: true}}}},
 		bson.D{{Key: "$match", Value: bson.D{
 			{Key: "active", Value: false}, {Key: "transaction.timeOpenMicros", Value: bson.D{{Key: "$gt", Value: 3_000_000}}},
-			{Key: "appName", Value: bson.D{{Key: "$in", Value: bson.A{"dbcontroller", "bbs-server"}}}},
+			{Key: "appName", Value: bson.D{{Key: "$in", Value: bson.A{"dbcontroller", "samples"}}}},
 		}}},
 	})
 	if err != nil {

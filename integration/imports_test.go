@@ -20,13 +20,15 @@ const module = "dbcontroller.dev"
 // layers are the top-level folders from the bottom up. A package imports only
 // folders of lower layers, and its own.
 var layers = [][]string{
-	{"limits", "watchedfile"},
-	{"gen", "record", "coord", "upgradestate", "config", "internal"},
+	{"limits", "watchedfile", "internal"},
+	{"gen", "record", "coord", "upgradestate", "config"},
 	{"shards", "transform", "throttle", "access"},
-	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity", "hooks"},
+	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity", "appclient", "hooks"},
+	{"resource"},
 	{"deployment", "collections", "sample"},
 	{"preflight", "rehearsal"},
 	{"controller"},
+	{"starter"}, // the service that it writes is a program, and calls the face; the rest knows nothing
 	{"cmd"},
 }
 
@@ -44,15 +46,24 @@ var wired = []string{
 var commands = [][]string{
 	{"cmd/internal/build", "cmd/internal/databases", "cmd/internal/lock", "cmd/internal/adminport", "cmd/internal/process", "cmd/internal/traces"},
 	{"cmd/dbcontroller/app", "cmd/server/app"},
-	{"cmd/dbcontroller/cli", "cmd/demo/app"},
+	{"cmd/dbcontroller/cli", "cmd/server/cli"},
+	{face},
+	{"cmd/server/samples", "cmd/demo/app"},
 	{"cmd/dbcontroller", "cmd/server", "cmd/demo"},
 }
+
+// face is the package at the module's root, by which services in Go are wired: a server and a
+// controller in one call each. These name backends and the configuration, so it lies on top of
+// all that a library is, among the commands: above those that it calls, below the programs.
+// Whatever imports it gets all that a process is made of, which nothing but a program may.
+const face = "."
 
 // wirers are the packages of cmd that may name backends, and which of them, so that there is
 // one place each that opens a database and a coordination store. All of cmd may name config.
 var wirers = map[string][]string{
 	"cmd/internal/databases": {"record/mongostore"},                                       // opens the databases of a configuration
-	"cmd/internal/process":   {"coord/embedetcd", "coord/etcdcoord"},                      // opens the coordination store of a configuration
+	"cmd/internal/process":   {"coord/etcdcoord"},                                         // opens the coordination store of a configuration
+	"cmd/dbcontroller":       {"coord/embedetcd"},                                         // has an etcd for one machine in it, which a service's own programs have not
 	"cmd/dbcontroller/app":   {"record/mongostore", "coord/memcoord"},                     // scratch databases and deployments of rehearsals
 	"cmd/dbcontroller/cli":   {"record/mongostore"},                                       // prints the roles that MongoDB has to grant
 	"cmd/demo/app":           {"record/mongostore", "coord/embedetcd", "coord/etcdcoord"}, // plays all parts in one process
@@ -61,6 +72,10 @@ var wirers = map[string][]string{
 // shipped is what the program dbcontroller is made of. It carries neither a sample nor
 // what starts databases for tests, with all that these link.
 var shipped = []string{"cmd/dbcontroller", "cmd/internal"}
+
+// light is what applications and tools carry along: what they import of ours, and nothing of
+// the engine.
+var light = map[string][]string{"appclient": {"access/client", "gen"}}
 
 // testFolders hold what tests need; cmd may use it for its demonstration.
 var testFolders = []string{"integration", "scripts"}
@@ -108,6 +123,17 @@ func TestViolationsAreSeen(t *testing.T) {
 			[]string{"cmd/server/app imports record/mongostore, which only a package that opens it may"}},
 		{"a command without a place", importer{"cmd/internal/util", nil},
 			[]string{"cmd/internal/util is in no layer of cmd: give it one in this test, or a better place"}},
+		{"the face is wired from commands", importer{face, []string{"cmd/server/cli", "cmd/dbcontroller/cli", "apiversion", "vrunner"}}, nil},
+		{"a second way into a process", importer{face, []string{"config", "record/mongostore", "cmd/demo/app", "integration/localmongo"}},
+			[]string{". imports config, which only cmd and tests may", ". imports record/mongostore, which only cmd and tests may",
+				". imports cmd/demo/app, which is not below it", ". imports integration/localmongo, which only cmd and tests may"}},
+		{"programs have a face", importer{"cmd/server", []string{face, "cmd/server/samples"}}, nil},
+		{"a service of its own", importer{"starter/service/tasks", []string{face, "resource", "transform/lens", "starter/service/gen/tasks/v1"}}, nil},
+		{"what writes the service", importer{"starter", []string{face}}, []string{"starter imports ., which only a program may"}},
+		{"a library with a face", importer{"vrunner", []string{face}}, []string{"vrunner imports ., which only a program may"}},
+		{"what the face calls", importer{"cmd/server/cli", []string{face}}, []string{"cmd/server/cli imports ., which is not below it"}},
+		{"an application carries no engine", importer{"appclient", []string{"access/client", "gen/dbcontroller/v1", "access", "record"}},
+			[]string{"appclient imports access, which applications must not carry", "appclient imports record, which applications must not carry"}},
 		{"up", importer{"record", []string{"syncer"}},
 			[]string{"record imports syncer, which is not below it"}},
 		{"up from a sub-package", importer{"transform/lens", []string{"deployment/deploymentpb"}},
@@ -150,11 +176,11 @@ func violations(all []importer) []string {
 		if isTest(p.path) {
 			continue // may import whatever it tests
 		}
-		if layerOf(folder) < 0 {
+		if p.path != face && layerOf(folder) < 0 {
 			found = append(found, fmt.Sprintf("%s is in no layer: give it one in this test and in ARCHITECTURE.md, or a better place", folder))
 			continue
 		}
-		if folder == "cmd" && commandLayerOf(p.path) < 0 {
+		if isCommand(p.path) && commandLayerOf(p.path) < 0 {
 			found = append(found, fmt.Sprintf("%s is in no layer of cmd: give it one in this test, or a better place", p.path))
 			continue
 		}
@@ -171,13 +197,24 @@ func forbidden(from, to string) string {
 	switch {
 	case strings.HasSuffix(to, "test"):
 		return "only tests may"
+	case light[top(from)] != nil && !slices.ContainsFunc(light[top(from)], func(l string) bool { return within(to, l) }):
+		return "applications must not carry"
 	case slices.ContainsFunc(shipped, func(s string) bool { return within(from, s) }) && (top(to) == "sample" || slices.Contains(testFolders, top(to))):
 		return "the shipped program must not carry"
-	case top(from) == "cmd" && top(to) == "cmd" && commandLayerOf(to) >= commandLayerOf(from):
+	// It wires what cmd has opened, and nothing else.
+	case from == face && slices.Contains(wired, to):
+		return "only cmd and tests may"
+	case from == face && slices.Contains(testFolders, top(to)):
+		return "only cmd and tests may"
+	case isCommand(from) && isCommand(to) && commandLayerOf(to) >= commandLayerOf(from):
 		return "is not below it"
-	case top(from) == "cmd" && to != "config" && slices.Contains(wired, to) && !slices.Contains(wirers[from], to):
+	case isCommand(from) && to != "config" && slices.Contains(wired, to) && !slices.Contains(wirers[from], to):
 		return "only a package that opens it may"
-	case top(from) == "cmd":
+	case isCommand(from):
+		return ""
+	case to == face && !within(from, "starter/service"):
+		return "only a program may"
+	case to == face:
 		return ""
 	case slices.Contains(testFolders, top(to)):
 		return "only cmd and tests may"
@@ -195,6 +232,9 @@ func forbidden(from, to string) string {
 func isTest(p string) bool {
 	return slices.Contains(testFolders, top(p)) || strings.HasSuffix(p, "test")
 }
+
+// isCommand reports whether a package is one of the top layer, whose order commands says.
+func isCommand(p string) bool { return top(p) == "cmd" || p == face }
 
 func within(p, folder string) bool { return p == folder || strings.HasPrefix(p, folder+"/") }
 
@@ -244,7 +284,11 @@ func importers(root string) ([]importer, error) {
 			if err != nil {
 				return err
 			}
-			if ours, ok := strings.CutPrefix(imported, module+"/"); ok && !slices.Contains(p.imports, ours) {
+			ours, ok := strings.CutPrefix(imported, module+"/")
+			if imported == module {
+				ours, ok = face, true
+			}
+			if ok && !slices.Contains(p.imports, ours) {
 				p.imports = append(p.imports, path.Clean(ours))
 			}
 		}

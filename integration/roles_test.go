@@ -16,6 +16,7 @@ import (
 	controllerapp "dbcontroller.dev/cmd/dbcontroller/app"
 	"dbcontroller.dev/cmd/dbcontroller/cli"
 	"dbcontroller.dev/cmd/server/app"
+	"dbcontroller.dev/cmd/server/samples"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/controller"
 	"dbcontroller.dev/coord/etcdcoord"
@@ -181,7 +182,7 @@ func playServer(ctx context.Context, s stage) error {
 			}
 		}
 	}()
-	return app.New(s.config, s.etcd, app.Options{
+	return app.New(s.config, samples.Service().Server(), s.etcd, app.Options{
 		ID: s.ID, Listen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0",
 		Wrap: func(version string, c record.Client) record.Client {
 			if version != "v1" || s.Hold == 0 {

@@ -26,6 +26,7 @@ import (
 	controllerapp "dbcontroller.dev/cmd/dbcontroller/app"
 	"dbcontroller.dev/cmd/dbcontroller/cli"
 	serverapp "dbcontroller.dev/cmd/server/app"
+	"dbcontroller.dev/cmd/server/samples"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/controller"
 	"dbcontroller.dev/coord/memcoord"
@@ -144,7 +145,7 @@ func (s *secured) start(t *testing.T, dir, text string, insecure ...bool) {
 	for _, id := range controllers {
 		run(controllerapp.New(cfg, registry, store, controllerapp.Options{Options: controller.Options{ID: id, StartupWait: time.Hour}, Insecure: len(insecure) > 0}, log).Run)
 	}
-	run(serverapp.New(cfg, store, serverapp.Options{ID: "server", Listen: listen, OperatorListen: "127.0.0.1:0", Insecure: len(insecure) > 0}, log).Run)
+	run(serverapp.New(cfg, samples.Service().Server(), store, serverapp.Options{ID: "server", Listen: listen, OperatorListen: "127.0.0.1:0", Insecure: len(insecure) > 0}, log).Run)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for message, prefix := range map[string]string{"controller listens": "", "server runs": "server "} {

@@ -9,6 +9,8 @@
 //
 // It decides neither whether an upgrade begins nor when it switches, and it keeps no result:
 // a Prover answers for the upgrade that runs, and a plan is a report.
+//
+// It is not for users and may change with any version.
 package preflight
 
 import (

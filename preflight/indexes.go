@@ -52,11 +52,14 @@ func (p *plan) shapes(ctx context.Context) error {
 }
 
 func (p *plan) indexes(k scratchKind) {
-	var all, unique []string
+	var all, unique, special []string
 	for _, ix := range k.spec.Shape.Indexes {
 		all = append(all, record.IndexName(ix))
-		if record.IsUnique(ix) {
+		switch {
+		case record.IsUnique(ix):
 			unique = append(unique, record.IndexName(ix))
+		case record.Refuses(ix):
+			special = append(special, record.IndexName(ix))
 		}
 	}
 	text := "no indexes but that of _id"
@@ -65,6 +68,9 @@ func (p *plan) indexes(k scratchKind) {
 	}
 	if len(unique) > 0 {
 		text += "; unique: " + strings.Join(unique, ", ") + ", so that records which agree in it are parked"
+	}
+	if len(special) > 0 {
+		text += "; special: " + strings.Join(special, ", ") + ", so that records with values which it does not take are parked: 'lens lint --indexes' finds them now"
 	}
 	if _, err := k.spec.Shape.Options.LookupErr("validator"); err == nil {
 		text += "; a validator, so that records which it refuses are parked"

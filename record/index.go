@@ -118,3 +118,20 @@ func IsUnique(spec bson.Raw) bool {
 	unique, _ := spec.Lookup("unique").BooleanOK()
 	return unique
 }
+
+// Refuses reports whether an index refuses documents that other collections take: those that
+// agree in it, and those with a value that its kind has no entry for (2dsphere, 2d, text,
+// hashed, a wildcard next to other fields). Such an index is made before records are, so that
+// each record that breaks it is refused by itself. Any index of several fields refuses lists
+// in two of them, which is rare: those are made afterwards, and a build that fails names all
+// that it cannot take.
+func Refuses(spec bson.Raw) bool {
+	key, _ := spec.Lookup("key").DocumentOK()
+	elems, _ := key.Elements()
+	for _, e := range elems {
+		if e.Value().Type == bson.TypeString || len(elems) > 1 && strings.HasSuffix(e.Key(), "$**") {
+			return true
+		}
+	}
+	return IsUnique(spec)
+}

@@ -202,13 +202,31 @@ type ListRequest struct {
 	Limit  int    // 0: 1000
 }
 
+// SelectRequest asks for the live records that are selected, of any kinds in Tokens.
+type SelectRequest struct {
+	Tokens Tokens
+	Select []Selector
+	// AsList: it is enough that the answer is as recent as that of a List, which spares the
+	// wait that a linearizable read takes.
+	AsList bool
+}
+
 // Client is what a service reads and writes its managed kinds with. Tombstones and
 // guards are invisible through it; a create over a tombstone succeeds.
 type Client interface {
 	// Get returns a live record or ErrNotFound. Majority-committed and linearizable
 	// with respect to writes acknowledged through a Client of the same token.
 	Get(ctx context.Context, tok Token, key Key) (Record, error)
+	// Select returns live records, each at most once and in no particular order, all as they
+	// were at one moment. It is as recent as Get, unless AsList asks for less.
+	Select(ctx context.Context, req SelectRequest) ([]Record, error)
+	// List returns live records. It may miss what was acknowledged while a server that was
+	// deposed has not noticed.
 	List(ctx context.Context, req ListRequest) ([]Record, error)
+	// ListNames returns the names of what List would return, without looking at the records, so
+	// that it costs little more than the names do. Some may be of records that were deleted:
+	// look before one counts. Fewer than the limit mean that there are no more.
+	ListNames(ctx context.Context, req ListRequest) ([]string, error)
 	// Write makes all mutations or none, acknowledged by a majority. ErrFenced is
 	// returned only when it is certain that nothing was written.
 	Write(ctx context.Context, toks Tokens, ms []Mutation) error

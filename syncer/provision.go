@@ -149,6 +149,6 @@ func tryIndexes(ctx context.Context, ns record.Namespace, spec record.KindSpec) 
 // options, and the indexes that refuse records, so that what breaks them is parked one by
 // one. The others are cheaper to build once everything is there.
 func Early(s record.Shape) record.Shape {
-	s.Indexes = slices.DeleteFunc(slices.Clone(s.Indexes), func(spec bson.Raw) bool { return !record.IsUnique(spec) })
+	s.Indexes = slices.DeleteFunc(slices.Clone(s.Indexes), func(spec bson.Raw) bool { return !record.Refuses(spec) })
 	return s
 }

@@ -39,6 +39,22 @@ func (ms mappings) Order(path string) (string, error) {
 	return ms.each(path, func(m Mapping, s string) (string, error) { return m.Order(s) })
 }
 
+// KeepsOrder: each of them does, for the parent as it is there. One that has no single
+// counterpart may hold any names, so that all have to be in order.
+func (ms mappings) KeepsOrder(parent string) bool {
+	for _, m := range ms {
+		if !KeepsOrder(m, parent) {
+			return false
+		}
+		next, err := m.Parent(parent)
+		if err != nil {
+			next = ""
+		}
+		parent = next
+	}
+	return true
+}
+
 func (ms mappings) each(first string, step func(Mapping, string) (string, error)) (string, error) {
 	at := first
 	for _, m := range ms {

@@ -74,3 +74,39 @@ func TestMappingsInTurn(t *testing.T) {
 
 func first[T any](v T, _ error) T        { return v }
 func second[T any](_ T, err error) error { return err }
+
+// ordered is a mapping of parents that keeps the order of names under some of them.
+type ordered struct {
+	transform.Identity
+	under map[string]string // and what the parent is called on the other side
+}
+
+func (o ordered) Parent(s string) (string, error) {
+	if to, ok := o.under[s]; ok {
+		return to, nil
+	}
+	return "", &transform.MappingError{Field: s, Reason: "none"}
+}
+
+func (o ordered) KeepsOrder(parent string) bool { _, ok := o.under[parent]; return ok }
+
+// TestKeepsOrder: a chain keeps the order of names where each of its mappings does, of the
+// parent as it is there; and what cannot tell does not.
+func TestKeepsOrder(t *testing.T) {
+	t.Parallel()
+	first, second := ordered{under: map[string]string{"a": "b"}}, ordered{under: map[string]string{"b": "c", "": ""}}
+	for _, tt := range []struct {
+		m      transform.Mapping
+		parent string
+		want   bool
+	}{
+		{transform.Identity{}, "", true}, {transform.Mappings(), "x", true}, {first, "a", true}, {first, "b", false},
+		{transform.Mappings(first, second), "a", true}, {transform.Mappings(second, first), "b", false},
+		{transform.Mappings(transform.Identity{}, second), "b", true}, {transform.Mappings(first, letters{}), "a", false},
+		{struct{ transform.Identity }{}, "", false}, {letters{}, "", false}, {struct{ transform.Mapping }{first}, "a", false},
+	} {
+		if got := transform.KeepsOrder(tt.m, tt.parent); got != tt.want {
+			t.Errorf("%#v under %q: %v", tt.m, tt.parent, got)
+		}
+	}
+}

@@ -33,6 +33,27 @@ type ConjunctionMapping interface {
 	CompareAll(cs []Condition) ([]Condition, error)
 }
 
+// OrderedMapping is a Mapping that can tell whether names sort the same on both sides.
+type OrderedMapping interface {
+	Mapping
+	// KeepsOrder reports whether it is certain that the names under a parent, empty for all
+	// there are, sort alike on both sides.
+	KeepsOrder(parent string) bool
+}
+
+// KeepsOrder reports whether it is certain that names under a parent sort alike on both
+// sides of a mapping. One that cannot tell is not taken to be ordered.
+func KeepsOrder(m Mapping, parent string) bool {
+	switch m := m.(type) {
+	case Identity: // not a method: it would be that of every mapping which embeds it
+		return true
+	case OrderedMapping:
+		return m.KeepsOrder(parent)
+	default:
+		return false
+	}
+}
+
 // CompareAll maps a conjunction: as a whole where m can, else one by one.
 func CompareAll(m Mapping, cs []Condition) ([]Condition, error) {
 	if c, ok := m.(ConjunctionMapping); ok {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"dbcontroller.dev/record"
@@ -63,19 +66,57 @@ func (v *View) List(ctx context.Context, kind, prefix, after string, limit int) 
 	return recs, err
 }
 
-// read tries the places that the record publishes for reading. When the database refuses
-// all of them, the record has changed or will: wait for it.
+// ListNames returns the names that List would return records of, alone. Some may be of records
+// that were deleted.
+func (v *View) ListNames(ctx context.Context, kind, prefix, after string, limit int) ([]string, error) {
+	var names []string
+	err := v.read(ctx, kind, func(t record.Token) (err error) {
+		names, err = v.client.ListNames(ctx, record.ListRequest{Token: t, Prefix: prefix, After: after, Limit: limit})
+		return err
+	})
+	return names, err
+}
+
+// Select returns the live records selected, all as they were at one moment: as recent as Get or,
+// as a list, as List.
+func (v *View) Select(ctx context.Context, sels []record.Selector, asList bool) ([]record.Record, error) {
+	if len(sels) == 0 {
+		return nil, nil
+	}
+	var recs []record.Record
+	var kinds []string
+	for _, sel := range sels {
+		if !slices.Contains(kinds, sel.Kind) {
+			kinds = append(kinds, sel.Kind)
+		}
+	}
+	err := v.readAll(ctx, kinds, func(toks record.Tokens) (err error) {
+		recs, err = v.client.Select(ctx, record.SelectRequest{Tokens: toks, Select: sels, AsList: asList})
+		return err
+	})
+	return recs, err
+}
+
+// read is readAll for one kind.
 func (v *View) read(ctx context.Context, kind string, get func(record.Token) error) error {
+	return v.readAll(ctx, []string{kind}, func(toks record.Tokens) error { return get(toks[kind]) })
+}
+
+// readAll tries the places that the record publishes for reading. When the database refuses
+// all of them, the record has changed or will: wait for it. Of several kinds the present
+// places are tried together, and then the next ones: while a fence has moved some of them
+// and not others, the read waits for the rest.
+func (v *View) readAll(ctx context.Context, kinds []string, get func(record.Tokens) error) error {
 	bounded, cancel := context.WithTimeout(ctx, v.runner.cfg.HoldCap)
 	defer cancel()
 	for {
 		d := v.runner.current()
-		places, err := v.places(ctx, d, kind)
+		tries, err := v.tries(ctx, d, kinds)
 		if err != nil {
 			return err
 		}
-		for _, p := range places {
-			err := get(tokenOf(p))
+		for _, toks := range tries {
+			err := get(toks)
 			if !errors.Is(err, record.ErrFenced) {
 				return err
 			}
@@ -84,9 +125,34 @@ func (v *View) read(ctx context.Context, kind string, get func(record.Token) err
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("read of %s/%s: %w", v.version, kind, ErrHeld)
+			return fmt.Errorf("read of %s/%s: %w", v.version, strings.Join(kinds, ", "), ErrHeld)
 		}
 	}
+}
+
+// tries are the tokens to read kinds with, those of the present places first. A kind that has
+// fewer places than another stays where it is.
+func (v *View) tries(ctx context.Context, d upgradestate.Deployment, kinds []string) (tries []record.Tokens, err error) {
+	for _, kind := range kinds {
+		places, err := v.places(ctx, d, kind)
+		if err != nil {
+			return nil, err
+		}
+		if len(places) == 0 {
+			return nil, nil // sealed
+		}
+		for len(tries) < len(places) {
+			next := record.Tokens{}
+			if len(tries) > 0 {
+				next = maps.Clone(tries[len(tries)-1])
+			}
+			tries = append(tries, next)
+		}
+		for n := range tries {
+			tries[n][kind] = tokenOf(places[min(n, len(places)-1)])
+		}
+	}
+	return tries, nil
 }
 
 func (v *View) places(ctx context.Context, d upgradestate.Deployment, kind string) ([]upgradestate.Place, error) {

@@ -31,6 +31,8 @@ type WatchProcedure[Res any] struct {
 	// than that, or of names of more than 256 bytes on average, goes on, and ends at the next
 	// flip with UNAVAILABLE. 0: 100,000.
 	MaxNames int
+	// Client are options of the calls to the stacks, where Res is not a generated message.
+	Client []connect.ClientOption
 }
 
 // Event is the meaning of one message of a watch.
@@ -70,7 +72,7 @@ func NewWatchHandler[Req, Res any](r *Runner, p WatchProcedure[Res], opts ...con
 	clients := map[string]*connect.Client[Req, Res]{}
 	for version, stack := range r.stacks {
 		clients[version] = connect.NewClient[Req, Res](inprocess.Client(stack.Handler), "http://inprocess"+p.Procedure,
-			connect.WithAcceptCompression("gzip", nil, nil)) // nothing is saved within a process
+			append([]connect.ClientOption{connect.WithAcceptCompression("gzip", nil, nil)}, p.Client...)...) // nothing is saved within a process
 	}
 	opts = append([]connect.HandlerOption{connect.WithReadMaxBytes(int(r.cfg.MaxBody))}, opts...)
 	return p.Procedure, connect.NewServerStreamHandler(p.Procedure,

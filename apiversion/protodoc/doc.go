@@ -34,6 +34,8 @@
 // text that is not UTF-8, more than 100 levels, protobuf fields that the program does
 // not know. Nothing is dropped silently.
 //
+// Codec and Kinds let the pairs and groups of package typed be functions of messages.
+//
 // The package does not validate messages, nor does it know records or keys beyond the
 // _id that MarshalID writes.
 package protodoc

@@ -7,6 +7,7 @@ import (
 	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"dbcontroller.dev/cmd/dbcontroller/cli"
+	"dbcontroller.dev/coord/embedetcd"
 )
 
-func main() { cli.Main(nil) }
+func main() { cli.Program{Etcd: embedetcd.Host}.Main() }

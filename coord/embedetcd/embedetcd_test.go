@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/coord/embedetcd"
 	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/coord/etcdfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,7 +37,7 @@ func start(t *testing.T, dir string) *embedetcd.Server {
 
 func find(t *testing.T, dir string) *etcdcoord.Store {
 	t.Helper()
-	endpoints, err := embedetcd.Find(dir)
+	endpoints, err := etcdfile.Find(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func find(t *testing.T, dir string) *etcdcoord.Store {
 
 func TestRestartKeepsDataAndAddress(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := embedetcd.Find(dir); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := etcdfile.Find(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("Find before the first start: %v", err)
 	}
 	first := start(t, dir)

@@ -2,13 +2,15 @@
 // machine and for tests.
 //
 // Start keeps everything below one directory, and writes the address that clients use to
-// the file etcd-endpoint there, so that other processes of the machine Find it. A second
+// the file etcd-endpoint there, where package etcdfile finds it for other processes of the machine. A second
 // Start on the same directory gives the same data. The address is a Unix socket in a
 // folder that nobody but the user of this process may enter: no port is open, and neither
 // other users of the machine nor other machines can reach it.
 //
 // It does not replicate or back up anything, and knows no users and no certificates:
 // users who need that run an etcd cluster. Losing it stops upgrades, not servers.
+//
+// It is not for users and may change with any version.
 package embedetcd
 
 import (
@@ -24,6 +26,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"dbcontroller.dev/coord/etcdfile"
 )
 
 const (
@@ -85,6 +89,16 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// Host is Start for a program that may host an etcd: it returns what clients connect to, and
+// what ends it.
+func Host(ctx context.Context, dir string, log *zap.Logger) (endpoints []string, end func() error, err error) {
+	s, err := Start(ctx, Config{Dir: dir, Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.Endpoints(), s.Close, nil
+}
+
 // start starts one member.
 func start(ctx context.Context, cfg Config) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -126,7 +140,7 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 		err = ctx.Err()
 	}
 	if err == nil {
-		err = publish(cfg.Dir, endpoint)
+		err = etcdfile.Publish(cfg.Dir, endpoint)
 	}
 	if err != nil {
 		shut(etcd)

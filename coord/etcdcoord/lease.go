@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/etcdconn"
 )
 
 type lease struct {
@@ -27,11 +28,11 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 	seconds := max(int64((ttl+time.Second-1)/time.Second), 1)
 	granted := time.Now() // what we trust begins before the server's own count does
 	resp, err := s.client.Grant(ctx, seconds)
-	if noSpace(err) {
-		return nil, fmt.Errorf("grant lease: %w: %s", coord.ErrNoSpace, makeRoom)
+	if etcdconn.NoSpace(err) {
+		return nil, fmt.Errorf("grant lease: %w: %s", coord.ErrNoSpace, etcdconn.MakeRoom)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("grant lease: %w", s.denied(err))
+		return nil, fmt.Errorf("grant lease: %w", s.client.Denied(err))
 	}
 	keep, stop := context.WithCancel(s.client.Ctx())
 	renewals, err := s.client.KeepAlive(keep, resp.ID)
@@ -76,6 +77,10 @@ func (l *lease) follow(ctx context.Context, renewals <-chan *clientv3.LeaseKeepA
 func (l *lease) ID() coord.LeaseID     { return coord.LeaseID(l.id) }
 func (l *lease) Done() <-chan struct{} { return l.done }
 
+// Abandon ends the renewal and nothing else, as the death of the holder would: the suite of
+// coordtest asks for it.
+func (l *lease) Abandon() { l.stop() }
+
 // Close implements coord.Lease. Should the revocation not get through, the lease runs
 // out by itself, for it is renewed no more.
 func (l *lease) Close(ctx context.Context) error {
@@ -83,7 +88,7 @@ func (l *lease) Close(ctx context.Context) error {
 	<-l.done
 	_, err := l.store.client.Revoke(ctx, l.id)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return fmt.Errorf("revoke lease: %w", l.store.denied(err))
+		return fmt.Errorf("revoke lease: %w", l.store.client.Denied(err))
 	}
 	return nil
 }

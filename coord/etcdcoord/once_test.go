@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -15,6 +16,8 @@ import (
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/coord/etcdcoord"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // answering is an etcd that answers every transaction with one error.
 type answering struct {
@@ -64,7 +67,15 @@ func TestCommitIsSentOnce(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			s := open(t, etcdcoord.Config{Endpoints: []string{"http://" + l.Addr().String()}})
+			s, err := etcdcoord.Open(t.Context(), etcdcoord.Config{Endpoints: []string{"http://" + l.Addr().String()}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
 			_, err = s.Commit(t.Context(), nil, []coord.Op{{Key: "k"}})
 			if err == nil || errors.Is(err, coord.ErrUnknown) != c.unknown {
 				t.Errorf("Commit = %v, want ErrUnknown: %t", err, c.unknown)

@@ -12,6 +12,8 @@
 //
 // It does not know what keys mean, does not compact (etcd's auto compaction does), and
 // does not host an etcd; see embedetcd.
+//
+// It is not for users and may change with any version.
 package etcdcoord
 
 import (
@@ -27,20 +29,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 
 	"dbcontroller.dev/coord"
-)
-
-// defaultDialTimeout is how long Open waits for an answer of the cluster.
-const defaultDialTimeout = 5 * time.Second
-
-// Connections that are silent for keepAliveTime are probed, and given up after
-// keepAliveTimeout more: calls to a member that vanished without a word do not hang.
-// The server's minimum between probes is 5 s.
-const (
-	keepAliveTime    = 10 * time.Second
-	keepAliveTimeout = 3 * time.Second
+	"dbcontroller.dev/internal/etcdconn"
 )
 
 // Config holds which etcd, and where in it.
@@ -64,10 +55,8 @@ type Config struct {
 
 // Store is a connection to etcd. It is safe for concurrent use.
 type Store struct {
-	client *clientv3.Client
+	client *etcdconn.Conn
 	prefix string
-	scope  string // Prefix and Scope together, for messages and the first read
-	user   string
 	log    *zap.Logger
 	leases sync.WaitGroup // their goroutines
 	// streams counts how often the streams of watches were given up for their token.
@@ -79,70 +68,17 @@ var _ coord.Store = (*Store)(nil)
 // Open connects and waits until the cluster answers a linearizable read, so that a
 // wrong address, a wrong password or a cluster without quorum shows at once.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	if len(cfg.Endpoints) == 0 {
-		return nil, errors.New("open etcd: no endpoints are configured")
-	}
-	if cfg.DialTimeout <= 0 {
-		cfg.DialTimeout = defaultDialTimeout
-	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	// The client's life must not end with ctx, but ctx may cut short its making, which
-	// asks for a token where there is a password.
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, cancel)
-	between := []grpc.UnaryClientInterceptor{sendOnce}
-	var options []grpc.DialOption
-	password := ""
-	if cfg.Username != "" {
-		if cfg.Password == nil {
-			cfg.Password = func() (string, error) { return "", nil }
-		}
-		password = placeholder
-		between = append(between, (&login{password: cfg.Password, log: cfg.Log}).intercept)
-	}
-	if cfg.TLS != nil {
-		// After the client's own, which it replaces.
-		options = append(options, grpc.WithTransportCredentials(freshTLS{cfg.TLS}))
-	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            cfg.Endpoints,
-		Context:              base,
-		DialTimeout:          cfg.DialTimeout,
-		DialKeepAliveTime:    keepAliveTime,
-		DialKeepAliveTimeout: keepAliveTimeout,
-		Username:             cfg.Username,
-		Password:             password,
-		DialOptions:          append(options, grpc.WithChainUnaryInterceptor(between...)),
-		// The client warns of each retry that it makes by itself; what it gives up on
-		// comes back as an error.
-		Logger: cfg.Log.Named("etcd").WithOptions(zap.IncreaseLevel(zap.ErrorLevel)),
+	client, err := etcdconn.Open(ctx, etcdconn.Config{
+		Endpoints: cfg.Endpoints, DialTimeout: cfg.DialTimeout, Scope: cfg.Prefix + cfg.Scope,
+		Username: cfg.Username, Password: cfg.Password, TLS: cfg.TLS, Log: cfg.Log,
 	})
 	if err != nil {
-		stop()
-		cancel()
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		return nil, unreachable(cfg, err)
+		return nil, err
 	}
-	if !stop() {
-		cancel()
-		_ = client.Close() // nothing was done with it
-		return nil, unreachable(cfg, ctx.Err())
-	}
-	s := &Store{client: client, prefix: cfg.Prefix, scope: cfg.Prefix + cfg.Scope, user: cfg.Username, log: cfg.Log}
-	first, done := context.WithTimeout(ctx, cfg.DialTimeout)
-	defer done()
-	if err := s.ping(first); err != nil {
-		_ = s.Close() // the error of the ping is the one that matters
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		return nil, unreachable(cfg, err)
-	}
-	return s, nil
+	return &Store{client: client, prefix: cfg.Prefix, log: cfg.Log}, nil
 }
 
 // Close ends the connection, watches and the renewal of leases. It does not revoke
@@ -159,7 +95,7 @@ func (s *Store) Close() error {
 func (s *Store) Get(ctx context.Context, key string) (coord.KV, error) {
 	resp, err := s.client.Get(ctx, s.prefix+key)
 	if err != nil {
-		return coord.KV{}, fmt.Errorf("get %s: %w", key, s.denied(err))
+		return coord.KV{}, fmt.Errorf("get %s: %w", key, s.client.Denied(err))
 	}
 	if len(resp.Kvs) == 0 {
 		return coord.KV{}, fmt.Errorf("get %s: %w", key, coord.ErrNotFound)
@@ -171,7 +107,7 @@ func (s *Store) List(ctx context.Context, prefix string) ([]coord.KV, int64, err
 	resp, err := s.client.Get(ctx, s.prefix+prefix, clientv3.WithPrefix(),
 		clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
 	if err != nil {
-		return nil, 0, fmt.Errorf("list %s: %w", prefix, s.denied(err))
+		return nil, 0, fmt.Errorf("list %s: %w", prefix, s.client.Denied(err))
 	}
 	kvs := make([]coord.KV, len(resp.Kvs))
 	for i, kv := range resp.Kvs {

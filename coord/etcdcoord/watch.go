@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/etcdconn"
 )
 
 // watch opens lazily, in Next, and again whenever etcd ends it for a passing reason
@@ -81,9 +82,9 @@ func (w *watch) wait(ctx context.Context) ([]coord.Event, error) {
 			case errors.Is(err, rpctypes.ErrCompacted):
 				w.drop()
 				return nil, coord.ErrCompacted
-			case err != nil && refused(err) && !staleToken(err):
+			case err != nil && etcdconn.Refused(err) && !staleToken(err):
 				w.drop()
-				return nil, w.store.denied(err)
+				return nil, w.store.client.Denied(err)
 			case err != nil || !ok:
 				w.drop()
 				if staleToken(err) {
@@ -198,4 +199,11 @@ func (w *watch) take(from []*clientv3.Event) []coord.Event {
 	}
 	w.next = from[len(from)-1].Kv.ModRevision + 1
 	return events
+}
+
+// staleToken reports an error that goes away with a new token: etcd checks the token of a
+// stream when a watch is made on it, and no stream ever gets a newer one.
+func staleToken(err error) bool {
+	err = rpctypes.Error(err)
+	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)
 }

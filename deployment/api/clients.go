@@ -48,6 +48,7 @@ type clients struct {
 	mu      sync.Mutex
 	running bool
 	byKey   map[string]*client // by deployment and id of the registration
+	calls   calls
 }
 
 // Run ends the registrations of clients that stopped calling, until ctx ends; then it
@@ -65,7 +66,7 @@ func (v *Service) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case now := <-tick.C:
-			v.dropClients(ctx, func(c *client) bool { return now.After(c.until) })
+			v.dropClients(ctx, func(_ string, c *client) bool { return now.After(c.until) })
 		}
 	}
 }
@@ -74,18 +75,18 @@ func (v *Service) endClients(ctx context.Context) {
 	v.clients.mu.Lock()
 	v.clients.running = false
 	v.clients.mu.Unlock()
-	v.dropClients(ctx, func(*client) bool { return true })
+	v.dropClients(ctx, func(string, *client) bool { return true })
 }
 
 // dropClients closes the leases of clients that are over.
-func (v *Service) dropClients(ctx context.Context, over func(*client) bool) {
+func (v *Service) dropClients(ctx context.Context, over func(key string, c *client) bool) {
 	v.clients.mu.Lock()
 	all := make(map[string]*client, len(v.clients.byKey))
 	maps.Copy(all, v.clients.byKey)
 	v.clients.mu.Unlock()
 	for key, c := range all {
 		c.mu.Lock()
-		if over(c) {
+		if over(key, c) {
 			v.closeLease(ctx, key, c.lease)
 			c.gone = true
 			v.clients.mu.Lock()
@@ -128,6 +129,7 @@ func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.Re
 	default:
 		id = randomID("client-" + app)
 	}
+	v.clients.calls.note(s.Name() + "/" + id)
 	d, err := s.Get(ctx)
 	if err != nil {
 		return nil, err
@@ -192,6 +194,25 @@ func (v *Service) lockClient(key string) (*client, error) {
 		}
 		c.mu.Unlock()
 	}
+}
+
+// DeregisterClient implements the API. Whichever process holds the registration, it is gone
+// afterwards; a process that held a lease for it gives that back when its time is over.
+func (v *Service) DeregisterClient(ctx context.Context, req *connect.Request[pb.DeregisterClientRequest]) (*connect.Response[pb.DeregisterClientResponse], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	id := req.Msg.ClientId
+	if !clientID.MatchString(id) {
+		return nil, invalid("client_id", id, "the one that RegisterClient returned")
+	}
+	if err := s.Deregister(ctx, id, deployment.AnyLease); err != nil {
+		return nil, err
+	}
+	key := s.Name() + "/" + id
+	v.dropClients(ctx, func(k string, _ *client) bool { return k == key })
+	return connect.NewResponse(&pb.DeregisterClientResponse{}), nil
 }
 
 func lost(l coord.Lease) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,8 +113,8 @@ func TestApplication(t *testing.T) {
 	}
 }
 
-// TestLocationAfterTheSwitch: the new version, and no writing before the collection
-// bears its name.
+// TestLocationAfterTheSwitch: no writing before the collection of the new version bears its
+// name, and reading where there is something to read.
 func TestLocationAfterTheSwitch(t *testing.T) {
 	t.Parallel()
 	w := deploymenttest.New(t).WithVersions(t)
@@ -121,7 +122,7 @@ func TestLocationAfterTheSwitch(t *testing.T) {
 	a := serve(t, w)
 	var at location
 	a.ok(t, "GetLocation", `{}`, &at)
-	if at.State != "HOLD" || at.Version != "v2" || at.Database != "dbc_v2" || at.UpgradeID != "u1" {
+	if at.State != "HOLD" || at.Version != "v1" || at.Database != "dbc_v1" || at.Kinds[0].Database != "dbc_v1" || at.UpgradeID != "u1" {
 		t.Errorf("before it is open %+v", at)
 	}
 	// An application that holds from now on has nobody to tell it to.
@@ -133,7 +134,7 @@ func TestLocationAfterTheSwitch(t *testing.T) {
 		}
 	}
 	a.ok(t, "GetLocation", `{}`, &at)
-	if at.State != "OPEN" || at.Kinds[0].Collection != "packages" {
+	if at.State != "OPEN" || at.Version != "v2" || at.Database != "dbc_v2" || at.Kinds[0].Collection != "packages" {
 		t.Errorf("open %+v (record %+v)", at, d)
 	}
 }
@@ -180,5 +181,84 @@ func TestClientMovesToAnotherController(t *testing.T) {
 	servers, err := w.Store.Servers(t.Context())
 	if err != nil || len(servers) != 1 || servers[0].ID != reg.ClientID {
 		t.Errorf("got %+v, %v", servers, err)
+	}
+}
+
+// registered waits until the clients that are registered are these.
+func registered(t *testing.T, w deploymenttest.World, want ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var have []string
+	for servers := range w.Store.WatchServers(ctx) {
+		have = nil
+		for _, s := range servers {
+			have = append(have, s.ID)
+		}
+		if slices.Equal(have, want) {
+			return
+		}
+	}
+	t.Fatalf("registered are %v, want %v", have, want)
+}
+
+// TestDeregistration: whichever controller is asked, no switch waits for the client any
+// longer, and the one that held the registration does not bring it back.
+func TestDeregistration(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t)
+	a := serve(t, deploymenttest.World{Coord: w.Coord.Client(), Store: w.Store})
+	b := serve(t, deploymenttest.World{Coord: w.Coord.Client(), Store: w.Store})
+	var here, there struct{ ClientID string }
+	a.ok(t, "RegisterClient", `{"application": "here"}`, &here)
+	b.ok(t, "RegisterClient", `{"application": "there"}`, &there)
+	a.fails(t, "DeregisterClient", `{"clientId": "bbs-1"}`, `invalid_argument: client_id "bbs-1": want the one that RegisterClient returned`)
+	registered(t, w, here.ClientID, there.ClientID)
+	var answer map[string]any
+	for _, id := range []string{here.ClientID, there.ClientID, there.ClientID} {
+		a.ok(t, "DeregisterClient", `{"clientId": "`+id+`"}`, &answer)
+	}
+	registered(t, w)
+	a.ok(t, "RegisterClient", `{"clientId": "`+there.ClientID+`"}`, &there)
+	registered(t, w, there.ClientID)
+}
+
+// TestDeadClient: its registration ends with the call in which it waited, long before its
+// time is over; that of one which goes on calling stays.
+func TestDeadClient(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	a := serve(t, w)
+	var at location
+	a.ok(t, "GetLocation", `{}`, &at)
+	wait := func(ctx context.Context, id string) { // until it is broken off
+		_, _, _ = a.call(ctx, "GetLocation", fmt.Sprintf(`{"clientId": %q, "waitRevision": %q, "timeoutMs": 300000}`, id, at.Revision))
+	}
+	dies := map[string]context.CancelFunc{}
+	ids := map[string]string{}
+	for _, name := range []string{"calls", "dead"} {
+		var reg struct{ ClientID string }
+		a.ok(t, "RegisterClient", `{"application": "`+name+`", "ttlMs": 300000}`, &reg)
+		ids[name] = reg.ClientID
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		dies[name] = cancel
+		go wait(ctx, reg.ClientID)
+	}
+	for n := 0; n < 3; { // with the one that asked before
+		if <-a.arrived == "GetLocation" {
+			n++
+		}
+	}
+	begun := time.Now()
+	for _, die := range dies {
+		die()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go wait(ctx, ids["calls"])
+	registered(t, w, ids["calls"])
+	if took := time.Since(begun); took < time.Second {
+		t.Errorf("it had %s to call again", took)
 	}
 }

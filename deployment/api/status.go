@@ -147,10 +147,18 @@ func FenceGuarantee(class string) string {
 	}
 }
 
-// locationOf is where an application finds its data.
+// locationOf is where an application finds its data. Until the new version is open, that is
+// the old one: its collections stand still and can be read, while those of the new version
+// do not bear their names yet, so that who read there would find nothing.
 func locationOf(r upgradestate.Deployment) *pb.Location {
 	version, places := upgradestate.WritePlaces(r)
 	ns, _ := r.Namespace(version)
+	opening := len(places) == 0 && len(ns.Kinds) > 0
+	if last := r.LastSwitch; opening && last != nil && last.To == version {
+		if old, ok := r.Namespace(last.From); ok && anyHidden(ns) && !upgradestate.Retired(r, last.From) {
+			version, ns = last.From, old
+		}
+	}
 	// A location ends with the database, whose name has none of the characters before it.
 	database := ns.Location[strings.LastIndexAny(ns.Location, "/:")+1:]
 	out := &pb.Location{
@@ -159,7 +167,7 @@ func locationOf(r upgradestate.Deployment) *pb.Location {
 	}
 	// Without places to write, writes wait: in SWITCHING, and after it until the
 	// collections bear their names again.
-	if len(places) == 0 && len(ns.Kinds) > 0 {
+	if opening {
 		out.State = pb.Location_HOLD
 		if last := r.LastSwitch; last != nil {
 			out.UpgradeId = last.ID // its collections are still being given their names
@@ -176,6 +184,11 @@ func locationOf(r upgradestate.Deployment) *pb.Location {
 		out.Kinds = append(out.Kinds, kind)
 	}
 	return out
+}
+
+// anyHidden reports whether a collection of a version does not bear its application's name.
+func anyHidden(ns upgradestate.Namespace) bool {
+	return slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Fixed && k.Hidden })
 }
 
 func parkedStatus(p syncer.Parked) *pb.ParkedRecord {

@@ -11,6 +11,7 @@ import (
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/limits"
+	"dbcontroller.dev/upgradestate"
 )
 
 // streamEvery is the least time between two messages of WatchDeployment.
@@ -89,7 +90,19 @@ func (v *Service) GetLocation(ctx context.Context, req *connect.Request[pb.GetLo
 	if err != nil {
 		return nil, err
 	}
-	d, err := v.await(ctx, s, req.Msg.WaitRevision, req.Msg.TimeoutMs)
+	var d upgradestate.Deployment
+	await := func() (err error) {
+		d, err = v.await(ctx, s, req.Msg.WaitRevision, req.Msg.TimeoutMs)
+		return err
+	}
+	switch id := req.Msg.ClientId; {
+	case id == "":
+		err = await()
+	case !clientID.MatchString(id):
+		err = invalid("client_id", id, "the one that RegisterClient returned, or none")
+	default:
+		err = v.whileCalled(ctx, s, id, await)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ type settings struct {
 	size, workers                        int
 	runs, seconds                        int
 	switches, pauseRate, pauseRecords    int
-	kinds, kindRecords                   int
+	kinds, kindRecords, lists            int
 	programs                             string
 	peers                                string
 	only                                 string
@@ -71,6 +71,7 @@ func main() {
 	flag.IntVar(&o.pauseRecords, "pause-records", 5000, "records of the application, for the pause; pause.data has ten times as many")
 	flag.IntVar(&o.kinds, "kinds", 100, "collections of the switch of many kinds")
 	flag.IntVar(&o.kindRecords, "kind-records", 1000, "records of each of them")
+	flag.IntVar(&o.lists, "lists", 100_000, "records of a list of the old version")
 	flag.IntVar(&o.scale, "scale", 0, "measure how the cost of a record grows instead, up to a copy of so many records, and write scale.*; 0: do not")
 	flag.StringVar(&o.programs, "programs", "bin", "folder of dbcontroller and demo")
 	flag.StringVar(&o.peers, "peers", os.Getenv("PEERS_DIR"), "folder with programs of peers, looked at before the PATH")

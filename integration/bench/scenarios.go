@@ -18,6 +18,7 @@ func scenarios() []scenario {
 		{name: "store in a server", rows: []string{"store.read.p50", "store.read.p99", "store.read.linearizable", "store.write.p50", "store.write.p99"}, run: storeLatency},
 		{name: "data update", rows: []string{"update.rate"}, run: updateInPlace},
 		{name: "data update beside clients", rows: []string{"update.client.p99"}, run: updateBesideClients},
+		{name: "lists of the old version", rows: []string{"adapt.list.first", "adapt.list.all", "adapt.list.otherwise", "adapt.list.otherwise.all"}, run: lists},
 		{name: "large records", rows: []string{"workload.large", "memory.large"}, run: copyLarge},
 		{name: "many collections", rows: []string{"workload.collections"}, run: copyOf("workload.collections", "in 30 collections from 10 up to a third of all", func(b *bench) (dataset, error) { return b.many(), nil })},
 		{name: "shuffled ids", rows: []string{"workload.shuffled"}, run: copyOf("workload.shuffled", "inserted in random order of their ids", func(b *bench) (dataset, error) { return b.shuffled(), nil })},

@@ -1,75 +1,80 @@
 package localmongo
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
+	"io"
+	"os/exec"
 	"strconv"
-
-	"github.com/testcontainers/testcontainers-go"
+	"strings"
 )
 
 const (
 	dockerImage = "mongo:8.2"
 	dockerPort  = "27017/tcp"
+	// dockerScript is what the container runs. It ends with its standard input, so with the
+	// process that started it, however that ends.
+	dockerScript = `exec 3<&0; (cat <&3 >/dev/null; kill -TERM $$) & exec mongod "$@"`
 )
 
-// dockerAnswers reports whether a Docker engine can be reached.
-func dockerAnswers(ctx context.Context) (err error) {
-	// testcontainers panics where it finds no trace of Docker at all.
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("reach Docker: %v", r)
-		}
-	}()
-	provider, err := testcontainers.NewDockerProvider()
+// docker asks the engine by its own command line, which knows where the engine is. A library
+// for it would be a hundred modules more for all who build this one.
+func docker(ctx context.Context, args ...string) (string, error) {
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, "docker", args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("reach Docker: %w", err)
+		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, complaint(stderr.String()))
 	}
-	defer provider.Close()
-	if err := provider.Health(ctx); err != nil {
+	return strings.TrimSpace(string(out)), nil
+}
+
+// complaint is the line that says what is wrong, among progress and advice.
+func complaint(stderr string) string {
+	first := ""
+	for line := range strings.Lines(stderr) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "docker: ") {
+			return line
+		}
+		if first == "" {
+			first = line
+		}
+	}
+	return first
+}
+
+// dockerAnswers reports whether a Docker engine can be reached.
+func dockerAnswers(ctx context.Context) error {
+	if _, err := docker(ctx, "version", "--format", "{{.Server.Version}}"); err != nil {
 		return fmt.Errorf("reach Docker: %w", err)
 	}
 	return nil
 }
 
-// quiet drops what testcontainers says: it prints a container's whole log when
-// something fails, over the error that matters.
-type quiet struct{}
-
-func (quiet) Printf(string, ...any) {}
-
 // startDocker runs the official image as a one-node replica set. The member
 // knows itself by a name that means something inside its container only, so the
-// connection is a direct one. The reaper of testcontainers, unless the user
-// turned it off, removes the container when this process is killed.
+// connection is a direct one.
 func startDocker(ctx context.Context, o Options) (_ *Server, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	container, err := testcontainers.Run(ctx, dockerImage,
-		testcontainers.WithCmd("mongod", "--bind_ip_all", "--replSet", setName,
-			"--wiredTigerCacheSizeGB", strconv.FormatFloat(o.CacheGB, 'f', -1, 64),
-			"--oplogSize", strconv.Itoa(o.OplogMB)),
-		testcontainers.WithExposedPorts(dockerPort),
-		testcontainers.WithLogger(quiet{}),
-	)
-	s := &Server{stop: func(ctx context.Context) error {
-		if err := testcontainers.TerminateContainer(container, testcontainers.StopContext(ctx), testcontainers.StopTimeout(0)); err != nil {
-			return fmt.Errorf("remove container: %w", err)
-		}
-		return nil
-	}}
+	c, err := runContainer(o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{stop: c.remove}
 	defer func() {
-		if err != nil && container != nil {
-			// The start's error is the news; the reaper gets what is left.
-			_ = s.Stop(context.WithoutCancel(ctx))
+		if err != nil {
+			_ = s.Stop(context.WithoutCancel(ctx)) // the start's error is the news
 		}
 	}()
+	addr, err := c.address(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("run container: %w", err)
-	}
-	addr, err := container.PortEndpoint(ctx, dockerPort, "")
-	if err != nil {
-		return nil, fmt.Errorf("find container port: %w", err)
+		return nil, err
 	}
 	client, err := direct(addr)
 	if err != nil {
@@ -91,4 +96,73 @@ func startDocker(ctx context.Context, o Options) (_ *Server, err error) {
 	}
 	s.uri = "mongodb://" + addr + "/?directConnection=true"
 	return s, nil
+}
+
+// container is one that runs as long as its standard input is open.
+type container struct {
+	name  string
+	stdin io.Closer
+	ended chan struct{} // closed when the client of Docker has ended, and with it the container
+	said  *bytes.Buffer // by the client, when it has ended
+}
+
+func runContainer(o Options) (*container, error) {
+	c := &container{name: "dbcontroller-mongo-" + strings.ToLower(rand.Text()), ended: make(chan struct{}), said: &bytes.Buffer{}}
+	// Not of a context: it lives until remove.
+	cmd := exec.Command("docker", "run", "--rm", "-i", "--name", c.name, "-p", "127.0.0.1::"+dockerPort,
+		"--entrypoint", "sh", dockerImage, "-c", dockerScript, "mongod",
+		"--bind_ip_all", "--replSet", setName,
+		"--wiredTigerCacheSizeGB", strconv.FormatFloat(o.CacheGB, 'f', -1, 64),
+		"--oplogSize", strconv.Itoa(o.OplogMB))
+	cmd.Stderr = c.said
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("run container: %w", err)
+	}
+	c.stdin = stdin
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("run container: %w", err)
+	}
+	go func() {
+		_ = cmd.Wait() // what went wrong is in said
+		close(c.ended)
+	}()
+	return c, nil
+}
+
+// address is where the container is reached from this machine, once it runs: the image may
+// have to be fetched.
+func (c *container) address(ctx context.Context) (addr string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-c.ended:
+			cancel(errors.New("run container: " + complaint(c.said.String())))
+		case <-ctx.Done():
+		}
+	}()
+	err = poll(ctx, func() error {
+		out, err := docker(ctx, "port", c.name, dockerPort)
+		addr, _, _ = strings.Cut(out, "\n") // IPv4 comes first
+		return err
+	})
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	return addr, err
+}
+
+// remove ends the container and waits until it is gone.
+func (c *container) remove(ctx context.Context) error {
+	_ = c.stdin.Close() // it may have ended already
+	if _, err := docker(ctx, "rm", "--force", "--volumes", c.name); err != nil && !strings.Contains(err.Error(), "No such container") {
+		return fmt.Errorf("remove container: %w", err)
+	}
+	select {
+	case <-c.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("remove container: %w", ctx.Err())
+	}
 }

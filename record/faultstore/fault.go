@@ -51,7 +51,9 @@ const (
 	Claims       Command = "claims"
 	Release      Command = "release"
 	Get          Command = "get"
+	Select       Command = "select"
 	List         Command = "list"
+	ListNames    Command = "listNames"
 	Write        Command = "write"
 	Once         Command = "once"
 )

@@ -212,6 +212,14 @@ func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (rec
 	return do(ctx, c.inj, opOf(Get, tok), func() (record.Record, error) { return c.inner.Get(ctx, tok, key) })
 }
 
+func (c *Client) Select(ctx context.Context, req record.SelectRequest) ([]record.Record, error) {
+	return do(ctx, c.inj, opOfAll(Select, req.Tokens), func() ([]record.Record, error) { return c.inner.Select(ctx, req) })
+}
+
+func (c *Client) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
+	return do(ctx, c.inj, opOf(ListNames, req.Token), func() ([]string, error) { return c.inner.ListNames(ctx, req) })
+}
+
 func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
 	return do(ctx, c.inj, opOf(List, req.Token), func() ([]record.Record, error) { return c.inner.List(ctx, req) })
 }

@@ -21,6 +21,19 @@ func (s *Store) Get(ctx context.Context, tok record.Token, key record.Key) (reco
 	return record.Record{Kind: tok.Kind, Key: key, Doc: st.doc}, nil
 }
 
+// Select returns the live records selected at one moment, the present one.
+func (s *Store) Select(ctx context.Context, req record.SelectRequest) ([]record.Record, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.cluster.mu.Unlock()
+	cols, err := s.resolveAll(req.Tokens, kindsOf(req.Select))
+	if err != nil {
+		return nil, err
+	}
+	return gather(cols, record.ReadRequest{Select: req.Select}, s.cluster.clock)
+}
+
 // List returns live records in name order.
 func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
 	col, err := s.open(ctx, req.Token, s.resolve)
@@ -46,6 +59,31 @@ func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Reco
 		}
 	}
 	return out, nil
+}
+
+// ListNames returns the names of records and, as a backend may, of tombstones: whoever counts
+// on a name that they have shall find out here.
+func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
+	col, err := s.open(ctx, req.Token, s.resolve)
+	if err != nil {
+		return nil, err
+	}
+	defer s.cluster.mu.Unlock()
+	limit := req.Limit
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	var names []string
+	for _, r := range col.withPrefix(req.Prefix) {
+		name, _ := r.key.Name()
+		if len(names) == limit {
+			break
+		}
+		if name > req.After && !r.at(s.cluster.clock).absent() {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // Write makes all mutations or none.

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"dbcontroller.dev/record"
 )
@@ -14,13 +15,7 @@ func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapsh
 		return record.Snapshot{}, err
 	}
 	defer s.cluster.mu.Unlock()
-	cols, err := s.resolveAll(req.Tokens, func(yield func(string) bool) {
-		for _, sel := range req.Select {
-			if !yield(sel.Kind) {
-				return
-			}
-		}
-	})
+	cols, err := s.resolveAll(req.Tokens, kindsOf(req.Select))
 	if err != nil {
 		return record.Snapshot{}, err
 	}
@@ -28,7 +23,26 @@ func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapsh
 	if err != nil {
 		return record.Snapshot{}, err
 	}
-	snap := record.Snapshot{Version: versionAt(clock)}
+	recs, err := gather(cols, req, clock)
+	if err != nil {
+		return record.Snapshot{}, err
+	}
+	return record.Snapshot{Version: versionAt(clock), Records: recs}, nil
+}
+
+// kindsOf are the kinds that selectors name.
+func kindsOf(sels []record.Selector) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, sel := range sels {
+			if !yield(sel.Kind) {
+				return
+			}
+		}
+	}
+}
+
+// gather returns what a request selects as it was at a time, each record once.
+func gather(cols map[string]*collection, req record.ReadRequest, clock uint64) (recs []record.Record, err error) {
 	seen := map[*row]bool{}
 	size := 0
 	for _, sel := range req.Select {
@@ -38,14 +52,14 @@ func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapsh
 			}
 			seen[r] = true
 			if rec, ok := r.record(sel.Kind, r.at(clock), req.Guards, req.KeysOnly); ok {
-				snap.Records = append(snap.Records, rec)
+				recs = append(recs, rec)
 				if size += len(rec.Doc); req.Bytes > 0 && size > req.Bytes {
-					return record.Snapshot{}, fmt.Errorf("read %d bytes: %w", size, record.ErrTooLarge)
+					return nil, fmt.Errorf("read %d bytes: %w", size, record.ErrTooLarge)
 				}
 			}
 		}
 	}
-	return snap, nil
+	return recs, nil
 }
 
 func selected(col *collection, sel record.Selector) []*row {

@@ -24,8 +24,9 @@ var _ record.Client = (*Client)(nil)
 // calls that wait at the same time share one. (Read concern "linearizable" means the
 // same, and waits for the journal's next flush: 100 ms where nothing else is written.)
 // Through mongos the shared write may be on another shard, and Get is majority-committed
-// only. List is majority-committed, and may miss what was acknowledged while a deposed
-// primary has not yet noticed.
+// only. Select is like Get, at one snapshot. List, ListNames and a Select as a list are
+// majority-committed, and may miss what was acknowledged while a deposed primary has not yet
+// noticed.
 //
 // # Writes
 //
@@ -61,10 +62,7 @@ func (n *Namespace) Client() *Client {
 	return c
 }
 
-const (
-	readRetryLimit   = 15 * time.Second
-	defaultListLimit = 1000
-)
+const readRetryLimit = 15 * time.Second
 
 // Get returns a live record.
 func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
@@ -117,63 +115,6 @@ func (c *Client) find(ctx context.Context, tok record.Token, filter, concern bso
 	}
 	doc, _ := raw.Lookup("cursor", "firstBatch", "0").DocumentOK()
 	return doc, nil
-}
-
-// List returns live records with string names, in name order.
-func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
-	tok, what := req.Token, "list "+req.Token.Name
-	if err := c.check(tok); err != nil {
-		return nil, err
-	}
-	limit := req.Limit
-	if limit <= 0 {
-		limit = defaultListLimit
-	}
-	// Comparisons with a string select strings only.
-	names := bson.D{{Key: "$gte", Value: req.Prefix}}
-	if req.After != "" {
-		names = append(names, bson.E{Key: "$gt", Value: req.After})
-	}
-	if end := successor(req.Prefix); end != "" {
-		names = append(names, bson.E{Key: "$lt", Value: end})
-	}
-	cmd, err := withUUID(bson.D{
-		{Key: "find", Value: tok.Name},
-		{Key: "filter", Value: bson.D{{Key: "_id", Value: names}, {Key: guardField + ".x", Value: notTrue}}},
-		{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
-		{Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}},
-		{Key: "limit", Value: limit},
-		{Key: "batchSize", Value: limit},
-		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
-	}, tok)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	var records []record.Record
-	err = c.reading(ctx, func() error {
-		records = records[:0]
-		cursor, err := c.ns.db.RunCommandCursor(ctx, cmd)
-		if err != nil {
-			return err
-		}
-		defer cursor.Close(context.WithoutCancel(ctx))
-		for cursor.Next(ctx) {
-			doc, live, err := liveDoc(append(bson.Raw(nil), cursor.Current...))
-			if err != nil {
-				return permanent(err)
-			}
-			if !live {
-				continue
-			}
-			key, err := record.KeyOfDoc(doc)
-			if err != nil {
-				return permanent(err)
-			}
-			records = append(records, record.Record{Kind: tok.Kind, Key: key, Doc: doc})
-		}
-		return cursor.Err()
-	})
-	return records, classify(what, err)
 }
 
 // reading repeats a read after errors that go away, which is always safe.

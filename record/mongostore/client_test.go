@@ -293,6 +293,45 @@ func TestClientWaitsForRoom(t *testing.T) {
 	}
 }
 
+// TestClientTransactionIsKilled: a fence, of whatever deployment, kills the session of a
+// transaction that holds it up while a statement, or the commit, is under way. Nobody hears of
+// it, and what was written is written once.
+func TestClientTransactionIsKilled(t *testing.T) {
+	w := unreliable(t)
+	tok := w.bench.managed(t, record.Shape{})
+	for command, ms := range map[string][]record.Mutation{
+		"delete":            {creation("r1", 4), removal("b")},
+		"commitTransaction": {creation("r2", 4), removal("c")},
+	} {
+		w.fail(t, command, bson.E{Key: "blockConnection", Value: true}, bson.E{Key: "blockTimeMS", Value: 60_000})
+		written := make(chan error, 1)
+		go func() { written <- w.Client().Write(t.Context(), record.Tokens{"things": tok}, ms) }()
+		waitFor(t, func() bool {
+			open, err := w.bench.openTransactions(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			killed, err := w.bench.killTransactions(t.Context(), open, "is tested", func(txn openTransaction) bool {
+				return txn.app == "lossy" && txn.holdsCollection && txn.openMicros >= lockWait.Microseconds()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return killed > 0
+		})
+		if err := <-written; err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	left := map[string]int64{}
+	for _, d := range w.docs(t, tok.Name) {
+		left[d.Lookup("_id").StringValue()] = d.Lookup("n").AsInt64()
+	}
+	if diff := cmp.Diff(map[string]int64{"r1": 4, "r2": 4, "a": 1}, left); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestClientRefusalAfterALostAnswerIsFinal: the first attempt is lost on its way, the
 // repetition is refused; the first attempt, should it come after all, finds its
 // transaction number used up.

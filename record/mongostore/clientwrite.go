@@ -184,7 +184,7 @@ func (c *Client) writeRun(ctx context.Context, run []statement) error {
 	raw, err := c.ns.db.RunCommand(ctx, cmd).Raw()
 	if err != nil {
 		var exception mongo.WriteException
-		if errors.As(err, &exception) && len(exception.WriteErrors) > 0 && !isTransient(err) {
+		if errors.As(err, &exception) && len(exception.WriteErrors) > 0 && !isTransient(err) && !hasCode(err, codeInterrupted) {
 			first := exception.WriteErrors[0]
 			s := run[min(max(first.Index, 0), len(run)-1)]
 			return fmt.Errorf("write %s %s: %w", s.Kind, s.Key, refusalOf(s, &first))

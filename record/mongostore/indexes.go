@@ -123,6 +123,8 @@ func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs [
 		return permanent(fmt.Errorf("build unique index: documents that are there agree in %w", duplicateIndex(err)))
 	case hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict):
 		return permanent(differentIndex(specs, listed, err))
+	case isOfDocument(err):
+		return permanent(fmt.Errorf("build indexes: %w", n.offenders(ctx, tok, specs, err)))
 	case err != nil:
 		return fmt.Errorf("build indexes: %w", concealed(err))
 	}

@@ -57,9 +57,10 @@ type Namespace struct {
 	log      *zap.Logger
 	left     *leftOpen // shared by those of one client
 
-	sides  sideCollections
-	health gauges
-	pulse  pulse
+	sides     sideCollections
+	offending offending
+	health    gauges
+	pulse     pulse
 
 	// What many kinds ask for at once is done together, or by few connections.
 	few    *semaphore.Weighted

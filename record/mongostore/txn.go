@@ -28,7 +28,8 @@ const (
 var errAgain = errors.New("transaction must be tried again")
 
 // transact runs body in a majority transaction at one snapshot and commits it. The body
-// is run again, in a new transaction, after write conflicts and other transient errors.
+// is run again, in a new transaction, after write conflicts and other transient errors,
+// and when somebody has killed the session, as fences do with what holds them up.
 // Conflicts with what a process that is gone has left behind are ended after a while.
 // Its other errors abort and are returned as they are: nothing was written. ErrUnknown
 // means that the commit may have happened.
@@ -81,6 +82,10 @@ func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string
 		defer cancel()
 		// The driver does not say whether it has reached the server; see leftOpen.
 		_ = session.AbortTransaction(abortCtx)
+		if hasCode(err, codeInterrupted) {
+			// A fence, of whatever deployment on this server, has ended what held it up.
+			return fmt.Errorf("%w: %w", errAgain, err)
+		}
 		return err
 	}
 	return n.commit(ctx, session, what)
@@ -100,9 +105,9 @@ func (n *Namespace) commit(ctx context.Context, session *mongo.Session, what str
 		case isTransient(err):
 			unknown = false
 			return permanent(err)
-		case outcomeUnknown(err), hasCode(err, codeTemporarilyUnavailable):
-			// A commit that was refused for want of room bears no label. What became of the
-			// transaction is the answer to the next attempt.
+		case outcomeUnknown(err), hasCode(err, codeTemporarilyUnavailable, codeInterrupted):
+			// A commit that was refused for want of room, or whose session was killed, bears no
+			// label. What became of the transaction is the answer to the next attempt.
 			unknown = true
 			return concealed(err)
 		case unknown:

@@ -62,6 +62,10 @@ func indexDiffers(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 // A token that a fence has outdated neither builds nor changes anything, and above all
 // makes no collection under the name that was taken away.
 func indexOutdated(t *testing.T, b *bench) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no indexes")
+		return
+	}
 	k := b.managed(t, expiring(60))
 	if err := b.Namespace.Fence(t.Context(), record.Fence{Class: record.FenceUUID, Token: k.tok, To: record.PhysicalName(k.spec.Name, 1)}); err != nil {
 		t.Log("left out: the backend does not fence by renaming:", err)

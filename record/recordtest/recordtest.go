@@ -12,6 +12,8 @@
 //
 // It does not test speed, nor what happens when servers die: those tests belong to the
 // backends and to the integration folder.
+//
+// It is not for users and may change with any version.
 package recordtest
 
 import (
@@ -45,6 +47,8 @@ type Backend struct {
 	App App
 	// NoIndexes: the backend has no unique indexes.
 	NoIndexes bool
+	// MaxDocument is how many bytes the largest document has. 0: 16 MiB, as in MongoDB.
+	MaxDocument int
 	// NoMaxKey: the database itself loses sight of a record whose _id is MaxKey, and back,
 	// while the suite runs. Scans are tried without such a record.
 	NoMaxKey bool

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/resource"
+	"dbcontroller.dev/transform"
 )
 
 // What clients give is bounded alike in both versions: what one accepts, the other shows.
@@ -20,6 +22,33 @@ const (
 	maxRoutes      = 128 << 10 // bytes of all routes
 	maxAnnotation  = 128 << 10 // bytes
 )
+
+// pattern is how processes are named.
+const pattern = "{process_guid}"
+
+// within narrows a list by what its request has besides the usual fields.
+func within(req proto.Message) resource.Within {
+	r, ok := req.(interface {
+		GetDomain() string
+		GetPrefix() string
+	})
+	if !ok {
+		return resource.Within{}
+	}
+	in := resource.Within{Prefix: r.GetPrefix()}
+	if r.GetDomain() != "" {
+		in.Where = listing.Where(transform.Condition{Path: "domain", Op: transform.OpEqual, Values: []any{r.GetDomain()}})
+	}
+	return in
+}
+
+// tagText is what a client reads that has expected another state.
+func tagText(t interface {
+	GetEpoch() string
+	GetIndex() uint32
+}) string {
+	return fmt.Sprintf("tag is %s/%d", t.GetEpoch(), t.GetIndex())
+}
 
 // checkName checks a part of a key.
 func checkName(field, name string) error {

@@ -15,14 +15,11 @@
 // holds keeps other definitions and the healthy one, unless v1 has deleted and made the
 // process anew meanwhile, which the epoch of its modification tag tells.
 //
-// Each version's API over its own data is written by hand: v1.go and v2.go over table.go
-// (reads), change.go (writes) and watch.go. v1 over v2 data is the middleware of
+// Each version's API over its own data is a resource.Table, and what it has beyond the
+// standard methods (v1.go and v2.go); v2's definitions are the parts of its table, and the
+// modification tag is the revision of both. v1 over v2 data is the middleware of
 // apiversion: overv2.go pairs the methods and turns the messages, and that is all there is
 // of it. While v1 is active, v2 can be read and not written.
-//
-// Every write is one atomic Store.Write; changes compare the modification tag, so that
-// none is lost. Fields of a stored document that this program does not know are kept. A
-// watch tells of a process once for each change, however many of its records that was.
 //
 // What v1 cannot ask of v2 data: filters and orders on its definition, for they would
 // depend on which of a process's definitions is the active one, and v2's API cannot say
@@ -35,6 +32,8 @@
 // along: they run every v1 test over both versions of the data.
 //
 // The package does not know tokens, fences or switches: the vrunner.Store does.
+//
+// It is not for users and may change with any version.
 package bbs
 
 import "dbcontroller.dev/transform"

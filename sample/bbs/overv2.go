@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/protodoc"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	"dbcontroller.dev/transform"
@@ -54,8 +55,13 @@ func checkCreate(_ context.Context, old proto.Message, _ *dynamicpb.Message, der
 	if err := proto.Unmarshal(raw, req); err != nil {
 		return err
 	}
-	if _, err := documentV1(req.DesiredLrp); err != nil {
-		return err
+	if p := req.DesiredLrp; p != nil {
+		if err := checkV1(p, nil); err != nil {
+			return err
+		}
+		if _, err := protodoc.Marshal(p); err != nil {
+			return apiversion.RequestError(err)
+		}
 	}
 	return derive()
 }

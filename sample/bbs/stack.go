@@ -7,10 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller.dev/apiversion"
-	bbsv1 "dbcontroller.dev/gen/bbs/v1"
-	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
-	bbsv2 "dbcontroller.dev/gen/bbs/v2"
-	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
+	"dbcontroller.dev/resource"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -58,22 +55,5 @@ func Services() []protoreflect.ServiceDescriptor {
 // client's stream goes on over a flip: what the other stack sends is compared with what
 // the client has.
 func MountWatches(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption) {
-	mux.Handle(vrunner.NewWatchHandler[bbsv1.WatchDesiredLRPsRequest](r, vrunner.WatchProcedure[bbsv1.WatchDesiredLRPsResponse]{
-		Procedure: bbsv1connect.DesiredLRPServiceWatchDesiredLRPsProcedure,
-		Event: func(m *bbsv1.WatchDesiredLRPsResponse) (vrunner.Event, error) {
-			return vrunner.Event{Type: vrunner.EventType(m.GetEvent()), Name: m.GetProcessGuid()}, nil
-		},
-		Deleted: func(guid string) *bbsv1.WatchDesiredLRPsResponse {
-			return &bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_EVENT_DELETE, ProcessGuid: guid}
-		},
-	}, opts...))
-	mux.Handle(vrunner.NewWatchHandler[bbsv2.WatchLRPDeploymentsRequest](r, vrunner.WatchProcedure[bbsv2.WatchLRPDeploymentsResponse]{
-		Procedure: bbsv2connect.LRPDeploymentServiceWatchLRPDeploymentsProcedure,
-		Event: func(m *bbsv2.WatchLRPDeploymentsResponse) (vrunner.Event, error) {
-			return vrunner.Event{Type: vrunner.EventType(m.GetEvent()), Name: m.GetProcessGuid()}, nil
-		},
-		Deleted: func(guid string) *bbsv2.WatchLRPDeploymentsResponse {
-			return &bbsv2.WatchLRPDeploymentsResponse{Event: bbsv2.WatchLRPDeploymentsResponse_EVENT_DELETE, ProcessGuid: guid}
-		},
-	}, opts...))
+	resource.MountWatches(mux, r, Services(), opts...)
 }

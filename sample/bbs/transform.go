@@ -19,9 +19,11 @@ const (
 	fieldGUID       = "process_guid"
 	fieldDefinition = "definition"
 	fieldDefID      = "definition_id"
-	fieldActive     = "active_definition_id"
-	fieldHealthy    = "healthy_definition_id"
-	fieldTag        = "modification_tag"
+	// fieldDefinitions is the field of an LRPDeployment whose entries are records.
+	fieldDefinitions = "definitions"
+	fieldActive      = "active_definition_id"
+	fieldHealthy     = "healthy_definition_id"
+	fieldTag         = "modification_tag"
 )
 
 // Specs returns the transformers between v1 and v2.

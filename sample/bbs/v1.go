@@ -5,71 +5,45 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"google.golang.org/protobuf/proto"
 
 	"dbcontroller.dev/apiversion"
-	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/apiversion/protodoc"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
-	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource"
 	"dbcontroller.dev/vrunner"
 )
 
-// nativeV1 serves v1 over v1 data.
-type nativeV1 struct{ table[*bbsv1.DesiredLRP] }
-
-var _ bbsv1connect.DesiredLRPServiceHandler = nativeV1{}
+// nativeV1 serves the methods of v1 over v1 data that are no standard methods of a table.
+type nativeV1 struct {
+	bbsv1connect.UnimplementedDesiredLRPServiceHandler
+	processes *resource.Table[*bbsv1.DesiredLRP]
+}
 
 // NativeV1 returns the v1 API over v1 data, and the path to mount it at.
 func NativeV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
-	return bbsv1connect.NewDesiredLRPServiceHandler(nativeV1{table[*bbsv1.DesiredLRP]{
-		store: store, kind: KindDesiredLRPs,
-		fresh: func() *bbsv1.DesiredLRP { return new(bbsv1.DesiredLRP) },
-		tag:   func(p *bbsv1.DesiredLRP) tag { return p.ModificationTag },
-		bump:  func(p *bbsv1.DesiredLRP) { p.ModificationTag.Index++ },
-	}}, opts...)
+	table := resource.New(store, resource.Config[*bbsv1.DesiredLRP]{
+		Kind: KindDesiredLRPs, Pattern: pattern, NameField: fieldGUID, MaxID: maxName, Check: checkV1, Within: within,
+		Revision: resource.Revision[*bbsv1.DesiredLRP]{
+			Field: fieldTag,
+			First: func(p *bbsv1.DesiredLRP) { p.ModificationTag = &bbsv1.ModificationTag{Epoch: newEpoch()} },
+			Next:  func(p *bbsv1.DesiredLRP) { p.ModificationTag.Index++ },
+			Text:  func(p *bbsv1.DesiredLRP) string { return tagText(p.ModificationTag) },
+		},
+	})
+	_, own := bbsv1connect.NewDesiredLRPServiceHandler(nativeV1{processes: table}, opts...)
+	return resource.NewHandler(resource.Service{Descriptor: serviceV1, Tables: []resource.Standard{table}, Own: own, Options: opts})
 }
 
-// documentV1 checks what a client gives for a new process and returns its record's document.
-func documentV1(p *bbsv1.DesiredLRP) (bson.Raw, error) {
-	if p == nil {
-		return nil, listing.Invalid("desired_lrp", "is missing")
+// checkV1 checks what a client gives for a new process. What may change of one, the methods
+// that change it check.
+func checkV1(p, before *bbsv1.DesiredLRP) error {
+	if before != nil {
+		return nil
 	}
 	if err := checkIdentity(p); err != nil {
-		return nil, err
+		return err
 	}
-	if err := checkDefinition(fieldDefinition, p.Definition); err != nil {
-		return nil, err
-	}
-	doc, err := protodoc.MarshalID(p.ProcessGuid, p)
-	if err != nil {
-		return nil, apiversion.RequestError(err)
-	}
-	return definitionLast(doc)
-}
-
-func (n nativeV1) CreateDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.CreateDesiredLRPRequest]) (*connect.Response[bbsv1.CreateDesiredLRPResponse], error) {
-	p := proto.CloneOf(req.Msg.GetDesiredLrp())
-	if p != nil {
-		p.ModificationTag = &bbsv1.ModificationTag{Epoch: newEpoch()}
-	}
-	doc, err := documentV1(p)
-	if err != nil {
-		return nil, apiversion.CodeError(err)
-	}
-	return apiversion.Respond(&bbsv1.CreateDesiredLRPResponse{DesiredLrp: p}, n.create(ctx, p.ProcessGuid, doc))
-}
-
-func (n nativeV1) GetDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.GetDesiredLRPRequest]) (*connect.Response[bbsv1.GetDesiredLRPResponse], error) {
-	p, err := n.get(ctx, req.Msg.GetProcessGuid(), req.Msg.GetReadMask())
-	return apiversion.Respond(&bbsv1.GetDesiredLRPResponse{DesiredLrp: p}, err)
-}
-
-func (n nativeV1) ListDesiredLRPs(ctx context.Context, req *connect.Request[bbsv1.ListDesiredLRPsRequest]) (*connect.Response[bbsv1.ListDesiredLRPsResponse], error) {
-	page, err := n.list(ctx, req.Msg)
-	return apiversion.Respond(&bbsv1.ListDesiredLRPsResponse{DesiredLrps: page.Items, NextPageToken: page.NextPageToken}, err)
+	return checkDefinition(fieldDefinition, p.Definition)
 }
 
 func (n nativeV1) UpdateDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.UpdateDesiredLRPRequest]) (*connect.Response[bbsv1.UpdateDesiredLRPResponse], error) {
@@ -77,7 +51,7 @@ func (n nativeV1) UpdateDesiredLRP(ctx context.Context, req *connect.Request[bbs
 	if err := checkMutable(m.GetInstances(), m.GetRoutes().GetEntries(), m.GetAnnotation()); err != nil {
 		return nil, err
 	}
-	p, err := n.change(ctx, m.GetProcessGuid(), given(m.GetExpectedModificationTag()), func(p *bbsv1.DesiredLRP) ([]record.Mutation, error) {
+	p, err := n.processes.Change(ctx, m, func(p *bbsv1.DesiredLRP) error {
 		if m.Instances != nil {
 			p.Instances = *m.Instances
 		}
@@ -87,17 +61,7 @@ func (n nativeV1) UpdateDesiredLRP(ctx context.Context, req *connect.Request[bbs
 		if m.Annotation != nil {
 			p.Annotation = *m.Annotation
 		}
-		return nil, nil
+		return nil
 	})
 	return apiversion.Respond(&bbsv1.UpdateDesiredLRPResponse{DesiredLrp: p}, err)
-}
-
-func (n nativeV1) DeleteDesiredLRP(ctx context.Context, req *connect.Request[bbsv1.DeleteDesiredLRPRequest]) (*connect.Response[bbsv1.DeleteDesiredLRPResponse], error) {
-	return apiversion.Respond(&bbsv1.DeleteDesiredLRPResponse{}, n.remove(ctx, req.Msg.GetProcessGuid()))
-}
-
-func (n nativeV1) WatchDesiredLRPs(ctx context.Context, req *connect.Request[bbsv1.WatchDesiredLRPsRequest], out *connect.ServerStream[bbsv1.WatchDesiredLRPsResponse]) error {
-	return apiversion.CodeError(n.watch(ctx, req.Msg, func(e vrunner.EventType, guid string, p *bbsv1.DesiredLRP) error {
-		return out.Send(&bbsv1.WatchDesiredLRPsResponse{Event: bbsv1.WatchDesiredLRPsResponse_Event(e), ProcessGuid: guid, DesiredLrp: p})
-	}))
 }

@@ -13,6 +13,7 @@ import (
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource"
 	"dbcontroller.dev/sample/sampletest"
 )
 
@@ -176,7 +177,7 @@ func TestChangeGivesUpUnderContention(t *testing.T) {
 	s.BeforeWrite(func([]record.Mutation) error { tried++; return record.ErrMismatch })
 	_, err := a.v2.UpdateLRPDeployment(context.Background(), connect.NewRequest(&bbsv2.UpdateLRPDeploymentRequest{ProcessGuid: "p"}))
 	sampletest.WantCode(t, err, connect.CodeAborted)
-	if tried != attempts {
+	if tried != resource.Attempts {
 		t.Errorf("tried %d times", tried)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource"
 	"dbcontroller.dev/sample/sampletest"
 )
 
@@ -227,7 +228,7 @@ func TestWatchOfABusyProcess(t *testing.T) {
 	}
 	changes := 0
 	s.OnList(func(kind string) {
-		if kind != KindDefinitions || changes > attempts {
+		if kind != KindDefinitions || changes > resource.Attempts {
 			return
 		}
 		changes++
@@ -249,7 +250,7 @@ func TestWatchOfABusyProcess(t *testing.T) {
 		if !f.stream.Receive() {
 			t.Fatalf("the watch has ended: %v", f.stream.Err())
 		}
-		if f.stream.Msg().GetLrpDeployment().GetInstances() == 2+attempts+1 {
+		if f.stream.Msg().GetLrpDeployment().GetInstances() == 2+resource.Attempts+1 {
 			return
 		}
 	}

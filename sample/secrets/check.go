@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/resource"
 )
 
 // What clients give is bounded alike in both versions: what one accepts, the other shows.
@@ -24,8 +25,22 @@ const (
 // dot or a dollar means something.
 var labelKey = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
+// The names of secrets in each version.
+const (
+	patternV1 = "projects/{project}/secrets/{secret}"
+	patternV2 = "projects/{project}/regions/{region}/secrets/{secret}"
+)
+
+// The fields that a record has only where they say something. An expiry of 0 is no time that
+// could be converted, an empty owner does not split, and an empty name refers to nothing: so
+// the lens never sees them.
+var (
+	sparseV1 = []string{"expires_at", "owner", "replaces"}
+	sparseV2 = []string{"owner_team", "owner_person", "replaces"}
+)
+
 // checkCommon checks the fields that are alike in both versions.
-func checkCommon(p pattern, payload []byte, labels map[string]string, replaces string) error {
+func checkCommon(pattern string, payload []byte, labels map[string]string, replaces string) error {
 	if len(payload) > maxPayload {
 		return listing.Invalid("payload", "has %d bytes, at most %d are allowed", len(payload), maxPayload)
 	}
@@ -43,7 +58,7 @@ func checkCommon(p pattern, payload []byte, labels map[string]string, replaces s
 	if replaces == "" {
 		return nil
 	}
-	return p.check("replaces", replaces)
+	return resource.CheckName("replaces", replaces, pattern)
 }
 
 // checkOwner checks a part of an owner, which v1 shows with a slash between the two.

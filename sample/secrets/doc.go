@@ -6,14 +6,10 @@
 //
 // What the versions differ in stands in secrets.yaml, a lens. The engine moves the records
 // with it, and v1's own handlers, unchanged, serve v1 over v2 data through it (overv2.go):
-// package adapt shows them the store of v2 as that of v1. Written by hand is each version's
-// API over its own data (v1.go and v2.go over table.go and watch.go). While v1 is active, v2
-// can be read and not written. A list of v1 over v2 data reads past secrets of other regions.
-//
-// A record is its message as protodoc writes it, under its name as the _id, without the
-// fields that are empty (document.go). A change compares the revision that it has read
-// and is made in one Store.Write; fields of a record that this program does not know are
-// kept.
+// package adapt shows them the store of v2 as that of v1. Each version's API over its own data
+// is a resource.Table, and what it has beyond the standard methods (v1.go and v2.go). While v1
+// is active, v2 can be read and not written. A list of v1 over v2 data reads past secrets of
+// other regions.
 //
 // v1 shows the secrets of the region us-west2, which are all that v1 can make. What v2
 // makes elsewhere, v1 does not list or watch, and has no name for; a rollback to v1 parks
@@ -24,12 +20,14 @@
 // projects/-/regions/{region} is that region of all projects; v1's lists go there.
 //
 // To make a service of one's own whose versions differ by what a lens can say: copy the
-// folder, and write the messages, the lens, the checks (check.go, name.go) and v1.go and
-// v2.go, which are one line for most methods. The tests come along: they run every v1 test
+// folder, and write the messages, the lens, the checks (check.go) and v1.go and v2.go, which
+// hold the methods that are no standard ones. The tests come along: they run every v1 test
 // over both versions of the data, and send whatever they draw to both. sample/bbs is the
 // one to copy for a transformer in Go.
 //
 // The package does not know tokens, fences or switches: the vrunner.Store does.
+//
+// It is not for users and may change with any version.
 package secrets
 
 // Versions of the data and of the API.

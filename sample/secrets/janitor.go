@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	secretsv1 "dbcontroller.dev/gen/secrets/v1"
-	secretsv2 "dbcontroller.dev/gen/secrets/v2"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/vrunner"
 )
@@ -17,16 +15,18 @@ const sweepEvery = time.Minute
 
 // JanitorV1 is a controller of v1: it deletes the secrets that expired longer than keep ago.
 func JanitorV1(v1 vrunner.Store, keep time.Duration) vrunner.Controller {
-	return janitor(v1, keep, func(doc record.Record) (int64, error) {
-		s, err := (table[*secretsv1.Secret]{fresh: func() *secretsv1.Secret { return new(secretsv1.Secret) }}).decode(doc.Doc)
+	table := tableV1(v1)
+	return janitor(v1, keep, func(rec record.Record) (int64, error) {
+		s, err := table.Decode(rec)
 		return s.GetExpiresAt(), err
 	})
 }
 
 // JanitorV2 does the same for v2, in all regions.
 func JanitorV2(v2 vrunner.Store, keep time.Duration) vrunner.Controller {
-	return janitor(v2, keep, func(doc record.Record) (int64, error) {
-		s, err := (table[*secretsv2.Secret]{fresh: func() *secretsv2.Secret { return new(secretsv2.Secret) }}).decode(doc.Doc)
+	table := tableV2(v2)
+	return janitor(v2, keep, func(rec record.Record) (int64, error) {
+		s, err := table.Decode(rec)
 		return s.GetExpireTime().GetSeconds(), err
 	})
 }
@@ -57,12 +57,10 @@ func sweep(ctx context.Context, store vrunner.Store, before int64, expiry func(r
 			return err
 		}
 		for _, rec := range recs {
-			if after, err = nameOf(rec); err != nil {
-				return err
-			}
+			after, _ = rec.Key.Name() // lists are of records with names
 			at, err := expiry(rec)
 			if err != nil {
-				return fmt.Errorf("%s: %w", after, err)
+				return err
 			}
 			if at == 0 || at > before {
 				continue

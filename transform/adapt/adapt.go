@@ -23,15 +23,21 @@
 //
 // # Lists
 //
-// List returns names of the version shown in their order. How depends on the kind:
+// List returns names of the version shown in their order, which is that of the version's own
+// store: a client that goes through pages while the active version changes, or changes back,
+// is shown each record once. How depends on the kind:
 //
 //   - A prefix that lies within one group ("<guid>/" for the parts of a guid) reads that group.
-//   - Where one stored kind alone makes up the group and has the same names, or
-//     Config.Leads declares which one leads, the list follows that kind page by page; so it
-//     does for names that differ where Config.Ordered declares that they sort the same.
-//   - All others, re-keyed kinds among them, are read whole, within the prefix as far as
-//     Config.Names can map it, and sorted, for each page. Past Config.MaxSorted groups that
-//     is refused.
+//   - Where stored names sort the same, the list follows the stored kind that leads, page by
+//     page. They do where one stored kind alone makes up the group and has the same names;
+//     where Config.Leads declares which one leads, by the same names; and where
+//     Config.Names maps names and it is certain (transform.KeepsOrder, which a lens knows of
+//     its patterns), or Config.Ordered declares, that the order is kept.
+//   - For all others each page goes over the stored names within the prefix, as far as it can
+//     be mapped, from the index alone, and reads the groups of the first ones. It remembers
+//     some thousand names, whatever there is, and costs about a second for a million.
+//
+// The groups of a page are read with one command where the Store is a BatchStore.
 //
 // Groups by content are refused: what their records show follows from lineage, which no
 // Store has. The package does not know tokens, switches or which version is active.
@@ -39,9 +45,9 @@ package adapt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -58,6 +64,17 @@ type Store interface {
 	Write(ctx context.Context, ms []record.Mutation) error
 }
 
+// BatchStore is a Store that reads much with one command: an Adapter takes it where it is there.
+type BatchStore interface {
+	Store
+	// Select returns the live records selected, in no particular order, all as they were at one
+	// moment: as recent as Get or, as a list, as List.
+	Select(ctx context.Context, sels []record.Selector, asList bool) ([]record.Record, error)
+	// ListNames returns the names of what List would return, without looking at the records:
+	// some may be of records that were deleted. Fewer than limit mean that there are no more.
+	ListNames(ctx context.Context, kind, prefix, after string, limit int) ([]string, error)
+}
+
 // Config configures an Adapter. The zero value is enough for most kinds.
 type Config struct {
 	// Leads names, for a kind shown, the stored kind whose records lead its lists: there is
@@ -66,12 +83,9 @@ type Config struct {
 	Leads map[string]string
 	// Names maps, for a kind shown, its names to those of the stored kind that leads it.
 	Names map[string]transform.Mapping
-	// Ordered declares for kinds in Names that the names of both versions sort the same,
-	// such as those that differ by a part that is the same in all of them. A list that
-	// finds it untrue fails.
+	// Ordered declares for kinds in Names that the names of both versions sort the same, where
+	// the mapping cannot tell (that of a lens can). A list that finds it untrue fails.
 	Ordered map[string]bool
-	// MaxSorted is how many groups a list reads at most where it has to sort them; 10,000.
-	MaxSorted int
 	// AllowLoss lets writes pass whose result does not show what was written, because the
 	// stored version has no place for some of it. Otherwise they fail with *LossError.
 	AllowLoss bool
@@ -80,8 +94,11 @@ type Config struct {
 // Adapter is a Store. Its methods may be called concurrently.
 type Adapter struct {
 	stored     Store
+	batch      BatchStore // stored, if it is one
 	show, keep transform.Direction
 	cfg        Config
+	leads      map[string]string // of each kind shown the stored one that leads its lists, if any
+	most       int               // windowNames, or fewer in a test
 }
 
 var _ Store = (*Adapter)(nil)
@@ -91,9 +108,6 @@ var _ Store = (*Adapter)(nil)
 func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, error) {
 	if show.From() != keep.To() || show.To() != keep.From() {
 		return nil, fmt.Errorf("adapt: %s to %s and %s to %s are no way there and back", show.From(), show.To(), keep.From(), keep.To())
-	}
-	if cfg.MaxSorted <= 0 {
-		cfg.MaxSorted = 10_000
 	}
 	cfg.Leads, cfg.Names, cfg.Ordered = maps.Clone(cfg.Leads), maps.Clone(cfg.Names), maps.Clone(cfg.Ordered)
 	for kind := range cfg.Names {
@@ -107,27 +121,12 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 		}
 	}
 	// What is written is checked here (loss), and what is shown is never stored.
-	return &Adapter{stored: stored, show: transform.Unchecked(show), keep: transform.Unchecked(keep), cfg: cfg}, nil
-}
-
-// ErrTransform: a group cannot be shown, or what was written cannot be brought into the
-// stored version. The error names the kind and the reason.
-var ErrTransform = errors.New("records cannot be transformed")
-
-// LossError refuses a write that the stored version has no place for.
-type LossError struct {
-	Kind    string
-	Key     record.Key
-	Field   string // the dotted path; empty: the whole record
-	Version string // that has no place for it
-}
-
-func (e *LossError) Error() string {
-	what := e.Field
-	if what == "" {
-		what = "the record"
+	a := &Adapter{stored: stored, show: transform.Unchecked(show), keep: transform.Unchecked(keep), cfg: cfg, leads: map[string]string{}, most: windowNames}
+	a.batch, _ = stored.(BatchStore)
+	for _, k := range show.TargetKinds() {
+		a.leads[k.Name] = a.lead(k.Name)
 	}
-	return fmt.Sprintf("%s %s: %s would be lost: version %s has no place for it", e.Kind, e.Key, what, e.Version)
+	return a, nil
 }
 
 // unsupported refuses a kind.
@@ -155,6 +154,32 @@ func (a *Adapter) noSource(kind string) error {
 
 func (a *Adapter) byContent(kind string) error {
 	return a.unsupported(kind, "its groups go by content, which only the copied data can show: read the version itself")
+}
+
+// Follows returns the stored kinds whose changes may show in kinds.
+func (a *Adapter) Follows(kinds ...string) []string {
+	var follow []string
+	for _, stored := range a.show.SourceKinds() {
+		if !transform.IsLineage(stored.Name) && slices.ContainsFunc(kinds, func(kind string) bool { return a.makes(stored.Name, kind) }) {
+			follow = append(follow, stored.Name)
+		}
+	}
+	return follow
+}
+
+// Several reports whether a stored record may show any number of records of a kind, whose names
+// Affected knows only the beginning of.
+func (a *Adapter) Several(kind string) bool {
+	if !transform.Several(a.show, kind) {
+		return false
+	}
+	for _, probe := range probes {
+		id, ok, err := a.show.GroupOfTarget(kind, record.StringKey(probe))
+		if ok && err == nil && a.show.LineageKind(id.Spec) == "" {
+			return slices.ContainsFunc(a.show.TargetSelect(id), func(s record.Selector) bool { return s.Kind == kind && s.Prefix })
+		}
+	}
+	return true // nothing is known of its names
 }
 
 // Affected returns what a change of a stored record may change in the version shown: what

@@ -303,3 +303,19 @@ func TestAffected(t *testing.T) {
 		t.Errorf("%v, %v", sels, err)
 	}
 }
+
+// TestFollows: which stored kinds show in a kind, and of which kinds only beginnings of names
+// are known.
+func TestFollows(t *testing.T) {
+	t.Parallel()
+	down, up := wholesOverV2(t), newFace(t, memstore.New(), split(t), "v1", "v2", adapt.Config{})
+	if got := strings.Join(down.adapter.Follows("wholes"), " "); got != "heads parts" || down.adapter.Several("wholes") {
+		t.Errorf("wholes follow %q", got)
+	}
+	if got := down.adapter.Follows("none"); len(got) > 0 {
+		t.Errorf("an unknown kind follows %q", got)
+	}
+	if got := strings.Join(up.adapter.Follows("parts"), " "); got != "wholes" || !up.adapter.Several("parts") || up.adapter.Several("heads") {
+		t.Errorf("parts follow %q", got)
+	}
+}

@@ -17,8 +17,8 @@ import (
 )
 
 // backends are where the stored version is.
-var backends = map[string]func(t *testing.T) database{
-	"memory":  func(*testing.T) database { return memstore.New() },
+var backends = map[string]func(t testing.TB) database{
+	"memory":  func(testing.TB) database { return memstore.New() },
 	"MongoDB": mongo,
 }
 

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -17,8 +19,12 @@ import (
 // attempts bounds how often a group that changes under way is read or written again.
 const attempts = 40
 
-// fullPage is what a Store returns of a list without a limit.
+// fullPage is what a Store returns of a list without a limit, and how many groups one command
+// reads at most.
 const fullPage = 1000
+
+// loads is how many groups are read at a time from a Store that reads one record at a time.
+const loads = 8
 
 // errRaced: a group has changed while it was read or written.
 var errRaced = errors.New("the group changed meanwhile")
@@ -40,12 +46,82 @@ func again(ctx context.Context, what string, try func() error) error {
 	return fmt.Errorf("%s changed %d times meanwhile: %w", what, attempts, record.ErrMismatch)
 }
 
+// groups are the stored records of groups, in their order. What is not there has no entry.
+type groups map[transform.GroupID][]record.Record
+
+// loadAll reads stored groups, each as it was at one moment; as a list, of which no record
+// has to be the very latest. A BatchStore reads them all with one command for each of their
+// kinds.
+func (a *Adapter) loadAll(ctx context.Context, ids []transform.GroupID, asList bool) (groups, error) {
+	found := make(groups, len(ids))
+	if a.batch == nil {
+		each := make([][]record.Record, len(ids))
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(loads)
+		for i, id := range ids {
+			g.Go(func() (err error) {
+				each[i], err = a.load(ctx, id)
+				return err
+			})
+		}
+		err := g.Wait()
+		for i, id := range ids {
+			found[id] = each[i]
+		}
+		return found, err
+	}
+	for ids := range slices.Chunk(ids, fullPage) {
+		var sels []record.Selector
+		for _, id := range ids {
+			found[id] = nil
+			of, err := a.selectors(id)
+			if err != nil {
+				return nil, err
+			}
+			sels = append(sels, of...)
+		}
+		recs, err := a.batch.Select(ctx, sels, asList)
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range recs {
+			id, ok, err := a.show.GroupOf(rec.Kind, rec.Key)
+			if of, wanted := found[id]; ok && err == nil && wanted {
+				found[id] = append(of, rec)
+			}
+		}
+	}
+	for _, recs := range found {
+		transform.SortRecords(recs)
+	}
+	return found, nil
+}
+
+// selectors find the stored records of a group.
+func (a *Adapter) selectors(id transform.GroupID) ([]record.Selector, error) {
+	sels := a.show.SourceSelect(id)
+	for _, sel := range sels {
+		if _, ok := sel.Key.Name(); !ok {
+			return nil, a.unsupported(sel.Kind, fmt.Sprintf("the key %s is no string, and services reach records by name", sel.Key))
+		}
+	}
+	return sels, nil
+}
+
 // load reads a stored group as it was at one moment. A group that one command reads is;
 // others are read until two readings are the same.
 func (a *Adapter) load(ctx context.Context, id transform.GroupID) ([]record.Record, error) {
-	sels := a.show.SourceSelect(id)
+	sels, err := a.selectors(id)
+	if err != nil {
+		return nil, err
+	}
+	single := len(sels) == 1 && !sels[0].Prefix
+	if a.batch != nil && !single {
+		found, err := a.loadAll(ctx, []transform.GroupID{id}, false)
+		return found[id], err
+	}
 	now, err := a.read(ctx, id, sels)
-	if err != nil || (len(sels) == 1 && !sels[0].Prefix) {
+	if err != nil || single {
 		return now, err
 	}
 	err = again(ctx, "the group of "+transform.ShowGroup(id.Name), func() error {
@@ -65,7 +141,7 @@ func same(a, b record.Record) bool {
 	return a.Kind == b.Kind && a.Key == b.Key && bytes.Equal(a.Doc, b.Doc)
 }
 
-// read reads the members of a group once, in their order.
+// read reads the members of a group once, one after the other, in their order.
 func (a *Adapter) read(ctx context.Context, id transform.GroupID, sels []record.Selector) ([]record.Record, error) {
 	var out []record.Record
 	add := func(rec record.Record) {
@@ -74,12 +150,9 @@ func (a *Adapter) read(ctx context.Context, id transform.GroupID, sels []record.
 		}
 	}
 	for _, sel := range sels {
-		name, ok := sel.Key.Name()
-		if !ok {
-			return nil, a.unsupported(sel.Kind, fmt.Sprintf("the key %s is no string, and services reach records by name", sel.Key))
-		}
+		name, _ := sel.Key.Name()
 		if sel.Prefix {
-			if err := a.each(ctx, sel.Kind, name, func(rec record.Record) error { add(rec); return nil }); err != nil {
+			if err := a.each(ctx, sel.Kind, name, add); err != nil {
 				return nil, err
 			}
 			continue
@@ -98,16 +171,14 @@ func (a *Adapter) read(ctx context.Context, id transform.GroupID, sels []record.
 }
 
 // each calls fn for all stored records of a kind whose names have a prefix.
-func (a *Adapter) each(ctx context.Context, kind, prefix string, fn func(record.Record) error) error {
+func (a *Adapter) each(ctx context.Context, kind, prefix string, fn func(record.Record)) error {
 	for after := ""; ; {
 		page, err := a.stored.List(ctx, kind, prefix, after, fullPage)
 		if err != nil {
 			return err
 		}
 		for _, rec := range page {
-			if err := fn(rec); err != nil {
-				return err
-			}
+			fn(rec)
 			after, _ = rec.Key.Name()
 		}
 		if len(page) < fullPage {
@@ -128,6 +199,32 @@ func (a *Adapter) project(id transform.GroupID, stored []record.Record) ([]recor
 	return out, nil
 }
 
+// projectAll makes what groups show. Where there are many they are shared among processors: a
+// page is not to take much longer than to read it.
+func (a *Adapter) projectAll(ids []transform.GroupID, stored [][]record.Record) ([][]record.Record, error) {
+	const share = 100
+	shown := make([][]record.Record, len(ids))
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for from := 0; from < len(ids); from += share {
+		g.Go(func() (err error) {
+			for i := from; i < min(from+share, len(ids)); i++ {
+				if shown[i], err = a.project(ids[i], stored[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return shown, g.Wait()
+}
+
+// led reports whether a group has a live record of the kind that leads, without which it is not
+// listed, whatever else is left of it; any group if none leads.
+func led(lead string, stored []record.Record) bool {
+	return lead == "" || slices.ContainsFunc(stored, func(r record.Record) bool { return r.Kind == lead })
+}
+
 // shown reads a group and makes what it shows.
 func (a *Adapter) shown(ctx context.Context, id transform.GroupID) ([]record.Record, error) {
 	stored, err := a.load(ctx, id)
@@ -144,11 +241,11 @@ func (a *Adapter) Get(ctx context.Context, kind, key string) (record.Record, err
 		err = fmt.Errorf("%w: %w", record.ErrNotFound, err) // nothing stored could show it
 	}
 	if err != nil {
-		return record.Record{}, err
+		return record.Record{}, about(kind, key, err)
 	}
 	shown, err := a.shown(ctx, id)
 	if err != nil {
-		return record.Record{}, err
+		return record.Record{}, about(kind, key, err)
 	}
 	i := find(shown, kind, record.StringKey(key))
 	if i < 0 {

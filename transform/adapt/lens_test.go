@@ -2,7 +2,7 @@ package adapt_test
 
 import (
 	"errors"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,7 +40,7 @@ func TestLens(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := adapt.Config{
-		Leads: map[string]string{"secrets": "secrets"}, Names: map[string]transform.Mapping{"secrets": l.UpMapping()}, MaxSorted: 2,
+		Leads: map[string]string{"secrets": "secrets"}, Names: map[string]transform.Mapping{"secrets": l.UpMapping()},
 	}
 	f := newFace(t, memstore.New(), reg, "v2", "v1", cfg)
 	secret := func(name, owner string) bson.D {
@@ -75,11 +75,16 @@ func TestLens(t *testing.T) {
 	if got := pages(t, f.adapter, "secrets", "projects/p/secrets/", 1); got != "projects/p/secrets/a projects/p/secrets/b" {
 		t.Errorf("listed %s", got)
 	}
-	// Names that sort the same are followed page by page, however many there are.
-	cfg.Ordered = map[string]bool{"secrets": true}
-	ordered, err := adapt.New(f.stored, f.show, f.keep, cfg)
+	// Names that sort the same are followed page by page, however many there are: the lens knows
+	// that they do.
+	o := &observed{Store: f.stored}
+	ordered, err := adapt.New(o, f.show, f.keep, cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if recs, err := ordered.List(t.Context(), "secrets", "projects/", "", 2); err != nil || len(recs) != 2 ||
+		!slices.Equal(slices.Compact(o.asked), []string{"list secrets projects/"}) {
+		t.Errorf("listed %v, %v by %v", recs, err, o.asked)
 	}
 	for prefix, want := range map[string]string{
 		"": "projects/p/secrets/a projects/p/secrets/b projects/q/secrets/c", "projects/": "projects/p/secrets/a projects/p/secrets/b projects/q/secrets/c",
@@ -91,8 +96,17 @@ func TestLens(t *testing.T) {
 			}
 		}
 	}
-	if _, err := ordered.List(t.Context(), "secrets", "", "no name of a secret", 1); err == nil || !strings.Contains(err.Error(), `after "no name of a secret"`) {
-		t.Errorf("a list after no name: %v", err)
+	// A place in a list need not be the name of a record.
+	for _, a := range []*adapt.Adapter{ordered, f.adapter} {
+		if recs, err := a.List(t.Context(), "secrets", "", "projects/p0", 1); err != nil || names(recs) != "projects/q/secrets/c" {
+			t.Errorf("after no name: %s, %v", names(recs), err)
+		}
+		if recs, err := a.List(t.Context(), "secrets", "projects/p/secrets/", "projects/q", 1); err != nil || len(recs) != 0 {
+			t.Errorf("after the prefix: %s, %v", names(recs), err)
+		}
+		if recs, err := a.List(t.Context(), "secrets", "projects/p/secrets/", "a", 1); err != nil || names(recs) != "projects/p/secrets/a" {
+			t.Errorf("after a name before the prefix: %s, %v", names(recs), err)
+		}
 	}
 	if _, err := f.adapter.Get(t.Context(), "secrets", "projects/p/secrets/z"); !errors.Is(err, record.ErrNotFound) {
 		t.Errorf("a secret of another region: %v", err)

@@ -6,14 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
-
-// loads is how many groups one list reads at a time.
-const loads = 8
 
 // List returns records as the version shown has them, in the order of their names.
 func (a *Adapter) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
@@ -26,8 +21,18 @@ func (a *Adapter) List(ctx context.Context, kind, prefix, after string, limit in
 	if limit <= 0 {
 		limit = fullPage
 	}
-	p := page{kind: kind, prefix: prefix, after: after, limit: limit}
-	if id, ok := a.within(kind, prefix); ok {
+	if !strings.HasPrefix(after, prefix) {
+		if after > prefix {
+			return nil, nil // it is behind all that begin so
+		}
+		after = ""
+	}
+	recs, err := a.list(ctx, page{kind: kind, prefix: prefix, after: after, limit: limit})
+	return recs, about(kind, prefix, err)
+}
+
+func (a *Adapter) list(ctx context.Context, p page) ([]record.Record, error) {
+	if id, ok := a.within(p.kind, p.prefix); ok {
 		shown, err := a.shown(ctx, id)
 		if err != nil {
 			return nil, err
@@ -35,10 +40,12 @@ func (a *Adapter) List(ctx context.Context, kind, prefix, after string, limit in
 		p.add(shown)
 		return p.sorted(), nil
 	}
-	if lead := a.lead(kind); lead != "" && (a.cfg.Names[kind] == nil || a.cfg.Ordered[kind]) {
-		return a.follow(ctx, lead, p)
+	if lead := a.leads[p.kind]; lead != "" {
+		if prefix, after, ok := a.storedNames(p); ok {
+			return a.follow(ctx, lead, prefix, after, p)
+		}
 	}
-	return a.sort(ctx, p)
+	return a.merge(ctx, p)
 }
 
 // page collects what a list returns.
@@ -53,9 +60,6 @@ func (p *page) add(shown []record.Record) {
 		if name, ok := rec.Key.Name(); ok && rec.Kind == p.kind && strings.HasPrefix(name, p.prefix) && (p.after == "" || name > p.after) {
 			p.recs = append(p.recs, rec)
 		}
-	}
-	if len(p.recs) > 2*p.limit+loads {
-		p.recs = p.sorted() // the others are not of this page
 	}
 }
 
@@ -99,7 +103,7 @@ func (a *Adapter) lead(kind string) string {
 	for _, probe := range probes {
 		key := record.StringKey(probe)
 		id, ok, err := a.show.GroupOfTarget(kind, key)
-		if !ok || err != nil {
+		if !ok || err != nil || a.show.LineageKind(id.Spec) != "" {
 			return ""
 		}
 		if !slices.ContainsFunc(a.show.TargetSelect(id), func(s record.Selector) bool { return s.Kind == kind && !s.Prefix && s.Key == key }) {
@@ -114,156 +118,181 @@ func (a *Adapter) lead(kind string) string {
 	return lead
 }
 
+// storedNames are the prefix of a page, and the name that it comes after, as the stored kind
+// that leads has them, if its names of this prefix sort the same.
+func (a *Adapter) storedNames(p page) (prefix, after string, ok bool) {
+	names := a.cfg.Names[p.kind]
+	if names == nil {
+		return p.prefix, p.after, true
+	}
+	parent := p.prefix[:max(strings.LastIndexByte(p.prefix, '/'), 0)]
+	if !a.cfg.Ordered[p.kind] && !transform.KeepsOrder(names, parent) {
+		return "", "", false
+	}
+	if prefix = a.storedPrefix(names, parent); prefix == "" && p.prefix != "" {
+		return "", "", false // what has this prefix is anywhere among the others
+	}
+	if p.after != "" {
+		var err error
+		if after, err = names.Name(p.after); err != nil {
+			return "", "", false // it need not be the name of a record
+		}
+	}
+	return prefix, after, true
+}
+
+// storedPrefix is what the stored names of all that is under a parent begin with; empty where
+// nothing is known of them.
+func (a *Adapter) storedPrefix(names transform.Mapping, parent string) string {
+	if stored, err := names.Parent(parent); err == nil && stored != "" {
+		return stored + "/"
+	}
+	return ""
+}
+
+// member is a stored record that leads, and what its group shows.
+type member struct {
+	name  string // as stored
+	alone bool   // it is its group, so that it leads whatever that shows
+	shown []record.Record
+}
+
 // follow lists a kind by the records of a stored one that have the same names, or names that
 // sort the same.
-func (a *Adapter) follow(ctx context.Context, lead string, p page) ([]record.Record, error) {
-	prefix, after, err := a.storedNames(p)
-	if err != nil {
-		return nil, err
-	}
-	last := p.after
-	for {
-		recs, err := a.stored.List(ctx, lead, prefix, after, p.limit)
+func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page) ([]record.Record, error) {
+	for limit := p.limit; ; limit = min(2*limit, max(limit, fullPage)) { // what shows nothing is passed in larger steps
+		members, more, err := a.members(ctx, lead, prefix, after, limit)
 		if err != nil {
 			return nil, err
 		}
-		shown, err := a.groups(ctx, recs)
-		if err != nil {
-			return nil, err
-		}
-		for i, rec := range recs {
-			found := a.ledBy(p.kind, rec, shown[i])
-			if name, _ := found.Key.Name(); found.Doc != nil && strings.HasPrefix(name, p.prefix) {
-				if name <= last && last != "" {
-					return nil, a.unsupported(p.kind, fmt.Sprintf("its names are declared to be in the order of those of %s, and %q is not: leave it out of Ordered", lead, name))
-				}
-				last = name
-				p.recs = append(p.recs, found)
+		for _, m := range members {
+			after = m.name
+			found, ok := a.ledBy(p.kind, m)
+			if !ok {
+				continue
 			}
-			if len(p.recs) == p.limit {
+			name, _ := found.Key.Name()
+			switch {
+			case name <= p.after && p.after != "":
+				return nil, a.unsupported(p.kind, fmt.Sprintf("its names are declared to be in the order of those of %s, and %q is not: leave it out of Ordered", lead, name))
+			case strings.HasPrefix(name, p.prefix):
+				p.recs = append(p.recs, found)
+			case name > p.prefix:
+				return p.recs, nil // behind all that begin so
+			}
+			if p.after = name; len(p.recs) == p.limit {
 				return p.recs, nil
 			}
-			after, _ = rec.Key.Name()
 		}
-		if len(recs) < p.limit {
+		if !more {
 			return p.recs, nil
 		}
 	}
 }
 
-// storedNames are the prefix of a page, and the name that it comes after, as the stored kind
-// that leads has them.
-func (a *Adapter) storedNames(p page) (prefix, after string, err error) {
-	names := a.cfg.Names[p.kind]
-	if names == nil {
-		return p.prefix, p.after, nil
-	}
-	if _, prefix = a.sources(p); p.after == "" {
-		return prefix, "", nil
-	}
-	if after, err = names.Name(p.after); err != nil {
-		err = a.unsupported(p.kind, fmt.Sprintf("a list cannot go on after %q, which is no name", p.after))
-	}
-	return prefix, after, err
-}
-
-// ledBy is the record of a kind that a stored record leads, out of what its group shows;
-// none where it shows none of this kind.
-func (a *Adapter) ledBy(kind string, rec record.Record, shown []record.Record) record.Record {
-	key := rec.Key
-	if names := a.cfg.Names[kind]; names != nil {
-		i := slices.IndexFunc(shown, func(s record.Record) bool {
-			name, _ := s.Key.Name()
-			stored, err := names.Name(name)
-			return s.Kind == kind && err == nil && record.StringKey(stored) == key
-		})
-		if i < 0 {
-			return record.Record{}
+// members returns so many stored records of the kind that leads, and whether there may be more.
+// A record that is its group alone is read with the list. Of others the names come first, and
+// then all groups with one command. Records in no group show nothing: they are parked where
+// they are copied, and must not keep the others back.
+func (a *Adapter) members(ctx context.Context, lead, prefix, after string, limit int) (out []member, more bool, err error) {
+	if a.show.Whole(lead) || a.batch == nil {
+		recs, err := a.stored.List(ctx, lead, prefix, after, limit)
+		if err != nil {
+			return nil, false, err
 		}
-		return shown[i]
+		out, err = a.showAll(ctx, lead, recs)
+		return out, len(recs) == limit, err
 	}
-	if i := find(shown, kind, key); i >= 0 {
-		return shown[i]
+	names, err := a.batch.ListNames(ctx, lead, prefix, after, limit)
+	if err != nil {
+		return nil, false, err
 	}
-	return record.Record{}
+	recs := make([]record.Record, len(names))
+	for i, name := range names {
+		recs[i] = record.Record{Kind: lead, Key: record.StringKey(name)}
+	}
+	out, err = a.showAll(ctx, lead, recs)
+	return out, len(names) == limit, err
 }
 
-// groups makes what the groups of stored records show, for each record. Records in no
-// group show nothing.
-func (a *Adapter) groups(ctx context.Context, recs []record.Record) ([][]record.Record, error) {
-	out := make([][]record.Record, len(recs))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(loads)
+// showAll makes what the groups of stored records of the kind that leads show, for each record.
+func (a *Adapter) showAll(ctx context.Context, lead string, recs []record.Record) ([]member, error) {
+	out := make([]member, len(recs))
+	of := make([]int, len(recs)) // the place of each one's group
+	var ids []transform.GroupID
+	var stored [][]record.Record
+	alone := len(recs) > 0 && recs[0].Doc != nil && a.show.Whole(lead)
+	places := map[transform.GroupID]int{}
 	for i, rec := range recs {
+		out[i].name, _ = rec.Key.Name()
 		id, ok, err := a.show.GroupOf(rec.Kind, rec.Key)
-		if !ok || err != nil {
-			continue // it is parked where it is copied, and must not keep the others back
-		}
-		if a.show.Whole(rec.Kind) {
-			if out[i], err = a.project(id, []record.Record{rec}); err != nil {
-				return nil, fmt.Errorf("list: %w", err)
-			}
+		if of[i] = -1; !ok || err != nil {
 			continue
 		}
-		g.Go(func() error {
-			shown, err := a.shown(ctx, id)
-			out[i] = shown
-			return err
-		})
+		if alone {
+			out[i].alone = true
+			of[i], ids, stored = len(ids), append(ids, id), append(stored, recs[i:i+1])
+			continue
+		}
+		at, there := places[id]
+		if !there {
+			at, ids = len(ids), append(ids, id)
+			places[id] = at
+		}
+		of[i] = at
 	}
-	if err := g.Wait(); err != nil {
-		return nil, fmt.Errorf("list: %w", err)
+	if !alone {
+		loaded, err := a.loadAll(ctx, ids, true)
+		if err != nil {
+			return nil, err
+		}
+		stored = make([][]record.Record, len(ids))
+		for i, id := range ids {
+			if led(lead, loaded[id]) {
+				stored[i] = loaded[id]
+			}
+		}
+	}
+	shown, err := a.projectAll(ids, stored)
+	if err != nil {
+		return nil, err
+	}
+	for i, at := range of {
+		if at >= 0 {
+			out[i].shown = shown[at]
+		}
 	}
 	return out, nil
 }
 
-// sort reads all groups that may show records of the page and puts these into order.
-func (a *Adapter) sort(ctx context.Context, p page) ([]record.Record, error) {
-	seen := map[transform.GroupID]bool{}
-	var firsts []record.Record // one of each group that was not read yet
-	flush := func() error {
-		shown, err := a.groups(ctx, firsts)
-		firsts = firsts[:0]
-		for _, recs := range shown {
-			p.add(recs)
+// ledBy is the record of a kind that a stored record leads, out of what its group shows.
+func (a *Adapter) ledBy(kind string, m member) (record.Record, bool) {
+	names := a.cfg.Names[kind]
+	if len(m.shown) == 1 && m.alone && m.shown[0].Kind == kind {
+		return m.shown[0], true
+	}
+	i := slices.IndexFunc(m.shown, func(s record.Record) bool {
+		name, ok := s.Key.Name()
+		if ok && names != nil && s.Kind == kind {
+			stored, err := names.Name(name)
+			return err == nil && stored == m.name
 		}
-		return err
+		return ok && s.Kind == kind && name == m.name
+	})
+	if i < 0 {
+		return record.Record{}, false
 	}
-	kinds, prefix := a.sources(p)
-	for _, kind := range kinds {
-		err := a.each(ctx, kind, prefix, func(rec record.Record) error {
-			id, ok, err := a.show.GroupOf(rec.Kind, rec.Key)
-			if !ok || err != nil || seen[id] {
-				return nil //nolint:nilerr // as in groups
-			}
-			if len(seen) == a.cfg.MaxSorted {
-				return a.unsupported(p.kind, fmt.Sprintf("a list of %q would have to sort more than %d groups: give a longer prefix, or declare what leads the list", p.prefix, a.cfg.MaxSorted))
-			}
-			seen[id] = true
-			if firsts = append(firsts, rec); len(firsts) == fullPage {
-				return flush()
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	if err := flush(); err != nil {
-		return nil, err
-	}
-	return p.sorted(), nil
+	return m.shown[i], true
 }
 
 // sources are the stored kinds, and the prefix of their names, of whose groups any record
 // of the page is.
 func (a *Adapter) sources(p page) (kinds []string, prefix string) {
 	if names := a.cfg.Names[p.kind]; names != nil {
-		slash := strings.LastIndexByte(p.prefix, '/')
-		if parent, err := names.Parent(p.prefix[:max(slash, 0)]); err == nil && parent != "" {
-			prefix = parent + "/"
-		}
-		return []string{a.cfg.Leads[p.kind]}, prefix
+		return []string{a.cfg.Leads[p.kind]}, a.storedPrefix(names, p.prefix[:max(strings.LastIndexByte(p.prefix, '/'), 0)])
+	}
+	if lead := a.leads[p.kind]; lead != "" {
+		return []string{lead}, p.prefix
 	}
 	for _, k := range a.show.SourceKinds() {
 		if !transform.IsLineage(k.Name) && a.makes(k.Name, p.kind) {

@@ -48,6 +48,7 @@ func contents(t fatal, recs []record.Record) (out []string) {
 // aspects are the pairs of versions that the property is checked for.
 var aspects = map[string]struct {
 	kind  string
+	cfg   adapt.Config
 	make  func(t fatal) (face, *namespace) // and the model, a native store
 	name  *rapid.Generator[string]
 	doc   func(name string, n int, body string) bson.D
@@ -56,6 +57,7 @@ var aspects = map[string]struct {
 }{
 	"1 to 1 + N": {
 		kind: "wholes",
+		cfg:  adapt.Config{Leads: map[string]string{"wholes": "heads"}},
 		make: func(t fatal) (face, *namespace) {
 			return wholesOverV2(t), namespaceOn(t, memstore.New(), record.KindSpec{Name: "wholes"})
 		},
@@ -106,6 +108,17 @@ var aspects = map[string]struct {
 	},
 }
 
+// oneByOne shows the same over a store that reads one record at a time.
+func oneByOne(t fatal, f face, cfg adapt.Config) face {
+	t.Helper()
+	a, err := adapt.New(single{f.stored}, f.show, f.keep, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.adapter = a
+	return f
+}
+
 // extras are what the stored version has in addition to what is shown.
 func extras(t fatal, f face) map[string]bool {
 	t.Helper()
@@ -134,11 +147,20 @@ func extras(t fatal, f face) map[string]bool {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for label, as := range aspects {
+		slow := as
+		slow.make = func(t fatal) (face, *namespace) {
+			f, model := as.make(t)
+			return oneByOne(t, f, as.cfg), model
+		}
+		aspects[label+", one by one"] = slow
+	}
+	for label, as := range aspects {
 		t.Run(label, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {
 				ctx := context.Background()
 				f, model := as.make(t)
+				f.adapter.Remember(rapid.SampledFrom([]int{1, 2, 4, 100}).Draw(t, "remember"))
 				kept := map[string]bool{}
 				mutation := rapid.Custom(func(t *rapid.T) record.Mutation {
 					name := as.name.Draw(t, "name")

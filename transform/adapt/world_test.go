@@ -36,9 +36,19 @@ type namespace struct {
 	mu     sync.Mutex
 	before func([]record.Mutation) error // runs before each write; an error refuses it
 	writes [][]record.Mutation
+	asked  []string // by commands
 }
 
-var _ adapt.Store = (*namespace)(nil)
+func (n *namespace) note(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked = append(n.asked, what)
+}
+
+var _ adapt.BatchStore = (*namespace)(nil)
+
+// single is a Store that reads one record at a time.
+type single struct{ adapt.Store }
 
 type database interface {
 	record.Provisioner
@@ -59,11 +69,23 @@ func namespaceOn(t fatal, db database, kinds ...record.KindSpec) *namespace {
 }
 
 func (n *namespace) Get(ctx context.Context, kind, key string) (record.Record, error) {
+	n.note("get")
 	return n.client.Get(ctx, n.tokens[kind], record.StringKey(key))
 }
 
 func (n *namespace) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
+	n.note("list")
 	return n.client.List(ctx, record.ListRequest{Token: n.tokens[kind], Prefix: prefix, After: after, Limit: limit})
+}
+
+func (n *namespace) Select(ctx context.Context, sels []record.Selector, asList bool) ([]record.Record, error) {
+	n.note("select")
+	return n.client.Select(ctx, record.SelectRequest{Tokens: n.tokens, Select: sels, AsList: asList})
+}
+
+func (n *namespace) ListNames(ctx context.Context, kind, prefix, after string, limit int) ([]string, error) {
+	n.note("names")
+	return n.client.ListNames(ctx, record.ListRequest{Token: n.tokens[kind], Prefix: prefix, After: after, Limit: limit})
 }
 
 func (n *namespace) Write(ctx context.Context, ms []record.Mutation) error {
@@ -87,7 +109,7 @@ func (n *namespace) onWrite(f func([]record.Mutation) error) {
 }
 
 // mongo is a database of a real MongoDB.
-func mongo(t *testing.T) database {
+func mongo(t testing.TB) database {
 	t.Helper()
 	uri, name := mongotest.Database(t)
 	ns, err := mongostore.Open(t.Context(), mongostore.Config{URI: uri, Database: name, Log: zap.NewNop()})
@@ -95,10 +117,13 @@ func mongo(t *testing.T) database {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ns.Close(context.Background()) })
-	return struct {
-		*mongostore.Namespace
-		*mongostore.Client
-	}{ns, ns.Client()}
+	return mongodb{ns, ns.Client(), name}
+}
+
+type mongodb struct {
+	*mongostore.Namespace
+	*mongostore.Client
+	name string
 }
 
 // face is a pair of versions of which one is stored and the other is shown.

@@ -53,6 +53,7 @@ func checkMutation(m record.Mutation) error {
 // edit is one group on its way through a write.
 type edit struct {
 	id            transform.GroupID
+	first         record.Mutation // of those that touch it, for errors
 	stored        []record.Record // as read
 	before, after []record.Record // as shown
 }
@@ -68,14 +69,14 @@ func (a *Adapter) try(ctx context.Context, ms []record.Mutation) error {
 		i := slices.IndexFunc(edits, func(e *edit) bool { return e.id == id })
 		if i < 0 {
 			stored, err := a.load(ctx, id)
-			if err != nil {
-				return err
+			var before []record.Record
+			if err == nil {
+				before, err = a.project(id, stored)
 			}
-			before, err := a.project(id, stored)
 			if err != nil {
-				return err
+				return aboutWrite(m, err)
 			}
-			i, edits = len(edits), append(edits, &edit{id: id, stored: stored, before: before, after: slices.Clone(before)})
+			i, edits = len(edits), append(edits, &edit{id: id, first: m, stored: stored, before: before, after: slices.Clone(before)})
 		}
 		if err := edits[i].apply(m); err != nil {
 			return fmt.Errorf("%s %s: %w", m.Kind, m.Key, err)
@@ -85,7 +86,7 @@ func (a *Adapter) try(ctx context.Context, ms []record.Mutation) error {
 	for _, e := range edits {
 		want, err := a.back(e)
 		if err != nil {
-			return err
+			return aboutWrite(e.first, err)
 		}
 		out = append(out, difference(e.stored, want)...)
 	}
@@ -100,7 +101,15 @@ func (a *Adapter) try(ctx context.Context, ms []record.Mutation) error {
 			return errRaced
 		}
 	}
-	return err
+	return aboutWrite(edits[0].first, err)
+}
+
+// aboutWrite is about a mutation. What is only tried again stays as it is.
+func aboutWrite(m record.Mutation, err error) error {
+	if errors.Is(err, errRaced) {
+		return err
+	}
+	return about(m.Kind, m.Key.String(), err)
 }
 
 // apply makes a mutation of what the group shows, if its condition holds.

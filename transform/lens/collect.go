@@ -108,9 +108,11 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 		return err
 	}
 	if !r.ownID() {
-		if _, err = c.item.take(fieldID); err != nil {
+		el, err := c.item.take(fieldID)
+		if err != nil {
 			return err
 		}
+		c.own = bson.RawValue{Type: el.typ, Value: el.val}
 	}
 	if r.parent != nil {
 		el, err := c.item.take(r.parent)
@@ -149,6 +151,9 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 			return recordError(o, err)
 		}
 	}
+	if err := r.ownIDs(c); err != nil {
+		return err
+	}
 	if r.id != nil {
 		typ, val, err := r.part(c, r.id)
 		if err != nil {
@@ -156,6 +161,22 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 		}
 		c.id = bson.RawValue{Type: typ, Value: val}
 	}
+	return nil
+}
+
+// ownIDs gives an item its _id back, which only the key of the child holds.
+func (r *fanRun) ownIDs(c *child) error {
+	at := slices.IndexFunc(r.parts, r.ownItem)
+	if at < 0 || c.item == nil {
+		return nil
+	}
+	var values [maxVariables]string
+	if err := r.key.read(c.own, false, values[:len(r.parts)]); err != nil {
+		return fmt.Errorf("its key: %w", err)
+	}
+	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.types[at].append(dst, values[at]) })
+	c.item.elems = slices.Insert(c.item.elems, 0, elem{typ: typ, name: fieldID, val: val, floating: true})
+	c.item.changed = true
 	return nil
 }
 
@@ -175,16 +196,12 @@ func (n *node) take(name []byte) (elem, error) {
 
 // fromKey reads what only the key of a child holds: its place and the name of its entry.
 func (r *fanRun) fromKey(c *child) error {
-	if r.typed || !r.indexed() && !(r.as == asMap && r.entry == nil) {
+	if !r.indexed() && !(r.as == asMap && r.entry == nil) {
 		return nil
 	}
-	name, ok := c.key.Name()
-	if !ok {
-		return fmt.Errorf("its key is not of the form %s", r.key)
-	}
 	var values [maxVariables]string
-	if err := r.key.match(name, values[:len(r.parts)]); err != nil {
-		return err
+	if err := r.key.read(c.own, false, values[:len(r.parts)]); err != nil {
+		return fmt.Errorf("its key: %w", err)
 	}
 	for i, part := range r.parts {
 		switch part.source {
@@ -245,12 +262,15 @@ func (r *fanRun) sort(children []child, held entries) error {
 // appendEntry completes an entry with what only the target holds, checks that the child
 // would come out of it again, and appends it.
 func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error) {
-	key, err := r.keyOf(c)
-	if err != nil {
+	key, own := c.key, c.own
+	if err := r.identify(c); err != nil {
 		return nil, err
 	}
 	if key != c.key {
-		return nil, fmt.Errorf("with what it holds, in its place, its key would be %s", key)
+		return nil, fmt.Errorf("with what it holds, in its place, its key would be %s", c.key)
+	}
+	if !r.ownID() && !(own.Type == c.own.Type && bytes.Equal(own.Value, c.own.Value)) {
+		return nil, errors.New("its _id has a number of another type than its key would be made with")
 	}
 	if r.value != nil {
 		i, err := c.item.find(r.value)
@@ -262,8 +282,8 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 		}
 		c.typ, c.val = c.item.elems[i].typ, c.item.elems[i].value()
 	} else {
-		if h, ok := held.of(r.fan, c); ok && (len(r.fan.collect.held) > 0 || c.item.dirty()) {
-			if err := r.e.over(c.item, h, r.fan.collect.held); err != nil {
+		if h, ok := held.of(r.fan, c); ok && (r.fan.collect.keeps() || c.item.dirty()) {
+			if err := r.e.over(c.item, h, &r.fan.collect); err != nil {
 				return nil, err
 			}
 		}

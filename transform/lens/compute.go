@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 	"github.com/google/cel-go/cel"
+	expr "github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/env"
 	"github.com/google/cel-go/common/overloads"
 	"github.com/google/cel-go/common/types"
@@ -26,6 +27,7 @@ type expressions struct {
 	names    []string // of the variables, in the order of the values
 	results  []path
 	programs []cel.Program
+	builds   []bool // which make objects of their own, whose fields have the order of their names
 }
 
 // calculate is a calculation. A field that is absent is null in the expressions, and a
@@ -114,7 +116,7 @@ func converter(name, id string, from, result *cel.Type, to valueType) cel.EnvOpt
 }
 
 func (p *lensParser) compute(n ast.Node) (op, error) {
-	f, err := p.fields(n, "compute", []string{"from", "to", "up", "down"}, nil)
+	f, err := p.fields(n, "compute", []string{"from", "to", "up", "down"}, []string{"fieldOrder"})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +132,15 @@ func (p *lensParser) compute(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &calc{name: fmt.Sprintf("compute %s from %s", pathNames(to), pathNames(from)), from: from, to: to, up: up.calculate, down: down.calculate}, nil
+	exact, err := p.exactOrder(f["fieldOrder"], false)
+	if err != nil {
+		return nil, err
+	}
+	o := &calc{name: fmt.Sprintf("compute %s from %s", pathNames(to), pathNames(from)), from: from, to: to, up: up.calculate, down: down.calculate}
+	if !exact {
+		o.anyFrom, o.anyTo = down.builds, up.builds
+	}
+	return o, nil
 }
 
 // expressions reads and compiles one expression for each result.
@@ -162,19 +172,20 @@ func (p *lensParser) expressions(n ast.Node, key string, values ast.Node, from, 
 		return nil, err
 	}
 	for _, name := range names {
-		prg, err := p.expression(e, texts[name], key+"."+name)
+		prg, builds, err := p.expression(e, texts[name], key+"."+name)
 		if err != nil {
 			return nil, err
 		}
-		x.programs = append(x.programs, prg)
+		x.programs, x.builds = append(x.programs, prg), append(x.builds, builds)
 	}
 	return x, nil
 }
 
-func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (cel.Program, error) {
+// expression compiles one expression. builds reports whether it makes an object anywhere.
+func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (prg cel.Program, builds bool, err error) {
 	text, err := scalarText(n)
 	if err != nil {
-		return nil, p.errorAt(n, "%s must be a CEL expression", what)
+		return nil, false, p.errorAt(n, "%s must be a CEL expression", what)
 	}
 	tree, issues := e.Compile(text)
 	if errs := issues.Errors(); len(errs) > 0 {
@@ -182,13 +193,16 @@ func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (cel.Progra
 		if at, ok := bad.(*ParseError); ok {
 			at.Line, at.Column = placeIn(n, errs[0].Location.Line(), errs[0].Location.Column())
 		}
-		return nil, bad
+		return nil, false, bad
 	}
-	prg, err := e.Program(tree, cel.CostLimit(costLimit), cel.CustomDecoratorV2(orderMaps))
+	expr.PostOrderVisit(expr.NavigateAST(tree.NativeRep()), expr.NewExprVisitor(func(part expr.Expr) {
+		builds = builds || part.Kind() == expr.MapKind
+	}))
+	prg, err = e.Program(tree, cel.CostLimit(costLimit), cel.CustomDecoratorV2(orderMaps))
 	if err != nil {
-		return nil, p.errorAt(n, "%s: %v", what, err)
+		return nil, false, p.errorAt(n, "%s: %v", what, err)
 	}
-	return prg, nil
+	return prg, builds, nil
 }
 
 // placeIn finds a place in a text (line from 1, column from 0) in the file. In a text

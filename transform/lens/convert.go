@@ -23,6 +23,7 @@ const (
 	tLong     valueType = "long"
 	tDouble   valueType = "double"
 	tDecimal  valueType = "decimal"
+	tNumber   valueType = "number" // any of these four
 	tBool     valueType = "bool"
 	tObjectID valueType = "objectId"
 	tDate     valueType = "date"
@@ -30,10 +31,10 @@ const (
 	tEpoch    valueType = "epoch"
 )
 
-var valueTypes = []valueType{tString, tInt, tLong, tDouble, tDecimal, tBool, tObjectID, tDate, tRFC3339, tEpoch}
+var valueTypes = []valueType{tString, tInt, tLong, tDouble, tDecimal, tNumber, tBool, tObjectID, tDate, tRFC3339, tEpoch}
 
 var (
-	numbers = []valueType{tInt, tLong, tDouble, tDecimal}
+	numbers = []valueType{tInt, tLong, tDouble, tDecimal, tNumber}
 	times   = []valueType{tDate, tRFC3339, tEpoch}
 )
 
@@ -62,7 +63,7 @@ func (t valueType) convertible(to valueType) bool {
 		return true
 	}
 	// A bool is the integer 0 or 1.
-	integer := func(t valueType) bool { return t == tInt || t == tLong }
+	integer := func(t valueType) bool { return t == tInt || t == tLong || t == tNumber }
 	return t == tBool && integer(to) || integer(t) && to == tBool
 }
 
@@ -82,6 +83,8 @@ func (t valueType) bson() bson.Type {
 		return bson.TypeObjectID
 	case tDate:
 		return bson.TypeDateTime
+	case tNumber:
+		return 0 // none of its own
 	default:
 		return bson.TypeString
 	}

@@ -17,6 +17,9 @@
 //	  - unwrap: {field: architectures}
 //	  - split: {field: version, to: [epoch, upstream], separator: ":", rest: true}
 //	  - join: {fields: [host, port], to: address, separator: ":"}
+//	  - normalize: {field: email, steps: [trim, lower]}
+//	  - splitList: {field: tags, separator: ",", tidy: true}
+//	  - joinList: {field: keywords, separator: "; "}
 //	  - each:
 //	      field: depends
 //	      match: name
@@ -43,7 +46,9 @@
 //     Objects that are missing are made, those left empty are removed.
 //   - convert changes the type of a value, or the value by a table. Null and absence
 //     stay. The types: string, int, long, double, decimal, bool, objectId, date, rfc3339
-//     (a string) and epoch (a long, seconds).
+//     (a string) and epoch (a long, seconds); and number, which is an int, long, double or
+//     decimal, whichever its writer took. Those that are the same number are one, and each
+//     side keeps the type that it has.
 //   - add puts a field into each new record whose parent object is there: with value, a
 //     constant that only the lens decides on; with default, a field that the new
 //     version's application owns afterwards.
@@ -57,9 +62,15 @@
 //     all that is left. A part that holds the separator, but for a rest, and parts of
 //     which only some are there, are errors. No part is there where the string is not,
 //     and all are null where it is.
+//   - splitList makes a list of strings of a string, and joinList a string of such a list.
+//     The empty string is the list without items. With tidy, blanks around items, and items
+//     that are empty, mean nothing; else what would not come back is an error.
+//   - normalize brings values that mean the same into one form: trim, lower, upper, nfc,
+//     zero (of -0), emptyToAbsent, nullToAbsent, sort, deduplicate. Each side keeps its own
+//     form as long as the normal forms are the same.
 //   - each does operations in every item of a list or every value of a map; in is
 //     which of the two, where a record must not have the other. "." is the item itself,
-//     for convert, wrap, unwrap, compute, hook and each. Items that have no fields are
+//     for convert, wrap, unwrap, splitList, joinList, normalize, compute, hook and each. Items that have no fields are
 //     left alone by operations on fields. Operations that leave one side without a field
 //     (add with default, remove, copy) must find the item that the other side holds: by
 //     its name in a map, by the field that match names in a list. Two items of a list
@@ -70,18 +81,22 @@
 //     Whole numbers become int where they fit, or long(x); decimal(x), objectId(x) and
 //     string(x) make those. Nothing is computed where all fields are absent, or null.
 //     There are no clocks and no time zones, and an expression that takes more than
-//     100,000 steps is an error.
+//     100,000 steps is an error. An object that an expression makes is the same with its
+//     fields in any order, unless fieldOrder is exact.
 //   - hook does the same with a pair of Go functions that the program gives to Parse.
 //
 // # Keys and several kinds
 //
 // The file itself may say which kinds it is for, and how their keys change:
 //
-//   - key changes names, which are strings, from one Pattern to another. A variable that
-//     only one of them has is a constant, so that names follow from each other alone and
-//     records with another value are refused; or {field: path} of the other side's
-//     record, which goes into the name and comes back out of it (keep: true: the record
-//     has it in both versions). with is for the variables of to, without for those of from.
+//   - key changes the _id from one form to another: a Pattern, whose _ids are strings; one
+//     variable of another type, {id:objectId}, whose _ids are of that type; or the fields
+//     of a document, each with a pattern, {tenant: "{tenant}", id: "{id:objectId}"}. A
+//     variable that only one of them has is a constant, so that keys follow from each other
+//     alone and records with another value are refused; or {field: path} of the other
+//     side's record, which goes into the key and comes back out of it (keep: true: the
+//     record has it in both versions; type: its type there, where it is another than in the
+//     key). with is for the variables of to, without for those of from.
 //   - reference lets a field, or with list its items, follow the key of another kind: of
 //     this lens (self), of another lens of the Set, or of a service in imports, which names
 //     lens files relative to this one. A value that is no key of the kind is an error, but
@@ -90,13 +105,22 @@
 //     object; gather makes such a field of the records of another old kind. They are each
 //     other's reverse. operations work on the entries, from old to new.
 //
-// The key of a child is a pattern over {_key}, the parent's name on the children's side,
+// A variable carries the one text of a value between the types that it has on both sides:
+// the hexadecimal digits of an objectId or a uuid, the decimal ones of an int, long, double
+// or number (which is int where that fits, and else double, as JavaScript writes them), the
+// time of a date. A text that no value has, and a value that is of another type than is
+// declared, are errors of the record. Where a key is all that is known, numbers of all
+// types that are equal are one. any is carried as it is, and has no text.
+//
+// The key of a child is such a form over {_key}, the parent's _id on the children's side,
 // or the variables of its key, {index}, the place in a list, {id}, and {item.<field>}.
-// Where it begins with the parent's name, the group of a child follows from its key.
-// Otherwise parent, the child's field for the parent's key, must be there, and groups go
-// by content; a key of {id} alone then keeps the id's type. id is the field that tells
-// the items of a list apart, or the child's field for the name of a map's entry, if the
-// key does not hold it; value the child's field for entries that have no fields.
+// Where it is a text that begins with the parent's name, or follows from it as a whole, the
+// group of a child follows from its key. Otherwise parent, the child's field for the
+// parent's key, must be there, and groups go by content. What stands alone keeps its type,
+// also as the field of a document. The _id of an item goes into the key and comes back out
+// of it. id is the field that tells the items of a list apart, or the child's field for the
+// name of a map's entry, if the key does not hold it; value the child's field for entries
+// that have no fields.
 //
 // A list keeps its order by the child's field order, in which numbers may be left out, by
 // {index}, in which none may, or else it must be sorted by id. Nulls, and lists and maps

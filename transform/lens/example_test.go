@@ -32,7 +32,7 @@ operations:
 	// Output:
 	// {"_id": "bash","category": "shells","links": {"homepage": "https://gnu.org"}} <nil>
 	// {"_id": "bash","section": "shells","homepage": "https://gnu.org"} <nil>
-	// bad.yaml:2:5: unknown operation "renam"; allowed: rename, move, convert, add, remove, copy, wrap, unwrap, split, join, each, compute, hook, reference, fanOut, gather
+	// bad.yaml:2:5: unknown operation "renam"; allowed: rename, move, convert, add, remove, copy, wrap, unwrap, split, join, splitList, joinList, normalize, each, compute, hook, reference, fanOut, gather
 }
 
 func ExampleLens_UpMapping() {

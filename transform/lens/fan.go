@@ -26,18 +26,21 @@ type fan struct {
 	field  path
 	as     fanShape
 	kind   string
-	key    *Pattern
+	key    *idForm
 	parts  []keyPart // where the variables of key come from
-	typed  bool      // the key is {id} alone and keeps the type of the id
 	id     path      // of a list: the field of an item that tells it from the others
 	// Fields of the child; nil where it has none. entry is the name of a map's entry.
 	parent, order, entry, value []byte
 
-	parentPattern    *Pattern // of the parent's names on the children's side; nil: any name
-	constants        []string // of the variables of parentPattern; empty for those that vary
+	parentForm       *idForm  // of the parent's _ids on the children's side; nil: any
+	parentType       idType   // of {_key}
+	constants        []string // of the variables of parentForm; empty for those that vary
 	at               position // of the operations
 	scatter, collect program  // from an item to its child, and back
-	prefix           int      // segments of key that follow from the parent alone
+	// prefix counts the segments of key that follow from the parent alone, and the parent
+	// from them; whole: all of key does, so that a parent has one child at most.
+	prefix int
+	whole  bool
 }
 
 type fanShape string
@@ -51,7 +54,7 @@ const (
 // keyPart is what a variable of a child's key stands for.
 type keyPart struct {
 	source partSource
-	index  int  // of the variable in the parent's pattern
+	index  int  // of the variable in the parent's form
 	item   path // field of the item
 }
 
@@ -136,6 +139,7 @@ type child struct {
 	item  *node         // nil for an entry that is no object
 	typ   bson.Type
 	val   []byte
+	own   bson.RawValue // its _id
 	key   record.Key
 }
 
@@ -155,12 +159,10 @@ func (f *fan) begin(e *editor) (*fanRun, error) {
 	if !f.namesParent() {
 		return r, nil
 	}
-	id := g.ids[f.side()]
-	name, ok := id.key.Name()
-	if !ok {
-		return nil, fmt.Errorf("the _id of the record is %s (%s), not a string that keys of %s could hold", show(id.value.Type, id.value.Value), TypeName(id.value.Type), f.kind)
+	if err := f.parentValues(g.ids[f.side()].value, false, r.values[:]); err != nil {
+		return nil, fmt.Errorf("the _id of the record cannot be part of a key of %s: %w", f.kind, err)
 	}
-	return r, f.parentValues(name, r.values[:])
+	return r, nil
 }
 
 // namesParent reports whether any part of a child's key is of its parent's name.
@@ -168,34 +170,34 @@ func (f *fan) namesParent() bool {
 	return slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partKey || p.source == partVariable })
 }
 
-// parentValues fills in what a parent's name determines of its children's keys.
-func (f *fan) parentValues(name string, values []string) error {
+// parentValues fills in what a parent's _id determines of its children's keys.
+func (f *fan) parentValues(id bson.RawValue, canonical bool, values []string) error {
 	var own [maxVariables]string
-	if f.parentPattern != nil {
-		if err := f.parentPattern.match(name, own[:len(f.parentPattern.variables)]); err != nil {
+	if f.parentForm != nil {
+		if err := f.parentForm.read(id, canonical, own[:len(f.parentForm.variables)]); err != nil {
 			return err
 		}
 	}
 	for i, part := range f.parts {
 		switch part.source {
 		case partKey:
-			values[i] = name
+			text, err := f.parentType.read(id, canonical)
+			if err != nil {
+				return fmt.Errorf("it %w: declare the type that it has in the key, as %s:objectId does", err, WholeKey)
+			}
+			values[i] = text
 		case partVariable:
+			if err := f.key.types[i].check(own[part.index]); err != nil {
+				return fmt.Errorf("{%s} %w", f.key.variables[i], err)
+			}
 			values[i] = own[part.index]
 		}
 	}
 	return nil
 }
 
-// keyOf computes the key of a child.
-func (r *fanRun) keyOf(c *child) (record.Key, error) {
-	if r.typed {
-		typ, val, err := r.part(c, r.id)
-		if err != nil {
-			return "", err
-		}
-		return record.KeyOf(bson.RawValue{Type: typ, Value: val})
-	}
+// identify computes the _id of a child, and its key.
+func (r *fanRun) identify(c *child) error {
 	for i, part := range r.parts {
 		var v string
 		var err error
@@ -205,28 +207,56 @@ func (r *fanRun) keyOf(c *child) (record.Key, error) {
 		case partEntry:
 			v = string(c.entry)
 		case partItem:
-			v, err = r.text(c, part.item)
+			v, err = r.text(c, part.item, r.key.types[i])
 		default:
 			continue
 		}
 		if err == nil {
-			err = checkValue(r.key.variables[i], v)
+			err = checkPart(r.key.variables[i], r.key.types[i], v)
 		}
 		if err != nil {
-			return "", fmt.Errorf("key of a record of %s: %w", r.kind, err)
+			return fmt.Errorf("key of a record of %s: %w", r.kind, err)
 		}
 		r.values[i] = v
 	}
-	return stringKey(func(dst []byte) []byte {
-		return r.key.appendName(dst, r.values[:len(r.parts)], len(r.key.segments))
-	}), nil
+	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.append(dst, r.values[:len(r.parts)]) })
+	c.own = bson.RawValue{Type: typ, Value: val}
+	if typ == bson.TypeString {
+		c.key = record.Key(string(byte(typ)) + string(val))
+		return nil
+	}
+	var err error
+	c.key, err = record.KeyOf(c.own)
+	return err
 }
 
-// text is a field of an item as part of a key.
-func (r *fanRun) text(c *child, field path) (string, error) {
+// checkPart refuses what would be read differently out of a key.
+func checkPart(variable string, t idType, value string) error {
+	if t == idAny {
+		return nil
+	}
+	if err := checkValue(variable, value); err != nil {
+		return err
+	}
+	if err := t.check(value); err != nil {
+		return fmt.Errorf("{%s} %w", variable, err)
+	}
+	return nil
+}
+
+// text is a field of an item as part of a key. Where no type is declared, the item itself
+// tells which one it has, when the key is made of it again.
+func (r *fanRun) text(c *child, field path, t idType) (string, error) {
 	typ, val, err := r.part(c, field)
 	if err != nil {
 		return "", err
+	}
+	if t != "" {
+		text, err := t.read(bson.RawValue{Type: typ, Value: val}, false)
+		if err != nil {
+			return "", fmt.Errorf("%s %w", field, err)
+		}
+		return text, nil
 	}
 	switch typ {
 	case bson.TypeString:

@@ -115,7 +115,7 @@ func TestFanOutRefuses(t *testing.T) {
 		{"ids of two types", orders(linesByID), true, []string{`old {"_id":"o","lines":[{"sku":"b"},{"sku":1}]}`}, "have no order"},
 		{"a field of the child's", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"b","order":1}]}`}, "order is there already (int)"},
 		{"an _id within", orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"b","_id":1}]}`}, "_id is there already (int)"},
-		{"a name that is no string", orders(linesByOrder), true, []string{`old {"_id":7,"lines":[{"sku":"b"}]}`}, "the _id of the record is"},
+		{"a name that is no string", orders(linesByOrder), true, []string{`old {"_id":7,"lines":[{"sku":"b"}]}`}, "the _id of the record cannot be part of a key of lines: it is of type int, not string"},
 		{"empty map entry", orders(notesAsMap), true, []string{`old {"_id":"o","notes":{"":{}}}`}, "{id} would be empty"},
 		{"orphan", orders(linesByOrder), false, []string{`lines {"_id":"o/b","order":"o","position":0,"sku":"b"}`}, "record o/b of lines belongs to a record of new that is not there"},
 		{"other parent", orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/b","order":"p","position":0,"sku":"b"}`}, `its order is "p", not o`},

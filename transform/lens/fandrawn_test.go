@@ -19,8 +19,9 @@ func drawFan(t *rapid.T, n int) string {
 	var b strings.Builder
 	pick := func(label string, from ...string) string { return rapid.SampledFrom(from).Draw(t, label) }
 	as := pick("as", "list", "list", "map", "object")
-	fmt.Fprintf(&b, "%s: {field: %s, as: %s, kind: kind%d, key: '%s'", pick("verb", "fanOut", "gather"), pick("field", "a", "b", "o.a"), as, n,
-		pick("key", "{_key}/{id}", "{_key}/{index}", "{_key}/{item.x}", "{_key}", "{id}", "k/{p}/{id}", "n/{p}/{index}", "{item.x}/{id}", "{_key}/{item.x}/{id}"))
+	fmt.Fprintf(&b, "%s: {field: %s, as: %s, kind: kind%d, key: %s", pick("verb", "fanOut", "gather"), pick("field", "a", "b", "o.a"), as, n,
+		pick("key", "'{_key}/{id}'", "'{_key}/{index}'", "'{_key}/{item.x}'", "'{_key}'", "'{id}'", "'k/{p}/{id}'", "'n/{p}/{index}'", "'{item.x}/{id}'", "'{_key}/{item.x}/{id}'",
+			"'{_key:int}/{item._id:int}'", "{of: '{_key}', n: '{index}'}", "{id: '{id}', of: '{p:int}'}", "{of: '{_key}', i: '{item._id}'}", "'{p:int}/{id:int}'"))
 	for _, option := range []string{"id: x", "id: _id", "value: v", "parent: owner", "order: at", "id: entry",
 		"operations: [{rename: {from: n, to: m}}]", "operations: [{add: {field: y, default: 1}}, {remove: {field: n}}]", "operations: [{move: {from: n, to: q.n}}, {convert: {field: x, from: string, to: int}}]"} {
 		key, _, _ := strings.Cut(option, ":")
@@ -34,11 +35,15 @@ func drawFan(t *rapid.T, n int) string {
 // drawManyKinds draws a lens with several fans, key patterns and operations between.
 func drawManyKinds(t *rapid.T) (*lens.Lens, string) {
 	var head string
-	switch rapid.IntRange(0, 3).Draw(t, "key") {
+	switch rapid.IntRange(0, 4).Draw(t, "key") {
 	case 0:
 		head = "key: {from: 'k/{p}', to: 'n/{p}'}\n"
 	case 1:
 		head = "key: {from: 'k/{p}', to: 'n/{r}/{p}', with: {r: {field: r}}}\n"
+	case 2:
+		head = "key: {from: '{p:int}', to: {v: 1, p: '{p:long}'}}\n"
+	case 3:
+		head = "key: {from: '{p:int}', to: 'n/{p}'}\n"
 	}
 	kept := head + "operations:"
 	l, err := lens.Parse("drawn.yaml", []byte(head+"operations: []"))
@@ -100,10 +105,11 @@ func TestLawsOfDrawnKinds(t *testing.T) {
 		t.Logf("%s", text)
 		s := l.Spec("old", "new")
 		for _, way := range []struct {
-			up, down   transform.Func
-			from, name string
-		}{{s.Up, s.Down, "old", "k/1"}, {s.Down, s.Up, "new", "n/1"}} {
-			d := bson.D{{Key: "_id", Value: way.name}, {Key: "r", Value: "eu"}}
+			up, down transform.Func
+			from     string
+			names    []any
+		}{{s.Up, s.Down, "old", []any{"k/1", int32(1)}}, {s.Down, s.Up, "new", []any{"n/1", bson.D{{Key: "v", Value: 1}, {Key: "p", Value: int64(1)}}, int32(1)}}} {
+			d := bson.D{{Key: "_id", Value: rapid.SampledFrom(way.names).Draw(t, "name")}, {Key: "r", Value: "eu"}}
 			d = drawField(t, drawField(t, d, "a"), "b")
 			if rapid.Bool().Draw(t, "o") {
 				d = append(d, bson.E{Key: "o", Value: drawField(t, bson.D{{Key: "k", Value: 1}}, "a")})

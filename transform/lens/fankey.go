@@ -1,6 +1,7 @@
 package lens
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -9,20 +10,21 @@ import (
 
 // fanKey reads the pattern of the children's keys.
 func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
-	text, err := scalarText(n)
-	if err != nil {
-		return p.errorAt(n, "key must be a pattern such as {_key}/{id}")
+	var err error
+	if f.key, err = p.idForm(n, "key"); err != nil {
+		return err
 	}
-	if f.key, err = ParsePattern(text); err != nil {
-		return p.errorAt(n, "key: %v", err)
+	if f.key.written == "{id}" && f.as == asList {
+		// Alone it needs no declaration: the item has the field, and so its type.
+		f.key.types[0] = idAny
 	}
 	if len(f.key.variables) > maxVariables {
 		return p.errorAt(n, "key has more than %d variables", maxVariables)
 	}
 	if k := p.lens.keys; k != nil {
 		at := k.toAt
-		if f.parentPattern = k.to; f.gather {
-			f.parentPattern, at = k.from, k.fromAt
+		if f.parentForm = k.to; f.gather {
+			f.parentForm, at = k.from, k.fromAt
 		}
 		f.constants = make([]string, len(at))
 		for i, slot := range at {
@@ -32,21 +34,76 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 			return p.errorAt(n, "fanOut is not possible with a key whose variables of from are fields of the new record (key.without): the new records' keys do not tell which old record they come from")
 		}
 	}
-	for _, name := range f.key.variables {
+	for i, name := range f.key.variables {
 		part, err := p.keyPart(f, n, name, verb)
 		if err != nil {
 			return err
 		}
 		f.parts = append(f.parts, part)
-	}
-	if f.typed = text == "{id}" && f.as == asList; f.typed {
-		return nil
+		if err := p.partType(f, n, i); err != nil {
+			return err
+		}
 	}
 	if f.as == asMap && f.entry == nil && !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partEntry }) {
 		return p.errorAt(n, "the name of a map's entry must be in the key, as {id}, or in a field of the record, as id")
 	}
-	f.prefix = f.parentPrefix()
+	f.prefix, f.whole = f.parentPrefix()
 	return nil
+}
+
+// partType settles the type of a variable of the children's key: that which the parent's
+// key has it as, the one that is declared, or, where it stands alone, that of its value.
+func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
+	name, part, at := f.key.variables[i], f.parts[i], f.key.partOf(i)
+	own, declared := idType(""), f.key.types[i]
+	alone := at.pattern.plain == "{"+name+"}"
+	switch {
+	case part.source == partVariable:
+		// It can have either type that the parent's key has it as, for it is checked for both.
+		own = f.parentForm.typeOf(part.index)
+		if v := p.lens.keys.variable(f.key.variables[i]); declared == v.from || declared == v.to {
+			own = declared
+		}
+	case part.source == partKey && f.parentForm != nil && f.parentForm.document:
+		own = idAny
+	case part.source == partKey && f.parentForm != nil:
+		own = cmp.Or(f.parentForm.parts[0].alone, idString)
+	case declared != "":
+		own = declared
+	case part.source == partKey && alone, part.source == partItem && alone && f.key.document:
+		own = idAny
+	case part.source == partKey:
+		own = idString
+	case part.source == partIndex && alone && f.key.document:
+		own = idInt
+	}
+	switch {
+	case declared != "" && declared != own:
+		return p.errorAt(n, "key: {%s} is of type %s in the key of the record that they belong to, not %s", name, own, declared)
+	case own == idAny && !alone:
+		return p.errorAt(n, "key: the record that they belong to has keys of any type, or documents, and {%s} cannot stand within a text: let it stand alone, as a field of a document, or use the variables of its key", name)
+	case part.source == partIndex && own != "" && !own.numeric():
+		return p.errorAt(n, "key: {index} is a number: declare it as one of int, long, double, number, or as none within a text")
+	case part.source == partEntry && own == idAny:
+		return p.errorAt(n, "key: {%s} is the name of an entry, a text, and cannot be of type any", name)
+	}
+	f.key.types[i], at.pattern.types[i-at.first] = own, own
+	if alone {
+		at.alone = own
+	}
+	if part.source == partKey {
+		f.parentType = own
+	}
+	if f.ownItem(part) && own == "" {
+		return p.errorAt(n, "key: {%s} is the _id of an item, which goes into the key and comes back out of it: say which type it has, such as {%s:objectId}", name, name)
+	}
+	return nil
+}
+
+// ownItem reports whether a part of the key is the _id of an item that does not stay in
+// its record, whose own _id is another.
+func (f *fan) ownItem(part keyPart) bool {
+	return part.source == partItem && len(part.item) == 1 && string(part.item[0]) == string(fieldID) && !f.ownID()
 }
 
 func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, error) {
@@ -63,20 +120,23 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 		}
 		return keyPart{source: partItem, item: f.id}, nil
 	case isItem && f.value == nil:
-		field, err := parsePath(item)
+		field, err := path{fieldID}, error(nil)
+		if item != string(fieldID) {
+			field, err = parsePath(item)
+		}
 		if err != nil {
 			return keyPart{}, p.errorAt(n, "key: %v", err)
 		}
 		return keyPart{source: partItem, item: field}, nil
 	}
-	if f.parentPattern != nil {
-		if i := slices.Index(f.parentPattern.variables, name); i >= 0 {
+	if f.parentForm != nil {
+		if i := slices.Index(f.parentForm.variables, name); i >= 0 {
 			return keyPart{source: partVariable, index: i}, nil
 		}
 	}
 	allowed := []string{"{" + WholeKey + "}"}
-	if f.parentPattern != nil {
-		for _, v := range f.parentPattern.variables {
+	if f.parentForm != nil {
+		for _, v := range f.parentForm.variables {
 			allowed = append(allowed, "{"+v+"}")
 		}
 	}
@@ -92,43 +152,61 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 	return keyPart{}, p.errorAt(n, "key: there is no {%s} for %s as %s; allowed: %s", name, verb, f.as, joinNames(allowed))
 }
 
-// parentPrefix counts the segments at the beginning of the key that follow from the
-// parent's name; 0 if that does not follow from them in turn.
-func (f *fan) parentPrefix() int {
-	whole, have := false, make([]bool, len(f.constants))
-	end := 0
-	for i, s := range f.key.segments {
-		if s.variable >= 0 {
-			part := f.parts[s.variable]
-			if part.source != partKey && part.source != partVariable {
+// parentPrefix counts the segments at the beginning of a key that is a text which follow
+// from the parent's _id; 0 if that does not follow from them in turn. A document, or a
+// value of another type than string, has no beginning that could be searched for. whole:
+// all of the key follows from the parent's _id.
+func (f *fan) parentPrefix() (end int, whole bool) {
+	ofParent := func(i int) bool { return f.parts[i].source == partKey || f.parts[i].source == partVariable }
+	known := len(f.parts)
+	if p := f.key.pattern(); p != nil {
+		known = 0
+		for _, s := range p.segments {
+			if s.variable >= 0 && !ofParent(s.variable) {
 				break
 			}
-			whole = whole || part.source == partKey
-			if part.source == partVariable {
-				have[part.index] = true
+			end++
+			if s.variable >= 0 {
+				known++
 			}
 		}
-		end = i + 1
+		whole = end == len(p.segments)
+	} else if whole = !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source != partKey && p.source != partVariable }); !whole {
+		return 0, false
 	}
-	if whole {
-		return end
+	have := make([]bool, len(f.constants))
+	for _, part := range f.parts[:known] {
+		if part.source == partKey {
+			return end, whole
+		}
+		have[part.index] = true
 	}
-	if f.parentPattern == nil {
-		return 0
+	if f.parentForm == nil {
+		return 0, false
 	}
 	for i, c := range f.constants {
 		if c == "" && !have[i] {
-			return 0
+			return 0, false
 		}
 	}
-	return end
+	return end, whole
 }
+
+// byContent reports whether the parent of a record does not follow from its key, or its
+// records cannot be found by its key.
+func (f *fan) byContent() bool { return f.prefix == 0 && !f.whole }
 
 // fanOrder checks that groups, keys and the order of a list can be told both ways.
 func (p *lensParser) fanOrder(f *fan, m map[string]ast.Node) error {
 	switch {
-	case f.prefix == 0 && f.parent == nil:
+	case f.byContent() && f.parent == nil && f.key.pattern() == nil:
+		return p.errorAt(m["key"], "the records of a parent cannot be found by a key that is no text: give parent, the field of %s that holds the parent's key", f.kind)
+	case f.byContent() && f.parent == nil:
 		return p.errorAt(m["key"], "the key must begin with the parent's name, as {%s} or by all variables of its key; or give parent: the field of %s that holds the parent's key", WholeKey, f.kind)
+	case f.as == asList && f.byContent() && !f.namesParent() && !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source != partIndex }):
+		return p.errorAt(m["key"], "the first entries of two records would have the same key: put the parent's key into it as {%s}, or {%s<field>}", WholeKey, itemPrefix)
+	case f.as == asObject && f.byContent() && !f.namesParent() && len(f.parts) == 0:
+		return p.errorAt(m["key"], "all records of %s would have the same key: put the parent's key into it as {%s}, or {%s<field>}", f.kind, WholeKey, itemPrefix)
 	case f.as == asObject && f.order != nil:
 		return p.errorAt(m["order"], "an object is one record and has no order")
 	case f.as == asObject && slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partItem }):

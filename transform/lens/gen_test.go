@@ -36,7 +36,7 @@ func drawOperation(t *rapid.T, depth int, item bool) string {
 	if rapid.Bool().Draw(t, "of the list") {
 		items = "l"
 	}
-	switch rapid.IntRange(0, 15).Draw(t, "operation") {
+	switch rapid.IntRange(0, 20).Draw(t, "operation") {
 	case 0:
 		at := strings.LastIndexByte(a, '.')
 		return fmt.Sprintf("rename: {from: %s, to: %s}", a, a[:at+1]+rapid.SampledFrom(names).Draw(t, "new name"))
@@ -66,6 +66,20 @@ func drawOperation(t *rapid.T, depth int, item bool) string {
 	case 13:
 		v, w := celName(a), celName(b)
 		return fmt.Sprintf(`compute: {from: [%s], to: [%s], up: {%s: "[%s, 1]"}, down: {%s: "size(%s) == 2 ? %s[0] : absent"}}`, a, b, b, v, a, w, w)
+	case 19:
+		v, w := celName(a), celName(b)
+		return fmt.Sprintf(`compute: {from: [%s], to: [%s], up: {%s: "{'x': %s, 'y': 1}"}, down: {%s: "%s.x"}}`, a, b, b, v, a, w)
+	case 15:
+		return fmt.Sprintf("%s: {field: %s, separator: ':', tidy: %t}", rapid.SampledFrom([]string{"splitList", "joinList"}).Draw(t, "listing"), a, rapid.Bool().Draw(t, "tidy"))
+	case 16, 17:
+		steps := rapid.SliceOfNDistinct(rapid.SampledFrom(normalSteps), 1, 4, rapid.ID).Draw(t, "steps")
+		return fmt.Sprintf("normalize: {field: %s, steps: [%s]}", a, joinText(steps))
+	case 18:
+		from := rapid.SampledFrom(tNumber.targets()).Draw(t, "number")
+		if rapid.Bool().Draw(t, "to a number") {
+			return fmt.Sprintf("convert: {field: %s, from: %s, to: number}", a, from)
+		}
+		return fmt.Sprintf("convert: {field: %s, from: number, to: %s}", a, from)
 	case 14:
 		return fmt.Sprintf("convert: {field: %s, table: {x: y, 1: x, z: 2}}", a)
 	default:
@@ -109,6 +123,9 @@ var everyType = []any{
 	bson.D{{Key: "z", Value: 1}, {Key: "a", Value: bson.A{1, "x"}}},
 }
 
+// drawnDecimals are 1.0 and 1.50.
+var drawnDecimals = []bson.Decimal128{bson.NewDecimal128(0x303e000000000000, 10), bson.NewDecimal128(0x303c000000000000, 150)}
+
 func drawDoc(t *rapid.T, depth int) bson.D {
 	d := bson.D{}
 	for _, name := range rapid.Permutation(names).Draw(t, "order") {
@@ -120,7 +137,7 @@ func drawDoc(t *rapid.T, depth int) bson.D {
 		case k == 0:
 			d = append(d, bson.E{Key: name, Value: int32(rapid.IntRange(1, 3).Draw(t, "int"))})
 		case k == 1:
-			d = append(d, bson.E{Key: name, Value: rapid.SampledFrom([]any{int64(1), 1.5, "1", "x", "x:y", "x:y:z", nil}).Draw(t, "other")})
+			d = append(d, bson.E{Key: name, Value: rapid.SampledFrom([]any{int64(1), 1.0, 1.5, "1", "x", " X", "x:y", "x: y:z", "", nil, drawnDecimals[0], drawnDecimals[1]}).Draw(t, "other")})
 		case k == 2:
 			d = append(d, bson.E{Key: name, Value: rapid.SampledFrom(everyType).Draw(t, "any")})
 		case k < 5 && depth < 2:

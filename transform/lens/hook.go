@@ -30,7 +30,7 @@ type Hooks map[string]Hook
 func WithHooks(h Hooks) Option { return func(p *lensParser) { p.hooks = h } }
 
 func (p *lensParser) hook(n ast.Node) (op, error) {
-	f, err := p.fields(n, "hook", []string{"name", "from", "to"}, nil)
+	f, err := p.fields(n, "hook", []string{"name", "from", "to"}, []string{"fieldOrder"})
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,39 @@ func (p *lensParser) hook(n ast.Node) (op, error) {
 		return nil, p.errorAt(f["name"], "hook %q has not both Up and Down", name)
 	}
 	p.revisions = append(p.revisions, name, h.Revision)
-	return &calc{name: "hook " + name, from: from, to: to, up: checked(h.Up), down: checked(h.Down)}, nil
+	exact, err := p.exactOrder(f["fieldOrder"], true)
+	if err != nil {
+		return nil, err
+	}
+	o := &calc{name: "hook " + name, from: from, to: to, up: checked(h.Up), down: checked(h.Down)}
+	if !exact {
+		o.anyFrom, o.anyTo = slices.Repeat([]bool{true}, len(from)), slices.Repeat([]bool{true}, len(to))
+	}
+	return o, nil
 }
+
+// exactOrder reads fieldOrder: whether two objects that differ in the order of their fields
+// only are two values, as they are to the database, or one.
+func (p *lensParser) exactOrder(n ast.Node, otherwise bool) (bool, error) {
+	if n == nil {
+		return otherwise, nil
+	}
+	text, err := scalarText(n)
+	if err != nil || text != string(orderAny) && text != string(orderExact) {
+		return false, p.errorAt(n, "fieldOrder: unknown order %q; allowed: %s", strings.TrimSpace(n.String()), joinText(fieldOrders))
+	}
+	return text == string(orderExact), nil
+}
+
+// fieldOrder is what the order of fields in objects is to an operation.
+type fieldOrder string
+
+const (
+	orderAny   fieldOrder = "any"
+	orderExact fieldOrder = "exact"
+)
+
+var fieldOrders = []fieldOrder{orderAny, orderExact}
 
 // checked refuses results that would make a document malformed.
 func checked(f calculation) calculation {

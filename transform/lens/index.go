@@ -106,10 +106,11 @@ func (l *Lens) mapPaths(d bson.D, exact bool) (bson.D, error) {
 // mapPath returns how a path of the old side is called on the new one.
 func (l *Lens) mapPath(dotted string, exact bool) (string, error) {
 	base, wildcard := strings.CutSuffix(dotted, "$**")
-	if exact && l.keys != nil && (dotted == "_id" || strings.HasPrefix(dotted, "_id.")) {
+	within := strings.HasPrefix(dotted, "_id.")
+	if l.keys != nil && (within || exact && dotted == "_id") {
 		return "", errors.New("the _id has another form on the new side (key)")
 	}
-	if dotted == "_fts" || dotted == "_ftsx" || base == "" && wildcard || strings.HasPrefix(dotted, "_id.") || dotted == "_id" {
+	if dotted == "_fts" || dotted == "_ftsx" || base == "" && wildcard || within || dotted == "_id" {
 		return dotted, nil // placeholders of a text index; everything; the key
 	}
 	p, err := parsePath(strings.TrimSuffix(base, "."))

@@ -46,8 +46,10 @@ func (l *Lens) bringUp(doc bson.Raw) (bson.Raw, error) {
 		return l.Up(doc, nil)
 	}
 	// What only the new side knows comes from the document itself, or else it is what a
-	// record gets that is new there.
-	if held, err := l.Up(down, doc); err != nil || !bytes.Equal(held, doc) {
+	// record gets that is new there. A form of its own is not kept: to change it is the purpose.
+	up := l.up
+	up.forms = nil
+	if held, err := up.run(down, doc); err != nil || !bytes.Equal(held, doc) {
 		return l.Up(doc, nil)
 	}
 	fresh, err := l.Up(down, nil)

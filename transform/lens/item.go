@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
 )
 
 var itemName = []byte(itemPart)
@@ -59,7 +61,11 @@ func (e *editor) itemKey(items *node, k int, item *node, match path) (key string
 	if i < 0 {
 		return "", false, fmt.Errorf("item %s has no %s: %w", items.elems[k].name, match, errNotTold)
 	}
-	return string(n.elems[i].typ) + string(n.elems[i].value()), true, nil
+	v := bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}
+	if id, err := record.KeyOf(v); err == nil {
+		return string(id), true, nil // 5 and 5.0 are one, as they are to the database
+	}
+	return tableKey(v), true, nil
 }
 
 // itemPlaces returns the places of items by their keys, each of which must be there once.

@@ -123,7 +123,7 @@ func drawName(t *rapid.T, way keyWay) string {
 			values[i] = rapid.StringMatching(`[ab.\-0]{1,3}`).Draw(t, "value")
 		}
 	}
-	name, err := src.Name(values)
+	name, err := src.pattern().Name(values)
 	if err != nil {
 		t.Fatal(err)
 	}

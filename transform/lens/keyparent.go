@@ -9,11 +9,25 @@ import (
 	"dbcontroller.dev/transform"
 )
 
+// sourceNames and targetNames are the patterns of both sides, whose _ids are names.
+func (k keyWay) sourceNames() (*Pattern, []int) {
+	f, at := k.source()
+	return f.pattern(), at
+}
+
+func (k keyWay) targetNames() (*Pattern, []int) {
+	f, at := k.target()
+	return f.pattern(), at
+}
+
 // Parent maps the beginning of names: exactly the names under it here appear under the
 // result there.
 func (k keyWay) Parent(parent string) (string, error) {
 	if parent == "" {
 		return "", nil
+	}
+	if err := k.named(); err != nil {
+		return "", &transform.MappingError{Field: parent, Reason: err.Error()}
 	}
 	values, bound, n, err := k.bind(parent)
 	if err != nil {
@@ -22,8 +36,8 @@ func (k keyWay) Parent(parent string) (string, error) {
 	if n < 0 { // the parent ends within {_key}
 		return values[0], nil
 	}
-	src, _ := k.source()
-	p, at := k.target()
+	src, _ := k.sourceNames()
+	p, at := k.targetNames()
 	end, err := k.boundPrefix(bound)
 	if err != nil {
 		return "", &transform.MappingError{Field: parent, Reason: err.Error()}
@@ -52,7 +66,7 @@ func (k keyWay) Parent(parent string) (string, error) {
 // boundPrefix returns how many segments of the target have their values bound, and
 // refuses where a later one would single out names among those that begin so.
 func (k keyWay) boundPrefix(bound []bool) (int, error) {
-	p, at := k.target()
+	p, at := k.targetNames()
 	end := 0
 	for i, s := range p.segments {
 		if s.variable < 0 {
@@ -77,7 +91,7 @@ func (k keyWay) boundPrefix(bound []bool) (int, error) {
 // bind matches the beginning of a name, n segments long. Where it ends within a {_key}
 // that ends both patterns, n is negative and values[0] is the counterpart.
 func (k keyWay) bind(parent string) (values []string, bound []bool, n int, err error) {
-	src, at := k.source()
+	src, at := k.sourceNames()
 	if src.whole >= 0 {
 		return k.bindWhole(parent)
 	}
@@ -117,20 +131,20 @@ func (k keyWay) bind(parent string) (values []string, bound []bool, n int, err e
 // bindWhole maps a parent where {_key} ends both patterns, which are alike but for what
 // comes before it.
 func (k keyWay) bindWhole(parent string) ([]string, []bool, int, error) {
-	src, _ := k.source()
-	dst, _ := k.target()
+	src, _ := k.sourceNames()
+	dst, _ := k.targetNames()
 	for _, p := range []*Pattern{src, dst} {
 		last := p.segments[len(p.segments)-1]
 		if p.whole != len(p.segments)-1 || last.after != "" || len(p.variables) > 1 {
 			return nil, nil, 0, fmt.Errorf("with names of the form %s, only whole names have a counterpart", p)
 		}
 	}
-	begin := strings.TrimSuffix(src.text, "{"+WholeKey+"}")
+	begin := strings.TrimSuffix(src.plain, "{"+WholeKey+"}")
 	rest, ok := strings.CutPrefix(parent+"/", begin)
 	if !ok {
 		return nil, nil, 0, fmt.Errorf("it is not the beginning of a name of the form %s", src)
 	}
-	return []string{strings.TrimSuffix(strings.TrimSuffix(dst.text, "{"+WholeKey+"}")+rest, "/")}, nil, -1, nil
+	return []string{strings.TrimSuffix(strings.TrimSuffix(dst.plain, "{"+WholeKey+"}")+rest, "/")}, nil, -1, nil
 }
 
 // prefix maps any beginning of names, where the names that begin so here are exactly
@@ -144,11 +158,14 @@ func (k keyWay) prefix(s string) (string, error) {
 	if at >= 0 {
 		parent, part = s[:at], s[at+1:]
 	}
-	src, slots := k.source()
-	dst, dstAt := k.target()
 	refused := func(err error) (string, error) {
 		return "", &transform.MappingError{Field: s, Reason: err.Error()}
 	}
+	if err := k.named(); err != nil {
+		return refused(err)
+	}
+	src, slots := k.sourceNames()
+	dst, dstAt := k.targetNames()
 	if src.whole >= 0 {
 		if part != "" || parent == "" {
 			return refused(errors.New("end the prefix with a slash behind a segment"))
@@ -205,8 +222,11 @@ func (k keyWay) prefix(s string) (string, error) {
 // keepsOrder reports whether the names under a parent sort alike on both sides, so that
 // pages of a list can be taken in name order from either.
 func (k keyWay) keepsOrder(parent string) bool {
-	src, srcAt := k.source()
-	dst, dstAt := k.target()
+	if k.named() != nil {
+		return false
+	}
+	src, srcAt := k.sourceNames()
+	dst, dstAt := k.targetNames()
 	if src.whole >= 0 {
 		return src.whole == len(src.segments)-1 && dst.whole == len(dst.segments)-1 && len(src.variables) == 1 &&
 			src.segments[src.whole].after == "" && dst.segments[dst.whole].after == ""

@@ -1,7 +1,10 @@
 package lens
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -13,15 +16,15 @@ func (p *lensParser) key(n ast.Node) error {
 		return err
 	}
 	k := &keys{}
-	if k.from, err = p.pattern(f["from"], "from"); err != nil {
+	if k.from, err = p.keyForm(f["from"], "from"); err != nil {
 		return err
 	}
-	if k.to, err = p.pattern(f["to"], "to"); err != nil {
+	if k.to, err = p.keyForm(f["to"], "to"); err != nil {
 		return err
 	}
 	for _, side := range []struct {
 		given        string
-		has, lacks   *Pattern
+		has, lacks   *idForm
 		hasKey, lack string
 		byContent    *bool
 	}{
@@ -32,7 +35,7 @@ func (p *lensParser) key(n ast.Node) error {
 		if err != nil {
 			return err
 		}
-		for _, name := range side.has.variables {
+		for i, name := range side.has.variables {
 			if slices.Contains(side.lacks.variables, name) {
 				continue
 			}
@@ -44,6 +47,9 @@ func (p *lensParser) key(n ast.Node) error {
 				return p.errorAt(f[side.hasKey], "{%s} must be in both patterns or in neither", WholeKey)
 			}
 			delete(values, name)
+			if err := p.oneSided(&v, side.has.typeOf(i), side.hasKey == "from"); err != nil {
+				return err
+			}
 			k.variables = append(k.variables, v.keyVariable)
 			*side.byContent = *side.byContent || v.field != nil
 		}
@@ -51,49 +57,146 @@ func (p *lensParser) key(n ast.Node) error {
 			return p.errorAt(v.node, "%q is for variables that only %s has, and {%s} is not one", side.given, side.hasKey, name)
 		}
 	}
-	for _, name := range k.from.variables {
-		if slices.Contains(k.to.variables, name) {
-			k.variables = append(k.variables, keyVariable{name: name})
+	for i, name := range k.from.variables {
+		at := slices.Index(k.to.variables, name)
+		if at < 0 {
+			continue
 		}
+		v := keyVariable{name: name, from: k.from.typeOf(i), to: k.to.typeOf(at)}
+		if !v.from.convertible(v.to) {
+			return p.errorAt(f["to"], "%s", noConversion(name, v.from, v.to))
+		}
+		k.variables = append(k.variables, v)
 	}
 	if len(k.variables) > maxVariables {
 		return p.errorAt(n, "key has more than %d variables", maxVariables)
 	}
 	k.fromAt, k.toAt = k.index(k.from), k.index(k.to)
+	if err := p.uniqueKeys(k, f); err != nil {
+		return err
+	}
+	p.noteKeys(k, f)
 	p.lens.keys = k
 	return nil
 }
 
-// index returns where the variables of a pattern are among those of the key.
-func (k *keys) index(p *Pattern) []int {
-	at := make([]int, len(p.variables))
-	for i, name := range p.variables {
+func noConversion(name string, from, to idType) string {
+	if from == idAny || to == idAny {
+		other := from
+		if from == idAny {
+			other = to
+		}
+		return fmt.Sprintf("{%s} is of type any in one version and of type %s in the other, which the reverse could not tell apart: declare one type for both, or {%s:any} standing alone in both", name, other, name)
+	}
+	return fmt.Sprintf("{%s} is of type %s in the old version, which has no conversion to %s that can be undone; it can be: %s", name, from, to, joinIDTypes(from.targets()))
+}
+
+// oneSided completes a variable that one form has: as typ, in from or in to.
+func (p *lensParser) oneSided(v *givenVariable, typ idType, inFrom bool) error {
+	held := cmp.Or(v.fieldType, typ)
+	if v.from, v.to = held, typ; inFrom {
+		v.from, v.to = typ, held
+	}
+	switch {
+	case v.field == nil && typ == idAny:
+		return p.errorAt(v.node, "{%s} is of type any, and a constant has one type: declare that", v.name)
+	case v.field == nil:
+		if err := typ.check(v.constant); err != nil {
+			return p.errorAt(v.node, "the constant of {%s} %v", v.name, err)
+		}
+	case !v.from.convertible(v.to):
+		return p.errorAt(v.node, "%s", noConversion(v.name, v.from, v.to))
+	}
+	return nil
+}
+
+// uniqueKeys refuses forms under which every record would have the same _id, for a kind
+// whose records have several.
+func (p *lensParser) uniqueKeys(k *keys, f map[string]ast.Node) error {
+	for _, side := range []struct{ name, other string }{{"from", "to"}, {"to", "from"}} {
+		way := keyWay{k, side.name == "to"}
+		if !way.varies() && (keyWay{k, !way.up}).varies() {
+			return p.errorAt(f[side.name], "%s has no variable that differs from record to record, so that all would have the same key: put one of those of %s into it", side.name, side.other)
+		}
+	}
+	return nil
+}
+
+// Note is something that a lens cannot promise by itself, so that data have to show it.
+// Lines and columns count from 1.
+type Note struct {
+	Line, Column int
+	Message      string
+}
+
+// Notes returns what depends on the data: keys that may not be unique.
+func (l *Lens) Notes() []Note { return slices.Clone(l.notes) }
+
+// noteKeys notes keys that lack a variable which tells records apart on the other side.
+func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
+	for _, up := range []bool{true, false} {
+		way, name, version := keyWay{k, up}, "to", "new"
+		if !up {
+			name, version = "from", "old"
+		}
+		src, _ := way.source()
+		dst, _ := way.target()
+		var lacks, has []string
+		for _, v := range k.variables {
+			switch {
+			case v.oneSided && v.field == nil:
+			case !slices.Contains(dst.variables, v.name):
+				lacks = append(lacks, "{"+v.name+"}")
+			default:
+				has = append(has, "{"+v.name+"}")
+			}
+		}
+		if len(lacks) == 0 || !slices.ContainsFunc(src.variables, func(n string) bool { return slices.Contains(lacks, "{"+n+"}") }) {
+			continue
+		}
+		at := p.position(f[name])
+		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of the %s version have no %s: records with the same %s would be one, and only data show whether there are any",
+			version, strings.Join(lacks, ", "), strings.Join(has, ", "))})
+	}
+}
+
+// varies reports whether the target's _ids have a variable that is no constant.
+func (k keyWay) varies() bool {
+	_, at := k.target()
+	return slices.ContainsFunc(at, func(slot int) bool {
+		v := k.variables[slot]
+		return !v.oneSided || v.field != nil
+	})
+}
+
+// index returns where the variables of a form are among those of the key.
+func (k *keys) index(f *idForm) []int {
+	at := make([]int, len(f.variables))
+	for i, name := range f.variables {
 		at[i] = slices.IndexFunc(k.variables, func(v keyVariable) bool { return v.name == name })
 	}
 	return at
 }
 
-func (p *lensParser) pattern(n ast.Node, key string) (*Pattern, error) {
-	text, err := scalarText(n)
+// keyForm reads the form of the keys of one version.
+func (p *lensParser) keyForm(n ast.Node, key string) (*idForm, error) {
+	form, err := p.idForm(n, key)
 	if err != nil {
-		return nil, p.errorAt(n, "%s must be a pattern such as projects/{project}", key)
+		return nil, err
 	}
-	pattern, err := ParsePattern(text)
-	if err != nil {
-		return nil, p.errorAt(n, "%s: %v", key, err)
-	}
-	for _, v := range pattern.variables {
+	for _, v := range form.variables {
 		if !simpleVariable(v) {
 			return nil, p.errorAt(n, "%s: {%s} is only for the key of fanOut and gather", key, v)
 		}
 	}
-	return pattern, nil
+	return form, nil
 }
 
 // givenVariable is a variable as with or without has it.
 type givenVariable struct {
 	keyVariable
-	node ast.Node
+	fieldType idType // of the field; empty: as the form has it
+	node      ast.Node
 }
 
 func (p *lensParser) keyValues(n ast.Node, key string) (map[string]givenVariable, error) {
@@ -113,7 +216,7 @@ func (p *lensParser) keyValues(n ast.Node, key string) (map[string]givenVariable
 		if _, twice := out[name]; twice {
 			return nil, p.errorAt(entry.Key, "%s has %q twice", key, name)
 		}
-		v := givenVariable{keyVariable{name: name, oneSided: true}, entry.Key}
+		v := givenVariable{keyVariable: keyVariable{name: name, oneSided: true}, node: entry.Key}
 		if text, err := scalarText(entry.Value); err == nil {
 			if err := checkValue(name, text); err != nil {
 				return nil, p.errorAt(entry.Value, "%s: %v", key, err)
@@ -122,7 +225,7 @@ func (p *lensParser) keyValues(n ast.Node, key string) (map[string]givenVariable
 			out[name] = v
 			continue
 		}
-		f, err := p.fields(entry.Value, key+" "+name, []string{"field"}, []string{"keep"})
+		f, err := p.fields(entry.Value, key+" "+name, []string{"field"}, []string{"keep", "type"})
 		if err != nil {
 			return nil, err
 		}
@@ -131,6 +234,12 @@ func (p *lensParser) keyValues(n ast.Node, key string) (map[string]givenVariable
 		}
 		if v.keepField, err = p.flag(f["keep"], "keep"); err != nil {
 			return nil, err
+		}
+		if t := f["type"]; t != nil {
+			text, _ := scalarText(t)
+			if v.fieldType, err = idTypeOf(text); err != nil {
+				return nil, p.errorAt(t, "type: %v", err)
+			}
 		}
 		out[name] = v
 	}

@@ -3,7 +3,11 @@ package lens
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
 
@@ -17,26 +21,43 @@ type keyMapping interface {
 // maxVariables bounds the variables of one lens's key, so that values fit on the stack.
 const maxVariables = 16
 
-// keys is how the names of a lens's kind map, both ways. A variable that both patterns
-// have keeps its value; one that a single pattern has is a constant, or stands in a field
-// of the other side's record. The mapping is one to one by construction: each name is
-// the values of its variables, and each side's values follow from the other's.
+// keys is how the _ids of a lens's kind map, both ways. A variable that both forms have
+// keeps its value, as a text that is one of a value of its type on either side; one that
+// a single form has is a constant, or stands in a field of the other side's record. The
+// mapping is one to one by construction: each _id is the values of its variables, and each
+// side's values follow from the other's.
 type keys struct {
-	from, to      *Pattern
+	from, to      *idForm
 	variables     []keyVariable
 	fromAt        []int // variable of from -> index into variables
 	toAt          []int
-	byContent     bool // to's names do not follow from from's names alone
+	byContent     bool // to's _ids do not follow from from's _ids alone
 	byContentDown bool // the other way round
 }
 
-// keyVariable is a variable of either pattern.
+// keyVariable is a variable of either form.
 type keyVariable struct {
 	name      string
-	constant  string // of a variable that one pattern has, unless field is set
+	from, to  idType // in the forms, or in the field of the side that lacks it; string where none is declared
+	constant  string // of a variable that one form has, unless field is set
 	oneSided  bool
-	field     path // of the side whose pattern lacks the variable
+	field     path // of the side whose form lacks the variable
 	keepField bool
+}
+
+// variable finds a variable of either form.
+func (k *keys) variable(name string) *keyVariable {
+	return &k.variables[slices.IndexFunc(k.variables, func(v keyVariable) bool { return v.name == name })]
+}
+
+// check refuses a value that only one of the sides can write.
+func (v *keyVariable) check(value string) error {
+	for _, t := range []idType{v.from, v.to} {
+		if err := t.check(value); err != nil {
+			return fmt.Errorf("{%s} %w", v.name, err)
+		}
+	}
+	return nil
 }
 
 // keyWay is keys in one direction.
@@ -47,16 +68,16 @@ type keyWay struct {
 
 var _ keyMapping = keyWay{}
 
-func (k keyWay) source() (*Pattern, []int) {
+func (k keyWay) source() (*idForm, []int) {
 	if k.up {
 		return k.from, k.fromAt
 	}
 	return k.to, k.toAt
 }
 
-func (k keyWay) target() (*Pattern, []int) { return keyWay{k.keys, !k.up}.source() }
+func (k keyWay) target() (*idForm, []int) { return keyWay{k.keys, !k.up}.source() }
 
-// needsContent reports whether the target's names follow from more than the source's.
+// needsContent reports whether the target's _ids follow from more than the source's.
 func (k keyWay) needsContent() bool {
 	if k.up {
 		return k.byContent
@@ -64,17 +85,18 @@ func (k keyWay) needsContent() bool {
 	return k.byContentDown
 }
 
-// hasFields reports whether a part of a name is a field on the other side.
+// hasFields reports whether a part of an _id is a field on the other side.
 func (k *keys) hasFields() bool {
 	return slices.ContainsFunc(k.variables, func(v keyVariable) bool { return v.field != nil })
 }
 
-// read takes a name of the source apart into values, one for each of k.variables, and
-// fills in the constants of the target. Those of fields stay as they are.
-func (k keyWay) read(name string, values []string) error {
-	p, at := k.source()
+// read takes an _id of the source apart into values, one for each of k.variables, and
+// fills in the constants of the target. Those of fields stay as they are. canonical: it is
+// of a record.Key, in which equal numbers are one.
+func (k keyWay) read(id bson.RawValue, canonical bool, values []string) error {
+	f, at := k.source()
 	var buf [maxVariables]string
-	if err := p.match(name, buf[:len(at)]); err != nil {
+	if err := f.read(id, canonical, buf[:len(at)]); err != nil {
 		return err
 	}
 	for i := range k.variables {
@@ -85,51 +107,85 @@ func (k keyWay) read(name string, values []string) error {
 	for i, slot := range at {
 		v := &k.variables[slot]
 		if v.oneSided && v.field == nil && buf[i] != v.constant {
-			return fmt.Errorf("%q has %s %q, and the other version has records of %s %q only", shortened(name), v.name, shortened(buf[i]), v.name, v.constant)
+			return fmt.Errorf("%s has %s %q, and the other version has records of %s %q only", shownID(id), v.name, shortened(buf[i]), v.name, v.constant)
+		}
+		if err := v.check(buf[i]); err != nil {
+			return err
 		}
 		values[slot] = buf[i]
 	}
 	return nil
 }
 
-// appendTarget appends the target's name of these values.
-func (k keyWay) appendTarget(dst []byte, values []string) []byte {
-	p, at := k.target()
+// readID is read for the _id of a record, which errors name.
+func (k keyWay) readID(id bson.RawValue, canonical bool, values []string) error {
+	err := k.read(id, canonical, values)
+	if f, _ := k.source(); err == nil || f.textual() && id.Type == bson.TypeString {
+		return err // which quotes the name
+	}
+	return fmt.Errorf("the _id: %w", err)
+}
+
+// shownID is an _id in an error.
+func shownID(id bson.RawValue) string {
+	if id.Type == bson.TypeString {
+		return strconv.Quote(shortened(stringOf(id.Value)))
+	}
+	return "the _id"
+}
+
+// appendTarget appends the target's _id of these values.
+func (k keyWay) appendTarget(dst []byte, values []string) (bson.Type, []byte) {
+	f, at := k.target()
 	var buf [maxVariables]string
 	for i, slot := range at {
 		buf[i] = values[slot]
 	}
-	return p.appendName(dst, buf[:len(at)], len(p.segments))
+	return f.append(dst, buf[:len(at)])
 }
 
-// name maps a name, for the engine. It must not be called where needsContent.
-func (k keyWay) name(name string) (string, error) {
+// id maps an _id. It must not be called where needsContent.
+func (k keyWay) id(id bson.RawValue, canonical bool) (bson.RawValue, error) {
 	var values [maxVariables]string
-	if err := k.read(name, values[:]); err != nil {
-		return "", err
+	if err := k.read(id, canonical, values[:]); err != nil {
+		return bson.RawValue{}, err
 	}
-	return string(k.appendTarget(nil, values[:])), nil
+	typ, val := k.appendTarget(nil, values[:])
+	return bson.RawValue{Type: typ, Value: val}, nil
+}
+
+// named refuses what speaks of names where the _ids of a side are none.
+func (k keyWay) named() error {
+	for _, f := range []*idForm{k.from, k.to} {
+		if !f.textual() {
+			return fmt.Errorf("the records of one version have no names: their _id is %s", f)
+		}
+	}
+	return nil
 }
 
 // Name maps the name of a record.
 func (k keyWay) Name(name string) (string, error) {
+	if err := k.named(); err != nil {
+		return "", &transform.MappingError{Field: name, Reason: err.Error()}
+	}
 	for _, v := range k.variables {
 		if k.ofContent(v) {
 			return "", &transform.MappingError{Field: name, Reason: fmt.Sprintf("{%s} of the other version's name is the field %s of the record, not part of its name here", v.name, v.field)}
 		}
 	}
-	out, err := k.name(name)
+	out, err := k.id(record.StringKey(name).Value(), true)
 	if err != nil {
 		return "", &transform.MappingError{Field: name, Reason: err.Error()}
 	}
-	return out, nil
+	return stringOf(out.Value), nil
 }
 
-// ofContent reports whether only the target's pattern has v, and a field of the source
+// ofContent reports whether only the target's form has v, and a field of the source
 // holds it.
 func (k keyWay) ofContent(v keyVariable) bool {
-	p, _ := k.target()
-	return v.field != nil && slices.Contains(p.variables, v.name)
+	f, _ := k.target()
+	return v.field != nil && slices.Contains(f.variables, v.name)
 }
 
 // keyMapping returns the mapping of names in one direction, nil where they do not change.
@@ -141,12 +197,12 @@ func (l *Lens) keyMapping(up bool) keyMapping {
 }
 
 // KeyPatterns returns the forms of names on the old and the new side, nil where the lens
-// does not change them.
+// does not change them, and for a side whose _ids are no strings.
 func (l *Lens) KeyPatterns() (from, to *Pattern) {
 	if l.keys == nil {
 		return nil, nil
 	}
-	return l.keys.from, l.keys.to
+	return l.keys.from.pattern(), l.keys.to.pattern()
 }
 
 // KeepsNameOrder reports whether the names under a parent, given as the old version (up)

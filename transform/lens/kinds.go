@@ -42,7 +42,7 @@ func (l *Lens) byContent() bool {
 		return true
 	}
 	for _, f := range l.fans {
-		if f.prefix == 0 {
+		if f.byContent() {
 			return true
 		}
 	}
@@ -82,7 +82,7 @@ func (m members) kinds() (old, now []transform.GroupedKind) {
 		if content {
 			k.Content = func(r record.Record) (string, error) { return m.groupByContent(f, r) }
 		} else {
-			k.Single = f.prefix == len(f.key.segments)
+			k.Single = f.whole
 			k.GroupOf = func(key record.Key) (string, error) { return m.groupByName(f, key) }
 			k.Select = func(group string) record.Selector { return m.selectChildren(f, group) }
 		}
@@ -115,21 +115,26 @@ func (m members) newKey(group string) record.Key {
 
 // keyOf maps the key of a record. doc holds what does not follow from the key.
 func (k keyWay) keyOf(key record.Key, doc bson.Raw) (record.Key, error) {
-	name, ok := key.Name()
-	if !ok {
-		src, _ := k.source()
-		return "", fmt.Errorf("the _id is %s, not a string of the form %s", key, src)
-	}
+	_, to, err := k.identity(key.Value(), true, doc)
+	return to, err
+}
+
+// identity is the _id, and its key, of the record of the target that one of the source
+// with this _id is.
+func (k keyWay) identity(id bson.RawValue, canonical bool, doc bson.Raw) (bson.RawValue, record.Key, error) {
 	var values [maxVariables]string
-	if err := k.read(name, values[:]); err != nil {
-		return "", err
+	if err := k.readID(id, canonical, values[:]); err != nil {
+		return bson.RawValue{}, "", err
 	}
 	if k.needsContent() {
 		if err := k.readFields(doc, values[:]); err != nil {
-			return "", err
+			return bson.RawValue{}, "", err
 		}
 	}
-	return stringKey(func(dst []byte) []byte { return k.appendTarget(dst, values[:]) }), nil
+	typ, val := k.appendTarget(nil, values[:])
+	to := bson.RawValue{Type: typ, Value: val}
+	key, err := record.KeyOf(to)
+	return to, key, err
 }
 
 // readFields fills in the variables of the target's pattern that fields of a record hold.
@@ -140,12 +145,15 @@ func (k keyWay) readFields(doc bson.Raw, values []string) error {
 		if v.field == nil {
 			continue
 		}
-		raw, _ := lookupRaw(doc, v.field)
-		text, ok := raw.StringValueOK()
+		raw, ok := lookupRaw(doc, v.field)
 		if !ok {
-			return fmt.Errorf("the record has no string %s, which its name in the other version holds", v.field)
+			return fmt.Errorf("the record has no %s %s, which its name in the other version holds", k.fieldType(v), v.field)
 		}
-		if err := checkValue(v.name, text); err != nil {
+		text, err := k.fieldType(v).read(raw, false)
+		if err != nil {
+			return fmt.Errorf("%s %w", v.field, err)
+		}
+		if err := v.take(text); err != nil {
 			return err
 		}
 		values[at[i]] = text
@@ -187,18 +195,15 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 
 // parentOf reads the parent's key out of a child's.
 func (f *fan) parentOf(key record.Key) (record.Key, error) {
-	name, ok := key.Name()
-	if !ok {
-		return "", fmt.Errorf("the _id is %s, not a string of the form %s", key, f.key)
-	}
 	var values, own [maxVariables]string
-	if err := f.key.match(name, values[:len(f.parts)]); err != nil {
+	if err := f.key.read(key.Value(), true, values[:len(f.parts)]); err != nil {
 		return "", err
 	}
 	for i, part := range f.parts {
 		switch part.source {
 		case partKey:
-			return stringKey(func(dst []byte) []byte { return append(dst, values[i]...) }), nil
+			typ, val := f.parentType.append(nil, values[i])
+			return record.KeyOf(bson.RawValue{Type: typ, Value: val})
 		case partVariable:
 			own[part.index] = values[i]
 		}
@@ -208,8 +213,7 @@ func (f *fan) parentOf(key record.Key) (record.Key, error) {
 			own[i] = c
 		}
 	}
-	p := f.parentPattern
-	return stringKey(func(dst []byte) []byte { return p.appendName(dst, own[:len(p.variables)], len(p.segments)) }), nil
+	return f.parentForm.key(own[:len(f.parentForm.variables)])
 }
 
 // selectChildren finds the children of a group. Those of another whose parent's name
@@ -219,16 +223,21 @@ func (m members) selectChildren(f *fan, group string) record.Selector {
 	if !f.gather {
 		parent = m.newKey(group)
 	}
-	name, ok := parent.Name()
+	none := record.Selector{Key: parent}
 	var values [maxVariables]string
-	if !ok || f.parentValues(name, values[:]) != nil {
-		// A record whose name is no part of a key has no children.
-		return record.Selector{Key: parent}
+	if parent == "" || f.parentValues(parent.Value(), true, values[:]) != nil {
+		// A record whose _id is no part of a key has no children.
+		return none
 	}
-	prefix := f.key.appendName(nil, values[:len(f.parts)], f.prefix)
-	if f.prefix == len(f.key.segments) {
-		return record.Selector{Key: record.StringKey(string(prefix))}
+	if f.whole {
+		key, err := f.key.key(values[:len(f.parts)])
+		if err != nil {
+			return none
+		}
+		return record.Selector{Key: key}
 	}
-	prefix = append(append(prefix, '/'), f.key.segments[f.prefix].before...)
+	p := f.key.pattern()
+	prefix := p.appendName(nil, values[:len(f.parts)], f.prefix)
+	prefix = append(append(prefix, '/'), p.segments[f.prefix].before...)
 	return record.Selector{Key: record.StringKey(string(prefix)), Prefix: true}
 }

@@ -20,6 +20,8 @@ func FuzzKinds(f *testing.F) {
 	for _, text := range []string{
 		orders(linesByOrder), orders(linesByIndex), orders(linesByID), orders(linesByContent), orders(notesAsMap, planAsObject),
 		orders(strings.Replace(notesAsMap, "{_key}/{id}\"", "{_key}/{id}\", value: v", 1)), secrets,
+		"key: {from: '{k:int}', to: {v: 2, k: 'n/{k}'}}\n" + orders(`fanOut: {field: lines, as: list, kind: lines, key: {of: "{_key}", n: "{index}"}, parent: order}`),
+		orders(`fanOut: {field: lines, as: list, kind: lines, key: "{_key:objectId}/{id:objectId}", id: _id, order: at}`, "reference: {field: plan, kind: self}"),
 		"key: {from: 'k/{k}', to: 'n/{r}/{k}', with: {r: x}}\noperations: [{reference: {field: plan, kind: self, optional: true}}]",
 	} {
 		f.Add([]byte(text), []byte(doc))

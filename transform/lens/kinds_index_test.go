@@ -22,6 +22,7 @@ operations:
 	for spec, want := range map[string]string{
 		`{"key":{"x":1},"name":"x_1"}`:                                               "",
 		`{"key":{"x":1,"_id":1},"name":"x_1__id_1"}`:                                 "",
+		`{"key":{"_id.x":1},"name":"n"}`:                                             "the _id has another form",
 		`{"key":{"twin":1},"name":"twin_1"}`:                                         "",
 		`{"key":{"x":1},"name":"n","partialFilterExpression":{"_id":{"$gt":"k/b"}}}`: "the _id has another form",
 		`{"key":{"x":1},"name":"n","partialFilterExpression":{"twin":"k/1"}}`:        "field twin has other values",

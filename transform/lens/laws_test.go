@@ -89,7 +89,7 @@ func TestLawsOfDrawnLenses(t *testing.T) {
 			if !bytes.Equal(x, before) {
 				t.Fatal("the source was written to")
 			}
-			if len(way.down.held) > 0 || hasConstant(way.down.ops) {
+			if way.down.keeps() || hasConstant(way.down.ops) {
 				continue
 			}
 			back, err = way.down.run(y, nil)

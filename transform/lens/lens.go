@@ -11,6 +11,7 @@ type Lens struct {
 	up, down program
 	digest   string
 	file     string
+	notes    []Note
 	kinds    kindNames
 	keys     *keys // nil where the key does not change
 	fans     []*fan
@@ -48,8 +49,9 @@ func inverses(ops []op) []op {
 	return out
 }
 
-// Loss is a field that only one side has. It survives a round trip as the complement,
-// as long as the record that holds it does.
+// Loss is a field that only one side has, or has in a form of its own. It survives a round
+// trip as the complement, as long as the record that holds it does, and a form as long as
+// the other side does not change what it means.
 type Loss struct {
 	Kind      string // of a fanOut's or gather's records; empty for the lens's own
 	Field     string // as that side names it; "*" is any item of a list or entry of a map
@@ -79,6 +81,11 @@ func (p *program) losses(kind, prefix string) []Loss {
 	var out []Loss
 	for _, h := range p.held {
 		out = append(out, Loss{kind, prefix + h.path.String(), h.by.String()})
+	}
+	for _, f := range p.forms {
+		for _, h := range f.fields {
+			out = append(out, Loss{kind, prefix + h.path.String(), h.by.String()})
+		}
 	}
 	return out
 }

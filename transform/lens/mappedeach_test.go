@@ -59,7 +59,8 @@ func TestMappedConditionsOfEachOperation(t *testing.T) {
 		"each: {field: a, operations: [convert: {field: ., from: int, to: string}]}", "each: {field: a, in: list, operations: [convert: {field: ., table: {x: y, 1: x}}]}",
 		"each: {field: a, in: list, operations: [wrap: {field: .}]}", "each: {field: a, operations: [unwrap: {field: .}]}", "each: {field: a, operations: [wrap: {field: k}]}", "each: {field: a, in: map, operations: [rename: {from: k, to: j}]}",
 		"each: {field: a, in: list, operations: [split: {field: k, to: [b, c], separator: ':'}]}", "each: {field: a, in: list, operations: [join: {fields: [b, c], to: k, separator: ':'}]}",
-		"each: {field: a, operations: [move: {from: k, to: o.k}]}", "compute: {from: [a], to: [b], up: {b: a}, down: {a: b}}",
+		"each: {field: a, operations: [move: {from: k, to: o.k}]}", "convert: {field: a, from: number, to: string}", "convert: {field: a, from: number, to: bool}",
+		"normalize: {field: a, steps: [lower, emptyToAbsent]}", "splitList: {field: a, separator: ':'}", "each: {field: a, operations: [joinList: {field: ., separator: ':', tidy: true}]}", "compute: {from: [a], to: [b], up: {b: a}, down: {a: b}}",
 	} {
 		t.Run(strings.ReplaceAll(op, "/", "-"), func(t *testing.T) {
 			t.Parallel()

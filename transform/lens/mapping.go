@@ -71,6 +71,7 @@ type sorter interface{ keepsOrder() bool }
 var (
 	_ transform.Mapping            = (*requestMapping)(nil)
 	_ transform.ConjunctionMapping = (*requestMapping)(nil)
+	_ transform.OrderedMapping     = (*requestMapping)(nil)
 )
 
 // Name maps a record's name.
@@ -87,6 +88,13 @@ func (m *requestMapping) Parent(parent string) (string, error) {
 		return parent, nil
 	}
 	return m.keys.Parent(parent)
+}
+
+// KeepsOrder reports whether the names under a parent sort alike on both sides: where the
+// patterns have the same variables in the same order behind what the parent fixes.
+func (m *requestMapping) KeepsOrder(parent string) bool {
+	k, ok := m.keys.(keyWay)
+	return m.keys == nil || ok && k.keepsOrder(parent)
 }
 
 // Field maps a path for a mask.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,7 @@ func TestMappedConversions(t *testing.T) {
 		tDate: {bson.DateTime(0), bson.DateTime(1000), bson.DateTime(1500), bson.DateTime(-1000)}, tEpoch: {int64(0), int64(1), int64(-1)},
 		tRFC3339: {"1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z", "1970-01-01T00:00:01.500Z", "1970-01-01T01:00:01+01:00"},
 	}
+	values[tNumber] = slices.Concat(values[tInt], values[tLong], values[tDouble], values[tDecimal])
 	literals := []any{nil, "1", "0", "-0", "1.5", "true", id.Hex(), strings.ToUpper(id.Hex()), "NaN", "1e+23", "1970-01-01T00:00:01Z", "1970-01-01T00:00:01.500Z", true, false,
 		int64(0), int64(1), int64(5), int64(1) << 40, int64(1)<<53 + 1, uint64(1), 0.0, 1.0, 1.5, 0.1, 1e23, 0.5, -0.5, math.Inf(1), math.NaN(),
 		time.Unix(0, 0), time.Unix(1, 0), time.Unix(1, 5e8), time.Unix(0, 1), time.Unix(-1, 1)}

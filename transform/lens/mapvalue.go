@@ -65,6 +65,8 @@ func literalsOfNumber(v any, from, to valueType) ([]any, error) {
 			return []any{n.Num().Int64() == 1}, nil
 		}
 		return nil, nil
+	case (to == tString || to == tDouble || to == tDecimal) && from == tNumber:
+		return literalsOfAnyNumber(n, v, to)
 	case to == tString && from == tDecimal:
 		return nil, errors.New("equal decimals are written in many ways")
 	case to == tString && from == tDouble:
@@ -82,7 +84,7 @@ func literalsOfNumber(v any, from, to valueType) ([]any, error) {
 			return nil, nil
 		}
 		return []any{n.Num().String()}, nil
-	case from == tDecimal && to == tDouble || from == tDouble && to == tDecimal:
+	case from == tDecimal && (to == tDouble || to == tNumber) || from == tDouble && to == tDecimal:
 		if n.IsInt() && n.Num().CmpAbs(big.NewInt(exactFloat)) <= 0 {
 			return []any{v}, nil
 		}
@@ -91,10 +93,26 @@ func literalsOfNumber(v any, from, to valueType) ([]any, error) {
 	return []any{v}, nil
 }
 
+// literalsOfAnyNumber is literalsOfNumber where the field may have any of their types.
+func literalsOfAnyNumber(n *big.Rat, v any, to valueType) ([]any, error) {
+	switch {
+	case !n.IsInt() || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0:
+		return nil, errors.New("a double and a decimal are worth the same only where they are whole")
+	case to != tString:
+		return []any{v}, nil
+	case n.Sign() == 0:
+		return []any{"0", "-0"}, nil
+	}
+	return []any{n.Num().String()}, nil
+}
+
 // literalsOfText is literalsOf for a string: converted like one.
 func literalsOfText(s string, to valueType) ([]any, error) {
 	if to == tDecimal {
 		return nil, errors.New("different strings are decimals that are equal")
+	}
+	if to == tNumber {
+		return literalsOfNumberText(s)
 	}
 	val, err := convertedLiteral(appendString(nil, s), tString, to)
 	if err != nil {
@@ -106,6 +124,19 @@ func literalsOfText(s string, to valueType) ([]any, error) {
 	lit, _ := literal(bson.RawValue{Type: to.bson(), Value: val})
 	if f, ok := lit.(float64); ok && (f == 0 || math.IsNaN(f)) {
 		return nil, errors.New("different strings are doubles that are equal, or none is")
+	}
+	return []any{lit}, nil
+}
+
+// literalsOfNumberText is literalsOfText for a number of any type.
+func literalsOfNumberText(s string) ([]any, error) {
+	t, val, ok := toNumber(tString, appendString(nil, s))
+	if !ok {
+		return nil, nil
+	}
+	lit, ok := literal(bson.RawValue{Type: t.bson(), Value: val})
+	if n, whole := rational(lit); !ok || !whole || !n.IsInt() || n.Sign() == 0 || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0 {
+		return nil, errors.New("different strings are numbers that are equal, or none is")
 	}
 	return []any{lit}, nil
 }

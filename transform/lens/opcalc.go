@@ -19,6 +19,9 @@ type calc struct {
 	name     string // how the lens calls the operation, with its fields
 	from, to []path
 	up, down calculation
+	// anyFrom and anyTo are set for the fields whose objects are the same with their fields in
+	// any order; nil: for none.
+	anyFrom, anyTo []bool
 	// parted is set where a comparison of one field can be made one of each of the
 	// others: for split, seen from the whole.
 	parted *splitter
@@ -31,7 +34,7 @@ type calculation func(in []bson.RawValue) ([]bson.RawValue, error)
 
 func (o *calc) String() string { return o.name }
 func (o *calc) inverse() op {
-	return &calc{name: o.name, from: o.to, to: o.from, up: o.down, down: o.up, parted: o.parted, joined: !o.joined}
+	return &calc{name: o.name, from: o.to, to: o.from, up: o.down, down: o.up, anyFrom: o.anyTo, anyTo: o.anyFrom, parted: o.parted, joined: !o.joined}
 }
 func (o *calc) takes() []path   { return without(o.from, o.to) }
 func (o *calc) makes() []path   { return without(o.to, o.from) }
@@ -87,12 +90,30 @@ func (o *calc) apply(e *editor, root *node) error {
 		return refuse(o.from[0], "would become %s, which cannot come back: %w", showAll(out), err)
 	}
 	for i := range in {
-		if !sameValue(in[i], back[i]) {
+		if !sameValue(in[i], back[i]) && !(anyOrder(o.anyFrom, i) && sameFields(in[i], back[i])) {
 			return refuse(o.from[i], "is %s, would become %s and come back as %s: %w", showValue(in[i]), showAll(out), showValue(back[i]), errInexact)
 		}
 	}
 	return o.put(e, root, out)
 }
+
+func anyOrder(of []bool, i int) bool { return of != nil && of[i] }
+
+// forms are the objects whose fields may stand in any order: the far side keeps its own.
+func (o *calc) forms() []form {
+	var out []form
+	for i, p := range o.to {
+		if anyOrder(o.anyTo, i) {
+			out = append(out, form{fields: []holding{{path: p, by: orderOf{o}}}, anyOrder: true})
+		}
+	}
+	return out
+}
+
+// orderOf names an operation that loses the order of fields.
+type orderOf struct{ o *calc }
+
+func (l orderOf) String() string { return l.o.String() + " (order of fields)" }
 
 // put writes the results. New fields are put in before old ones go, so that an object
 // which holds both stays where it is.
@@ -191,4 +212,7 @@ func showAll(vs []bson.RawValue) string {
 	return strings.Join(parts, ", ")
 }
 
-var _ op = (*calc)(nil)
+var (
+	_ op     = (*calc)(nil)
+	_ former = (*calc)(nil)
+)

@@ -3,6 +3,7 @@ package lens
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -56,23 +57,53 @@ func (o *each) takes() []path   { return nil }
 func (o *each) makes() []path   { return nil }
 func (o *each) changes() []path { return []path{o.field} }
 
+// told reports whether items are found again on the other side, so that no two of a list
+// may look alike.
+func (o *each) told() bool {
+	return len(o.run.held)+len(o.back.held) > 0 || o.match != nil && len(o.run.forms)+len(o.back.forms) > 0
+}
+
+// forms are those that the items keep. Where nothing tells the items of a list apart, it
+// keeps its form as a whole.
+func (o *each) forms() []form {
+	var out []form
+	for _, f := range o.run.forms {
+		whole := o.in != inMap && o.match == nil || slices.ContainsFunc(f.fields, func(h holding) bool { return h.path.isItem() && o.in != inMap })
+		if whole {
+			out = append(out, form{fields: []holding{{path: o.field, by: nested{o, f.fields[0].by}}}, anyOrder: f.anyOrder})
+			continue
+		}
+		lifted := form{anyOrder: f.anyOrder}
+		for _, h := range f.fields {
+			lifted.fields = append(lifted.fields, o.lift(h))
+		}
+		out = append(out, lifted)
+	}
+	return out
+}
+
 // holds are the fields that the items keep.
 func (o *each) holds() []holding {
 	var out []holding
 	for _, h := range o.run.held {
-		matches := []path{nil}
-		if o.farMatch != nil {
-			matches[0] = o.field.join(o.farMatch)
-		}
-		for _, m := range h.matches {
-			if m != nil {
-				m = o.field.join(m)
-			}
-			matches = append(matches, m)
-		}
-		out = append(out, holding{path: o.field.join(h.path), matches: matches, by: nested{o, h.by}})
+		out = append(out, o.lift(h))
 	}
 	return out
+}
+
+// lift is a holding of the items as the record sees it.
+func (o *each) lift(h holding) holding {
+	matches := []path{nil}
+	if o.farMatch != nil {
+		matches[0] = o.field.join(o.farMatch)
+	}
+	for _, m := range h.matches {
+		if m != nil {
+			m = o.field.join(m)
+		}
+		matches = append(matches, m)
+	}
+	return holding{path: o.field.join(h.path), matches: matches, by: nested{o, h.by}}
 }
 
 // nested names an operation within others.
@@ -161,7 +192,7 @@ func (o *each) apply(e *editor, root *node) error {
 	if err != nil {
 		return err
 	}
-	if len(o.run.held)+len(o.back.held) > 0 {
+	if o.told() {
 		match := o.match
 		if el.typ != bson.TypeArray {
 			match = nil
@@ -186,6 +217,7 @@ func (o *each) apply(e *editor, root *node) error {
 
 var (
 	_ holder = (*each)(nil)
+	_ former = (*each)(nil)
 	_ op     = (*wrap)(nil)
 	_ op     = (*unwrap)(nil)
 )

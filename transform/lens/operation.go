@@ -30,6 +30,9 @@ func operations() []operation {
 		{"unwrap", "Takes the value out of a list of one.", (*lensParser).unwrap, fieldBody{}},
 		{"split", "Takes a string apart into several fields.", (*lensParser).split, splitBody{}},
 		{"join", "Puts several strings together into one field.", (*lensParser).join, joinBody{}},
+		{"splitList", "Makes a list of strings of a string.", (*lensParser).splitList, listingBody{}},
+		{"joinList", "Makes a string of a list of strings.", (*lensParser).joinList, listingBody{}},
+		{"normalize", "Brings values that mean the same into one form.", (*lensParser).normalize, normalizeBody{}},
 		{"each", "Does operations in every item of a list or value of a map.", (*lensParser).each, eachBody{}},
 		{"compute", "Makes some fields into others by CEL expressions.", (*lensParser).compute, computeBody{}},
 		{"hook", "Makes some fields into others by Go code.", (*lensParser).hook, hookBody{}},
@@ -117,7 +120,7 @@ func (p *lensParser) path(n ast.Node, key string) (path, error) {
 func (p *lensParser) fieldPath(n ast.Node, key string) (path, error) {
 	out, err := p.path(n, key)
 	if err == nil && out.isItem() {
-		err = p.errorAt(n, `%s: "." is the item itself, which has no name; only convert, wrap, unwrap, compute, hook and each work on it`, key)
+		err = p.errorAt(n, `%s: "." is the item itself, which has no name; only convert, wrap, unwrap, splitList, joinList, normalize, compute, hook and each work on it`, key)
 	}
 	return out, err
 }

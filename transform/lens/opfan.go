@@ -1,6 +1,7 @@
 package lens
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/goccy/go-yaml/ast"
@@ -63,6 +64,10 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 	}
 	if err := p.fanOperations(f, m["operations"], verb); err != nil {
 		return nil, err
+	}
+	if f.byContent() && !f.namesParent() {
+		at := p.position(m["key"])
+		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of %s do not name the record that they belong to: entries of two records that have the same key would be one, and only data show whether there are any", f.kind)})
 	}
 	p.lens.fans = append(p.lens.fans, f)
 	return f, nil
@@ -208,7 +213,7 @@ func (p *program) placeFans() (bad *fan) {
 			continue
 		}
 		var err error
-		if c.far, err = traceKept(c.field, p.ops[i+1:]); err != nil && len(c.fan.collect.held) > 0 {
+		if c.far, err = traceKept(c.field, p.ops[i+1:]); err != nil && c.fan.collect.keeps() {
 			return c.fan
 		}
 	}

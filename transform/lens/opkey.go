@@ -36,13 +36,11 @@ func (o *rekey) apply(e *editor, root *node) error {
 		return nil // a record that has no name yet has none in the other version either
 	}
 	el := &root.elems[i]
-	if el.typ != bson.TypeString {
-		return fmt.Errorf("the _id is %s (%s), and only a string has the form of a name", show(el.typ, el.val), TypeName(el.typ))
-	}
-	if err := o.way.read(stringOf(el.val), e.variables(o.way.keys)); err != nil {
+	if err := o.way.readID(bson.RawValue{Type: el.typ, Value: el.value()}, false, e.variables(o.way.keys)); err != nil {
 		return err
 	}
-	root.set(i, bson.TypeString, e.text(func(dst []byte) []byte { return o.way.appendTarget(dst, e.vars) }))
+	typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return o.way.appendTarget(dst, e.vars) })
+	root.set(i, typ, val)
 	return nil
 }
 
@@ -64,6 +62,14 @@ func (e *editor) text(appendTo func([]byte) []byte) []byte {
 	return dst[at:len(dst):len(dst)]
 }
 
+// id makes an _id, or a part of one, in the editor's scratch memory.
+func (e *editor) id(appendTo func([]byte) (bson.Type, []byte)) (bson.Type, []byte) {
+	at := len(e.scratch)
+	typ, dst := appendTo(e.scratch)
+	e.scratch = dst
+	return typ, dst[at:len(dst):len(dst)]
+}
+
 // keyField takes a variable of the key out of a field, or puts it there.
 type keyField struct {
 	keys  *keys
@@ -72,6 +78,28 @@ type keyField struct {
 }
 
 func (o *keyField) variable() *keyVariable { return &o.keys.variables[o.index] }
+
+// fieldType is the type that the variable has in the field.
+func (o *keyField) fieldType() idType { return o.keys.fieldType(o.variable()) }
+
+// fieldType is the type that a variable of one form has in the field of the other side.
+func (k *keys) fieldType(v *keyVariable) idType {
+	if slices.Contains(k.to.variables, v.name) {
+		return v.from
+	}
+	return v.to
+}
+
+// take refuses a value of a field that no _id could have.
+func (v *keyVariable) take(value string) error {
+	if v.from == idAny {
+		return nil
+	}
+	if err := checkValue(v.name, value); err != nil {
+		return err
+	}
+	return v.check(value)
+}
 
 func (o *keyField) String() string {
 	return fmt.Sprintf("key variable %s in field %s", o.variable().name, o.variable().field)
@@ -115,24 +143,24 @@ func (o *keyField) apply(e *editor, root *node) error {
 		if i >= 0 {
 			return absent(n, v.field)
 		}
-		val := e.text(func(dst []byte) []byte { return append(dst, values[o.index]...) })
-		return e.insert(root, v.field, elem{typ: bson.TypeString, val: val})
+		typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return o.fieldType().append(dst, values[o.index]) })
+		return e.insert(root, v.field, elem{typ: typ, val: val})
 	}
 	if i < 0 {
 		return fmt.Errorf("the record has no %s, which its name in the other version holds", v.field)
 	}
 	el := &n.elems[i]
-	if el.typ != bson.TypeString {
-		return fmt.Errorf("%s is %s (%s), not a string", v.field, show(el.typ, el.val), TypeName(el.typ))
+	value, err := o.fieldType().read(bson.RawValue{Type: el.typ, Value: el.value()}, false)
+	if err != nil {
+		return fmt.Errorf("%s %w", v.field, err)
 	}
-	value := stringOf(el.val)
 	if !o.take {
 		if value != values[o.index] {
 			return fmt.Errorf("%s is %q, and the record's name has %q", v.field, shortened(value), shortened(values[o.index]))
 		}
 		return nil
 	}
-	if err := checkValue(v.name, value); err != nil {
+	if err := v.take(value); err != nil {
 		return err
 	}
 	values[o.index] = value

@@ -33,6 +33,9 @@ func (o *convert) apply(e *editor, root *node) error {
 	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
 		return err
 	}
+	if o.from == tNumber || o.to == tNumber {
+		return o.applyNumber(n, i)
+	}
 	el := &n.elems[i]
 	if el.typ != o.from.bson() {
 		return refuse(o.field, "is of type %s, not %s", TypeName(el.typ), o.from)

@@ -13,14 +13,17 @@ const WholeKey = "_key"
 // Pattern is the form of a kind's names: segments between slashes, each with one
 // variable at most, such as projects/{project}/secrets/{secret}. A variable stands for
 // one or more characters that are not slashes, {_key} for any text. So a name matches in
-// one way or not at all, and two names never have the same values.
+// one way or not at all, and two names never have the same values. A variable may have a
+// type, such as {id:objectId}: then it stands only for the texts of values of that type.
 //
 // A Pattern may be used concurrently.
 type Pattern struct {
-	text      string
+	text      string // as it was written
+	plain     string // without types
 	segments  []segment
 	variables []string
-	whole     int // the segment of {_key}, -1 for none
+	types     []idType // of the variables; empty where none is declared
+	whole     int      // the segment of {_key}, -1 for none
 }
 
 // segment is the part of a pattern between two slashes.
@@ -38,6 +41,7 @@ func ParsePattern(text string) (*Pattern, error) {
 		return bad("it is empty")
 	}
 	p := &Pattern{text: text, whole: -1}
+	var plain []string
 	for i, part := range strings.Split(text, "/") {
 		if part == "" && i > 0 {
 			return bad("it has an empty segment")
@@ -50,10 +54,18 @@ func ParsePattern(text string) (*Pattern, error) {
 			return bad("} without { before it in segment %q", part)
 		}
 		if !braced {
-			p.segments = append(p.segments, segment{before: part, variable: -1})
+			p.segments, plain = append(p.segments, segment{before: part, variable: -1}), append(plain, part)
 			continue
 		}
 		name, after, closed := strings.Cut(rest, "}")
+		name, declared, typed := strings.Cut(name, ":")
+		var typ idType
+		if typed {
+			var err error
+			if typ, err = idTypeOf(declared); err != nil {
+				return bad("{%s}: %v", name, err)
+			}
+		}
 		switch {
 		case !closed:
 			return bad("{ without } in segment %q", part)
@@ -68,14 +80,17 @@ func ParsePattern(text string) (*Pattern, error) {
 			p.whole = i
 		}
 		p.segments = append(p.segments, segment{before, after, len(p.variables)})
-		p.variables = append(p.variables, name)
+		p.variables, p.types = append(p.variables, name), append(p.types, typ)
+		plain = append(plain, before+"{"+name+"}"+after)
 	}
+	p.plain = strings.Join(plain, "/")
 	return p, nil
 }
 
-// variableName accepts names, WholeKey, and item.<path> for the patterns of fanOut.
+// variableName accepts names, WholeKey, and item.<path> and item._id for the patterns of
+// fanOut.
 func variableName(s string) bool {
-	if s == WholeKey {
+	if s == WholeKey || s == itemPrefix+string(fieldID) {
 		return true
 	}
 	s, item := strings.CutPrefix(s, itemPrefix)
@@ -115,6 +130,18 @@ var errNoMatch = errors.New("the name does not match")
 
 // match fills values, one for each variable.
 func (p *Pattern) match(name string, values []string) error {
+	if err := p.matchText(name, values); err != nil {
+		return err
+	}
+	for i, t := range p.types {
+		if err := t.check(values[i]); err != nil {
+			return fmt.Errorf("{%s} %w", p.variables[i], err)
+		}
+	}
+	return nil
+}
+
+func (p *Pattern) matchText(name string, values []string) error {
 	n := len(p.segments)
 	if p.whole < 0 && strings.Count(name, "/") != n-1 {
 		return p.mismatch(name)
@@ -165,7 +192,7 @@ func (s segment) match(part string, values []string, whole bool) bool {
 }
 
 func (p *Pattern) mismatch(name string) error {
-	return fmt.Errorf("%q is not of the form %s: %w", shortened(name), p.text, errNoMatch)
+	return fmt.Errorf("%q is not of the form %s: %w", shortened(name), p.plain, errNoMatch)
 }
 
 // shortened keeps a name in an error short, for errors are stored.
@@ -185,6 +212,9 @@ func (p *Pattern) Name(values []string) (string, error) {
 	for i, v := range values {
 		if err := checkValue(p.variables[i], v); err != nil {
 			return "", err
+		}
+		if err := p.types[i].check(v); err != nil {
+			return "", fmt.Errorf("{%s} %w", p.variables[i], err)
 		}
 	}
 	return string(p.appendName(nil, values, len(p.segments))), nil

@@ -12,7 +12,11 @@ type program struct {
 	ops []op
 	// held are the fields, as the far side names them, that only the far side holds.
 	held []holding
-	grow int // bytes by which a document grows at most, about
+	// forms are the values that the far side may keep in a form of its own. there and back
+	// are the operations, and their reverse, that find out whether two forms mean the same.
+	forms       []form
+	there, back []op
+	grow        int // bytes by which a document grows at most, about
 }
 
 // holding is a field that only the far side holds: what it has of it is kept.
@@ -41,6 +45,9 @@ func compileProgram(ops []op) (program, error) {
 			}
 		}
 		p.grow += 32 * len(o.changes())
+		if err := p.addForms(o, ops[i+1:]); err != nil {
+			return program{}, err
+		}
 		h, ok := o.(holder)
 		if !ok {
 			continue
@@ -54,6 +61,9 @@ func compileProgram(ops []op) (program, error) {
 				p.held = append(p.held, held)
 			}
 		}
+	}
+	if len(p.forms) > 0 {
+		p.there, p.back = withinRecord(ops), withinRecord(inverses(ops))
 	}
 	return p, nil
 }
@@ -119,30 +129,42 @@ func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
 			return nil, recordError(o, err)
 		}
 	}
-	if !root.dirty() && (have == nil || len(p.held) == 0) {
+	if !root.dirty() && (have == nil || !p.keeps()) {
 		return doc, nil
 	}
 	if have != nil {
-		if err := e.over(root, have, p.held); err != nil {
+		if err := e.over(root, have, p); err != nil {
 			return nil, complementError(err)
 		}
 	}
 	return root.encode(make([]byte, 0, len(doc)+p.grow)), nil
 }
 
-// over gives a record what only the target has of it, and the order that it has there.
-func (e *editor) over(n *node, have bson.Raw, held []holding) error {
+// keeps reports whether anything of what the target has is kept.
+func (p *program) keeps() bool { return len(p.held)+len(p.forms) > 0 }
+
+// over gives a record what only the target has of it, the forms of values that it has there,
+// and their order.
+func (e *editor) over(n *node, have bson.Raw, p *program) error {
 	h, err := e.open(have)
 	if err != nil {
 		return err
 	}
-	for _, f := range held {
+	for _, f := range p.held {
 		if err := e.complement(n, h, f.path, f.matches); err != nil {
 			return err
 		}
 	}
-	for _, f := range held {
+	if err := e.keepForms(n, h, have, p); err != nil {
+		return err
+	}
+	for _, f := range p.held {
 		if err := e.restoreItems(n, h, f.path, f.matches); err != nil {
+			return err
+		}
+	}
+	for _, f := range p.forms {
+		if err := e.restoreItems(n, h, f.fields[0].path, f.fields[0].matches); err != nil {
 			return err
 		}
 	}

@@ -51,17 +51,16 @@ func lookupRaw(doc bson.Raw, p path) (v bson.RawValue, ok bool) {
 	return v, ok
 }
 
-// withID returns a document with the _id of a key, which both are strings. The rest is
-// copied as it is.
-func withID(doc bson.Raw, key record.Key) (bson.Raw, bool) {
+// withID returns a document with another _id. The rest is copied as it is.
+func withID(doc bson.Raw, id bson.RawValue) (bson.Raw, bool) {
 	_, at, end, ok := findRaw(doc, fieldID)
 	if !ok {
 		return nil, false
 	}
-	out := make([]byte, 0, len(doc)+len(key)+8-(end-at))
+	out := make([]byte, 0, len(doc)+len(id.Value)+8-(end-at))
 	out = append(out, doc[:at]...)
-	out = append(append(out, key[0]), "_id\x00"...)
-	out = append(append(out, key[1:]...), doc[end:]...)
+	out = append(append(out, byte(id.Type)), "_id\x00"...)
+	out = append(append(out, id.Value...), doc[end:]...)
 	putLength(out, len(out))
 	return out, true
 }

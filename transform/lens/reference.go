@@ -1,15 +1,16 @@
 package lens
 
 import (
-	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/transform"
+	"dbcontroller.dev/record"
 )
 
 // selfKind stands for the lens's own kind in a reference.
@@ -28,9 +29,20 @@ type reference struct {
 // target is the kind that a reference points at, found when the lens is linked.
 type target struct {
 	kind, service string
+	with          []targetPart
 	keys          *keys // nil: its keys are the same on both sides
 	linked        bool
 	at            position
+}
+
+// targetPart is a field next to the reference that holds a part of the key which only one
+// version's keys have.
+type targetPart struct {
+	name  string // of the variable
+	field path
+	typ   idType
+	slot  int // of the variable in keys
+	at    position
 }
 
 func (o *reference) String() string { return fmt.Sprintf("reference %s to %s", o.field, o.to.kind) }
@@ -42,6 +54,13 @@ func (o *reference) inverse() op {
 func (o *reference) takes() []path   { return nil }
 func (o *reference) makes() []path   { return nil }
 func (o *reference) changes() []path { return []path{o.field} }
+func (o *reference) reads() []path {
+	ps := make([]path, len(o.to.with))
+	for i, p := range o.to.with {
+		ps[i] = p.field
+	}
+	return ps
+}
 
 func (o *reference) trace(p path) (path, fate) { return traceConvert(p, o.field) }
 
@@ -56,14 +75,18 @@ func (o *reference) apply(e *editor, root *node) error {
 	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
 		return err
 	}
+	var parts [maxVariables]string
+	if err := o.parts(e, root, parts[:]); err != nil {
+		return err
+	}
 	el := &n.elems[i]
 	if !o.list {
-		val, err := o.value(e, el.typ, el.val)
+		typ, val, err := o.value(e, el.typ, el.value(), parts[:])
 		if err != nil {
 			return refuse(o.field, "%v", err)
 		}
 		if val != nil {
-			n.set(i, bson.TypeString, val)
+			n.set(i, typ, val)
 		}
 		return nil
 	}
@@ -76,115 +99,80 @@ func (o *reference) apply(e *editor, root *node) error {
 	}
 	for k := range items.elems {
 		item := &items.elems[k]
-		val, err := o.value(e, item.typ, item.val)
+		typ, val, err := o.value(e, item.typ, item.value(), parts[:])
 		if err != nil {
 			return refuse(o.field.join(path{strconv.AppendInt(nil, int64(k), 10)}), "%v", err)
 		}
 		if val != nil {
-			items.set(k, bson.TypeString, val)
+			items.set(k, typ, val)
 		}
 	}
 	return nil
 }
 
-// value maps one key; nil: it stays as it is.
-func (o *reference) value(e *editor, typ bson.Type, val []byte) ([]byte, error) {
-	if typ != bson.TypeString {
-		if o.optional {
-			return nil, nil
+// parts reads the parts of the key that other fields hold, into the places of their
+// variables.
+func (o *reference) parts(e *editor, root *node, parts []string) error {
+	for _, p := range o.to.with {
+		n, i, err := e.lookup(root, p.field)
+		if err != nil {
+			return err
 		}
-		return nil, fmt.Errorf("is %s (%s), not a key of %s", show(typ, val), TypeName(typ), o.to.kind)
+		if i < 0 {
+			return fmt.Errorf("the record has no %s, which is {%s} of the key of %s", p.field, p.name, o.to.kind)
+		}
+		text, err := p.typ.read(bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, false)
+		if err == nil {
+			err = o.to.keys.variables[p.slot].take(text)
+		}
+		if err != nil {
+			return fmt.Errorf("%s %w", p.field, err)
+		}
+		parts[p.slot] = text
 	}
-	way := keyWay{o.to.keys, o.up}
-	name := stringOf(val)
+	return nil
+}
+
+// fill gives the target's values the parts that other fields hold. What the key itself
+// has must be the same, or the reverse would point elsewhere.
+func (o *reference) fill(way keyWay, values, parts []string) error {
+	src, _ := way.source()
+	for _, p := range o.to.with {
+		if slices.Contains(src.variables, p.name) && values[p.slot] != parts[p.slot] {
+			return fmt.Errorf("names another {%s} than %s does, and the reverse could not make it again", p.name, p.field)
+		}
+		values[p.slot] = parts[p.slot]
+	}
+	return nil
+}
+
+// value maps one key; nil: it stays as it is.
+func (o *reference) value(e *editor, typ bson.Type, val []byte, parts []string) (bson.Type, []byte, error) {
+	way, id := keyWay{o.to.keys, o.up}, bson.RawValue{Type: typ, Value: val}
 	var values [maxVariables]string
-	err := way.read(name, values[:])
+	err := way.read(id, false, values[:])
 	if err == nil {
-		return e.text(func(dst []byte) []byte { return way.appendTarget(dst, values[:]) }), nil
+		if err := o.fill(way, values[:], parts); err != nil {
+			return 0, nil, err
+		}
+		typ, val = e.id(func(dst []byte) (bson.Type, []byte) { return way.appendTarget(dst, values[:]) })
+		return typ, val, nil
+	}
+	if src, _ := way.source(); !o.optional && src.textual() && typ != bson.TypeString {
+		return 0, nil, fmt.Errorf("is %s (%s), not a key of %s", show(typ, val), TypeName(typ), o.to.kind)
 	}
 	if !o.optional {
-		return nil, fmt.Errorf("is no key of %s: %w", o.to.kind, err)
+		return 0, nil, fmt.Errorf("is no key of %s: %w", o.to.kind, err)
 	}
-	// It stays, unless the reverse would take it for a key that was mapped.
-	if err := (keyWay{o.to.keys, !o.up}).read(name, values[:]); err == nil {
-		return nil, fmt.Errorf("is %q, which is a key of %s in the other version only: the reverse would change it", shortened(name), o.to.kind)
+	// It stays, unless it equals a key but for the type of a number, and would point to
+	// nothing there, or the reverse would take it for a key that was mapped.
+	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), true, values[:]) == nil {
+		return 0, nil, fmt.Errorf("equals a key of %s, but %w", o.to.kind, err)
 	}
-	return nil, nil
-}
-
-// compare maps a comparison with keys: ==, in, the beginning of keys, and what a list of
-// keys contains.
-func (o *reference) compare(c condition) ([]condition, error) {
-	if !c.path.overlaps(o.field) {
-		return []condition{c}, nil
+	if err := (keyWay{o.to.keys, !o.up}).read(id, false, values[:]); err == nil {
+		return 0, nil, fmt.Errorf("is %s, which is a key of %s in the other version only: the reverse would change it", show(typ, val), o.to.kind)
 	}
-	if !o.to.linked {
-		return nil, errNotLinked
-	}
-	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == itemPart
-	switch {
-	case o.to.keys == nil || c.op == transform.OpHas:
-		return []condition{c}, nil
-	case !item && !c.path.equal(o.field):
-		return nil, fmt.Errorf("it holds keys of %s, which have no fields", o.to.kind)
-	}
-	single := item || !o.list
-	switch {
-	case (c.op == transform.OpEqual || c.op == transform.OpIn) && single, c.op == transform.OpContains && !single:
-		return []condition{o.compareWhole(c)}, nil
-	case c.op == transform.OpEqual || c.op == transform.OpIn:
-		// A list is equal to no literal.
-		c.op, c.values = transform.OpIn, nil
-		return []condition{c}, nil
-	case c.op == transform.OpPrefix && single && !o.optional:
-		begin, ok := c.values[0].(string)
-		if !ok {
-			return nil, fmt.Errorf("it holds keys of %s, which are strings", o.to.kind)
-		}
-		far, err := keyWay{o.to.keys, o.up}.prefix(begin)
-		if err != nil {
-			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, shortened(begin), reasonOf(err))
-		}
-		c.values = []any{far}
-		return []condition{c}, nil
-	}
-	return nil, fmt.Errorf("it holds keys of %s, which have another form in the other version: %s cannot be asked of them", o.to.kind, c.op)
-}
-
-// compareWhole maps whole keys. A literal that is none is held by no record, here or
-// there, and is left out.
-func (o *reference) compareWhole(c condition) condition {
-	there, back := keyWay{o.to.keys, o.up}, keyWay{o.to.keys, !o.up}
-	var values []any
-	for _, v := range c.values {
-		name, ok := v.(string)
-		if !ok {
-			if v == nil || o.optional {
-				values = append(values, v)
-			}
-			continue
-		}
-		if far, err := there.name(name); err == nil {
-			values = append(values, far)
-		} else if _, err := back.name(name); o.optional && err != nil {
-			values = append(values, v)
-		}
-	}
-	if len(values) == 0 && c.op != transform.OpIn {
-		c.op = transform.OpIn
-	}
-	c.values = values
-	return c
-}
-
-// reasonOf is the text of an error without the field that it names, for one that names
-// another.
-func reasonOf(err error) string {
-	var m *transform.MappingError
-	if errors.As(err, &m) {
-		return m.Reason
-	}
-	return err.Error()
+	return 0, nil, nil
 }
 
 var (
@@ -194,7 +182,7 @@ var (
 
 // reference reads the operation of that name.
 func (p *lensParser) reference(n ast.Node) (op, error) {
-	f, err := p.fields(n, "reference", []string{"field", "kind"}, []string{"service", "list", "optional"})
+	f, err := p.fields(n, "reference", []string{"field", "kind"}, []string{"service", "list", "optional", "with"})
 	if err != nil {
 		return nil, err
 	}
@@ -222,8 +210,28 @@ func (p *lensParser) reference(n ast.Node) (op, error) {
 			return nil, p.errorAt(f["kind"], "kind %s is of this lens, not of another service", selfKind)
 		}
 	}
+	if o.to.with, err = p.targetParts(f["with"]); err != nil {
+		return nil, err
+	}
 	p.lens.references = append(p.lens.references, o)
 	return o, nil
+}
+
+// targetParts reads what other fields hold of the key.
+func (p *lensParser) targetParts(n ast.Node) ([]targetPart, error) {
+	values, err := p.keyValues(n, "with")
+	if err != nil {
+		return nil, err
+	}
+	var parts []targetPart
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		v := values[name]
+		if v.field == nil || v.keepField {
+			return nil, p.errorAt(v.node, "with: %s must be {field: ...}, the field of this record that holds {%s} of the key in both versions", name, name)
+		}
+		parts = append(parts, targetPart{name: name, field: v.field, typ: v.fieldType, at: p.position(v.node)})
+	}
+	return parts, nil
 }
 
 // importedService is where the lenses of another service stand.

@@ -150,8 +150,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 			return err
 		}
 	}
-	var err error
-	if c.key, err = r.keyOf(c); err != nil {
+	if err := r.identify(c); err != nil {
 		return err
 	}
 	if r.id != nil {
@@ -173,6 +172,12 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		}
 		last.id, last.any = c.id, true
 	}
+	if slices.ContainsFunc(r.parts, r.ownItem) {
+		// It goes into the key, and the record has an _id of its own.
+		if _, err := c.item.take(fieldID); err != nil {
+			return err
+		}
+	}
 	for _, o := range r.fan.scatter.ops {
 		if err := o.apply(e, c.item); err != nil {
 			return recordError(o, err)
@@ -183,7 +188,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		return err
 	}
 	if found {
-		if err := e.over(c.item, have.Doc, r.fan.scatter.held); err != nil {
+		if err := e.over(c.item, have.Doc, &r.fan.scatter); err != nil {
 			return err
 		}
 	}
@@ -213,7 +218,7 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 	}
 	c.item.changed = true
 	if !r.ownID() {
-		if err := add(fieldID, r.idOf(c)); err != nil {
+		if err := add(fieldID, c.own); err != nil {
 			return err
 		}
 	}
@@ -235,17 +240,12 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 }
 
 // ownID reports whether an item's _id is the record's.
-func (f *fan) ownID() bool { return f.typed && len(f.id) == 1 && string(f.id[0]) == string(fieldID) }
-
-// idOf is the _id of a child. The key has it in its canonical form, in which an int is a
-// long.
-func (r *fanRun) idOf(c *child) bson.RawValue {
-	if r.typed {
-		return c.id
+func (f *fan) ownID() bool {
+	if f.key.document || len(f.parts) != 1 || f.key.types[0] == "" || f.key.parts[0].alone != f.key.types[0] {
+		return false
 	}
-	at := len(r.e.scratch)
-	r.e.scratch = append(r.e.scratch, c.key[1:]...)
-	return bson.RawValue{Type: bson.TypeString, Value: r.e.scratch[at:len(r.e.scratch):len(r.e.scratch)]}
+	item := f.parts[0].item
+	return len(item) == 1 && string(item[0]) == string(fieldID)
 }
 
 // place gives a child its place in the list. What the target has is kept where it still

@@ -59,14 +59,19 @@ type (
 		To   plainText `json:"to" jsonschema_description:"The kind of the new version."`
 	}
 	keyBody struct {
-		From    plainText           `json:"from" jsonschema_description:"The pattern of the old version's keys, such as projects/{project}/secrets/{secret}."`
-		To      plainText           `json:"to" jsonschema_description:"The pattern of the new version's keys."`
+		From    keyFormValue        `json:"from" jsonschema_description:"The form of the old version's keys: a pattern such as projects/{project}/secrets/{secret} or {id:objectId}, or the fields of a document with a pattern for each."`
+		To      keyFormValue        `json:"to" jsonschema_description:"The form of the new version's keys."`
 		With    map[string]keyValue `json:"with,omitempty" jsonschema_description:"What the variables are that only the new pattern has."`
 		Without map[string]keyValue `json:"without,omitempty" jsonschema_description:"What the variables are that only the old pattern has."`
 	}
 	keyFieldBody struct {
-		Field fieldPath `json:"field" jsonschema_description:"The field that holds the variable."`
-		Keep  bool      `json:"keep,omitempty" jsonschema_description:"The other side has the field too."`
+		Field fieldPath  `json:"field" jsonschema_description:"The field that holds the variable."`
+		Keep  bool       `json:"keep,omitempty" jsonschema_description:"The other side has the field too."`
+		Type  idTypeName `json:"type,omitempty" jsonschema_description:"The type of the field, where it is another than that of the variable in the key."`
+	}
+	partFieldBody struct {
+		Field fieldPath  `json:"field" jsonschema_description:"The field that holds the variable."`
+		Type  idTypeName `json:"type,omitempty" jsonschema_description:"The type of the field, where it is another than that of the variable in the key."`
 	}
 	renameBody struct {
 		From fieldPath `json:"from" jsonschema_description:"The field of the old version."`
@@ -110,6 +115,15 @@ type (
 		Separator plainText   `json:"separator" jsonschema_description:"What stands between the parts."`
 		Rest      bool        `json:"rest,omitempty" jsonschema_description:"The last part may hold separators."`
 	}
+	listingBody struct {
+		Field     fieldPath `json:"field" jsonschema_description:"The field, as it is called at this point."`
+		Separator plainText `json:"separator" jsonschema_description:"What stands between the items."`
+		Tidy      bool      `json:"tidy,omitempty" jsonschema_description:"Items have no blanks around them, and empty ones are left out."`
+	}
+	normalizeBody struct {
+		Field fieldPath        `json:"field" jsonschema_description:"The field, as it is called at this point."`
+		Steps []normalStepName `json:"steps" jsonschema:"minItems=1" jsonschema_description:"What is done to a value of the old version, in order."`
+	}
 	eachBody struct {
 		Field      fieldPath      `json:"field" jsonschema_description:"A list or a map."`
 		In         containerName  `json:"in,omitempty" jsonschema_description:"Which of the two; without it, as the record has it."`
@@ -117,28 +131,31 @@ type (
 		Operations operationsList `json:"operations" jsonschema_description:"What is done in each item; the item itself is \".\"."`
 	}
 	computeBody struct {
-		From []fieldPath           `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
-		To   []fieldPath           `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
-		Up   map[string]expression `json:"up" jsonschema_description:"A CEL expression for each field of to, of the fields of from."`
-		Down map[string]expression `json:"down" jsonschema_description:"A CEL expression for each field of from, of the fields of to."`
+		From       []fieldPath           `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
+		To         []fieldPath           `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
+		Up         map[string]expression `json:"up" jsonschema_description:"A CEL expression for each field of to, of the fields of from."`
+		Down       map[string]expression `json:"down" jsonschema_description:"A CEL expression for each field of from, of the fields of to."`
+		FieldOrder fieldOrderName        `json:"fieldOrder,omitempty" jsonschema_description:"Whether objects with their fields in another order are the same: any, the default, or exact."`
 	}
 	hookBody struct {
-		Name plainText   `json:"name" jsonschema_description:"The name under which the program has the hook."`
-		From []fieldPath `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
-		To   []fieldPath `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
+		Name       plainText      `json:"name" jsonschema_description:"The name under which the program has the hook."`
+		From       []fieldPath    `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
+		To         []fieldPath    `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
+		FieldOrder fieldOrderName `json:"fieldOrder,omitempty" jsonschema_description:"Whether objects with their fields in another order are the same: exact, the default, or any."`
 	}
 	referenceBody struct {
-		Field    fieldPath `json:"field" jsonschema_description:"The field that holds the key of another record."`
-		Kind     plainText `json:"kind" jsonschema_description:"The kind that it is a key of."`
-		Service  plainText `json:"service,omitempty" jsonschema_description:"The service of that kind, a name from imports; without it, this one."`
-		List     bool      `json:"list,omitempty" jsonschema_description:"The field is a list of keys."`
-		Optional bool      `json:"optional,omitempty" jsonschema_description:"Values that are no key of the kind stay as they are."`
+		Field    fieldPath                `json:"field" jsonschema_description:"The field that holds the key of another record."`
+		Kind     plainText                `json:"kind" jsonschema_description:"The kind that it is a key of."`
+		Service  plainText                `json:"service,omitempty" jsonschema_description:"The service of that kind, a name from imports; without it, this one."`
+		List     bool                     `json:"list,omitempty" jsonschema_description:"The field is a list of keys."`
+		Optional bool                     `json:"optional,omitempty" jsonschema_description:"Values that are no key of the kind stay as they are."`
+		With     map[string]partFieldBody `json:"with,omitempty" jsonschema_description:"The fields that hold what only one version's keys have, by its variable."`
 	}
 	fanBody struct {
 		Field      fieldPath      `json:"field" jsonschema_description:"The list, map or object."`
 		As         fanShapeName   `json:"as" jsonschema_description:"What the field is."`
 		Kind       plainText      `json:"kind" jsonschema_description:"The kind of the records that its entries are on the other side."`
-		Key        plainText      `json:"key" jsonschema_description:"The pattern of their keys, such as {_key}/{id}."`
+		Key        keyFormValue   `json:"key" jsonschema_description:"The form of their keys: a pattern such as {_key}/{id}, or the fields of a document with a pattern for each."`
 		ID         plainText      `json:"id,omitempty" jsonschema_description:"The field of an item that tells it from the others; of a map, the record's field with the entry's name."`
 		Value      plainText      `json:"value,omitempty" jsonschema_description:"The record's field for entries that have no fields of their own."`
 		Parent     plainText      `json:"parent,omitempty" jsonschema_description:"The record's field that holds the key of the one it belongs to."`
@@ -154,9 +171,13 @@ type (
 	plainText      struct{}
 	valueTypeName  struct{}
 	containerName  struct{}
+	normalStepName struct{}
+	fieldOrderName struct{}
 	fanShapeName   struct{}
 	expression     struct{}
 	keyValue       struct{}
+	keyFormValue   struct{}
+	idTypeName     struct{}
 	operationsList struct{}
 )
 
@@ -183,6 +204,12 @@ func (plainText) JSONSchema() *jsonschema.Schema {
 // JSONSchema of a type.
 func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(valueTypes...) }
 
+// JSONSchema of a step of normalize.
+func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(normalSteps...) }
+
+// JSONSchema of what the order of fields is.
+func (fieldOrderName) JSONSchema() *jsonschema.Schema { return oneOfNames(fieldOrders...) }
+
 // JSONSchema of what an each works on.
 func (containerName) JSONSchema() *jsonschema.Schema { return oneOfNames(inList, inMap) }
 
@@ -204,6 +231,15 @@ func (expression) JSONSchema() *jsonschema.Schema { return scalar() }
 func (keyValue) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{scalar(), reflected(keyFieldBody{})}}
 }
+
+// JSONSchema of the form of a kind's keys: a pattern, or the fields of a document.
+func (keyFormValue) JSONSchema() *jsonschema.Schema {
+	one := uint64(1)
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{reflected(plainText{}), {Type: "object", MinProperties: &one}}}
+}
+
+// JSONSchema of a type of a key's variable.
+func (idTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(idTypes...) }
 
 // JSONSchema of operations.
 func (operationsList) JSONSchema() *jsonschema.Schema {

@@ -30,7 +30,63 @@ func checkSequence(before []op, o op) error {
 			return err
 		}
 	}
+	if err := checkNumber(before, o); err != nil {
+		return err
+	}
+	if err := checkNormal(before, o); err != nil {
+		return err
+	}
 	return checkFilled(before, o)
+}
+
+// checkNormal refuses to normalize what an earlier operation has made of another value: the
+// reverse of that operation might not take the normal one.
+func checkNormal(before []op, o op) error {
+	for i, earlier := range slices.Backward(before) {
+		if !normalizes(o) {
+			return nil
+		}
+		for _, field := range o.changes() {
+			was, f, at := field, kept, len(before)-1
+			for ; at >= i && (f == kept || f == converted && takesNormal(before[at+1], o)); at-- {
+				was, f = before[at].inverse().trace(was)
+			}
+			if at < i && (f == converted || f == spread) && !takesNormal(earlier, o) {
+				return fmt.Errorf("operation %d (%s) makes the values of %s, and its reverse may not take normal ones: write normalize before it", i+1, earlier, field)
+			}
+		}
+	}
+	return nil
+}
+
+// normalizes reports whether an operation normalizes anything.
+func normalizes(o op) bool {
+	switch o := o.(type) {
+	case *normalize:
+		return true
+	case *each:
+		return slices.ContainsFunc(o.run.ops, normalizes)
+	default:
+		return false
+	}
+}
+
+// takesNormal reports whether the reverse of an operation takes whatever o makes of its
+// values.
+func takesNormal(earlier, o op) bool {
+	n, whole := o.(*normalize)
+	switch earlier := earlier.(type) {
+	case *normalize, *unlisting:
+		return whole
+	case *listing:
+		return whole && !slices.ContainsFunc(n.steps, func(s normalStep) bool {
+			return s != stepSort && s != stepNull && (s != stepDeduplicate || !earlier.tidy)
+		})
+	case *each:
+		return !slices.ContainsFunc(earlier.run.ops, func(inner op) bool { return !normalizes(inner) })
+	default:
+		return false
+	}
 }
 
 // checkFilled refuses to move a field into an object after a default was added to it: the
@@ -102,6 +158,8 @@ func rebuilds(o op, p path) bool {
 
 func checkRead(before []op, o op, read path) error {
 	_, dropped := o.(*drop)
+	normal, ok := o.(*normalize)
+	empties := ok && normal.removes()
 	for i, earlier := range slices.Backward(before) {
 		for _, p := range pathsOf(earlier) {
 			// The complement of a whole object does not show what of it is elsewhere.
@@ -114,7 +172,7 @@ func checkRead(before []op, o op, read path) error {
 			return fmt.Errorf("operation %d (%s) changes %s; remove the field before it instead", i+1, earlier, read)
 		}
 		// What is removed must find its object again.
-		if dropped && read.nested() && rebuilds(earlier, read.parent()) {
+		if (dropped || empties) && read.nested() && rebuilds(earlier, read.parent()) {
 			return fmt.Errorf("write it before operation %d (%s), which works on the same object", i+1, earlier)
 		}
 		for _, made := range earlier.makes() {

@@ -89,10 +89,10 @@ func (l *Lens) Kinds(from, to string) (old, now []string) {
 // the target knows, the places of entries in a list, and those of fields that come from
 // outside the record, so that one that was not changed comes out as the same bytes.
 func (p *program) needsHave() bool {
-	return len(p.held) > 0 || slices.ContainsFunc(p.ops, func(o op) bool {
+	return p.keeps() || slices.ContainsFunc(p.ops, func(o op) bool {
 		switch o := o.(type) {
 		case *scatter:
-			return o.as != asObject || o.order != nil || len(o.fan.scatter.held) > 0
+			return o.as != asObject || o.order != nil || o.fan.scatter.keeps()
 		case *keyField:
 			return len(o.makes()) > 0
 		case *collect:
@@ -144,11 +144,15 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 		return []record.Record{{Kind: t.to, Key: main.Key, Doc: doc}}, nil
 	}
 	if t.onlyRekeys(p) {
-		key, err := keyWay{l.keys, t.up}.keyOf(main.Key, main.Doc)
+		was, ok := lookupRaw(main.Doc, path{fieldID})
+		if !ok {
+			return nil, errNoID
+		}
+		id, key, err := keyWay{l.keys, t.up}.identity(was, false, main.Doc)
 		if err != nil {
 			return nil, err
 		}
-		if doc, ok := withID(main.Doc, key); ok {
+		if doc, ok := withID(main.Doc, id); ok {
 			return []record.Record{{Kind: t.to, Key: key, Doc: doc}}, nil
 		}
 	}
@@ -164,6 +168,8 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	g.out[0] = record.Record{Kind: t.to, Key: key, Doc: doc}
 	return g.out, nil
 }
+
+var errNoID = errors.New("the record has no _id")
 
 var errNotLinked = errors.New("the lens has references and was not linked")
 
@@ -184,21 +190,18 @@ func (t *transformer) identify(g *group, main *record.Record) (record.Key, error
 	}
 	id, ok := lookupRaw(main.Doc, path{fieldID})
 	if !ok {
-		return "", errors.New("the record has no _id")
+		return "", errNoID
 	}
 	g.ids[source] = mainID{id, main.Key}
 	g.ids[target] = g.ids[source]
 	if t.lens.keys == nil {
 		return main.Key, nil
 	}
-	key, err := keyWay{t.lens.keys, t.up}.keyOf(main.Key, main.Doc)
+	to, key, err := keyWay{t.lens.keys, t.up}.identity(id, false, main.Doc)
 	if err != nil {
 		return "", err
 	}
-	g.ids[target] = mainID{bson.RawValue{}, key}
-	if len(t.lens.fans) > 0 {
-		g.ids[target].value = key.Value()
-	}
+	g.ids[target] = mainID{to, key}
 	return key, nil
 }
 

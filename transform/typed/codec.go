@@ -20,6 +20,13 @@ type Codec[T any] interface {
 	Shape() (Shape, error)
 }
 
+// Merger is a Codec that writes a value over a document which holds more than T knows, at
+// any depth, and keeps that. Without it, fields at the top of a document are kept, and what
+// T does not know within one that changed is lost.
+type Merger[T any] interface {
+	Merge(doc bson.Raw, v T) (bson.Raw, error)
+}
+
 // BSON is the Codec of a Go struct with bson tags, as the MongoDB driver understands
 // them.
 func BSON[T any]() Codec[T] { return structCodec[T]{} }

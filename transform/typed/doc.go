@@ -33,7 +33,8 @@
 // cannot hold survives in the other as the complement.
 //
 // A Group works on decoded records. Fields that its types do not know stay in a record
-// that is there already; a field of type Rest takes them along into the other version.
+// that is there already; a field of type Rest takes them along into the other version, and
+// KeepRest does so for all records of a group, those that are merged into one included.
 //
 // Functions of the user run apart: a panic, or a runtime.Goexit, concerns the group that
 // it met alone. Only a stack overflow or want of memory ends the process.

@@ -48,6 +48,15 @@ type Group[Old, New any] struct {
 	OneWay bool
 	// Codecs are those of kinds whose types are no structs with bson tags.
 	Codecs map[string]KindCodec
+	// CodecOf returns the codec of such a type, for kinds that are not in Codecs:
+	// protodoc.Kinds for groups whose kinds are protobuf messages.
+	CodecOf func(reflect.Type) (KindCodec, bool)
+	// KeepRest is the field in which a group's one record (a pointer) takes along what the
+	// types of the other version's records do not know of them, for each record by itself:
+	// several records may become one, and each gets its own back. The handlers of that version
+	// must leave the field alone, as those of fields that they do not know do. Empty: fields
+	// that are not known stay where they are, and do not get to the other version.
+	KeepRest string
 	// Shapes are the indexes and options of kinds that have any.
 	Shapes map[string]record.Shape
 }
@@ -69,10 +78,16 @@ func (g Group[Old, New]) spec() (transform.Spec, error) {
 	case g.Up == nil || g.Down == nil:
 		return none, errors.New("it needs both Up and Down")
 	}
-	old, errOld := parseSide(reflect.TypeFor[Old](), g.Codecs)
-	fresh, errNew := parseSide(reflect.TypeFor[New](), g.Codecs)
+	codecs := codecs{g.Codecs, g.CodecOf}
+	old, errOld := parseSide(reflect.TypeFor[Old](), codecs)
+	fresh, errNew := parseSide(reflect.TypeFor[New](), codecs)
 	if err := errors.Join(errOld, errNew); err != nil {
 		return none, err
+	}
+	for _, s := range []*side{&old, &fresh} {
+		if err := s.keepRest(g.KeepRest); err != nil {
+			return none, err
+		}
 	}
 	var separators []string
 	for _, m := range slices.Concat(old.members, fresh.members) {
@@ -140,7 +155,11 @@ func run[From, To any](from, to side, separators []string, f func(From, To) (To,
 			if err != nil {
 				return nil, err
 			}
-			return to.encode(src.Name, reflect.ValueOf(out), have)
+			recs, err := to.encode(src.Name, reflect.ValueOf(out), have)
+			if err != nil || to.rest == "" {
+				return recs, err
+			}
+			return carry(from, to, src, recs)
 		})
 	}
 }
@@ -148,7 +167,8 @@ func run[From, To any](from, to side, separators []string, f func(From, To) (To,
 // side is a struct whose fields are kinds.
 type side struct {
 	members []member
-	name    int // the field that is set to the group's name, -1 if there is none
+	name    int    // the field that is set to the group's name, -1 if there is none
+	rest    string // KeepRest of the group
 }
 
 // member is a field that is a kind.

@@ -78,7 +78,7 @@ func (s side) encode(group string, v reflect.Value, have transform.Group) ([]rec
 				held = h.Doc
 			}
 		}
-		if r.Doc, err = m.over(held, doc, r.Key); err != nil {
+		if r.Doc, err = m.over(held, doc, v, r.Key); err != nil {
 			return fmt.Errorf("%s %s: %w", m.kind.Name, key, err)
 		}
 		out = append(out, r)
@@ -113,7 +113,16 @@ func (s side) encode(group string, v reflect.Value, have transform.Group) ([]rec
 
 // over writes a record's fields over what the target holds of it: fields that the type
 // does not know stay, and those whose value is the same keep their bytes.
-func (m member) over(held, doc bson.Raw, key record.Key) (bson.Raw, error) {
+func (m member) over(held, doc bson.Raw, v reflect.Value, key record.Key) (bson.Raw, error) {
+	if held != nil {
+		merged, ok, err := m.codec.merge(held, v)
+		if err != nil {
+			return nil, fmt.Errorf("complement: %w", err)
+		}
+		if ok {
+			doc, held = merged, nil // all that is held is in there
+		}
+	}
 	made, err := open(doc)
 	if err != nil {
 		return nil, err
@@ -132,11 +141,11 @@ func (m member) over(held, doc bson.Raw, key record.Key) (bson.Raw, error) {
 	if held == nil {
 		return made.encode(nil), nil
 	}
-	v, err := m.codec.decode(held)
+	before, err := m.codec.decode(held)
 	if err != nil {
 		return nil, fmt.Errorf("complement: %w", err)
 	}
-	again, err := m.codec.encode(v)
+	again, err := m.codec.encode(before)
 	if err != nil {
 		return nil, fmt.Errorf("complement: %w", err)
 	}

@@ -13,6 +13,8 @@ import (
 type KindCodec interface {
 	decode(doc bson.Raw) (reflect.Value, error)
 	encode(v reflect.Value) (bson.Raw, error)
+	// merge writes v over a document, for codecs that are a Merger; ok is false for others.
+	merge(doc bson.Raw, v reflect.Value) (merged bson.Raw, ok bool, err error)
 	shape() (Shape, error)
 	typ() reflect.Type
 }
@@ -32,8 +34,35 @@ func (k kindCodec[T]) encode(v reflect.Value) (bson.Raw, error) {
 	return k.c.Encode(v.Interface().(T))
 }
 
+func (k kindCodec[T]) merge(doc bson.Raw, v reflect.Value) (bson.Raw, bool, error) {
+	c, ok := k.c.(Merger[T])
+	if !ok {
+		return nil, false, nil
+	}
+	merged, err := c.Merge(doc, v.Interface().(T))
+	return merged, true, err
+}
+
 func (k kindCodec[T]) shape() (Shape, error) { return k.c.Shape() }
 func (k kindCodec[T]) typ() reflect.Type     { return reflect.TypeFor[T]() }
+
+// ForType is ForKind for a type that is known at run time: c is the codec of its values.
+func ForType(t reflect.Type, c Codec[any]) KindCodec { return typeCodec{kindCodec[any]{c}, t} }
+
+type typeCodec struct {
+	kindCodec[any]
+	t reflect.Type
+}
+
+func (c typeCodec) decode(doc bson.Raw) (reflect.Value, error) {
+	v, err := c.c.Decode(doc)
+	if err == nil && reflect.TypeOf(v) != c.t {
+		err = fmt.Errorf("its codec makes a %T", v)
+	}
+	return reflect.ValueOf(v), err
+}
+
+func (c typeCodec) typ() reflect.Type { return c.t }
 
 // structKind is the codec of a struct, or of a pointer to one.
 type structKind struct{ t reflect.Type }
@@ -63,11 +92,28 @@ func (k structKind) encode(v reflect.Value) (bson.Raw, error) {
 	return encodeStruct(v.Interface())
 }
 
+func (k structKind) merge(bson.Raw, reflect.Value) (bson.Raw, bool, error) { return nil, false, nil }
+
 func (k structKind) shape() (Shape, error) { return shapeOf(k.t) }
 func (k structKind) typ() reflect.Type     { return k.t }
 
+// codecs are those that a group declares.
+type codecs struct {
+	byKind map[string]KindCodec
+	byType func(reflect.Type) (KindCodec, bool) // may be nil
+}
+
+// of is the codec of a kind whose field is of a type, nil where it is a struct with bson tags.
+func (c codecs) of(kind string, t reflect.Type) KindCodec {
+	if of := c.byKind[kind]; of != nil || c.byType == nil {
+		return of
+	}
+	of, _ := c.byType(t)
+	return of
+}
+
 // parseSide reads the tags of a struct whose fields are kinds.
-func parseSide(t reflect.Type, codecs map[string]KindCodec) (side, error) {
+func parseSide(t reflect.Type, codecs codecs) (side, error) {
 	s := side{name: -1}
 	if t.Kind() != reflect.Struct {
 		return s, fmt.Errorf("%s is no struct whose fields are kinds", t)
@@ -100,7 +146,7 @@ func parseSide(t reflect.Type, codecs map[string]KindCodec) (side, error) {
 	return s, errors.Join(errs...)
 }
 
-func parseMember(f reflect.StructField, tag string, codecs map[string]KindCodec) (member, error) {
+func parseMember(f reflect.StructField, tag string, codecs codecs) (member, error) {
 	m := member{many: f.Type.Kind() == reflect.Map}
 	var key string
 	for _, option := range strings.Split(tag, ",") {
@@ -140,7 +186,7 @@ func parseMember(f reflect.StructField, tag string, codecs map[string]KindCodec)
 			return m, err
 		}
 	}
-	m.codec = codecs[m.kind.Name]
+	m.codec = codecs.of(m.kind.Name, typ)
 	if m.codec == nil {
 		m.codec = structKind{typ}
 		m.rest = restOf(reflect.New(structKind{typ}.elem()).Elem()).IsValid()

@@ -1,6 +1,8 @@
 // Package app is the program dbcontroller as tests run it, too: a controller over the databases
 // of a configuration, and the ports at which it is called. What a controller does is in package
 // controller; commands and flags are in package cli.
+//
+// It is not for users and may change with any version.
 package app
 
 import (

@@ -188,7 +188,7 @@ func TestLensBadInputIsOneClearLine(t *testing.T) {
 		{"try " + items, "", "standard input has 0 records: lens try takes the one of items there, further kinds with --with"},
 		{"try " + items, `{"_id":1} {"_id":2}`, "standard input has 2 records: lens try takes the one of items there, further kinds with --with"},
 		{"try " + items, `{"a":1}`, "standard input: record 1 has no _id: give it as it is stored"},
-		{"try " + items, `{"_id":1}`, "lens try: up: the _id is {\"$numberLong\":\"1\"}, not a string of the form regions/{r}/items/{i}"},
+		{"try " + items, `{"_id":1}`, "lens try: up: the _id: it is {\"$numberInt\":\"1\"} (int), not a string of the form regions/{r}/items/{i}"},
 		{"try " + orders + " --with x.json", `{"_id":"orders/1"}`, "--with x.json: say which kind it is, as KIND=FILE; the kinds are: orders, ratings"},
 		{"try " + orders + " --with ratings=testdata/lens/ratings1.json", `{"_id":"orders/7"}`, "orders orders/7 and ratings orders/1/rating do not belong together: give the records of one group"},
 		{"schema x", "", `unknown command "x" for "dbcontroller lens schema"`},

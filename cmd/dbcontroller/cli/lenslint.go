@@ -32,6 +32,7 @@ type lintedFile struct {
 	From   string      `json:"from,omitempty"`
 	To     string      `json:"to,omitempty"`
 	Errors []fileError `json:"errors,omitempty"`
+	Notes  []fileError `json:"notes,omitempty"`
 }
 
 // fileError is one thing that is wrong in a lens. Line and column count from 1; 0 is a
@@ -44,7 +45,7 @@ type fileError struct {
 
 func lensLintCommand(options []lens.Option) *cobra.Command {
 	var sample sampleFlags
-	var asJSON bool
+	var asJSON, indexes bool
 	cmd := &cobra.Command{
 		Use:   "lint [FILE]...",
 		Short: "Check lenses, and try them on real records",
@@ -52,22 +53,37 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 			"which fields do not survive which direction. With a sample (--sample, or --config for the\n" +
 			"collections of its older version) take its records there and back, grouped as a controller groups\n" +
 			"them, and tell which laws hold, what was lost, which records fail and why, which keys collide,\n" +
-			"which documents would pass 16 MiB, and how fast it is. Nothing is ever written. The exit status is\n" +
-			"1 when a lens is wrong, a law breaks, a record fails, keys collide or a document is too large.",
+			"which documents would pass 16 MiB, and how fast it is. Nothing is written, but with --indexes: then\n" +
+			"the new version's database gets the records that are made, in scratch collections with the indexes\n" +
+			"and validators that its kinds will have, and all that it refuses are named; the collections go\n" +
+			"again. The exit status is 1 when a lens is wrong, a law breaks, a record fails or is refused, keys\n" +
+			"collide or a document is too large.",
 		Example: "  dbcontroller lens lint packages.yaml --sample packages.jsonl.gz\n" +
 			"  dbcontroller lens lint --config shop.yaml --random --limit 10000 --json",
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			f := lensFiles{config: sample.config, options: options}
 			files, cfg, errs := f.load(args)
 			if len(errs) > 0 {
 				return wrongFiles(cmd.OutOrStdout(), errs, asJSON)
+			}
+			if indexes && cfg == nil {
+				return errors.New("--indexes uses the new version's database: give --config FILE as well")
 			}
 			o, err := sample.open(cmd.Context(), files, cfg, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
 			defer o.close()
-			report, err := lint.Run(cmd.Context(), subjectsOf(files), o.samples, lint.Options{Limit: sample.limit})
+			how := lint.Options{Limit: sample.limit}
+			if indexes {
+				t, openErr := openTrial(cmd.Context(), *cfg, files)
+				if openErr != nil {
+					return fmt.Errorf("--indexes: %w", openErr)
+				}
+				defer func() { err = errors.Join(err, t.close()) }()
+				how.Judge = t
+			}
+			report, err := lint.Run(cmd.Context(), subjectsOf(files), o.samples, how)
 			if err != nil {
 				return err
 			}
@@ -75,7 +91,11 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 			out.Problems = append(out.Problems, report.Problems()...)
 			out.Clean = len(out.Problems) == 0
 			for _, l := range files {
-				out.Files = append(out.Files, lintedFile{File: l.Path, From: l.From, To: l.To})
+				file := lintedFile{File: l.Path, From: l.From, To: l.To}
+				for _, n := range l.Lens.Notes() {
+					file.Notes = append(file.Notes, fileError{n.Line, n.Column, n.Message})
+				}
+				out.Files = append(out.Files, file)
 			}
 			if err := printLint(cmd.OutOrStdout(), out, asJSON); err != nil {
 				return err
@@ -87,6 +107,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 		},
 	}
 	sample.register(cmd)
+	cmd.Flags().BoolVar(&indexes, "indexes", false, "with --config: have the new version's database take the records, in scratch collections with its indexes, and name all that it refuses")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -157,6 +178,9 @@ func printLint(w io.Writer, out lintOutput, asJSON bool) error {
 	var b bytes.Buffer
 	for _, f := range out.Files {
 		fmt.Fprintf(&b, "%s: %s to %s, no errors\n", f.File, f.From, f.To)
+		for _, n := range f.Notes {
+			fmt.Fprintf(&b, "%s:%d:%d: note: %s\n", f.File, n.Line, n.Column, n.Message)
+		}
 	}
 	r := out.Report
 	if len(r.Sample) > 0 {
@@ -222,6 +246,12 @@ func lintFindings(b *bytes.Buffer, r *lint.Report) {
 			for _, e := range f.Examples {
 				fmt.Fprintf(b, "%s: %s\n", e.Name, e.Detail)
 			}
+		}
+	}
+	for _, f := range r.Refused {
+		fmt.Fprintf(b, "\n%s of %s refused: %s\n", plural(f.Records, "record"), f.Kind, f.Reason)
+		for names := range slices.Chunk(f.Names, 10) {
+			fmt.Fprintf(b, "  %s\n", strings.Join(names, ", "))
 		}
 	}
 	if c := r.Collisions; c.Keys > 0 {

@@ -1,5 +1,7 @@
 // Package cli is the command line of dbcontroller. Results go to standard output,
 // diagnostics to standard error; what fails says what, where and what to do.
+//
+// It is not for users and may change with any version.
 package cli
 
 import (
@@ -19,9 +21,18 @@ import (
 	"dbcontroller.dev/cmd/internal/traces"
 )
 
+// Program is what a build of dbcontroller has in it.
+type Program struct {
+	Register Register     // adds the service's transformers; nil: none
+	Etcd     process.Host // for one machine; nil: none
+}
+
 // Command is the whole command tree of a controller that has the transformers which
-// register adds; nil adds none.
-func Command(register Register) *cobra.Command {
+// register adds, and no etcd in it; nil adds none.
+func Command(register Register) *cobra.Command { return Program{Register: register}.Command() }
+
+// Command is the whole command tree of the program.
+func (p Program) Command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dbcontroller",
 		Short: "Move a live service's database to its next version, and back",
@@ -31,13 +42,16 @@ func Command(register Register) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(register), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand())
+	if p.Etcd != nil {
+		root.AddCommand(etcdCommand(p.Etcd))
+	}
+	root.AddCommand(runCommand(p), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand(), initCommand())
 	root.AddCommand(operatorCommands()...)
 	return root
 }
 
-func runCommand(register Register) *cobra.Command {
-	var common process.Flags
+func runCommand(program Program) *cobra.Command {
+	common := process.Flags{Host: program.Etcd}
 	var opts app.Options
 	cmd := &cobra.Command{
 		Use:   "run --config FILE",
@@ -51,7 +65,7 @@ func runCommand(register Register) *cobra.Command {
 				return err
 			}
 			defer p.Close()
-			registry, carries, err := Transformers(p.Config, register)
+			registry, carries, err := Transformers(p.Config, program.Register)
 			if err != nil {
 				return err
 			}
@@ -98,11 +112,13 @@ func versionCommand() *cobra.Command {
 
 // Main runs the command line, and is all that the main function of a service's own
 // controller has to call: register adds the service's transformers, and lenses of
-// fixed-name kinds come from the configuration as ever. With nil it is the program
-// dbcontroller, which has these lenses alone.
-func Main(register Register) {
+// fixed-name kinds come from the configuration as ever.
+func Main(register Register) { Program{Register: register}.Main() }
+
+// Main runs the command line of the program.
+func (p Program) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := Command(register).ExecuteContext(ctx)
+	err := p.Command().ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dbcontroller:", err)

@@ -11,7 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/appclient"
+	"dbcontroller.dev/integration/workload"
 	"dbcontroller.dev/record"
 )
 
@@ -127,7 +128,7 @@ func (w *packageWriter) remove(ctx context.Context, due time.Time) {
 	if w.run(ctx, due, key, state{}, func(ctx context.Context, c *mongo.Collection, _ string) error {
 		res, err := c.DeleteOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}})
 		if err == nil && res.DeletedCount == 0 {
-			return errMoved
+			return appclient.ErrMoved
 		}
 		return err
 	}) {
@@ -153,7 +154,7 @@ func (w *packageWriter) replace(ctx context.Context, due time.Time, op int64) {
 		}
 		res, err := c.ReplaceOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}}, shaped)
 		if err == nil && res.MatchedCount == 0 {
-			return errMoved
+			return appclient.ErrMoved
 		}
 		return err
 	}) {
@@ -178,7 +179,7 @@ func (w *packageWriter) update(ctx context.Context, due time.Time, op int64) {
 		}
 		res, err := c.UpdateOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}}, bson.D{{Key: "$set", Value: fields}})
 		if err == nil && res.MatchedCount == 0 {
-			return errMoved
+			return appclient.ErrMoved
 		}
 		return err
 	}) {
@@ -186,70 +187,68 @@ func (w *packageWriter) update(ctx context.Context, due time.Time, op int64) {
 	}
 }
 
-// read reads one document where the data is. A document that is found under the name
-// that the application knows is current, since nobody can write elsewhere before that
-// name has moved. That one is absent is believed only if the data had not moved.
+// application is an existing program with a collection of its own. It knows MongoDB and the
+// Deployment API, and nothing else of this project.
+type application struct{ *appclient.App }
+
+// registrationTTL is how long the controllers remember an application that is gone.
+const registrationTTL = 10 * time.Second
+
+// openApplication registers the application, at controllers of which any will do.
+func openApplication(ctx context.Context, controllers []string, m *mongo.Client) (*application, error) {
+	app, err := appclient.Open(ctx, appclient.Config{
+		Controllers: controllers, Application: "packages", Mongo: m, TTL: registrationTTL, Patience: callPatience,
+	})
+	return &application{app}, err
+}
+
+// write makes a write where the data is, and returns the version written to.
+func (a *application) write(ctx context.Context, do func(ctx context.Context, c *mongo.Collection, version string) error) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	defer cancel()
+	err = a.Write(ctx, func(ctx context.Context, at appclient.Place) error {
+		version = at.Version
+		c, err := at.Collection(packagesKind)
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, at.Version)
+	})
+	return version, err
+}
+
+// read reads one document where the data is. A document that is found is current, since
+// nobody can write elsewhere before its name has moved. That one is absent is believed only
+// if the data had not moved.
 func (a *application) read(ctx context.Context, l *ledger, t *tally, key string) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
-	for {
-		reading := l.Read(key)
-		loc := a.where()
-		doc, found, err := a.find(ctx, loc, record.Key(key))
-		if err != nil && !fenced(err) {
-			if !errors.Is(ctx.Err(), context.Canceled) {
-				t.readFailed(fmt.Sprintf("%s: %v", record.Key(key), err))
-			}
-			return
+	print := ""
+	var reading workload.Reading[state]
+	var version string
+	err := a.Read(ctx, func(ctx context.Context, at appclient.Place) error {
+		reading, version, print = l.Read(key), at.Version, ""
+		c, err := at.Collection(packagesKind)
+		if err != nil {
+			return err
 		}
-		if err != nil || !found {
-			now, askErr := a.ask(ctx)
-			if askErr != nil {
-				if !errors.Is(ctx.Err(), context.Canceled) {
-					t.readFailed(fmt.Sprintf("%s: %v", record.Key(key), askErr))
-				}
-				return
-			}
-			if err != nil || now.GetState() != dbv1.Location_OPEN || now.GetRevision() != loc.GetRevision() {
-				if a.open(ctx) != nil {
-					if !errors.Is(ctx.Err(), context.Canceled) {
-						t.readFailed(fmt.Sprintf("%s: the data is nowhere to be read", record.Key(key)))
-					}
-					return
-				}
-				continue
-			}
+		doc, err := c.FindOne(ctx, bson.D{{Key: "_id", Value: record.Key(key).Value()}}).Raw()
+		if errors.Is(err, mongo.ErrNoDocuments) {
+			return appclient.ErrMoved
 		}
-		print := ""
-		if found {
-			print = printDoc(doc)
-		}
-		if err := reading.Check(print, formOf(loc.GetVersion())); err != nil {
-			t.readFailed(fmt.Sprintf("%s: %v", record.Key(key), err))
-			return
-		}
-		t.read()
-		return
+		print = printDoc(doc)
+		return err
+	})
+	if errors.Is(err, appclient.ErrMoved) {
+		err = nil
 	}
-}
-
-func (a *application) find(ctx context.Context, loc *dbv1.Location, key record.Key) (doc bson.Raw, found bool, err error) {
-	c, err := a.collection(loc)
-	if err != nil {
-		return nil, false, err
-	}
-	doc, err = c.FindOne(ctx, bson.D{{Key: "_id", Value: key.Value()}}).Raw()
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return nil, false, nil
-	}
-	return doc, err == nil, err
-}
-
-// open waits until the location says that all is well.
-func (a *application) open(ctx context.Context) error {
-	_, err := a.enter(ctx)
 	if err == nil {
-		a.leave()
+		err = reading.Check(print, formOf(version))
 	}
-	return err
+	switch {
+	case err == nil:
+		t.read()
+	case !errors.Is(ctx.Err(), context.Canceled):
+		t.readFailed(fmt.Sprintf("%s: %v", record.Key(key), err))
+	}
 }

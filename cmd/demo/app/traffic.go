@@ -71,7 +71,11 @@ func (t *traffic) prepare(ctx context.Context) error {
 		return fmt.Errorf("fill the service's database: %w", err)
 	}
 	var err error
-	if t.app, err = register(ctx, t.run.apis(), t.run.mongo); err != nil {
+	var controllers []string
+	for _, c := range t.run.controllers {
+		controllers = append(controllers, c.api)
+	}
+	if t.app, err = openApplication(ctx, controllers, t.run.mongo); err != nil {
 		return err
 	}
 	for i := range n {

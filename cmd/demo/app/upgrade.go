@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,6 +33,11 @@ type switched struct {
 // upgrade drives traffic, moves the deployment to the new version meanwhile, and back and
 // forth as often as is asked for, and stops the traffic some time after that.
 func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
+	defer func() {
+		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), callPatience)
+		defer cancel()
+		err = errors.Join(err, t.app.Close(ended))
+	}()
 	store, err := r.openEtcd(ctx)
 	if err != nil {
 		return u, err
@@ -46,8 +52,6 @@ func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
 		g.Go(func() error { return watch(gctx, c) })
 	}
 	g.Go(func() error { line.follow(gctx, store); return nil })
-	g.Go(func() error { return t.app.follow(gctx) })
-	g.Go(func() error { return t.app.renew(gctx) })
 	work, wctx := errgroup.WithContext(gctx)
 	t.drive(wctx, work, stop)
 	g.Go(func() error {
@@ -246,4 +250,14 @@ func fences(d upgradestate.Deployment) map[string]string {
 		}
 	}
 	return out
+}
+
+// sleep waits, unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }

@@ -64,6 +64,14 @@ func (c *client) List(ctx context.Context, req record.ListRequest) ([]record.Rec
 	return ask(ctx, c, func(m *mongostore.Client) ([]record.Record, error) { return m.List(ctx, req) })
 }
 
+func (c *client) Select(ctx context.Context, req record.SelectRequest) ([]record.Record, error) {
+	return ask(ctx, c, func(m *mongostore.Client) ([]record.Record, error) { return m.Select(ctx, req) })
+}
+
+func (c *client) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
+	return ask(ctx, c, func(m *mongostore.Client) ([]string, error) { return m.ListNames(ctx, req) })
+}
+
 func (c *client) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
 	_, err := ask(ctx, c, func(m *mongostore.Client) (struct{}, error) { return struct{}{}, m.Write(ctx, toks, ms) })
 	return err

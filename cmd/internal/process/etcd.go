@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/coord/etcdcoord"
 	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/internal/etcdconn"
 	"dbcontroller.dev/watchedfile"
 )
 
@@ -112,15 +113,15 @@ func correct(err error, e config.Etcd) string {
 	switch {
 	case errors.As(err, &file):
 		return "correct the file, or the key"
-	case errors.Is(err, etcdcoord.ErrLogin) && e.User == "":
+	case errors.Is(err, etcdconn.ErrLogin) && e.User == "":
 		return "give etcd.user and etcd.passwordFile"
-	case errors.Is(err, etcdcoord.ErrLogin):
+	case errors.Is(err, etcdconn.ErrLogin):
 		return "correct what " + e.PasswordFile + " holds, or etcd.user"
-	case errors.Is(err, etcdcoord.ErrDenied):
+	case errors.Is(err, etcdconn.ErrDenied):
 		return "or name another etcd.user"
-	case errors.Is(err, etcdcoord.ErrTLS) && !e.IsTLS():
+	case errors.Is(err, etcdconn.ErrTLS) && !e.IsTLS():
 		return "write https:// in etcd.endpoints and give etcd.caFile"
-	case errors.Is(err, etcdcoord.ErrTLS):
+	case errors.Is(err, etcdconn.ErrTLS):
 		return "correct etcd.caFile, etcd.certFile and etcd.keyFile, or the scheme of etcd.endpoints,"
 	default:
 		return "start etcd, or correct etcd.endpoints"

@@ -4,20 +4,17 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509/pkix"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"dbcontroller.dev/access/accesstest"
 	"dbcontroller.dev/config"
-	"dbcontroller.dev/coord/embedetcd"
 )
 
 // start starts a process that finds etcd as a configuration says, which has to fail.
@@ -112,39 +109,6 @@ func TestEtcdThatCannotBeUsed(t *testing.T) {
 				t.Errorf("%q is more than one line, or shows a secret", got)
 			}
 		})
-	}
-}
-
-// TestEtcdWithUsers: a login that etcd refuses, and one that it wants, are one line that says
-// what to correct.
-func TestEtcdWithUsers(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	s, err := embedetcd.Start(ctx, embedetcd.Config{Dir: t.TempDir(), Log: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	root, err := clientv3.New(clientv3.Config{Endpoints: s.Endpoints(), Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close() //nolint:errcheck // it is done with
-	_, userErr := root.UserAdd(ctx, "root", "all")
-	_, roleErr := root.UserGrantRole(ctx, "root", "root")
-	_, enableErr := root.AuthEnable(ctx)
-	if err := errors.Join(userErr, roleErr, enableErr); err != nil {
-		t.Fatal(err)
-	}
-	at := `{endpoints: ["` + s.Endpoints()[0] + `"]`
-	wrong := put(t, "password", "s3cret")
-	for etcd, want := range map[string]string{
-		at + "}": "give etcd.user and etcd.passwordFile in shop.yaml",
-		at + ", user: root, passwordFile: " + wrong + "}": "correct what " + wrong + " holds, or etcd.user in shop.yaml",
-	} {
-		if got := start(t, etcd, Flags{}); !strings.Contains(got, want) || strings.Contains(got, "\n") || strings.Contains(got, "s3cret") {
-			t.Errorf("%s\nis not one line with %q", got, want)
-		}
 	}
 }
 

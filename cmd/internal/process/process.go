@@ -3,6 +3,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -17,7 +18,7 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/coord/etcdfile"
 )
 
 // DefaultDataDir is where an embedded etcd keeps its data when the configuration names
@@ -30,9 +31,14 @@ type Flags struct {
 	ID           string
 	LogLevel     string
 	EmbeddedEtcd bool        // only for commands that may host it
+	Host         Host        // hosts it; nil: this program has none in it
 	Etcd         config.Etcd // what is given counts before the configuration
 	Insecure     bool        // only for commands that listen
 }
+
+// Host starts an etcd in this process, which keeps what it has in a folder, and returns what
+// clients connect to. ctx bounds the start only.
+type Host func(ctx context.Context, dir string, log *zap.Logger) (endpoints []string, end func() error, err error)
 
 // Register adds the flags to a command.
 func (f *Flags) Register(fs *pflag.FlagSet) {
@@ -70,12 +76,15 @@ func Start(ctx context.Context, f Flags) (*Process, error) {
 	if cfg.Etcd, err = merge(cfg.Etcd, f.Etcd); err != nil {
 		return nil, err
 	}
-	p := &Process{Config: cfg, ID: f.ID, Log: logger(level)}
+	p := &Process{Config: cfg, ID: f.ID, Log: NewLogger(level)}
 	if p.ID == "" {
 		host, _ := os.Hostname() // a name without the host is good enough
 		p.ID = strings.ToLower(fmt.Sprintf("%s-%d-%.6s", host, os.Getpid(), rand.Text()))
 	}
-	if err := p.connect(ctx, f.EmbeddedEtcd); err != nil {
+	if f.EmbeddedEtcd && f.Host == nil {
+		return nil, fmt.Errorf("--embedded-etcd: no etcd is built into this program: run 'dbcontroller etcd --config %s' next to it, or name etcd.endpoints there", f.Config)
+	}
+	if err := p.connect(ctx, f); err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -84,25 +93,22 @@ func Start(ctx context.Context, f Flags) (*Process, error) {
 
 // connect opens the coordination store: hosted here, as configured, or found in the data
 // folder of a process that hosts it.
-func (p *Process) connect(ctx context.Context, embedded bool) error {
-	dir := p.Config.DataDir
-	if dir == "" {
-		dir = DefaultDataDir
-	}
+func (p *Process) connect(ctx context.Context, f Flags) error {
+	dir := DataDir(p.Config)
 	etcd := p.Config.Etcd
 	switch {
-	case embedded:
-		s, err := embedetcd.Start(ctx, embedetcd.Config{Dir: dir, Log: p.Log})
+	case f.EmbeddedEtcd:
+		endpoints, end, err := f.Host(ctx, dir, p.Log)
 		if err != nil {
 			return err
 		}
-		p.close = append(p.close, s.Close)
-		etcd = config.Etcd{Endpoints: s.Endpoints()}
+		p.close = append(p.close, end)
+		etcd = config.Etcd{Endpoints: endpoints}
 		p.Embedded = true
 	case len(etcd.Endpoints) == 0:
-		endpoints, err := embedetcd.Find(dir)
+		endpoints, err := etcdfile.Find(dir)
 		if err != nil {
-			return fmt.Errorf("%w: start a controller there with --embedded-etcd, or name etcd.endpoints in %s", err, filepath.Base(p.Config.Path))
+			return fmt.Errorf("%w: start a controller there with --embedded-etcd, or 'dbcontroller etcd', or name etcd.endpoints in %s", err, filepath.Base(p.Config.Path))
 		}
 		etcd.Endpoints = endpoints
 		p.Embedded = true
@@ -126,8 +132,11 @@ func (p *Process) Close() {
 	_ = p.Log.Sync() // standard error cannot always be synced
 }
 
-// logger writes one JSON object a line to standard error.
-func logger(level zapcore.Level) *zap.Logger {
+// DataDir is where an etcd of this machine keeps its data, and is found.
+func DataDir(cfg config.Config) string { return cmp.Or(cfg.DataDir, DefaultDataDir) }
+
+// NewLogger writes one JSON object a line to standard error.
+func NewLogger(level zapcore.Level) *zap.Logger {
 	enc := zap.NewProductionEncoderConfig()
 	enc.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	enc.EncodeDuration = zapcore.StringDurationEncoder

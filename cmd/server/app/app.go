@@ -1,23 +1,29 @@
-// Package app is the sample API server process: the BBS service and the secrets, in both
-// their versions, on the stack of the active version.
+// Package app is the server process of a service: its API in all versions, on the stack of
+// the version that is active. Package dbcontroller, at the root, is how a service calls it.
 //
-// It shows how a service embeds dbcontroller: a vrunner.Runner in front of the handlers,
-// a view of each version's namespace behind them, a registration in etcd beside. The
-// service keeps serving when etcd is gone; what it then may not know, the database
-// refuses.
+// It has a vrunner.Runner in front of the handlers, a view of each version's namespace
+// behind them, a registration in etcd beside. It goes on serving when etcd is gone; what it
+// then may not know, the database refuses.
+//
+// It does not know flags, and not what a service's handlers do.
+//
+// It is not for users and may change with any version.
 package app
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
-	"time"
+	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller.dev/access"
 	"dbcontroller.dev/access/door"
@@ -30,8 +36,6 @@ import (
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/limits"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/sample/bbs"
-	"dbcontroller.dev/sample/secrets"
 	"dbcontroller.dev/shards"
 	"dbcontroller.dev/vrunner"
 )
@@ -39,14 +43,25 @@ import (
 // VersionHeader names, in each response, the version whose stack answered.
 const VersionHeader = "Dbcontroller-Version"
 
+// Service is what a server serves.
+type Service struct {
+	Name     string // as the servers of databases show this process
+	Versions []string
+	APIs     []protoreflect.ServiceDescriptor // of all versions
+	// Stack builds what belongs to a version. opts are for each handler in it.
+	Stack func(version string, views map[string]*vrunner.View, opts ...connect.HandlerOption) vrunner.Stack
+	// Watches mounts what goes in front of the runner; nil: nothing does.
+	Watches func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption)
+}
+
 // Options are what the command line says beyond the configuration.
 type Options struct {
 	ID             string // of this server; unique among those alive
 	Listen         string // address of the APIs
 	OperatorListen string
 	Insecure       bool // listen where others can reach it without TLS or identities
-	// DeleteExpired is how long after their expiry secrets are deleted. 0: never.
-	DeleteExpired time.Duration
+	// Listening, if not nil, is called when both ports are open, with their addresses.
+	Listening func(api, operator string)
 	// Wrap, if not nil, stands between the server and a version's database. Tests stop a
 	// server with it at a chosen place.
 	Wrap func(version string, c record.Client) record.Client
@@ -54,21 +69,33 @@ type Options struct {
 
 // App is one server process.
 type App struct {
-	cfg   config.Config
-	opts  Options
-	store coord.Store
-	log   *zap.Logger
+	cfg     config.Config
+	service Service
+	opts    Options
+	store   coord.Store
+	log     *zap.Logger
 }
 
 // New makes a server. The coordination store is the caller's to close.
-func New(cfg config.Config, store coord.Store, opts Options, log *zap.Logger) *App {
-	return &App{cfg: cfg, opts: opts, store: store, log: log.With(zap.String("server", opts.ID))}
+func New(cfg config.Config, service Service, store coord.Store, opts Options, log *zap.Logger) *App {
+	a := &App{cfg: cfg, service: service, opts: opts, store: store, log: log.With(zap.String("server", opts.ID))}
+	a.cfg.DBs = nil
+	for _, db := range cfg.DBs {
+		if slices.Contains(service.Versions, db.APIVersion) {
+			a.cfg.DBs = append(a.cfg.DBs, db)
+			continue
+		}
+		// Newer builds serve it. What this one does not announce, nothing switches to.
+		a.log.Warn("the configuration has a version that this program does not serve: no switch to it begins while this server runs",
+			zap.String("version", db.APIVersion), zap.Strings("served", service.Versions))
+	}
+	return a
 }
 
 // Table is what a server's clients may call: all of the service, as applications.
-func Table() access.Table {
+func Table(apis []protoreflect.ServiceDescriptor) access.Table {
 	t := access.Table{}
-	for _, s := range append(bbs.Services(), secrets.Services()...) {
+	for _, s := range apis {
 		t["/"+string(s.FullName())+"/"] = access.Row{Least: access.Application}
 	}
 	return t
@@ -81,11 +108,15 @@ func Pages(usage http.Handler) []adminport.Page {
 
 // Run serves until ctx ends, which is no error.
 func (a *App) Run(ctx context.Context) error {
+	if len(a.cfg.DBs) == 0 {
+		return fmt.Errorf("dbs: none is of a version that this program serves (%s): correct apiVersion in %s",
+			strings.Join(a.service.Versions, ", "), filepath.Base(a.cfg.Path))
+	}
 	lock, err := lock.New(a.cfg.Access, a.opts.Insecure, a.log)
 	if err != nil {
 		return err
 	}
-	api, err := door.Open(door.Config{What: "API port", Address: a.opts.Listen, Flag: "--listen", Lock: lock, Table: Table(), Unencrypted2: true,
+	api, err := door.Open(door.Config{What: "API port", Address: a.opts.Listen, Flag: "--listen", Lock: lock, Table: Table(a.service.APIs), Unencrypted2: true,
 		Connections: limits.ServerConnections, Requests: limits.ServerRequests, BodyBytes: limits.ServerRequestBytes,
 		BodiesBytes: limits.ServerRequestsBytes, Log: a.log})
 	if err != nil {
@@ -93,7 +124,7 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	defer api.Close() //nolint:errcheck // closed by the server as well
 	deployments := deployment.New(a.store, a.cfg.Deployment, deployment.Config{Log: a.log})
-	set := databases.New(a.cfg, databases.Config{App: "bbs-server", Checks: []databases.Check{databases.Belongs(deployments)}, Log: a.log})
+	set := databases.New(a.cfg, databases.Config{App: a.service.Name, Checks: []databases.Check{databases.Belongs(deployments)}, Log: a.log})
 	defer set.Close(ctx)
 	reached := map[string]vrunner.Database{}
 	for _, db := range a.cfg.DBs {
@@ -105,12 +136,12 @@ func (a *App) Run(ctx context.Context) error {
 		reached[db.Version] = vrunner.Database{Client: client, Watcher: ns.Watcher(deployments)}
 	}
 	presence := deployment.NewPresence(deployments)
-	usage := bbs.Usage(apiversion.UsageConfig{Services: secrets.Services()})
+	usage := apiversion.NewUsage(apiversion.UsageConfig{Services: a.service.APIs})
 	var port *adminport.Port // open before anything is announced
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{deployments, presence}, reached, a.stack, vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals,
+	}{deployments, presence}, reached, a.service.Bounded, vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals,
 		Warnings: func() []string { return slices.Concat(api.Warnings(), port.Warnings()) }}, a.log)
 	port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: lock, Log: a.log},
 		func() error { return ready(runner, deployments, set) }, Pages(usage), Metrics(runner), usage)
@@ -119,13 +150,16 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	defer port.Close() //nolint:errcheck // closed by the server as well
 	a.log.Info("server runs", zap.String("api", api.Addr()), zap.String("operator", port.Addr()))
+	if a.opts.Listening != nil {
+		a.opts.Listening(api.Addr(), port.Addr())
+	}
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return runner.Run(ctx) })
 	g.Go(func() error { return presence.Run(ctx) })
 	g.Go(func() error { return a.open(ctx, deployments, set) })
 	g.Go(func() error { return port.Run(ctx) })
-	g.Go(func() error { return api.Serve(ctx, handler(runner, usage)) })
+	g.Go(func() error { return api.Serve(ctx, a.handler(runner, usage)) })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -142,34 +176,18 @@ func (a *App) lead(deployments *deployment.Store) func(context.Context, string, 
 // bounded refuses messages that are larger than any request may be once they are decompressed.
 var bounded = connect.WithReadMaxBytes(limits.ServerRequestBytes)
 
-// stack builds what belongs to a version: both sample services side by side.
-func (a *App) stack(version string, views map[string]*vrunner.View) vrunner.Stack {
-	process, secret := http.NotFoundHandler(), http.NotFoundHandler()
-	var janitor vrunner.Controller
-	switch version {
-	case bbs.V1:
-		process = bbs.StackV1(vrunner.StoreOf(views[bbs.V1]), vrunner.StoreOf(views[bbs.V2]), bounded)
-		secret = secrets.StackV1(vrunner.StoreOf(views[secrets.V1]), vrunner.StoreOf(views[secrets.V2]), bounded)
-		janitor = secrets.JanitorV1(vrunner.StoreOf(views[secrets.V1]), a.opts.DeleteExpired)
-	case bbs.V2:
-		process = bbs.StackV2(vrunner.StoreOf(views[bbs.V2]), bounded)
-		secret = secrets.StackV2(vrunner.StoreOf(views[secrets.V2]), bounded)
-		janitor = secrets.JanitorV2(vrunner.StoreOf(views[secrets.V2]), a.opts.DeleteExpired)
+// Bounded is what belongs to a version: its name is in each of its responses, and no handler
+// of it takes more than a request may be.
+func (svc Service) Bounded(version string, views map[string]*vrunner.View) vrunner.Stack {
+	s := svc.Stack(version, views, bounded)
+	inner := s.Handler
+	if inner == nil {
+		return s // background work alone
 	}
-	both := http.NewServeMux()
-	both.Handle("/", process)
-	for _, s := range secrets.Services() {
-		both.Handle("/"+string(s.FullName())+"/", secret)
-	}
-	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(VersionHeader, version)
-		both.ServeHTTP(w, r)
+		inner.ServeHTTP(w, r)
 	})
-	// What is a read of neither service may write.
-	s := vrunner.Stack{Handler: named, Write: func(r *http.Request) bool { return bbs.IsWrite(r.URL.Path) && secrets.IsWrite(r.URL.Path) }}
-	if a.opts.DeleteExpired > 0 && janitor.Run != nil {
-		s.Controllers = append(s.Controllers, janitor)
-	}
 	return s
 }
 
@@ -213,10 +231,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 
 // handler serves the API: watches go on over a flip, in front of the runner, and all else
 // is the runner's. usage counts who calls which version.
-func handler(r *vrunner.Runner, usage *apiversion.Usage) http.Handler {
+func (a *App) handler(r *vrunner.Runner, usage *apiversion.Usage) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", r)
-	bbs.MountWatches(mux, r, bounded)
-	secrets.MountWatches(mux, r, bounded)
+	if a.service.Watches != nil {
+		a.service.Watches(mux, r, bounded)
+	}
 	return usage.Handler(mux)
 }

@@ -1,4 +1,4 @@
-package app
+package app_test
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"dbcontroller.dev/cmd/server/app"
+	"dbcontroller.dev/cmd/server/samples"
 	"dbcontroller.dev/limits"
 	"dbcontroller.dev/sample/bbs"
 	"dbcontroller.dev/sample/secrets"
@@ -30,7 +32,7 @@ func TestBombs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, version := range []string{"v1", "v2"} {
-		stack := (&App{}).stack(version, map[string]*vrunner.View{"v1": {}, "v2": {}})
+		stack := samples.Service().Server().Bounded(version, map[string]*vrunner.View{"v1": {}, "v2": {}})
 		tried := 0
 		for _, service := range append(bbs.Services(), secrets.Services()...) {
 			for i := range service.Methods().Len() {
@@ -63,12 +65,13 @@ func post(h http.Handler, s protoreflect.ServiceDescriptor, m protoreflect.Metho
 // TestTable: every procedure of the samples has a row, and nothing else has.
 func TestTable(t *testing.T) {
 	t.Parallel()
+	table := app.Table(samples.Service().Server().APIs)
 	for _, service := range append(bbs.Services(), secrets.Services()...) {
-		if row, ok := Table().Row("/" + string(service.FullName()) + "/Anything"); !ok || row.Least != "application" {
+		if row, ok := table.Row("/" + string(service.FullName()) + "/Anything"); !ok || row.Least != "application" {
 			t.Errorf("%s has the row %+v", service.FullName(), row)
 		}
 	}
-	if row, ok := Table().Row("/bbs.v3.DesiredLRPService/List"); ok {
+	if row, ok := table.Row("/bbs.v3.DesiredLRPService/List"); ok {
 		t.Errorf("an unknown service has the row %+v", row)
 	}
 }

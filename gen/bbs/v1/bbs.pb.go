@@ -90,12 +90,14 @@ type DesiredLRP struct {
 	// By router, what that router needs to know, usually JSON.
 	Routes map[string]string `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Free text of the client.
-	Annotation string      `protobuf:"bytes,5,opt,name=annotation,proto3" json:"annotation,omitempty"`
-	Definition *Definition `protobuf:"bytes,6,opt,name=definition,proto3" json:"definition,omitempty"`
+	Annotation string `protobuf:"bytes,5,opt,name=annotation,proto3" json:"annotation,omitempty"`
 	// Set by the service.
 	ModificationTag *ModificationTag `protobuf:"bytes,7,opt,name=modification_tag,json=modificationTag,proto3" json:"modification_tag,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Last, as v2's records of a process show it to v1: a record that went to v2 and back is
+	// the same bytes.
+	Definition    *Definition `protobuf:"bytes,6,opt,name=definition,proto3" json:"definition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DesiredLRP) Reset() {
@@ -163,16 +165,16 @@ func (x *DesiredLRP) GetAnnotation() string {
 	return ""
 }
 
-func (x *DesiredLRP) GetDefinition() *Definition {
+func (x *DesiredLRP) GetModificationTag() *ModificationTag {
 	if x != nil {
-		return x.Definition
+		return x.ModificationTag
 	}
 	return nil
 }
 
-func (x *DesiredLRP) GetModificationTag() *ModificationTag {
+func (x *DesiredLRP) GetDefinition() *Definition {
 	if x != nil {
-		return x.ModificationTag
+		return x.Definition
 	}
 	return nil
 }
@@ -1184,11 +1186,11 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\x06routes\x18\x04 \x03(\v2\x1e.bbs.v1.DesiredLRP.RoutesEntryR\x06routes\x12\x1e\n" +
 	"\n" +
 	"annotation\x18\x05 \x01(\tR\n" +
-	"annotation\x122\n" +
+	"annotation\x12B\n" +
+	"\x10modification_tag\x18\a \x01(\v2\x17.bbs.v1.ModificationTagR\x0fmodificationTag\x122\n" +
 	"\n" +
 	"definition\x18\x06 \x01(\v2\x12.bbs.v1.DefinitionR\n" +
-	"definition\x12B\n" +
-	"\x10modification_tag\x18\a \x01(\v2\x17.bbs.v1.ModificationTagR\x0fmodificationTag\x1a9\n" +
+	"definition\x1a9\n" +
 	"\vRoutesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\x02\n" +
@@ -1326,8 +1328,8 @@ var file_bbs_v1_bbs_proto_goTypes = []any{
 }
 var file_bbs_v1_bbs_proto_depIdxs = []int32{
 	19, // 0: bbs.v1.DesiredLRP.routes:type_name -> bbs.v1.DesiredLRP.RoutesEntry
-	2,  // 1: bbs.v1.DesiredLRP.definition:type_name -> bbs.v1.Definition
-	5,  // 2: bbs.v1.DesiredLRP.modification_tag:type_name -> bbs.v1.ModificationTag
+	5,  // 1: bbs.v1.DesiredLRP.modification_tag:type_name -> bbs.v1.ModificationTag
+	2,  // 2: bbs.v1.DesiredLRP.definition:type_name -> bbs.v1.Definition
 	3,  // 3: bbs.v1.Definition.env:type_name -> bbs.v1.EnvVar
 	4,  // 4: bbs.v1.Definition.action:type_name -> bbs.v1.Action
 	20, // 5: bbs.v1.Routes.entries:type_name -> bbs.v1.Routes.EntriesEntry

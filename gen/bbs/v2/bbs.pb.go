@@ -77,7 +77,7 @@ func (x WatchLRPDeploymentsResponse_Event) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchLRPDeploymentsResponse_Event.Descriptor instead.
 func (WatchLRPDeploymentsResponse_Event) EnumDescriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{21, 0}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{22, 0}
 }
 
 // LRPDeployment is a process, how many instances must run, and what it can be.
@@ -315,6 +315,67 @@ func (x *Definition) GetStartTimeoutMs() int64 {
 	return 0
 }
 
+// DefinitionRecord is how a definition is stored.
+type DefinitionRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ProcessGuid   string                 `protobuf:"bytes,1,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
+	DefinitionId  string                 `protobuf:"bytes,2,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
+	Definition    *Definition            `protobuf:"bytes,3,opt,name=definition,proto3" json:"definition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefinitionRecord) Reset() {
+	*x = DefinitionRecord{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefinitionRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefinitionRecord) ProtoMessage() {}
+
+func (x *DefinitionRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefinitionRecord.ProtoReflect.Descriptor instead.
+func (*DefinitionRecord) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *DefinitionRecord) GetProcessGuid() string {
+	if x != nil {
+		return x.ProcessGuid
+	}
+	return ""
+}
+
+func (x *DefinitionRecord) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
+func (x *DefinitionRecord) GetDefinition() *Definition {
+	if x != nil {
+		return x.Definition
+	}
+	return nil
+}
+
 type EnvVar struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -325,7 +386,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[2]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +398,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[2]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +411,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{2}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *EnvVar) GetName() string {
@@ -380,7 +441,7 @@ type Action struct {
 
 func (x *Action) Reset() {
 	*x = Action{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[3]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +453,7 @@ func (x *Action) String() string {
 func (*Action) ProtoMessage() {}
 
 func (x *Action) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[3]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +466,7 @@ func (x *Action) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Action.ProtoReflect.Descriptor instead.
 func (*Action) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{3}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Action) GetPath() string {
@@ -448,7 +509,7 @@ type ModificationTag struct {
 
 func (x *ModificationTag) Reset() {
 	*x = ModificationTag{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[4]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -460,7 +521,7 @@ func (x *ModificationTag) String() string {
 func (*ModificationTag) ProtoMessage() {}
 
 func (x *ModificationTag) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[4]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -473,7 +534,7 @@ func (x *ModificationTag) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModificationTag.ProtoReflect.Descriptor instead.
 func (*ModificationTag) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{4}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ModificationTag) GetEpoch() string {
@@ -500,7 +561,7 @@ type Routes struct {
 
 func (x *Routes) Reset() {
 	*x = Routes{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[5]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +573,7 @@ func (x *Routes) String() string {
 func (*Routes) ProtoMessage() {}
 
 func (x *Routes) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[5]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +586,7 @@ func (x *Routes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Routes.ProtoReflect.Descriptor instead.
 func (*Routes) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{5}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Routes) GetEntries() map[string]string {
@@ -544,7 +605,7 @@ type CreateLRPDeploymentRequest struct {
 
 func (x *CreateLRPDeploymentRequest) Reset() {
 	*x = CreateLRPDeploymentRequest{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[6]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -556,7 +617,7 @@ func (x *CreateLRPDeploymentRequest) String() string {
 func (*CreateLRPDeploymentRequest) ProtoMessage() {}
 
 func (x *CreateLRPDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[6]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -569,7 +630,7 @@ func (x *CreateLRPDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateLRPDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*CreateLRPDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{6}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateLRPDeploymentRequest) GetLrpDeployment() *LRPDeployment {
@@ -588,7 +649,7 @@ type CreateLRPDeploymentResponse struct {
 
 func (x *CreateLRPDeploymentResponse) Reset() {
 	*x = CreateLRPDeploymentResponse{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[7]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +661,7 @@ func (x *CreateLRPDeploymentResponse) String() string {
 func (*CreateLRPDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateLRPDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[7]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +674,7 @@ func (x *CreateLRPDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateLRPDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateLRPDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{7}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateLRPDeploymentResponse) GetLrpDeployment() *LRPDeployment {
@@ -634,7 +695,7 @@ type GetLRPDeploymentRequest struct {
 
 func (x *GetLRPDeploymentRequest) Reset() {
 	*x = GetLRPDeploymentRequest{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[8]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +707,7 @@ func (x *GetLRPDeploymentRequest) String() string {
 func (*GetLRPDeploymentRequest) ProtoMessage() {}
 
 func (x *GetLRPDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[8]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +720,7 @@ func (x *GetLRPDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLRPDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*GetLRPDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{8}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetLRPDeploymentRequest) GetProcessGuid() string {
@@ -685,7 +746,7 @@ type GetLRPDeploymentResponse struct {
 
 func (x *GetLRPDeploymentResponse) Reset() {
 	*x = GetLRPDeploymentResponse{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[9]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -697,7 +758,7 @@ func (x *GetLRPDeploymentResponse) String() string {
 func (*GetLRPDeploymentResponse) ProtoMessage() {}
 
 func (x *GetLRPDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[9]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -710,7 +771,7 @@ func (x *GetLRPDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLRPDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*GetLRPDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{9}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetLRPDeploymentResponse) GetLrpDeployment() *LRPDeployment {
@@ -744,7 +805,7 @@ type ListLRPDeploymentsRequest struct {
 
 func (x *ListLRPDeploymentsRequest) Reset() {
 	*x = ListLRPDeploymentsRequest{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[10]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +817,7 @@ func (x *ListLRPDeploymentsRequest) String() string {
 func (*ListLRPDeploymentsRequest) ProtoMessage() {}
 
 func (x *ListLRPDeploymentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[10]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +830,7 @@ func (x *ListLRPDeploymentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLRPDeploymentsRequest.ProtoReflect.Descriptor instead.
 func (*ListLRPDeploymentsRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{10}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListLRPDeploymentsRequest) GetDomain() string {
@@ -833,7 +894,7 @@ type ListLRPDeploymentsResponse struct {
 
 func (x *ListLRPDeploymentsResponse) Reset() {
 	*x = ListLRPDeploymentsResponse{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[11]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +906,7 @@ func (x *ListLRPDeploymentsResponse) String() string {
 func (*ListLRPDeploymentsResponse) ProtoMessage() {}
 
 func (x *ListLRPDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[11]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +919,7 @@ func (x *ListLRPDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLRPDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ListLRPDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{11}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListLRPDeploymentsResponse) GetLrpDeployments() []*LRPDeployment {
@@ -891,7 +952,7 @@ type UpdateLRPDeploymentRequest struct {
 
 func (x *UpdateLRPDeploymentRequest) Reset() {
 	*x = UpdateLRPDeploymentRequest{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[12]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +964,7 @@ func (x *UpdateLRPDeploymentRequest) String() string {
 func (*UpdateLRPDeploymentRequest) ProtoMessage() {}
 
 func (x *UpdateLRPDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[12]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +977,7 @@ func (x *UpdateLRPDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateLRPDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*UpdateLRPDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{12}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateLRPDeploymentRequest) GetProcessGuid() string {
@@ -970,7 +1031,7 @@ type UpdateLRPDeploymentResponse struct {
 
 func (x *UpdateLRPDeploymentResponse) Reset() {
 	*x = UpdateLRPDeploymentResponse{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[13]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1043,7 @@ func (x *UpdateLRPDeploymentResponse) String() string {
 func (*UpdateLRPDeploymentResponse) ProtoMessage() {}
 
 func (x *UpdateLRPDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[13]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1056,7 @@ func (x *UpdateLRPDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateLRPDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*UpdateLRPDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{13}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateLRPDeploymentResponse) GetLrpDeployment() *LRPDeployment {
@@ -1017,7 +1078,7 @@ type AddDefinitionRequest struct {
 
 func (x *AddDefinitionRequest) Reset() {
 	*x = AddDefinitionRequest{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[14]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1090,7 @@ func (x *AddDefinitionRequest) String() string {
 func (*AddDefinitionRequest) ProtoMessage() {}
 
 func (x *AddDefinitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[14]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1103,7 @@ func (x *AddDefinitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddDefinitionRequest.ProtoReflect.Descriptor instead.
 func (*AddDefinitionRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{14}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AddDefinitionRequest) GetProcessGuid() string {
@@ -1082,7 +1143,7 @@ type AddDefinitionResponse struct {
 
 func (x *AddDefinitionResponse) Reset() {
 	*x = AddDefinitionResponse{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[15]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1155,7 @@ func (x *AddDefinitionResponse) String() string {
 func (*AddDefinitionResponse) ProtoMessage() {}
 
 func (x *AddDefinitionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[15]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1168,7 @@ func (x *AddDefinitionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddDefinitionResponse.ProtoReflect.Descriptor instead.
 func (*AddDefinitionResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{15}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AddDefinitionResponse) GetLrpDeployment() *LRPDeployment {
@@ -1128,7 +1189,7 @@ type ActivateDefinitionRequest struct {
 
 func (x *ActivateDefinitionRequest) Reset() {
 	*x = ActivateDefinitionRequest{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[16]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1201,7 @@ func (x *ActivateDefinitionRequest) String() string {
 func (*ActivateDefinitionRequest) ProtoMessage() {}
 
 func (x *ActivateDefinitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[16]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1214,7 @@ func (x *ActivateDefinitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateDefinitionRequest.ProtoReflect.Descriptor instead.
 func (*ActivateDefinitionRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{16}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ActivateDefinitionRequest) GetProcessGuid() string {
@@ -1186,7 +1247,7 @@ type ActivateDefinitionResponse struct {
 
 func (x *ActivateDefinitionResponse) Reset() {
 	*x = ActivateDefinitionResponse{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[17]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1259,7 @@ func (x *ActivateDefinitionResponse) String() string {
 func (*ActivateDefinitionResponse) ProtoMessage() {}
 
 func (x *ActivateDefinitionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[17]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1272,7 @@ func (x *ActivateDefinitionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateDefinitionResponse.ProtoReflect.Descriptor instead.
 func (*ActivateDefinitionResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{17}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ActivateDefinitionResponse) GetLrpDeployment() *LRPDeployment {
@@ -1230,7 +1291,7 @@ type DeleteLRPDeploymentRequest struct {
 
 func (x *DeleteLRPDeploymentRequest) Reset() {
 	*x = DeleteLRPDeploymentRequest{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[18]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1303,7 @@ func (x *DeleteLRPDeploymentRequest) String() string {
 func (*DeleteLRPDeploymentRequest) ProtoMessage() {}
 
 func (x *DeleteLRPDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[18]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1316,7 @@ func (x *DeleteLRPDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteLRPDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteLRPDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{18}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteLRPDeploymentRequest) GetProcessGuid() string {
@@ -1273,7 +1334,7 @@ type DeleteLRPDeploymentResponse struct {
 
 func (x *DeleteLRPDeploymentResponse) Reset() {
 	*x = DeleteLRPDeploymentResponse{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[19]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1346,7 @@ func (x *DeleteLRPDeploymentResponse) String() string {
 func (*DeleteLRPDeploymentResponse) ProtoMessage() {}
 
 func (x *DeleteLRPDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[19]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1359,7 @@ func (x *DeleteLRPDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteLRPDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteLRPDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{19}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{20}
 }
 
 type WatchLRPDeploymentsRequest struct {
@@ -1313,7 +1374,7 @@ type WatchLRPDeploymentsRequest struct {
 
 func (x *WatchLRPDeploymentsRequest) Reset() {
 	*x = WatchLRPDeploymentsRequest{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[20]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1386,7 @@ func (x *WatchLRPDeploymentsRequest) String() string {
 func (*WatchLRPDeploymentsRequest) ProtoMessage() {}
 
 func (x *WatchLRPDeploymentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[20]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1399,7 @@ func (x *WatchLRPDeploymentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchLRPDeploymentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchLRPDeploymentsRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{20}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchLRPDeploymentsRequest) GetFilter() string {
@@ -1366,7 +1427,7 @@ type WatchLRPDeploymentsResponse struct {
 
 func (x *WatchLRPDeploymentsResponse) Reset() {
 	*x = WatchLRPDeploymentsResponse{}
-	mi := &file_bbs_v2_bbs_proto_msgTypes[21]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1439,7 @@ func (x *WatchLRPDeploymentsResponse) String() string {
 func (*WatchLRPDeploymentsResponse) ProtoMessage() {}
 
 func (x *WatchLRPDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v2_bbs_proto_msgTypes[21]
+	mi := &file_bbs_v2_bbs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1452,7 @@ func (x *WatchLRPDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchLRPDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchLRPDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{21}
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchLRPDeploymentsResponse) GetEvent() WatchLRPDeploymentsResponse_Event {
@@ -1453,7 +1514,13 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"privileged\x12\x19\n" +
 	"\blog_guid\x18\t \x01(\tR\alogGuid\x12(\n" +
 	"\x10start_timeout_ms\x18\n" +
-	" \x01(\x03R\x0estartTimeoutMs\"2\n" +
+	" \x01(\x03R\x0estartTimeoutMs\"\x8e\x01\n" +
+	"\x10DefinitionRecord\x12!\n" +
+	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12#\n" +
+	"\rdefinition_id\x18\x02 \x01(\tR\fdefinitionId\x122\n" +
+	"\n" +
+	"definition\x18\x03 \x01(\v2\x12.bbs.v2.DefinitionR\n" +
+	"definition\"2\n" +
 	"\x06EnvVar\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"V\n" +
@@ -1559,82 +1626,84 @@ func file_bbs_v2_bbs_proto_rawDescGZIP() []byte {
 }
 
 var file_bbs_v2_bbs_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_bbs_v2_bbs_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_bbs_v2_bbs_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_bbs_v2_bbs_proto_goTypes = []any{
 	(WatchLRPDeploymentsResponse_Event)(0), // 0: bbs.v2.WatchLRPDeploymentsResponse.Event
 	(*LRPDeployment)(nil),                  // 1: bbs.v2.LRPDeployment
 	(*Definition)(nil),                     // 2: bbs.v2.Definition
-	(*EnvVar)(nil),                         // 3: bbs.v2.EnvVar
-	(*Action)(nil),                         // 4: bbs.v2.Action
-	(*ModificationTag)(nil),                // 5: bbs.v2.ModificationTag
-	(*Routes)(nil),                         // 6: bbs.v2.Routes
-	(*CreateLRPDeploymentRequest)(nil),     // 7: bbs.v2.CreateLRPDeploymentRequest
-	(*CreateLRPDeploymentResponse)(nil),    // 8: bbs.v2.CreateLRPDeploymentResponse
-	(*GetLRPDeploymentRequest)(nil),        // 9: bbs.v2.GetLRPDeploymentRequest
-	(*GetLRPDeploymentResponse)(nil),       // 10: bbs.v2.GetLRPDeploymentResponse
-	(*ListLRPDeploymentsRequest)(nil),      // 11: bbs.v2.ListLRPDeploymentsRequest
-	(*ListLRPDeploymentsResponse)(nil),     // 12: bbs.v2.ListLRPDeploymentsResponse
-	(*UpdateLRPDeploymentRequest)(nil),     // 13: bbs.v2.UpdateLRPDeploymentRequest
-	(*UpdateLRPDeploymentResponse)(nil),    // 14: bbs.v2.UpdateLRPDeploymentResponse
-	(*AddDefinitionRequest)(nil),           // 15: bbs.v2.AddDefinitionRequest
-	(*AddDefinitionResponse)(nil),          // 16: bbs.v2.AddDefinitionResponse
-	(*ActivateDefinitionRequest)(nil),      // 17: bbs.v2.ActivateDefinitionRequest
-	(*ActivateDefinitionResponse)(nil),     // 18: bbs.v2.ActivateDefinitionResponse
-	(*DeleteLRPDeploymentRequest)(nil),     // 19: bbs.v2.DeleteLRPDeploymentRequest
-	(*DeleteLRPDeploymentResponse)(nil),    // 20: bbs.v2.DeleteLRPDeploymentResponse
-	(*WatchLRPDeploymentsRequest)(nil),     // 21: bbs.v2.WatchLRPDeploymentsRequest
-	(*WatchLRPDeploymentsResponse)(nil),    // 22: bbs.v2.WatchLRPDeploymentsResponse
-	nil,                                    // 23: bbs.v2.LRPDeployment.RoutesEntry
-	nil,                                    // 24: bbs.v2.LRPDeployment.DefinitionsEntry
-	nil,                                    // 25: bbs.v2.Routes.EntriesEntry
-	(*fieldmaskpb.FieldMask)(nil),          // 26: google.protobuf.FieldMask
+	(*DefinitionRecord)(nil),               // 3: bbs.v2.DefinitionRecord
+	(*EnvVar)(nil),                         // 4: bbs.v2.EnvVar
+	(*Action)(nil),                         // 5: bbs.v2.Action
+	(*ModificationTag)(nil),                // 6: bbs.v2.ModificationTag
+	(*Routes)(nil),                         // 7: bbs.v2.Routes
+	(*CreateLRPDeploymentRequest)(nil),     // 8: bbs.v2.CreateLRPDeploymentRequest
+	(*CreateLRPDeploymentResponse)(nil),    // 9: bbs.v2.CreateLRPDeploymentResponse
+	(*GetLRPDeploymentRequest)(nil),        // 10: bbs.v2.GetLRPDeploymentRequest
+	(*GetLRPDeploymentResponse)(nil),       // 11: bbs.v2.GetLRPDeploymentResponse
+	(*ListLRPDeploymentsRequest)(nil),      // 12: bbs.v2.ListLRPDeploymentsRequest
+	(*ListLRPDeploymentsResponse)(nil),     // 13: bbs.v2.ListLRPDeploymentsResponse
+	(*UpdateLRPDeploymentRequest)(nil),     // 14: bbs.v2.UpdateLRPDeploymentRequest
+	(*UpdateLRPDeploymentResponse)(nil),    // 15: bbs.v2.UpdateLRPDeploymentResponse
+	(*AddDefinitionRequest)(nil),           // 16: bbs.v2.AddDefinitionRequest
+	(*AddDefinitionResponse)(nil),          // 17: bbs.v2.AddDefinitionResponse
+	(*ActivateDefinitionRequest)(nil),      // 18: bbs.v2.ActivateDefinitionRequest
+	(*ActivateDefinitionResponse)(nil),     // 19: bbs.v2.ActivateDefinitionResponse
+	(*DeleteLRPDeploymentRequest)(nil),     // 20: bbs.v2.DeleteLRPDeploymentRequest
+	(*DeleteLRPDeploymentResponse)(nil),    // 21: bbs.v2.DeleteLRPDeploymentResponse
+	(*WatchLRPDeploymentsRequest)(nil),     // 22: bbs.v2.WatchLRPDeploymentsRequest
+	(*WatchLRPDeploymentsResponse)(nil),    // 23: bbs.v2.WatchLRPDeploymentsResponse
+	nil,                                    // 24: bbs.v2.LRPDeployment.RoutesEntry
+	nil,                                    // 25: bbs.v2.LRPDeployment.DefinitionsEntry
+	nil,                                    // 26: bbs.v2.Routes.EntriesEntry
+	(*fieldmaskpb.FieldMask)(nil),          // 27: google.protobuf.FieldMask
 }
 var file_bbs_v2_bbs_proto_depIdxs = []int32{
-	23, // 0: bbs.v2.LRPDeployment.routes:type_name -> bbs.v2.LRPDeployment.RoutesEntry
-	24, // 1: bbs.v2.LRPDeployment.definitions:type_name -> bbs.v2.LRPDeployment.DefinitionsEntry
-	5,  // 2: bbs.v2.LRPDeployment.modification_tag:type_name -> bbs.v2.ModificationTag
-	3,  // 3: bbs.v2.Definition.env:type_name -> bbs.v2.EnvVar
-	4,  // 4: bbs.v2.Definition.action:type_name -> bbs.v2.Action
-	25, // 5: bbs.v2.Routes.entries:type_name -> bbs.v2.Routes.EntriesEntry
-	1,  // 6: bbs.v2.CreateLRPDeploymentRequest.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	1,  // 7: bbs.v2.CreateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	26, // 8: bbs.v2.GetLRPDeploymentRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 9: bbs.v2.GetLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	26, // 10: bbs.v2.ListLRPDeploymentsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 11: bbs.v2.ListLRPDeploymentsResponse.lrp_deployments:type_name -> bbs.v2.LRPDeployment
-	6,  // 12: bbs.v2.UpdateLRPDeploymentRequest.routes:type_name -> bbs.v2.Routes
-	5,  // 13: bbs.v2.UpdateLRPDeploymentRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
-	1,  // 14: bbs.v2.UpdateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	2,  // 15: bbs.v2.AddDefinitionRequest.definition:type_name -> bbs.v2.Definition
-	5,  // 16: bbs.v2.AddDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
-	1,  // 17: bbs.v2.AddDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	5,  // 18: bbs.v2.ActivateDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
-	1,  // 19: bbs.v2.ActivateDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	26, // 20: bbs.v2.WatchLRPDeploymentsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,  // 21: bbs.v2.WatchLRPDeploymentsResponse.event:type_name -> bbs.v2.WatchLRPDeploymentsResponse.Event
-	1,  // 22: bbs.v2.WatchLRPDeploymentsResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	2,  // 23: bbs.v2.LRPDeployment.DefinitionsEntry.value:type_name -> bbs.v2.Definition
-	7,  // 24: bbs.v2.LRPDeploymentService.CreateLRPDeployment:input_type -> bbs.v2.CreateLRPDeploymentRequest
-	9,  // 25: bbs.v2.LRPDeploymentService.GetLRPDeployment:input_type -> bbs.v2.GetLRPDeploymentRequest
-	11, // 26: bbs.v2.LRPDeploymentService.ListLRPDeployments:input_type -> bbs.v2.ListLRPDeploymentsRequest
-	13, // 27: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:input_type -> bbs.v2.UpdateLRPDeploymentRequest
-	15, // 28: bbs.v2.LRPDeploymentService.AddDefinition:input_type -> bbs.v2.AddDefinitionRequest
-	17, // 29: bbs.v2.LRPDeploymentService.ActivateDefinition:input_type -> bbs.v2.ActivateDefinitionRequest
-	19, // 30: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:input_type -> bbs.v2.DeleteLRPDeploymentRequest
-	21, // 31: bbs.v2.LRPDeploymentService.WatchLRPDeployments:input_type -> bbs.v2.WatchLRPDeploymentsRequest
-	8,  // 32: bbs.v2.LRPDeploymentService.CreateLRPDeployment:output_type -> bbs.v2.CreateLRPDeploymentResponse
-	10, // 33: bbs.v2.LRPDeploymentService.GetLRPDeployment:output_type -> bbs.v2.GetLRPDeploymentResponse
-	12, // 34: bbs.v2.LRPDeploymentService.ListLRPDeployments:output_type -> bbs.v2.ListLRPDeploymentsResponse
-	14, // 35: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:output_type -> bbs.v2.UpdateLRPDeploymentResponse
-	16, // 36: bbs.v2.LRPDeploymentService.AddDefinition:output_type -> bbs.v2.AddDefinitionResponse
-	18, // 37: bbs.v2.LRPDeploymentService.ActivateDefinition:output_type -> bbs.v2.ActivateDefinitionResponse
-	20, // 38: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:output_type -> bbs.v2.DeleteLRPDeploymentResponse
-	22, // 39: bbs.v2.LRPDeploymentService.WatchLRPDeployments:output_type -> bbs.v2.WatchLRPDeploymentsResponse
-	32, // [32:40] is the sub-list for method output_type
-	24, // [24:32] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	24, // 0: bbs.v2.LRPDeployment.routes:type_name -> bbs.v2.LRPDeployment.RoutesEntry
+	25, // 1: bbs.v2.LRPDeployment.definitions:type_name -> bbs.v2.LRPDeployment.DefinitionsEntry
+	6,  // 2: bbs.v2.LRPDeployment.modification_tag:type_name -> bbs.v2.ModificationTag
+	4,  // 3: bbs.v2.Definition.env:type_name -> bbs.v2.EnvVar
+	5,  // 4: bbs.v2.Definition.action:type_name -> bbs.v2.Action
+	2,  // 5: bbs.v2.DefinitionRecord.definition:type_name -> bbs.v2.Definition
+	26, // 6: bbs.v2.Routes.entries:type_name -> bbs.v2.Routes.EntriesEntry
+	1,  // 7: bbs.v2.CreateLRPDeploymentRequest.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	1,  // 8: bbs.v2.CreateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	27, // 9: bbs.v2.GetLRPDeploymentRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 10: bbs.v2.GetLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	27, // 11: bbs.v2.ListLRPDeploymentsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 12: bbs.v2.ListLRPDeploymentsResponse.lrp_deployments:type_name -> bbs.v2.LRPDeployment
+	7,  // 13: bbs.v2.UpdateLRPDeploymentRequest.routes:type_name -> bbs.v2.Routes
+	6,  // 14: bbs.v2.UpdateLRPDeploymentRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
+	1,  // 15: bbs.v2.UpdateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	2,  // 16: bbs.v2.AddDefinitionRequest.definition:type_name -> bbs.v2.Definition
+	6,  // 17: bbs.v2.AddDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
+	1,  // 18: bbs.v2.AddDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	6,  // 19: bbs.v2.ActivateDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
+	1,  // 20: bbs.v2.ActivateDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	27, // 21: bbs.v2.WatchLRPDeploymentsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 22: bbs.v2.WatchLRPDeploymentsResponse.event:type_name -> bbs.v2.WatchLRPDeploymentsResponse.Event
+	1,  // 23: bbs.v2.WatchLRPDeploymentsResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	2,  // 24: bbs.v2.LRPDeployment.DefinitionsEntry.value:type_name -> bbs.v2.Definition
+	8,  // 25: bbs.v2.LRPDeploymentService.CreateLRPDeployment:input_type -> bbs.v2.CreateLRPDeploymentRequest
+	10, // 26: bbs.v2.LRPDeploymentService.GetLRPDeployment:input_type -> bbs.v2.GetLRPDeploymentRequest
+	12, // 27: bbs.v2.LRPDeploymentService.ListLRPDeployments:input_type -> bbs.v2.ListLRPDeploymentsRequest
+	14, // 28: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:input_type -> bbs.v2.UpdateLRPDeploymentRequest
+	16, // 29: bbs.v2.LRPDeploymentService.AddDefinition:input_type -> bbs.v2.AddDefinitionRequest
+	18, // 30: bbs.v2.LRPDeploymentService.ActivateDefinition:input_type -> bbs.v2.ActivateDefinitionRequest
+	20, // 31: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:input_type -> bbs.v2.DeleteLRPDeploymentRequest
+	22, // 32: bbs.v2.LRPDeploymentService.WatchLRPDeployments:input_type -> bbs.v2.WatchLRPDeploymentsRequest
+	9,  // 33: bbs.v2.LRPDeploymentService.CreateLRPDeployment:output_type -> bbs.v2.CreateLRPDeploymentResponse
+	11, // 34: bbs.v2.LRPDeploymentService.GetLRPDeployment:output_type -> bbs.v2.GetLRPDeploymentResponse
+	13, // 35: bbs.v2.LRPDeploymentService.ListLRPDeployments:output_type -> bbs.v2.ListLRPDeploymentsResponse
+	15, // 36: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:output_type -> bbs.v2.UpdateLRPDeploymentResponse
+	17, // 37: bbs.v2.LRPDeploymentService.AddDefinition:output_type -> bbs.v2.AddDefinitionResponse
+	19, // 38: bbs.v2.LRPDeploymentService.ActivateDefinition:output_type -> bbs.v2.ActivateDefinitionResponse
+	21, // 39: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:output_type -> bbs.v2.DeleteLRPDeploymentResponse
+	23, // 40: bbs.v2.LRPDeploymentService.WatchLRPDeployments:output_type -> bbs.v2.WatchLRPDeploymentsResponse
+	33, // [33:41] is the sub-list for method output_type
+	25, // [25:33] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_bbs_v2_bbs_proto_init() }
@@ -1642,14 +1711,14 @@ func file_bbs_v2_bbs_proto_init() {
 	if File_bbs_v2_bbs_proto != nil {
 		return
 	}
-	file_bbs_v2_bbs_proto_msgTypes[12].OneofWrappers = []any{}
+	file_bbs_v2_bbs_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bbs_v2_bbs_proto_rawDesc), len(file_bbs_v2_bbs_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -136,7 +136,9 @@ type Location_State int32
 const (
 	Location_STATE_UNSPECIFIED Location_State = 0
 	Location_OPEN              Location_State = 1 // read and write
-	Location_HOLD              Location_State = 2 // write nothing; when nothing is in flight, AckHold; then wait for a newer revision
+	// Write nothing; when nothing is in flight, AckHold; then wait for a newer revision. Read
+	// where the location says, which is the version that was written last, until it is OPEN.
+	Location_HOLD Location_State = 2
 )
 
 // Enum value maps for Location_State.
@@ -177,7 +179,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64, 0}
 }
 
 // Deployment is one service in one region.
@@ -4807,6 +4809,94 @@ func (x *RegisterClientResponse) GetLocation() *Location {
 	return nil
 }
 
+type DeregisterClientRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	ClientId      string                 `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeregisterClientRequest) Reset() {
+	*x = DeregisterClientRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeregisterClientRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeregisterClientRequest) ProtoMessage() {}
+
+func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeregisterClientRequest.ProtoReflect.Descriptor instead.
+func (*DeregisterClientRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *DeregisterClientRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeregisterClientRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+type DeregisterClientResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeregisterClientResponse) Reset() {
+	*x = DeregisterClientResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeregisterClientResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeregisterClientResponse) ProtoMessage() {}
+
+func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeregisterClientResponse.ProtoReflect.Descriptor instead.
+func (*DeregisterClientResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+}
+
 type AckHoldRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -4819,7 +4909,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4831,7 +4921,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4844,7 +4934,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -4885,7 +4975,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4897,7 +4987,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4910,7 +5000,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -4932,13 +5022,14 @@ type GetLocationRequest struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	WaitRevision  int64                  `protobuf:"varint,2,opt,name=wait_revision,json=waitRevision,proto3" json:"wait_revision,omitempty"`
 	TimeoutMs     int32                  `protobuf:"varint,3,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // 0: 30000; at most 300000
+	ClientId      string                 `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`     // of the registration that lives as long as this call; may be empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4950,7 +5041,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4963,7 +5054,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -4987,6 +5078,13 @@ func (x *GetLocationRequest) GetTimeoutMs() int32 {
 	return 0
 }
 
+func (x *GetLocationRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
 // Location is where the data is, and whether it may be written.
 type Location struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5005,7 +5103,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5017,7 +5115,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5030,7 +5128,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Location) GetState() Location_State {
@@ -5108,7 +5206,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5120,7 +5218,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5133,7 +5231,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -5176,7 +5274,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5188,7 +5286,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5694,7 +5792,11 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x16RegisterClientResponse\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x05R\x05ttlMs\x125\n" +
-	"\blocation\x18\x03 \x01(\v2\x19.dbcontroller.v1.LocationR\blocation\"z\n" +
+	"\blocation\x18\x03 \x01(\v2\x19.dbcontroller.v1.LocationR\blocation\"J\n" +
+	"\x17DeregisterClientRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\tclient_id\x18\x02 \x01(\tR\bclientId\"\x1a\n" +
+	"\x18DeregisterClientResponse\"z\n" +
 	"\x0eAckHoldRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12\x1d\n" +
@@ -5703,12 +5805,13 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\aattempt\x18\x04 \x01(\x03R\aattempt\"=\n" +
 	"\x0fAckHoldResponse\x12\x14\n" +
 	"\x05acked\x18\x01 \x01(\x05R\x05acked\x12\x14\n" +
-	"\x05total\x18\x02 \x01(\x05R\x05total\"l\n" +
+	"\x05total\x18\x02 \x01(\x05R\x05total\"\x89\x01\n" +
 	"\x12GetLocationRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rwait_revision\x18\x02 \x01(\x03R\fwaitRevision\x12\x1d\n" +
 	"\n" +
-	"timeout_ms\x18\x03 \x01(\x05R\ttimeoutMs\"\xe5\x02\n" +
+	"timeout_ms\x18\x03 \x01(\x05R\ttimeoutMs\x12\x1b\n" +
+	"\tclient_id\x18\x04 \x01(\tR\bclientId\"\xe5\x02\n" +
 	"\bLocation\x125\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1f.dbcontroller.v1.Location.StateR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
@@ -5730,7 +5833,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"collection\x18\x03 \x01(\tR\n" +
 	"collection\x12\x14\n" +
-	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\xf5\x0f\n" +
+	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\xde\x10\n" +
 	"\x11DeploymentService\x12S\n" +
 	"\rGetDeployment\x12%.dbcontroller.v1.GetDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment\x12d\n" +
 	"\x0fListDeployments\x12'.dbcontroller.v1.ListDeploymentsRequest\x1a(.dbcontroller.v1.ListDeploymentsResponse\x12g\n" +
@@ -5754,7 +5857,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\vWaiveParked\x12#.dbcontroller.v1.WaiveParkedRequest\x1a\x1d.dbcontroller.v1.ParkedRecord\x12R\n" +
 	"\tWaiveKind\x12!.dbcontroller.v1.WaiveKindRequest\x1a\".dbcontroller.v1.WaiveKindResponse\x12K\n" +
 	"\x06Verify\x12\x1e.dbcontroller.v1.VerifyRequest\x1a\x1f.dbcontroller.v1.VerifyResponse0\x01\x12a\n" +
-	"\x0eRegisterClient\x12&.dbcontroller.v1.RegisterClientRequest\x1a'.dbcontroller.v1.RegisterClientResponse\x12L\n" +
+	"\x0eRegisterClient\x12&.dbcontroller.v1.RegisterClientRequest\x1a'.dbcontroller.v1.RegisterClientResponse\x12g\n" +
+	"\x10DeregisterClient\x12(.dbcontroller.v1.DeregisterClientRequest\x1a).dbcontroller.v1.DeregisterClientResponse\x12L\n" +
 	"\aAckHold\x12\x1f.dbcontroller.v1.AckHoldRequest\x1a .dbcontroller.v1.AckHoldResponse\x12M\n" +
 	"\vGetLocation\x12#.dbcontroller.v1.GetLocationRequest\x1a\x19.dbcontroller.v1.LocationB5Z3dbcontroller.dev/gen/dbcontroller/v1;dbcontrollerv1b\x06proto3"
 
@@ -5771,7 +5875,7 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),          // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),           // 1: dbcontroller.v1.PlanCheck.Verdict
@@ -5835,14 +5939,16 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(*VerifyReport)(nil),             // 59: dbcontroller.v1.VerifyReport
 	(*RegisterClientRequest)(nil),    // 60: dbcontroller.v1.RegisterClientRequest
 	(*RegisterClientResponse)(nil),   // 61: dbcontroller.v1.RegisterClientResponse
-	(*AckHoldRequest)(nil),           // 62: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),          // 63: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),       // 64: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                 // 65: dbcontroller.v1.Location
-	(*KindLocation)(nil),             // 66: dbcontroller.v1.KindLocation
-	nil,                              // 67: dbcontroller.v1.LastSwitch.MillisEntry
-	nil,                              // 68: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 69: dbcontroller.v1.ListUpdatesResponse.Task
+	(*DeregisterClientRequest)(nil),  // 62: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil), // 63: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),           // 64: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),          // 65: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),       // 66: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                 // 67: dbcontroller.v1.Location
+	(*KindLocation)(nil),             // 68: dbcontroller.v1.KindLocation
+	nil,                              // 69: dbcontroller.v1.LastSwitch.MillisEntry
+	nil,                              // 70: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 71: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	13, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
@@ -5863,7 +5969,7 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	0,  // 15: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
 	14, // 16: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
 	16, // 17: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	67, // 18: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	69, // 18: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
 	21, // 19: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
 	23, // 20: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
 	3,  // 21: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
@@ -5873,15 +5979,15 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	1,  // 25: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
 	39, // 26: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
 	40, // 27: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	68, // 28: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	70, // 28: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
 	44, // 29: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	69, // 30: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	71, // 30: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
 	54, // 31: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
 	58, // 32: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
 	59, // 33: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	65, // 34: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	67, // 34: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
 	2,  // 35: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	66, // 36: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	68, // 36: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
 	24, // 37: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
 	25, // 38: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
 	27, // 39: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
@@ -5904,34 +6010,36 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	49, // 56: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
 	56, // 57: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
 	60, // 58: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	62, // 59: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	64, // 60: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	3,  // 61: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	26, // 62: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	28, // 63: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	3,  // 64: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 65: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 66: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	3,  // 67: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	3,  // 68: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	3,  // 69: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	35, // 70: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	38, // 71: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	3,  // 72: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	43, // 73: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	46, // 74: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	3,  // 75: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 76: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 77: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	53, // 78: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	54, // 79: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	50, // 80: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	57, // 81: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	61, // 82: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	63, // 83: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	65, // 84: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	61, // [61:85] is the sub-list for method output_type
-	37, // [37:61] is the sub-list for method input_type
+	62, // 59: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	64, // 60: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	66, // 61: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	3,  // 62: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	26, // 63: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	28, // 64: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	3,  // 65: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 66: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 67: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	3,  // 68: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	3,  // 69: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	3,  // 70: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	35, // 71: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	38, // 72: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	3,  // 73: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	43, // 74: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	46, // 75: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	3,  // 76: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 77: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 78: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	53, // 79: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	54, // 80: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	50, // 81: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	57, // 82: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	61, // 83: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	63, // 84: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	65, // 85: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	67, // 86: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	62, // [62:87] is the sub-list for method output_type
+	37, // [37:62] is the sub-list for method input_type
 	37, // [37:37] is the sub-list for extension type_name
 	37, // [37:37] is the sub-list for extension extendee
 	0,  // [0:37] is the sub-list for field type_name
@@ -5956,7 +6064,7 @@ func file_dbcontroller_v1_deployment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   67,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

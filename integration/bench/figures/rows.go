@@ -11,6 +11,7 @@ const (
 	Copy      = "Copy"
 	Following = "Following changes"
 	Switching = "Switching"
+	Serving   = "Serving the old version"
 	Resources = "Resources"
 	Workloads = "Workloads"
 	Peers     = "Peers"
@@ -84,6 +85,11 @@ func Rows() []Row {
 		{Name: "kinds.switch", Group: Switching, Unit: "s", Bar: most(5), Title: "100 kinds of 1,000 records, ready: from begin-upgrade to switched"},
 		{Name: "kinds.held", Group: Switching, Unit: "ms", Bar: most(400), Title: "the same: writes held"},
 		{Name: "kinds.thousand", Group: Switching, Unit: "s", Title: "1,000 kinds: from begin-upgrade to switched"},
+
+		{Name: "adapt.list.first", Group: Serving, Unit: "x", Bar: most(1.5), Title: "first page of 100,000 records, v1 over v2's data, as a multiple of v1 over its own"},
+		{Name: "adapt.list.all", Group: Serving, Unit: "x", Bar: most(1.5), Title: "the same, all pages"},
+		{Name: "adapt.list.otherwise", Group: Serving, Unit: "ms", Title: "first page where names sort otherwise"},
+		{Name: "adapt.list.otherwise.all", Group: Serving, Unit: "x", Title: "the same, all pages, as a multiple of v1 over its own"},
 
 		{Name: "memory.small", Group: Resources, Unit: "MB", Bar: most(200), Title: "peak memory of a controller, records of 500 B"},
 		{Name: "memory.large", Group: Resources, Unit: "MB", Bar: most(200), Title: "peak memory of a controller, records of 10 KiB"},

@@ -30,6 +30,8 @@ type Options struct {
 	MaxDocument int // bytes that a document may have; 0: 16 MiB
 	Examples    int // names for each finding; 0: 3
 	Memory      int // bytes that may be remembered before files are used; 0: 256 MiB
+	// Judge, if not nil, tries the records of the new version.
+	Judge Judge
 }
 
 func (o Options) withDefaults() Options {
@@ -88,9 +90,14 @@ func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (
 	all := sampled{up: c.up, limit: o.Limit, memory: o.Memory, mains: mainKinds(subjects), bad: func(r record.Record, err error) {
 		c.fail("up", []record.Record{r}, err)
 	}}
-	if err := all.each(ctx, samples, c.group); err != nil {
+	group := func(id transform.GroupID, x []record.Record) error { return c.group(ctx, id, x) }
+	if err := all.each(ctx, samples, group); err != nil {
 		return nil, err
 	}
+	if err := c.judge(ctx); err != nil {
+		return nil, err
+	}
+	c.report.Refused = c.refused()
 	if err := c.collisions(); err != nil {
 		return nil, err
 	}
@@ -106,6 +113,7 @@ type checker struct {
 	specs            []tried
 	report           *Report
 	failures         map[failureKey]*Failure
+	trying           trying
 	keys             spill // target records with the source that they were made of
 	upTime, downTime time.Duration
 	upDone, downDone int64
@@ -127,7 +135,7 @@ func newReport(subjects []Subject, o Options) *Report {
 }
 
 // group tries one group.
-func (c *checker) group(id transform.GroupID, x []record.Record) error {
+func (c *checker) group(ctx context.Context, id transform.GroupID, x []record.Record) error {
 	c.report.Groups++
 	began := time.Now()
 	y, err := run(c.up, id, x, nil)
@@ -138,6 +146,9 @@ func (c *checker) group(id transform.GroupID, x []record.Record) error {
 	}
 	c.upDone += int64(len(x))
 	c.size("up", y)
+	if err := c.try(ctx, y); err != nil {
+		return err
+	}
 	for _, r := range y {
 		if err := c.keys.add(r.Kind+"\x00"+string(r.Key), []byte(nameOf(x, c.specs[id.Spec].old))); err != nil {
 			return err

@@ -453,3 +453,35 @@ func all(t *testing.T, s lint.Source) ([]bson.Raw, error) {
 		out = append(out, doc)
 	}
 }
+
+// judge refuses records by name.
+type judge struct{ tried int }
+
+func (j *judge) Try(_ context.Context, rs []record.Record) ([]error, error) {
+	out := make([]error, len(rs))
+	for i, r := range rs {
+		j.tried++
+		if strings.HasSuffix(r.Key.String(), "7") {
+			out[i] = errors.New("it ends in 7")
+		}
+	}
+	return out, nil
+}
+
+// TestRefusedByTheDatabase: each record that is made is judged once, and all that are refused
+// are named, beyond the number of examples and over several rounds.
+func TestRefusedByTheDatabase(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for i := range 1207 {
+		fmt.Fprintf(&text, `{"_id": "p%d", "a": 1}`, i)
+	}
+	j := &judge{}
+	r := linted(t, loaded(t, "p.yaml", "operations:\n  - rename: {from: a, to: b}\n"), lint.Options{Judge: j}, of(t, "p", text.String()))
+	if j.tried != 1207 || len(r.Refused) != 1 || r.Refused[0].Records != 120 || len(r.Refused[0].Names) != 120 {
+		t.Errorf("%d tried, %+v", j.tried, r.Refused)
+	}
+	if want := []string{"120 records break an index or a validator of the new version"}; !slices.Equal(r.Problems(), want) {
+		t.Errorf("%v", r.Problems())
+	}
+}

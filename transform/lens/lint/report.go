@@ -14,6 +14,7 @@ type Report struct {
 	Losses     []Loss    `json:"losses"`
 	Failures   []Failure `json:"failures"`
 	Collisions Collided  `json:"collisions"`
+	Refused    []Refusal `json:"refused,omitempty"` // by the new version's database, with Options.Judge
 	Size       Size      `json:"size"`
 	Rate       Rate      `json:"rate"`
 }
@@ -114,12 +115,17 @@ func (r *Report) Problems() []string {
 	for _, f := range r.Failures {
 		failed += f.Groups
 	}
+	var refused int64
+	for _, r := range r.Refused {
+		refused += r.Records
+	}
 	for _, p := range []struct {
 		n         int64
 		one, many string
 	}{
 		{failed, "record fails", "records fail"},
 		{r.Collisions.Keys, "key collides", "keys collide"},
+		{refused, "record breaks an index or a validator of the new version", "records break an index or a validator of the new version"},
 		{r.Size.Over, "document is too large", "documents are too large"},
 	} {
 		switch {

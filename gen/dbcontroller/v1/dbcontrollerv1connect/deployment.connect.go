@@ -106,6 +106,9 @@ const (
 	// DeploymentServiceRegisterClientProcedure is the fully-qualified name of the DeploymentService's
 	// RegisterClient RPC.
 	DeploymentServiceRegisterClientProcedure = "/dbcontroller.v1.DeploymentService/RegisterClient"
+	// DeploymentServiceDeregisterClientProcedure is the fully-qualified name of the DeploymentService's
+	// DeregisterClient RPC.
+	DeploymentServiceDeregisterClientProcedure = "/dbcontroller.v1.DeploymentService/DeregisterClient"
 	// DeploymentServiceAckHoldProcedure is the fully-qualified name of the DeploymentService's AckHold
 	// RPC.
 	DeploymentServiceAckHoldProcedure = "/dbcontroller.v1.DeploymentService/AckHold"
@@ -192,11 +195,17 @@ type DeploymentServiceClient interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{"application": "billing"}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/RegisterClient
 	RegisterClient(context.Context, *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error)
+	// DeregisterClient ends a registration at once, so that no switch waits for an application
+	// that has ended. One that is not there any more is no error. Call it at any controller,
+	// after the last RegisterClient has been answered.
+	DeregisterClient(context.Context, *connect.Request[v1.DeregisterClientRequest]) (*connect.Response[v1.DeregisterClientResponse], error)
 	// AckHold says: for this attempt I hold my writes, and none is in flight.
 	AckHold(context.Context, *connect.Request[v1.AckHoldRequest]) (*connect.Response[v1.AckHoldResponse], error)
 	// GetLocation says where the data is and whether it may be written. With
 	// wait_revision it waits until that is newer, or timeout_ms has passed, so that an
-	// application learns of a hold and of its end at once:
+	// application learns of a hold and of its end at once. With client_id the connection
+	// stands for the application's life: when it breaks before the answer, and the client
+	// does not call again within a second, its registration ends.
 	//
 	//	curl -s -H 'Content-Type: application/json' \
 	//	  -d '{"waitRevision": 7, "timeoutMs": 30000}' \
@@ -347,6 +356,12 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(deploymentServiceMethods.ByName("RegisterClient")),
 			connect.WithClientOptions(opts...),
 		),
+		deregisterClient: connect.NewClient[v1.DeregisterClientRequest, v1.DeregisterClientResponse](
+			httpClient,
+			baseURL+DeploymentServiceDeregisterClientProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("DeregisterClient")),
+			connect.WithClientOptions(opts...),
+		),
 		ackHold: connect.NewClient[v1.AckHoldRequest, v1.AckHoldResponse](
 			httpClient,
 			baseURL+DeploymentServiceAckHoldProcedure,
@@ -386,6 +401,7 @@ type deploymentServiceClient struct {
 	waiveKind        *connect.Client[v1.WaiveKindRequest, v1.WaiveKindResponse]
 	verify           *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
 	registerClient   *connect.Client[v1.RegisterClientRequest, v1.RegisterClientResponse]
+	deregisterClient *connect.Client[v1.DeregisterClientRequest, v1.DeregisterClientResponse]
 	ackHold          *connect.Client[v1.AckHoldRequest, v1.AckHoldResponse]
 	getLocation      *connect.Client[v1.GetLocationRequest, v1.Location]
 }
@@ -500,6 +516,11 @@ func (c *deploymentServiceClient) RegisterClient(ctx context.Context, req *conne
 	return c.registerClient.CallUnary(ctx, req)
 }
 
+// DeregisterClient calls dbcontroller.v1.DeploymentService.DeregisterClient.
+func (c *deploymentServiceClient) DeregisterClient(ctx context.Context, req *connect.Request[v1.DeregisterClientRequest]) (*connect.Response[v1.DeregisterClientResponse], error) {
+	return c.deregisterClient.CallUnary(ctx, req)
+}
+
 // AckHold calls dbcontroller.v1.DeploymentService.AckHold.
 func (c *deploymentServiceClient) AckHold(ctx context.Context, req *connect.Request[v1.AckHoldRequest]) (*connect.Response[v1.AckHoldResponse], error) {
 	return c.ackHold.CallUnary(ctx, req)
@@ -588,11 +609,17 @@ type DeploymentServiceHandler interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{"application": "billing"}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/RegisterClient
 	RegisterClient(context.Context, *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error)
+	// DeregisterClient ends a registration at once, so that no switch waits for an application
+	// that has ended. One that is not there any more is no error. Call it at any controller,
+	// after the last RegisterClient has been answered.
+	DeregisterClient(context.Context, *connect.Request[v1.DeregisterClientRequest]) (*connect.Response[v1.DeregisterClientResponse], error)
 	// AckHold says: for this attempt I hold my writes, and none is in flight.
 	AckHold(context.Context, *connect.Request[v1.AckHoldRequest]) (*connect.Response[v1.AckHoldResponse], error)
 	// GetLocation says where the data is and whether it may be written. With
 	// wait_revision it waits until that is newer, or timeout_ms has passed, so that an
-	// application learns of a hold and of its end at once:
+	// application learns of a hold and of its end at once. With client_id the connection
+	// stands for the application's life: when it breaks before the answer, and the client
+	// does not call again within a second, its registration ends.
 	//
 	//	curl -s -H 'Content-Type: application/json' \
 	//	  -d '{"waitRevision": 7, "timeoutMs": 30000}' \
@@ -739,6 +766,12 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		connect.WithSchema(deploymentServiceMethods.ByName("RegisterClient")),
 		connect.WithHandlerOptions(opts...),
 	)
+	deploymentServiceDeregisterClientHandler := connect.NewUnaryHandler(
+		DeploymentServiceDeregisterClientProcedure,
+		svc.DeregisterClient,
+		connect.WithSchema(deploymentServiceMethods.ByName("DeregisterClient")),
+		connect.WithHandlerOptions(opts...),
+	)
 	deploymentServiceAckHoldHandler := connect.NewUnaryHandler(
 		DeploymentServiceAckHoldProcedure,
 		svc.AckHold,
@@ -797,6 +830,8 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceVerifyHandler.ServeHTTP(w, r)
 		case DeploymentServiceRegisterClientProcedure:
 			deploymentServiceRegisterClientHandler.ServeHTTP(w, r)
+		case DeploymentServiceDeregisterClientProcedure:
+			deploymentServiceDeregisterClientHandler.ServeHTTP(w, r)
 		case DeploymentServiceAckHoldProcedure:
 			deploymentServiceAckHoldHandler.ServeHTTP(w, r)
 		case DeploymentServiceGetLocationProcedure:
@@ -896,6 +931,10 @@ func (UnimplementedDeploymentServiceHandler) Verify(context.Context, *connect.Re
 
 func (UnimplementedDeploymentServiceHandler) RegisterClient(context.Context, *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.RegisterClient is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) DeregisterClient(context.Context, *connect.Request[v1.DeregisterClientRequest]) (*connect.Response[v1.DeregisterClientResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.DeregisterClient is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) AckHold(context.Context, *connect.Request[v1.AckHoldRequest]) (*connect.Response[v1.AckHoldResponse], error) {

@@ -1,0 +1,122 @@
+package appclient_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller.dev/appclient"
+)
+
+// TestFollowsAtAnotherController when the one that it asks stops, or stands still.
+func TestFollowsAtAnotherController(t *testing.T) {
+	t.Parallel()
+	d := newDeployment()
+	first := startController(t, d)
+	app := open(t, first, startController(t, d))
+	first.end()
+	d.set(hold("v1", 2, 1))
+	if attempt := <-d.acks; attempt != 1 {
+		t.Errorf("attempt %d is acknowledged", attempt)
+	}
+	d.set(at("v2", 3))
+	var seen versions
+	if err := app.Write(t.Context(), seen.run); err != nil || strings.Join(seen, " ") != "v2" {
+		t.Errorf("%v: it is run at %v", err, seen)
+	}
+}
+
+// TestARefusedWriteAsksAllControllers: the one that it follows stands still.
+func TestARefusedWriteAsksAllControllers(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() //nolint:errcheck // nothing is in it
+	d := newDeployment()
+	api := startController(t, d)
+	app, err := appclient.Open(t.Context(), appclient.Config{
+		Controllers: []string{silent.Addr().String(), api.server.URL}, Application: "packages", Mongo: unconnected(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	err = app.Write(t.Context(), func(_ context.Context, place appclient.Place) error {
+		if place.Version == "v1" {
+			d.set(at("v2", 2))
+			return mongo.CommandError{Code: 361}
+		}
+		return nil
+	})
+	if took := time.Since(begun); err != nil || took > time.Second {
+		t.Errorf("%v after %s", err, took)
+	}
+	if err := app.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseDeregisters(t *testing.T) {
+	t.Parallel()
+	d := newDeployment()
+	first := startController(t, d)
+	app := open(t, first, startController(t, d))
+	if n := d.clients(); n != 1 {
+		t.Errorf("%d clients are registered", n)
+	}
+	first.end()
+	if err := app.Close(t.Context()); err != nil || d.clients() != 0 {
+		t.Errorf("%v; %d clients are registered", err, d.clients())
+	}
+	var seen versions
+	if err := app.Write(t.Context(), seen.run); !errors.Is(err, appclient.ErrNotWritten) || len(seen) > 0 {
+		t.Errorf("a write after the end: %v", err)
+	}
+	if err := app.Read(t.Context(), seen.run); err == nil {
+		t.Error("a read after the end")
+	}
+}
+
+// TestNoControllerAtTheStart, and nothing that is remembered.
+func TestNoControllerAtTheStart(t *testing.T) {
+	t.Parallel()
+	none, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := none.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = appclient.Open(t.Context(), appclient.Config{
+		Controllers: []string{none.Addr().String()}, Application: "packages", Mongo: unconnected(t), StartTimeout: 50 * time.Millisecond,
+	})
+	for _, want := range []string{"no controller can be reached", none.Addr().String(), "nothing is remembered"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("it does not say %q: %v", want, err)
+		}
+	}
+}
+
+func TestConfiguration(t *testing.T) {
+	t.Parallel()
+	client := unconnected(t)
+	for want, cfg := range map[string]appclient.Config{
+		"no controllers are given":                  {Application: "a", Mongo: client},
+		"the application has no name":               {Controllers: []string{"localhost:1"}, Mongo: client},
+		"give either Mongo or MongoAt":              {Controllers: []string{"localhost:1"}, Application: "a"},
+		"TTL is 1ms: give 1s to 5m0s":               {Controllers: []string{"localhost:1"}, Application: "a", Mongo: client, TTL: time.Millisecond},
+		`"http://localhost:1/x" is no address`:      {Controllers: []string{"localhost:1/x"}, Application: "a", Mongo: client},
+		"StartTimeout and Patience must not be neg": {Controllers: []string{"localhost:1"}, Application: "a", Mongo: client, Patience: -1},
+	} {
+		if _, err := appclient.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+// Package cli is the command line of a service's server: its flags, and its configuration.
+//
+// What a server does is in package app.
+//
+// It is not for users and may change with any version.
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"dbcontroller.dev/cmd/internal/process"
+	"dbcontroller.dev/cmd/server/app"
+)
+
+// Command is the command of a service's server. opts are what flags do not say.
+func Command(name, short string, service app.Service, opts app.Options) *cobra.Command {
+	var common process.Flags
+	cmd := &cobra.Command{
+		Use:           name + " --config FILE",
+		Short:         short,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := process.Start(cmd.Context(), common)
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			opts.ID = p.ID
+			opts.Insecure = common.Insecure
+			return app.New(p.Config, service, p.Store, opts, p.Log).Run(cmd.Context())
+		},
+	}
+	common.Register(cmd.Flags())
+	cmd.Flags().StringVar(&opts.Listen, "listen", "127.0.0.1:8080", "address of the APIs")
+	cmd.Flags().StringVar(&opts.OperatorListen, "operator-listen", "127.0.0.1:7081", "address of /healthz, /readyz, /metrics and /usage")
+	return cmd
+}

@@ -1,0 +1,179 @@
+package dbcontroller
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"dbcontroller.dev/apiversion"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/sample/secrets"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/vrunner"
+)
+
+// named is the data of a version, of which a test asks nothing but whose they are.
+type named struct {
+	vrunner.Store
+	name string
+}
+
+// version is one whose handlers answer with the version that they are of and the data that
+// they work on.
+func version(name string, api protoreflect.ServiceDescriptor, before bool) Version {
+	v := Version{Name: name, APIs: []protoreflect.ServiceDescriptor{api}}
+	v.Mount = func(mux *http.ServeMux, data Store, _ ...connect.HandlerOption) {
+		mux.HandleFunc("/"+string(api.FullName())+"/", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, "%s over %s", name, data.(named).name)
+		})
+	}
+	if before {
+		v.Before = func(data Store) Store { return named{name: "what " + name + " shows of " + data.(named).name} }
+	}
+	return v
+}
+
+func services(t *testing.T) (one, two, three protoreflect.ServiceDescriptor) {
+	t.Helper()
+	return bbsv1.File_bbs_v1_bbs_proto.Services().Get(0), bbsv2.File_bbs_v2_bbs_proto.Services().Get(0),
+		secretsv2.File_secrets_v2_secrets_proto.Services().Get(0)
+}
+
+func ask(h http.Handler, api protoreflect.ServiceDescriptor, method int) string {
+	r := httptest.NewRequest(http.MethodPost, apiversion.Procedure(api.Methods().Get(method)), strings.NewReader("{}"))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return strings.TrimSpace(w.Body.String())
+}
+
+// TestComposed: each version serves its own data, those before see them through every version
+// between, and the next one can be read.
+func TestComposed(t *testing.T) {
+	t.Parallel()
+	one, two, three := services(t)
+	s := Service{Versions: []Version{version("v1", one, false), version("v2", two, true), version("v3", three, true)}}
+	stores := map[string]Store{"v1": named{name: "1"}, "v2": named{name: "2"}, "v3": named{name: "3"}}
+	write, read := 0, 1 // of each of these APIs
+	const notFound = "404 page not found"
+	for active, want := range map[string][4]string{
+		"v1": {"v1 over 1", "v2 over 2", notFound, `{"code":"failed_precondition","message":"v1 is the active version: write through bbs.v1.DesiredLRPService until the upgrade to v2 has completed"}`},
+		"v2": {"v1 over what v2 shows of 2", "v2 over 2", "v3 over 3", "v2 over 2"},
+		"v3": {"v1 over what v2 shows of what v3 shows of 3", "v2 over what v3 shows of 3", "v3 over 3", "v2 over what v3 shows of 3"},
+	} {
+		h := s.Handler(active, stores)
+		got := [4]string{ask(h, one, read), ask(h, two, read), ask(h, three, read), ask(h, two, write)}
+		if got != want {
+			t.Errorf("while %s is active:\n%q, want\n%q", active, got, want)
+		}
+	}
+	s.Versions[2].Discontinued = true
+	if got := ask(s.Handler("v3", stores), two, read); got != notFound {
+		t.Errorf("v2, which v3 discontinues, answers %q", got)
+	}
+	delete(stores, "v2")
+	if got := ask(s.Handler("v1", stores), two, read); got != notFound {
+		t.Errorf("v2 without a database answers %q", got)
+	}
+}
+
+// TestStack: what belongs to a version alone goes with it, and what is not known as a read is
+// a write.
+func TestStack(t *testing.T) {
+	t.Parallel()
+	one, two, _ := services(t)
+	s := Service{Versions: []Version{version("v1", one, false), version("v2", two, true)}}
+	s.Versions[1].Controllers = func(Store) []vrunner.Controller { return []vrunner.Controller{{Name: "tidy"}} }
+	views := map[string]*vrunner.View{"v1": {}, "v2": {}}
+	s.Stacks = func(version string, stores map[string]Store, _ ...connect.HandlerOption) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, version, len(stores)) })
+	}
+	for version, controllers := range map[string]int{"v1": 0, "v2": 1} {
+		stack := s.stack(version, views)
+		if len(stack.Controllers) != controllers {
+			t.Errorf("%s has %d controllers, want %d", version, len(stack.Controllers), controllers)
+		}
+		if got := ask(stack.Handler, one, 0); got != version+"2" {
+			t.Errorf("the stack of %s answers %q", version, got)
+		}
+		for method, want := range map[int]bool{0: true, 1: false} {
+			r := httptest.NewRequest(http.MethodPost, apiversion.Procedure(one.Methods().Get(method)), nil)
+			if stack.Write(r) != want {
+				t.Errorf("%s is a write: %t", r.URL.Path, !want)
+			}
+		}
+		for i := range one.Methods().Len() {
+			m := one.Methods().Get(i)
+			if r := httptest.NewRequest(http.MethodPost, apiversion.Procedure(m), nil); stack.Stream(r) != m.IsStreamingServer() {
+				t.Errorf("%s is a stream: %t", r.URL.Path, stack.Stream(r))
+			}
+		}
+		if !stack.Write(httptest.NewRequest(http.MethodPost, "/other", nil)) {
+			t.Error("what no API knows is no write")
+		}
+	}
+}
+
+// TestIncomplete: a service that cannot be served is one line that says what is missing, and
+// nothing is read or opened.
+func TestIncomplete(t *testing.T) {
+	t.Parallel()
+	one, two, _ := services(t)
+	good := func() []Version { return []Version{version("v1", one, false), version("v2", two, true)} }
+	for want, change := range map[string]func(*Service){
+		"it has no Versions":                                func(s *Service) { s.Versions = nil },
+		"Versions[1] has no Name":                           func(s *Service) { s.Versions[1].Name = "" },
+		"two Versions have the name v1":                     func(s *Service) { s.Versions[1].Name = "v1" },
+		"version v2 has no APIs":                            func(s *Service) { s.Versions[1].APIs = nil },
+		"v1 cannot be served over data of v2: add transfor": func(s *Service) { s.Versions[1].Before = nil },
+		"version v1 has no Mount, and there are no Stacks":  func(s *Service) { s.Versions[0].Mount = nil },
+		"no configuration: give one with --config FILE":     func(*Service) {},
+		"--log-level \"loud\": use debug, info, warn or er": func(s *Service) { s.Name = "loud" },
+	} {
+		s := Service{Versions: good()}
+		change(&s)
+		cmd := ServeCommand(s)
+		cmd.SetOut(io.Discard)
+		cmd.SetArgs(nil)
+		if s.Name != "" {
+			cmd.SetArgs([]string{"--config", "none", "--log-level", s.Name})
+		}
+		err := cmd.ExecuteContext(context.Background())
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want one line with %q", err, want)
+		}
+	}
+}
+
+// TestRegister: the controller of a service has what its versions say, and that of a service
+// with one version its kinds.
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	r := transform.NewRegistry("secrets.example.com")
+	s := Service{Versions: []Version{{Name: "v1"}, {Name: "v2", Transformers: secrets.Specs()}}}
+	if err := s.register(r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Direction("v1", "v2"); err != nil {
+		t.Error(err)
+	}
+	lone := transform.NewRegistry("secrets.example.com")
+	if err := (Service{Versions: []Version{{Name: "v1", Kinds: []string{"secrets"}}}}).register(lone); err != nil {
+		t.Fatal(err)
+	}
+	if kinds := lone.Kinds("v1"); len(kinds) != 1 || kinds[0].Name != "secrets" {
+		t.Errorf("kinds %v", kinds)
+	}
+	if err := (Service{Versions: []Version{{Name: "v1"}, {Name: "v2"}}}).register(lone); err == nil {
+		t.Error("versions that nothing leads between are taken")
+	}
+}

@@ -1,0 +1,218 @@
+package etcdstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"dbcontroller.dev/record"
+)
+
+// Position is the newest revision.
+func (s *Store) Position(ctx context.Context) (record.Position, error) {
+	resp, err := s.conn.Get(ctx, s.at.identity(), clientv3.WithCountOnly())
+	if err != nil {
+		return record.Position{}, s.readError("position", err)
+	}
+	return positionAt(resp.Header.Revision), nil
+}
+
+func positionAt(revision int64) record.Position {
+	return record.Position{At: versionAt(revision), Token: binary.BigEndian.AppendUint64(nil, uint64(revision))}
+}
+
+// Watch opens the changes after a position: all of the namespace, of which those of other kinds
+// are left out here, so that one stream of etcd has everything in its order.
+func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
+	if len(from.Token) != 8 {
+		return nil, fmt.Errorf("position %x: not one of this backend", from.Token)
+	}
+	revision := int64(binary.BigEndian.Uint64(from.Token))
+	// What the collections were called then.
+	resp, err := s.conn.Get(ctx, s.at.gates(), clientv3.WithPrefix(), clientv3.WithRev(revision))
+	if compacted(err) {
+		return nil, fmt.Errorf("watch from %s: %w", from.At, record.ErrHistoryLost)
+	}
+	if err != nil {
+		return nil, s.readError("watch", err)
+	}
+	st := &stream{store: s, kinds: map[string]bool{}, names: map[string]string{}, at: revision, closed: make(chan struct{})}
+	for _, k := range kinds {
+		st.kinds[k.Name] = true
+	}
+	for _, kv := range resp.Kvs {
+		st.names[strings.TrimPrefix(string(kv.Key), s.at.gates())] = string(kv.Value)
+	}
+	watching, stop := context.WithCancel(clientv3.WithRequireLeader(s.conn.Ctx()))
+	st.watching, st.stop = watching, stop
+	st.events = s.conn.Watch(watching, s.at.all(), clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	return st, nil
+}
+
+// idle is how long Next waits for changes.
+const idle = time.Second
+
+// stream follows a namespace. Next is called by one at a time, as the contract has it.
+type stream struct {
+	store    *Store
+	kinds    map[string]bool
+	names    map[string]string // of collections, by identity, as of at
+	at       int64             // all up to this revision was delivered
+	broken   error
+	events   clientv3.WatchChan
+	watching context.Context //nolint:containedctx // the life of the watch, which no call's context is
+	stop     context.CancelFunc
+	closed   chan struct{}
+	once     sync.Once
+}
+
+var errClosed = errors.New("stream is closed")
+
+// Next waits for changes, at most about a second.
+func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	var batch record.ChangeBatch
+	for asked := false; st.broken == nil; {
+		select {
+		case <-ctx.Done():
+			return record.ChangeBatch{}, ctx.Err()
+		case <-st.closed:
+			return record.ChangeBatch{}, errClosed
+		case <-timer.C:
+			batch.Pos = positionAt(st.at)
+			if asked {
+				return batch, nil // the server is busy with those who are further behind
+			}
+			asked = true
+			// Other changes of the cluster pass by unseen. The answer says how far.
+			if err := st.store.conn.RequestProgress(st.watching); err != nil {
+				return record.ChangeBatch{}, fmt.Errorf("watch: %w", err)
+			}
+			timer.Reset(idle)
+		case resp, ok := <-st.events:
+			if err := st.ended(resp, ok); err != nil {
+				return record.ChangeBatch{}, err
+			}
+			st.take(resp, &batch)
+			if len(batch.Changes) > 0 || resp.IsProgressNotify() {
+				batch.Pos = positionAt(st.at)
+				return batch, nil
+			}
+		}
+	}
+	return record.ChangeBatch{}, st.broken
+}
+
+// ended is why no more events come; nil: they do.
+func (st *stream) ended(resp clientv3.WatchResponse, ok bool) error {
+	err := resp.Err()
+	switch {
+	case resp.CompactRevision != 0 || errors.Is(err, rpctypes.ErrCompacted):
+		st.broken = fmt.Errorf("changes after %s: %w", versionAt(st.at), record.ErrHistoryLost)
+		return st.broken
+	case err != nil:
+		return fmt.Errorf("watch: %w: %w", record.ErrUnavailable, err)
+	case !ok:
+		select {
+		case <-st.closed:
+			return errClosed
+		default:
+			return fmt.Errorf("watch: %w: the stream has ended", record.ErrUnavailable)
+		}
+	}
+	return nil
+}
+
+// take adds what a response has. It holds whole revisions, and so whole commits.
+func (st *stream) take(resp clientv3.WatchResponse, batch *record.ChangeBatch) {
+	for _, ev := range resp.Events {
+		c, wall, ok, err := st.change(ev)
+		if err != nil {
+			st.broken = err
+			return
+		}
+		if ok {
+			batch.Changes = append(batch.Changes, c)
+			batch.Wall = wall
+		}
+		// The header has the newest revision, of which more may be to come.
+		st.at = max(st.at, ev.Kv.ModRevision)
+	}
+	if resp.IsProgressNotify() {
+		st.at = max(st.at, resp.Header.Revision)
+	}
+}
+
+// change is what an event means to the stream's kinds. An error ends the stream.
+func (st *stream) change(ev *clientv3.Event) (c record.Change, wall int64, ok bool, err error) {
+	what, id, rest := st.store.at.split(string(ev.Kv.Key))
+	switch what {
+	case "g":
+		return st.moved(id, ev)
+	case "d":
+	default:
+		return c, 0, false, nil
+	}
+	kind, _, isEpoch := record.KindOfPhysical(st.names[id])
+	if !isEpoch || !st.kinds[kind] {
+		return c, 0, false, nil
+	}
+	key, err := keyFrom(rest)
+	if err != nil {
+		return c, 0, false, fmt.Errorf("%s: %w: %w", st.names[id], record.ErrBroken, err)
+	}
+	wall = time.Now().UnixMilli() // a delete says nothing of when
+	if ev.Type == mvccpb.PUT {
+		e, err := open(ev.Kv.Value)
+		if err != nil {
+			return c, 0, false, fmt.Errorf("%s: %w: %w", st.names[id], record.ErrBroken, err)
+		}
+		wall = e.wall
+	}
+	return record.Change{Kind: kind, Key: key, Delete: ev.Type == mvccpb.DELETE}, wall, true, nil
+}
+
+// moved is a change of a gate: a collection that was made, renamed or dropped.
+func (st *stream) moved(id string, ev *clientv3.Event) (c record.Change, wall int64, ok bool, err error) {
+	was := st.names[id]
+	kind, _, isEpoch := record.KindOfPhysical(was)
+	own := isEpoch && st.kinds[kind]
+	if ev.Type == mvccpb.DELETE {
+		delete(st.names, id)
+		if own {
+			return c, 0, false, fmt.Errorf("%s was dropped: %w", was, record.ErrBroken)
+		}
+		return c, 0, false, nil
+	}
+	to := string(ev.Kv.Value)
+	st.names[id] = to
+	next, _, isEpoch := record.KindOfPhysical(to)
+	switch {
+	case was == "" || was == to:
+		return c, 0, false, nil
+	case isEpoch && st.kinds[next]:
+		return record.Change{Kind: next, Marker: to}, time.Now().UnixMilli(), true, nil
+	case own:
+		return c, 0, false, fmt.Errorf("%s was renamed to %s: %w", was, to, record.ErrBroken)
+	default:
+		return c, 0, false, nil
+	}
+}
+
+// Close ends the stream and wakes a Next that waits.
+func (st *stream) Close(context.Context) error {
+	st.once.Do(func() {
+		close(st.closed)
+		st.stop()
+	})
+	return nil
+}

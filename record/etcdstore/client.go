@@ -1,0 +1,265 @@
+package etcdstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"dbcontroller.dev/record"
+)
+
+// Write makes all mutations or none. What its conditions were decided by is compared, so that
+// it is as if nobody else had written meanwhile.
+func (s *Store) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
+	g, err := gatesOf(toks, func(yield func(string) bool) {
+		for _, m := range ms {
+			if !yield(m.Kind) {
+				return
+			}
+		}
+	})
+	if err != nil || len(ms) == 0 {
+		return err
+	}
+	size := 0
+	for _, m := range ms {
+		if err := s.checkDoc(toks[m.Kind], m.Key, m.Doc); err != nil {
+			return fmt.Errorf("write %s %s: %w", m.Kind, m.Key, err)
+		}
+		size += len(m.Doc) + 2*len(m.Key) + overhead
+	}
+	if err := s.fits(len(ms), len(g), size); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	for {
+		err := s.writeOnce(ctx, g, toks, ms, nil)
+		if !errors.Is(err, errBehind) {
+			return err
+		}
+	}
+}
+
+// change is a transaction of a client in the making.
+type change struct {
+	have   map[string]state // as read
+	now    map[string]state // as the mutations so far leave it
+	order  []string         // keys that change
+	decide map[string]bool  // keys that something was decided by
+	extra  []clientv3.Op    // beside records
+	cmps   []clientv3.Cmp   // beside those of records
+}
+
+// writeOnce reads what the mutations need to know and makes them, if nothing has changed then.
+func (s *Store) writeOnce(ctx context.Context, g gates, toks record.Tokens, ms []record.Mutation, more func(*change) error) error {
+	var keys []string
+	for _, m := range ms {
+		if decides(m) {
+			keys = append(keys, s.at.record(toks[m.Kind].ID, m.Key))
+		}
+	}
+	have, err := s.states(ctx, g, keys)
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	c := &change{have: have, now: map[string]state{}, decide: map[string]bool{}}
+	for _, m := range ms {
+		if err := c.mutate(s.at.record(toks[m.Kind].ID, m.Key), m); err != nil {
+			return fmt.Errorf("write %s %s: %w", m.Kind, m.Key, err)
+		}
+	}
+	if more != nil {
+		if err := more(c); err != nil {
+			return err
+		}
+	}
+	cmps, ops := c.cmps, c.extra
+	for key := range c.decide {
+		cmps = append(cmps, unchanged(key, have[key].mod))
+	}
+	for _, key := range c.order {
+		if st := c.now[key]; st.live() {
+			ops = append(ops, clientv3.OpPut(key, envelope{doc: st.doc}.bytes()))
+		} else {
+			ops = append(ops, clientv3.OpDelete(key))
+		}
+	}
+	return s.commit(ctx, "write", attempt{gates: g, cmps: cmps, ops: ops})
+}
+
+// decides reports whether what a mutation does depends on what is there. A delete leaves a
+// tombstone alone.
+func decides(m record.Mutation) bool {
+	return m.Absent || m.Exists || m.Match != nil || m.Doc == nil
+}
+
+func (c *change) mutate(key string, m record.Mutation) error {
+	st, changed := c.now[key]
+	if !changed {
+		st = c.have[key]
+	}
+	if decides(m) {
+		c.decide[key] = true
+	}
+	switch {
+	case m.Absent && st.live():
+		return record.ErrExists
+	case (m.Exists || m.Match != nil) && !st.live():
+		return record.ErrNotFound
+	case m.Match != nil && !m.Match.Holds(st.doc):
+		return record.ErrMismatch
+	case m.Doc == nil && !st.live():
+		return nil // nothing to delete
+	case m.Match != nil && !changed && bytes.Equal(m.Doc, st.doc):
+		return nil // a check: that it is compared is all that it wants
+	}
+	if !changed {
+		c.order = append(c.order, key)
+	}
+	// A client's write carries no guard: the next direction finds it lower than any.
+	c.now[key] = state{envelope: envelope{doc: m.Doc}}
+	return nil
+}
+
+// CreateOnce creates records together with a marker, which is noted with each collection.
+func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (made bool, err error) {
+	var ms []record.Mutation
+	size := 0
+	for _, r := range records {
+		if r.Doc == nil {
+			return false, fmt.Errorf("%s %s: no document to create", r.Kind, r.Key)
+		}
+		if err := s.checkDoc(toks[r.Kind], r.Key, r.Doc); err != nil {
+			return false, fmt.Errorf("create %s %s: %w", r.Kind, r.Key, err)
+		}
+		size += len(r.Doc) + 2*len(r.Key) + overhead
+		ms = append(ms, record.Mutation{Kind: r.Kind, Key: r.Key, Doc: r.Doc, Absent: true})
+	}
+	if err := s.fits(len(records)+2*len(toks), len(toks), size); err != nil {
+		return false, fmt.Errorf("create: %w", err)
+	}
+	g, err := gatesOf(toks, func(yield func(string) bool) {
+		for _, m := range ms {
+			if !yield(m.Kind) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return false, err
+	}
+	for {
+		made, err := s.createOnce(ctx, g, toks, marker, ms)
+		if !errors.Is(err, errBehind) {
+			return made, err
+		}
+	}
+}
+
+func (s *Store) createOnce(ctx context.Context, g gates, toks record.Tokens, marker string, ms []record.Mutation) (bool, error) {
+	var mark change
+	for _, tok := range toks {
+		gate, _, err := s.get(ctx, "create", s.at.gate(tok.ID))
+		if err != nil {
+			return false, err
+		}
+		if gate == nil || tok.Fixed {
+			continue
+		}
+		key := s.at.once(tok.ID) + marker
+		there, _, err := s.get(ctx, "create", key)
+		if err != nil {
+			return false, err
+		}
+		if there != nil {
+			// The records' tokens are looked at all the same.
+			_, err := s.states(ctx, g, nil)
+			return false, err
+		}
+		mark.cmps = append(mark.cmps, absent(key), clientv3.Compare(clientv3.CreateRevision(s.at.gate(tok.ID)), ">", 0))
+		mark.extra = append(mark.extra, clientv3.OpPut(key, "made"))
+	}
+	keys := make([]string, len(ms))
+	for i, m := range ms {
+		keys[i] = s.at.record(toks[m.Kind].ID, m.Key)
+	}
+	have, err := s.states(ctx, g, keys)
+	if err != nil {
+		return false, fmt.Errorf("create: %w", err)
+	}
+	var missing []record.Mutation
+	for i, m := range ms {
+		if have[keys[i]].live() {
+			mark.cmps = append(mark.cmps, unchanged(keys[i], have[keys[i]].mod))
+			continue
+		}
+		missing = append(missing, m)
+	}
+	err = s.writeOnce(ctx, g, toks, missing, func(c *change) error {
+		c.cmps, c.extra = mark.cmps, mark.extra
+		return nil
+	})
+	if errors.Is(err, record.ErrExists) {
+		return false, errBehind
+	}
+	return err == nil, err
+}
+
+// Swap replaces each record that still is what it was.
+func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
+	g, err := gateOf(tok)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]string, len(swaps))
+	for i, w := range swaps {
+		keys[i] = s.at.record(tok.ID, w.Key)
+	}
+	have, err := s.states(ctx, g, keys)
+	if err != nil {
+		return nil, fmt.Errorf("swap: %w", err)
+	}
+	results := make([]record.Result, len(swaps))
+	try := func(i int, st state) (a attempt, wants bool) {
+		w := swaps[i]
+		if !st.live() || !bytes.Equal(st.doc, w.Was) {
+			results[i] = record.Result{Outcome: record.Changed}
+			return a, false
+		}
+		if err := errors.Join(record.CheckReserved(tok, w.Doc), record.CheckSwap(w)); err != nil {
+			results[i] = record.Result{Outcome: record.Refused, Err: err}
+			return a, false
+		}
+		if err := s.checkDoc(tok, w.Key, w.Doc); err != nil {
+			results[i] = record.Result{Outcome: record.Refused, Err: err}
+			return a, false
+		}
+		results[i] = record.Result{Outcome: record.Applied}
+		a.gates = g
+		a.compare(keys[i], st.mod)
+		a.put(keys[i], envelope{doc: w.Doc}.bytes())
+		return a, true
+	}
+	alone := func(i int) error {
+		for {
+			have, err := s.states(ctx, g, keys[i:i+1])
+			if err != nil {
+				return err
+			}
+			a, wants := try(i, have[keys[i]])
+			if !wants {
+				return nil
+			}
+			if err := s.commit(ctx, "swap", a); !errors.Is(err, errBehind) {
+				return err
+			}
+		}
+	}
+	err = s.together(ctx, "swap", len(swaps), func(i int) (attempt, bool) { return try(i, have[keys[i]]) }, alone)
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}

@@ -1,0 +1,405 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+)
+
+// So many keys are read by one transaction, each of which may have a document of megabytes.
+const keysAtOnce = 64
+
+// snapshot reads keys at one revision, which it returns: the newest one, which no earlier
+// command can be ahead of, or the one given. use is called for each key that is there. All of
+// the gates are looked at, each with the keys behind it.
+func (s *Store) snapshot(ctx context.Context, g gates, keys []string, revision int64, use func(key string, st state) error) (int64, error) {
+	rest := maps.Clone(g)
+	for first := true; first || len(keys) > 0 || len(rest) > 0; first = false {
+		most := min(keysAtOnce, s.most/2)
+		run := keys[:min(len(keys), most)]
+		keys = keys[len(run):]
+		ops := make([]clientv3.Op, 0, len(run))
+		now := gates{}
+		for _, key := range run {
+			ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(revision)))
+			_, id, _ := s.at.split(key)
+			now[id] = g[id]
+			delete(rest, id)
+		}
+		for id, tok := range rest {
+			if len(keys) > 0 || len(now) >= most {
+				break
+			}
+			now[id] = tok
+			delete(rest, id)
+		}
+		kvs, at, err := s.gated(ctx, now, ops)
+		if err != nil {
+			return 0, err
+		}
+		if revision == 0 {
+			revision = at
+		}
+		for _, kv := range kvs {
+			e, err := open(kv.Value)
+			if err != nil {
+				return 0, fmt.Errorf("read %q: %w", kv.Key, err)
+			}
+			if err := use(string(kv.Key), state{e, kv.ModRevision}); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return revision, nil
+}
+
+// gated runs operations that read, where all gates are as the tokens have them.
+func (s *Store) gated(ctx context.Context, g gates, ops []clientv3.Op) (kvs []*mvccpb.KeyValue, revision int64, err error) {
+	resp, err := s.read(ctx, "read", s.conditions(g), ops, s.looks(g))
+	if err != nil {
+		return nil, 0, err
+	}
+	if !resp.Succeeded {
+		if err := s.fenced(g, resp); err != nil {
+			return nil, 0, err
+		}
+		return nil, 0, fmt.Errorf("read: %w", record.ErrFenced) // cannot be: a gate was the reason
+	}
+	for _, r := range resp.Responses {
+		kvs = append(kvs, r.GetResponseRange().GetKvs()...)
+	}
+	return kvs, resp.Header.Revision, nil
+}
+
+// notBefore refuses a revision that is older than a version. It cannot be of the cluster that
+// made the version, or this one was restored from a backup.
+func notBefore(revision int64, v record.Version) error {
+	if revision < revisionOf(v) {
+		return fmt.Errorf("read not before %s: the cluster has come to %s only: it is another one, or was restored", v, versionAt(revision))
+	}
+	return nil
+}
+
+// Read returns the records selected at one snapshot.
+func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
+	for {
+		snap, err := s.readOnce(ctx, req)
+		if compacted(err) && ctx.Err() == nil {
+			continue // it took longer than etcd keeps a revision
+		}
+		return snap, err
+	}
+}
+
+func (s *Store) readOnce(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
+	g, err := gatesOf(req.Tokens, func(yield func(string) bool) {
+		for _, sel := range req.Select {
+			if !yield(sel.Kind) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return record.Snapshot{}, err
+	}
+	names := map[string]record.Selector{} // by key in etcd, for single records
+	var keys []string
+	var prefixes []record.Selector
+	for _, sel := range req.Select {
+		if sel.Prefix {
+			prefixes = append(prefixes, sel)
+			continue
+		}
+		key := s.at.record(req.Tokens[sel.Kind].ID, sel.Key)
+		if _, twice := names[key]; !twice {
+			names[key] = sel
+			keys = append(keys, key)
+		}
+	}
+	var snap record.Snapshot
+	size := 0
+	add := func(kind string, key record.Key, st state) error {
+		rec, ok, err := shown(kind, key, st, req.Guards, req.KeysOnly)
+		if err != nil || !ok {
+			return err
+		}
+		snap.Records = append(snap.Records, rec)
+		if size += len(rec.Doc); req.Bytes > 0 && size > req.Bytes {
+			return fmt.Errorf("read %d bytes: %w", size, record.ErrTooLarge)
+		}
+		return nil
+	}
+	revision, err := s.snapshot(ctx, g, keys, 0, func(key string, st state) error {
+		return add(names[key].Kind, names[key].Key, st)
+	})
+	if err != nil {
+		return record.Snapshot{}, err
+	}
+	if err := notBefore(revision, req.NotBefore); err != nil {
+		return record.Snapshot{}, err
+	}
+	seen := map[string]bool{}
+	for _, sel := range prefixes {
+		g := gates{req.Tokens[sel.Kind].ID: req.Tokens[sel.Kind]}
+		name, ok := sel.Key.Name()
+		if !ok {
+			continue
+		}
+		tok := req.Tokens[sel.Kind]
+		from := s.at.records(tok.ID) + prefixText(name)
+		_, err := s.walk(ctx, g, from, clientv3.GetPrefixRangeEnd(from), revision, func(key string, st state) (bool, error) {
+			k, err := s.keyOf(tok, key)
+			if err != nil {
+				return false, err
+			}
+			if _, isName := k.Name(); !isName || seen[key] || names[key].Kind != "" {
+				return true, nil
+			}
+			seen[key] = true
+			return true, add(sel.Kind, k, st)
+		})
+		if err != nil {
+			return record.Snapshot{}, err
+		}
+	}
+	snap.Version = versionAt(revision)
+	return snap, nil
+}
+
+func (s *Store) keyOf(tok record.Token, key string) (record.Key, error) {
+	return keyFrom(key[len(s.at.records(tok.ID)):])
+}
+
+// A page of keys is as large as it may be by what the records before it took: so many bytes
+// are wanted at a time.
+const (
+	firstWalk = 16
+	walkBytes = 4 << 20
+)
+
+// walk reads a range of keys at one revision, which it returns, until use says that it is
+// enough. revision 0: the newest.
+func (s *Store) walk(ctx context.Context, g gates, from, to string, revision int64, use func(key string, st state) (more bool, err error)) (int64, error) {
+	for limit := int64(firstWalk); ; {
+		kvs, at, err := s.gated(ctx, g, []clientv3.Op{clientv3.OpGet(from, clientv3.WithRange(to), clientv3.WithRev(revision), clientv3.WithLimit(limit))})
+		if err != nil {
+			return 0, err
+		}
+		if revision == 0 {
+			revision = at
+		}
+		size := 1
+		for _, kv := range kvs {
+			size += len(kv.Value)
+			e, err := open(kv.Value)
+			if err != nil {
+				return 0, fmt.Errorf("read %q: %w", kv.Key, err)
+			}
+			if more, err := use(string(kv.Key), state{e, kv.ModRevision}); err != nil || !more {
+				return revision, err
+			}
+		}
+		if int64(len(kvs)) < limit {
+			return revision, nil
+		}
+		from = string(kvs[len(kvs)-1].Key) + "\x00"
+		limit = max(1, min(4*limit, walkBytes*int64(len(kvs))/int64(size)))
+	}
+}
+
+// shown is a state as a reader asked for it. ok is false for what it must not see.
+func shown(kind string, key record.Key, st state, guards, keysOnly bool) (rec record.Record, ok bool, err error) {
+	if !st.live() && !guards {
+		return record.Record{}, false, nil
+	}
+	rec = record.Record{Kind: kind, Key: key, Doc: st.doc}
+	if guards {
+		rec.Guard, rec.Tombstone = st.guard, !st.live()
+	}
+	if keysOnly && st.live() {
+		id, err := st.doc.LookupErr("_id")
+		if err != nil {
+			return rec, false, fmt.Errorf("%s %s: %w", kind, key, err)
+		}
+		if rec.Doc, err = bson.Marshal(bson.D{{Key: "_id", Value: id}}); err != nil {
+			return rec, false, fmt.Errorf("%s %s: %w", kind, key, err)
+		}
+	}
+	return rec, true, nil
+}
+
+const (
+	defaultPage = 1000
+	maxPage     = 16 << 20 // bytes
+)
+
+// Scan returns the next page of a range at one snapshot.
+func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
+	for {
+		page, err := s.scanOnce(ctx, req)
+		if compacted(err) && ctx.Err() == nil {
+			continue
+		}
+		return page, err
+	}
+}
+
+func (s *Store) scanOnce(ctx context.Context, req record.ScanRequest) (record.Page, error) {
+	g, err := gateOf(req.Token)
+	if err != nil {
+		return record.Page{}, err
+	}
+	limit := req.Limit
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	base := s.at.records(req.Token.ID)
+	from, to := base, clientv3.GetPrefixRangeEnd(base)
+	if len(req.Range.From) > 0 {
+		from = base + place(req.Range.From)
+	}
+	if len(req.Range.To) > 0 {
+		to = base + place(req.Range.To)
+	}
+	page := record.Page{Done: true}
+	size := 0
+	use := func(key string, st state) (bool, error) {
+		k, err := s.keyOf(req.Token, key)
+		if err != nil {
+			return false, err
+		}
+		rec, ok, err := shown(req.Token.Kind, k, st, req.Guards, req.KeysOnly)
+		if err != nil || !ok {
+			return err == nil, err
+		}
+		if len(page.Records) == limit || (size > 0 && size+len(rec.Doc) > maxPage) {
+			page.Next, page.Done = record.Cursor(k), false
+			return false, nil
+		}
+		size += len(rec.Doc)
+		page.Records = append(page.Records, rec)
+		return true, nil
+	}
+	var revision int64
+	if from < to {
+		revision, err = s.walk(ctx, g, from, to, 0, use)
+	} else { // of which etcd makes a single key
+		revision, err = s.snapshot(ctx, g, nil, 0, nil)
+	}
+	if err != nil {
+		return record.Page{}, err
+	}
+	if err := notBefore(revision, req.NotBefore); err != nil {
+		return record.Page{}, err
+	}
+	page.Version = versionAt(revision)
+	return page, nil
+}
+
+// Get returns a live record.
+func (s *Store) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
+	g, err := gateOf(tok)
+	if err != nil {
+		return record.Record{}, err
+	}
+	at := s.at.record(tok.ID, key)
+	states, err := s.states(ctx, g, []string{at})
+	if err != nil {
+		return record.Record{}, fmt.Errorf("get %s %s: %w", tok.Kind, key, err)
+	}
+	if !states[at].live() {
+		return record.Record{}, fmt.Errorf("%s %s: %w", tok.Kind, key, record.ErrNotFound)
+	}
+	return record.Record{Kind: tok.Kind, Key: key, Doc: states[at].doc}, nil
+}
+
+// Select returns live records at one revision, the newest. Nothing is saved by asking for less.
+func (s *Store) Select(ctx context.Context, req record.SelectRequest) ([]record.Record, error) {
+	snap, err := s.Read(ctx, record.ReadRequest{Tokens: req.Tokens, Select: req.Select})
+	return snap.Records, err
+}
+
+// listed is the range of keys of a list; ok is false if nothing can be in it.
+func (s *Store) listed(req record.ListRequest) (from, to string, limit int, ok bool) {
+	base := s.at.records(req.Token.ID)
+	from = base + prefixText(req.Prefix)
+	to = clientv3.GetPrefixRangeEnd(from)
+	if req.After != "" {
+		// Behind its end, which no longer name begins with.
+		from = max(from, base+prefixText(req.After)+"\x00\x00\xff")
+	}
+	limit = req.Limit
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	return from, to, limit, from < to
+}
+
+// List returns live records in name order.
+func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
+	from, to, limit, ok := s.listed(req)
+	if !ok {
+		return nil, s.open(ctx, req.Token)
+	}
+	g, err := gateOf(req.Token)
+	if err != nil {
+		return nil, err
+	}
+	var out []record.Record
+	_, err = s.walk(ctx, g, from, to, 0, func(key string, st state) (bool, error) {
+		k, err := s.keyOf(req.Token, key)
+		if err != nil {
+			return false, err
+		}
+		if _, isName := k.Name(); isName && st.live() {
+			out = append(out, record.Record{Kind: req.Token.Kind, Key: k, Doc: st.doc})
+		}
+		return len(out) < limit, nil
+	})
+	return slices.Clip(out), err
+}
+
+// ListNames reads keys without values, and so those of tombstones, too.
+func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
+	from, to, limit, ok := s.listed(req)
+	if !ok {
+		return nil, s.open(ctx, req.Token)
+	}
+	g, err := gateOf(req.Token)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for revision := int64(0); ; {
+		want := limit - len(names)
+		kvs, at, err := s.gated(ctx, g, []clientv3.Op{
+			clientv3.OpGet(from, clientv3.WithRange(to), clientv3.WithRev(revision), clientv3.WithKeysOnly(), clientv3.WithLimit(int64(want))),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if revision == 0 {
+			revision = at
+		}
+		for _, kv := range kvs {
+			k, err := s.keyOf(req.Token, string(kv.Key))
+			if err != nil {
+				return nil, err
+			}
+			if name, isName := k.Name(); isName {
+				names = append(names, name)
+			}
+		}
+		if len(kvs) < want || len(names) == limit {
+			return names, nil
+		}
+		from = string(kvs[len(kvs)-1].Key) + "\x00"
+	}
+}

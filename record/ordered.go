@@ -1,0 +1,114 @@
+package record
+
+import (
+	"encoding/binary"
+	"math"
+	"math/big"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// AppendOrdered appends a form of a value whose bytes have the order of CompareValues, and that of no value
+// is the beginning of another's.
+func AppendOrdered(dst []byte, v bson.RawValue) []byte {
+	dst = append(dst, orderedRank(v.Type))
+	switch v.Type {
+	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128:
+		return orderedNumber(dst, v)
+	case bson.TypeString, bson.TypeSymbol, bson.TypeJavaScript:
+		return append(AppendOrderedText(dst, textOf(v.Value)), 0, 0)
+	case bson.TypeEmbeddedDocument, bson.TypeArray:
+		elems, _ := bson.Raw(v.Value).Elements() // keys are checked when they are made
+		for _, e := range elems {
+			// The type comes before the name.
+			dst = append(dst, orderedRank(e.Value().Type))
+			dst = append(dst, e.Key()...)
+			dst = AppendOrdered(append(dst, 0), e.Value())
+		}
+		return append(dst, 0)
+	case bson.TypeBinary:
+		dst = binary.BigEndian.AppendUint32(dst, uint32(len(v.Value)))
+		return append(dst, v.Value[min(4, len(v.Value)):]...)
+	case bson.TypeDateTime:
+		n, _ := v.DateTimeOK()
+		return binary.BigEndian.AppendUint64(dst, uint64(n)^(1<<63))
+	case bson.TypeTimestamp:
+		t, i, _ := v.TimestampOK()
+		return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(dst, t), i)
+	default:
+		return append(dst, v.Value...)
+	}
+}
+
+// orderedRank is the type in the order of types. None is zero, which ends a document.
+func orderedRank(t bson.Type) byte { return byte(typeRank(t) + 1) }
+
+// OrderedStrings is what the ordered form of every string begins with.
+var OrderedStrings = orderedRank(bson.TypeString)
+
+// AppendOrderedText appends what the ordered forms of all strings that begin with a text have
+// behind their first byte. Two zeros in a row end a string.
+func AppendOrderedText(dst, text []byte) []byte {
+	for _, c := range text {
+		if dst = append(dst, c); c == 0 {
+			dst = append(dst, 0xff)
+		}
+	}
+	return dst
+}
+
+// A number is its sign, its binary exponent and the bits behind the first one. Integers and
+// doubles have 64 of these at most, and are exact. Of a decimal's bits there may be no end;
+// so many tell it from every other decimal, and from doubles but for coincidences of which
+// none is known.
+const (
+	mantissaBits = 256
+	numberSize   = 1 + 4 + mantissaBits/8
+)
+
+const (
+	signNaN = iota
+	signMinusInf
+	signNegative
+	signZero
+	signPositive
+	signInf
+)
+
+func orderedNumber(dst []byte, v bson.RawValue) []byte {
+	var sign byte
+	var exact *big.Float
+	switch x := numberOf(v); {
+	case x.exact != nil && x.exact.Sign() == 0:
+		sign = signZero
+	case x.exact != nil:
+		exact = new(big.Float).SetMode(big.ToZero).SetPrec(mantissaBits + 1).SetRat(x.exact)
+		sign = signPositive
+		if x.exact.Sign() < 0 {
+			sign = signNegative
+		}
+	case math.IsInf(x.special, -1):
+		sign = signMinusInf
+	case math.IsInf(x.special, 1):
+		sign = signInf
+	default:
+		sign = signNaN
+	}
+	dst = append(dst, sign)
+	at := len(dst)
+	dst = append(dst, make([]byte, numberSize-1)...)
+	if exact == nil {
+		return dst
+	}
+	exp := exact.MantExp(nil)
+	binary.BigEndian.PutUint32(dst[at:], uint32(exp+1<<20))
+	// The first bit is always one: without it the rest has the whole width.
+	whole, _ := new(big.Float).SetMantExp(exact.Abs(exact), mantissaBits+1-exp).Int(nil)
+	whole.SetBit(whole, mantissaBits, 0).FillBytes(dst[at+4:])
+	if sign == signNegative {
+		for i := at; i < len(dst); i++ {
+			dst[i] = ^dst[i]
+		}
+	}
+	return dst
+}

@@ -1,0 +1,164 @@
+package recordtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller.dev/record"
+)
+
+// clientNames: the names of a list, page by page. Those of deleted records may be among them,
+// no others, and none is missing.
+func clientNames(t *testing.T, b *bench) {
+	k := b.managed(t)
+	names := awkward[1:] // After is exclusive, and empty means the start
+	k.put(t, names...)
+	b.apply(t, tokens(k), 1, group(2, k.set("a/dead", -1)), group(2, k.set("aa", -1)))
+	dead := []string{"a/dead", "aa"}
+	for _, prefix := range []string{"", "a", "a/", "(", "zz"} {
+		var want []string
+		for _, name := range names {
+			if strings.HasPrefix(name, prefix) && !slices.Contains(dead, name) {
+				want = append(want, name)
+			}
+		}
+		slices.Sort(want)
+		for _, limit := range []int{0, 1, 3} {
+			var have []string
+			for after := ""; ; {
+				page, err := b.Client.ListNames(t.Context(), record.ListRequest{Token: k.tok, Prefix: prefix, After: after, Limit: limit})
+				if err != nil {
+					t.Fatalf("names: %v", err)
+				}
+				if have = append(have, page...); limit == 0 || len(page) < limit || len(have) > len(names)+len(dead) {
+					break
+				}
+				after = have[len(have)-1]
+			}
+			if !slices.IsSorted(have) {
+				t.Errorf("prefix %q, limit %d: %q are in no order", prefix, limit, have)
+			}
+			have = slices.DeleteFunc(have, func(name string) bool { return slices.Contains(dead, name) })
+			if !slices.Equal(have, want) {
+				t.Errorf("prefix %q, limit %d: %q, want %q", prefix, limit, have, want)
+			}
+		}
+	}
+}
+
+// clientSelect: what is selected and live, of several kinds, each once, as a Get returns it.
+func clientSelect(t *testing.T, b *bench) {
+	k, l := b.managed(t), b.managed(t)
+	k.put(t, "a", "a/1", "a/2", "b")
+	l.put(t, "a", "c")
+	b.apply(t, tokens(k), 1, group(2, k.set("a/2", -1)))
+	of := func(k *kind, name string) record.Selector {
+		return record.Selector{Kind: k.spec.Name, Key: record.StringKey(name)}
+	}
+	under := of(k, "a/")
+	under.Prefix = true
+	for _, tt := range []struct {
+		what string
+		sels []record.Selector
+		want []string
+	}{
+		{"nothing", nil, nil},
+		{"absent", []record.Selector{of(k, "none"), of(l, "none")}, nil},
+		{"one", []record.Selector{of(k, "a")}, []string{"k a"}},
+		{"tombstone", []record.Selector{of(k, "a/2")}, nil},
+		{"twice", []record.Selector{of(k, "b"), of(k, "b"), under, of(k, "a/1")}, []string{"k a/1", "k b"}},
+		{"two kinds", []record.Selector{of(l, "c"), of(k, "b"), of(l, "a"), of(k, "c"), under}, []string{"k a/1", "k b", "l a", "l c"}},
+	} {
+		for _, asList := range []bool{false, true} {
+			recs, err := b.Client.Select(t.Context(), record.SelectRequest{Tokens: tokens(k, l), Select: tt.sels, AsList: asList})
+			if err != nil {
+				t.Errorf("%s: %v", tt.what, err)
+			}
+			var have []string
+			for _, r := range recs {
+				of, which := k, "k "
+				if r.Kind == l.spec.Name {
+					of, which = l, "l "
+				}
+				have = append(have, which+r.Key.String())
+				name, _ := r.Key.Name()
+				if got, err := of.get(t, name); err != nil || !bytes.Equal(got, r.Doc) || r.Tombstone || !r.Guard.IsZero() {
+					t.Errorf("%s: selected %+v, got %s, %v", tt.what, r, got, err)
+				}
+			}
+			slices.Sort(have)
+			if !slices.Equal(have, tt.want) {
+				t.Errorf("%s: %q, want %q", tt.what, have, tt.want)
+			}
+		}
+	}
+	many := make([]record.Selector, 0, 2500) // more than one command takes
+	for i := range cap(many) {
+		many = append(many, of(k, fmt.Sprint("none", i)))
+	}
+	recs, err := b.Client.Select(t.Context(), record.SelectRequest{Tokens: tokens(k), Select: append(many, of(k, "b"))})
+	if err != nil || len(recs) != 1 || recs[0].Key != record.StringKey("b") {
+		t.Errorf("of many: %v, %v", recs, err)
+	}
+	if _, err := b.Client.Select(t.Context(), record.SelectRequest{Tokens: tokens(k), Select: []record.Selector{of(k, "a"), of(l, "a")}}); err == nil {
+		t.Error("a kind without a token was read")
+	}
+}
+
+// clientSelectMoment: two records of two kinds that are always changed together are always
+// seen together, and what was acknowledged before is seen.
+func clientSelectMoment(t *testing.T, b *bench) {
+	k, l := b.managed(t), b.managed(t)
+	both := []record.Selector{{Kind: k.spec.Name, Key: record.StringKey("a")}, {Kind: l.spec.Name, Key: record.StringKey("a")}}
+	write := func(ctx context.Context, n int) error {
+		return b.Client.Write(ctx, tokens(k, l), []record.Mutation{k.mutation("a", n), l.mutation("a", n)})
+	}
+	ok(t, "put", write(t.Context(), 0))
+	ctx, stop := context.WithCancel(bounded(t))
+	defer stop()
+	g, ctx := errgroup.WithContext(ctx)
+	const writes = 60
+	g.Go(func() error {
+		defer stop()
+		for n := range writes {
+			if err := write(ctx, n+1); err != nil {
+				return err
+			}
+			recs, err := b.Client.Select(ctx, record.SelectRequest{Tokens: tokens(k, l), Select: both})
+			if err != nil {
+				return err
+			}
+			for _, r := range recs {
+				if have := r.Doc.Lookup("n").AsInt64(); have != int64(n+1) {
+					return fmt.Errorf("%d was read after %d was acknowledged", have, n+1)
+				}
+			}
+		}
+		return nil
+	})
+	g.Go(func() error {
+		for asList := false; ctx.Err() == nil; asList = !asList {
+			recs, err := b.Client.Select(ctx, record.SelectRequest{Tokens: tokens(k, l), Select: both, AsList: asList})
+			if err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
+			}
+			if len(recs) != 2 || recs[0].Doc.Lookup("n").AsInt64() != recs[1].Doc.Lookup("n").AsInt64() {
+				return fmt.Errorf("read at two moments: %v", recs)
+			}
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

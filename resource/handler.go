@@ -1,0 +1,225 @@
+package resource
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"dbcontroller.dev/apiversion"
+)
+
+// Service says who serves the methods of a service.
+type Service struct {
+	Descriptor protoreflect.ServiceDescriptor
+	// Tables serve the standard methods of their resources: CreateBook, GetBook, ListBooks,
+	// UpdateBook, DeleteBook and WatchBooks, as far as their requests and responses are those
+	// of such a method. A response is the resource, or has a field for it.
+	Tables []Standard
+	// Own is the service's own handler, for all other methods and for those of Except. Nil:
+	// there are none.
+	Own http.Handler
+	// Except are methods that Own serves, though a table could.
+	Except []string
+	// Options are those of the methods that tables serve.
+	Options []connect.HandlerOption
+}
+
+// Standard is a Table.
+type Standard interface {
+	// serve returns how the table serves a method, nil if it does not.
+	serve(m protoreflect.MethodDescriptor) *method
+}
+
+// method is one of unary and stream.
+type method struct {
+	unary  func(ctx context.Context, req proto.Message) (proto.Message, error)
+	stream func(ctx context.Context, req proto.Message, send func(proto.Message) error) error
+}
+
+// NewHandler returns the handler of a service, and the path to mount it at. It panics where
+// a method is served by nobody, as every test would meet it.
+func NewHandler(s Service) (path string, h http.Handler) {
+	mux := http.NewServeMux()
+	path = "/" + string(s.Descriptor.FullName()) + "/"
+	if s.Own != nil {
+		mux.Handle(path, s.Own)
+	}
+	except := map[protoreflect.Name]bool{}
+	for _, name := range s.Except {
+		except[protoreflect.Name(name)] = true
+	}
+	for i := range s.Descriptor.Methods().Len() {
+		m := s.Descriptor.Methods().Get(i)
+		var served *method
+		for _, t := range s.Tables {
+			if served == nil && !except[m.Name()] {
+				served = t.serve(m)
+			}
+		}
+		switch {
+		case served != nil:
+			mux.Handle(apiversion.Procedure(m), served.handler(m, s.Options))
+		case s.Own == nil:
+			panic(fmt.Sprintf("resource: %s is no standard method of a table: write it, and set Own", m.FullName()))
+		}
+	}
+	return path, mux
+}
+
+func (s *method) handler(m protoreflect.MethodDescriptor, opts []connect.HandlerOption) http.Handler {
+	if s.stream != nil {
+		return connect.NewServerStreamHandler(apiversion.Procedure(m), func(ctx context.Context, req *connect.Request[envelope], out *connect.ServerStream[envelope]) error {
+			return apiversion.CodeError(s.stream(ctx, req.Msg.Message, func(res proto.Message) error { return out.Send(&envelope{res}) }))
+		}, methodOptions(m, opts)...)
+	}
+	return connect.NewUnaryHandler(apiversion.Procedure(m), func(ctx context.Context, req *connect.Request[envelope]) (*connect.Response[envelope], error) {
+		res, err := s.unary(ctx, req.Msg.Message)
+		return apiversion.Respond(&envelope{res}, err)
+	}, methodOptions(m, opts)...)
+}
+
+// methodOptions are those of a method whose messages are envelopes.
+func methodOptions(m protoreflect.MethodDescriptor, opts []connect.HandlerOption) []connect.HandlerOption {
+	level := connect.IdempotencyUnknown
+	if o, ok := m.Options().(*descriptorpb.MethodOptions); ok {
+		level = connect.IdempotencyLevel(o.GetIdempotencyLevel())
+	}
+	return append([]connect.HandlerOption{
+		connect.WithSchema(m), connect.WithIdempotency(level), connect.WithRequestInitializer(initialize(m.Input())),
+	}, opts...)
+}
+
+func initialize(d protoreflect.MessageDescriptor) func(connect.Spec, any) error {
+	return func(_ connect.Spec, msg any) error {
+		e, ok := msg.(*envelope)
+		if !ok {
+			return fmt.Errorf("a %T cannot be a %s", msg, d.FullName())
+		}
+		e.Message = newMessage(d)
+		return nil
+	}
+}
+
+// newMessage makes a message of its generated type, where the program has it.
+func newMessage(d protoreflect.MessageDescriptor) proto.Message {
+	if t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName()); err == nil && t.Descriptor() == d {
+		return t.New().Interface()
+	}
+	return dynamicpb.NewMessage(d)
+}
+
+// serve knows the standard methods of a resource by their names, requests and responses.
+func (t *Table[M]) serve(m protoreflect.MethodDescriptor) *method {
+	if m.IsStreamingClient() {
+		return nil
+	}
+	roles := apiversion.RequestRoles(m.Input(), t.message, t.name.Name())
+	one := string(t.message.Name())
+	many := one + "s"
+	if c := t.pattern.collection(); c != "" {
+		many = strings.ToUpper(c[:1]) + c[1:]
+	}
+	is := func(names ...string) bool {
+		for _, name := range names {
+			if string(m.Name()) == name {
+				return true
+			}
+		}
+		return false
+	}
+	if m.IsStreamingServer() {
+		layout, err := eventsOf(m.Output(), t.name.Name(), t.message)
+		if err != nil || !is("Watch"+many, "Watch"+one+"s") {
+			return nil
+		}
+		return &method{stream: func(ctx context.Context, req proto.Message, send func(proto.Message) error) error {
+			return t.Watch(ctx, req, func(e Event[M]) error {
+				res := newMessage(m.Output())
+				layout.write(res.ProtoReflect(), e.Type, e.Name, e.Message.ProtoReflect())
+				return send(res)
+			})
+		}}
+	}
+	show, single := t.answer(m.Output())
+	items := listOf(m.Output(), t.message)
+	token := m.Output().Fields().ByName("next_page_token")
+	answer := func(f func(context.Context, proto.Message) (M, error)) *method {
+		return &method{unary: func(ctx context.Context, req proto.Message) (proto.Message, error) {
+			made, err := f(ctx, req)
+			if err != nil {
+				return nil, err
+			}
+			return show(made), nil
+		}}
+	}
+	switch {
+	case is("Create"+one) && single && roles.Resource != "":
+		return answer(t.Create)
+	case is("Get"+one) && single && roles.Name != "":
+		return answer(t.Get)
+	case is("Update"+one) && single && roles.Resource != "":
+		return answer(t.Update)
+	case is("Delete"+one) && roles.Name != "" && m.Output().Fields().Len() == 0:
+		return &method{unary: func(ctx context.Context, req proto.Message) (proto.Message, error) {
+			return newMessage(m.Output()), t.Delete(ctx, req)
+		}}
+	case is("List"+many, "List"+one+"s") && items != nil && token != nil && token.Kind() == protoreflect.StringKind:
+		return &method{unary: func(ctx context.Context, req proto.Message) (proto.Message, error) {
+			page, err := t.List(ctx, req)
+			if err != nil {
+				return nil, err
+			}
+			to := newMessage(m.Output()).ProtoReflect()
+			if len(page.Items) > 0 {
+				list := to.Mutable(items).List()
+				for _, item := range page.Items {
+					list.Append(protoreflect.ValueOfMessage(item.ProtoReflect()))
+				}
+			}
+			if page.NextPageToken != "" {
+				to.Set(token, protoreflect.ValueOfString(page.NextPageToken))
+			}
+			return to.Interface(), nil
+		}}
+	}
+	return nil
+}
+
+// answer returns how a response shows a resource: it is one, or has one field for it.
+func (t *Table[M]) answer(d protoreflect.MessageDescriptor) (show func(M) proto.Message, ok bool) {
+	if d == t.message {
+		return func(m M) proto.Message { return m }, true
+	}
+	var found protoreflect.FieldDescriptor
+	for i := range d.Fields().Len() {
+		if fd := d.Fields().Get(i); fd.Message() == t.message && !fd.IsList() && !fd.IsMap() {
+			if found != nil {
+				return nil, false
+			}
+			found = fd
+		}
+	}
+	return func(m M) proto.Message {
+		res := newMessage(d).ProtoReflect()
+		res.Set(found, protoreflect.ValueOfMessage(m.ProtoReflect()))
+		return res.Interface()
+	}, found != nil
+}
+
+// listOf is the field of a response that lists resources; nil if there is none.
+func listOf(d, of protoreflect.MessageDescriptor) protoreflect.FieldDescriptor {
+	for i := range d.Fields().Len() {
+		if fd := d.Fields().Get(i); fd.Message() == of && fd.IsList() {
+			return fd
+		}
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package resource
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/record"
+)
+
+// Parts are further records of a resource, each under the resource's name, a slash and what
+// the part is called: records that are large or many, and need not be read for each list.
+// They change only together with the resource's own record and its revision, by which a
+// resource is read and changed consistently.
+type Parts[M proto.Message] struct {
+	// Kind of the records.
+	Kind string
+	// Field of M is made of the parts, and not in the resource's own record.
+	Field string
+
+	fresh func() proto.Message
+	split func(M) map[string]proto.Message
+	join  func(M, map[string]proto.Message) error
+}
+
+// PartsOf declares parts whose records are messages of type P. split returns those of a
+// resource by what they are called; join puts them into its field. Neither changes them.
+func PartsOf[M, P proto.Message](kind, field string, split func(M) map[string]P, join func(M, map[string]P) error) *Parts[M] {
+	return &Parts[M]{
+		Kind: kind, Field: field,
+		fresh: func() proto.Message {
+			var none P
+			return none.ProtoReflect().New().Interface()
+		},
+		split: func(m M) map[string]proto.Message {
+			out := map[string]proto.Message{}
+			for id, p := range split(m) {
+				out[id] = p
+			}
+			return out
+		},
+		join: func(m M, parts map[string]proto.Message) error {
+			typed := make(map[string]P, len(parts))
+			for id, p := range parts {
+				typed[id] = p.(P) //nolint:forcetypeassert // fresh has made it
+			}
+			return join(m, typed)
+		},
+	}
+}
+
+// partsOf reads the records of a resource's parts.
+func (t *Table[M]) partsOf(ctx context.Context, name string) ([]record.Record, error) {
+	if t.cfg.Parts == nil {
+		return nil, nil
+	}
+	const batch = 1000
+	var out []record.Record
+	for after := ""; ; {
+		recs, err := t.store.List(ctx, t.cfg.Parts.Kind, name+"/", after, batch)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, recs...)
+		if len(recs) < batch {
+			return out, nil
+		}
+		if after, err = nameOf(recs[len(recs)-1]); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// join reads the message of a record and its parts.
+func (t *Table[M]) join(name string, head record.Record, recs []record.Record) (M, error) {
+	m := t.fresh()
+	if err := protodoc.Unmarshal(head.Doc, m); err != nil {
+		return m, fmt.Errorf("%w: %w", apiversion.ErrStored, err)
+	}
+	if t.cfg.Parts == nil {
+		return m, nil
+	}
+	parts := make(map[string]proto.Message, len(recs))
+	for _, rec := range recs {
+		id, err := partID(name, rec)
+		if err != nil {
+			return m, err
+		}
+		p := t.cfg.Parts.fresh()
+		if err := protodoc.Unmarshal(rec.Doc, p); err != nil {
+			return m, fmt.Errorf("%s: %w: %w", id, apiversion.ErrStored, err)
+		}
+		parts[id] = p
+	}
+	if err := t.cfg.Parts.join(m, parts); err != nil {
+		return m, fmt.Errorf("%w: %w", apiversion.ErrStored, err)
+	}
+	return m, nil
+}
+
+func partID(name string, rec record.Record) (string, error) {
+	full, err := nameOf(rec)
+	if err != nil {
+		return "", err
+	}
+	id := strings.TrimPrefix(full, name+"/")
+	if id == "" || strings.Contains(id, "/") {
+		return "", fmt.Errorf("%w: the key of a part is <name>/<id>, not %q", apiversion.ErrStored, full)
+	}
+	return id, nil
+}
+
+// whole reads a resource consistently: parts change only together with the revision in its
+// record, so a record that is the same before and after has these parts.
+func (t *Table[M]) whole(ctx context.Context, name string, before record.Record) (M, error) {
+	if t.cfg.Parts == nil {
+		return t.join(name, before, nil)
+	}
+	for range Attempts {
+		recs, err := t.partsOf(ctx, name)
+		if err != nil {
+			return t.fresh(), err
+		}
+		after, err := t.store.Get(ctx, t.cfg.Kind, name)
+		if err != nil {
+			return t.fresh(), err
+		}
+		if bytes.Equal(before.Doc, after.Doc) {
+			return t.join(name, after, recs)
+		}
+		before = after
+	}
+	return t.fresh(), fmt.Errorf("it changes too fast to be read: %w", record.ErrMismatch)
+}
+
+// split returns what a resource's own record holds of a message, and its parts.
+func (t *Table[M]) split(m M) (head M, parts map[string]proto.Message) {
+	if t.cfg.Parts == nil {
+		return m, nil
+	}
+	parts = map[string]proto.Message{}
+	for id, p := range t.cfg.Parts.split(m) {
+		parts[id] = proto.Clone(p)
+	}
+	head = proto.CloneOf(m)
+	head.ProtoReflect().Clear(t.message.Fields().ByName(protoreflect.Name(t.cfg.Parts.Field)))
+	return head, parts
+}
+
+// partWrites are the writes that turn the parts of a resource into others. recs are what is
+// stored of them. Those that are the same are not written.
+func (t *Table[M]) partWrites(name string, recs []record.Record, before, after map[string]proto.Message) ([]record.Mutation, error) {
+	var ms []record.Mutation
+	stored := map[string]record.Record{}
+	for _, rec := range recs {
+		id, err := partID(name, rec)
+		if err != nil {
+			return nil, err
+		}
+		stored[id] = rec
+		if _, stays := after[id]; !stays {
+			ms = append(ms, record.Mutation{Kind: t.cfg.Parts.Kind, Key: rec.Key})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(after)) {
+		if id == "" || strings.Contains(id, "/") {
+			return nil, listing.Invalid(t.cfg.Parts.Field, "the id %q must not be empty or contain '/'", id)
+		}
+		key := name + "/" + id
+		m := record.Mutation{Kind: t.cfg.Parts.Kind, Key: record.StringKey(key)}
+		var err error
+		switch rec, there := stored[id]; {
+		case !there:
+			m.Absent = true
+			m.Doc, err = protodoc.MarshalID(key, after[id])
+		case proto.Equal(before[id], after[id]):
+			continue
+		default:
+			m.Exists = true
+			m.Doc, err = protodoc.Merge(rec.Doc, after[id])
+		}
+		if err != nil {
+			return nil, apiversion.RequestError(err)
+		}
+		ms = append(ms, m)
+	}
+	return ms, nil
+}
+
+// selection is which resources a request asks for, and how much of them. What a resource's
+// own record says is looked at first, and the parts are read only where they are needed.
+type selection struct {
+	head  listing.Filter // on the own record alone
+	rest  listing.Filter
+	parts bool // the filter, the order or the mask reaches into the parts
+}
+
+// selection reads a request's filter, order and mask. Errors name the field of the request.
+func (t *Table[M]) selection(filter, orderBy string, where listing.Filter, mask *fieldmaskpb.FieldMask) (selection, error) {
+	f, err := listing.ParseFilter(filter, t.message)
+	if err != nil {
+		return selection{}, err
+	}
+	order, err := listing.ParseOrder(orderBy, t.message)
+	if err != nil {
+		return selection{}, err
+	}
+	if err := listing.CheckMask(mask, t.message); err != nil {
+		return selection{}, err
+	}
+	f = listing.All(f, where)
+	if t.cfg.Parts == nil {
+		return selection{head: f}, nil
+	}
+	s := selection{parts: len(mask.GetPaths()) == 0 || slices.ContainsFunc(mask.GetPaths(), t.ofParts)}
+	for _, o := range order {
+		s.parts = s.parts || t.ofParts(o.Path)
+	}
+	conjuncts := f.And
+	if len(conjuncts) == 0 {
+		conjuncts = []listing.Filter{f}
+	}
+	for _, c := range conjuncts {
+		if t.reaches(c) {
+			s.rest, s.parts = listing.All(s.rest, c), true
+		} else {
+			s.head = listing.All(s.head, c)
+		}
+	}
+	return s, nil
+}
+
+// ofParts reports a path into what the parts hold.
+func (t *Table[M]) ofParts(path string) bool {
+	return path == "*" || path == t.cfg.Parts.Field || strings.HasPrefix(path, t.cfg.Parts.Field+".")
+}
+
+// reaches reports a filter that asks for what the parts hold.
+func (t *Table[M]) reaches(f listing.Filter) bool {
+	if f.Condition != nil {
+		return t.ofParts(f.Condition.Path)
+	}
+	if f.Not != nil && t.reaches(*f.Not) {
+		return true
+	}
+	return slices.ContainsFunc(f.And, t.reaches) || slices.ContainsFunc(f.Or, t.reaches)
+}

@@ -1,0 +1,168 @@
+package resource
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/vrunner"
+)
+
+// Event is what a watch sends: a resource that is there or has changed, the name of one that
+// is gone, or that the initial state is complete.
+type Event[M proto.Message] struct {
+	Type    vrunner.EventType
+	Name    string
+	Message M // of EventPut
+}
+
+// Watch sends what a request asks for and then what changes, until ctx ends. It subscribes
+// before it lists: what changes meanwhile is read a second time, never left out.
+func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event[M]) error) error {
+	r := t.request(req)
+	w := watch[M]{table: t, mask: r.mask(r.roles.ReadMask), out: send, told: map[string]digest{}}
+	var err error
+	if w.in, err = t.within(r); err != nil {
+		return err
+	}
+	if w.selected, err = t.selection(r.text(r.roles.Filter), "", w.in.where, w.mask); err != nil {
+		return err
+	}
+	kinds := []string{t.cfg.Kind}
+	if t.cfg.Parts != nil {
+		kinds = append(kinds, t.cfg.Parts.Kind)
+	}
+	changes, err := t.store.Changes(ctx, kinds...)
+	if err != nil {
+		return err
+	}
+	defer changes.Close()
+	if err := t.each(ctx, w.in, w.selected, w.send); err != nil {
+		return err
+	}
+	if err := send(Event[M]{Type: vrunner.EventLevel}); err != nil {
+		return err
+	}
+	for {
+		dirty, err := changes.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range t.changed(dirty) {
+			if err := w.follow(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// WatchTo is Watch for a handler: it sends the events as messages of type Res, which has an
+// enum for the type of the event, a string for the name and a field for the resource.
+func WatchTo[M proto.Message, Res any](ctx context.Context, t *Table[M], req proto.Message, out *connect.ServerStream[Res]) error {
+	first, ok := any(new(Res)).(proto.Message)
+	if !ok {
+		return connect.NewError(connect.CodeInternal, fmt.Errorf("%T is no protobuf message", first))
+	}
+	layout, err := eventsOf(first.ProtoReflect().Descriptor(), t.name.Name(), t.message)
+	if err != nil {
+		return connect.NewError(connect.CodeInternal, err)
+	}
+	return apiversion.CodeError(t.Watch(ctx, req, func(e Event[M]) error {
+		res := new(Res)
+		layout.write(any(res).(proto.Message).ProtoReflect(), e.Type, e.Name, e.Message.ProtoReflect()) //nolint:forcetypeassert // as first
+		return out.Send(res)
+	}))
+}
+
+// changed are the resources of dirty records, each once.
+func (t *Table[M]) changed(dirty []vrunner.Dirty) []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, d := range dirty {
+		name := d.Name
+		if at := strings.LastIndex(name, "/"); d.Kind != t.cfg.Kind && at >= 0 {
+			name = name[:at]
+		}
+		if !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// digest stands for a message that was sent. Two that differ have the same one only with
+// a probability that does not matter.
+type digest [16]byte
+
+// watch is one client's stream.
+type watch[M proto.Message] struct {
+	table    *Table[M]
+	in       within
+	selected selection
+	mask     *fieldmaskpb.FieldMask
+	out      func(Event[M]) error
+	told     map[string]digest // what the client has
+}
+
+// follow reads a resource that changed.
+func (w watch[M]) follow(ctx context.Context, name string) error {
+	if w.in.none || !w.in.scope.holds(name) {
+		return nil
+	}
+	rec, err := w.table.store.Get(ctx, w.table.cfg.Kind, name)
+	if errors.Is(err, record.ErrNotFound) {
+		return w.gone(name)
+	}
+	if err != nil {
+		return err
+	}
+	m, ok, err := w.table.show(ctx, w.selected, name, rec)
+	switch {
+	case errors.Is(err, record.ErrMismatch):
+		return nil // it changed while it was read: that change is still to come
+	case err != nil:
+		return err
+	case !ok:
+		return w.gone(name)
+	}
+	return w.send(name, m)
+}
+
+// send sends a resource, unless the client has it as it is: the records of one change may
+// come apart, and a change may be in fields that the client did not ask for.
+func (w watch[M]) send(name string, m M) error {
+	if err := listing.ApplyMask(m, w.mask); err != nil {
+		return err
+	}
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	sum := sha256.Sum256(raw)
+	now := digest(sum[:len(digest{})])
+	if before, known := w.told[name]; known && before == now {
+		return nil
+	}
+	w.told[name] = now
+	return w.out(Event[M]{vrunner.EventPut, name, m})
+}
+
+// gone tells of a resource that is deleted or no longer meets the filter, if the client
+// has it.
+func (w watch[M]) gone(name string) error {
+	if _, known := w.told[name]; !known {
+		return nil
+	}
+	delete(w.told, name)
+	return w.out(Event[M]{Type: vrunner.EventDelete, Name: name})
+}

@@ -1,0 +1,201 @@
+package adapt
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"strings"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+)
+
+const (
+	// windowNames and windowBytes bound what a list of names in another order remembers of all
+	// that it goes over: so many of the first ones. A page that needs more goes over them again.
+	windowNames = 4000
+	windowBytes = 8 << 20
+	// namesPage is how many stored names are asked for at once.
+	namesPage = 20_000
+)
+
+// candidate is a group that may show records of a page: the one named low or, if it is open,
+// any number whose names begin with low.
+type candidate struct {
+	low  string
+	open bool
+	id   transform.GroupID
+}
+
+// window holds the first candidates of those that it was given, the last of them on top.
+type window struct {
+	of      []candidate
+	in      map[transform.GroupID]bool
+	bytes   int
+	most    int
+	bound   string // the first name that what was left out may have
+	bounded bool   // something was left out
+}
+
+func (w *window) Len() int           { return len(w.of) }
+func (w *window) Less(i, j int) bool { return w.of[i].low > w.of[j].low }
+func (w *window) Swap(i, j int)      { w.of[i], w.of[j] = w.of[j], w.of[i] }
+func (w *window) Push(x any)         { w.of = append(w.of, x.(candidate)) } //nolint:forcetypeassert // heap is given candidates
+func (w *window) Pop() any {
+	last := w.of[len(w.of)-1]
+	w.of = w.of[:len(w.of)-1]
+	return last
+}
+
+// add keeps a candidate if it is one of the first.
+func (w *window) add(c candidate) {
+	if w.in[c.id] || w.bounded && c.low >= w.bound {
+		return
+	}
+	w.in[c.id] = true
+	w.bytes += len(c.low)
+	heap.Push(w, c)
+	for len(w.of) > 1 && (len(w.of) > w.most || w.bytes > windowBytes) {
+		out := heap.Pop(w).(candidate) //nolint:forcetypeassert // as above
+		delete(w.in, out.id)
+		w.bytes -= len(out.low)
+		w.bound, w.bounded = out.low, true
+	}
+}
+
+// merge lists a kind whose stored names are in another order. It goes over the stored names
+// alone, keeps the first ones that come after the page's, as the version shown has them, and
+// reads the groups of these: so much is read of records as the page has, whatever there is.
+//
+// Each page is made of what is there when it is asked for, and its place is a name, which a
+// record keeps as long as it is there: whatever changes meanwhile, on whichever server the
+// next page is made, and whichever version is active then, what is there all the time is
+// listed once.
+func (a *Adapter) merge(ctx context.Context, p page) ([]record.Record, error) {
+	from := "" // what begins before it was read
+	for {
+		w, err := a.window(ctx, p, from)
+		if err != nil {
+			return nil, err
+		}
+		for len(w.of) > 0 {
+			// As many as are missing: most show one record each.
+			n := min(len(w.of), max(p.limit-len(p.recs), 1))
+			ids := make([]transform.GroupID, n)
+			for i, c := range w.of[:n] {
+				ids[i] = c.id
+			}
+			w.of = w.of[n:]
+			stored, err := a.loadAll(ctx, ids, true)
+			if err != nil {
+				return nil, err
+			}
+			groups := make([][]record.Record, len(ids))
+			for i, id := range ids {
+				if led(a.leads[p.kind], stored[id]) {
+					groups[i] = stored[id]
+				}
+			}
+			shown, err := a.projectAll(ids, groups)
+			if err != nil {
+				return nil, err
+			}
+			for _, recs := range shown {
+				p.add(recs)
+			}
+			if end, ends := w.next(); ends {
+				if p.until(end) >= p.limit {
+					return p.sorted(), nil
+				}
+			}
+		}
+		if !w.bounded {
+			return p.sorted(), nil
+		}
+		from = w.bound
+	}
+}
+
+// next is the first name that what was not read yet may have.
+func (w *window) next() (name string, ends bool) {
+	if len(w.of) > 0 {
+		return w.of[0].low, true
+	}
+	return w.bound, w.bounded
+}
+
+// until is how many records of the page come before a name.
+func (p *page) until(name string) (n int) {
+	for _, rec := range p.recs {
+		if have, _ := rec.Key.Name(); have < name {
+			n++
+		}
+	}
+	return n
+}
+
+// window goes over the stored names, and returns the first candidates in their order: of those
+// that begin at from or, at the beginning, of those that reach behind the page's place.
+func (a *Adapter) window(ctx context.Context, p page, from string) (*window, error) {
+	w := &window{in: map[transform.GroupID]bool{}, most: a.most}
+	kinds, prefix := a.sources(p)
+	for _, kind := range kinds {
+		err := a.names(ctx, kind, prefix, func(name string) {
+			c, ok := a.candidate(p.kind, kind, name)
+			switch {
+			case !ok:
+				return
+			case c.open:
+				ok = (strings.HasPrefix(c.low, p.prefix) || strings.HasPrefix(p.prefix, c.low)) && (c.low > p.after || strings.HasPrefix(p.after, c.low))
+			default:
+				ok = strings.HasPrefix(c.low, p.prefix) && (p.after == "" || c.low > p.after)
+			}
+			if ok && c.low >= from {
+				w.add(c)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(w.of, func(a, b candidate) int { return strings.Compare(a.low, b.low) })
+	return w, nil
+}
+
+// candidate is what the group of a stored record may show of a kind.
+func (a *Adapter) candidate(kind, stored, name string) (candidate, bool) {
+	id, ok, err := a.show.GroupOf(stored, record.StringKey(name))
+	if !ok || err != nil {
+		return candidate{}, false // as in members
+	}
+	for _, sel := range a.show.TargetSelect(id) {
+		if low, ok := sel.Key.Name(); ok && sel.Kind == kind {
+			return candidate{low, sel.Prefix, id}, true
+		}
+	}
+	return candidate{}, false
+}
+
+// names calls fn for all stored names of a kind that have a prefix.
+func (a *Adapter) names(ctx context.Context, kind, prefix string, fn func(name string)) error {
+	if a.batch == nil {
+		return a.each(ctx, kind, prefix, func(rec record.Record) {
+			if name, ok := rec.Key.Name(); ok {
+				fn(name)
+			}
+		})
+	}
+	for after := ""; ; {
+		names, err := a.batch.ListNames(ctx, kind, prefix, after, namesPage)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			fn(name)
+			after = name
+		}
+		if len(names) < namesPage {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package lens
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// form is what one side may write in ways that mean the same to the lens: a number of any
+// type, a text that is not normalised. The far side keeps what it has as long as that means
+// what the near side has now, so that a way of writing survives a round trip, and no side
+// overwrites that of the other.
+type form struct {
+	// fields mean something together: all keep their values, or none does.
+	fields   []holding
+	anyOrder bool // two values that differ in the order of fields only mean the same
+}
+
+// former is an op that makes values whose form the far side keeps.
+type former interface{ forms() []form }
+
+// addForms follows the forms of an operation to the far side.
+func (p *program) addForms(o op, after []op) error {
+	f, ok := o.(former)
+	if !ok {
+		return nil
+	}
+	for _, made := range f.forms() {
+		far, err := made.trace(after)
+		if err != nil {
+			return err
+		}
+		p.forms = append(p.forms, far)
+	}
+	return nil
+}
+
+// trace follows a form to the side after ops.
+func (f form) trace(ops []op) (form, error) {
+	for _, o := range ops {
+		out := form{anyOrder: f.anyOrder}
+		for _, h := range f.fields {
+			far, err := h.traceForm(o)
+			if err != nil {
+				return f, err
+			}
+			for _, next := range far {
+				if !slices.ContainsFunc(out.fields, func(have holding) bool { return have.path.equal(next.path) }) {
+					out.fields = append(out.fields, next)
+				}
+			}
+		}
+		f = out
+	}
+	return f, nil
+}
+
+// traceForm follows a value that has forms through one operation. What is calculated of it
+// has its forms too.
+func (h holding) traceForm(o op) ([]holding, error) {
+	if c, ok := o.(*calc); ok && slices.ContainsFunc(c.from, h.path.under) {
+		var out []holding
+		for _, to := range c.to {
+			out = append(out, holding{path: to, matches: h.matches[:to.items()], by: h.by})
+		}
+		return out, nil
+	}
+	if list, ok := listed(o); ok && h.path.under(list) {
+		return []holding{{path: list, matches: h.matches[:list.items()], by: h.by}}, nil
+	}
+	far, f, err := h.trace([]op{o})
+	if err == nil && f == gone {
+		err = fmt.Errorf("it takes away %s, whose form is to be kept (%s)", h.path, o)
+	}
+	return []holding{far}, err
+}
+
+// withinRecord are the operations that need no other record.
+func withinRecord(ops []op) []op {
+	return slices.DeleteFunc(slices.Clone(ops), func(o op) bool {
+		switch o.(type) {
+		case *scatter, *collect, *rekey, *keyField:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// meaning is a record, as it was made and as the target has it, in the one form that the
+// lens makes itself. It is only needed where the two are not written alike.
+type meaning struct {
+	e    *editor
+	p    *program
+	root *node
+	have bson.Raw
+
+	tried      bool
+	made, held *node // nil where one has no such form
+}
+
+func (m *meaning) nodes() (made, held *node) {
+	if !m.tried {
+		m.tried = true
+		made, held := m.canonical(m.root.encode(nil)), m.canonical(m.have)
+		if made != nil && held != nil {
+			m.made, m.held = made, held
+		}
+	}
+	return m.made, m.held
+}
+
+// canonical takes a document to the near side and back.
+func (m *meaning) canonical(doc bson.Raw) *node {
+	n, err := m.e.open(doc)
+	if err != nil {
+		return nil
+	}
+	for _, ops := range [][]op{m.p.back, m.p.there} {
+		for _, o := range ops {
+			if o.apply(m.e, n) != nil {
+				return nil // what the lens refuses has no other form
+			}
+		}
+	}
+	return n
+}
+
+// forms compares one level of a record with what the target has.
+type forms struct {
+	e          *editor
+	root, have *node
+	meaning    func() (made, held *node)
+}
+
+// keepForms gives values the form that the target has.
+func (e *editor) keepForms(root, have *node, doc bson.Raw, p *program) error {
+	if len(p.forms) == 0 {
+		return nil
+	}
+	m := &meaning{e: e, p: p, root: root, have: doc}
+	c := forms{e: e, root: root, have: have, meaning: m.nodes}
+	for _, f := range p.forms {
+		if err := c.keep(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep finds the items that a form is in, like complement.
+func (c forms) keep(f form) error {
+	first := f.fields[0]
+	at := first.path.itemAt()
+	if at < 0 {
+		return c.keepValues(f)
+	}
+	inner := form{anyOrder: f.anyOrder}
+	for _, h := range f.fields {
+		m := within(h.matches, at)
+		inner.fields = append(inner.fields, holding{path: h.path[at:], matches: m[1:], by: h.by})
+	}
+	list := first.path[:at]
+	return c.e.pairItems(c.root, c.have, list, within(first.matches, at)[0], func(k, j int, item, haveItem *node) error {
+		return forms{e: c.e, root: item, have: haveItem, meaning: func() (*node, *node) {
+			made, held := c.meaning()
+			return c.e.itemOf(made, list, k), c.e.itemOf(held, list, j)
+		}}.keep(inner)
+	})
+}
+
+// itemOf is an item of a list as each sees it, for reading only.
+func (e *editor) itemOf(root *node, list path, k int) *node {
+	if root == nil {
+		return nil
+	}
+	n, i, err := e.lookup(root, list)
+	if err != nil || i < 0 || !hasItems(n.elems[i].typ) {
+		return nil
+	}
+	items, err := e.openAt(&n.elems[i])
+	if err != nil || k >= len(items.elems) {
+		return nil
+	}
+	v := e.node()
+	v.src = items.src
+	v.elems = append(v.elems[:0], items.elems[k])
+	v.elems[0].name = itemName
+	return v
+}
+
+func (c forms) keepValues(f form) error {
+	if f.same(c.e, c.root, c.have, false) {
+		return nil
+	}
+	if !f.anyOrder || !f.same(c.e, c.root, c.have, true) {
+		made, held := c.meaning()
+		if made == nil || held == nil || !f.same(c.e, made, held, f.anyOrder) {
+			return nil
+		}
+	}
+	for _, h := range f.fields {
+		n, i, err := c.e.lookup(c.root, h.path)
+		if err != nil {
+			return err
+		}
+		v, ok := c.e.valueAt(c.have, h.path)
+		switch {
+		case !ok || n == nil:
+		case v.Type == 0 && i >= 0:
+			n.remove(i)
+		case v.Type != 0 && i >= 0:
+			n.set(i, v.Type, v.Value)
+		case v.Type != 0:
+			n.append(elem{typ: v.Type, name: h.path.last(), val: v.Value})
+		}
+	}
+	return nil
+}
+
+// same reports whether the values of a form are the same in two records.
+func (f form) same(e *editor, a, b *node, anyOrder bool) bool {
+	for _, h := range f.fields {
+		x, okX := e.valueAt(a, h.path)
+		y, okY := e.valueAt(b, h.path)
+		if !okX || !okY || !sameValue(x, y) && !(anyOrder && sameFields(x, y)) {
+			return false
+		}
+	}
+	return true
+}
+
+// valueAt reads a value, the zero one where none is there. ok is false where the way to it
+// is none that a lens goes.
+func (e *editor) valueAt(root *node, p path) (v bson.RawValue, ok bool) {
+	n, i, err := e.lookup(root, p)
+	if err != nil || i < 0 {
+		return bson.RawValue{}, err == nil
+	}
+	return bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, true
+}
+
+// sameFields is sameValue for fields of objects in any order, however deep. Items of lists
+// have their places.
+func sameFields(a, b bson.RawValue) bool {
+	if a.Type != b.Type || !hasItems(a.Type) {
+		return sameValue(a, b)
+	}
+	if bytes.Equal(a.Value, b.Value) {
+		return true
+	}
+	if len(a.Value) != len(b.Value) {
+		return false
+	}
+	xs, errX := bson.Raw(a.Value).Elements()
+	ys, errY := bson.Raw(b.Value).Elements()
+	if errX != nil || errY != nil || len(xs) != len(ys) {
+		return false
+	}
+	there := make(map[string]bson.RawValue, len(ys))
+	for i, y := range ys {
+		if a.Type == bson.TypeArray && xs[i].Key() != y.Key() {
+			return false
+		}
+		there[y.Key()] = y.Value()
+	}
+	if len(there) != len(ys) {
+		return false // a name is there twice
+	}
+	for _, x := range xs {
+		y, ok := there[x.Key()]
+		if !ok || !sameFields(x.Value(), y) {
+			return false
+		}
+		delete(there, x.Key())
+	}
+	return true
+}

@@ -1,0 +1,243 @@
+package lens
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+)
+
+// idForm is the form of the _ids of a kind: a text with variables, one variable of another
+// type than string, or a document whose fields are such. So an _id has the form in one way
+// or not at all, and two _ids never have the same values.
+type idForm struct {
+	written   string // as the lens has it
+	parts     []idPart
+	document  bool
+	variables []string
+	types     []idType // of variables; empty where none is declared
+}
+
+// idPart is the _id, or a field of it.
+type idPart struct {
+	name    []byte   // of the field of a document
+	pattern *Pattern // nil for a constant that is no string
+	// alone is the type of a part that is one variable and no more, so that the value has
+	// that type. Within a text a variable has the type's text.
+	alone    idType
+	constant bson.RawValue
+	first    int // of its variables among those of the form
+}
+
+// textual reports whether the _ids are strings, which are names.
+func (f *idForm) textual() bool { return !f.document && f.parts[0].text() }
+
+func (p *idPart) text() bool { return p.pattern != nil && (p.alone == "" || p.alone == idString) }
+
+// pattern is the form of names, nil where the _ids are none.
+func (f *idForm) pattern() *Pattern {
+	if !f.textual() {
+		return nil
+	}
+	return f.parts[0].pattern
+}
+
+// String is the form as errors have it: without types, which would be taken for values
+// when the error is stored.
+func (f *idForm) String() string {
+	p := &f.parts[0]
+	switch {
+	case f.document:
+		names := make([]string, len(f.parts))
+		for i := range f.parts {
+			names[i] = string(f.parts[i].name)
+		}
+		return "a document of " + strings.Join(names, ", ")
+	case p.text():
+		return p.pattern.plain
+	}
+	return fmt.Sprintf("%s as %s", p.pattern.plain, p.alone)
+}
+
+// read fills in the values of the variables of an _id. canonical is for those of a
+// record.Key, in which equal numbers are one. Errors call what does not have the form "it".
+func (f *idForm) read(id bson.RawValue, canonical bool, values []string) error {
+	if !f.document {
+		p := &f.parts[0]
+		if p.text() && id.Type != bson.TypeString {
+			return fmt.Errorf("it is %s (%s), not a string of the form %s", show(id.Type, id.Value), TypeName(id.Type), p.pattern.plain)
+		}
+		return p.read(id, canonical, values)
+	}
+	if id.Type != bson.TypeEmbeddedDocument {
+		return fmt.Errorf("it is of type %s, not %s", TypeName(id.Type), f)
+	}
+	elems, err := bson.Raw(id.Value).Elements()
+	if err != nil {
+		return err
+	}
+	if !slices.EqualFunc(elems, f.parts, func(e bson.RawElement, p idPart) bool { return e.Key() == string(p.name) }) {
+		return fmt.Errorf("it is not %s, in this order and without others", f)
+	}
+	for i := range f.parts {
+		p := &f.parts[i]
+		if err := p.read(elems[i].Value(), canonical, values); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+func (p *idPart) read(v bson.RawValue, canonical bool, values []string) error {
+	if p.pattern == nil {
+		same := v.Type == p.constant.Type && string(v.Value) == string(p.constant.Value)
+		if canonical {
+			a, err := record.KeyOf(v)
+			b, errB := record.KeyOf(p.constant)
+			same = err == nil && errB == nil && a == b
+		}
+		if !same {
+			return fmt.Errorf("it is not the constant of type %s that the lens has there", TypeName(p.constant.Type))
+		}
+		return nil
+	}
+	if !p.text() {
+		text, err := p.alone.read(v, canonical)
+		if err != nil {
+			return fmt.Errorf("it %w", err)
+		}
+		values[p.first] = text
+		return nil
+	}
+	if v.Type != bson.TypeString {
+		return fmt.Errorf("it is of type %s, not %s", TypeName(v.Type), idString)
+	}
+	n := len(p.pattern.variables)
+	return p.pattern.match(stringOf(v.Value), values[p.first:p.first+n:p.first+n])
+}
+
+// append appends the _id of these values.
+func (f *idForm) append(dst []byte, values []string) (bson.Type, []byte) {
+	if !f.document {
+		return f.parts[0].append(dst, values)
+	}
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	for i := range f.parts {
+		p := &f.parts[i]
+		at := len(dst)
+		dst = append(append(append(dst, 0), p.name...), 0)
+		var typ bson.Type
+		typ, dst = p.append(dst, values)
+		dst[at] = byte(typ)
+	}
+	dst = append(dst, 0)
+	putLength(dst[start:], len(dst)-start)
+	return bson.TypeEmbeddedDocument, dst
+}
+
+func (p *idPart) append(dst []byte, values []string) (bson.Type, []byte) {
+	switch {
+	case p.pattern == nil:
+		return p.constant.Type, append(dst, p.constant.Value...)
+	case !p.text():
+		return p.alone.append(dst, values[p.first])
+	}
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = p.pattern.appendName(dst, values[p.first:p.first+len(p.pattern.variables)], len(p.pattern.segments))
+	dst = append(dst, 0)
+	putLength(dst[start:], len(dst)-start-4)
+	return bson.TypeString, dst
+}
+
+// value is the _id of these values.
+func (f *idForm) value(values []string) bson.RawValue {
+	typ, val := f.append(nil, values)
+	return bson.RawValue{Type: typ, Value: val}
+}
+
+// key is the key of the _id of these values.
+func (f *idForm) key(values []string) (record.Key, error) {
+	if p := f.pattern(); p != nil {
+		return stringKey(func(dst []byte) []byte { return p.appendName(dst, values, len(p.segments)) }), nil
+	}
+	return record.KeyOf(f.value(values))
+}
+
+// partOf is the part that has a variable.
+func (f *idForm) partOf(variable int) *idPart {
+	at := slices.IndexFunc(f.parts, func(p idPart) bool { return p.pattern != nil && variable < p.first+len(p.pattern.variables) })
+	return &f.parts[at]
+}
+
+// typeOf is the type of a variable, string where none is declared.
+func (f *idForm) typeOf(variable int) idType { return cmp.Or(f.types[variable], idString) }
+
+// idForm reads the form of a kind's _ids.
+func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
+	f := &idForm{}
+	if text, err := scalarText(n); err == nil {
+		f.written = text
+		return f, p.idPart(f, n, key, nil, text)
+	}
+	entries, ok := mapping(n)
+	if !ok || len(entries) == 0 {
+		return nil, p.errorAt(n, "%s must be a pattern such as projects/{project}, or the fields of a document with a pattern for each", key)
+	}
+	f.document = true
+	var written []string
+	for _, e := range entries {
+		name, err := scalarText(e.Key)
+		switch {
+		case err != nil || name == "" || strings.HasPrefix(name, "$") || strings.ContainsRune(name, 0):
+			return nil, p.errorAt(e.Key, "%s: %s cannot be the name of a field of an _id", key, strings.TrimSpace(e.Key.String()))
+		}
+		if s, ok := e.Value.(*ast.StringNode); ok {
+			err = p.idPart(f, e.Value, key+": "+name, []byte(name), s.Value)
+			written = append(written, fmt.Sprintf("%s: %q", name, s.Value))
+		} else {
+			var v bson.RawValue
+			if v, err = p.value(e.Value, key+": "+name); err == nil {
+				f.parts = append(f.parts, idPart{name: []byte(name), constant: v, first: len(f.variables)})
+				written = append(written, fmt.Sprintf("%s: %s", name, v))
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	f.written = "{" + strings.Join(written, ", ") + "}"
+	return f, nil
+}
+
+// idPart reads one part of a form.
+func (p *lensParser) idPart(f *idForm, n ast.Node, what string, name []byte, text string) error {
+	if text == "" && name != nil {
+		return p.errorAt(n, "%s: it is empty: want a variable such as {id}, or a constant", what)
+	}
+	pattern, err := ParsePattern(text)
+	if err != nil {
+		return p.errorAt(n, "%s: %v", what, err)
+	}
+	part := idPart{name: name, pattern: pattern, first: len(f.variables)}
+	if len(pattern.segments) == 1 && len(pattern.variables) == 1 && pattern.plain == "{"+pattern.variables[0]+"}" {
+		part.alone = pattern.types[0]
+	}
+	for i, v := range pattern.variables {
+		if slices.Contains(f.variables, v) {
+			return p.errorAt(n, "%s: the variable {%s} is there twice", what, v)
+		}
+		if pattern.types[i] == idAny && part.alone != idAny {
+			return p.errorAt(n, "%s: {%s} of type any cannot stand within a text, from which it could not be read back: say which type it has (%s), or let it stand alone", what, v, joinIDTypes(slices.DeleteFunc(slices.Clone(idTypes), func(t idType) bool { return t == idAny })))
+		}
+		f.variables, f.types = append(f.variables, v), append(f.types, pattern.types[i])
+	}
+	f.parts = append(f.parts, part)
+	return nil
+}

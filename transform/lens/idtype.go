@@ -1,0 +1,259 @@
+package lens
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// idType is the type of an _id or of a part of one, as the variable of a pattern declares
+// it. A value of any type has one text, and a text is that of one value: so a variable
+// carries the text between the two versions, and each writes the value in its own type.
+type idType string
+
+const (
+	idString   idType = "string"
+	idObjectID idType = "objectId"
+	idInt      idType = "int"
+	idLong     idType = "long"
+	idDouble   idType = "double"
+	idNumber   idType = "number" // as JavaScript writes whole numbers: int where it fits, or else double
+	idUUID     idType = "uuid"
+	idDate     idType = "date"
+	idAny      idType = "any" // carried as it is: it has no text
+)
+
+var idTypes = []idType{idString, idObjectID, idInt, idLong, idDouble, idNumber, idUUID, idDate, idAny}
+
+// most is how far from 0 a whole number of a type may be.
+func (t idType) most() int64 {
+	switch t {
+	case idInt:
+		return math.MaxInt32
+	case idLong:
+		return math.MaxInt64
+	default:
+		return 1 << 53 // what a double holds without gaps
+	}
+}
+
+func (t idType) numeric() bool { return t == idInt || t == idLong || t == idDouble || t == idNumber }
+
+// targets returns what a variable of this type can be in the other version.
+func (t idType) targets() []idType {
+	var out []idType
+	for _, to := range idTypes {
+		if t.convertible(to) {
+			out = append(out, to)
+		}
+	}
+	return out
+}
+
+// convertible reports whether some texts are values of both types.
+func (t idType) convertible(to idType) bool {
+	switch {
+	case t == to:
+		return true
+	case t == idAny || to == idAny:
+		return false
+	case t == idString || to == idString:
+		return true
+	}
+	return t.numeric() && to.numeric()
+}
+
+func joinIDTypes(ts []idType) string {
+	ss := make([]string, len(ts))
+	for i, t := range ts {
+		ss[i] = string(t)
+	}
+	return strings.Join(ss, ", ")
+}
+
+// form says what the text of a value looks like, for errors. They name no values, and no
+// numbers either, which are taken out of errors before they are stored.
+func (t idType) form() string {
+	switch t {
+	case idObjectID:
+		return "lower-case hexadecimal digits, as an ObjectId has them"
+	case idUUID:
+		return "lower-case hexadecimal digits in groups with dashes between them, as a UUID has them"
+	case idDate:
+		return "a time in UTC such as YYYY-MM-DDThh:mm:ssZ, with milliseconds only where there are some"
+	case idInt, idLong, idDouble, idNumber:
+		return "a whole number within its range, without leading zeros and without a plus sign"
+	default:
+		return "a text"
+	}
+}
+
+// check refuses a text that is not the one of any value of this type.
+func (t idType) check(text string) error {
+	ok := true
+	switch t {
+	case idString, idAny, "":
+	case idObjectID:
+		ok = len(text) == 24 && hexadecimal(text)
+	case idUUID:
+		ok = len(text) == 36 && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-' && hexadecimal(strings.ReplaceAll(text, "-", "0"))
+		ok = ok && strings.Count(text, "-") == 4
+	case idDate:
+		ms, parsed := readTime(appendString(nil, text), tRFC3339)
+		ok = parsed && timeText(ms) == text
+	default:
+		n, err := strconv.ParseInt(text, 10, 64)
+		ok = err == nil && strconv.FormatInt(n, 10) == text && t.holds(n)
+	}
+	if !ok {
+		return fmt.Errorf("is not the text of a value of type %s: it must be %s", t, t.form())
+	}
+	return nil
+}
+
+func hexadecimal(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool { return (c < '0' || c > '9') && (c < 'a' || c > 'f') })
+}
+
+func timeText(ms int64) string {
+	b, _ := appendTime(nil, ms, tRFC3339)
+	return stringOf(b)
+}
+
+// holds reports whether a whole number is one of this type.
+func (t idType) holds(n int64) bool {
+	if t == idInt {
+		return int64(int32(n)) == n
+	}
+	return t == idLong || n <= t.most() && n >= -t.most()
+}
+
+// binaryUUID is the subtype of a UUID. The legacy one has its bytes in an order that
+// depends on the driver that wrote it, so that it has no text.
+const binaryUUID = bson.TypeBinaryUUID
+
+// read returns the text of a value. canonical is for values of a record.Key, in which
+// equal numbers are one, of whichever types they are.
+func (t idType) read(v bson.RawValue, canonical bool) (string, error) {
+	wrong := func() (string, error) {
+		return "", fmt.Errorf("is of type %s, not %s", TypeName(v.Type), cmp.Or(t, idString))
+	}
+	switch t {
+	case idAny:
+		return string(byte(v.Type)) + string(v.Value), nil
+	case idString, "":
+		if v.Type == bson.TypeString {
+			return stringOf(v.Value), nil
+		}
+		return wrong()
+	case idObjectID:
+		if v.Type == bson.TypeObjectID {
+			return hex.EncodeToString(v.Value), nil
+		}
+		return wrong()
+	case idUUID:
+		if v.Type != bson.TypeBinary {
+			return wrong()
+		}
+		if len(v.Value) != 5+16 || v.Value[4] != binaryUUID {
+			return "", fmt.Errorf("is binary of another subtype than that of a uuid")
+		}
+		h := hex.EncodeToString(v.Value[5:])
+		return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], nil
+	case idDate:
+		if v.Type != bson.TypeDateTime {
+			return wrong()
+		}
+		text := timeText(int64(binary.LittleEndian.Uint64(v.Value)))
+		if t.check(text) != nil {
+			return "", fmt.Errorf("is a date outside of the years that have four digits, and has no text")
+		}
+		return text, nil
+	}
+	n, ok := wholeNumber(v)
+	switch {
+	case !ok && v.Type == bson.TypeDouble:
+		return "", fmt.Errorf("is a double that is no whole number, or beyond those that a double holds without gaps")
+	case !ok:
+		return wrong()
+	case !t.holds(n):
+		return "", fmt.Errorf("is a number beyond those of type %s", t)
+	}
+	if at := t.numberType(n); !canonical && v.Type != at {
+		hint := ""
+		if t == idNumber {
+			hint = fmt.Sprintf(", which JavaScript would write as %s", TypeName(at))
+		}
+		return "", fmt.Errorf("is of type %s, not %s%s: the reverse could not give it that type again", TypeName(v.Type), t, hint)
+	}
+	return strconv.FormatInt(n, 10), nil
+}
+
+// wholeNumber reads a number that has the text of a whole one.
+func wholeNumber(v bson.RawValue) (int64, bool) {
+	switch v.Type {
+	case bson.TypeInt32, bson.TypeInt64:
+		return v.AsInt64OK()
+	case bson.TypeDouble:
+		f := math.Float64frombits(binary.LittleEndian.Uint64(v.Value))
+		n := int64(f)
+		return n, f == math.Trunc(f) && math.Abs(f) <= 1<<53 && (n != 0 || !math.Signbit(f))
+	default:
+		return 0, false
+	}
+}
+
+func (t idType) numberType(n int64) bson.Type {
+	switch {
+	case t == idInt, t == idNumber && int64(int32(n)) == n:
+		return bson.TypeInt32
+	case t == idLong:
+		return bson.TypeInt64
+	default:
+		return bson.TypeDouble
+	}
+}
+
+// append appends the value that a text is of, which was checked.
+func (t idType) append(dst []byte, text string) (bson.Type, []byte) {
+	switch t {
+	case idAny:
+		return bson.Type(text[0]), append(dst, text[1:]...)
+	case idObjectID:
+		b, _ := hex.DecodeString(text)
+		return bson.TypeObjectID, append(dst, b...)
+	case idUUID:
+		b, _ := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
+		return bson.TypeBinary, append(append(dst, 16, 0, 0, 0, binaryUUID), b...)
+	case idDate:
+		ms, _ := readTime(appendString(nil, text), tRFC3339)
+		return bson.TypeDateTime, appendLong(dst, ms)
+	case idInt, idLong, idDouble, idNumber:
+		n, _ := strconv.ParseInt(text, 10, 64)
+		switch at := t.numberType(n); at {
+		case bson.TypeInt32:
+			return at, binary.LittleEndian.AppendUint32(dst, uint32(int32(n)))
+		case bson.TypeInt64:
+			return at, appendLong(dst, n)
+		default:
+			return at, appendDouble(dst, float64(n))
+		}
+	default:
+		return bson.TypeString, appendString(dst, text)
+	}
+}
+
+// idTypeOf reads the name of a type; the empty one is a string's.
+func idTypeOf(name string) (idType, error) {
+	if t := idType(name); slices.Contains(idTypes, t) {
+		return t, nil
+	}
+	return "", fmt.Errorf("unknown type %q of a key; allowed: %s", name, joinIDTypes(idTypes))
+}

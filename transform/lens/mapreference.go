@@ -1,0 +1,149 @@
+package lens
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform"
+)
+
+// compare maps a comparison with keys: ==, in, the beginning of keys, and what a list of
+// keys contains.
+func (o *reference) compare(c condition) ([]condition, error) {
+	if !c.path.overlaps(o.field) {
+		return []condition{c}, nil
+	}
+	if !o.to.linked {
+		return nil, errNotLinked
+	}
+	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == itemPart
+	switch {
+	case o.to.keys == nil || c.op == transform.OpHas:
+		return []condition{c}, nil
+	case o.to.keys.anyOrDocument(o.up):
+		return nil, fmt.Errorf("it holds keys of %s, which requests cannot write", o.to.kind)
+	case len(o.to.with) > 0:
+		return nil, fmt.Errorf("it holds keys of %s, of which the other version's have a part that another field holds", o.to.kind)
+	case !item && !c.path.equal(o.field):
+		return nil, fmt.Errorf("it holds keys of %s, which have no fields", o.to.kind)
+	}
+	single := item || !o.list
+	switch {
+	case (c.op == transform.OpEqual || c.op == transform.OpIn) && single, c.op == transform.OpContains && !single:
+		whole, err := o.compareWhole(c)
+		if err != nil {
+			return nil, err
+		}
+		return []condition{whole}, nil
+	case c.op == transform.OpEqual || c.op == transform.OpIn:
+		// A list is equal to no literal.
+		c.op, c.values = transform.OpIn, nil
+		return []condition{c}, nil
+	case c.op == transform.OpPrefix && single && !o.optional:
+		begin, ok := c.values[0].(string)
+		if !ok {
+			return nil, fmt.Errorf("it holds keys of %s, which are strings", o.to.kind)
+		}
+		far, err := keyWay{o.to.keys, o.up}.prefix(begin)
+		if err != nil {
+			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, shortened(begin), reasonOf(err))
+		}
+		c.values = []any{far}
+		return []condition{c}, nil
+	}
+	return nil, fmt.Errorf("it holds keys of %s, which have another form in the other version: %s cannot be asked of them", o.to.kind, c.op)
+}
+
+// compareWhole maps whole keys. A literal that is none is held by no record, here or
+// there, and is left out.
+func (o *reference) compareWhole(c condition) (condition, error) {
+	there, back := keyWay{o.to.keys, o.up}, keyWay{o.to.keys, !o.up}
+	src, _ := there.source()
+	dst, _ := there.target()
+	var values []any
+	for _, v := range c.values {
+		id, ok := src.idOf(v)
+		if !ok {
+			if v == nil || o.optional {
+				values = append(values, v)
+			}
+			continue
+		}
+		if far, err := there.id(id, true); err == nil {
+			lit, ok := literal(far)
+			if !ok {
+				return c, fmt.Errorf("it holds keys of %s, which in the other version are %s: requests cannot write those", o.to.kind, dst)
+			}
+			values = append(values, lit)
+			continue
+		}
+		if own, ok := dst.idOf(v); o.optional && (!ok || back.keeps(own)) {
+			values = append(values, v)
+		}
+	}
+	if len(values) == 0 && c.op != transform.OpIn {
+		c.op = transform.OpIn
+	}
+	c.values = values
+	return c, nil
+}
+
+// anyOrDocument reports whether the keys of the source are such as no literal is.
+func (k *keys) anyOrDocument(up bool) bool {
+	f, _ := keyWay{k, up}.source()
+	return f.document || f.parts[0].alone == idAny
+}
+
+// keeps reports whether an _id is no key of the source.
+func (k keyWay) keeps(id bson.RawValue) bool {
+	_, err := k.id(id, true)
+	return err != nil
+}
+
+// idOf is the _id that a literal of a request stands for: the text of an ObjectId or a
+// UUID, a number or a time, as its form has it.
+func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
+	if f.document {
+		return bson.RawValue{}, false
+	}
+	t := f.parts[0].alone
+	var text string
+	switch v := literal.(type) {
+	case string:
+		if f.textual() {
+			typ, val := idString.append(nil, v)
+			return bson.RawValue{Type: typ, Value: val}, true
+		}
+		if text = v; t.numeric() || t == idDate {
+			return bson.RawValue{}, false
+		}
+	case time.Time:
+		if text = timeText(v.UnixMilli()); t != idDate || !v.Equal(v.Truncate(time.Millisecond)) {
+			return bson.RawValue{}, false
+		}
+	default:
+		n, ok := rational(v)
+		if !ok || !t.numeric() || !n.IsInt() {
+			return bson.RawValue{}, false
+		}
+		text = n.Num().String()
+	}
+	if t == idAny || t.check(text) != nil {
+		return bson.RawValue{}, false
+	}
+	typ, val := t.append(nil, text)
+	return bson.RawValue{Type: typ, Value: val}, true
+}
+
+// reasonOf is the text of an error without the field that it names, for one that names
+// another.
+func reasonOf(err error) string {
+	var m *transform.MappingError
+	if errors.As(err, &m) {
+		return m.Reason
+	}
+	return err.Error()
+}

@@ -1,0 +1,101 @@
+package lens
+
+import (
+	"fmt"
+	"slices"
+)
+
+// checkNumber refuses an operation that works on what another has made a number of any type,
+// or the other way round, and wants one type: it would take some of the numbers only.
+func checkNumber(before []op, o op) error {
+	for _, v := range valuesOf(before, o) {
+		earlier := lastOn(v.before, v.path)
+		if earlier == nil {
+			continue
+		}
+		first, isConvert := earlier.(*convert)
+		toNumber := isConvert && first.to == tNumber
+		later, isConvert := v.op.(*convert)
+		fromNumber := isConvert && later.from == tNumber
+		if toNumber != fromNumber {
+			return fmt.Errorf("%s follows %s: one of them has a number of any type, and the other does not; write one conversion for both", v.op, earlier)
+		}
+	}
+	return nil
+}
+
+// valued is an operation on one value, with what comes before it.
+type valued struct {
+	op     op
+	path   path
+	before []op
+}
+
+// valuesOf finds the operations that look at values in o, those within its items too.
+func valuesOf(before []op, o op) []valued {
+	switch o := o.(type) {
+	case *convert:
+		return []valued{{o, o.field, before}}
+	case *table:
+		return []valued{{o, o.field, before}}
+	case *calc:
+		var out []valued
+		for _, p := range o.from {
+			out = append(out, valued{o, p, before})
+		}
+		return out
+	case *each:
+		var out []valued
+		for k, inner := range o.run.ops {
+			for _, v := range valuesOf(o.run.ops[:k:k], inner) {
+				earlier := &each{field: o.field, in: o.in, run: program{ops: v.before}}
+				out = append(out, valued{v.op, o.field.join(v.path), append(before[:len(before):len(before)], earlier)})
+			}
+		}
+		return out
+	default:
+		return nil
+	}
+}
+
+// lastOn is the operation that gave the value at p its type, nil where none did.
+func lastOn(before []op, p path) op {
+	for _, o := range slices.Backward(before) {
+		switch o := o.(type) {
+		case *convert:
+			if o.field.equal(p) {
+				return o
+			}
+		case *table:
+			if o.field.equal(p) {
+				return o
+			}
+		case *calc:
+			if slices.ContainsFunc(o.to, p.equal) {
+				return o
+			}
+		case *wrap:
+			if p.under(o.field) && !p.equal(o.field) {
+				p = o.field.join(p[len(o.field)+1:])
+				continue
+			}
+		case *unwrap:
+			if p.under(o.field) {
+				p = (*wrap)(o).item(p)
+				continue
+			}
+		case *each:
+			if p.under(o.field) && !p.equal(o.field) {
+				if inner := lastOn(o.run.ops, path{itemName}.join(p[len(o.field)+1:])); inner != nil {
+					return inner
+				}
+			}
+		}
+		was, f := o.inverse().trace(p)
+		if f != kept && f != converted || was == nil {
+			return nil
+		}
+		p = was
+	}
+	return nil
+}

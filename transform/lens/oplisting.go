@@ -1,0 +1,170 @@
+package lens
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// listing makes a list of strings of a string that holds a separator; unlisting, its
+// inverse, puts them together. The empty string is the list without items. An absent field
+// and a null stay as they are.
+//
+// Without tidy no two strings make the same list, and none is refused; a list is where an
+// item is no string or holds the separator, or an empty string is its only one. With tidy
+// the items have no blanks around them and none is empty, and each side keeps its form as
+// long as it has the same items.
+type listing struct {
+	field     path
+	separator string
+	tidy      bool
+	verb      string // how the lens calls the operation
+}
+
+type unlisting listing
+
+func (o *listing) String() string {
+	if o.tidy {
+		return fmt.Sprintf("%s %s (tidy)", o.verb, o.field)
+	}
+	return fmt.Sprintf("%s %s", o.verb, o.field)
+}
+func (o *listing) inverse() op                 { return (*unlisting)(o) }
+func (o *listing) takes() []path               { return nil }
+func (o *listing) makes() []path               { return nil }
+func (o *listing) changes() []path             { return []path{o.field} }
+func (o *listing) trace(p path) (path, fate)   { return traceListing(p, o.field) }
+func (o *unlisting) String() string            { return (*listing)(o).String() }
+func (o *unlisting) inverse() op               { return (*listing)(o) }
+func (o *unlisting) takes() []path             { return nil }
+func (o *unlisting) makes() []path             { return nil }
+func (o *unlisting) changes() []path           { return []path{o.field} }
+func (o *unlisting) trace(p path) (path, fate) { return traceListing(p, o.field) }
+
+// traceListing: what lies within the list is nowhere in the string.
+func traceListing(p, field path) (path, fate) {
+	if p.under(field) && !p.equal(field) {
+		return nil, spread
+	}
+	return traceConvert(p, field)
+}
+
+// listed returns the field that an operation makes a list of, or a string.
+func listed(o op) (path, bool) {
+	switch o := o.(type) {
+	case *listing:
+		return o.field, true
+	case *unlisting:
+		return o.field, true
+	default:
+		return nil, false
+	}
+}
+
+func (o *listing) apply(e *editor, root *node) error {
+	n, i, err := e.lookup(root, o.field)
+	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
+		return err
+	}
+	el := &n.elems[i]
+	if el.typ != bson.TypeString {
+		return refuse(o.field, "is of type %s, not string", TypeName(el.typ))
+	}
+	at := len(e.scratch)
+	e.scratch = append(e.scratch, 0, 0, 0, 0)
+	k := 0
+	for item := range o.items(stringOf(el.val)) {
+		e.scratch = append(e.scratch, byte(bson.TypeString))
+		e.scratch = strconv.AppendInt(e.scratch, int64(k), 10)
+		e.scratch = appendString(append(e.scratch, 0), item)
+		k++
+	}
+	e.scratch = append(e.scratch, 0)
+	val := e.scratch[at:len(e.scratch):len(e.scratch)]
+	putLength(val, len(val))
+	n.set(i, bson.TypeArray, val)
+	return nil
+}
+
+// items are those of a string.
+func (o *listing) items(s string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		if s == "" {
+			return
+		}
+		for item := range strings.SplitSeq(s, o.separator) {
+			if o.tidy {
+				if item = strings.TrimSpace(item); item == "" {
+					continue
+				}
+			}
+			if !yield(item) {
+				return
+			}
+		}
+	}
+}
+
+func (o *unlisting) apply(e *editor, root *node) error {
+	n, i, err := e.lookup(root, o.field)
+	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
+		return err
+	}
+	el := &n.elems[i]
+	if el.typ != bson.TypeArray {
+		return refuse(o.field, "is of type %s, not a list", TypeName(el.typ))
+	}
+	list, err := e.openAt(el)
+	if err != nil {
+		return err
+	}
+	at := len(e.scratch)
+	e.scratch = append(e.scratch, 0, 0, 0, 0)
+	put := 0
+	for k := range list.elems {
+		item := &list.elems[k]
+		if item.typ != bson.TypeString {
+			return refuse(o.field, "has item %d of type %s, not string", k, TypeName(item.typ))
+		}
+		s := stringOf(item.val)
+		switch {
+		case string(item.name) != strconv.Itoa(k):
+			return refuse(o.field, "is a list whose items are not numbered from 0")
+		case strings.Contains(s, o.separator):
+			return refuse(o.field, "has item %d with the separator %q in it", k, o.separator)
+		case o.tidy:
+			if s = strings.TrimSpace(s); s == "" {
+				continue
+			}
+		case s == "" && len(list.elems) == 1:
+			return refuse(o.field, "is a list of one empty string, which would come back as a list without items")
+		}
+		if put > 0 {
+			e.scratch = append(e.scratch, o.separator...)
+		}
+		e.scratch = append(e.scratch, s...)
+		put++
+	}
+	e.scratch = append(e.scratch, 0)
+	val := e.scratch[at:len(e.scratch):len(e.scratch)]
+	putLength(val, len(val)-4)
+	n.set(i, bson.TypeString, val)
+	return nil
+}
+
+func (o *listing) forms() []form {
+	if !o.tidy {
+		return nil
+	}
+	return []form{{fields: []holding{{path: o.field, by: o}}}}
+}
+func (o *unlisting) forms() []form { return (*listing)(o).forms() }
+
+var (
+	_ op     = (*listing)(nil)
+	_ op     = (*unlisting)(nil)
+	_ former = (*listing)(nil)
+	_ former = (*unlisting)(nil)
+)

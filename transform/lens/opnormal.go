@@ -1,0 +1,180 @@
+package lens
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/text/unicode/norm"
+
+	"dbcontroller.dev/record"
+)
+
+// normalStep is one step to the form in which values are compared.
+type normalStep string
+
+const (
+	stepTrim        normalStep = "trim"
+	stepLower       normalStep = "lower"
+	stepUpper       normalStep = "upper"
+	stepNFC         normalStep = "nfc"
+	stepZero        normalStep = "zero"
+	stepEmpty       normalStep = "emptyToAbsent"
+	stepNull        normalStep = "nullToAbsent"
+	stepSort        normalStep = "sort"
+	stepDeduplicate normalStep = "deduplicate"
+)
+
+var normalSteps = []normalStep{stepTrim, stepLower, stepUpper, stepNFC, stepZero, stepEmpty, stepNull, stepSort, stepDeduplicate}
+
+// removes reports whether a step may leave nothing of a value.
+func (s normalStep) removes() bool { return s == stepEmpty || s == stepNull }
+
+// normalize brings a value into a form in which those are alike that mean the same. The way
+// back leaves it as it is: what the far side has, and the near side means, is its form. A
+// value of a type that no step is for stays.
+type normalize struct {
+	field path
+	steps []normalStep
+	back  bool
+}
+
+func (o *normalize) String() string {
+	names := make([]string, len(o.steps))
+	for i, s := range o.steps {
+		names[i] = string(s)
+	}
+	return fmt.Sprintf("normalize %s (%s)", o.field, joinNames(names))
+}
+func (o *normalize) inverse() op               { return &normalize{o.field, o.steps, !o.back} }
+func (o *normalize) takes() []path             { return nil }
+func (o *normalize) makes() []path             { return nil }
+func (o *normalize) changes() []path           { return []path{o.field} }
+func (o *normalize) trace(p path) (path, fate) { return traceConvert(p, o.field) }
+func (o *normalize) removes() bool             { return slices.ContainsFunc(o.steps, normalStep.removes) }
+
+func (o *normalize) forms() []form {
+	return []form{{fields: []holding{{path: o.field, by: o}}}}
+}
+
+func (o *normalize) apply(e *editor, root *node) error {
+	n, i, err := e.lookup(root, o.field)
+	if err != nil || i < 0 || o.back {
+		return err
+	}
+	el := &n.elems[i]
+	was := bson.RawValue{Type: el.typ, Value: el.value()}
+	v := was
+	for _, step := range o.steps {
+		if v, err = step.apply(v); err != nil {
+			return refuse(o.field, "%w", err)
+		}
+		if v.Type == 0 {
+			n.remove(i)
+			return nil
+		}
+	}
+	if !sameValue(v, was) {
+		n.set(i, v.Type, v.Value)
+	}
+	return nil
+}
+
+// apply returns the value in its form, the zero one for none.
+func (s normalStep) apply(v bson.RawValue) (bson.RawValue, error) {
+	switch s {
+	case stepNull:
+		if v.Type == bson.TypeNull {
+			return bson.RawValue{}, nil
+		}
+	case stepEmpty:
+		if v.Type == bson.TypeString && len(v.Value) == 5 {
+			return bson.RawValue{}, nil
+		}
+	case stepZero:
+		if v.Type == bson.TypeDouble && isMinusZero(v.Value) {
+			return bson.RawValue{Type: v.Type, Value: make([]byte, 8)}, nil
+		}
+	case stepSort, stepDeduplicate:
+		if v.Type == bson.TypeArray {
+			return s.applyList(v)
+		}
+	default:
+		if v.Type == bson.TypeString {
+			return stringValue(s.applyText(stringOf(v.Value))), nil
+		}
+	}
+	return v, nil
+}
+
+func (s normalStep) applyText(text string) string {
+	switch s {
+	case stepTrim:
+		return strings.TrimSpace(text)
+	case stepLower:
+		return strings.ToLower(text)
+	case stepUpper:
+		return strings.ToUpper(text)
+	default:
+		return norm.NFC.String(text)
+	}
+}
+
+func (s normalStep) applyList(v bson.RawValue) (bson.RawValue, error) {
+	items, err := bson.Raw(v.Value).Values()
+	if err != nil {
+		return v, errMalformed
+	}
+	if s == stepDeduplicate {
+		seen := make(map[string]bool, len(items))
+		items = slices.DeleteFunc(items, func(item bson.RawValue) bool {
+			key := tableKey(item)
+			was := seen[key]
+			seen[key] = true
+			return was
+		})
+	} else if items, err = sorted(items); err != nil {
+		return v, err
+	}
+	b := append(make([]byte, 0, len(v.Value)), 0, 0, 0, 0)
+	for k, item := range items {
+		b = append(b, byte(item.Type))
+		b = append(strconv.AppendInt(b, int64(k), 10), 0)
+		b = append(b, item.Value...)
+	}
+	b = append(b, 0)
+	putLength(b, len(b))
+	return bson.RawValue{Type: bson.TypeArray, Value: b}, nil
+}
+
+// sorted brings items into the order that the database has for keys.
+func sorted(items []bson.RawValue) ([]bson.RawValue, error) {
+	type placed struct {
+		at   record.Cursor
+		item bson.RawValue
+	}
+	out := make([]placed, len(items))
+	for i, item := range items {
+		key, err := record.KeyOf(item)
+		if err != nil {
+			return nil, fmt.Errorf("has item %d of type %s, which has no order for sort", i, TypeName(item.Type))
+		}
+		out[i] = placed{record.Cursor(key), item}
+	}
+	slices.SortStableFunc(out, func(a, b placed) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.item.Type, b.item.Type), bytes.Compare(a.item.Value, b.item.Value))
+	})
+	for i := range out {
+		items[i] = out[i].item
+	}
+	return items, nil
+}
+
+var (
+	_ op     = (*normalize)(nil)
+	_ former = (*normalize)(nil)
+)

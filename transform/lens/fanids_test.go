@@ -342,6 +342,7 @@ func TestReferenceToIDs(t *testing.T) {
 		tenants: keyed(`{from: "{id:int}", to: {region: eu, id: "{id:long}"}}`),
 		many:    keyed(`{from: "{id:any}", to: {v: 2, id: "{id:any}"}}`),
 	}
+	texts["counted"] = keyed(`{from: "{n:number}", to: "c/{n}"}`)
 	texts["accounts"] = keyed(`{from: "{id:objectId}", to: {tenant: "{tenant:int}", id: "{id:objectId}"}, with: {tenant: {field: tenant, type: long}}}`)
 	ref := func(kind, more string) string {
 		return fmt.Sprintf("reference: {field: owner, kind: %s%s}", kind, more)
@@ -362,6 +363,8 @@ func TestReferenceToIDs(t *testing.T) {
 		{"kept as its hex string", ref(users, "}\n  - convert: {field: other, from: string, to: objectId}\n  - reference: {field: other, kind: users"), `{"_id":1,"other":"` + hexa + `"}`, `{"_id":1,"other":"users/` + hexa + `"}`, ""},
 		{"optional", ref(users, ", optional: true"), `{"_id":1,"owner":"system"}`, `{"_id":1,"owner":"system"}`, ""},
 		{"hex string", ref(users, ""), `{"_id":1,"owner":"` + hexa + `"}`, "", "owner is no key of users: it is of type string, not objectId"},
+		{"a number of JavaScript", ref("counted", ""), `{"_id":1,"owner":7}`, `{"_id":1,"owner":"c/7"}`, ""},
+		{"a number of another language", ref("counted", ""), `{"_id":1,"owner":{"$numberLong":"7"}}`, "", "which JavaScript would write as int"},
 		{"a double", ref(tenants, ""), `{"_id":1,"owner":{"$numberDouble":"7.0"}}`, "", "owner is no key of tenants: it is of type double, not int"},
 		{"a double, optional", ref(tenants, ", optional: true"), `{"_id":1,"owner":{"$numberDouble":"7.0"}}`, "", "owner equals a key of tenants, but it is of type double, not int"},
 		{"optional, of the other version", ref(users, ", optional: true"), `{"_id":1,"owner":"users/` + hexa + `"}`, "", "in the other version only"},

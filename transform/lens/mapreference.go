@@ -72,7 +72,7 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			}
 			continue
 		}
-		if far, err := there.id(id, true); err == nil {
+		if far, err := there.id(id, readKey); err == nil {
 			lit, ok := literal(far)
 			if !ok {
 				return c, fmt.Errorf("it holds keys of %s, which in the other version are %s: requests cannot write those", o.to.kind, dst)
@@ -99,7 +99,7 @@ func (k *keys) anyOrDocument(up bool) bool {
 
 // keeps reports whether an _id is no key of the source.
 func (k keyWay) keeps(id bson.RawValue) bool {
-	_, err := k.id(id, true)
+	_, err := k.id(id, readKey)
 	return err != nil
 }
 

@@ -219,6 +219,6 @@ func post(ctx context.Context, url, body string) (string, error) {
 	}
 	defer res.Body.Close() //nolint:errcheck // only read
 	text, err := io.ReadAll(res.Body)
-	// proto's JSON puts spaces where it likes.
-	return strings.ReplaceAll(string(text), ": ", ":"), err
+	// JSON of proto messages has spaces at random.
+	return strings.ReplaceAll(string(text), `": `, `":`), err
 }

@@ -272,6 +272,11 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 	if !r.ownID() && !(own.Type == c.own.Type && bytes.Equal(own.Value, c.own.Value)) {
 		return nil, errors.New("its _id has a number of another type than its key would be made with")
 	}
+	if r.unnamed != "" {
+		if i, _ := c.item.find(fieldID); i >= 0 && sameValue(r.g.ids[r.side()].value, bson.RawValue{Type: c.item.elems[i].typ, Value: c.item.elems[i].value()}) {
+			c.item.remove(i)
+		}
+	}
 	if r.value != nil {
 		i, err := c.item.find(r.value)
 		if err != nil {

@@ -31,6 +31,8 @@ type fan struct {
 	id     path      // of a list: the field of an item that tells it from the others
 	// Fields of the child; nil where it has none. entry is the name of a map's entry.
 	parent, order, entry, value []byte
+	// unnamed: an object without an _id, and no other, is the child that has its parent's.
+	unnamed unnamedRule
 
 	parentForm       *idForm  // of the parent's _ids on the children's side; nil: any
 	parentType       idType   // of {_key}

@@ -126,15 +126,7 @@ func (s Service) before(i int, data Store) Store {
 	if err != nil {
 		panic(err) // check has tried it
 	}
-	var kinds []string
-	r := transform.NewRegistry(s.Name)
-	if err := s.register(r); err != nil {
-		panic(err) // the adapter has them
-	}
-	for _, k := range r.Kinds(v.Name) {
-		kinds = append(kinds, k.Name)
-	}
-	return vrunner.Over(data, a, kinds...)
+	return vrunner.Over(data, a)
 }
 
 // adapter makes what before shows, of the transformers.

@@ -25,6 +25,9 @@ func (m *Maintainer) CheckNames(ctx context.Context, d upgradestate.Deployment, 
 			if refused.Fence && k.Fence == string(record.FenceView) && k.Fenced != "" {
 				return nil // the fence of an earlier switch left it there, and the flip takes it away
 			}
+			if refused.Retired && k.Fence == string(record.FenceView) {
+				return nil // in one step, so that nobody finds the name free
+			}
 			return fmt.Errorf("the name %s in the database of %s is taken, and the switch needs it: %w: rename or drop that one", k.Kind, version, err)
 		}
 		if err != nil {

@@ -48,7 +48,7 @@ type Opening struct {
 
 // Connection is the way to one database. Its commands open the database where it is not open
 // yet, and fail with the reason where it cannot be. It may have further abilities:
-// record.Monitor, preflight.Surveyor, preflight.Sharder, Clearer, and rehearsal.Clients.
+// record.Monitor, preflight.Surveyor, preflight.Sharder, clearer, closer, and rehearsal.Clients.
 type Connection interface {
 	Space
 	// Open makes an attempt where there was none lately, and otherwise returns why the latest

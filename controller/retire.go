@@ -20,6 +20,12 @@ type clearer interface {
 	Clear(ctx context.Context) (left []string, err error)
 }
 
+// closer is a namespace that can have a retired version's names answer with an error.
+type closer interface {
+	// CloseName has whoever still uses a kind's own name get an error that says said.
+	CloseName(ctx context.Context, f record.Fence, said string, known []string) ([]record.Breach, error)
+}
+
 // longestWait bounds how long the leader sleeps until something is to be dropped: the clock
 // of a machine may be set meanwhile.
 const longestWait = time.Minute
@@ -89,7 +95,7 @@ func (a *App) retireVersion(ctx context.Context, d upgradestate.Deployment, r up
 	var err error
 	if r.Until != "" {
 		done = upgradestate.SetAside{Version: r.Version}
-		err = a.setAside(ctx, ns)
+		err = a.setAside(ctx, d, ns)
 	} else {
 		left, err = a.dropAll(ctx, d, ns, anyName)
 	}
@@ -134,14 +140,44 @@ func (a *App) retiredDatabase(ctx context.Context, ns upgradestate.Namespace) (d
 
 // setAside gives a version's collections names that nobody uses. A process that slept since
 // they were served, or synced to, is refused as behind any fence.
-func (a *App) setAside(ctx context.Context, ns upgradestate.Namespace) error {
+func (a *App) setAside(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
 	db, cleared, err := a.retiredDatabase(ctx, ns)
 	if err != nil || cleared {
+		return err
+	}
+	if err := a.closeNames(ctx, d, ns); err != nil { // where a view stands, before it is on nothing
 		return err
 	}
 	for _, k := range ns.Kinds {
 		if err := setAsideKind(ctx, db, ns.Version, k); err != nil {
 			return fmt.Errorf("set %s of %s aside: %w", k.Kind, ns.Version, err)
+		}
+	}
+	return a.closeNames(ctx, d, ns) // where the collection bore its name until now
+}
+
+// closeNames has applications that were forgotten get an error under the names of a retired
+// version: they would find nothing there, and their inserts would make a collection anew that
+// nobody looks at. A name that another version uses in the same database stays as it is.
+func (a *App) closeNames(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
+	db, ok := a.scratches[ns.Version].(closer)
+	if !ok {
+		return nil
+	}
+	said := fmt.Sprintf("this is the name of version %s, which was completed: ask the Deployment API where the data is", ns.Version)
+	known := knownIDs(d)
+	for _, k := range ns.Kinds {
+		if !k.Fixed || k.ID == "" || upgradestate.Namesake(d, ns, k) {
+			continue
+		}
+		found, err := db.CloseName(ctx, record.Fence{
+			Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: upgradestate.RetiredName(ns.Version, k), Ends: k.Fenced,
+		}, said, known)
+		if err != nil {
+			return err
+		}
+		if err := a.noteBreaches(ctx, d, ns.Version, k.Kind, found); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -177,6 +213,15 @@ func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgrade
 	if err != nil || cleared {
 		return nil, err
 	}
+	closeNames := func() error {
+		if d.Retire == nil {
+			return nil // they were closed when it was set aside; what has them since is somebody's
+		}
+		return a.closeNames(ctx, d, ns)
+	}
+	if err := closeNames(); err != nil {
+		return nil, err
+	}
 	for _, k := range ns.Kinds {
 		other, err := dropKind(ctx, db, k, named(k))
 		if err != nil {
@@ -186,6 +231,9 @@ func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgrade
 			a.log.Warn("a collection of a retired version has another name than it was set aside under, so somebody uses it: it stays",
 				zap.String("version", ns.Version), zap.String("kind", k.Kind), zap.String("collection", other))
 		}
+	}
+	if err := closeNames(); err != nil {
+		return nil, err
 	}
 	if err := a.release(ctx, d, ns.Version); err != nil {
 		return nil, err

@@ -52,12 +52,7 @@ func (a *App) upholdAll(ctx context.Context) error {
 		return err
 	}
 	a.breaches.Store(int64(len(upgradestate.OpenBreaches(d))))
-	var known []string
-	for _, ns := range d.Namespaces {
-		for _, k := range ns.Kinds {
-			known = append(known, k.ID)
-		}
-	}
+	known := knownIDs(d)
 	for _, ns := range d.Namespaces {
 		db := a.namespaces[ns.Version]
 		if db == nil || upgradestate.Retired(d, ns.Version) {
@@ -65,7 +60,7 @@ func (a *App) upholdAll(ctx context.Context) error {
 		}
 		for _, k := range ns.Kinds {
 			// One with an operation pending is being moved, and confirmed by the process that moves it.
-			if !k.Fixed || k.Fenced == "" || k.Pending != nil || namesake(d, ns, k) {
+			if !k.Fixed || k.Fenced == "" || k.Pending != nil || upgradestate.Namesake(d, ns, k) {
 				continue
 			}
 			found, err := db.Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
@@ -80,18 +75,15 @@ func (a *App) upholdAll(ctx context.Context) error {
 	return nil
 }
 
-// namesake reports whether another version has a kind of that name in the same database:
-// what bears the name is that one's, and nothing is known of a fence by it.
-func namesake(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) bool {
-	for _, other := range d.Namespaces {
-		if other.Version == ns.Version || other.Location != ns.Location {
-			continue
-		}
-		if same, ok := other.Kind(k.Kind); ok && same.Fixed {
-			return true
+// knownIDs are the identities of all collections of the record.
+func knownIDs(d upgradestate.Deployment) []string {
+	var known []string
+	for _, ns := range d.Namespaces {
+		for _, k := range ns.Kinds {
+			known = append(known, k.ID)
 		}
 	}
-	return false
+	return known
 }
 
 // noteBreaches puts what was found into the record, and says so once.

@@ -43,6 +43,9 @@ type UnsupportedError struct {
 	What   string // the thing refused: "collection bbs.events", "server at 127.0.0.1:27017"
 	Reason string // why, and what to do
 	Fence  bool   // it is the view that a fence left under the collection's old name
+	// Retired: it is the view that is left of a version that was completed. A fence of class view
+	// takes its name when the kind is opened.
+	Retired bool
 }
 
 func (e *UnsupportedError) Error() string { return fmt.Sprintf("%s: %s", e.What, e.Reason) }

@@ -229,3 +229,17 @@ func seqOf(kind, name string) (uint64, bool) {
 	}
 	return seq, true
 }
+
+// Namesake reports whether another version has a kind of that name in the same database:
+// what bears the name is that one's, and nothing is known of a fence by it.
+func Namesake(d Deployment, ns Namespace, k Kind) bool {
+	for _, other := range d.Namespaces {
+		if other.Version == ns.Version || other.Location != ns.Location {
+			continue
+		}
+		if same, ok := other.Kind(k.Kind); ok && same.Fixed {
+			return true
+		}
+	}
+	return false
+}

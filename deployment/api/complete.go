@@ -144,8 +144,8 @@ func completeEffects(before, after upgradestate.Deployment) []string {
 		} else {
 			does = append(does, fmt.Sprintf("set collection %s (%s) of %s aside as %s", k.Physical, k.Kind, ns.Location, upgradestate.RetiredName(ns.Version, k)))
 		}
-		if k.Fixed && k.Fence == "view" && k.Hidden {
-			does = append(does, fmt.Sprintf("leave the view %s, which goes on to refuse late writers; the database stays for it", k.Kind))
+		if k.Fixed && k.ID != "" && !upgradestate.Namesake(before, ns, k) {
+			does = append(does, fmt.Sprintf("leave a view %s, under which applications that were forgotten get an error; the database stays for it", k.Kind))
 		}
 	}
 	if until != "" {

@@ -102,7 +102,7 @@ func TestComplete(t *testing.T) {
 	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
 	v1, _ := d.Namespace("v1")
 	const right = name + "/replicaSet/c1/mongo:dbc_v1"
-	what := "drop collection " + v1.Kinds[0].Physical + " (packages) of mongo:dbc_v1; leave the view packages, which goes on to refuse late writers; the database stays for it; forget what is kept of copying to and from v1; nothing leads back any longer: there is no upgrade or rollback to v1 any more; to do that, give --confirm " + right
+	what := "drop collection " + v1.Kinds[0].Physical + " (packages) of mongo:dbc_v1; leave a view packages, under which applications that were forgotten get an error; the database stays for it; forget what is kept of copying to and from v1; nothing leads back any longer: there is no upgrade or rollback to v1 any more; to do that, give --confirm " + right
 	before := a.stored(t)
 	a.fails(t, "Complete", `{"version": "v1", "keepForMs": "0"}`, `failed_precondition: complete: this is final: it would `+what)
 	for _, wrong := range []string{

@@ -59,6 +59,12 @@ func (n *Namespace) refuse(ctx context.Context, c *collection) error {
 	refused := func(reason string) error {
 		return &record.UnsupportedError{What: "collection " + n.name + "." + c.Name, Reason: reason}
 	}
+	if c.retired() {
+		return &record.UnsupportedError{
+			What: "collection " + n.name + "." + c.Name, Retired: true,
+			Reason: "it is the view that a completed version left, so that applications which still use its name get an error",
+		}
+	}
 	if c.Type == "view" && c.fenceMark() != "" {
 		on, _ := c.Options.Lookup("viewOn").StringValueOK()
 		return &record.UnsupportedError{

@@ -152,6 +152,11 @@ func (d *Database) Clear(ctx context.Context) (left []string, err error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) ([]string, error) { return ns.Clear(ctx) })
 }
 
+// CloseName has whoever still uses the name of a retired version's kind get an error.
+func (d *Database) CloseName(ctx context.Context, f record.Fence, said string, known []string) ([]record.Breach, error) {
+	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Breach, error) { return ns.CloseName(ctx, f, said, known) })
+}
+
 func (d *Database) Identity(ctx context.Context) (record.Identity, error) {
 	return with(ctx, d, func(ns *mongostore.Namespace) (record.Identity, error) { return ns.Identity(ctx) })
 }

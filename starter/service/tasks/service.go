@@ -4,6 +4,7 @@
 package tasks
 
 import (
+	"context"
 	_ "embed"
 	"net/http"
 
@@ -58,7 +59,7 @@ func mountV1(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.Handle
 	mux.Handle(resource.NewHandler(resource.Service{Descriptor: serviceV1, Tables: []resource.Standard{table}, Options: opts}))
 }
 
-func checkV1(t, _ *tasksv1.Task) error {
+func checkV1(_ context.Context, t, _ *tasksv1.Task) error {
 	if t.DueAt < 0 || t.DueAt > maxDue {
 		return listing.Invalid("due_at", "is %d, must be 0 to %d", t.DueAt, maxDue)
 	}
@@ -71,7 +72,7 @@ func mountV2(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.Handle
 }
 
 // checkV2 refuses what v1 could not show, too: a time between seconds, or one that is 0 there.
-func checkV2(t, _ *tasksv2.Task) error {
+func checkV2(_ context.Context, t, _ *tasksv2.Task) error {
 	if due := t.DueTime; due != nil && (due.Nanos != 0 || due.Seconds < 1 || due.Seconds > maxDue) {
 		return listing.Invalid("due_time", "must be a whole second between 1970 and 9999")
 	}

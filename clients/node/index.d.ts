@@ -1,0 +1,91 @@
+import type { ClientSession, Collection, Document, MongoClient } from 'mongodb'
+
+export interface Options {
+  /** Addresses of controllers of one deployment, HOST:PORT or https://HOST:PORT. Give all of them: any can be down. */
+  controllers: string[]
+  /** Names the application: letters, digits, and any of . _ - */
+  application: string
+  /**
+   * The database of all versions, where they are in one cluster; otherwise a function that
+   * returns the one of a place, which is called once for each cluster.
+   */
+  mongo: MongoClient | ((at: Where) => MongoClient | Promise<MongoClient>)
+  /** The deployment's name; without it, the one that the controllers are configured with. */
+  deployment?: string
+  /**
+   * A file in which is kept where the data is, so that the application can start while no
+   * controller can be reached. Without it, it cannot.
+   */
+  memory?: string
+  /** How long connect looks for a controller, in ms; 10000. */
+  startTimeout?: number
+  /** How long a call waits for a switch to end, in ms; 30000. */
+  patience?: number
+  /** How long a registration lasts when the machine of the application vanishes, in ms; 15000. */
+  ttl?: number
+  /** A bearer token, or a file with one, which is read at each call. */
+  token?: string
+  tokenFile?: string
+  /** The controllers' authorities, and a client certificate with its key, in PEM. */
+  ca?: string | Buffer
+  cert?: string | Buffer
+  key?: string | Buffer
+  /** Is told of controllers that do not answer; without it nobody is. */
+  log?: (line: string) => void
+}
+
+/** Which cluster holds the data. */
+export interface Where {
+  version: string
+  database: string
+  /** Of the cluster, comma-separated, as the controllers reach it. */
+  hosts: string
+  /** What the cluster calls itself; empty where that is not known. */
+  cluster: string
+}
+
+/** Where the data of a version is. */
+export interface Place {
+  /** Whose form documents have here. */
+  readonly version: string
+  readonly client: MongoClient
+  /** The collection of a kind. A kind that the version does not have is an error. */
+  collection<T extends Document = Document> (kind: string): Collection<T>
+}
+
+export interface CallOptions {
+  /** How long the call waits for a switch to end, in ms; as configured. */
+  patience?: number
+}
+
+/** One process of an application. */
+export class App {
+  private constructor ()
+  /** The version that reads go to now; undefined: it was opened during a switch. */
+  readonly version: string | undefined
+  /** The revision of the newest location that was heard of. It grows. */
+  readonly revision: number
+  /**
+   * Runs a write where the data is, and again where the data has moved to if the database
+   * refused it. It must be one document, or something that may be done twice.
+   * @throws {NotWrittenError} a switch did not end in time: nothing was written
+   * @throws {UnknownOutcomeError} the write, or a part of it, may have been done or not
+   */
+  write<T> (fn: (at: Place) => T | Promise<T>, options?: CallOptions): Promise<T>
+  /** Runs a transaction as write does a write. Operations take the session. */
+  transaction<T> (fn: (at: Place, session: ClientSession) => Promise<T>, options?: CallOptions): Promise<T>
+  /** Runs a read where the data is, also while writes are held. A cursor is read within fn. */
+  read<T> (fn: (at: Place) => T | Promise<T>, options?: CallOptions): Promise<T>
+  /** Lets writes in flight end, and tells the controllers that the application is gone. */
+  close (): Promise<void>
+}
+
+/** Registers the application and finds out where its data is. */
+export function connect (options: Options): Promise<App>
+
+/** Nothing was written: do it again. */
+export class NotWrittenError extends Error {}
+/** The write, or a part of it, may have been done or not. Look before it is done again. */
+export class UnknownOutcomeError extends Error {}
+/** For a callback to throw: what it looked for is not there, and it has written nothing. */
+export class MovedError extends Error { constructor (what?: string) }

@@ -1,0 +1,381 @@
+// One process of an application, which follows its collections through switches.
+import { Controllers } from './controllers.js'
+import { NotWrittenError, UnknownOutcomeError, mayHaveMoved, outcomeOf } from './errors.js'
+import * as memory from './memory.js'
+
+const callTimeout = 2000
+// How long one call waits for news at most. A controller that stands still is noticed after that.
+const longestPoll = 5000
+// How often the location is looked at while writes in flight do not end.
+const drainLook = 100
+
+// Errors that no controller will answer otherwise.
+const permanent = ['invalid_argument', 'unauthenticated', 'permission_denied', 'unimplemented']
+
+/**
+ * Registers the application and finds out where its data is.
+ * @param {import('../index.js').Options} options
+ */
+export async function connect (options) {
+  const app = new App(options)
+  try {
+    await app.start()
+  } catch (err) {
+    app.controllers.close()
+    throw err
+  }
+  return app
+}
+
+export class App {
+  #options; #id = ''; #newest; #open; #writes = 0; #closed = false; #cluster
+  #news = deferred() // resolved, and another one, with each newer location
+  #idle = null // resolved when writes falls to 0, if somebody waits
+  #clients = new Map() // of options.mongo as a function, by cluster
+  #written // revision of what is in the memory
+  #stopping = new AbortController()
+  #stopped = deferred() // with it
+  #following = Promise.resolve()
+
+  constructor (options) {
+    this.#options = complete(options)
+    this.controllers = new Controllers(this.#options)
+  }
+
+  /** The version that reads go to now. */
+  get version () { return this.#open?.version }
+
+  /** The revision of the newest location that was heard of. It grows. */
+  get revision () { return Number(this.#newest?.revision ?? 0) }
+
+  /**
+   * Runs a write where the data is, and again where the data has moved to if the database refused
+   * it. Whatever fn writes, it must be one document, or one transaction (see transaction), or
+   * something that may be done twice: of several documents at once a part may be written before a
+   * switch.
+   */
+  async write (fn, { patience = this.#options.patience } = {}) {
+    const until = Date.now() + patience
+    for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
+      const { at, seen } = await this.#enter(until)
+      let failure
+      try {
+        return await fn(at)
+      } catch (err) {
+        failure = err
+      } finally {
+        this.#leave()
+      }
+      switch (outcomeOf(failure)) {
+        case 'unknown':
+          throw new UnknownOutcomeError(failure)
+        case 'failed':
+          throw failure
+        case 'refused': {
+          let moved
+          try {
+            moved = await this.#moved(seen, until)
+          } catch (err) {
+            throw new NotWrittenError(`${err.message}; the database said: ${failure.message}`, failure)
+          }
+          if (!moved) throw failure // the application's own validator, view or block
+        }
+      }
+      if (Date.now() + wait > until) throw new NotWrittenError(failure.message, failure)
+      await sleep(wait)
+    }
+  }
+
+  /** Runs a transaction as write does a write. Operations take the session that fn gets. */
+  transaction (fn, options) {
+    return this.write(at => at.client.withSession(session => session.withTransaction(() => fn(at, session))), options)
+  }
+
+  /**
+   * Runs a read where the data is, also while writes are held, and again where the data has moved
+   * to if that is why it failed. A cursor is read within fn.
+   */
+  async read (fn, { patience = this.#options.patience } = {}) {
+    const until = Date.now() + patience
+    for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
+      const { at, seen } = await this.#readable(until)
+      try {
+        return await fn(at)
+      } catch (err) {
+        if (!mayHaveMoved(err) || Date.now() + wait > until || !await this.#moved(seen, until).catch(() => false)) throw err
+      }
+      await sleep(wait)
+    }
+  }
+
+  /** Lets writes in flight end, and tells the controllers that the application is gone. */
+  async close () {
+    if (this.#closed) return
+    this.#closed = true
+    this.#tellNews()
+    while (this.#writes > 0) await this.#drained(1000)
+    this.#stopping.abort()
+    this.#stopped.resolve()
+    await this.#following
+    try {
+      if (this.#id) await this.#anyOf(c => c.call('DeregisterClient', { clientId: this.#id }))
+    } finally {
+      this.controllers.close()
+    }
+  }
+
+  // start registers, or goes by what is remembered.
+  async start () {
+    const until = Date.now() + this.#options.startTimeout
+    let first = 0
+    let registered = 0
+    for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
+      const said = []
+      for (const [i, c] of this.controllers.all.entries()) {
+        try {
+          await this.#register(c)
+          first = i
+          registered = Date.now()
+          break
+        } catch (err) {
+          if (permanent.includes(err.code)) throw err
+          said.push(err.message)
+        }
+      }
+      if (registered) break
+      if (Date.now() + wait > until) {
+        const { memory: file, deployment = '' } = this.#options
+        let at
+        try {
+          at = await memory.recall(file, deployment, l => this.#clientAt(l))
+        } catch (err) {
+          throw new Error(`no controller can be reached (${said.join('; ')}), and ${err.message}`)
+        }
+        this.#options.log(`no controller can be reached: going on where the data of ${at.version} was`)
+        this.#accept(at)
+        break
+      }
+      await sleep(wait)
+    }
+    await this.#remember()
+    this.#following = this.#follow(first, registered)
+  }
+
+  // follow keeps the registration and takes news of the location, at one controller after the other.
+  async #follow (at, registered) {
+    const state = { registered, acked: '' }
+    let lost = ''
+    let wait = 10
+    while (!this.#stopping.signal.aborted) {
+      const c = this.controllers.all[at % this.controllers.all.length]
+      try {
+        await this.#followOnce(c, state)
+        lost = ''
+        wait = 10
+      } catch (err) {
+        if (this.#stopping.signal.aborted) return
+        if (err.message !== lost) this.#options.log(`a controller does not answer; asking another one: ${err.message}`)
+        lost = err.message
+        state.registered = 0 // the next one holds the registration
+        at++
+        if (at % this.controllers.all.length === 0 || err.code !== 'unavailable') {
+          await within(this.#stopped.promise, Date.now() + wait)
+          wait = Math.min(2 * wait, 1000)
+        }
+      }
+    }
+  }
+
+  async #followOnce (c, state) {
+    const { ttl } = this.#options
+    if (Date.now() - state.registered > ttl / 3) {
+      await this.#register(c)
+      state.registered = Date.now()
+    }
+    const location = this.#newest
+    let poll = Math.min(ttl / 3, longestPoll)
+    const { upgradeId, attempt } = location
+    const asked = `${upgradeId}/${attempt}` // attempts begin anew with each upgrade
+    if (location.state === 'HOLD' && upgradeId && state.acked !== asked) {
+      if (await this.#drained(drainLook)) {
+        await c.call('AckHold', { clientId: this.#id, upgradeId, attempt }).catch(err => {
+          if (err.code !== 'failed_precondition') throw err // else nobody waits for it any more
+        })
+        state.acked = asked
+      } else {
+        poll = 1 // what it holds for may be over
+      }
+    }
+    this.#accept(await c.call('GetLocation',
+      { clientId: this.#id, waitRevision: location.revision, timeoutMs: Math.ceil(poll) },
+      { timeout: poll + callTimeout, signal: this.#stopping.signal }))
+    await this.#remember()
+  }
+
+  async #register (c) {
+    const { application, ttl } = this.#options
+    const answer = await c.call('RegisterClient', { application, clientId: this.#id, ttlMs: ttl })
+    this.#id = answer.clientId
+    this.#accept(answer.location)
+  }
+
+  async #anyOf (call) {
+    let last
+    for (const c of this.controllers.all) {
+      try {
+        return await call(c)
+      } catch (err) {
+        last = err
+      }
+    }
+    throw last
+  }
+
+  // accept takes a location, unless it is older than the one at hand.
+  #accept (location) {
+    if (this.#newest && Number(location.revision) <= Number(this.#newest.revision)) return
+    if (!this.#newest) this.#cluster = location.cluster
+    this.#newest = location
+    if (location.state === 'OPEN') this.#open = location
+    this.#tellNews()
+  }
+
+  #tellNews () {
+    const news = this.#news
+    this.#news = deferred()
+    news.resolve()
+  }
+
+  async #remember () {
+    const { memory: file, deployment = '' } = this.#options
+    const location = this.#newest
+    if (!file || location.state !== 'OPEN' || location.revision === this.#written || location.revision === '0') return
+    try {
+      await memory.write(file, deployment, location, await memory.identities(await this.#clientAt(location), location))
+      this.#written = location.revision
+    } catch (err) {
+      this.#options.log(`cannot remember where the data is in ${file}: ${err.message}`)
+    }
+  }
+
+  // enter waits until writing is allowed, and returns where. Every enter that succeeds needs a leave.
+  async #enter (until) {
+    for (;;) {
+      if (this.#closed) throw new NotWrittenError('the application was closed')
+      const location = this.#newest
+      if (location.state === 'OPEN') {
+        this.#writes++
+        try {
+          return { at: await this.#place(location), seen: Number(location.revision) }
+        } catch (err) {
+          this.#leave()
+          throw new NotWrittenError(err.message, err)
+        }
+      }
+      if (!await within(this.#news.promise, until)) throw new NotWrittenError('writes are held for a switch, which has not ended')
+    }
+  }
+
+  #leave () {
+    if (--this.#writes === 0 && this.#idle) {
+      this.#idle.resolve()
+      this.#idle = null
+    }
+  }
+
+  // readable waits for the first location that is open, and returns the newest such one, and the
+  // revision of what is known now: a location that holds writes may name a version whose
+  // collections do not bear their names yet, and there reads would find nothing.
+  async #readable (until) {
+    for (;;) {
+      if (this.#closed) throw new Error('the application was closed')
+      if (this.#open) return { at: await this.#place(this.#open), seen: this.revision }
+      if (!await within(this.#news.promise, until)) throw new Error('the application was opened during a switch, which has not ended')
+    }
+  }
+
+  // drained waits until no write is in flight.
+  async #drained (ms) {
+    if (this.#writes === 0) return true
+    this.#idle ??= deferred()
+    return within(this.#idle.promise, Date.now() + ms)
+  }
+
+  // moved tells whether the location is newer than one that was seen.
+  async #moved (seen, until) {
+    for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
+      if (this.revision > seen) return true
+      try {
+        const location = await this.controllers.ask('GetLocation', {})
+        this.#accept(location)
+        return Number(location.revision) > seen
+      } catch (err) {
+        if (Date.now() + wait > until) throw new Error(`ask where the data is: ${err.message}`)
+        await sleep(wait)
+      }
+    }
+  }
+
+  async #place (location) {
+    const client = await this.#clientAt(location)
+    const { version, kinds } = location
+    return {
+      version,
+      client,
+      collection (kind) {
+        const k = kinds.find(k => k.kind === kind)
+        if (!k) throw new Error(`version ${version} has no kind ${JSON.stringify(kind)}, only ${kinds.map(k => k.kind).join(', ')}`)
+        return client.db(k.database).collection(k.collection)
+      }
+    }
+  }
+
+  #clientAt (location) {
+    const { mongo } = this.#options
+    const { version, database, hosts, cluster } = location
+    if (typeof mongo !== 'function') {
+      if (cluster && this.#cluster && cluster !== this.#cluster) {
+        throw new Error(`the data of ${version} is in another cluster (${hosts}): give a function as mongo`)
+      }
+      return mongo
+    }
+    const key = `${cluster} ${hosts}`
+    let client = this.#clients.get(key)
+    if (!client) {
+      client = Promise.resolve().then(() => mongo({ version, database, hosts, cluster })) // one for all that ask meanwhile
+      client.catch(() => this.#clients.delete(key))
+      this.#clients.set(key, client)
+    }
+    return client
+  }
+}
+
+function complete (options) {
+  const { controllers, application, mongo, startTimeout = 10_000, patience = 30_000, ttl = 15_000, log = () => {} } = options
+  if (!Array.isArray(controllers) || controllers.length === 0) throw new TypeError('no controllers are given: give the addresses of all of them, HOST:PORT')
+  if (!application) throw new TypeError('the application has no name: give one, such as billing')
+  if (!mongo) throw new TypeError('give mongo, a MongoClient or a function that returns one for a place')
+  if (!(ttl >= 1000 && ttl <= 300_000)) throw new TypeError(`ttl is ${ttl}: give 1000 to 300000 (ms)`)
+  if ((options.cert === undefined) !== (options.key === undefined)) throw new TypeError('a client certificate and its key belong together: give both')
+  return { ...options, startTimeout, patience, ttl, log }
+}
+
+function deferred () {
+  let resolve
+  const promise = new Promise(_resolve => { resolve = _resolve })
+  return { promise, resolve }
+}
+
+const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
+
+// within tells whether a promise resolves until a time.
+async function within (promise, until) {
+  let timer
+  const late = new Promise(resolve => { timer = setTimeout(resolve, Math.max(0, until - Date.now()), false) })
+  try {
+    return await Promise.race([promise.then(() => true), late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+

@@ -1,0 +1,89 @@
+// Calls of the Deployment API, by HTTP and JSON, at whichever controller answers.
+import http from 'node:http'
+import https from 'node:https'
+import { readFileSync } from 'node:fs'
+
+const callTimeout = 2000 // ms, of a call that does not wait for anything
+const longestAnswer = 16 << 20
+
+export class Controllers {
+  /** @param {import('../index.js').Options} options */
+  constructor (options) {
+    this.options = options
+    this.all = options.controllers.map(address => new Controller(address, options))
+  }
+
+  close () { for (const c of this.all) c.close() }
+
+  /** Asks all controllers at once, since one may stand still, and returns the first answer. */
+  async ask (method, request) {
+    try {
+      return await Promise.any(this.all.map(c => c.call(method, request)))
+    } catch (err) {
+      throw new Error(err.errors.map(e => e.message).join('; '), { cause: err })
+    }
+  }
+}
+
+class Controller {
+  constructor (address, options) {
+    this.options = options
+    const tls = options.ca || options.cert
+    const url = new URL(address.includes('://') ? address : `${tls ? 'https' : 'http'}://${address}`)
+    if (!['http:', 'https:'].includes(url.protocol) || url.username || url.password || url.pathname !== '/' || url.search) {
+      throw new TypeError(`${url.host} is no address of a controller: give HOST:PORT or https://HOST:PORT`)
+    }
+    const plain = url.protocol === 'http:'
+    if (plain && tls) throw new TypeError(`${url.origin} is without TLS, and a certificate was given: give https://${url.host}`)
+    if (plain && (options.token || options.tokenFile) && !['localhost', '127.0.0.1', '[::1]'].includes(url.hostname)) {
+      throw new TypeError(`${url.origin} is without TLS, and a token would be readable on the way: give https://${url.host}`)
+    }
+    this.url = url
+    this.agent = plain
+      ? new http.Agent({ keepAlive: true })
+      : new https.Agent({ keepAlive: true, ca: options.ca, cert: options.cert, key: options.key })
+  }
+
+  close () { this.agent.destroy() }
+
+  /** @returns {Promise<any>} the answer; an error has the code of the API, or 'unavailable'. */
+  call (method, request, { timeout = callTimeout, signal } = {}) {
+    return new Promise((resolve, reject) => {
+      const failed = (code, message) => reject(Object.assign(new Error(`${this.url.host}: ${method}: ${message}`), { code }))
+      const body = JSON.stringify(this.options.deployment ? { name: this.options.deployment, ...request } : request)
+      const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) }
+      try {
+        const { token, tokenFile } = this.options
+        const secret = tokenFile ? readFileSync(tokenFile, 'utf8').trim() : token // it may have been exchanged
+        if (secret) headers.Authorization = `Bearer ${secret}`
+      } catch (err) {
+        return failed('unauthenticated', err.message)
+      }
+      const send = this.url.protocol === 'http:' ? http.request : https.request
+      const req = send(new URL(`/dbcontroller.v1.DeploymentService/${method}`, this.url), { method: 'POST', agent: this.agent, headers, signal })
+      const timer = setTimeout(() => req.destroy(new Error(`no answer within ${timeout} ms`)), timeout)
+      req.on('error', err => { clearTimeout(timer); failed('unavailable', err.message) })
+      req.on('response', res => {
+        let text = ''
+        res.setEncoding('utf8')
+        res.on('data', part => {
+          text += part
+          if (text.length > longestAnswer) req.destroy(new Error('its answer is too long'))
+        })
+        res.on('error', err => { clearTimeout(timer); failed('unavailable', err.message) })
+        res.on('end', () => {
+          clearTimeout(timer)
+          let answer
+          try {
+            answer = JSON.parse(text)
+          } catch {
+            return failed('unavailable', `status ${res.statusCode}, and no JSON: is it a controller?`)
+          }
+          if (res.statusCode === 200) resolve(answer)
+          else failed(answer.code ?? 'unavailable', answer.message ?? `status ${res.statusCode}`)
+        })
+      })
+      req.end(body)
+    })
+  }
+}

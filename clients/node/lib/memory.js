@@ -1,0 +1,54 @@
+// A file with the location that was open last, and with the identities that its collections had.
+// The location alone would not do: the version may have been retired since, and its names belong
+// to others. A collection that still bears its name and its identity is the one that the
+// application may write, or one whose fence refuses it.
+import { open, readFile, rename, rm } from 'node:fs/promises'
+
+const format = 1
+
+/** The identities of a location's collections; one that is a view, or is not there, has none. */
+export async function identities (client, location) {
+  const ids = {}
+  for (const k of location.kinds) {
+    const [found] = await client.db(k.database).listCollections({ name: k.collection }).toArray()
+    if (found?.type === 'collection' && found.info?.uuid) ids[k.kind] = found.info.uuid.toString('hex')
+  }
+  return ids
+}
+
+/** Replaces the file at once: who reads it sees the old one or the new one. */
+export async function write (file, deployment, location, ids) {
+  const temporary = `${file}.${process.pid}`
+  try {
+    const out = await open(temporary, 'w', 0o600)
+    try {
+      await out.writeFile(JSON.stringify({ format, deployment, location, identities: ids }))
+      await out.sync()
+    } finally {
+      await out.close()
+    }
+    await rename(temporary, file)
+  } catch (err) {
+    await rm(temporary, { force: true })
+    throw err
+  }
+}
+
+/** The location of the file, if the collections are still where it says. */
+export async function recall (file, deployment, clientAt) {
+  if (!file) throw new Error('nothing is remembered, for no file is configured')
+  let was
+  try {
+    was = JSON.parse(await readFile(file, 'utf8'))
+  } catch (err) {
+    throw new Error(`remember where the data is: ${err.code ?? 'the file is not readable'} (${file})`)
+  }
+  if (was.format !== format || was.location?.state !== 'OPEN' || !Array.isArray(was.location.kinds)) {
+    throw new Error(`${file} is no memory of an application: remove it`)
+  }
+  if (was.deployment !== deployment) throw new Error(`${file} is of another deployment: give another file`)
+  const now = await identities(await clientAt(was.location), was.location)
+  const same = was.location.kinds.every(k => now[k.kind] && now[k.kind] === was.identities?.[k.kind])
+  if (!same) throw new Error(`${file}: the data is not where it was: a controller has to be reached`)
+  return { ...was.location, revision: '0' } // whatever a controller says is newer
+}

@@ -1,0 +1,78 @@
+// A controller as an application sees it, and what a test needs around it.
+import http from 'node:http'
+import { once } from 'node:events'
+
+export const at = (version, revision) => ({
+  state: 'OPEN', version, revision: String(revision), database: `dbc_${version}`, cluster: 'one', hosts: 'db1:27017', upgradeId: '', attempt: '0',
+  kinds: [{ kind: 'orders', database: `dbc_${version}`, collection: 'orders', fixed: true }]
+})
+
+export const hold = (version, revision, attempt) => ({ ...at(version, revision), state: 'HOLD', upgradeId: 'up-1', attempt: String(attempt) })
+
+/** What all controllers of a test know. */
+export class Deployment {
+  location = at('v1', 1)
+  registered = new Set()
+  acks = []
+  waiting = new Set()
+
+  set (location) {
+    this.location = location
+    for (const wake of this.waiting) wake()
+    this.waiting.clear()
+  }
+}
+
+/** Starts a controller; t ends it. */
+export async function controller (t, deployment, { status, silent } = {}) {
+  const server = http.createServer(async (req, res) => {
+    if (silent) return
+    let text = ''
+    for await (const part of req) text += part
+    const ask = JSON.parse(text)
+    const method = req.url.split('/').pop()
+    const answer = (body, code = 200) => {
+      res.writeHead(code, { 'Content-Type': 'application/json' })
+      res.end(JSON.stringify(body))
+    }
+    if (status) return answer(status.body, status.code)
+    server.seen.push({ method, ...ask, authorization: req.headers.authorization })
+    switch (method) {
+      case 'RegisterClient': {
+        const clientId = ask.clientId || `client-${ask.application}-1`
+        deployment.registered.add(clientId)
+        return answer({ clientId, ttlMs: ask.ttlMs, location: deployment.location })
+      }
+      case 'DeregisterClient':
+        deployment.registered.delete(ask.clientId)
+        return answer({})
+      case 'AckHold':
+        deployment.acks.push(Number(ask.attempt))
+        return answer({ acked: 1, total: 1 })
+      case 'GetLocation':
+        if (ask.waitRevision && Number(deployment.location.revision) <= Number(ask.waitRevision)) {
+          await new Promise(resolve => {
+            deployment.waiting.add(resolve)
+            setTimeout(resolve, ask.timeoutMs).unref()
+          })
+        }
+        return answer(deployment.location)
+    }
+  })
+  server.seen = []
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const end = () => { server.closeAllConnections(); server.close() }
+  t.after(end)
+  return { address: `127.0.0.1:${server.address().port}`, end, seen: server.seen }
+}
+
+/** A client of a MongoDB that is never asked. */
+export const mongo = { db: database => ({ collection: name => ({ place: `${database}.${name}` }) }) }
+
+export async function eventually (what, ok) {
+  for (const until = Date.now() + 10_000; !ok();) {
+    if (Date.now() > until) throw new Error(`${what} does not come`)
+    await new Promise(resolve => setTimeout(resolve, 2))
+  }
+}

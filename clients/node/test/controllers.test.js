@@ -1,0 +1,117 @@
+import test from 'node:test'
+import assert from 'node:assert/strict'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { MongoServerError } from 'mongodb'
+import { NotWrittenError, connect } from '../index.js'
+import { Deployment, at, controller, hold, eventually, mongo } from './controller.js'
+
+const options = (...controllers) => ({ controllers: controllers.map(c => c.address ?? c), application: 'orders', mongo })
+const nobody = '127.0.0.1:1' // a port that nothing listens on
+
+test('it follows at another controller', async t => {
+  const d = new Deployment()
+  const [first, second] = [await controller(t, d), await controller(t, d)]
+  const app = await connect(options(first, second))
+  t.after(() => app.close().catch(() => {}))
+  first.end()
+  d.set(hold('v1', 2, 1))
+  await eventually('the acknowledgement', () => d.acks.length === 1)
+  d.set(at('v2', 3))
+  assert.equal(await app.write(({ version }) => version), 'v2')
+})
+
+test('a refused write asks all controllers, though the first stands still', async t => {
+  const d = new Deployment()
+  const app = await connect(options(await controller(t, d, { silent: true }), await controller(t, d)))
+  t.after(() => app.close().catch(() => {}))
+  const begun = Date.now()
+  const version = await app.write(({ version }) => {
+    if (version === 'v2') return version
+    d.set(at('v2', 2))
+    throw new MongoServerError({ code: 361, message: 'wrong collection' })
+  })
+  assert.equal(version, 'v2')
+  assert.ok(Date.now() - begun < 1000)
+})
+
+test('close deregisters', async t => {
+  const d = new Deployment()
+  const [first, second] = [await controller(t, d), await controller(t, d)]
+  const app = await connect(options(first, second))
+  assert.equal(d.registered.size, 1)
+  first.end()
+  await app.close()
+  assert.equal(d.registered.size, 0)
+  await app.close()
+  await assert.rejects(app.write(() => 1), NotWrittenError)
+  await assert.rejects(app.read(() => 1), /was closed/)
+})
+
+test('no controller at the start, and nothing remembered', async () => {
+  await assert.rejects(connect({ ...options(nobody), startTimeout: 50 }), /no controller can be reached \(127\.0\.0\.1:1: .*, and nothing is remembered/)
+})
+
+test('no controller at the start, and something remembered', async t => {
+  const dir = await mkdtemp(join(tmpdir(), 'dbcontroller-client-'))
+  t.after(() => rm(dir, { recursive: true }))
+  const file = join(dir, 'memory')
+  let type = 'collection'
+  let uuid = 'aa'
+  const listed = {
+    db: database => ({
+      ...mongo.db(database),
+      listCollections: () => ({ toArray: async () => [{ type, info: { uuid: Buffer.from(uuid, 'hex') } }] })
+    })
+  }
+  const d = new Deployment()
+  const c = await controller(t, d)
+  const remembering = { ...options(c, nobody), mongo: listed, memory: file, startTimeout: 50 }
+  await (await connect(remembering)).close()
+  c.end()
+
+  const alone = await connect({ ...remembering, controllers: [nobody] })
+  assert.equal(await alone.write(({ version }) => version), 'v1')
+  const refusal = new MongoServerError({ code: 166, message: 'a view' })
+  await assert.rejects(alone.write(() => { throw refusal }, { patience: 50 }), e => e instanceof NotWrittenError && e.cause === refusal)
+  await alone.close()
+
+  for (const moved of [() => { type = 'view' }, () => { type = 'collection'; uuid = 'bb' }]) {
+    moved()
+    await assert.rejects(connect({ ...remembering, controllers: [nobody] }), /the data is not where it was: a controller has to be reached/)
+  }
+  uuid = 'aa'
+  await assert.rejects(connect({ ...remembering, controllers: [nobody], deployment: 'other' }), /another deployment/)
+  await writeFile(file, (await readFile(file, 'utf8')).slice(0, 20))
+  await assert.rejects(connect({ ...remembering, controllers: [nobody] }), /remember where the data is/)
+})
+
+test('what no controller will answer otherwise is an error at once', async t => {
+  const refuses = await controller(t, new Deployment(), { status: { code: 401, body: { code: 'unauthenticated', message: 'who is it?' } } })
+  await assert.rejects(connect(options(refuses)), /who is it\?/)
+})
+
+test('a token', async t => {
+  const d = new Deployment()
+  const c = await controller(t, d)
+  const app = await connect({ ...options(c), token: 'let-me-in' })
+  await app.close()
+  assert.ok(c.seen.length > 0 && c.seen.every(s => s.authorization === 'Bearer let-me-in'))
+  await assert.rejects(connect({ ...options('http://db.example.com:7090'), token: 'let-me-in' }),
+    e => /a token would be readable/.test(e.message) && !e.message.includes('let-me-in'))
+})
+
+test('a configuration that is none', async () => {
+  for (const [change, want] of [
+    [{ controllers: [] }, /no controllers are given/],
+    [{ application: '' }, /the application has no name/],
+    [{ mongo: undefined }, /give mongo/],
+    [{ ttl: 10 }, /ttl is 10/],
+    [{ cert: 'x' }, /belong together/],
+    [{ controllers: ['http://u:p@db/'] }, /is no address/],
+    [{ controllers: ['http://db:1'], ca: 'x' }, /is without TLS/]
+  ]) {
+    await assert.rejects(connect({ ...options(nobody), ...change }), want)
+  }
+})

@@ -1,0 +1,119 @@
+package mongostore
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+)
+
+// forgotten makes sure that an application which still uses a name gets errors, and that they
+// say why.
+func forgotten(t *testing.T, b *bench, name, said string) {
+	t.Helper()
+	c := b.raw.Collection(name)
+	_, found := c.Find(t.Context(), bson.D{{Key: "_id", Value: 7}})
+	_, counted := c.CountDocuments(t.Context(), bson.D{})
+	_, estimated := c.EstimatedDocumentCount(t.Context())
+	_, aggregated := c.Aggregate(t.Context(), bson.A{bson.D{{Key: "$limit", Value: 1}}})
+	distinct := c.Distinct(t.Context(), "a", bson.D{}).Err()
+	for what, err := range map[string]error{"find": found, "count": counted, "estimate": estimated, "aggregate": aggregated, "distinct": distinct} {
+		if !hasCode(err, 241) || !strings.Contains(err.Error(), said) {
+			t.Errorf("%s of %s: %v", what, name, err)
+		}
+	}
+	for what, write := range writes {
+		if err := write(c, t); !hasCode(err, codeViewWrite) {
+			t.Errorf("%s in %s: %v", what, name, err)
+		}
+	}
+}
+
+// TestCloseName: of each class, a version that was left is completed.
+func TestCloseName(t *testing.T) {
+	const said = "v1 was completed"
+	for _, class := range []record.FenceClass{record.FenceView, record.FenceValidator} {
+		t.Run(string(class), func(t *testing.T) {
+			b := newBench(t)
+			tok := b.fixed(t, "orders")
+			f := record.Fence{Class: class, Token: tok, To: "orders.n1"}
+			if err := b.Fence(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+			upheld := f
+			if class == record.FenceView {
+				f.Token.Name = f.To
+			}
+			upheld.Token = f.Token
+			f.Ends, f.To = f.To, "dbc_retired.v1.orders"
+			closeName := func(known ...string) []record.Breach {
+				t.Helper()
+				found, err := b.CloseName(t.Context(), f, said, known)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return found
+			}
+			if found := closeName(); len(found) != 0 {
+				t.Errorf("found %+v", found)
+			}
+			if class == record.FenceView {
+				forgotten(t, b, "orders", said) // before the collection goes
+			}
+			away := record.Fence{Class: record.FenceUUID, Token: f.Token, To: f.To}
+			if err := b.Fence(t.Context(), away); err != nil {
+				t.Fatal(err)
+			}
+			strays := 0
+			if class == record.FenceValidator {
+				// In the moment in which the name is free.
+				if _, err := b.raw.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "stray"}}); err != nil {
+					t.Fatal(err)
+				}
+				strays = 1
+			}
+			for range 2 {
+				found := closeName()
+				if len(found) != strays {
+					t.Fatalf("found %+v", found)
+				}
+				for _, s := range found {
+					if s.Count != 1 || len(b.docs(t, s.Aside)) != 1 || !strings.Contains(s.What, "took 1 documents that no version has") {
+						t.Errorf("set aside: %+v", s)
+					}
+				}
+				forgotten(t, b, "orders", said)
+			}
+			if class == record.FenceView {
+				// Somebody who slept since the fence stood, and upholds it.
+				if _, err := b.Uphold(t.Context(), upheld, nil); err != nil && !errors.Is(err, record.ErrBroken) {
+					t.Error(err)
+				}
+				forgotten(t, b, "orders", said)
+			}
+
+			// A later version takes the name.
+			if _, err := b.Describe(t.Context(), record.KindSpec{Name: "orders", Fixed: true}, "orders"); err == nil || !strings.Contains(err.Error(), "completed version") {
+				t.Errorf("described as %v", err)
+			}
+			next, err := b.Provision(t.Context(), record.KindSpec{Name: "orders", Fixed: true}, "orders.n5")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Fence(t.Context(), record.Fence{Class: record.FenceView, Token: next, To: "orders"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.raw.Collection("orders").InsertOne(t.Context(), bson.D{}); err != nil {
+				t.Errorf("the later version's insert: %v", err)
+			}
+			// What is asked for again too late leaves it alone.
+			closeName(next.ID)
+			if n, err := b.raw.Collection("orders").CountDocuments(t.Context(), bson.D{}); err != nil || n != 1 {
+				t.Errorf("the later version has %d documents, %v", n, err)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package docs_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -191,7 +192,7 @@ func run(t *testing.T, stdin string, args []string) string {
 	root.SetArgs(args)
 	root.SetIn(strings.NewReader(stdin))
 	root.SetOut(&out)
-	root.SetErr(&out)
+	root.SetErr(io.Discard) // how far it is, on a slow machine
 	if err := root.ExecuteContext(t.Context()); err != nil {
 		fmt.Fprintln(&out, "dbcontroller:", err)
 	}

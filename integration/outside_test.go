@@ -31,8 +31,6 @@ func TestServiceOutsideTheTree(t *testing.T) {
 		t.Skip("builds all that a service links")
 	}
 	dbc := built.path(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
-	defer cancel()
 	dir := filepath.Join(t.TempDir(), "tasks")
 	out, err := command(t, dbc, "", []string{"init", "service", dir, "--module", "example.com/tasks"}, nil).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "README.md there says how to run it") {
@@ -56,6 +54,8 @@ func TestServiceOutsideTheTree(t *testing.T) {
 	t.Logf("go.sum has %d lines", strings.Count(sums, "\n"))
 	o.run("go", "build", "-o", "bin/", "./cmd/...")
 	o.run("go", "test", "./...")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	o.upgrade(ctx, dbc)
 }
 
@@ -112,7 +112,7 @@ func tree(t *testing.T) (files []zip.File) {
 		}
 		rel := strings.TrimPrefix(filepath.ToSlash(path), "../")
 		switch {
-		case d.IsDir() && path != ".." && (strings.HasPrefix(d.Name(), ".") || rel == "bin" || rel == "dist"):
+		case d.IsDir() && path != ".." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || rel == "bin" || rel == "dist"):
 			return filepath.SkipDir
 		case d.Type().IsRegular():
 			files = append(files, source{rel, path})

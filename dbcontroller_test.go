@@ -70,18 +70,18 @@ func TestComposed(t *testing.T) {
 		"v2": {"v1 over what v2 shows of 2", "v2 over 2", "v3 over 3", "v2 over 2"},
 		"v3": {"v1 over what v2 shows of what v3 shows of 3", "v2 over what v3 shows of 3", "v3 over 3", "v2 over what v3 shows of 3"},
 	} {
-		h := s.composed(active, stores, apiversion.Readers(one, two, three), nil)
+		h := s.Handler(active, stores)
 		got := [4]string{ask(h, one, read), ask(h, two, read), ask(h, three, read), ask(h, two, write)}
 		if got != want {
 			t.Errorf("while %s is active:\n%q, want\n%q", active, got, want)
 		}
 	}
-	s.Versions[2].Before = nil
-	if got := ask(s.composed("v3", stores, apiversion.Readers(one), nil), two, read); got != notFound {
-		t.Errorf("v2 without data that it could have answers %q", got)
+	s.Versions[2].Discontinued = true
+	if got := ask(s.Handler("v3", stores), two, read); got != notFound {
+		t.Errorf("v2, which v3 discontinues, answers %q", got)
 	}
 	delete(stores, "v2")
-	if got := ask(s.composed("v1", stores, apiversion.Readers(one), nil), two, read); got != notFound {
+	if got := ask(s.Handler("v1", stores), two, read); got != notFound {
 		t.Errorf("v2 without a database answers %q", got)
 	}
 }
@@ -111,6 +111,12 @@ func TestStack(t *testing.T) {
 				t.Errorf("%s is a write: %t", r.URL.Path, !want)
 			}
 		}
+		for i := range one.Methods().Len() {
+			m := one.Methods().Get(i)
+			if r := httptest.NewRequest(http.MethodPost, apiversion.Procedure(m), nil); stack.Stream(r) != m.IsStreamingServer() {
+				t.Errorf("%s is a stream: %t", r.URL.Path, stack.Stream(r))
+			}
+		}
 		if !stack.Write(httptest.NewRequest(http.MethodPost, "/other", nil)) {
 			t.Error("what no API knows is no write")
 		}
@@ -128,6 +134,7 @@ func TestIncomplete(t *testing.T) {
 		"Versions[1] has no Name":                           func(s *Service) { s.Versions[1].Name = "" },
 		"two Versions have the name v1":                     func(s *Service) { s.Versions[1].Name = "v1" },
 		"version v2 has no APIs":                            func(s *Service) { s.Versions[1].APIs = nil },
+		"v1 cannot be served over data of v2: add transfor": func(s *Service) { s.Versions[1].Before = nil },
 		"version v1 has no Mount, and there are no Stacks":  func(s *Service) { s.Versions[0].Mount = nil },
 		"no configuration: give one with --config FILE":     func(*Service) {},
 		"--log-level \"loud\": use debug, info, warn or er": func(s *Service) { s.Name = "loud" },

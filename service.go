@@ -11,6 +11,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -26,7 +27,8 @@ type Service struct {
 	// Versions, from the oldest to the newest. The configuration says which of them have a
 	// database, under the same names (apiVersion).
 	Versions []Version
-	// Watches are the streams that go on over a flip. Nil: there are none.
+	// Watches are the streams that go on over a flip. Nil: those of the APIs that have the
+	// usual form, as resource.MountWatches finds them.
 	Watches Watches
 	// Stacks replaces what would be made of the versions. Nil: it is made of them.
 	Stacks Stacks
@@ -54,10 +56,13 @@ type Version struct {
 	// Transformers lead from the version before to this one, and back. The first version has
 	// none.
 	Transformers Transformers
-	// Before shows data of this version as the version before has them, for that one's
-	// handlers: package transform/adapt makes it. Nil: earlier versions are not served once
-	// this one is active.
+	// Adapt is how data of this version are shown as the version before has them, for that
+	// one's handlers, by the Transformers. The zero value is enough where names are the same.
+	Adapt adapt.Config
+	// Before shows them another way. Nil: it is made of the Transformers.
 	Before func(data Store) Store
+	// Discontinued: the versions before are not served any more once this one is active.
+	Discontinued bool
 	// Kinds of a service that has one version yet: those of its records. With a second one,
 	// the transformers say what there is.
 	Kinds []string
@@ -104,6 +109,13 @@ func (s Service) check() error {
 			return errors.New("dbcontroller.Service: " + missing)
 		}
 		seen[v.Name] = true
+	}
+	for i, v := range s.Versions {
+		if s.Stacks == nil && i > 0 && v.Before == nil && !v.Discontinued {
+			if _, err := s.adapter(i, nil); err != nil {
+				return fmt.Errorf("dbcontroller.Service: %s cannot be served over data of %s: %w", s.Versions[i-1].Name, v.Name, err)
+			}
+		}
 	}
 	return nil
 }

@@ -10,32 +10,51 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	serverapp "dbcontroller.dev/cmd/server/app"
+	"dbcontroller.dev/resource"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/vrunner"
 )
 
 // Server is the service as package cmd/server/app serves it, which tests of this project
 // start with stores of their own. It is not part of what is stable.
 func (s Service) Server() serverapp.Service {
-	out := serverapp.Service{Name: s.Name, Stack: s.stack, Watches: s.Watches}
+	out := serverapp.Service{Name: s.Name, APIs: s.apis(), Stack: s.stack, Watches: s.Watches}
+	if out.Watches == nil {
+		out.Watches = func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption) {
+			resource.MountWatches(mux, r, s.apis(), opts...)
+		}
+	}
 	for _, v := range s.Versions {
 		out.Versions = append(out.Versions, v.Name)
-		out.APIs = append(out.APIs, v.APIs...)
 	}
 	return out
+}
+
+// Handler is what serves all APIs while a version is active, over stores of the versions that
+// have data, as a server has it behind its port: for tests of a service.
+func (s Service) Handler(active string, stores map[string]Store, opts ...connect.HandlerOption) http.Handler {
+	if s.Stacks != nil {
+		return s.Stacks(active, stores, opts...)
+	}
+	return s.composed(active, stores, opts)
 }
 
 // stack builds what belongs to a version while it is active.
 func (s Service) stack(active string, views map[string]*vrunner.View, opts ...connect.HandlerOption) vrunner.Stack {
 	stores := map[string]Store{}
-	var apis []protoreflect.ServiceDescriptor
 	for _, v := range s.Versions {
-		apis = append(apis, v.APIs...)
 		if store := vrunner.StoreOf(views[v.Name]); store != nil {
 			stores[v.Name] = store
 		}
 	}
-	reads := apiversion.Readers(apis...)
-	out := vrunner.Stack{Write: func(r *http.Request) bool { return !reads(r.URL.Path) }}
+	reads := apiversion.Readers(s.apis()...)
+	streams := s.streams()
+	out := vrunner.Stack{
+		Handler: s.Handler(active, stores, opts...),
+		Write:   func(r *http.Request) bool { return !reads(r.URL.Path) },
+		Stream:  func(r *http.Request) bool { return streams[r.URL.Path] },
+	}
 	for _, v := range s.Versions {
 		if v.Name == active {
 			out.Fixtures = v.Fixtures
@@ -44,27 +63,44 @@ func (s Service) stack(active string, views map[string]*vrunner.View, opts ...co
 			}
 		}
 	}
-	if s.Stacks != nil {
-		out.Handler = s.Stacks(active, stores, opts...)
-	} else {
-		out.Handler = s.composed(active, stores, reads, opts)
+	return out
+}
+
+// apis are those of all versions.
+func (s Service) apis() []protoreflect.ServiceDescriptor {
+	var all []protoreflect.ServiceDescriptor
+	for _, v := range s.Versions {
+		all = append(all, v.APIs...)
+	}
+	return all
+}
+
+// streams are the procedures that read and answer with a stream.
+func (s Service) streams() map[string]bool {
+	out := map[string]bool{}
+	for _, api := range s.apis() {
+		for i := range api.Methods().Len() {
+			if m := api.Methods().Get(i); m.IsStreamingServer() && apiversion.IsRead(m) {
+				out[apiversion.Procedure(m)] = true
+			}
+		}
 	}
 	return out
 }
 
 // composed serves the active version over its data, the older ones over what they see of
 // these, and the next one over the data that sync has brought, to be read.
-func (s Service) composed(active string, stores map[string]Store, reads func(string) bool, opts []connect.HandlerOption) http.Handler {
-	mux := http.NewServeMux()
+func (s Service) composed(active string, stores map[string]Store, opts []connect.HandlerOption) http.Handler {
+	mux, reads := http.NewServeMux(), apiversion.Readers(s.apis()...)
 	for i, v := range s.Versions {
 		if v.Name != active {
 			continue
 		}
 		data := stores[active]
 		v.Mount(mux, data, opts...)
-		for older := i - 1; older >= 0 && s.Versions[older+1].Before != nil; older-- {
-			data = s.Versions[older+1].Before(data)
-			s.Versions[older].Mount(mux, data, opts...)
+		for at := i; at > 0 && !s.Versions[at].Discontinued; at-- {
+			data = s.before(at, data)
+			s.Versions[at-1].Mount(mux, data, opts...)
 		}
 		if i+1 < len(s.Versions) && stores[s.Versions[i+1].Name] != nil {
 			next := s.Versions[i+1]
@@ -78,6 +114,37 @@ func (s Service) composed(active string, stores map[string]Store, reads func(str
 		}
 	}
 	return mux
+}
+
+// before shows data of a version as the one before has them.
+func (s Service) before(i int, data Store) Store {
+	v := s.Versions[i]
+	if v.Before != nil {
+		return v.Before(data)
+	}
+	a, err := s.adapter(i, data)
+	if err != nil {
+		panic(err) // check has tried it
+	}
+	return vrunner.Over(data, a)
+}
+
+// adapter makes what before shows, of the transformers.
+func (s Service) adapter(i int, data Store) (*adapt.Adapter, error) {
+	r := transform.NewRegistry(s.Name)
+	if err := s.register(r); err != nil {
+		return nil, err
+	}
+	older, newer := s.Versions[i-1].Name, s.Versions[i].Name
+	show, err := r.Direction(newer, older)
+	if err != nil {
+		return nil, err
+	}
+	keep, err := r.Direction(older, newer)
+	if err != nil {
+		return nil, err
+	}
+	return adapt.New(data, show, keep, s.Versions[i].Adapt)
 }
 
 func names(apis []protoreflect.ServiceDescriptor) string {

@@ -18,4 +18,6 @@
 //
 // It does not open listeners or TLS (access/door), know what a call does, or protect etcd
 // and the databases: anyone who reaches those needs no call.
+//
+// It is not for users and may change with any version.
 package access

@@ -38,4 +38,6 @@
 //
 // It does not own who owns a shard (shards), how the Deployment and the journal are stored
 // (deployment), or how fast bulk work may go (pace).
+//
+// It is not for users and may change with any version.
 package backfill

@@ -9,6 +9,8 @@
 //
 // It makes no collections (syncer.Provision does), drops none, and does not decide when a
 // switch begins.
+//
+// It is not for users and may change with any version.
 package collections
 
 import (

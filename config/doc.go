@@ -8,4 +8,6 @@
 //
 // It does not open a database, read a lens or know what a version means. Only cmd and
 // tests import it. docs/configuration.md is the reference of the keys.
+//
+// It is not for users and may change with any version.
 package config

@@ -4,6 +4,8 @@
 //
 // It takes no decision of its own: what to sync follows from the Deployment record, who
 // syncs what from shards, when to switch from upgradestate.
+//
+// It is not for users and may change with any version.
 package controller
 
 import (
@@ -42,6 +44,7 @@ type Options struct {
 	StartupWait time.Duration
 	// Aside makes a coordination store of its own for each rehearsal. It goes with the process.
 	Aside func() coord.Store
+	Build api.Build // what runs, for those who ask
 	// Tracer makes spans of what the controller does; nil makes none. Rehearsals make none.
 	Tracer trace.Tracer
 	// Wrap, if not nil, stands between the controller and a version's database. Tests
@@ -51,6 +54,8 @@ type Options struct {
 	// reads: it stands for a rehearsal over the real source, and never switches. Nothing is
 	// tried in the databases, not even in scratch collections.
 	reads bool
+	// alone: it only reads, and nobody else of its deployment takes part.
+	alone bool
 	// quiet: it is part of a rehearsal, which no client may feel.
 	quiet bool
 }
@@ -119,7 +124,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, Build: a.opts.Build,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)

@@ -11,6 +11,8 @@
 // rule may rest on when it happens.
 //
 // It does not know what the keys mean: that is for shards and deployment.
+//
+// It is not for users and may change with any version.
 package coord
 
 import (

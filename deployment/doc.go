@@ -33,4 +33,6 @@
 // It does not answer calls (deployment/api), and does not decide what a transition does
 // (upgradestate), who owns a shard (shards), or when to switch (switchover). Leases here are for liveness: whatever they delete is
 // published again by its owner, and no promise rests on it.
+//
+// It is not for users and may change with any version.
 package deployment

@@ -34,4 +34,6 @@
 //
 // Records and fences: those are the business of tokens and guards, which hold whatever a
 // mark holds. A mark is evidence against a mistake, never a permission.
+//
+// It is not for users and may change with any version.
 package identity

@@ -86,7 +86,7 @@ func play(role string) int {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dbcontroller:", err)
-		return 1
+		return cli.ExitStatus(err)
 	}
 	return 0
 }

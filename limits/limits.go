@@ -3,6 +3,8 @@
 //
 // They are no settings: each is far above what a deployment needs. It owns no code; those
 // who take something in check it.
+//
+// It is not for users and may change with any version.
 package limits
 
 import "time"

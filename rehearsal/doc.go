@@ -9,6 +9,8 @@
 //
 // It is no engine of its own: controllers like the real one, which Backend starts, do the
 // work. It does not decide whether the upgrade may begin.
+//
+// It is not for users and may change with any version.
 package rehearsal
 
 import (

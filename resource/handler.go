@@ -54,6 +54,9 @@ func NewHandler(s Service) (path string, h http.Handler) {
 	}
 	except := map[protoreflect.Name]bool{}
 	for _, name := range s.Except {
+		if s.Descriptor.Methods().ByName(protoreflect.Name(name)) == nil {
+			panic(fmt.Sprintf("resource: %s has no method %s, which Except names", s.Descriptor.FullName(), name))
+		}
 		except[protoreflect.Name(name)] = true
 	}
 	for i := range s.Descriptor.Methods().Len() {

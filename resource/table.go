@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -36,7 +37,7 @@ type Config[M proto.Message] struct {
 	// Check refuses what clients must not set, with listing.Invalid, and may bring values
 	// into their one form. Name and revision of m are set; before is what is there, an
 	// invalid message (nil) for a new resource. Nil: all is accepted.
-	Check func(m, before M) error
+	Check func(ctx context.Context, m, before M) error
 	// Sparse are fields that a record has only where they are not empty: an empty string, a
 	// 0. A lens could not convert those of some fields: a 0 that means never is no time.
 	Sparse []string
@@ -124,7 +125,7 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 		}
 	}
 	if cfg.Check == nil {
-		cfg.Check = func(M, M) error { return nil }
+		cfg.Check = func(context.Context, M, M) error { return nil }
 	}
 	if cfg.Within == nil {
 		cfg.Within = func(proto.Message) Within { return Within{} }

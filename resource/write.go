@@ -87,7 +87,7 @@ func (t *Table[M]) create(ctx context.Context, name string, in M) (M, error) {
 	m.ProtoReflect().Clear(t.revision)
 	t.cfg.Revision.First(m)
 	var none M
-	if err := t.cfg.Check(m, none); err != nil {
+	if err := t.cfg.Check(ctx, m, none); err != nil {
 		return in, err
 	}
 	head, parts := t.split(m)
@@ -169,7 +169,7 @@ func (t *Table[M]) tryChange(ctx context.Context, r request, name string, apply 
 	t.setName(m, name)
 	m.ProtoReflect().Set(t.revision, proto.CloneOf(before).ProtoReflect().Get(t.revision))
 	t.cfg.Revision.Next(m)
-	if err := t.cfg.Check(m, before); err != nil {
+	if err := t.cfg.Check(ctx, m, before); err != nil {
 		return m, err
 	}
 	head, parts := t.split(m)

@@ -1,6 +1,8 @@
 // Package sample is what the programs of the sample services have in common: the
 // transformers that their controllers work with. It belongs to the demonstration and to
 // tests; the program dbcontroller does not know it.
+//
+// It is not for users and may change with any version.
 package sample
 
 import (

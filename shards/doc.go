@@ -30,4 +30,6 @@
 //
 // The package does not know what is done in a shard, and it is no fence for databases:
 // those refuse late writers by themselves.
+//
+// It is not for users and may change with any version.
 package shards

@@ -15,4 +15,6 @@
 //
 // It does not copy or compare (syncer), hold writes (vrunner), or know how a fence works
 // (record.Fencer).
+//
+// It is not for users and may change with any version.
 package switchover

@@ -67,4 +67,6 @@
 //
 // It does not decide when to switch or how a fence is made (switchover), which
 // controller owns what (shards), or how the Deployment is stored (deployment).
+//
+// It is not for users and may change with any version.
 package syncer

@@ -14,4 +14,6 @@
 //
 // It does not own what is followed: changes are applied at any pressure, or the source's
 // history would pass the checkpoints. It measures nothing itself (record.Monitor).
+//
+// It is not for users and may change with any version.
 package throttle

@@ -142,5 +142,11 @@ func ShowGroup(name string) string {
 	if n, ok := record.Key(name).Name(); ok && string(record.StringKey(n)) == name {
 		return n
 	}
+	// A name that somebody made up does not begin with a byte that is a type.
+	if v := record.Key(name).Value(); v.Validate() == nil {
+		if key, err := record.KeyOf(v); err == nil && string(key) == name {
+			return key.String()
+		}
+	}
 	return fmt.Sprintf("%q", name)
 }

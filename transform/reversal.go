@@ -38,6 +38,17 @@ func Unchecked(d Direction) Direction {
 	return d
 }
 
+// Several reports whether a group may have more than one record of a target kind, as far as is
+// declared (GroupedKind.Single).
+func Several(d Direction, kind string) bool {
+	of, ok := d.(*direction)
+	if !ok {
+		return true
+	}
+	at, ok := of.target[kind]
+	return ok && !at.kind.single()
+}
+
 // ReversalOf returns what ensures that what d makes of a group can be taken back.
 func ReversalOf(d Direction, id GroupID) Reversal {
 	if of, ok := d.(*direction); ok && id.Spec >= 0 && id.Spec < len(of.specs) {

@@ -77,4 +77,6 @@
 // How an operation is done (switchover), stored (deployment), or seen (vrunner, syncer); when
 // to switch (lag, verification, parked groups, time windows, the predicted pause), and
 // deadlines.
+//
+// It is not for users and may change with any version.
 package upgradestate

@@ -16,4 +16,6 @@
 // would not have.
 //
 // It writes nothing, and does not decide what a lasting difference means.
+//
+// It is not for users and may change with any version.
 package verify

@@ -2,7 +2,6 @@ package vrunner
 
 import (
 	"context"
-	"slices"
 
 	"dbcontroller.dev/record"
 )
@@ -47,60 +46,4 @@ func StoreOf(v *View) Store {
 		return nil
 	}
 	return v
-}
-
-// Adapter shows the records of a stored version as those of another, as package
-// transform/adapt does.
-type Adapter interface {
-	Get(ctx context.Context, kind, key string) (record.Record, error)
-	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
-	Write(ctx context.Context, ms []record.Mutation) error
-	// Affected returns what a change of a stored record may change in the version shown.
-	Affected(kind, name string) ([]record.Selector, error)
-}
-
-// Over is the store of a version that is shown over another one's. follow are the kinds of
-// stored whose changes show in it.
-func Over(stored Store, shown Adapter, follow ...string) Store {
-	return over{shown, stored, follow}
-}
-
-type over struct {
-	Adapter
-	stored Store
-	follow []string
-}
-
-func (o over) Changes(ctx context.Context, kinds ...string) (Subscription, error) {
-	s, err := o.stored.Changes(ctx, o.follow...)
-	if err != nil {
-		return nil, err
-	}
-	return overChanges{s, o.Adapter, kinds}, nil
-}
-
-type overChanges struct {
-	Subscription
-	shown Adapter
-	kinds []string
-}
-
-func (c overChanges) Next(ctx context.Context) ([]Dirty, error) {
-	stored, err := c.Subscription.Next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var out []Dirty
-	for _, d := range stored {
-		sels, err := c.shown.Affected(d.Kind, d.Name)
-		if err != nil {
-			return nil, err
-		}
-		for _, sel := range sels {
-			if name, ok := sel.Key.Name(); ok && !sel.Prefix && slices.Contains(c.kinds, sel.Kind) {
-				out = append(out, Dirty{Kind: sel.Kind, Name: name})
-			}
-		}
-	}
-	return out, nil
 }

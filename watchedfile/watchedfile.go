@@ -8,6 +8,8 @@
 //
 // It knows nothing about what files hold: that is up to the function that parses them, whose
 // errors must not quote secrets.
+//
+// It is not for users and may change with any version.
 package watchedfile
 
 import (

@@ -1,5 +1,7 @@
 // Package accesstest makes what proves identities in tests: authorities with certificates,
 // and issuers of JSON web tokens.
+//
+// It is not for users and may change with any version.
 package accesstest
 
 import (

@@ -3,6 +3,8 @@
 //
 // A listener that is reachable from elsewhere without TLS and without identities is
 // refused, unless it is said to be insecure, which is logged at each start.
+//
+// It is not for users and may change with any version.
 package door
 
 import (

@@ -1,5 +1,7 @@
 // Package prototest has messages for tests of this folder: schemas compiled when the
 // test runs, so that no test depends on a sample service, and generators of messages.
+//
+// It is not for users and may change with any version.
 package prototest
 
 import (

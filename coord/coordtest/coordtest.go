@@ -3,6 +3,8 @@
 //
 // It is only for tests; it owns no store. Each case gets a store of its own from the
 // caller, empty below every prefix, and does not close it.
+//
+// It is not for users and may change with any version.
 package coordtest
 
 import (

@@ -9,6 +9,8 @@
 //
 // It does not replicate or back up anything, and knows no users and no certificates:
 // users who need that run an etcd cluster. Losing it stops upgrades, not servers.
+//
+// It is not for users and may change with any version.
 package embedetcd
 
 import (

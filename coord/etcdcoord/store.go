@@ -12,6 +12,8 @@
 //
 // It does not know what keys mean, does not compact (etcd's auto compaction does), and
 // does not host an etcd; see embedetcd.
+//
+// It is not for users and may change with any version.
 package etcdcoord
 
 import (

@@ -2,7 +2,9 @@
 // file in its data folder names the address.
 //
 // It neither hosts an etcd (embedetcd does) nor connects to one, so that a program that only
-// looks for it has none in it. It is not for users.
+// looks for it has none in it.
+//
+// It is not for users and may change with any version.
 package etcdfile
 
 import (

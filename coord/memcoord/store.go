@@ -11,6 +11,8 @@
 // bubble in which all is well can become idle.
 //
 // It does not persist anything, and it does not imitate etcd's latencies.
+//
+// It is not for users and may change with any version.
 package memcoord
 
 import (

@@ -9,4 +9,6 @@
 //
 // It does not check who calls (package access), does not decide what a transition does
 // (upgradestate), and stores nothing by itself.
+//
+// It is not for users and may change with any version.
 package api

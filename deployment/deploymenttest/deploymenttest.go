@@ -1,6 +1,8 @@
 // Package deploymenttest makes deployments in a coordination store in memory, at the points
 // of an upgrade that tests begin at. It is for tests of package deployment and of its API;
 // it does not move data, and drives nothing.
+//
+// It is not for users and may change with any version.
 package deploymenttest
 
 import (

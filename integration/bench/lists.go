@@ -167,7 +167,7 @@ func lists(ctx context.Context, b *bench, _ int) error {
 		return secretsv1connect.NewSecretServiceClient(inprocess.Client(h), "http://inprocess")
 	}
 	own, adapted := client(stores["own"]), client(secrets.OverV2(stores["v2"]))
-	other := client(vrunner.Over(stores["swap"], shown, secrets.Kind))
+	other := client(vrunner.Over(stores["swap"], shown))
 	return b.listed(ctx, own, adapted, other)
 }
 

@@ -33,4 +33,6 @@
 // Databases inside the server belong to the caller. Test plumbing (cleanup, one
 // server for all tests of a binary) is package mongotest; this package serves
 // programs as well.
+//
+// It is not for users and may change with any version.
 package localmongo

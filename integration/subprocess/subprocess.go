@@ -3,6 +3,8 @@
 // parent, however that ends; elsewhere they are stopped in order only.
 //
 // It does not own what a process reads or writes, nor what its end means to the caller.
+//
+// It is not for users and may change with any version.
 package subprocess
 
 import (

@@ -21,6 +21,8 @@
 // has an unknown outcome is for the client to say, who knows the protocol. It does not count
 // or time calls. Histories in which several clients write one record are for porcupine, as in
 // the simulation's TestLinearizable.
+//
+// It is not for users and may change with any version.
 package workload
 
 import (

@@ -26,4 +26,6 @@
 // Indexes, validators and expiry: etcd has none, and a kind that declares them is refused.
 // Fixed-name kinds are, too: an etcd has nothing that would keep their applications out. How
 // etcd is reached is internal/etcdconn's.
+//
+// It is not for users and may change with any version.
 package etcdstore

@@ -16,4 +16,6 @@
 //
 // Faults within a command: a batch that was half applied is what the wrapped store makes
 // of it. Faults of real servers and networks belong to the integration folder.
+//
+// It is not for users and may change with any version.
 package faultstore

@@ -24,4 +24,6 @@
 // Durability: a Store is gone with its process. Faults: package faultstore wraps a Store
 // to inject them. It knows as much of indexes and validators as the suite needs: unique
 // indexes over top-level fields, and validators of the form {field: {$exists: true}}.
+//
+// It is not for users and may change with any version.
 package memstore

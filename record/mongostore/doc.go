@@ -39,4 +39,6 @@
 // Which token is current (the Deployment), what documents mean (transform), and the
 // size of batches and number of workers (syncer). It never renames, indexes or drops
 // a source on its own; provisioning and fencing happen only as they are called for.
+//
+// It is not for users and may change with any version.
 package mongostore

@@ -12,6 +12,8 @@
 //
 // It does not test speed, nor what happens when servers die: those tests belong to the
 // backends and to the integration folder.
+//
+// It is not for users and may change with any version.
 package recordtest
 
 import (

@@ -36,7 +36,7 @@ func adaptedStack(t *testing.T) (api, *sampletest.Store) {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle(NativeV1(vrunner.Over(s, a, KindDeployments, KindDefinitions)))
+	mux.Handle(NativeV1(vrunner.Over(s, a)))
 	mux.Handle(NativeV2(s))
 	return serve(t, mux), s
 }

@@ -32,6 +32,8 @@
 // along: they run every v1 test over both versions of the data.
 //
 // The package does not know tokens, fences or switches: the vrunner.Store does.
+//
+// It is not for users and may change with any version.
 package bbs
 
 import "dbcontroller.dev/transform"

@@ -46,7 +46,7 @@ var Table = sync.OnceValue(func() *apiversion.Table {
 })
 
 // checkCreate refuses what v1 refuses over its own data, in the same words.
-func checkCreate(_ context.Context, old proto.Message, _ *dynamicpb.Message, derive func(handled ...string) error) error {
+func checkCreate(ctx context.Context, old proto.Message, _ *dynamicpb.Message, derive func(handled ...string) error) error {
 	raw, err := proto.Marshal(old)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func checkCreate(_ context.Context, old proto.Message, _ *dynamicpb.Message, der
 		return err
 	}
 	if p := req.DesiredLrp; p != nil {
-		if err := checkV1(p, nil); err != nil {
+		if err := checkV1(ctx, p, nil); err != nil {
 			return err
 		}
 		if _, err := protodoc.Marshal(p); err != nil {

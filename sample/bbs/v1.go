@@ -36,7 +36,7 @@ func NativeV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.
 
 // checkV1 checks what a client gives for a new process. What may change of one, the methods
 // that change it check.
-func checkV1(p, before *bbsv1.DesiredLRP) error {
+func checkV1(_ context.Context, p, before *bbsv1.DesiredLRP) error {
 	if before != nil {
 		return nil
 	}

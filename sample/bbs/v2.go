@@ -62,7 +62,7 @@ func joinDefinitions(p *bbsv2.LRPDeployment, records map[string]*bbsv2.Definitio
 
 // checkV2 checks what a client gives for a new process. What may change of one, the methods
 // that change it check.
-func checkV2(p, before *bbsv2.LRPDeployment) error {
+func checkV2(_ context.Context, p, before *bbsv2.LRPDeployment) error {
 	if before != nil {
 		return nil
 	}

@@ -10,6 +10,8 @@
 //
 // It does not write to any database, and does not own the lenses that other
 // folders apply to these records.
+//
+// It is not for users and may change with any version.
 package packages
 
 import (

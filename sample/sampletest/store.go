@@ -1,6 +1,8 @@
 // Package sampletest is what the tests of the sample services have in common: a namespace in
 // memory in which nothing is fenced, with places for a test to look and to interfere. It does
 // not own the switch between versions; tests of that use vrunner.
+//
+// It is not for users and may change with any version.
 package sampletest
 
 import (
@@ -37,16 +39,25 @@ var _ vrunner.Store = (*Store)(nil)
 // New makes a Store with kinds, without records.
 func New(t testing.TB, kinds ...string) *Store {
 	t.Helper()
+	s, err := Open(kinds...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Open is New for an example, which has no test.
+func Open(kinds ...string) (*Store, error) {
 	ns := memstore.New()
 	s := &Store{client: ns, Tokens: record.Tokens{}, reads: map[string]int{}, feeds: map[*feed]bool{}}
 	for _, k := range kinds {
 		tok, err := ns.Provision(context.Background(), record.KindSpec{Name: k}, record.PhysicalName(k, 1))
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		s.Tokens[k] = tok
 	}
-	return s
+	return s, nil
 }
 
 func (s *Store) Get(ctx context.Context, kind, key string) (record.Record, error) {

@@ -26,6 +26,8 @@
 // one to copy for a transformer in Go.
 //
 // The package does not know tokens, fences or switches: the vrunner.Store does.
+//
+// It is not for users and may change with any version.
 package secrets
 
 // Versions of the data and of the API.

@@ -2,6 +2,7 @@ package secrets_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	secretsv1 "dbcontroller.dev/gen/secrets/v1"
 	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
@@ -17,6 +19,7 @@ import (
 	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/sample/sampletest"
 	"dbcontroller.dev/sample/secrets"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
@@ -93,7 +96,7 @@ func (f *flippable) flip(t *testing.T, d transform.Direction) {
 	}
 	ctx := context.Background()
 	source := token(d.From())
-	fence := record.Fence{Class: record.FenceUUID, Token: source, To: record.PhysicalName(secrets.Kind, 2)}
+	fence := record.Fence{Class: record.FenceUUID, Token: source, To: record.PhysicalName(secrets.Kind, f.d.Epoch+1)}
 	if err := f.dbs[d.From()].Fence(ctx, fence); err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +105,22 @@ func (f *flippable) flip(t *testing.T, d transform.Direction) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	held, err := f.dbs[d.To()].List(ctx, record.ListRequest{Token: token(d.To())})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range recs {
-		out, err := transformed(t, d, r, nil)
+		id, _, err := d.GroupOf(r.Kind, r.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := transform.Group{Name: id.Name}
+		for _, h := range held {
+			if of, _, err := d.GroupOfTarget(h.Kind, h.Key); err == nil && of == id {
+				have.Records = append(have.Records, h)
+			}
+		}
+		out, err := d.Transform(id, transform.Group{Name: id.Name, Records: []record.Record{r}}, have)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,17 +130,19 @@ func (f *flippable) flip(t *testing.T, d transform.Direction) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, ns := range f.d.Namespaces {
+		if ns.Version == d.From() {
+			ns.Kinds[0].Physical = fence.To
+		}
+	}
 	f.d.CurrentVersion, f.d.Epoch, f.d.Revision = d.To(), f.d.Epoch+1, f.d.Revision+1
 	close(f.news)
 	f.news = make(chan struct{})
 }
 
-// TestWatchGoesOnOverTheFlip: a client of each version keeps one stream over the flip. It
-// is sent what has changed, and nothing that it has.
-func TestWatchGoesOnOverTheFlip(t *testing.T) {
-	t.Parallel()
-	up, _ := directions(t)
-	f := newFlippable(t)
+// serve runs a server over the deployment.
+func (f *flippable) serve(t *testing.T) api {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	databases := map[string]vrunner.Database{}
 	for version, db := range f.dbs {
@@ -144,9 +163,62 @@ func TestWatchGoesOnOverTheFlip(t *testing.T) {
 	secrets.MountWatches(mux, runner)
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
-	a := api{secretsv1connect.NewSecretServiceClient(srv.Client(), srv.URL), secretsv2connect.NewSecretServiceClient(srv.Client(), srv.URL)}
 	<-f.seen
+	return api{secretsv1connect.NewSecretServiceClient(srv.Client(), srv.URL), secretsv2connect.NewSecretServiceClient(srv.Client(), srv.URL)}
+}
 
+// TestRevisionsAcrossTheSwitches: a v1 client's compare-and-set goes on over the flip and the
+// rollback, whoever has changed the secret, with the revisions and errors of v1.
+func TestRevisionsAcrossTheSwitches(t *testing.T) {
+	t.Parallel()
+	up, down := directions(t)
+	f := newFlippable(t)
+	a := f.serve(t)
+	made := createV1(t, a, "a", secretV1())
+	revision := made.GetRevision()
+	stale := revision - 1
+	update := func(what string) {
+		t.Helper()
+		owner := "team/" + what
+		call := func(expected int64) (*connect.Response[secretsv1.UpdateSecretResponse], error) {
+			return a.v1.UpdateSecret(t.Context(), connect.NewRequest(&secretsv1.UpdateSecretRequest{
+				Secret: &secretsv1.Secret{Name: made.GetName(), Owner: owner}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"owner"}}, ExpectedRevision: &expected,
+			}))
+		}
+		_, err := call(stale)
+		sampletest.WantCode(t, err, connect.CodeAborted)
+		wantTold(t, err, fmt.Sprintf("%s: revision is %d, not %d: it has changed since that revision", made.GetName(), revision, stale))
+		res, err := call(revision)
+		if err != nil || res.Msg.GetSecret().GetRevision() != revision+1 || res.Msg.GetSecret().GetOwner() != owner {
+			t.Fatalf("%s: %v, %v", what, res, err)
+		}
+		stale, revision = revision, revision+1
+	}
+	update("v1")
+	f.flip(t, up)
+	update("v2")
+	rotated, err := a.v2.RotateSecret(t.Context(), connect.NewRequest(&secretsv2.RotateSecretRequest{Name: v2Name("a"), Payload: []byte("new")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale, revision = revision, rotated.Msg.GetSecret().GetRevision()
+	update("after v2's client")
+	f.flip(t, down)
+	update("back")
+	f.flip(t, up)
+	update("again")
+	if got := getV1(t, a, made.GetName()); got.GetRevision() != revision || got.GetExpiresAt() != made.GetExpiresAt() || string(got.GetPayload()) != "new" {
+		t.Errorf("at the end %v", got)
+	}
+}
+
+// TestWatchGoesOnOverTheFlip: a client of each version keeps one stream over the flip. It
+// is sent what has changed, and nothing that it has.
+func TestWatchGoesOnOverTheFlip(t *testing.T) {
+	t.Parallel()
+	up, _ := directions(t)
+	f := newFlippable(t)
+	ctx, a := context.Background(), f.serve(t)
 	first := createV1(t, a, "a", secretV1())
 	next := watchV1(t, a, &secretsv1.WatchSecretsRequest{})
 	expect(t, next(), put(first))

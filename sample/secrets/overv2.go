@@ -14,15 +14,15 @@ import (
 func OverV2(v2 vrunner.Store) vrunner.Store {
 	ways := directions()
 	a, err := adapt.New(v2, ways.show, ways.keep, adapt.Config{
-		// Names differ by the region, which is the same in all that v1 has: they sort the same.
-		Leads:   map[string]string{Kind: Kind},
-		Names:   map[string]transform.Mapping{Kind: Lens().UpMapping()},
-		Ordered: map[string]bool{Kind: true},
+		// Names differ by the region, which is the same in all that v1 has. The lens knows that
+		// they sort the same, so that lists go page by page.
+		Leads: map[string]string{Kind: Kind},
+		Names: map[string]transform.Mapping{Kind: Lens().UpMapping()},
 	})
 	if err != nil {
 		panic(fmt.Sprintf("v1 over v2: %v", err)) // every test would meet it
 	}
-	return vrunner.Over(v2, a, Kind)
+	return vrunner.Over(v2, a)
 }
 
 // ways are the directions of the lens: show is from v2 to v1, keep back to what is stored.

@@ -35,7 +35,7 @@ func NativeV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.
 	return resource.NewHandler(resource.Service{Descriptor: serviceV1, Tables: []resource.Standard{table}, Own: own, Options: opts})
 }
 
-func checkV1(s, _ *secretsv1.Secret) error {
+func checkV1(_ context.Context, s, _ *secretsv1.Secret) error {
 	if err := checkExpiresAt(s.ExpiresAt); err != nil {
 		return err
 	}

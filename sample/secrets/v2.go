@@ -33,7 +33,7 @@ func NativeV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.
 	return resource.NewHandler(resource.Service{Descriptor: serviceV2, Tables: []resource.Standard{table}, Own: own, Options: opts})
 }
 
-func checkV2(s, _ *secretsv2.Secret) error {
+func checkV2(_ context.Context, s, _ *secretsv2.Secret) error {
 	region := regionOf(s.Name)
 	if err := checkExpiry(s.ExpireTime, region); err != nil {
 		return err

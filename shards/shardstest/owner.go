@@ -3,6 +3,8 @@
 //
 // Its locks are real keys, so that what an engine commits under a lock that was lost is
 // refused. It elects nobody and balances nothing, as a shards.Pool does.
+//
+// It is not for users and may change with any version.
 package shardstest
 
 import (

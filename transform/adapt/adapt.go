@@ -15,9 +15,10 @@
 //     record that joins a group meanwhile is noticed by what else its writer changes:
 //     a handler of the stored version that adds a record to a group of several has to
 //     change one that was there, as the bbs sample does with its modification tag.
-//   - Errors are those of record: ErrNotFound, ErrExists and ErrMismatch speak of the record
-//     shown and the caller's own conditions. ErrMismatch also means that a group changed
-//     too often to be read or written. What the stored version cannot hold is a *LossError.
+//   - Errors are those of record, and name records as the caller did: ErrNotFound, ErrExists and
+//     ErrMismatch speak of the record shown and the caller's own conditions. ErrMismatch also
+//     means that a group changed too often to be read or written. What the stored version
+//     cannot hold is a *LossError.
 //   - Get shows one state of the group. List is no snapshot: each group is shown as it was
 //     at some moment of the call.
 //
@@ -35,7 +36,7 @@
 //     its patterns), or Config.Ordered declares, that the order is kept.
 //   - For all others each page goes over the stored names within the prefix, as far as it can
 //     be mapped, from the index alone, and reads the groups of the first ones. It remembers
-//     some thousand names, whatever there is, and costs about a second for a million.
+//     some thousand names, whatever there is, and takes one or two seconds for a million.
 //
 // The groups of a page are read with one command where the Store is a BatchStore.
 //
@@ -47,6 +48,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -153,6 +155,32 @@ func (a *Adapter) noSource(kind string) error {
 
 func (a *Adapter) byContent(kind string) error {
 	return a.unsupported(kind, "its groups go by content, which only the copied data can show: read the version itself")
+}
+
+// Follows returns the stored kinds whose changes may show in kinds.
+func (a *Adapter) Follows(kinds ...string) []string {
+	var follow []string
+	for _, stored := range a.show.SourceKinds() {
+		if !transform.IsLineage(stored.Name) && slices.ContainsFunc(kinds, func(kind string) bool { return a.makes(stored.Name, kind) }) {
+			follow = append(follow, stored.Name)
+		}
+	}
+	return follow
+}
+
+// Several reports whether a stored record may show any number of records of a kind, whose names
+// Affected knows only the beginning of.
+func (a *Adapter) Several(kind string) bool {
+	if !transform.Several(a.show, kind) {
+		return false
+	}
+	for _, probe := range probes {
+		id, ok, err := a.show.GroupOfTarget(kind, record.StringKey(probe))
+		if ok && err == nil && a.show.LineageKind(id.Spec) == "" {
+			return slices.ContainsFunc(a.show.TargetSelect(id), func(s record.Selector) bool { return s.Kind == kind && s.Prefix })
+		}
+	}
+	return true // nothing is known of its names
 }
 
 // Affected returns what a change of a stored record may change in the version shown: what

@@ -303,3 +303,66 @@ func TestAffected(t *testing.T) {
 		t.Errorf("%v, %v", sels, err)
 	}
 }
+
+// TestFollows: which stored kinds show in a kind, and of which kinds only beginnings of names
+// are known.
+func TestFollows(t *testing.T) {
+	t.Parallel()
+	down, up := wholesOverV2(t), newFace(t, memstore.New(), split(t), "v1", "v2", adapt.Config{})
+	if got := strings.Join(down.adapter.Follows("wholes"), " "); got != "heads parts" || down.adapter.Several("wholes") {
+		t.Errorf("wholes follow %q", got)
+	}
+	if got := down.adapter.Follows("none"); len(got) > 0 {
+		t.Errorf("an unknown kind follows %q", got)
+	}
+	if got := strings.Join(up.adapter.Follows("parts"), " "); got != "wholes" || !up.adapter.Several("parts") || up.adapter.Several("heads") {
+		t.Errorf("parts follow %q", got)
+	}
+}
+
+// TestErrorsNameWhatIsShown: errors are about the records that the caller named, without kinds and
+// keys that only the stored version has; what they are of can be recognised, and the reason can
+// be logged.
+func TestErrorsNameWhatIsShown(t *testing.T) {
+	t.Parallel()
+	w := ways["names that sort the same"]
+	f := w.make(t, memstore.New())
+	name := w.name(1)
+	put(t, f.adapter, w.kind, w.doc(name))
+	told := func(what string, err, want error, text string) {
+		t.Helper()
+		if !errors.Is(err, want) || err.Error() != text {
+			t.Errorf("%s: %v, want %q", what, err, text)
+		}
+	}
+	_, err := f.adapter.Get(t.Context(), w.kind, w.name(2))
+	told("get", err, record.ErrNotFound, "secrets "+w.name(2)+": record not found")
+	m := mutation(t, w.kind, w.doc(name))
+	m.Absent = true
+	told("create", f.adapter.Write(t.Context(), []record.Mutation{mutation(t, w.kind, w.doc(w.name(3))), m}), record.ErrExists, "secrets "+name+": record exists already")
+	m.Absent, m.Match = false, &record.Match{Path: "owner", Value: m.Doc.Lookup("_id")}
+	told("compare-and-set", f.adapter.Write(t.Context(), []record.Mutation{m}), record.ErrMismatch, "secrets "+name+": record has changed")
+	other := w.doc(name)
+	other[1].Value = "c/d"
+	for _, cause := range []error{record.ErrConflict, record.ErrFenced, record.ErrUnknown} {
+		f.stored.onWrite(func(ms []record.Mutation) error { return fmt.Errorf("%s %s: %w", ms[0].Kind, ms[0].Key, cause) })
+		err := f.adapter.Write(t.Context(), []record.Mutation{mutation(t, w.kind, other)})
+		told("write", err, cause, "secrets "+name+": "+cause.Error())
+		if reason := adapt.Reason(err); !strings.Contains(reason, "regions/us-west2") {
+			t.Errorf("the reason is %q", reason)
+		}
+	}
+	f.stored.onWrite(nil)
+	put(t, f.stored, w.kind, bson.D{{Key: "_id", Value: "projects/1/regions/us-west2/secrets/s1"}, {Key: "expire_time", Value: "no time"}})
+	for what, err := range map[string]error{
+		"get":   func() error { _, err := f.adapter.Get(t.Context(), w.kind, name); return err }(),
+		"write": f.adapter.Write(t.Context(), []record.Mutation{mutation(t, w.kind, other)}),
+	} {
+		told(what+" of what cannot be shown", err, adapt.ErrTransform, "secrets "+name+": records cannot be transformed")
+		if reason := adapt.Reason(err); !strings.Contains(reason, "expire_time") {
+			t.Errorf("the reason is %q", reason)
+		}
+	}
+	_, err = f.adapter.List(t.Context(), w.kind, "projects/", "", 0)
+	told("list", err, adapt.ErrTransform, "secrets projects/: records cannot be transformed")
+}

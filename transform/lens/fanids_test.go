@@ -3,13 +3,16 @@ package lens_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
 	"dbcontroller.dev/transform/lens"
 )
@@ -249,6 +252,86 @@ func TestFanOutOfObjectIDsLaws(t *testing.T) {
 	}
 }
 
+// TestReferenceWithOtherPart: the field next to a reference says something else than the key
+// that it holds, which only the other version could have written.
+func TestReferenceWithOtherPart(t *testing.T) {
+	t.Parallel()
+	ls, err := linked(t, map[string]string{
+		"accounts": keyed(`{from: "{id:objectId}", to: "{tenant}/{id}", with: {tenant: {field: tenant}}}`),
+		"k":        "operations: [{reference: {field: owner, kind: accounts, with: {tenant: {field: org}}}}]",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = taken(ls["k"].Spec("k", "k").Down, fromJSON(t, `k {"_id":1,"owner":"b/`+hexa+`","org":"a"}`), nil)
+	if err == nil || !strings.Contains(err.Error(), "owner names another {tenant} than org does") {
+		t.Errorf("error is %v", err)
+	}
+	_, err = ls["k"].UpMapping().Compare(transform.Condition{Path: "owner", Op: transform.OpEqual, Values: []any{hexa}})
+	if err == nil || !strings.Contains(err.Error(), "a part that another field holds") {
+		t.Errorf("compared: %v", err)
+	}
+}
+
+// TestReferenceToIDsCompares: a literal is the text of an ObjectId, a number or a time.
+func TestReferenceToIDsCompares(t *testing.T) {
+	t.Parallel()
+	ls, err := linked(t, map[string]string{
+		"users":   keyed(`{from: "{id:objectId}", to: "users/{id}"}`),
+		"numbers": keyed(`{from: "{id:int}", to: "n/{id:int}"}`),
+		"times":   keyed(`{from: "{id:date}", to: "{id:string}"}`),
+		"uuids":   keyed(`{from: "{id}", to: "{id:uuid}"}`),
+		"k":       "operations: [{reference: {field: u, kind: users}}, {reference: {field: n, kind: numbers}}, {reference: {field: t, kind: times}}, {reference: {field: i, kind: uuids}}]",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 11, 20, 10, 0, 0, 250e6, time.UTC)
+	for _, tc := range []struct {
+		up    bool
+		field string
+		given any
+		want  any // nil: nothing
+	}{
+		{true, "u", hexa, "users/" + hexa},
+		{true, "u", strings.ToUpper(hexa), nil},
+		{true, "u", int64(5), nil},
+		{false, "u", "users/" + hexa, hexa},
+		{false, "u", "users/x", nil},
+		{true, "n", int64(5), "n/5"},
+		{true, "n", 5.0, "n/5"},
+		{true, "n", 5.5, nil},
+		{true, "n", int64(1) << 40, nil},
+		{true, "n", "5", nil},
+		{false, "n", "n/5", int64(5)},
+		{true, "t", at, "2026-11-20T10:00:00.250Z"},
+		{true, "t", at.Add(1), nil},
+		{false, "t", "2026-11-20T10:00:00.250Z", at},
+		{false, "i", "00010203-0405-0607-0809-0a0b0c0d0e0f", "00010203-0405-0607-0809-0a0b0c0d0e0f"},
+	} {
+		m := ls["k"].UpMapping()
+		if !tc.up {
+			m = ls["k"].DownMapping()
+		}
+		got, err := m.Compare(transform.Condition{Path: tc.field, Op: transform.OpEqual, Values: []any{tc.given}})
+		if err != nil || len(got) != 1 {
+			t.Errorf("%s == %v: %v, %v", tc.field, tc.given, got, err)
+			continue
+		}
+		want := []any{tc.want}
+		if tc.want == nil {
+			want = nil
+		}
+		if !slices.Equal(got[0].Values, want) {
+			t.Errorf("%s == %v became %v, want %v", tc.field, tc.given, got[0].Values, want)
+		}
+	}
+	_, err = ls["k"].UpMapping().Compare(transform.Condition{Path: "i", Op: transform.OpEqual, Values: []any{"00010203-0405-0607-0809-0a0b0c0d0e0f"}})
+	if err == nil || !strings.Contains(err.Error(), "requests cannot write those") {
+		t.Errorf("a UUID in a request: %v", err)
+	}
+}
+
 // TestReferenceToIDs: a field that holds an ObjectId, or another _id, of a kind whose keys
 // change holds the new one afterwards.
 func TestReferenceToIDs(t *testing.T) {
@@ -259,6 +342,8 @@ func TestReferenceToIDs(t *testing.T) {
 		tenants: keyed(`{from: "{id:int}", to: {region: eu, id: "{id:long}"}}`),
 		many:    keyed(`{from: "{id:any}", to: {v: 2, id: "{id:any}"}}`),
 	}
+	texts["counted"] = keyed(`{from: "{n:number}", to: "c/{n}"}`)
+	texts["accounts"] = keyed(`{from: "{id:objectId}", to: {tenant: "{tenant:int}", id: "{id:objectId}"}, with: {tenant: {field: tenant, type: long}}}`)
 	ref := func(kind, more string) string {
 		return fmt.Sprintf("reference: {field: owner, kind: %s%s}", kind, more)
 	}
@@ -268,10 +353,18 @@ func TestReferenceToIDs(t *testing.T) {
 		{"items", "each: {field: rows, operations: [" + ref(users, "") + "]}", `{"_id":1,"rows":[{"owner":` + oid + `}]}`, `{"_id":1,"rows":[{"owner":"users/` + hexa + `"}]}`, ""},
 		{"int to a document", ref(tenants, ""), `{"_id":1,"owner":7}`, `{"_id":1,"owner":{"region":"eu","id":{"$numberLong":"7"}}}`, ""},
 		{"any", ref(many, ""), `{"_id":1,"owner":` + oid + `}`, `{"_id":1,"owner":{"v":2,"id":` + oid + `}}`, ""},
+		{"a part in another field", ref("accounts", ", with: {tenant: {field: org}}"), `{"_id":1,"owner":` + oid + `,"org":7}`, `{"_id":1,"owner":{"tenant":7,"id":` + oid + `},"org":7}`, ""},
+		{"a part as a string, list", ref("accounts", ", list: true, with: {tenant: {field: of.org, type: string}}"), `{"_id":1,"owner":[` + oid + `],"of":{"org":"7"}}`, `{"_id":1,"owner":[{"tenant":7,"id":` + oid + `}],"of":{"org":"7"}}`, ""},
+		{"no reference, no part", ref("accounts", ", with: {tenant: {field: org}}"), `{"_id":1,"owner":null}`, `{"_id":1,"owner":null}`, ""},
+		{"no part", ref("accounts", ", with: {tenant: {field: org}}"), `{"_id":1,"owner":` + oid + `}`, "", "the record has no org, which is {tenant} of the key of accounts"},
+		{"a part of another type", ref("accounts", ", with: {tenant: {field: org}}"), `{"_id":1,"owner":` + oid + `,"org":"7"}`, "", "org is of type string, not int"},
+		{"a part that the key cannot hold", ref("accounts", ", with: {tenant: {field: org, type: string}}"), `{"_id":1,"owner":` + oid + `,"org":"07"}`, "", "org {tenant} is not the text of a value"},
 		{"null", ref(users, ""), `{"_id":1,"owner":null}`, `{"_id":1,"owner":null}`, ""},
 		{"kept as its hex string", ref(users, "}\n  - convert: {field: other, from: string, to: objectId}\n  - reference: {field: other, kind: users"), `{"_id":1,"other":"` + hexa + `"}`, `{"_id":1,"other":"users/` + hexa + `"}`, ""},
 		{"optional", ref(users, ", optional: true"), `{"_id":1,"owner":"system"}`, `{"_id":1,"owner":"system"}`, ""},
 		{"hex string", ref(users, ""), `{"_id":1,"owner":"` + hexa + `"}`, "", "owner is no key of users: it is of type string, not objectId"},
+		{"a number of JavaScript", ref("counted", ""), `{"_id":1,"owner":7}`, `{"_id":1,"owner":"c/7"}`, ""},
+		{"a number of another language", ref("counted", ""), `{"_id":1,"owner":{"$numberLong":"7"}}`, "", "which JavaScript would write as int"},
 		{"a double", ref(tenants, ""), `{"_id":1,"owner":{"$numberDouble":"7.0"}}`, "", "owner is no key of tenants: it is of type double, not int"},
 		{"a double, optional", ref(tenants, ", optional: true"), `{"_id":1,"owner":{"$numberDouble":"7.0"}}`, "", "owner equals a key of tenants, but it is of type double, not int"},
 		{"optional, of the other version", ref(users, ", optional: true"), `{"_id":1,"owner":"users/` + hexa + `"}`, "", "in the other version only"},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -74,6 +75,7 @@ func (p *lensParser) key(n ast.Node) error {
 	if err := p.uniqueKeys(k, f); err != nil {
 		return err
 	}
+	p.noteKeys(k, f)
 	p.lens.keys = k
 	return nil
 }
@@ -118,6 +120,44 @@ func (p *lensParser) uniqueKeys(k *keys, f map[string]ast.Node) error {
 		}
 	}
 	return nil
+}
+
+// Note is something that a lens cannot promise by itself, so that data have to show it.
+// Lines and columns count from 1.
+type Note struct {
+	Line, Column int
+	Message      string
+}
+
+// Notes returns what depends on the data: keys that may not be unique.
+func (l *Lens) Notes() []Note { return slices.Clone(l.notes) }
+
+// noteKeys notes keys that lack a variable which tells records apart on the other side.
+func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
+	for _, up := range []bool{true, false} {
+		way, name, version := keyWay{k, up}, "to", "new"
+		if !up {
+			name, version = "from", "old"
+		}
+		src, _ := way.source()
+		dst, _ := way.target()
+		var lacks, has []string
+		for _, v := range k.variables {
+			switch {
+			case v.oneSided && v.field == nil:
+			case !slices.Contains(dst.variables, v.name):
+				lacks = append(lacks, "{"+v.name+"}")
+			default:
+				has = append(has, "{"+v.name+"}")
+			}
+		}
+		if len(lacks) == 0 || !slices.ContainsFunc(src.variables, func(n string) bool { return slices.Contains(lacks, "{"+n+"}") }) {
+			continue
+		}
+		at := p.position(f[name])
+		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of the %s version have no %s: records with the same %s would be one, and only data show whether there are any",
+			version, strings.Join(lacks, ", "), strings.Join(has, ", "))})
+	}
 }
 
 // varies reports whether the target's _ids have a variable that is no constant.

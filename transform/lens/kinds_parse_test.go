@@ -49,6 +49,7 @@ func TestKindParseErrors(t *testing.T) {
 		{"reference without kind", "operations:\n  - reference: {field: f}\n", "2:16", `needs the key "kind"`},
 		{"service not imported", "operations:\n  - reference: {field: f, kind: k, service: s}\n", "2:45", `service "s" is not in imports`},
 		{"self of a service", "operations:\n  - reference: {field: f, kind: self, service: s}\nimports: {s: x.yaml}\n", "2:33", "is of this lens"},
+		{"part that is no field", "operations:\n  - reference: {field: f, kind: k, with: {a: x}}\n", "2:43", "with: a must be {field: ...}, the field of this record that holds {a}"},
 		{"imports", "operations: []\nimports: [a.yaml]\n", "2:10", "mapping from services to lens files"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

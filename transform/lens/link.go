@@ -106,11 +106,42 @@ func (t *target) link(own setKind, among []setKind) error {
 	case found.lens == nil:
 		return bad("%s of %s is discontinued, so that nothing of the new version can refer to it", t.kind, where)
 	}
-	k := found.lens.keys
-	if k != nil && (k.byContent || k.byContentDown) {
-		return bad("the keys of %s do not follow from each other alone (its lens takes a variable from a field), so that a reference cannot follow them", t.kind)
+	t.keys, t.linked = found.lens.keys, true
+	return t.linkParts()
+}
+
+// linkParts finds the variables of the key that fields next to the reference hold: all that
+// do not follow from the key alone.
+func (t *target) linkParts() error {
+	k := t.keys
+	for i := range t.with {
+		p := &t.with[i]
+		if k != nil {
+			p.slot = slices.IndexFunc(k.variables, func(v keyVariable) bool { return v.name == p.name && v.field != nil })
+		}
+		if k == nil || p.slot < 0 {
+			return p.at.errorf("with: {%s} is no variable that the key of %s takes from a field", p.name, t.kind)
+		}
+		v := &k.variables[p.slot]
+		own := v.to
+		if slices.Contains(k.from.variables, v.name) {
+			own = v.from
+		}
+		if p.typ == "" {
+			p.typ = own
+		}
+		if !p.typ.convertible(own) {
+			return p.at.errorf("with: {%s} is of type %s in the key of %s, which has no conversion to %s that can be undone; it can be: %s", p.name, own, t.kind, p.typ, joinIDTypes(own.targets()))
+		}
 	}
-	t.keys, t.linked = k, true
+	if k == nil {
+		return nil
+	}
+	for _, v := range k.variables {
+		if v.field != nil && !slices.ContainsFunc(t.with, func(p targetPart) bool { return p.name == v.name }) {
+			return t.at.errorf("the keys of %s do not follow from each other alone (its lens takes {%s} from a field), so that a reference cannot follow them; where a field of this record holds the same in both versions, say with: {%s: {field: ...}}", t.kind, v.name, v.name)
+		}
+	}
 	return nil
 }
 

@@ -106,7 +106,9 @@ func TestLinkErrors(t *testing.T) {
 		want  string
 	}{
 		{"no such kind", map[string]string{"k": ref("nobody"), "users": users}, `k.yaml:2:33: this service has no kind "nobody"; it has: gone, k, users`},
-		{"content", map[string]string{"k": ref("secrets"), "secrets": secretsByLocation}, "k.yaml:2:33: the keys of secrets do not follow from each other alone"},
+		{"content", map[string]string{"k": ref("secrets"), "secrets": secretsByLocation}, "k.yaml:2:33: the keys of secrets do not follow from each other alone (its lens takes {region} from a field), so that a reference cannot follow them; where a field of this record holds the same in both versions, say with: {region: {field: ...}}"},
+		{"no such part", map[string]string{"k": ref("users, with: {user: {field: f}}"), "users": users}, "k.yaml:2:47: with: {user} is no variable that the key of users takes from a field"},
+		{"type of a part", map[string]string{"k": ref("a, with: {n: {field: f, type: uuid}}"), "a": "key: {from: '{id}', to: '{n:int}/{id}', with: {n: {field: n}}}\noperations: []"}, "k.yaml:2:43: with: {n} is of type int in the key of a, which has no conversion to uuid"},
 		{"child", map[string]string{"k": ref("lines"), "o": orders(linesByOrder)}, "k.yaml:2:33: lines of this service is a kind of one version only"},
 		{"discontinued", map[string]string{"k": ref("gone")}, "k.yaml:2:33: gone of this service is discontinued"},
 		{"no file", map[string]string{"k": "operations: []\nimports: {billing: nowhere/lens.yaml}\n"}, "k.yaml:2:11: imports: lens of billing: open nowhere/lens.yaml"},

@@ -25,6 +25,8 @@ func (o *reference) compare(c condition) ([]condition, error) {
 		return []condition{c}, nil
 	case o.to.keys.anyOrDocument(o.up):
 		return nil, fmt.Errorf("it holds keys of %s, which requests cannot write", o.to.kind)
+	case len(o.to.with) > 0:
+		return nil, fmt.Errorf("it holds keys of %s, of which the other version's have a part that another field holds", o.to.kind)
 	case !item && !c.path.equal(o.field):
 		return nil, fmt.Errorf("it holds keys of %s, which have no fields", o.to.kind)
 	}
@@ -70,7 +72,7 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			}
 			continue
 		}
-		if far, err := there.id(id, true); err == nil {
+		if far, err := there.id(id, readKey); err == nil {
 			lit, ok := literal(far)
 			if !ok {
 				return c, fmt.Errorf("it holds keys of %s, which in the other version are %s: requests cannot write those", o.to.kind, dst)
@@ -97,7 +99,7 @@ func (k *keys) anyOrDocument(up bool) bool {
 
 // keeps reports whether an _id is no key of the source.
 func (k keyWay) keeps(id bson.RawValue) bool {
-	_, err := k.id(id, true)
+	_, err := k.id(id, readKey)
 	return err != nil
 }
 

@@ -64,7 +64,7 @@ func TestComplementOfItems(t *testing.T) {
 	}{
 		{"by id, whatever the order", []string{added}, false, `{"items":[{"id":1},{"id":2},{"id":3}]}`, `{"items":[{"id":2,"s":"two"},{"id":1}]}`,
 			`{"items":[{"id":1},{"id":2,"s":"two"},{"id":3,"s":"new"}]}`},
-		{"numbers of two types are two ids", []string{added}, false, `{"items":[{"id":1}]}`, `{"items":[{"id":{"$numberLong":"1"},"s":"long"}]}`, `{"items":[{"id":1,"s":"new"}]}`},
+		{"a number of another type is the same id", []string{added}, false, `{"items":[{"id":1}]}`, `{"items":[{"id":{"$numberLong":"1"},"s":"long"}]}`, `{"items":[{"id":1,"s":"long"}]}`},
 		{"removed from items", []string{removed}, true, `{"items":[{"id":2},{"id":1},{"id":5}]}`, `{"items":[{"old":1,"id":1},{"id":2}]}`, `{"items":[{"id":2},{"old":1,"id":1},{"id":5,"old":"none"}]}`},
 		{"entries of a map by name", []string{inMap}, false, `{"by":{"x":{},"y":{},"z":{}}}`, `{"by":{"y":{"s":1},"x":{}}}`, `{"by":{"x":{},"y":{"s":1},"z":{"s":"new"}}}`},
 		{"held under a later name", []string{added, "rename: {from: items, to: parts}", "each: {field: parts, operations: [rename: {from: id, to: key}, rename: {from: s, to: t}]}"}, false,

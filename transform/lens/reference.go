@@ -2,6 +2,8 @@ package lens
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,9 +29,20 @@ type reference struct {
 // target is the kind that a reference points at, found when the lens is linked.
 type target struct {
 	kind, service string
+	with          []targetPart
 	keys          *keys // nil: its keys are the same on both sides
 	linked        bool
 	at            position
+}
+
+// targetPart is a field next to the reference that holds a part of the key which only one
+// version's keys have.
+type targetPart struct {
+	name  string // of the variable
+	field path
+	typ   idType
+	slot  int // of the variable in keys
+	at    position
 }
 
 func (o *reference) String() string { return fmt.Sprintf("reference %s to %s", o.field, o.to.kind) }
@@ -41,6 +54,13 @@ func (o *reference) inverse() op {
 func (o *reference) takes() []path   { return nil }
 func (o *reference) makes() []path   { return nil }
 func (o *reference) changes() []path { return []path{o.field} }
+func (o *reference) reads() []path {
+	ps := make([]path, len(o.to.with))
+	for i, p := range o.to.with {
+		ps[i] = p.field
+	}
+	return ps
+}
 
 func (o *reference) trace(p path) (path, fate) { return traceConvert(p, o.field) }
 
@@ -55,9 +75,13 @@ func (o *reference) apply(e *editor, root *node) error {
 	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
 		return err
 	}
+	var parts [maxVariables]string
+	if err := o.parts(e, root, parts[:]); err != nil {
+		return err
+	}
 	el := &n.elems[i]
 	if !o.list {
-		typ, val, err := o.value(e, el.typ, el.value())
+		typ, val, err := o.value(e, el.typ, el.value(), parts[:])
 		if err != nil {
 			return refuse(o.field, "%v", err)
 		}
@@ -75,7 +99,7 @@ func (o *reference) apply(e *editor, root *node) error {
 	}
 	for k := range items.elems {
 		item := &items.elems[k]
-		typ, val, err := o.value(e, item.typ, item.value())
+		typ, val, err := o.value(e, item.typ, item.value(), parts[:])
 		if err != nil {
 			return refuse(o.field.join(path{strconv.AppendInt(nil, int64(k), 10)}), "%v", err)
 		}
@@ -86,12 +110,51 @@ func (o *reference) apply(e *editor, root *node) error {
 	return nil
 }
 
+// parts reads the parts of the key that other fields hold, into the places of their
+// variables.
+func (o *reference) parts(e *editor, root *node, parts []string) error {
+	for _, p := range o.to.with {
+		n, i, err := e.lookup(root, p.field)
+		if err != nil {
+			return err
+		}
+		if i < 0 {
+			return fmt.Errorf("the record has no %s, which is {%s} of the key of %s", p.field, p.name, o.to.kind)
+		}
+		text, err := p.typ.read(bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, readExact)
+		if err == nil {
+			err = o.to.keys.variables[p.slot].take(text)
+		}
+		if err != nil {
+			return fmt.Errorf("%s %w", p.field, err)
+		}
+		parts[p.slot] = text
+	}
+	return nil
+}
+
+// fill gives the target's values the parts that other fields hold. What the key itself
+// has must be the same, or the reverse would point elsewhere.
+func (o *reference) fill(way keyWay, values, parts []string) error {
+	src, _ := way.source()
+	for _, p := range o.to.with {
+		if slices.Contains(src.variables, p.name) && values[p.slot] != parts[p.slot] {
+			return fmt.Errorf("names another {%s} than %s does, and the reverse could not make it again", p.name, p.field)
+		}
+		values[p.slot] = parts[p.slot]
+	}
+	return nil
+}
+
 // value maps one key; nil: it stays as it is.
-func (o *reference) value(e *editor, typ bson.Type, val []byte) (bson.Type, []byte, error) {
+func (o *reference) value(e *editor, typ bson.Type, val []byte, parts []string) (bson.Type, []byte, error) {
 	way, id := keyWay{o.to.keys, o.up}, bson.RawValue{Type: typ, Value: val}
 	var values [maxVariables]string
-	err := way.read(id, false, values[:])
+	err := way.read(id, readExact, values[:])
 	if err == nil {
+		if err := o.fill(way, values[:], parts); err != nil {
+			return 0, nil, err
+		}
 		typ, val = e.id(func(dst []byte) (bson.Type, []byte) { return way.appendTarget(dst, values[:]) })
 		return typ, val, nil
 	}
@@ -103,10 +166,10 @@ func (o *reference) value(e *editor, typ bson.Type, val []byte) (bson.Type, []by
 	}
 	// It stays, unless it equals a key but for the type of a number, and would point to
 	// nothing there, or the reverse would take it for a key that was mapped.
-	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), true, values[:]) == nil {
+	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), readKey, values[:]) == nil {
 		return 0, nil, fmt.Errorf("equals a key of %s, but %w", o.to.kind, err)
 	}
-	if err := (keyWay{o.to.keys, !o.up}).read(id, false, values[:]); err == nil {
+	if err := (keyWay{o.to.keys, !o.up}).read(id, readExact, values[:]); err == nil {
 		return 0, nil, fmt.Errorf("is %s, which is a key of %s in the other version only: the reverse would change it", show(typ, val), o.to.kind)
 	}
 	return 0, nil, nil
@@ -119,7 +182,7 @@ var (
 
 // reference reads the operation of that name.
 func (p *lensParser) reference(n ast.Node) (op, error) {
-	f, err := p.fields(n, "reference", []string{"field", "kind"}, []string{"service", "list", "optional"})
+	f, err := p.fields(n, "reference", []string{"field", "kind"}, []string{"service", "list", "optional", "with"})
 	if err != nil {
 		return nil, err
 	}
@@ -147,8 +210,28 @@ func (p *lensParser) reference(n ast.Node) (op, error) {
 			return nil, p.errorAt(f["kind"], "kind %s is of this lens, not of another service", selfKind)
 		}
 	}
+	if o.to.with, err = p.targetParts(f["with"]); err != nil {
+		return nil, err
+	}
 	p.lens.references = append(p.lens.references, o)
 	return o, nil
+}
+
+// targetParts reads what other fields hold of the key.
+func (p *lensParser) targetParts(n ast.Node) ([]targetPart, error) {
+	values, err := p.keyValues(n, "with")
+	if err != nil {
+		return nil, err
+	}
+	var parts []targetPart
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		v := values[name]
+		if v.field == nil || v.keepField {
+			return nil, p.errorAt(v.node, "with: %s must be {field: ...}, the field of this record that holds {%s} of the key in both versions", name, name)
+		}
+		parts = append(parts, targetPart{name: name, field: v.field, typ: v.fieldType, at: p.position(v.node)})
+	}
+	return parts, nil
 }
 
 // importedService is where the lenses of another service stand.

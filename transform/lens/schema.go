@@ -69,6 +69,10 @@ type (
 		Keep  bool       `json:"keep,omitempty" jsonschema_description:"The other side has the field too."`
 		Type  idTypeName `json:"type,omitempty" jsonschema_description:"The type of the field, where it is another than that of the variable in the key."`
 	}
+	partFieldBody struct {
+		Field fieldPath  `json:"field" jsonschema_description:"The field that holds the variable."`
+		Type  idTypeName `json:"type,omitempty" jsonschema_description:"The type of the field, where it is another than that of the variable in the key."`
+	}
 	renameBody struct {
 		From fieldPath `json:"from" jsonschema_description:"The field of the old version."`
 		To   fieldPath `json:"to" jsonschema_description:"Its name in the new version, in the same object."`
@@ -140,11 +144,12 @@ type (
 		FieldOrder fieldOrderName `json:"fieldOrder,omitempty" jsonschema_description:"Whether objects with their fields in another order are the same: exact, the default, or any."`
 	}
 	referenceBody struct {
-		Field    fieldPath `json:"field" jsonschema_description:"The field that holds the key of another record."`
-		Kind     plainText `json:"kind" jsonschema_description:"The kind that it is a key of."`
-		Service  plainText `json:"service,omitempty" jsonschema_description:"The service of that kind, a name from imports; without it, this one."`
-		List     bool      `json:"list,omitempty" jsonschema_description:"The field is a list of keys."`
-		Optional bool      `json:"optional,omitempty" jsonschema_description:"Values that are no key of the kind stay as they are."`
+		Field    fieldPath                `json:"field" jsonschema_description:"The field that holds the key of another record."`
+		Kind     plainText                `json:"kind" jsonschema_description:"The kind that it is a key of."`
+		Service  plainText                `json:"service,omitempty" jsonschema_description:"The service of that kind, a name from imports; without it, this one."`
+		List     bool                     `json:"list,omitempty" jsonschema_description:"The field is a list of keys."`
+		Optional bool                     `json:"optional,omitempty" jsonschema_description:"Values that are no key of the kind stay as they are."`
+		With     map[string]partFieldBody `json:"with,omitempty" jsonschema_description:"The fields that hold what only one version's keys have, by its variable."`
 	}
 	fanBody struct {
 		Field      fieldPath      `json:"field" jsonschema_description:"The list, map or object."`
@@ -155,6 +160,7 @@ type (
 		Value      plainText      `json:"value,omitempty" jsonschema_description:"The record's field for entries that have no fields of their own."`
 		Parent     plainText      `json:"parent,omitempty" jsonschema_description:"The record's field that holds the key of the one it belongs to."`
 		Order      plainText      `json:"order,omitempty" jsonschema_description:"The record's field that holds its place."`
+		Unnamed    unnamedName    `json:"unnamed,omitempty" jsonschema_description:"parent: an object without an _id is the record that has the _id of the one it belongs to."`
 		Operations operationsList `json:"operations,omitempty" jsonschema_description:"What is done in each entry."`
 	}
 )
@@ -168,6 +174,7 @@ type (
 	containerName  struct{}
 	normalStepName struct{}
 	fieldOrderName struct{}
+	unnamedName    struct{}
 	fanShapeName   struct{}
 	expression     struct{}
 	keyValue       struct{}
@@ -201,6 +208,9 @@ func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(valueTy
 
 // JSONSchema of a step of normalize.
 func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(normalSteps...) }
+
+// JSONSchema of how a record without an _id is named.
+func (unnamedName) JSONSchema() *jsonschema.Schema { return oneOfNames(unnamedParent) }
 
 // JSONSchema of what the order of fields is.
 func (fieldOrderName) JSONSchema() *jsonschema.Schema { return oneOfNames(fieldOrders...) }

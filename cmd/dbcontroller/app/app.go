@@ -1,6 +1,8 @@
 // Package app is the program dbcontroller as tests run it, too: a controller over the databases
 // of a configuration, and the ports at which it is called. What a controller does is in package
 // controller; commands and flags are in package cli.
+//
+// It is not for users and may change with any version.
 package app
 
 import (
@@ -10,13 +12,17 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/collections"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/controller"
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment/api"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/preflight"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Options are what the command line says beyond the configuration.
@@ -59,6 +65,14 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	defer d.close() // closed by their servers as well
 	return a.controller.Run(ctx, d)
+}
+
+// PlanAlone makes a plan without a controller that runs, and changes nothing anywhere; see
+// controller.App.PlanAlone.
+func PlanAlone(ctx context.Context, cfg config.Config, registry *transform.Registry, carry collections.Carries, embedded bool,
+	d *upgradestate.Deployment, target string, progress func(api.Work), log *zap.Logger) (*pb.PlanReport, error) {
+	c := controller.New(settings(cfg, embedded), registry, memcoord.New(), backend{cfg, log}, controller.Options{ID: "plan", Carry: carry}, log)
+	return c.PlanAlone(ctx, d, target, progress)
 }
 
 // settings are what a configuration says to a controller. embedded: its coordination store is

@@ -32,6 +32,7 @@ type lintedFile struct {
 	From   string      `json:"from,omitempty"`
 	To     string      `json:"to,omitempty"`
 	Errors []fileError `json:"errors,omitempty"`
+	Notes  []fileError `json:"notes,omitempty"`
 }
 
 // fileError is one thing that is wrong in a lens. Line and column count from 1; 0 is a
@@ -55,8 +56,8 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 			"which documents would pass 16 MiB, and how fast it is. Nothing is written, but with --indexes: then\n" +
 			"the new version's database gets the records that are made, in scratch collections with the indexes\n" +
 			"and validators that its kinds will have, and all that it refuses are named; the collections go\n" +
-			"again. The exit status is 1 when a lens is wrong, a law breaks, a record fails or is refused, keys\n" +
-			"collide or a document is too large.",
+			"again. How far it is goes to standard error, the report to standard output. The exit status is 1 when a\n" +
+			"lens is wrong, a law breaks, a record fails or is refused, keys collide or a document is too large.",
 		Example: "  dbcontroller lens lint packages.yaml --sample packages.jsonl.gz\n" +
 			"  dbcontroller lens lint --config shop.yaml --random --limit 10000 --json",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -82,21 +83,29 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				defer func() { err = errors.Join(err, t.close()) }()
 				how.Judge = t
 			}
+			shown := newProgress(cmd.ErrOrStderr())
+			defer shown.end()
+			o.showing(shown)
 			report, err := lint.Run(cmd.Context(), subjectsOf(files), o.samples, how)
 			if err != nil {
 				return err
 			}
+			shown.end()
 			out := lintOutput{Problems: []string{}, Report: report}
 			out.Problems = append(out.Problems, report.Problems()...)
 			out.Clean = len(out.Problems) == 0
 			for _, l := range files {
-				out.Files = append(out.Files, lintedFile{File: l.Path, From: l.From, To: l.To})
+				file := lintedFile{File: l.Path, From: l.From, To: l.To}
+				for _, n := range l.Lens.Notes() {
+					file.Notes = append(file.Notes, fileError{n.Line, n.Column, n.Message})
+				}
+				out.Files = append(out.Files, file)
 			}
 			if err := printLint(cmd.OutOrStdout(), out, asJSON); err != nil {
 				return err
 			}
 			if !out.Clean {
-				return errors.New("lens lint: " + strings.Join(out.Problems, "; "))
+				return finding("lens lint: " + strings.Join(out.Problems, "; "))
 			}
 			return nil
 		},
@@ -151,7 +160,7 @@ func wrongFiles(w io.Writer, errs []error, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	return errors.New("lens lint: " + problem)
+	return finding("lens lint: " + problem)
 }
 
 // writeJSON prints a value as indented JSON, without escapes that only HTML needs.
@@ -173,6 +182,9 @@ func printLint(w io.Writer, out lintOutput, asJSON bool) error {
 	var b bytes.Buffer
 	for _, f := range out.Files {
 		fmt.Fprintf(&b, "%s: %s to %s, no errors\n", f.File, f.From, f.To)
+		for _, n := range f.Notes {
+			fmt.Fprintf(&b, "%s:%d:%d: note: %s\n", f.File, n.Line, n.Column, n.Message)
+		}
 	}
 	r := out.Report
 	if len(r.Sample) > 0 {

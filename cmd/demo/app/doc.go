@@ -23,4 +23,6 @@
 // The package touches only databases of its own, whose names begin with dbc_demo_, and
 // leaves nothing behind unless asked to. It does not decide how anything is moved; it only
 // uses what operators, servers and applications use.
+//
+// It is not for users and may change with any version.
 package app

@@ -5,7 +5,9 @@
 // behind them, a registration in etcd beside. It goes on serving when etcd is gone; what it
 // then may not know, the database refuses.
 //
-// It does not know flags, and not what a service's handlers do. It is not for users.
+// It does not know flags, and not what a service's handlers do.
+//
+// It is not for users and may change with any version.
 package app
 
 import (

@@ -1,7 +1,8 @@
 // Package cli is the command line of a service's server: its flags, and its configuration.
 //
-// What a server does is in package app. It is not for users: package dbcontroller, at the
-// root, is how a service calls it.
+// What a server does is in package app.
+//
+// It is not for users and may change with any version.
 package cli
 
 import (

@@ -1,5 +1,7 @@
 // Package samples is the sample services, bbs and secrets, in one: what their server and
-// their controllers are made of. It is not for users, who copy from it.
+// their controllers are made of.
+//
+// It is not for users and may change with any version.
 package samples
 
 import (

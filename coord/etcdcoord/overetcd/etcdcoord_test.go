@@ -1,6 +1,6 @@
 // Package overetcd_test has the tests of package etcdcoord over a real etcd. They are no tests of that
 // package's own folder, for the go command gives those who use a package the modules that its
-// tests need, and nobody needs an etcd server for that (docs_test.TestWhatUsersGet).
+// tests need, and nobody needs an etcd server for that (integration.TestServiceOutsideTheTree).
 package overetcd_test
 
 import (

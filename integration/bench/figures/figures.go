@@ -8,6 +8,8 @@
 // page that is committed can be compared with the file beside it.
 //
 // It measures nothing and knows no command but those that it is told.
+//
+// It is not for users and may change with any version.
 package figures
 
 import (

@@ -11,6 +11,8 @@
 //
 // It does not own servers that a test wants to stop or configure; those come
 // from localmongo.Start with Own set, one per test.
+//
+// It is not for users and may change with any version.
 package mongotest
 
 import (

@@ -20,4 +20,6 @@
 //
 // The package writes to no database and opens none: a sample from one is a Source of the
 // caller.
+//
+// It is not for users and may change with any version.
 package lint

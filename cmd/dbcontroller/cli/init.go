@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dbcontroller.dev/cmd/internal/build"
+	"dbcontroller.dev/starter"
+)
+
+func initCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "init", Short: "Write what one begins with", Args: cobra.NoArgs}
+	cmd.AddCommand(initServiceCommand())
+	return cmd
+}
+
+// modulePath is what a module can be called, as far as it matters here: it becomes part of
+// imports.
+var modulePath = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._~-]*(/[A-Za-z0-9._~-]+)*$`)
+
+func initServiceCommand() *cobra.Command {
+	var module string
+	cmd := &cobra.Command{
+		Use:   "service DIR",
+		Short: "Write a small service in Go, in two versions, that runs and passes its tests",
+		Long: "Write a small service in Go into a folder that is not there yet: messages and their code, handlers\n" +
+			"of two versions, a lens between them, tests, a server, a controller and a configuration. README.md\n" +
+			"in it says how to run it and take it through an upgrade.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			if module == "" {
+				module = filepath.Base(dir)
+			}
+			if !modulePath.MatchString(module) {
+				return usage("%q is no path of a Go module: give one with --module, such as example.com/tasks", module)
+			}
+			version := build.Read().Version
+			if !strings.HasPrefix(version, "v") {
+				version = "latest" // this build is no release
+			}
+			files, err := starter.Write(dir, module, version)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %d files of module %s into %s\nnext: cd %s && go get dbcontroller.dev@%s && go mod tidy && go test ./...\nREADME.md there says how to run it\n",
+				len(files), module, args[0], args[0], version)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&module, "module", "", "path of the service's Go module (default: the name of the folder)")
+	return cmd
+}

@@ -1,0 +1,281 @@
+package library_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller.dev"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/coord/embedetcd"
+	v1 "dbcontroller.dev/gen/library/v1"
+	"dbcontroller.dev/gen/library/v1/libraryv1connect"
+	v2 "dbcontroller.dev/gen/library/v2"
+	"dbcontroller.dev/gen/library/v2/libraryv2connect"
+	"dbcontroller.dev/integration/library"
+	"dbcontroller.dev/integration/localmongo/mongotest"
+)
+
+func TestMain(m *testing.M) { mongotest.Main(m) }
+
+// TestLines: all that is written for the service, its messages, programs and configuration
+// included, is bounded.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	lines := 0
+	for _, dir := range []string{".", "../../proto/library"} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			lines += bytes.Count(text, []byte("\n"))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lines < 300 || lines > 550 {
+		t.Errorf("the service has %d lines, at most 550 are few", lines)
+	}
+}
+
+// system is one controller and two servers of the service.
+type system struct {
+	t       *testing.T
+	ctx     context.Context
+	config  string
+	control string   // address of the controller
+	servers []string // addresses
+	db      map[string]*mongo.Database
+	http    *http.Client
+}
+
+func start(ctx context.Context, t *testing.T) *system {
+	t.Helper()
+	s := &system{t: t, ctx: ctx, config: filepath.Join(t.TempDir(), "library.yaml"), http: &http.Client{Transport: &http.Transport{}}}
+	etcd, err := embedetcd.Start(ctx, embedetcd.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = etcd.Close() })
+	uri := mongotest.Server(t).URI()
+	t.Setenv("MONGO_URI", uri)
+	text, err := os.ReadFile("library.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = fmt.Appendf(text, "etcd: {endpoints: [%q]}\n", strings.Join(etcd.Endpoints(), `", "`))
+	if err := os.WriteFile(s.config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Disconnect(context.WithoutCancel(ctx)) })
+	s.db = map[string]*mongo.Database{}
+	for _, v := range []string{"v1", "v2"} {
+		s.db[v] = client.Database(config.DatabaseName("library/" + v))
+	}
+	s.control = freePort(t)
+	running, stop := context.WithCancel(ctx)
+	var g errgroup.Group
+	t.Cleanup(func() {
+		stop()
+		s.http.CloseIdleConnections()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+		for _, db := range s.db {
+			if err := db.Drop(context.WithoutCancel(ctx)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	g.Go(func() error {
+		return s.command(running, "run", "--config", s.config, "--id", "controller", "--api-listen", s.control, "--operator-listen", "127.0.0.1:0", "--log-level", "error")
+	})
+	s.eventually("the controller answers", func() error { return s.command(ctx, "get", "deployment", "--server", s.control) })
+	listening := make(chan string)
+	for i := range 2 {
+		service := library.Service
+		service.Listening = func(api, _ string) { listening <- api }
+		cmd := dbcontroller.ServeCommand(service)
+		cmd.SetArgs([]string{"--config", s.config, "--id", fmt.Sprintf("server-%d", i), "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0", "--log-level", "error"})
+		g.Go(func() error { return cmd.ExecuteContext(running) })
+		select {
+		case api := <-listening:
+			s.servers = append(s.servers, "http://"+api)
+		case <-ctx.Done():
+			t.Fatal("a server does not listen")
+		}
+	}
+	s.eventually("the servers serve", func() error {
+		for _, server := range s.servers {
+			if _, err := libraryv1connect.NewLibraryServiceClient(s.http, server).ListBooks(ctx, connect.NewRequest(&v1.ListRequest{})); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return s
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// command runs the controller's program with arguments.
+func (s *system) command(ctx context.Context, args ...string) error {
+	cmd := dbcontroller.ControllerCommand(library.Service)
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(args)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		return fmt.Errorf("%s: %w %s", args[0], err, out.String())
+	}
+	return nil
+}
+
+func (s *system) eventually(what string, try func() error) {
+	s.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-s.ctx.Done():
+			s.t.Fatalf("%s: %v", what, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// session runs the client once, at one of the servers.
+func (s *system) session(server int) *session {
+	c := &session{
+		ctx: s.ctx, api: libraryv1connect.NewLibraryServiceClient(s.http, s.servers[server%len(s.servers)]),
+		first: map[string]int64{}, served: map[string]int{},
+	}
+	c.run()
+	return c
+}
+
+// same compares what a session was told with what the first one was.
+func (s *system) same(phase string, want, got *session) {
+	s.t.Helper()
+	if got.requests != requestsOfSession {
+		s.t.Errorf("%s: a session has %d requests, want %d", phase, got.requests, requestsOfSession)
+	}
+	if diff := cmp.Diff(want.told, got.told); diff != "" {
+		s.t.Errorf("%s: the client is told (-before +now):\n%s", phase, diff)
+	}
+}
+
+// switchTo switches to a version, and runs sessions until it is done.
+func (s *system) switchTo(want *session, version string, args ...string) {
+	s.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- s.command(s.ctx, append(args, "--server", s.control)...) }()
+	both := false
+	for i := 0; ; i++ {
+		got := s.session(i)
+		s.same("during the switch to "+version, want, got)
+		both = both || len(got.served) == 2
+		select {
+		case err := <-done:
+			if err != nil {
+				s.t.Fatal(err)
+			}
+		default:
+		}
+		if got.served[version] == requestsOfSession-s.refused(want) {
+			break
+		}
+		if s.ctx.Err() != nil || s.t.Failed() {
+			s.t.Fatalf("no switch to %s", version)
+		}
+	}
+	s.t.Logf("switched to %s; a session was served by both versions: %t", version, both)
+}
+
+// refused is how many requests of a session are answered with an error, which has no header
+// of the version.
+func (s *system) refused(of *session) int {
+	answered := 0
+	for _, n := range of.served {
+		answered += n
+	}
+	return of.requests - answered
+}
+
+// TestService: a client of v1 that knows nothing of v2 is told the same, whichever version
+// is active and while that changes; its watch goes on; what only v2 knows, and what no
+// version of the program knows, survives.
+func TestService(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s := start(ctx, t)
+	s.seed()
+	before := s.session(0)
+	if before.served["v1"] == 0 || len(before.served) != 1 {
+		t.Fatalf("served by %v", before.served)
+	}
+	s.same("before", before, s.session(1))
+	w := s.watch()
+	s.switchTo(before, "v2", "begin-upgrade", "deployment", "--target-version", "v2")
+	for i := range 2 {
+		s.same("after the switch", before, s.session(i))
+	}
+	// What only v2 knows stays when v1 changes the book.
+	now := libraryv2connect.NewLibraryServiceClient(s.http, s.servers[0])
+	if _, err := now.UpdateBook(ctx, connect.NewRequest(&v2.UpdateBookRequest{Book: &v2.Book{Name: "books/s01", Shelf: "A3"}})); err != nil {
+		t.Fatal(err)
+	}
+	old := libraryv1connect.NewLibraryServiceClient(s.http, s.servers[1])
+	if _, err := old.LendBook(ctx, connect.NewRequest(&v1.LendBookRequest{Name: "books/s01"})); err != nil {
+		t.Fatal(err)
+	}
+	book, err := now.GetBook(ctx, connect.NewRequest(&v2.GetRequest{Name: "books/s01"}))
+	if err != nil || book.Msg.GetShelf() != "A3" || book.Msg.GetLent() != 1 || book.Msg.GetBranch() != "branches/main" {
+		t.Errorf("v2 has %v, %v", book, err)
+	}
+	w.expect("books/s01", func(b *v1.Book) bool { return b.GetCopies().GetLent() == 1 })
+	s.eventually("each record has what the program does not know of it", func() error { return s.unknown(1) })
+	changed := s.session(0) // one copy of a seeded book is lent now
+	s.switchTo(changed, "v1", "rollback")
+	for i := range 2 {
+		s.same("after the rollback", changed, s.session(i))
+	}
+	if _, err := old.LendBook(ctx, connect.NewRequest(&v1.LendBookRequest{Name: "books/s01"})); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("books/s01", func(b *v1.Book) bool { return b.GetCopies().GetLent() == 2 })
+	s.eventually("each record has what the program does not know of it", func() error { return s.unknown(2) })
+}

@@ -1,0 +1,224 @@
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	gomod "golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+
+	"dbcontroller.dev/integration/localmongo/mongotest"
+)
+
+// TestServiceOutsideTheTree is a stranger's first hour: 'init service' writes a service, a module
+// of its own, which gets this one as go get gives it to everybody. It builds, its tests pass,
+// no test container and no etcd server comes with it, and its programs serve v1, go to v2 and
+// back, with what was written on either side.
+func TestServiceOutsideTheTree(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds all that a service links")
+	}
+	dbc := built.path(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	dir := filepath.Join(t.TempDir(), "tasks")
+	out, err := command(t, dbc, "", []string{"init", "service", dir, "--module", "example.com/tasks"}, nil).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "README.md there says how to run it") {
+		t.Fatalf("init service: %v\n%s", err, out)
+	}
+	if out, err := command(t, dbc, "", []string{"init", "service", dir}, nil).CombinedOutput(); err == nil || !strings.Contains(string(out), "is not empty") {
+		t.Errorf("a second time: %v %s", err, out)
+	}
+	o := outsider{t: t, dir: dir}
+	o.publish()
+	o.run("go", "get", "dbcontroller.dev@"+o.version)
+	// What only tests of libraries need may not be on this machine: -e goes on without.
+	said := o.run("go", "mod", "tidy", "-e")
+	sums := o.read("go.sum")
+	for _, found := range regexp.MustCompile(`(?m)\S*(testcontainers|docker|moby|containerd|etcd/server|etcd/raft|bbolt)\S*`).FindAllString(sums+said, -1) {
+		t.Errorf("who uses the library gets %s", found)
+	}
+	if !strings.Contains(sums, "go.etcd.io/etcd/client/v3 ") || len(sums) < 5000 {
+		t.Errorf("go.sum has not what a service needs:\n%s", sums)
+	}
+	t.Logf("go.sum has %d lines", strings.Count(sums, "\n"))
+	o.run("go", "build", "-o", "bin/", "./cmd/...")
+	o.run("go", "test", "./...")
+	o.upgrade(ctx, dbc)
+}
+
+// outsider is a module that is none of ours.
+type outsider struct {
+	t       *testing.T
+	dir     string
+	version string
+	env     []string
+}
+
+// publish puts this tree where the outsider's go command gets it from, as a version of its
+// module, and all other modules from where this machine has them.
+func (o *outsider) publish() {
+	o.t.Helper()
+	// The go command keeps what it knows of a version.
+	o.version = fmt.Sprintf("v0.0.%d", time.Now().UnixNano())
+	proxy := o.t.TempDir()
+	at := filepath.Join(proxy, "dbcontroller.dev", "@v")
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		o.t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := zip.Create(&archive, gomod.Version{Path: "dbcontroller.dev", Version: o.version}, tree(o.t)); err != nil {
+		o.t.Fatal(err)
+	}
+	mod, err := os.ReadFile("../go.mod")
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{
+		o.version + ".zip": archive.Bytes(), o.version + ".mod": mod, "list": []byte(o.version + "\n"),
+		o.version + ".info": fmt.Appendf(nil, `{"Version":%q,"Time":"2026-01-01T00:00:00Z"}`, o.version),
+	} {
+		if err := os.WriteFile(filepath.Join(at, name), data, 0o600); err != nil {
+			o.t.Fatal(err)
+		}
+	}
+	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	here := filepath.Join(strings.TrimSpace(string(cache)), "cache", "download")
+	o.env = append(os.Environ(), "GOMODCACHE="+o.t.TempDir(), "GOPROXY=file://"+proxy+",file://"+here, "GOSUMDB=off",
+		"GOFLAGS=-modcacherw -trimpath", "GOWORK=off", "CGO_ENABLED=0") // as releases are built, so that their cache serves
+}
+
+// tree is what of this tree is part of its module.
+func tree(t *testing.T) (files []zip.File) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel := strings.TrimPrefix(filepath.ToSlash(path), "../")
+		switch {
+		case d.IsDir() && path != ".." && (strings.HasPrefix(d.Name(), ".") || rel == "bin" || rel == "dist"):
+			return filepath.SkipDir
+		case d.Type().IsRegular():
+			files = append(files, source{rel, path})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// source is a file of the tree.
+type source struct{ name, path string }
+
+func (s source) Path() string                 { return s.name }
+func (s source) Lstat() (os.FileInfo, error)  { return os.Lstat(s.path) }
+func (s source) Open() (io.ReadCloser, error) { return os.Open(s.path) }
+
+// run runs a command in the module, which has to succeed, and returns what it says.
+func (o *outsider) run(name string, args ...string) string {
+	o.t.Helper()
+	cmd := exec.CommandContext(o.t.Context(), name, args...)
+	cmd.Dir, cmd.Env = o.dir, o.env
+	began := time.Now()
+	out, err := cmd.CombinedOutput()
+	o.t.Logf("%s %s took %v", name, strings.Join(args, " "), time.Since(began).Round(time.Second))
+	if err != nil {
+		o.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func (o *outsider) read(name string) string {
+	o.t.Helper()
+	text, err := os.ReadFile(filepath.Join(o.dir, name))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// upgrade runs the programs of the service, as README.md there says, to v2 and back.
+func (o *outsider) upgrade(ctx context.Context, dbc string) {
+	o.t.Helper()
+	uri, first := mongotest.Database(o.t)
+	_, second := mongotest.Database(o.t)
+	text := o.read("config.yaml")
+	for _, name := range []string{first, second} {
+		text = strings.Replace(text, `"$(MONGO_URI)"}`, `"$(MONGO_URI)", database: `+name+`}`, 1)
+	}
+	if err := os.WriteFile(filepath.Join(o.dir, "config.yaml"), []byte(text), 0o600); err != nil {
+		o.t.Fatal(err)
+	}
+	spawned := func(name, binary string, args ...string) *child {
+		cmd := command(o.t, binary, "", args, []string{"MONGO_URI=" + uri})
+		cmd.Dir = o.dir
+		return spawn(o.t, name, cmd)
+	}
+	spawned("etcd", dbc, "etcd", "--config", "config.yaml")
+	eventually(ctx, o.t, "etcd is there", func() error {
+		_, err := os.Stat(filepath.Join(o.dir, "data", "etcd-endpoint"))
+		return err
+	})
+	controller := spawned("controller", "bin/controller", "run", "--config", "config.yaml", "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0").ready(ctx)
+	server := spawned("server", "bin/server", "--config", "config.yaml", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0").ready(ctx)
+	api, _ := server.addresses()
+	at, _ := controller.addresses()
+	call := func(method, body string, want ...string) {
+		o.t.Helper()
+		eventually(ctx, o.t, method, func() error {
+			said, err := post(ctx, "http://"+api+"/"+method, body)
+			for _, w := range want {
+				if err == nil && !strings.Contains(said, w) {
+					err = fmt.Errorf("%s has no %s", said, w)
+				}
+			}
+			return err
+		})
+	}
+	o.env = append(o.env, "DBCONTROLLER_SERVER="+at)
+	const name = `"name":"projects/home/tasks/paint"`
+	call("tasks.v1.TaskService/CreateTask", `{"parent":"projects/home","taskId":"paint","task":{"title":"paint","dueAt":"1800000000"}}`, name, "1800000000")
+	o.run("bin/controller", "begin-upgrade", "deployment", "--name", "services/tasks.example.com/deployments/local", "--target-version", "v2")
+	call("tasks.v2.TaskService/UpdateTask", `{"task":{`+name+`,"priority":7},"updateMask":"priority"}`, `"priority":7`, "2027-01-15T08:00:00Z")
+	call("tasks.v1.TaskService/UpdateTask", `{"task":{`+name+`,"title":"paint the door"},"updateMask":"title"}`, "paint the door", "1800000000")
+	call("tasks.v2.TaskService/GetTask", `{`+name+`}`, `"priority":7`, "paint the door")
+	o.run("bin/controller", "rollback", "--name", "services/tasks.example.com/deployments/local")
+	call("tasks.v2.TaskService/DeleteTask", `{"name":"projects/home/tasks/none"}`, "v1 is the active version: write through tasks.v1.TaskService")
+	call("tasks.v1.TaskService/GetTask", `{`+name+`}`, "paint the door", "1800000000")
+}
+
+// post is a call of a unary method in JSON, whose errors are answers as well.
+func post(ctx context.Context, url, body string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close() //nolint:errcheck // only read
+	text, err := io.ReadAll(res.Body)
+	// JSON of proto messages has spaces at random.
+	return strings.ReplaceAll(string(text), `": `, `":`), err
+}

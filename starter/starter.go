@@ -1,0 +1,75 @@
+// Package starter is the service that 'dbcontroller init service' writes: small, in two
+// versions, with tests that pass. What it writes is what stands below service/, which is built
+// and tested with everything else, so that it cannot grow old; only the paths of its imports
+// are changed.
+//
+// It does not know how to make modules or fetch any.
+//
+// It is not for users and may change with any version.
+package starter
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed service
+var files embed.FS
+
+// here is what the packages of the service are called in this module.
+const here = "dbcontroller.dev/starter/service"
+
+// goMod is the module of a written service. What it requires, go get adds.
+const goMod = `module %s
+
+go 1.26.0
+`
+
+// Write writes the service into a folder that is not there yet, or is empty, as a module, and
+// returns the names of its files. version is what README says to get of this library.
+func Write(dir, module, version string) ([]string, error) {
+	if there, err := os.ReadDir(dir); err == nil && len(there) > 0 {
+		return nil, fmt.Errorf("%s is not empty: name a folder that is not there yet", dir)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	written := []string{"go.mod"}
+	if err := put(filepath.Join(dir, "go.mod"), fmt.Sprintf(goMod, module)); err != nil {
+		return nil, err
+	}
+	err := fs.WalkDir(files, "service", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		rel := strings.TrimPrefix(name, "service/")
+		written = append(written, rel)
+		return put(filepath.Join(dir, filepath.FromSlash(rel)), Text(string(text), module, version))
+	})
+	return written, err
+}
+
+// Text is a file of the service in a module.
+func Text(text, module, version string) string {
+	return strings.NewReplacer(here, module, "@VERSION", "@"+version).Replace(text)
+}
+
+func put(file, text string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // source code
+		return err
+	}
+	mode := fs.FileMode(0o644)
+	if path.Base(file) == "generate" {
+		mode = 0o755
+	}
+	return os.WriteFile(file, []byte(text), mode)
+}

@@ -1,0 +1,145 @@
+package vrunner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"dbcontroller.dev/record"
+)
+
+// Adapter shows the records of a stored version as those of another, as package
+// transform/adapt does.
+type Adapter interface {
+	Get(ctx context.Context, kind, key string) (record.Record, error)
+	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
+	Write(ctx context.Context, ms []record.Mutation) error
+	// Follows returns the stored kinds whose changes may show in kinds.
+	Follows(kinds ...string) []string
+	// Affected returns what a change of a stored record may change in the version shown: records
+	// by their names or, where the names are not known, by what these begin with.
+	Affected(kind, name string) ([]record.Selector, error)
+	// Several reports whether Affected returns beginnings of names for a kind.
+	Several(kind string) bool
+}
+
+// Over is the store of a version that is shown over another one's.
+//
+// A subscription remembers the names of kinds of which a stored record shows several, to
+// report those that are gone, and lists them when it begins and after each ErrLost.
+func Over(stored Store, shown Adapter) Store { return over{shown, stored} }
+
+type over struct {
+	Adapter
+	stored Store
+}
+
+func (o over) Changes(ctx context.Context, kinds ...string) (Subscription, error) {
+	s, err := o.stored.Changes(ctx, o.Follows(kinds...)...)
+	if err != nil {
+		return nil, err
+	}
+	c := &overChanges{Subscription: s, shown: o.Adapter, kinds: kinds, known: map[string][]string{}}
+	if err := c.list(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+type overChanges struct {
+	Subscription
+	shown Adapter
+	kinds []string
+	known map[string][]string // of kinds with several: the names that there are, in order
+}
+
+// list brings what is known up to date. It comes before what the caller lists, so that whatever
+// is gone after that is known.
+func (c *overChanges) list(ctx context.Context) error {
+	for _, kind := range c.kinds {
+		if !c.shown.Several(kind) {
+			continue
+		}
+		names, err := c.names(ctx, kind, "")
+		if err != nil {
+			return fmt.Errorf("changes of %s: %w", kind, err)
+		}
+		c.known[kind] = names
+	}
+	return nil
+}
+
+// names are those of a kind with a prefix, now, in order.
+func (c *overChanges) names(ctx context.Context, kind, prefix string) (names []string, err error) {
+	const page = 1000
+	for after := ""; ; {
+		recs, err := c.shown.List(ctx, kind, prefix, after, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range recs {
+			after, _ = r.Key.Name()
+			names = append(names, after)
+		}
+		if len(recs) < page {
+			return names, nil
+		}
+	}
+}
+
+func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
+	stored, err := c.Subscription.Next(ctx)
+	if errors.Is(err, ErrLost) {
+		if err := c.list(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []Dirty
+	for _, d := range stored {
+		sels, err := c.shown.Affected(d.Kind, d.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, sel := range sels {
+			name, ok := sel.Key.Name()
+			switch {
+			case !ok || !slices.Contains(c.kinds, sel.Kind):
+			case sel.Prefix:
+				names, err := c.within(ctx, sel.Kind, name)
+				if err != nil {
+					return nil, err
+				}
+				for _, name := range names {
+					out = append(out, Dirty{Kind: sel.Kind, Name: name})
+				}
+			default:
+				out = append(out, Dirty{Kind: sel.Kind, Name: name})
+			}
+		}
+	}
+	return out, nil
+}
+
+// within are the names that begin so, or did until now.
+func (c *overChanges) within(ctx context.Context, kind, prefix string) ([]string, error) {
+	now, err := c.names(ctx, kind, prefix)
+	if err != nil {
+		return nil, err
+	}
+	known := c.known[kind]
+	from, _ := slices.BinarySearch(known, prefix)
+	to := from
+	for to < len(known) && strings.HasPrefix(known[to], prefix) {
+		to++
+	}
+	both := slices.Concat(now, known[from:to])
+	slices.Sort(both)
+	c.known[kind] = slices.Replace(known, from, to, now...)
+	return slices.Compact(both), nil
+}

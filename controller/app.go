@@ -26,6 +26,7 @@ import (
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/hooks"
 	"dbcontroller.dev/preflight"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
@@ -62,7 +63,7 @@ type Options struct {
 
 // App is one controller process.
 type App struct {
-	breaches atomic.Int64 // of fences that nobody has accepted, while this controller leads
+	leading atomic.Bool // this controller drives upgrades
 
 	cfg      Settings
 	opts     Options
@@ -83,7 +84,8 @@ type App struct {
 	engines    engines
 	// collections keeps indexes, options and names of the collections as the record wants them.
 	collections *collections.Maintainer
-	announced   uint64 // the epoch whose upgrades were announced; of prepare, then of sync
+	hooks       *hooks.Hooks // that are told of what happens, while this controller leads
+	announced   uint64       // the epoch whose upgrades were announced; of prepare, then of sync
 }
 
 // New makes a controller. The coordination store is the caller's to close.
@@ -93,6 +95,7 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
 		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{},
 	}
+	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
 	a.collections = collections.New(collections.Parts{
 		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,
 		Database: func(version string) collections.Database { return a.namespaces[version] },
@@ -195,6 +198,8 @@ func (a *App) lead(ctx context.Context) error {
 		fencers[v] = ns
 	}
 	return shards.Lead(ctx, a.store, a.deployment.DriverKey(), a.opts.ID, a.log, func(ctx context.Context) error {
+		a.leading.Store(true)
+		defer a.leading.Store(false)
 		g, ctx := errgroup.WithContext(ctx)
 		prover := a.prover()
 		if !a.opts.reads {
@@ -213,6 +218,7 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
 		g.Go(func() error { return a.keepMarks(ctx) })
+		g.Go(func() error { return a.hooks.Run(ctx) })
 		return g.Wait()
 	})
 }

@@ -1,7 +1,7 @@
 package library
 
 import (
-	"fmt"
+	"errors"
 	"strings"
 
 	"dbcontroller.dev"
@@ -47,7 +47,7 @@ var books = typed.Group[oldBook, newBook]{
 	Name: "books", Revision: "1", CodecOf: protodoc.Kinds, KeepRest: "_rest",
 	Up: func(old oldBook, have newBook) (newBook, error) {
 		if old.Book == nil {
-			return newBook{}, fmt.Errorf("copies of no book")
+			return newBook{}, errors.New("copies of no book")
 		}
 		return newBook{&v2.Book{
 			Name: old.Book.GetName(), Title: old.Book.GetTitle(), Branch: upName(old.Book.GetLibrary()), Revision: old.Book.GetRevision(),
@@ -66,18 +66,12 @@ var books = typed.Group[oldBook, newBook]{
 func upName(library string) string  { return strings.Replace(library, "libraries/", "branches/", 1) }
 func downName(branch string) string { return strings.Replace(branch, "branches/", "libraries/", 1) }
 
-// transformers are those from v1 to v2, and back.
+// transformers are those between the versions. What is wrong in them, every test would meet.
 func transformers() dbcontroller.Transformers {
 	one, err := branches.Spec()
-	must(err)
-	two, err := books.Spec()
-	must(err)
-	return dbcontroller.Transformers{one, two}
-}
-
-// must is for what is declared in this package: every test would meet it.
-func must(err error) {
-	if err != nil {
+	two, errTwo := books.Spec()
+	if err := errors.Join(err, errTwo); err != nil {
 		panic(err)
 	}
+	return dbcontroller.Transformers{one, two}
 }

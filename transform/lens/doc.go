@@ -45,7 +45,7 @@
 //   - move takes a field from one object to another (the record itself is one too).
 //     Objects that are missing are made, those left empty are removed.
 //   - convert changes the type of a value, or the value by a table. Null and absence
-//     stay. The types: string, int, long, double, decimal, bool, objectId, date, rfc3339
+//     stay. The types: string, int, long, double, decimal, bool, objectId, uuid, date, rfc3339
 //     (a string) and epoch (a long, seconds); and number, which is an int, long, double or
 //     decimal, whichever its writer took. Those that are the same number are one, and each
 //     side keeps the type that it has.

@@ -62,6 +62,7 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 		}
 	}
 	if !l.byContent() {
+		s.UpNames, s.DownNames = l.UpMapping(), l.DownMapping()
 		if s.Old.Kinds[0].GroupOf != nil {
 			s.Old.Anchor = func(group string) (string, record.Key) { return from, record.Key(group) }
 		}

@@ -17,7 +17,7 @@ import (
 // need some, such as hooks.
 func lensCommand(options ...lens.Option) *cobra.Command {
 	return verb("lens", "Check lenses and try them on real records",
-		lensLintCommand(options), lensTryCommand(options), lensDiffCommand(options), lensSchemaCommand())
+		lensLintCommand(options), lensTryCommand(options), lensDiffCommand(options), lensInitCommand(), lensSchemaCommand())
 }
 
 func lensSchemaCommand() *cobra.Command {

@@ -137,6 +137,9 @@ func exampleOf(ch lint.Change) string {
 	case e.To == "":
 		text = e.Name + ": " + e.From
 	}
+	if ch.Fields > 0 {
+		text += " (" + plural(ch.Fields, "field") + ")"
+	}
 	if ch.Reason != "" {
 		text += " (" + ch.Reason + ")"
 	}

@@ -68,6 +68,7 @@ var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceWatchDeploymentProcedure: {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceListParkedProcedure:      {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceListUpdatesProcedure:     {Viewer, false},
+	dbcontrollerv1connect.DeploymentServiceGetVersionProcedure:      {Viewer, false},
 
 	dbcontrollerv1connect.DeploymentServiceCreateDeploymentProcedure: {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceBeginUpgradeProcedure:     {Operator, true},
@@ -84,6 +85,7 @@ var Calls = Table{
 
 	// These change no record, but read whole databases or try things in them.
 	dbcontrollerv1connect.DeploymentServicePlanProcedure:         {Operator, true},
+	dbcontrollerv1connect.DeploymentServiceStreamPlanProcedure:   {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceRehearseProcedure:     {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceEstimateLossProcedure: {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceVerifyProcedure:       {Operator, true},

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -64,6 +65,7 @@ type Engine struct {
 	now     *run
 	waits   string // what keeps this controller from its part
 	problem string // an error that work goes on after
+	gaveUp  string // the error that ended the part of a shard last
 
 	published Progress // used by Run alone
 }
@@ -84,6 +86,7 @@ type run struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	shards map[int]*shard // guarded by Engine.mu
+	told   atomic.Int64   // records of which the log says that they are not updated
 }
 
 // stop ends the work of a run and waits for it.
@@ -160,7 +163,7 @@ func (e *Engine) look(ctx context.Context) {
 func (e *Engine) setRun(r *run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.now, e.problem = r, ""
+	e.now, e.problem, e.gaveUp = r, "", ""
 }
 
 func (e *Engine) setWaits(waits string) {

@@ -51,9 +51,11 @@ func (s *shard) work(ctx context.Context) {
 	switch {
 	case err == nil, ctx.Err() != nil:
 	case errors.Is(err, coord.ErrConflict), errors.Is(err, upgradestate.ErrOutdated):
-		e.Log.Info("shard is left to its owner", zap.Int("shard", s.lock.Shard), zap.Error(err))
+		e.Log.Debug("shard is left to its owner", zap.Int("shard", s.lock.Shard), zap.Error(err))
 	default:
-		e.Log.Error("shard of the data update is given up", zap.Int("shard", s.lock.Shard), zap.Error(err))
+		if e.isNews(err) {
+			e.Log.Error("shards of the data update are given up", zap.Int("such as", s.lock.Shard), zap.Error(err))
+		}
 	}
 }
 
@@ -75,11 +77,10 @@ func (s *shard) persist(ctx context.Context, f func(context.Context) error) erro
 		case errors.Is(err, coord.ErrConflict), errors.Is(err, upgradestate.ErrOutdated), errors.As(err, &refused):
 			return backoff.Permanent(err)
 		}
-		if !failed {
-			s.engine.Log.Warn("data update goes on after an error", zap.Int("shard", s.lock.Shard), zap.Error(err))
+		if first := s.engine.setProblem(err.Error()); first && !failed {
+			s.engine.Log.Warn("data update goes on after an error", zap.Int("such as shard", s.lock.Shard), zap.Error(err))
 		}
 		failed = true
-		s.engine.setProblem(err.Error())
 		return err
 	}, backoff.WithContext(policy, ctx))
 	if failed && err == nil {
@@ -88,11 +89,31 @@ func (s *shard) persist(ctx context.Context, f func(context.Context) error) erro
 	return err
 }
 
-func (e *Engine) setProblem(text string) {
+// setProblem notes an error that work goes on after; first: there was none. Of all shards that
+// a database is away for one says so.
+func (e *Engine) setProblem(text string) (first bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	first = e.problem == ""
 	e.problem = text
+	return first
 }
+
+// isNews reports whether an error is another one than the latest that ended a shard's part.
+func (e *Engine) isNews(err error) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	is := e.gaveUp != err.Error()
+	e.gaveUp = err.Error()
+	return is
+}
+
+// mayTell reports whether one more record that is not updated may be logged; all of them are
+// counted, and some of each shard kept.
+func (r *run) mayTell() bool { return r.told.Add(1) <= mostTold }
+
+// mostTold bounds the lines of a run at one controller.
+const mostTold = 20
 
 func (s *shard) set(c Checkpoint) {
 	s.engine.mu.Lock()
@@ -165,6 +186,9 @@ func (s *shard) page(ctx context.Context) error {
 	next.Count.Failed += ch.count.Failed
 	next.Examples = withExamples(next.Examples, ch.examples)
 	for _, f := range ch.examples {
+		if !s.run.mayTell() {
+			break
+		}
 		e.Log.Warn("record is not updated", zap.String("update", s.run.update.Name), zap.String("key", f.Key), zap.String("error", f.Error))
 	}
 	s.set(next)

@@ -35,6 +35,7 @@ type Config struct {
 	Switch         Switch
 	Operator       string // address for health and metrics
 	Metrics        string // address for health and metrics alone; empty: with the others
+	ShardMetrics   bool   // metrics of each shard, besides those of all
 	Profiles       bool   // pprof at the operator port
 	Traces         Traces
 	API            string // address of the Deployment API
@@ -43,6 +44,7 @@ type Config struct {
 	DBs            []DB   // in the order of the file, one for each version and place
 	Kinds          []Kind // fixed-name kinds; empty for a service with managed kinds
 	Updates        []Update
+	Hooks          []Hook
 	// ShowValues has what is said of parked records quote values of them.
 	ShowValues bool
 }

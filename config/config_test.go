@@ -93,9 +93,12 @@ copy:
   auto: false
   maxRate: 500
 switch: {deadline: 1m30s, maxHold: 2s, maxLag: 250ms, retries: 0, automatic: false}
-operator: {listen: ":9000", traces: {endpoint: "https://collector:4317", ratio: 0.5}}
+operator: {listen: ":9000", shardMetrics: true, traces: {endpoint: "https://collector:4317", ratio: 0.5}}
 api:
   listen: localhost:9001
+hooks:
+- {name: pager, url: "https://hooks.example.org/x?token=$(PASSWORD)", secret: "$(PASSWORD)-$(PASSWORD)-1", events: [switched, aborted], timeout: 3s, giveUp: 1h}
+- {name: log, command: [/usr/bin/logger, "$(ENV)"]}
 dbs:
 - mongo:
     endpoint: mongodb+srv://cluster.example.com/
@@ -131,7 +134,7 @@ kinds:
 		DataDir:  "/var/lib/prod$data",
 		Copy:     config.Copy{MaxRate: 500, Workers: 4},
 		Switch:   config.Switch{Deadline: 90 * time.Second, MaxHold: 2 * time.Second, MaxLag: 250 * time.Millisecond, Hold: true},
-		Operator: ":9000", Traces: config.Traces{Endpoint: "https://collector:4317", Ratio: 0.5}, API: "localhost:9001",
+		Operator: ":9000", ShardMetrics: true, Traces: config.Traces{Endpoint: "https://collector:4317", Ratio: 0.5}, API: "localhost:9001",
 		DBs: []config.DB{
 			{
 				Version: "v7", APIVersion: "v7", Namespace: "bbs/v7", Backend: "mongo", Database: "bbs", Disabled: true,
@@ -140,6 +143,11 @@ kinds:
 			{Version: "v7@eu-2", APIVersion: "v7", Namespace: "bbs/v7b", Backend: "mongo", Database: config.DatabaseName("bbs/v7b"), Endpoint: config.NewSecret("mongodb://other"), PoolSize: 100},
 			{Version: "v8@eu", APIVersion: "v8", Namespace: "bbs/v8", Backend: "mongo", Database: config.DatabaseName("bbs/v8"), Endpoint: config.NewSecret("mongodb://third"), PoolSize: 100},
 			{Version: "v9", APIVersion: "v9", Namespace: "bbs/v9", Backend: "mongo", Database: config.DatabaseName("bbs/v9"), Endpoint: config.NewSecret("mongodb://third"), PoolSize: 100},
+		},
+		Hooks: []config.Hook{
+			{Name: "pager", URL: config.NewKey("https://hooks.example.org/x?token=hunter2"), Secret: config.NewKey("hunter2-hunter2-1"),
+				Events: []string{"switched", "aborted"}, Timeout: 3 * time.Second, GiveUp: time.Hour},
+			{Name: "log", Command: []string{"/usr/bin/logger", "prod"}, Timeout: 10 * time.Second, GiveUp: 24 * time.Hour},
 		},
 		Kinds: []config.Kind{{From: "a", To: "b", Older: "v7", Newer: "v8", Lens: "/abs/l.yaml", Fence: "writeBlock", Indexes: map[string][]string{
 			"b": {}, "parts": {`{"key":{"z":1,"a":-1},"unique":true,"name":"prod"}`, `{"key":{"t":"text"},"partialFilterExpression":{"x":{"$in":[1.5,null,"y"]}}}`},
@@ -168,7 +176,7 @@ func TestRefusals(t *testing.T) {
 		name, old, new string
 		want           string
 	}{
-		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, access, parked`},
+		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, access, parked, hooks`},
 		{"unknown nested key", "workers: 4", "threads: 4", `bbs.yaml:4: copy.threads: unknown key, want one of auto, maxRate, workers, throttle, maxSourceLoad, window`},
 		{"unknown key of a database", "  connectionPoolSize", "  poolSize", `bbs.yaml:9: dbs[0].poolSize: unknown key, want one of namespace, backend, apiVersion, location, connectionPoolSize, mongo, disabled`},
 		{"unknown key of mongo", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{uri: \"$(MONGO_URI)\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.uri: unknown key, want one of endpoint, database`},
@@ -191,6 +199,27 @@ func TestRefusals(t *testing.T) {
 		{"duration without unit", "copy:", "switch: {deadline: 10}\ncopy:", `bbs.yaml:4: switch.deadline: "10": want a duration from 1s to 10m0s, such as 10s`},
 		{"duration out of bounds", "copy:", "switch: {deadline: 10ms}\ncopy:", `bbs.yaml:4: switch.deadline: "10ms": want a duration from 1s to 10m0s, such as 10s`},
 		{"listen without port", "copy:", "operator: {listen: localhost}\ncopy:", `bbs.yaml:4: operator.listen: "localhost": want host:port, such as 127.0.0.1:7080`},
+		{"shard metrics", "copy:", "operator: {shardMetrics: some}\ncopy:", `bbs.yaml:4: operator.shardMetrics: "some": want true or false`},
+		{"hooks are a list", "copy:", "hooks: {name: a}\ncopy:", `bbs.yaml:4: hooks: "{name: a}": want a list`},
+		{"too many hooks", "copy:", "hooks: [" + strings.Repeat("{}, ", 16) + "{}]\ncopy:", `bbs.yaml:4: hooks: "17": want at most 16 hooks`},
+		{"hook without name", "copy:", "hooks: [{url: 'https://a'}]\ncopy:", `bbs.yaml:4: hooks[0].name: missing, want a name such as pager`},
+		{"hook with a bad name", "copy:", "hooks: [{name: A b, url: 'https://a'}]\ncopy:", `bbs.yaml:4: hooks[0].name: "A b": want up to 32 lower-case letters, digits and dashes`},
+		{"hook twice", "copy:", "hooks:\n- {name: a, url: 'https://a'}\n- {name: a, url: 'https://b'}\ncopy:", `bbs.yaml:6: hooks[1].name: "a": hooks[0] in line 5 has it already, want a name for each hook`},
+		{"hook to nowhere", "copy:", "hooks: [{name: a}]\ncopy:", `bbs.yaml:4: hooks[0].command: missing, want url, or a list with the path of a program and its arguments`},
+		{"hook with two ways", "copy:", "hooks: [{name: a, url: 'https://a', command: [/b]}]\ncopy:", `bbs.yaml:4: hooks[0].command: want url or command, and not both`},
+		{"hook's command is a text", "copy:", "hooks: [{name: a, command: /bin/notify}]\ncopy:", `bbs.yaml:4: hooks[0].command: "/bin/notify": want a list`},
+		{"hook's command is looked for", "copy:", "hooks: [{name: a, command: [notify]}]\ncopy:", `bbs.yaml:4: hooks[0].command: "notify": want the path of a program from the root first`},
+		{"hook's command is signed", "copy:", "hooks: [{name: a, command: [/notify], secret: x}]\ncopy:", `bbs.yaml:4: hooks[0].secret: want no such key: only requests to a url are signed`},
+		{"hook by another scheme", "copy:", "hooks: [{name: a, url: 'ftp://a/hidden'}]\ncopy:", `bbs.yaml:4: hooks[0].url: want https://host/path or http://host:port/path, without a user`},
+		{"hook with a user", "copy:", "hooks: [{name: a, url: 'https://me:hidden@a/'}]\ncopy:", `bbs.yaml:4: hooks[0].url: want https://host/path or http://host:port/path, without a user`},
+		{"hook with an empty url", "copy:", "hooks: [{name: a, url: $(EMPTY)}]\ncopy:", `bbs.yaml:4: hooks[0].url: missing, want https://host/path or http://host:port/path`},
+		{"hook with a short secret", "copy:", "hooks: [{name: a, url: 'https://a', secret: $(PASSWORD)}]\ncopy:", `bbs.yaml:4: hooks[0].secret: want at least 16 characters that nobody can guess, such as those of 'openssl rand -base64 24'`},
+		{"hook with a secret that is no base64", "copy:", "hooks: [{name: a, url: 'https://a', secret: 'whsec_hidden-hidden-'}]\ncopy:", `bbs.yaml:4: hooks[0].secret: want base64 behind whsec_`},
+		{"hook for another event", "copy:", "hooks: [{name: a, url: 'https://a', events: [switch]}]\ncopy:", `bbs.yaml:4: hooks[0].events[0]: "switch": want one of begin, ready, retry, switched, aborted, parked, fence-broken, completed`},
+		{"hook for an event twice", "copy:", "hooks: [{name: a, url: 'https://a', events: [begin, begin]}]\ncopy:", `bbs.yaml:4: hooks[0].events[1]: "begin": given twice`},
+		{"hook with a long timeout", "copy:", "hooks: [{name: a, url: 'https://a', timeout: 1h}]\ncopy:", `bbs.yaml:4: hooks[0].timeout: "1h": want a duration from 1s to 5m0s, such as 10s`},
+		{"hook that gives up at once", "copy:", "hooks: [{name: a, url: 'https://a', giveUp: 1s}]\ncopy:", `bbs.yaml:4: hooks[0].giveUp: "1s": want a duration from 1m0s to 168h0m0s, such as 10s`},
+		{"unknown key of a hook", "copy:", "hooks: [{name: a, uri: 'https://a'}]\ncopy:", `bbs.yaml:4: hooks[0].uri: unknown key, want one of name, url, secret, command, events, timeout, giveUp`},
 		{"traces nowhere", "copy:", "operator: {traces: {ratio: 0.5}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: missing, want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)`},
 		{"traces without scheme", "copy:", "operator: {traces: {endpoint: \"collector:4317\"}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: "collector:4317": want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)`},
 		{"traces without port", "copy:", "operator: {traces: {endpoint: \"http://collector\"}}\ncopy:", `bbs.yaml:4: operator.traces.endpoint: "http://collector": want http://host:port or https://host:port of a collector of OpenTelemetry (OTLP over gRPC)`},
@@ -273,7 +302,7 @@ func TestRefusesNothingAtAll(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "bbs.yaml: want one YAML document, found 0",
 		"# x\n":                                "bbs.yaml: want one YAML document, found 0",
-		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, access, parked`,
+		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, access, parked, hooks`,
 		"deployment: services/a/deployments/b": "bbs.yaml:1: dbs: missing, want a list with one database for each version",
 	} {
 		if _, err := config.Parse("bbs.yaml", []byte(text), env); err == nil || err.Error() != want {

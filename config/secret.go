@@ -10,10 +10,16 @@ import (
 
 // Secret is a value that may carry a password, such as a connection string. Printed,
 // formatted, logged or encoded it shows its redacted form; Reveal gives the value.
-type Secret struct{ value string }
+type Secret struct {
+	value string
+	whole bool // nothing of it is shown
+}
 
-// NewSecret wraps a value.
-func NewSecret(value string) Secret { return Secret{value} }
+// NewSecret wraps a value, of which what is no secret may be shown.
+func NewSecret(value string) Secret { return Secret{value: value} }
+
+// NewKey wraps a value that is secret as a whole.
+func NewKey(value string) Secret { return Secret{value: value, whole: value != ""} }
 
 // Reveal returns the value itself, for the driver that connects with it.
 func (s Secret) Reveal() string { return s.value }
@@ -22,7 +28,12 @@ func (s Secret) Reveal() string { return s.value }
 func (s Secret) IsZero() bool { return s.value == "" }
 
 // String is the redacted form.
-func (s Secret) String() string { return Redact(s.value) }
+func (s Secret) String() string {
+	if s.whole {
+		return hidden
+	}
+	return Redact(s.value)
+}
 
 // Format redacts whatever the verb: a struct with a Secret in it is printed with %+v
 // and %#v, too.

@@ -36,7 +36,7 @@ func TestRedact(t *testing.T) {
 // TestSecretIsNeverPrinted tries the ways by which values get into logs.
 func TestSecretIsNeverPrinted(t *testing.T) {
 	t.Parallel()
-	c, err := config.Parse("bbs.yaml", []byte(whole), env)
+	c, err := config.Parse("bbs.yaml", []byte(whole+"hooks: [{name: a, url: 'https://a/s3cret/path', secret: s3cret-s3cret-s3cret}]\n"), env)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ var (
 )
 
 func (r *reader) config(root node) Config {
-	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "initialVersion", "kinds", "updates", "access", "parked")
+	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "initialVersion", "kinds", "updates", "access", "parked", "hooks")
 	c := Config{}
 	const form = "services/{service}/deployments/{region}"
 	c.Deployment = r.required(m["deployment"], form)
@@ -59,9 +59,10 @@ func (r *reader) config(root node) Config {
 		Retries:  r.number(sw["retries"], DefaultSwitchRetries, 0, maxSwitchRetries),
 		Hold:     !r.flag(sw["automatic"], true),
 	}
-	op := r.mapping(m["operator"], "listen", "metrics", "pprof", "traces")
+	op := r.mapping(m["operator"], "listen", "metrics", "shardMetrics", "pprof", "traces")
 	c.Operator = r.listen(op["listen"], DefaultOperatorListen)
 	c.Metrics = r.listen(op["metrics"], "")
+	c.ShardMetrics = r.flag(op["shardMetrics"], false)
 	c.Profiles = r.flag(op["pprof"], false)
 	c.Traces = r.traces(op["traces"])
 	api := r.mapping(m["api"], "listen", "applications")
@@ -72,6 +73,7 @@ func (r *reader) config(root node) Config {
 	c.InitialVersion = r.initialVersion(m["initialVersion"], c)
 	c.Kinds = r.kinds(m["kinds"], c.APIVersions())
 	c.ShowValues = r.flag(r.mapping(m["parked"], "values")["values"], false)
+	c.Hooks = r.hooks(m["hooks"])
 	c.Updates = r.updates(m["updates"], c.APIVersions())
 	return c
 }

@@ -26,6 +26,7 @@ import (
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/hooks"
 	"dbcontroller.dev/preflight"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
@@ -44,6 +45,7 @@ type Options struct {
 	StartupWait time.Duration
 	// Aside makes a coordination store of its own for each rehearsal. It goes with the process.
 	Aside func() coord.Store
+	Build api.Build // what runs, for those who ask
 	// Tracer makes spans of what the controller does; nil makes none. Rehearsals make none.
 	Tracer trace.Tracer
 	// Wrap, if not nil, stands between the controller and a version's database. Tests
@@ -53,13 +55,15 @@ type Options struct {
 	// reads: it stands for a rehearsal over the real source, and never switches. Nothing is
 	// tried in the databases, not even in scratch collections.
 	reads bool
+	// alone: it only reads, and nobody else of its deployment takes part.
+	alone bool
 	// quiet: it is part of a rehearsal, which no client may feel.
 	quiet bool
 }
 
 // App is one controller process.
 type App struct {
-	breaches atomic.Int64 // of fences that nobody has accepted, while this controller leads
+	leading atomic.Bool // this controller drives upgrades
 
 	cfg      Settings
 	opts     Options
@@ -80,7 +84,8 @@ type App struct {
 	engines    engines
 	// collections keeps indexes, options and names of the collections as the record wants them.
 	collections *collections.Maintainer
-	announced   uint64 // the epoch whose upgrades were announced; of prepare, then of sync
+	hooks       *hooks.Hooks // that are told of what happens, while this controller leads
+	announced   uint64       // the epoch whose upgrades were announced; of prepare, then of sync
 }
 
 // New makes a controller. The coordination store is the caller's to close.
@@ -90,6 +95,7 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
 		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{},
 	}
+	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
 	a.collections = collections.New(collections.Parts{
 		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,
 		Database: func(version string) collections.Database { return a.namespaces[version] },
@@ -121,7 +127,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, Build: a.opts.Build,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -192,6 +198,8 @@ func (a *App) lead(ctx context.Context) error {
 		fencers[v] = ns
 	}
 	return shards.Lead(ctx, a.store, a.deployment.DriverKey(), a.opts.ID, a.log, func(ctx context.Context) error {
+		a.leading.Store(true)
+		defer a.leading.Store(false)
 		g, ctx := errgroup.WithContext(ctx)
 		prover := a.prover()
 		if !a.opts.reads {
@@ -210,6 +218,7 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
 		g.Go(func() error { return a.keepMarks(ctx) })
+		g.Go(func() error { return a.hooks.Run(ctx) })
 		return g.Wait()
 	})
 }

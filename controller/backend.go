@@ -85,8 +85,26 @@ type Doors interface {
 	Addresses() []zap.Field
 }
 
-// Metrics are the controller's, for Prometheus.
-func (a *App) Metrics() prometheus.Collector { return &metrics{app: a} }
+// Metrics are the controller's, for Prometheus: its own, and those of the whole deployment.
+// All have the deployment's name as a label.
+func (a *App) Metrics() prometheus.Collector {
+	return prometheus.WrapCollectorWith(prometheus.Labels{"deployment": a.cfg.Deployment}, together{&metrics{app: a}, &whole{app: a}})
+}
+
+// together are collectors as one.
+type together []prometheus.Collector
+
+func (t together) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range t {
+		c.Describe(ch)
+	}
+}
+
+func (t together) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range t {
+		c.Collect(ch)
+	}
+}
 
 // closed are the doors of a controller that nobody calls, as of a rehearsal.
 type closed struct{}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/reconcile"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
@@ -108,7 +109,7 @@ func (a *App) sync(ctx context.Context) error {
 	if err := a.watchLate(ctx, &g, owned); err != nil {
 		return err
 	}
-	said := ""
+	var failing reconcile.Complaint // a database may be away for long
 	for {
 		d, to, err := a.awaitDirection(ctx, idle)
 		if err != nil {
@@ -127,13 +128,11 @@ func (a *App) sync(ctx context.Context) error {
 			return fmt.Errorf("%w: run the same binary and lenses everywhere", err)
 		}
 		if err == nil {
-			said = ""
+			failing.Over()
 			continue
 		}
-		// Once for each reason: a database may be away for long.
-		if text := err.Error(); text != said {
+		if failing.News(err) {
 			a.log.Error("sync has stopped and is tried again", zap.String("version", to), zap.Error(err), zap.Duration("every", retryEngine))
-			said = text
 		}
 		select {
 		case <-ctx.Done():

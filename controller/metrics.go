@@ -1,65 +1,167 @@
 package controller
 
 import (
-	"math"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"dbcontroller.dev/syncer"
 )
 
-// metrics shows the engine's progress, by shard.
-type metrics struct{ app *App }
+// Metrics are of two sorts. Those of this file are this process's own, and are added up over
+// the controllers; those of metricswhole.go are of the whole deployment, the same at every
+// controller. Their number does not grow with shards and kinds, but for those of each shard,
+// which somebody has to ask for.
 
-var (
-	shardLabels = []string{"shard"}
-	shardState  = prometheus.NewDesc("dbcontroller_shard_state", "1 for the state that an owned shard is in.", []string{"shard", "state"}, nil)
-	breaches    = prometheus.NewDesc("dbcontroller_fence_breaches", "Fences that were found not in force, and that nobody has accepted; by the controller that leads.", nil, nil)
-	copyStages  = prometheus.NewDesc("dbcontroller_copy_seconds_total", "What the copy has spent its time on, all workers added up: wait, read, transform, write, and again, for what was there already and is applied in transactions. It begins anew with each direction.", []string{"stage"}, nil)
-	shardValues = []struct {
-		desc  *prometheus.Desc
-		kind  prometheus.ValueType
-		value func(syncer.Progress) float64
-	}{
-		{prometheus.NewDesc("dbcontroller_shard_copied_records", "Records copied.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Copied) }},
-		{prometheus.NewDesc("dbcontroller_shard_total_records", "Records to copy, estimated.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Total) }},
-		{prometheus.NewDesc("dbcontroller_shard_lag_seconds", "Age of the newest change when it was applied; NaN while it is not known.", shardLabels, nil), prometheus.GaugeValue, lagSeconds},
-		{prometheus.NewDesc("dbcontroller_shard_applied_total", "Changed groups applied.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Applied) }},
-		{prometheus.NewDesc("dbcontroller_shard_parked_groups", "Groups that are parked and not waived.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Parked) }},
-		{prometheus.NewDesc("dbcontroller_shard_retries_total", "Attempts that failed and were tried again.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Retries) }},
-		{prometheus.NewDesc("dbcontroller_shard_compared_total", "Groups compared between source and target.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.Verified) }},
-		{prometheus.NewDesc("dbcontroller_shard_mismatched_groups", "Groups that differ now, and not because they just changed.", shardLabels, nil), prometheus.GaugeValue, func(p syncer.Progress) float64 { return float64(p.Mismatched) }},
-		{prometheus.NewDesc("dbcontroller_shard_late_deletes_total", "Deletes that passed a validator fence; reported, not applied.", shardLabels, nil), prometheus.CounterValue, func(p syncer.Progress) float64 { return float64(p.LateDeletes) }},
-	}
-)
+// metrics shows what this controller does.
+type metrics struct {
+	app *App
 
-func lagSeconds(p syncer.Progress) float64 {
-	if p.LagMillis == nil {
-		return math.NaN()
-	}
-	return float64(*p.LagMillis) / 1000
+	mu     sync.Mutex
+	counts map[int]syncer.Progress // of shards, as they were counted last
+	totals []float64               // of ownCounters
 }
 
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	ch <- shardState
-	ch <- breaches
-	ch <- copyStages
-	for _, v := range shardValues {
-		ch <- v.desc
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("dbcontroller_"+name, help, labels, nil)
+}
+
+// valueOf is a metric of one shard, or of all shards that this controller owns together.
+type valueOf struct {
+	own, shard *prometheus.Desc
+	value      func(syncer.Progress) float64
+}
+
+func both(name, shardName, help string, value func(syncer.Progress) float64) valueOf {
+	return valueOf{desc(name, help+" Of the shards that this controller owns."), desc(shardName, help, "shard"), value}
+}
+
+var (
+	ready      = desc("controller_ready", "1 while this controller does its work; 0: /readyz says what it waits for.")
+	leads      = desc("controller_leads", "1 at the controller that drives upgrades.")
+	shardsIn   = desc("shards", "Shards that this controller owns, by their state.", "state")
+	copyStages = desc("copy_seconds_total", "What the copy has spent its time on, all workers added up: wait, read, transform, write, and again, for what was there already and is applied in transactions. It begins anew with each direction.", "stage")
+
+	hookUndelivered = desc("hook_undelivered_events", "Events that a hook was not told of yet; at the controller that leads.", "hook")
+	hookDelivered   = desc("hook_delivered_total", "Events that a hook was told of by this controller.", "hook")
+	hookFailures    = desc("hook_failures_total", "Attempts of this controller to tell a hook that failed.", "hook")
+	hookGivenUp     = desc("hook_given_up_total", "Events that this controller left out, since the hook did not take them for too long.", "hook")
+
+	ownGauges = []valueOf{
+		both("copied_records", "shard_copied_records", "Records copied.", func(p syncer.Progress) float64 { return float64(p.Copied) }),
+		both("total_records", "shard_total_records", "Records to copy, estimated.", func(p syncer.Progress) float64 { return float64(p.Total) }),
+		both("parked_groups", "shard_parked_groups", "Groups that are parked and not waived.", func(p syncer.Progress) float64 { return float64(p.Parked) }),
+		both("mismatched_groups", "shard_mismatched_groups", "Groups that differ now, and not because they just changed.", func(p syncer.Progress) float64 { return float64(p.Mismatched) }),
 	}
+	ownCounters = []valueOf{
+		both("applied_total", "shard_applied_total", "Changed groups applied.", func(p syncer.Progress) float64 { return float64(p.Applied) }),
+		both("retries_total", "shard_retries_total", "Attempts that failed and were tried again.", func(p syncer.Progress) float64 { return float64(p.Retries) }),
+		both("compared_total", "shard_compared_total", "Groups compared between source and target.", func(p syncer.Progress) float64 { return float64(p.Verified) }),
+		both("late_deletes_total", "shard_late_deletes_total", "Deletes that passed a validator fence; reported, not applied.", func(p syncer.Progress) float64 { return float64(p.LateDeletes) }),
+	}
+	shardState = desc("shard_state", "1 for the state that an owned shard is in.", "shard", "state")
+	shardLag   = desc("shard_lag_seconds", "Age of the newest change when it was applied; no such series while it is not known.", "shard")
+)
+
+// Describe is prometheus.Collector's. What is there depends on what goes on.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{ready, leads, shardsIn, copyStages, hookUndelivered, hookDelivered, hookFailures, hookGivenUp} {
+		ch <- d
+	}
+	for _, v := range append(ownGauges, ownCounters...) {
+		ch <- v.own
+		ch <- v.shard
+	}
+	ch <- shardState
+	ch <- shardLag
 }
 
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	ch <- prometheus.MustNewConstMetric(breaches, prometheus.GaugeValue, float64(m.app.breaches.Load()))
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(ready, truth(m.app.Ready() == nil))
+	gauge(leads, truth(m.app.leading.Load()))
 	for stage, took := range m.app.engines.stages() {
 		ch <- prometheus.MustNewConstMetric(copyStages, prometheus.CounterValue, took.Seconds(), stage.String())
 	}
-	for _, p := range m.app.engines.progress() {
+	ps := m.app.engines.progress()
+	in := map[string]int{}
+	for _, p := range ps {
+		in[p.State]++
+	}
+	for _, state := range syncer.States {
+		gauge(shardsIn, float64(in[state]), state)
+	}
+	for _, v := range ownGauges {
+		sum := 0.0
+		for _, p := range ps {
+			sum += v.value(p)
+		}
+		gauge(v.own, sum)
+	}
+	for i, total := range m.count(ps) {
+		ch <- prometheus.MustNewConstMetric(ownCounters[i].own, prometheus.CounterValue, total)
+	}
+	for _, h := range m.app.hooks.Stats() {
+		if h.Undelivered >= 0 {
+			gauge(hookUndelivered, float64(h.Undelivered), h.Name)
+		}
+		for d, n := range map[*prometheus.Desc]int64{hookDelivered: h.Delivered, hookFailures: h.Failures, hookGivenUp: h.GivenUp} {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), h.Name)
+		}
+	}
+	if m.app.cfg.ShardMetrics {
+		collectShards(ch, ps)
+	}
+}
+
+// count adds up what each shard counts. A shard that went to another controller, or begins
+// anew with another direction, takes nothing away: a total never falls.
+func (m *metrics) count(ps []syncer.Progress) []float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.totals == nil {
+		m.totals = make([]float64, len(ownCounters))
+	}
+	counts := make(map[int]syncer.Progress, len(ps))
+	for _, p := range ps {
+		for i, v := range ownCounters {
+			now, before := v.value(p), v.value(m.counts[p.Shard])
+			if now < before {
+				before = 0
+			}
+			m.totals[i] += now - before
+		}
+		counts[p.Shard] = p
+	}
+	m.counts = counts
+	return append([]float64{}, m.totals...)
+}
+
+// collectShards shows each shard by itself.
+func collectShards(ch chan<- prometheus.Metric, ps []syncer.Progress) {
+	for _, p := range ps {
 		shard := strconv.Itoa(p.Shard)
 		ch <- prometheus.MustNewConstMetric(shardState, prometheus.GaugeValue, 1, shard, p.State)
-		for _, v := range shardValues {
-			ch <- prometheus.MustNewConstMetric(v.desc, v.kind, v.value(p), shard)
+		if p.LagMillis != nil {
+			ch <- prometheus.MustNewConstMetric(shardLag, prometheus.GaugeValue, seconds(*p.LagMillis), shard)
+		}
+		for _, v := range ownGauges {
+			ch <- prometheus.MustNewConstMetric(v.shard, prometheus.GaugeValue, v.value(p), shard)
+		}
+		for _, v := range ownCounters {
+			ch <- prometheus.MustNewConstMetric(v.shard, prometheus.CounterValue, v.value(p), shard)
 		}
 	}
 }
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func seconds(millis int64) float64 { return float64(millis) / 1000 }

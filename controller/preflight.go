@@ -2,8 +2,12 @@ package controller
 
 import (
 	"context"
+	"fmt"
 
+	"dbcontroller.dev/deployment/api"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/preflight"
+	"dbcontroller.dev/upgradestate"
 )
 
 // proofs are what the proof of a rollback needs of this controller.
@@ -39,6 +43,48 @@ func (a *App) planner() *preflight.Planner {
 			Coordination: a.cfg.Coordination, Plaintext: plaintext,
 		},
 	})
+}
+
+// PlanAlone makes a plan without a controller that runs, and only reads: neither a database nor
+// the record is changed. d is a copy of the record; nil: there is none, and the plan is that of
+// a deployment which begins now. The coordination store has to be a new one, for this call.
+func (a *App) PlanAlone(ctx context.Context, d *upgradestate.Deployment, target string, progress func(api.Work)) (*pb.PlanReport, error) {
+	a.opts.alone = true
+	closeAll := a.connect(ctx)
+	defer closeAll()
+	if d == nil {
+		if err := a.neverLived(ctx); err != nil {
+			return nil, err
+		}
+		version, err := a.InitialVersion(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := a.deployment.Create(ctx, version, a.cfg.RingSize); err != nil {
+			return nil, err
+		}
+	} else if err := a.deployment.Replace(ctx, *d, 0, "", ""); err != nil {
+		return nil, err
+	}
+	planner := a.planner()
+	planner.ReadOnly = true
+	return planner.Plan(ctx, target, progress)
+}
+
+// neverLived refuses databases of which a deployment knows more than what is seen here.
+func (a *App) neverLived(ctx context.Context) error {
+	for _, version := range a.cfg.Versions() {
+		marks, err := a.namespaces[version].Marks(ctx)
+		if err != nil {
+			return fmt.Errorf("database of %s: %w", version, err)
+		}
+		for _, m := range marks {
+			if m.Owner.Version == version || m.Owner.Deployment != a.cfg.Deployment {
+				return &upgradestate.RefusedError{Reason: fmt.Sprintf("the database of %s belongs to %s, whose record is in etcd, and that has none here: start etcd, correct etcd.endpoints or deployment in %s, or ask a controller", version, m.Owner.Deployment, a.cfg.File)}
+			}
+		}
+	}
+	return nil
 }
 
 // checkScratch tries the scratch database that a rehearsal uses for a version's; nil: there

@@ -29,7 +29,11 @@ func (a *App) check(ctx context.Context, version string, db record.Namespace) er
 // connect makes the databases of the configuration known. Each is opened when something
 // needs it.
 func (a *App) connect(ctx context.Context) (closeAll func()) {
-	all, disconnect := a.backend.Connect(a.cfg.Databases, Opening{Check: a.check, Quiet: a.opts.quiet, Log: a.log})
+	opening := Opening{Check: a.check, Quiet: a.opts.quiet, Log: a.log}
+	if a.opts.alone {
+		opening.Check = nil // it tries things in the database
+	}
+	all, disconnect := a.backend.Connect(a.cfg.Databases, opening)
 	a.databases = all
 	for _, db := range a.cfg.Databases {
 		ns := all[db.Version]

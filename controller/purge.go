@@ -52,8 +52,10 @@ func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) (agai
 			return again, err
 		},
 		Retry: retryEngine,
-		Failed: func(_ upgradestate.Deployment, err error, _ bool) {
-			a.log.Warn("work of the leader is tried again", zap.Error(err), zap.Duration("in", retryEngine))
+		Failed: func(_ upgradestate.Deployment, err error, repeated bool) {
+			if !repeated {
+				a.log.Warn("work of the leader is tried again", zap.Error(err), zap.Duration("in", retryEngine))
+			}
 		},
 	}
 	return loop.Run(ctx, a.deployment.Watch(ctx))

@@ -60,6 +60,7 @@ func (r rehearsals) Stage(from, to string, reads bool) rehearsal.Stage {
 	cfg := r.app.cfg
 	cfg.Databases = []Database{r.scratch(from), r.scratch(to)}
 	cfg.Copy.Auto = true
+	cfg.Hooks = nil // nothing of it happens
 	opts := Options{ID: r.app.opts.ID + "-rehearsal", Carry: r.app.opts.Carry, quiet: true}
 	if reads {
 		cfg.Databases[0], _ = r.app.cfg.Database(from)

@@ -3,6 +3,7 @@ package controller
 import (
 	"time"
 
+	"dbcontroller.dev/hooks"
 	"dbcontroller.dev/preflight"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/throttle"
@@ -25,6 +26,9 @@ type Settings struct {
 	Switch Switch
 	// Coordination is how this process reaches the coordination store, for plans.
 	Coordination preflight.Coordination
+	Hooks        []hooks.Hook // are told of what happens
+	// ShardMetrics has metrics show each shard by itself, too.
+	ShardMetrics bool
 	// ShowValues has what is said of parked records quote values of them.
 	ShowValues bool
 }

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/reconcile"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
@@ -25,8 +26,7 @@ const checkFencesEvery = time.Second
 func (a *App) uphold(ctx context.Context) error {
 	look := time.NewTicker(checkFencesEvery)
 	defer look.Stop()
-	defer a.breaches.Store(0) // the next leader shows them
-	said := ""                // each reason once: a database may be away for long
+	var failing reconcile.Complaint // a database may be away for long
 	for {
 		select {
 		case <-ctx.Done():
@@ -38,9 +38,8 @@ func (a *App) uphold(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
-			said = ""
-		case err.Error() != said:
-			said = err.Error()
+			failing.Over()
+		case failing.News(err):
 			a.log.Warn("fences cannot be checked", zap.Error(err))
 		}
 	}
@@ -51,7 +50,6 @@ func (a *App) upholdAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.breaches.Store(int64(len(upgradestate.OpenBreaches(d))))
 	known := knownIDs(d)
 	for _, ns := range d.Namespaces {
 		db := a.namespaces[ns.Version]

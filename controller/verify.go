@@ -3,6 +3,9 @@ package controller
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/deployment/api"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
@@ -45,11 +48,50 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 	if err != nil {
 		return verify.Report{}, err
 	}
-	rep, err := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir).Run(ctx, src, dst, verify.Recheck{}, progress)
+	total := records(ctx, a.namespaces[d.CurrentVersion], src.Tokens, dir.SourceKinds(), func(kind string) bool { return transform.SyncsFrom(dir, kind) })
+	twins := map[string]bool{} // kinds of the target that are read next to those of the source
+	for _, k := range dir.SourceKinds() {
+		twins[dir.Twin(k.Name)] = true
+	}
+	total += records(ctx, a.namespaces[to], dst.Tokens, dir.TargetKinds(), func(kind string) bool { return twins[kind] || transform.SearchedTo(dir, kind) })
+	rep, err := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir).Run(ctx, src, dst, verify.Recheck{}, func(r verify.Report) {
+		if progress != nil {
+			if r.Scanned > 0 {
+				r.Total = max(total, r.Scanned)
+			}
+			progress(r)
+		}
+	})
 	if err != nil {
 		return rep, err
 	}
 	return countBreaches(rep, d), nil
+}
+
+// sizers is how many collections are asked for their size at once.
+const sizers = 8
+
+// records is about how many records some kinds have; 0 where that cannot be told, for it is
+// only shown.
+func records(ctx context.Context, db record.Namespace, toks record.Tokens, kinds []record.KindSpec, counts func(kind string) bool) int64 {
+	var total atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(sizers)
+	for _, k := range kinds {
+		tok, there := toks[k.Name]
+		if !there || !counts(k.Name) {
+			continue
+		}
+		g.Go(func() error {
+			size, err := db.Size(ctx, tok)
+			total.Add(size.Records)
+			return err
+		})
+	}
+	if g.Wait() != nil {
+		return 0
+	}
+	return total.Load()
 }
 
 // view is how a database is read from here on: what was acknowledged up to now is seen.

@@ -32,7 +32,7 @@ import (
 
 var update = flag.Bool("update", false, "write anew what the pages have from elsewhere")
 
-var pages = []string{"library.md", "transformers.md"}
+var pages = []string{"application.md", "library.md", "program.md", "transformers.md"}
 
 // block is a fenced block of a page, with the marker in the line before it.
 type block struct {

@@ -1,93 +1,62 @@
 package docs_test
 
 import (
-	"context"
-	"errors"
-	"net"
 	"net/http"
-	"time"
+	"net/http/httptest"
+	"testing"
 
-	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
+	"connectrpc.com/connect"
 
-	"dbcontroller.dev/apiversion"
-	"dbcontroller.dev/cmd/dbcontroller/cli"
-	"dbcontroller.dev/config"
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/deployment"
-	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev"
+	"dbcontroller.dev/dbcontrollertest"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
 	"dbcontroller.dev/sample/secrets"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/vrunner"
 )
 
-// The functions of the guide: they are compiled, and run in cmd/server and
-// cmd/dbcontroller in their longer forms.
-var (
-	_ = serve
-	_ = control
-)
-
-// serve is a server: both versions of the API, on whichever version is active.
-func serve(ctx context.Context, cfg config.Config, store coord.Store, id string, l net.Listener, log *zap.Logger) error {
-	databases := map[string]vrunner.Database{}
-	for _, db := range cfg.DBs {
-		ns, err := mongostore.Open(ctx, mongostore.Config{
-			URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: "secrets", Log: log,
-		})
-		if err != nil {
-			return err
-		}
-		defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends
-		databases[db.Version] = vrunner.Database{Client: ns.Client(), Watcher: ns}
-	}
-	deployments := deployment.New(store, cfg.Deployment, deployment.Config{Log: log})
-	presence := deployment.NewPresence(deployments)
-	runner := vrunner.New(struct {
-		*deployment.Store
-		*deployment.Presence
-	}{deployments, presence}, databases, stack, vrunner.Config{ID: id}, log)
-	usage := apiversion.NewUsage(apiversion.UsageConfig{Services: secrets.Services()}) // a prometheus.Collector, too
-
-	mux := http.NewServeMux()
-	mux.Handle("/", runner)
-	secrets.MountWatches(mux, runner) // in front of the runner: they go on over a flip
-	server := &http.Server{Handler: usage.Handler(mux), ReadHeaderTimeout: 10 * time.Second, Protocols: new(http.Protocols)}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true) // for gRPC without TLS
-
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return runner.Run(ctx) })
-	g.Go(func() error { return presence.Run(ctx) })
-	g.Go(func() error {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	g.Go(func() error {
-		<-ctx.Done()
-		return server.Close()
-	})
-	if err := g.Wait(); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+// rekeyed is a service whose names gain a region in v2.
+var rekeyed = dbcontroller.Service{
+	Name: "secrets",
+	Versions: []dbcontroller.Version{
+		{Name: "v1", APIs: secrets.Services()[:1], Mount: mountSecretsV1},
+		{Name: "v2", APIs: secrets.Services()[1:], Mount: mountSecretsV2, Transformers: secrets.Specs(), Adapt: adapt.Config{
+			// Each record of v2 leads to the one of v1 whose name the lens makes of its name.
+			Leads: map[string]string{secrets.Kind: secrets.Kind},
+			Names: map[string]transform.Mapping{secrets.Kind: secrets.Lens().UpMapping()},
+		}},
+	},
 }
 
-// stack builds the handlers of the version that is active.
-func stack(version string, views map[string]*vrunner.View) vrunner.Stack {
-	v1, v2 := vrunner.StoreOf(views[secrets.V1]), vrunner.StoreOf(views[secrets.V2])
-	h := secrets.StackV1(v1, v2)
-	if version == secrets.V2 {
-		h = secrets.StackV2(v2)
-	}
-	return vrunner.Stack{Handler: h, Write: func(r *http.Request) bool { return secrets.IsWrite(r.URL.Path) }}
+func mountSecretsV1(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.HandlerOption) {
+	mux.Handle(secrets.NativeV1(data, opts...))
 }
 
-// control is the main function of a controller that knows the service's transformers.
-func control() {
-	cli.Main(func(r *transform.Registry) error {
-		return r.Add(secrets.V1, secrets.V2, secrets.Specs()...)
-	})
+func mountSecretsV2(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.HandlerOption) {
+	mux.Handle(secrets.NativeV2(data, opts...))
+}
+
+// TestRekeyed: what the guide shows of names that differ serves both versions over v2's data.
+func TestRekeyed(t *testing.T) {
+	t.Parallel()
+	data := dbcontrollertest.NewStore(t, secrets.Kind)
+	s := httptest.NewServer(rekeyed.Handler("v2", map[string]vrunner.Store{"v2": data}))
+	defer s.Close()
+	old := secretsv1connect.NewSecretServiceClient(s.Client(), s.URL)
+	_, err := old.CreateSecret(t.Context(), connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: "projects/p", SecretId: "x", Secret: &secretsv1.Secret{Owner: "payments/ada"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := old.ListSecrets(t.Context(), connect.NewRequest(&secretsv1.ListSecretsRequest{Parent: "projects/p"}))
+	if err != nil || len(list.Msg.Secrets) != 1 || list.Msg.Secrets[0].Name != "projects/p/secrets/x" {
+		t.Errorf("v1 lists %v, %v", list, err)
+	}
+	got, err := secretsv2connect.NewSecretServiceClient(s.Client(), s.URL).GetSecret(t.Context(), connect.NewRequest(&secretsv2.GetSecretRequest{Name: "projects/p/regions/us-west2/secrets/x"}))
+	if err != nil || got.Msg.GetSecret().GetOwnerTeam() != "payments" {
+		t.Errorf("v2 has %v, %v", got, err)
+	}
 }

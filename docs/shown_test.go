@@ -3,6 +3,7 @@ package docs_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -66,9 +67,9 @@ func filesOf(t *testing.T, name string, put func(path, text string)) {
 // makes them.
 func transformers(t *testing.T) *transform.Registry {
 	t.Helper()
-	dir := files(t, "program.md", "library.md")
+	dir := files(t, "program.md")
 	env := func(string) (string, bool) { return "mongodb://db.example.com", true }
-	if _, err := config.Load(filepath.Join(dir, "tasks.yaml"), env); err != nil {
+	if _, err := config.Load(filepath.Join(folder, "..", "starter", "service", "config.yaml"), env); err != nil {
 		t.Error(err)
 	}
 	cfg, err := config.Load(filepath.Join(dir, "shop.yaml"), env)
@@ -191,7 +192,7 @@ func run(t *testing.T, stdin string, args []string) string {
 	root.SetArgs(args)
 	root.SetIn(strings.NewReader(stdin))
 	root.SetOut(&out)
-	root.SetErr(&out)
+	root.SetErr(io.Discard) // how far it is, on a slow machine
 	if err := root.ExecuteContext(t.Context()); err != nil {
 		fmt.Fprintln(&out, "dbcontroller:", err)
 	}

@@ -45,6 +45,10 @@ func TestBadInputOfRun(t *testing.T) {
 			want: []string{"config.yaml:2", "shardign", "sharding"},
 		},
 		{
+			name: "hook whose program is not there", edit: replace("sharding:", "hooks: [{name: a, command: [/no/such/program]}]\nsharding:"),
+			want: []string{"config.yaml", "hooks[0].command", "/no/such/program", "no such file"},
+		},
+		{
 			name: "unset variable", edit: replace("$(MONGO_V2)", "$(MONGO_V3)"),
 			want: []string{"config.yaml", "MONGO_V3", "not set"},
 		},

@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"limits", "watchedfile", "internal"},
 	{"gen", "record", "coord", "upgradestate", "config"},
 	{"shards", "transform", "throttle", "access"},
-	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity", "appclient"},
+	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity", "appclient", "hooks"},
 	{"resource"},
 	{"deployment", "collections", "sample"},
 	{"preflight", "rehearsal"},

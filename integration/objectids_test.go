@@ -19,7 +19,7 @@ operations:
   - fanOut: {field: addresses, as: list, kind: addresses, key: "users/{user}/{id:objectId}", id: _id, order: at}
 `
 	objectIDPosts = `
-key: {from: "{n:int}", to: {tenant: "{tenant}", n: "{n:int}"}, with: {tenant: acme}}
+key: {from: "{n:number}", to: {tenant: "{tenant}", n: "{n:number}"}, with: {tenant: acme}}
 operations:
   - reference: {field: author, kind: users}
   - reference: {field: likes, kind: users, list: true}
@@ -51,7 +51,11 @@ func TestObjectIDsThereAndBack(t *testing.T) {
 	const documents = 40
 	for i := range documents {
 		c.insert(s.db["v1"], "users", `{"_id":`+id+`,"addresses":[{"street":"b","_id":`+id+`},{"street":"a","_id":`+id+`}]}`, i, i+100, i)
-		c.insert(s.db["v1"], "posts", `{"_id":%d,"author":`+id+`,"likes":[`+id+`,`+id+`]}`, i, i, 1, 2)
+		number := fmt.Sprint(i)
+		if i == 6 {
+			number = `{"$numberDouble":"6.0"}`
+		}
+		c.insert(s.db["v1"], "posts", `{"_id":%s,"author":`+id+`,"likes":[`+id+`,`+id+`]}`, number, i, 1, 2)
 		c.insert(s.db["v1"], "carts", `{"_id":`+id+`,"user":`+id+`,"lines":[{"n":1,"_id":`+id+`}]}`, i, i, i+200)
 	}
 	s.controller("controller", breakPoint{}).ready(ctx)
@@ -74,6 +78,7 @@ func TestObjectIDsThereAndBack(t *testing.T) {
 	c.remove(v2, "addresses", `{"_id":"users/655f1e5e0000000000000007/655f1e5e000000000000006b"}`)
 	c.insert(v2, "users", `{"_id":"users/655f1e5e00000000000000ff","name":"new"}`)
 	c.insert(v2, "posts", `{"_id":{"tenant":"acme","n":1000},"author":"users/655f1e5e00000000000000ff"}`)
+	c.ok(v2.Collection("posts").UpdateOne(ctx, c.document(`{"_id":{"tenant":"acme","n":6}}`), c.document(`{"$set":{"read":true}}`)))
 	c.remove(v2, "lines", `{"_id":{"cart":{"$oid":"655f1e5e0000000000000007"},"line":{"$oid":"655f1e5e00000000000000cf"}}}`)
 	c.insert(v2, "lines", `{"_id":{"cart":{"$oid":"655f1e5e0000000000000008"},"line":{"$oid":"655f1e5e00000000000000cf"}},"cart":{"$oid":"655f1e5e0000000000000008"},"at":1,"n":2}`)
 	eventually(ctx, t, "the old namespace to follow", func() error {
@@ -91,6 +96,9 @@ func TestObjectIDsThereAndBack(t *testing.T) {
 		}
 		if err := c.find(v1, "carts", `{"_id":{"$oid":"655f1e5e0000000000000007"},"user":{"$oid":"655f1e5e0000000000000007"}}`); err != nil {
 			return err
+		}
+		if n, err := v1.Collection("posts").CountDocuments(ctx, c.document(`{"_id":{"$type":"double"},"read":true}`)); err != nil || n != 1 {
+			return fmt.Errorf("%d changed posts have the double that they had (%v)", n, err)
 		}
 		return c.gone(v1, "posts", `{"_id":3}`)
 	})

@@ -90,6 +90,50 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPlanEndsWithItsCaller: a plan that is interrupted while it tries things ends at the
+// controller, too, and leaves nothing behind.
+func TestPlanEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{})
+	newTraffic(ctx, s, documents)
+	s.controller("controller", breakPoint{}).ready(ctx)
+	asking, interrupt := context.WithCancel(ctx)
+	defer interrupt()
+	stream, err := s.apis()[0].StreamPlan(asking, connect.NewRequest(&dbv1.PlanRequest{TargetVersion: "v2"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	tried := false
+	for !tried && stream.Receive() {
+		tried = strings.Contains(stream.Msg().GetWork().GetDoing(), "copies a sample")
+	}
+	interrupt()
+	if !tried {
+		t.Fatalf("it never came so far: %v", stream.Err())
+	}
+	// Another one is refused until the first has ended; this one would do nothing.
+	for {
+		_, err := s.apis()[0].Plan(ctx, connect.NewRequest(&dbv1.PlanRequest{TargetVersion: "v9"}))
+		if err == nil || strings.Contains(err.Error(), "cannot be reached") {
+			break
+		}
+		if !strings.Contains(err.Error(), "a plan is being made already") {
+			t.Fatal(err)
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("the first plan does not end")
+		}
+	}
+	if left := s.scratchLeft(ctx); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 // TestPlanFindsProblems before anybody runs into them.
 func TestPlanFindsProblems(t *testing.T) {
 	t.Parallel()

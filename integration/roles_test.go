@@ -27,10 +27,11 @@ import (
 
 // Roles.
 const (
-	roleController = "controller" // with a break point
-	roleServer     = "server"     // whose writes can be held
-	roleEtcd       = "etcd"       // a member of an etcd cluster
-	roleCommand    = "command"    // the command line of dbcontroller, as its main runs it
+	roleController  = "controller"  // with a break point
+	roleServer      = "server"      // whose writes can be held
+	roleApplication = "application" // an existing application, with package appclient
+	roleEtcd        = "etcd"        // a member of an etcd cluster
+	roleCommand     = "command"     // the command line of dbcontroller, as its main runs it
 )
 
 // part is what a controller or server is told by its parent, as JSON in partVariable.
@@ -74,6 +75,8 @@ func play(role string) int {
 		err = cli.Command(sample.Register).ExecuteContext(ctx)
 	case roleEtcd:
 		err = playEtcd(ctx)
+	case roleApplication:
+		err = playApplication(ctx)
 	case roleController:
 		err = playPart(ctx, playController)
 	case roleServer:
@@ -83,7 +86,7 @@ func play(role string) int {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dbcontroller:", err)
-		return 1
+		return cli.ExitStatus(err)
 	}
 	return 0
 }

@@ -93,6 +93,77 @@ func TestUniqueness(t *testing.T) {
 	}
 }
 
+// TestSpecialIndexes: records that a geographic or a text index does not take are parked one by
+// one, those of a page and those that change, while all others come through; corrected at the
+// source, they do too, and the indexes are there at the flip.
+func TestSpecialIndexes(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{
+		copy:  "{auto: true, workers: 2}",
+		kinds: "[{from: packages, to: packages, lens: packages.yaml, indexes: {packages: [{key: {loc: 2dsphere}}, {key: {name: text}}, {key: {n: 1}}]}}]",
+	})
+	source := s.db["v1"].Collection(packagesKind)
+	set := func(id string, fields ...bson.E) {
+		t.Helper()
+		update := bson.D{{Key: "$set", Value: append(bson.D{{Key: "name", Value: "name " + id}, {Key: "section", Value: "x"}}, fields...)}}
+		if _, err := source.UpdateOne(ctx, bson.D{{Key: "_id", Value: id}}, update, options.UpdateOne().SetUpsert(true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good, bad := bson.E{Key: "loc", Value: bson.A{5.0, 5.0}}, bson.E{Key: "loc", Value: bson.A{200.0, 95.0}}
+	name := func(i int) string { return fmt.Sprintf("p%02d", i) }
+	for i := range 40 {
+		switch {
+		case i%10 == 3:
+			set(name(i), bad)
+		case i == 7:
+			set(name(i), good, bson.E{Key: "language", Value: "klingon"})
+		default:
+			set(name(i), good)
+		}
+	}
+	s.controller("first", breakPoint{}).ready(ctx)
+	s.controller("second", breakPoint{}).ready(ctx)
+	parked := func(geo, text int) {
+		t.Helper()
+		eventually(ctx, t, fmt.Sprintf("%d and %d records are parked", geo, text), func() error {
+			ps, err := s.record.ParkedNow(ctx)
+			have := [2]int{}
+			for _, p := range ps {
+				switch {
+				case strings.Contains(p.Error, "field loc (index loc_2dsphere)"):
+					have[0]++
+				case strings.Contains(p.Error, "language override unsupported"):
+					have[1]++
+				}
+			}
+			if err == nil && (have != [2]int{geo, text} || len(ps) != geo+text) {
+				err = fmt.Errorf("parked are %v", ps)
+			}
+			return err
+		})
+	}
+	parked(4, 1)
+	set(name(20), bad) // by a change
+	parked(5, 1)
+	s.begin(ctx)
+	set(name(21), bson.E{Key: "n", Value: 7}) // what comes after it is not held up
+	for _, i := range []int{3, 13, 20, 23, 33} {
+		set(name(i), good)
+	}
+	set(name(7), bson.E{Key: "language", Value: "english"})
+	s.await(ctx, "the flip", flipped("v2"))
+	s.sameNames(ctx)
+	indexes, err := s.indexNames(ctx, "v2")
+	for _, want := range []string{"loc_2dsphere", "name_text", "n_1"} {
+		if err != nil || !slices.Contains(indexes, want) {
+			t.Errorf("indexes %v, %v, want %s", indexes, err, want)
+		}
+	}
+}
+
 // indexNames lists the indexes of the application's collection where it is.
 func (s *system) indexNames(ctx context.Context, version string) ([]string, error) {
 	specs, err := s.db[version].Collection(packagesKind).Indexes().ListSpecifications(ctx)

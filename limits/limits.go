@@ -67,6 +67,8 @@ const (
 	// Warnings and WarningBytes bound what a process announces of what is insecure about it.
 	Warnings     = 8
 	WarningBytes = 300
+	// Hooks bounds those of a configuration.
+	Hooks = 16
 	// Clients bounds the registrations of applications that one controller holds.
 	Clients = 2000
 )

@@ -7,6 +7,9 @@
 // proof is not felt by clients, and what either leaves behind when its process dies, the next
 // one removes.
 //
+// A plan can be made with less: a Planner that is ReadOnly tries nothing, and says what it
+// therefore does not know.
+//
 // It decides neither whether an upgrade begins nor when it switches, and it keeps no result:
 // a Prover answers for the upgrade that runs, and a plan is a report.
 //
@@ -107,6 +110,9 @@ type PlannerParts struct {
 	// version, and returns its name; nil: there are no scratch databases.
 	CheckScratch func(ctx context.Context, version string) (database string, err error)
 	Settings     Settings
+	// ReadOnly: nothing is tried, not even in scratch collections, and nobody is asked who else
+	// takes part, as for a plan that is made without a controller.
+	ReadOnly bool
 }
 
 // Settings are what a plan reports of the configuration.

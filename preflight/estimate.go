@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"dbcontroller.dev/record"
@@ -34,8 +35,11 @@ func (p *plan) copy(ctx context.Context) error {
 	if p.like == nil {
 		return nil
 	}
-	ns := p.Space(p.dir.To())
-	if err := p.inScratch(ctx, "copy", ns, p.dir.To(), p.like, p.measure); err != nil {
+	if p.ReadOnly {
+		if err := p.measure(ctx, nil); err != nil {
+			return p.failed(ctx, "copy", p.dir.To(), err)
+		}
+	} else if err := p.inScratch(ctx, "copy", p.Space(p.dir.To()), p.dir.To(), p.like, p.measure); err != nil {
 		return err
 	}
 	var records int64
@@ -67,12 +71,16 @@ func (p *plan) copy(ctx context.Context) error {
 	}
 	seconds := int64(float64(records)/rate) + 1
 	p.report.EstimatedCopySeconds = &seconds
-	p.ok("copy", p.dir.To(), "about %s for %d records at %.0f a second, as one worker was measured; %d are configured",
-		time.Duration(seconds)*time.Second, records, rate, p.Settings.Workers)
+	without := ""
+	if p.ReadOnly {
+		without = " without writing"
+	}
+	p.ok("copy", p.dir.To(), "about %s for %d records at %.0f a second, as one worker was measured%s; %d are configured",
+		time.Duration(seconds)*time.Second, records, rate, without, p.Settings.Workers)
 	return nil
 }
 
-// measure applies records for a while.
+// measure applies records for a while; without scratch collections it only transforms them.
 func (p *plan) measure(ctx context.Context, s *scratch) error {
 	src := record.Tokens{}
 	for kind, info := range p.infos {
@@ -98,12 +106,18 @@ func (p *plan) measure(ctx context.Context, s *scratch) error {
 			}
 		}
 	}
-	return s.each(ctx, p.dir.TargetKinds(), func(r record.Record) {
-		p.tried.made += int64(len(r.Doc))
-		if n := int64(len(r.Doc)); n > p.tried.largest {
-			p.tried.largest, p.tried.largestOf = n, r.Kind
-		}
-	})
+	if s == nil {
+		return nil
+	}
+	return s.each(ctx, p.dir.TargetKinds(), func(r record.Record) { p.made(r.Kind, len(r.Doc)) })
+}
+
+// made counts a document that was made.
+func (p *plan) made(kind string, bytes int) {
+	p.tried.made += int64(bytes)
+	if n := int64(bytes); n > p.tried.largest {
+		p.tried.largest, p.tried.largestOf = n, kind
+	}
 }
 
 // apply applies the groups of records. Those by content may lack members here, and what
@@ -123,7 +137,12 @@ func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records
 		return err
 	}
 	ids = groupsOf(held.records, p.dir.GroupOf) // as many of them as are tried at once
-	failed, err := leg{dir: p.dir, from: held, src: transform.View{Tokens: src}, to: s, epoch: p.record.Epoch, load: true}.apply(ctx, ids)
+	var failed map[transform.GroupID]error
+	if s == nil {
+		failed, err = p.transformed(ctx, held, src, ids)
+	} else {
+		failed, err = leg{dir: p.dir, from: held, src: transform.View{Tokens: src}, to: s, epoch: p.record.Epoch, load: true}.apply(ctx, ids)
+	}
 	if err != nil {
 		return err
 	}
@@ -141,7 +160,11 @@ func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records
 	p.tried.failed += len(failed)
 	for id, err := range failed {
 		kind, key := p.dir.Anchor(id)
-		p.tried.examples = append(p.tried.examples, fmt.Sprintf("%s %s: %s", kind, key, s.told(err)))
+		text, _, _ := strings.Cut(err.Error(), "\n")
+		if s != nil {
+			text = s.told(err)
+		}
+		p.tried.examples = append(p.tried.examples, fmt.Sprintf("%s %s: %s", kind, key, text))
 	}
 	slices.Sort(p.tried.examples)
 	return nil

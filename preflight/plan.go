@@ -33,6 +33,15 @@ type plan struct {
 	sizes   map[string]record.Size   // likewise
 	like    []scratchKind            // of the target, as it will be
 	tried   measured
+	say     func(more string) // of the step that it is about
+}
+
+// step is a part of a plan. One that tries something, or asks who takes part, needs a
+// controller.
+type step struct {
+	doing string
+	look  func(context.Context) error
+	tries bool
 }
 
 // possible says to which versions an upgrade may lead.
@@ -45,7 +54,7 @@ func (l *Planner) possible(d upgradestate.Deployment) string {
 
 // Plan reports what an upgrade would need and do. An error is that of a plan that cannot be
 // made; what blocks the upgrade is in the report.
-func (l *Planner) Plan(ctx context.Context, target string) (*pb.PlanReport, error) {
+func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Work)) (*pb.PlanReport, error) {
 	if !l.planning.TryLock() {
 		return nil, errPlanning
 	}
@@ -71,10 +80,23 @@ func (l *Planner) Plan(ctx context.Context, target string) (*pb.PlanReport, erro
 		Planner: l, record: d, dir: dir, surveys: map[string]record.Survey{}, infos: map[string]record.Info{}, sizes: map[string]record.Size{},
 		report: &pb.PlanReport{FromVersion: dir.From(), ToVersion: dir.To()},
 	}
-	for _, look := range []func(context.Context) error{
-		p.state, p.servers, p.wires, p.databases, p.sources, p.spread, p.names, p.shapes, p.fences, p.copy, p.space, p.oplog, p.rollback, p.undo, p.rehearsal,
-	} {
-		if err := look(ctx); err != nil {
+	steps := []step{
+		{"checks the deployment", p.state, false}, {"checks servers and applications", p.servers, true}, {"checks connections", p.wires, false},
+		{"checks databases and privileges", p.databases, false}, {"looks at collections", p.sources, false}, {"looks how they are spread", p.spread, false},
+		{"checks names", p.names, false}, {"looks at indexes and options", p.shapes, false}, {"tries fences", p.fences, true}, {"copies a sample", p.copy, false},
+		{"reckons space", p.space, false}, {"reckons the oplog", p.oplog, false}, {"proves the rollback", p.rollback, true},
+		{"checks what can be undone", p.undo, false}, {"tries scratch databases", p.rehearsal, true},
+	}
+	if l.ReadOnly {
+		p.untried()
+		steps = slices.DeleteFunc(steps, func(s step) bool { return s.tries })
+	}
+	for i, step := range steps {
+		p.say = func(more string) {
+			progress(api.Work{Doing: step.doing + more, Done: int64(i), Total: int64(len(steps))})
+		}
+		p.say("")
+		if err := step.look(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -167,7 +189,12 @@ func (p *plan) databases(ctx context.Context) error {
 		if ns == nil {
 			return fmt.Errorf("version %s is not configured here", v)
 		}
-		switch err := ns.Check(ctx); {
+		check := ns.Check
+		if p.ReadOnly { // which would try things
+			check = func(ctx context.Context) error { _, err := ns.Position(ctx); return err }
+		}
+		switch err := check(ctx); {
+		case err == nil && p.ReadOnly:
 		case err == nil:
 			p.ok("privileges", v, "collections can be made, written, indexed, changed, renamed and dropped: all was tried")
 		case p.Unprivileged(err):
@@ -256,6 +283,8 @@ func (p *plan) sources(ctx context.Context) error {
 			if err := p.failed(ctx, "collections", k.Name, err); err != nil {
 				return err
 			}
+		case !info.Exists && !k.Fixed && p.ReadOnly && len(p.record.Namespaces) == 0:
+			p.ok("collections", k.Name, "there is no collection %s in the database of %s yet: the first controller makes it", name, p.dir.From())
 		case !info.Exists && !transform.IsLineage(k.Name):
 			p.fail("collections", k.Name, "there is no collection %s in the database of %s: correct kinds or mongo.database in the configuration", name, p.dir.From())
 		case !transform.SyncsFrom(p.dir, k.Name):
@@ -291,6 +320,7 @@ func (p *plan) rollback(ctx context.Context) error {
 	var found proved
 	if err == nil {
 		work.prefix, work.newPrefix = planPrefix, newPrefix(planPrefix)
+		work.at = func(doing string) { p.say(": " + doing) }
 		found, err = work.run(ctx)
 	}
 	switch {

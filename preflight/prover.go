@@ -260,15 +260,18 @@ func (p *Prover) Forecast(ctx context.Context, d upgradestate.Deployment) switch
 	p.mu.Unlock()
 	f := switchover.Forecast{Rollback: text}
 	switch {
-	case what != needProof:
+	case what == needNothing:
+		f.Proof = switchover.ProofNotAsked
+	case what == needRenames:
+		f.Proof = switchover.ProofDisabled
 	case known:
-		f.Rollback = found.String()
+		f.Rollback, f.Proof = found.String(), switchover.ProofProved
 	case problem != nil:
-		f.Rollback = "not proved: " + problem.Error()
+		f.Rollback, f.Proof = "not proved: "+problem.Error(), switchover.ProofFailed
 	case doing != "":
-		f.Rollback = "not proved yet: the proof " + doing
+		f.Rollback, f.Proof = "not proved yet: the proof "+doing, switchover.ProofRunning
 	default:
-		f.Rollback = "not proved yet"
+		f.Rollback, f.Proof = "not proved yet", switchover.ProofRunning
 	}
 	if !known {
 		return f

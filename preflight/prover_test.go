@@ -110,6 +110,29 @@ func TestForecastOfAProofThatRuns(t *testing.T) {
 	}
 }
 
+// TestForecastInOneWord is what metrics show of the proof.
+func TestForecastInOneWord(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		prover   *Prover
+		disabled bool
+		snapshot bool
+		want     switchover.Proof
+	}{
+		"runs":       {&Prover{id: "u1", doing: "copies"}, false, false, switchover.ProofRunning},
+		"not begun":  {&Prover{id: "u0"}, false, false, switchover.ProofRunning},
+		"failed":     {&Prover{id: "u1", err: errors.New("no")}, false, false, switchover.ProofFailed},
+		"disabled":   {&Prover{id: "u1"}, true, false, switchover.ProofDisabled},
+		"a snapshot": {&Prover{id: "u1"}, false, true, switchover.ProofNotAsked},
+	} {
+		tc.prover.Kept = func(string) bool { return !tc.disabled }
+		d := upgradestate.Deployment{CurrentVersion: "v1", Upgrade: &upgradestate.Upgrade{ID: "u1", TargetVersion: "v2", Snapshot: tc.snapshot}}
+		if got := tc.prover.Forecast(t.Context(), d).Proof; got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
 // TestProofIsMadeAgain: a proof that failed is made again, also where the shards were not ready
 // when its time came.
 func TestProofIsMadeAgain(t *testing.T) {

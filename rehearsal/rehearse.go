@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/deployment/api"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/upgradestate"
 )
@@ -36,14 +37,14 @@ type rehearsal struct {
 	*Rehearser
 	from, to string // versions, and those of the scratch databases that stand for them
 	real     upgradestate.Deployment
-	say      func(string)
+	say      func(api.Work)
 	report   *pb.RehearseReport
 	scratch  []string // versions of scratch databases that were claimed
 }
 
 // Rehearse implements the API: first everything is copied, followed and compared into a
 // scratch database; then a sample goes through the switch and back between two of them.
-func (a *Rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progress func(string)) (*pb.RehearseReport, error) {
+func (a *Rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progress func(api.Work)) (*pb.RehearseReport, error) {
 	r, err := a.newRehearsal(ctx, req, progress)
 	if err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func (a *Rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progr
 // deployment, is told.
 var errNoScratch = errors.New("this controller has no scratch databases")
 
-func (a *Rehearser) newRehearsal(ctx context.Context, req *pb.RehearseRequest, progress func(string)) (*rehearsal, error) {
+func (a *Rehearser) newRehearsal(ctx context.Context, req *pb.RehearseRequest, progress func(api.Work)) (*rehearsal, error) {
 	if a.Backend == nil {
 		return nil, errNoScratch
 	}
@@ -172,7 +173,6 @@ const lookEvery = 500 * time.Millisecond
 func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(upgradestate.Deployment) bool) (upgradestate.Deployment, error) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	said := ""
 	for {
 		d, err := s.deployment.Get(ctx)
 		if err != nil {
@@ -187,10 +187,7 @@ func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(
 		if err := r.waiveParked(ctx, s); err != nil {
 			return d, err
 		}
-		if text := what + ": " + r.progressOf(ctx, s); text != said {
-			said = text
-			r.say(text)
-		}
+		r.say(r.progressOf(ctx, s, what))
 		select {
 		case <-ctx.Done():
 			return d, ctx.Err()
@@ -251,14 +248,17 @@ func (r *rehearsal) problem(format string, args ...any) {
 	r.report.Problems = append(r.report.Problems, fmt.Sprintf(format, args...))
 }
 
-func (r *rehearsal) progressOf(ctx context.Context, s *stage) string {
+func (r *rehearsal) progressOf(ctx context.Context, s *stage, what string) api.Work {
 	ps, err := s.deployment.Progress(ctx)
 	if err != nil {
-		return "progress is not known: " + err.Error()
+		return api.Work{Doing: what + ": progress is not known: " + err.Error()}
 	}
 	var copied, total, verified int64
 	for _, p := range ps {
 		copied, total, verified = copied+p.Copied, total+p.Total, verified+p.Verified
 	}
-	return fmt.Sprintf("%d of %d records copied, %d groups compared", copied, total, verified)
+	if total > 0 && copied >= total && verified > 0 {
+		return api.Work{Doing: what + ", and compare it", Done: min(verified, total), Total: total}
+	}
+	return api.Work{Doing: what, Done: copied, Total: total}
 }

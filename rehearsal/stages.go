@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"dbcontroller.dev/deployment/api"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
@@ -84,7 +85,7 @@ func (r *rehearsal) begin(ctx context.Context, s *stage, id, to string, policy u
 }
 
 func (r *rehearsal) compare(ctx context.Context, s *stage, what string) (verify.Report, error) {
-	rep, err := s.Verify(ctx, func(p verify.Report) { r.say(fmt.Sprintf("%s: %d groups", what, p.Compared)) })
+	rep, err := s.Verify(ctx, func(p verify.Report) { r.say(api.Work{Doing: what, Done: p.Scanned, Total: p.Total}) })
 	for _, name := range rep.Examples {
 		r.example("%s differs", name)
 	}

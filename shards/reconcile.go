@@ -74,6 +74,7 @@ func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
 	}
 	assigned := assign(ids, p.cfg.Ring)
 	changed := false
+	var lost []int
 	for shard := range p.cfg.Ring {
 		key := shardKey(p.lockPrefix(), shard)
 		seen, there := p.locks.keys[key]
@@ -84,7 +85,7 @@ func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
 			delete(p.leaving, shard)
 			p.gone[shard] = own.Create
 			owned, changed = false, true
-			p.cfg.Log.Warn("lock of a shard was taken away", zap.Int("shard", shard))
+			lost = append(lost, shard)
 		}
 		_, releasing := p.releasing[shard]
 		if !owned && !releasing && there && seen.Lease == lease.ID() && seen.Create > p.gone[shard] {
@@ -104,6 +105,9 @@ func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
 		if mine && !owned && !releasing && !there {
 			take = append(take, shard)
 		}
+	}
+	if len(lost) > 0 {
+		p.cfg.Log.Warn("locks of shards were taken away", zap.String("shards", Ranges(lost)), zap.Int("count", len(lost)))
 	}
 	if changed {
 		signal(p.changes)

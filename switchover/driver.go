@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/reconcile"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -118,10 +119,11 @@ type Driver struct {
 	span         trace.Span // of the attempt; nil: there is none
 	failed       failure
 	millis       map[string]int64
-	readiness    *Readiness // published last; nil: none
-	said         bool       // something was published, be it that there is none
-	marked       attempt    // for which Marks were called in its present step
-	position     string     // of the target, since its seal in this attempt; empty: not known yet
+	readiness    *Readiness          // published last; nil: none
+	said         bool                // something was published, be it that there is none
+	waits        reconcile.Complaint // for what the switch waits: each reason is logged once
+	marked       attempt             // for which Marks were called in its present step
+	position     string              // of the target, since its seal in this attempt; empty: not known yet
 }
 
 // attempt identifies one entry into SWITCHING.
@@ -159,6 +161,7 @@ func (r *Driver) Run(ctx context.Context) error {
 		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 	wait := time.NewTimer(0)
 	defer wait.Stop()
+	var failing reconcile.Complaint
 	for {
 		if r.ahead != nil {
 			d, r.ahead = *r.ahead, nil
@@ -193,7 +196,9 @@ func (r *Driver) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			r.log.Warn("switch step will be tried again", zap.String("step", string(r.step)), zap.Error(err))
+			if failing.News(fmt.Errorf("%s: %w", r.step, err)) {
+				r.log.Warn("switch step will be tried again", zap.String("step", string(r.step)), zap.Error(err))
+			}
 			r.publishTrouble(ctx, d, err)
 			again := retry.NextBackOff()
 			if left := r.untilDeadline(d); left > 0 {
@@ -202,6 +207,7 @@ func (r *Driver) Run(ctx context.Context) error {
 			wait.Reset(again)
 		default:
 			retry.Reset()
+			failing.Over()
 			if again := r.lookAgain(d); again > 0 {
 				wait.Reset(again)
 			}
@@ -238,6 +244,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 			return d, err
 		}
 	}
+	begun := time.Now()
 	actions := upgradestate.Actions(d)
 	events := make([]upgradestate.Event, len(actions)) // nil: nothing came of the action
 	var g errgroup.Group                               // acts do not end each other
@@ -276,6 +283,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 			others = append(others, ev)
 		}
 	}
+	r.logOperations(actions, events, time.Since(begun))
 	if len(confirmed) > 1 {
 		confirmed = []upgradestate.Event{upgradestate.Together{Events: confirmed}}
 	}

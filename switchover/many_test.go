@@ -5,16 +5,20 @@ import (
 	"fmt"
 	"testing"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/switchover"
 	"dbcontroller.dev/upgradestate"
 )
 
 // TestWritesDoNotGrowWithKinds: the number of writes of the record, and with it the pause, does not grow
-// with the number of kinds.
+// with the number of kinds, and neither does that of lines in the log.
 func TestWritesDoNotGrowWithKinds(t *testing.T) {
 	t.Parallel()
-	writes := map[int]int64{}
+	writes, lines := map[int]int64{}, map[int]int{}
 	for _, n := range []int{1, 40} {
 		kinds := kindsOf{}
 		for i := range n {
@@ -22,12 +26,21 @@ func TestWritesDoNotGrowWithKinds(t *testing.T) {
 			kinds.v2 = append(kinds.v2, record.KindSpec{Name: fmt.Sprintf("new%d", i)})
 		}
 		inBubble(t, kinds, func(ctx context.Context, w *world) {
+			core, logs := observer.New(zapcore.InfoLevel)
+			w.log = zap.New(core)
 			w.report(ctx, 0)
 			before := w.await(ctx, "readiness", upgradestate.AllReady)
 			w.drive(ctx, switchover.Config{})
 			after := w.await(ctx, "the flip", open("v2"))
 			writes[n] = after.Revision - before.Revision
+			lines[n] = logs.Len()
+			if told := logs.FilterMessage("operations are confirmed").FilterField(zap.Int("count", n)).FilterField(zap.String("reason", "fence")).Len(); told != 1 {
+				t.Errorf("%d lines tell of the fences of %d kinds", told, n)
+			}
 		})
+	}
+	if lines[40] > lines[1] {
+		t.Errorf("a switch of one kind logs %d lines, of 40 kinds %d lines", lines[1], lines[40])
 	}
 	if writes[40] > writes[1] {
 		t.Errorf("a switch of one kind writes %d times, of 40 kinds %d times", writes[1], writes[40])

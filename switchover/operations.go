@@ -192,12 +192,9 @@ func (r *Driver) execute(ctx context.Context, a upgradestate.Execute) error {
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
 	if err := f.Fence(ctx, fence(a)); err != nil {
 		return fmt.Errorf("%s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)
 	}
-	r.log.Info("operation is confirmed", zap.String("version", a.Version), zap.String("kind", a.Place.Kind),
-		zap.String("reason", string(a.Pending.Reason)), zap.String("to", a.Pending.To), zap.Duration("took", time.Since(begun)))
 	return nil
 }
 
@@ -214,8 +211,6 @@ func (r *Driver) prevent(ctx context.Context, a upgradestate.Prevent) (upgradest
 	if moved {
 		return upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}, nil
 	}
-	r.log.Info("operation was given up", zap.String("version", a.Version), zap.String("kind", a.Place.Kind),
-		zap.String("reason", string(a.Pending.Reason)), zap.String("to", a.Pending.To))
 	return upgradestate.Prevented{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To}, nil
 }
 

@@ -2,9 +2,11 @@ package switchover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,6 +22,7 @@ type Readiness struct {
 	// PredictedPauseMillis is how long writes will be held; nil: not known yet.
 	PredictedPauseMillis *int64 `json:"predictedPauseMillis,omitempty"`
 	Rollback             string `json:"rollback,omitempty"` // whether there will be one, and how that is known
+	Proof                Proof  `json:"proof,omitempty"`    // the same in one word
 	At                   string `json:"at,omitempty"`       // RFC 3339, when it last changed
 }
 
@@ -30,12 +33,27 @@ func (o Readiness) same(p Readiness) bool {
 		}
 		return *o.PredictedPauseMillis
 	}
-	return o.ID == p.ID && slices.Equal(o.WaitsFor, p.WaitsFor) && pause(o) == pause(p) && o.Rollback == p.Rollback
+	return o.ID == p.ID && slices.Equal(o.WaitsFor, p.WaitsFor) && pause(o) == pause(p) && o.Rollback == p.Rollback && o.Proof == p.Proof
 }
+
+// Proof is what is known of the rollback of an upgrade before its switch.
+type Proof string
+
+const (
+	ProofNotAsked Proof = "not_asked" // it goes back itself, or to a snapshot
+	ProofDisabled Proof = "disabled"  // there will be no rollback but to the snapshot
+	ProofRunning  Proof = "running"   // or not begun
+	ProofFailed   Proof = "failed"    // and is tried again
+	ProofProved   Proof = "proved"
+)
+
+// ProofStates are all that a Proof may be, where one is known.
+var ProofStates = []Proof{ProofNotAsked, ProofDisabled, ProofRunning, ProofFailed, ProofProved}
 
 // Forecast is what is known of a switch before it begins.
 type Forecast struct {
 	Rollback string
+	Proof    Proof
 	// Parts are the expected durations of the parts of the pause, by the names of
 	// upgradestate.Switch.Millis; nil: nothing was measured yet.
 	Parts map[string]time.Duration
@@ -95,7 +113,7 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 	}
 	if r.cfg.Forecaster != nil {
 		f := r.cfg.Forecaster.Forecast(ctx, d)
-		o.Rollback = f.Rollback
+		o.Rollback, o.Proof = f.Rollback, f.Proof
 		if total, ok := Predict(f.Parts, d.LastSwitch); ok {
 			ms := total.Milliseconds()
 			o.PredictedPauseMillis = &ms
@@ -163,7 +181,9 @@ func (r *Driver) publish(ctx context.Context, o *Readiness) {
 		said := *o
 		said.At = time.Now().UTC().Format(time.RFC3339)
 		o = &said
-		if len(o.WaitsFor) > 0 {
+		if len(o.WaitsFor) == 0 {
+			r.waits.Over()
+		} else if r.waits.News(errors.New(strings.Join(o.WaitsFor, "; "))) {
 			r.log.Info("switch waits", zap.String("upgrade", o.ID), zap.Strings("for", o.WaitsFor))
 		}
 	}

@@ -1,6 +1,7 @@
 package switchover_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -30,6 +31,7 @@ const ring = 4
 
 // world is a deployment in memory whose upgrade has begun and is ready to switch.
 type world struct {
+	log     *zap.Logger // of the driver; nil: none
 	t       *testing.T
 	coord   *memcoord.Store
 	admin   *deployment.Store
@@ -156,7 +158,7 @@ func (w *world) abortReason() string {
 // drive starts a driver.
 func (w *world) drive(ctx context.Context, cfg switchover.Config) {
 	go func() {
-		_ = switchover.New(spied{deployment.ForDriver{Store: w.admin}, w}, w.fencers, cfg, zap.NewNop()).Run(ctx) // ends with ctx
+		_ = switchover.New(spied{deployment.ForDriver{Store: w.admin}, w}, w.fencers, cfg, cmp.Or(w.log, zap.NewNop())).Run(ctx) // ends with ctx
 	}()
 }
 

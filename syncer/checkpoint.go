@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/record"
 )
@@ -114,7 +112,6 @@ func (e *Engine) keep(ctx context.Context) error {
 			e.recovered("checkpoint")
 		} else if ctx.Err() == nil {
 			e.failed("checkpoint", err)
-			e.Log.Warn("checkpoint will be tried again", zap.Error(err))
 		}
 	}
 }

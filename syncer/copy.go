@@ -9,7 +9,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -145,7 +144,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 		delete(s.todo, t.name)
 		s.done[t.name] = true
 		if len(s.todo) == 0 {
-			e.Log.Info("shard is copied", zap.Int("shard", t.shard), zap.Int64("records", s.copied))
+			e.milestone("shards are copied", func(s *shard) (bool, int64) { return len(s.todo) == 0, s.copied }, "records")
 			e.wakeHousekeeping()
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/reconcile"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/throttle"
 	"dbcontroller.dev/transform"
@@ -109,18 +110,21 @@ type Engine struct {
 	// targetStart is a version of the target from when this engine, or its latest rescan, began.
 	targetStart record.Version
 
-	mu       sync.Mutex
-	shards   map[int]*shard
-	parked   map[transform.GroupID]Parked  // of the whole direction, as last listed
-	unlisted map[transform.GroupID]bool    // changed here since a list of parked was asked for
-	failing  map[transform.GroupID]failure // units in late sets that may have to be parked
-	others   map[int]record.Version        // how far the shards of others were seen to be compared
-	record   upgradestate.Deployment
-	news     chan struct{} // closed and replaced when anything that waiters look at changed
-	restart  bool          // the tail must begin again at an earlier position
-	pass     *pass         // the rescan that runs
-	lastErr  string
-	changed  changed
+	mu         sync.Mutex
+	shards     map[int]*shard
+	parked     map[transform.GroupID]Parked  // of the whole direction, as last listed
+	unlisted   map[transform.GroupID]bool    // changed here since a list of parked was asked for
+	failing    map[transform.GroupID]failure // units in late sets that may have to be parked
+	others     map[int]record.Version        // how far the shards of others were seen to be compared
+	record     upgradestate.Deployment
+	news       chan struct{} // closed and replaced when anything that waiters look at changed
+	restart    bool          // the tail must begin again at an earlier position
+	pass       *pass         // the rescan that runs
+	lastErr    string
+	tenths     map[string]int                  // by what milestone says
+	complaints map[string]*reconcile.Complaint // by what is tried again
+	adopted    []int                           // shards that the log is still to tell of
+	changed    changed
 
 	published   []Progress
 	next        *Engine      // of the direction after this one; it publishes the progress by now
@@ -195,6 +199,7 @@ func New(p Parts, cfg Config) *Engine {
 		shards:  map[int]*shard{},
 		parked:  map[transform.GroupID]Parked{}, unlisted: map[transform.GroupID]bool{},
 		failing: map[transform.GroupID]failure{}, others: map[int]record.Version{}, elsewhere: map[int]bool{}, recordSize: map[string]int{},
+		tenths: map[string]int{}, complaints: map[string]*reconcile.Complaint{},
 		news:    make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		readopt: make(chan struct{}, 1),

@@ -54,11 +54,15 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 	if err != nil {
 		return nil, fmt.Errorf("read guards of late deletes: %w", err)
 	}
+	var passed []lateDelete
 	for _, l := range late {
 		if !ours[name{l.kind, l.key}] {
 			foreign[l.shard]++
-			e.Log.Warn("delete passed the fence", zap.String("kind", l.kind), zap.Stringer("key", l.key))
+			passed = append(passed, l)
 		}
+	}
+	if len(passed) > 0 { // together: one command may have deleted thousands
+		e.Log.Warn("deletes passed the fence", zap.Int("count", len(passed)), zap.String("kind", passed[0].kind), zap.Stringer("such as", passed[0].key))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -29,6 +29,11 @@ key: {from: "docs/{d}", to: "regions/{r}/docs/{d}", with: {r: {field: region}}}
 operations:
   - fanOut: {field: lines, as: list, kind: doc_lines, key: "{id}", id: sku, parent: doc, order: at}
 `,
+	"people": `
+operations:
+  - gather: {kind: profiles, field: profile, as: object, key: "{item._id:any}", parent: person, unnamed: parent}
+  - move: {from: profile.bio, to: bio}
+`,
 	"users": `
 key: {from: "users/{u}", to: "regions/{r}/users/{u}", with: {r: eu}}
 operations:
@@ -38,7 +43,7 @@ operations:
 
 func lensSpecs(t *testing.T) (specs []transform.Spec) {
 	t.Helper()
-	for _, kind := range []string{"docs", "orders", "users"} {
+	for _, kind := range []string{"docs", "orders", "people", "users"} {
 		l, err := lens.Parse(kind, []byte(lenses[kind]))
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +68,7 @@ func (c clientOfLenses) mutation(kind, key string, fields ...bson.E) record.Muta
 // write changes one group. A line of docs belongs to one doc only.
 func (c clientOfLenses) write() {
 	c.t.Helper()
-	kind, i := []string{"orders", "docs", "users"}[c.IntN(3)], c.IntN(12)
+	kind, i := []string{"orders", "docs", "users", "people"}[c.IntN(4)], c.IntN(12)
 	lines := bson.A{}
 	for _, n := range c.Perm(4)[:c.IntN(4)] {
 		lines = append(lines, bson.D{{Key: "sku", Value: fmt.Sprintf("%d-%d", i, n)}, {Key: "n", Value: c.IntN(9)}})
@@ -74,6 +79,19 @@ func (c clientOfLenses) write() {
 		ms = append(ms, c.mutation("payments", fmt.Sprintf("%s/%d/payment", kind, i), bson.E{Key: "sum", Value: c.IntN(9)}))
 		if c.IntN(3) == 0 {
 			ms[1].Doc = nil
+		}
+	}
+	if kind == "people" {
+		// A profile has a name of its own, which may be that of its person, and another one may
+		// take its place.
+		person := fmt.Sprintf("people/%d", i)
+		names := []string{person, fmt.Sprintf("p%d-1", i), fmt.Sprintf("p%d-2", i)}
+		has := c.IntN(4)
+		for n, name := range names {
+			ms = append(ms, c.mutation("profiles", name, bson.E{Key: "person", Value: person}, bson.E{Key: "bio", Value: c.IntN(9)}))
+			if n != has {
+				ms[len(ms)-1].Doc = nil
+			}
 		}
 	}
 	if c.IntN(5) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -15,13 +16,21 @@ import (
 // watchOwnership adopts shards that were gained, hands over those that are to leave, and
 // forgets those that were lost.
 func (e *Engine) watchOwnership(ctx context.Context) error {
+	defer e.sayAdopted()
+	var say <-chan time.Time // while there is something to say
 	for {
 		if err := e.adopt(ctx); err != nil {
 			return err
 		}
+		if e.hasAdopted() && say == nil {
+			say = time.After(sayAdoptedAfter)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-say:
+			say = nil
+			e.sayAdopted()
 		case <-e.Ownership.Changes():
 		case <-e.readopt:
 		}
@@ -40,7 +49,7 @@ func (e *Engine) adopt(ctx context.Context) error {
 	if len(leaving) > 0 {
 		if _, err := e.saveCheckpoints(ctx, false); err != nil {
 			// The next owner repeats what is not in the checkpoint; that is safe.
-			e.Log.Info("shards leave without a last checkpoint", zap.Ints("shards", leaving), zap.Error(err))
+			e.Log.Info("shards leave without a last checkpoint", zap.String("shards", shards.Ranges(leaving)), zap.Error(err))
 		}
 	}
 	for _, n := range leaving {
@@ -98,6 +107,7 @@ func (e *Engine) load(ctx context.Context, gained []int, owned map[int]shards.Lo
 	for _, n := range gained {
 		e.install(owned[n], loaded[n])
 	}
+	e.adopted = append(e.adopted, gained...)
 	e.restart = true
 	e.setPace()
 	e.announce()
@@ -125,6 +135,4 @@ func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 	})
 	s.stored = s.complete()
 	e.shards[lock.Shard] = s
-	e.Log.Info("shard is adopted", zap.Int("shard", lock.Shard), zap.String("direction", string(e.key)),
-		zap.Int("ranges", len(s.todo)), zap.Int64("copied", s.copied))
 }

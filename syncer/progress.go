@@ -38,7 +38,7 @@ func (e *Engine) Progress() []Progress {
 			p.LateDeletes += e.cfg.LateDeletes(n)
 		}
 		p.State = e.stateOf(s, p.WaitsFor)
-		p.Pace = e.heldBack(s)
+		p.Pace, p.PaceCause = e.heldBack(s)
 		ps = append(ps, p)
 	}
 	slices.SortFunc(ps, func(a, b Progress) int { return a.Shard - b.Shard })
@@ -65,6 +65,9 @@ func (s *shard) differing() (n int64) {
 
 // StateCopying is the Progress.State of a shard that has ranges to copy.
 const StateCopying = "copying"
+
+// States are all that Progress.State may be.
+var States = []string{StateCopying, "rescan", "comparing", "following", "ready", "draining", "drained", "switched"}
 
 func (e *Engine) stateOf(s *shard, waits string) string {
 	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
@@ -121,7 +124,7 @@ func (e *Engine) publish(ctx context.Context) (written int, err error) {
 // size is about what a shard's progress takes in the coordination store.
 func (p Progress) size() int {
 	const numbers = 350 // with the names of all fields
-	return numbers + len(p.Owner) + len(p.WaitsFor) + len(p.LastError) + len(p.Pace)
+	return numbers + len(p.Owner) + len(p.WaitsFor) + len(p.LastError) + len(p.Pace) + len(p.PaceCause)
 }
 
 // meter is a rate over the recent seconds.

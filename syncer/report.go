@@ -36,7 +36,6 @@ func (e *Engine) housekeep(ctx context.Context) error {
 		}
 		if err != nil && !errors.Is(err, errOver) {
 			e.failed("housekeeping", err)
-			e.Log.Warn("housekeeping will be tried again", zap.Error(err))
 			news = nil
 			if err := e.refresh(ctx); err != nil {
 				e.Log.Debug("refresh", zap.Error(err))

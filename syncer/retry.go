@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
 )
 
 // persist repeats f, with backoff, until it succeeds, ctx ends, or its error is one that
-// repeating cannot cure. The first failure is logged, further ones are counted.
+// repeating cannot cure.
 func (e *Engine) persist(ctx context.Context, what string, f func() error) error {
 	policy := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
@@ -34,9 +33,7 @@ func (e *Engine) persist(ctx context.Context, what string, f func() error) error
 		if permanent(err) {
 			return backoff.Permanent(err)
 		}
-		if tries++; tries == 1 {
-			e.Log.Warn("will be tried again", zap.String("what", what), zap.Error(err))
-		}
+		tries++
 		e.failed(what, err)
 		return err
 	}, backoff.WithContext(policy, ctx))
@@ -51,6 +48,7 @@ func permanent(err error) bool {
 
 // failed notes an error that work goes on after, for people.
 func (e *Engine) failed(what string, err error) {
+	e.complain(what, err)
 	e.Pacer.Failed()
 	e.mu.Lock()
 	e.lastErr = fmt.Sprintf("%s: %v", what, err)
@@ -63,6 +61,7 @@ func (e *Engine) failed(what string, err error) {
 // recovered takes back what failed noted, unless something else failed since.
 func (e *Engine) recovered(what string) {
 	e.mu.Lock()
+	delete(e.complaints, what)
 	if strings.HasPrefix(e.lastErr, what+": ") {
 		e.lastErr = ""
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/transform"
@@ -33,7 +32,6 @@ func (e *Engine) reportSnapshot(ctx context.Context) error {
 		e.mu.Unlock()
 		if err := e.serveSnapshot(ctx); err != nil && ctx.Err() == nil {
 			e.failed("report", err)
-			e.Log.Warn("report will be tried again", zap.Error(err))
 			news = nil
 		} else {
 			e.recovered("report")

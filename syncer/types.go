@@ -6,6 +6,7 @@ import (
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
+	"dbcontroller.dev/throttle"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
@@ -93,7 +94,9 @@ type Progress struct {
 	LateDeletes int64  `json:"lateDeletes,omitempty"` // passed a validator fence; never applied after the flip
 	WaitsFor    string `json:"waitsFor,omitempty"`
 	Pace        string `json:"pace,omitempty"` // why bulk work of the owner is held back now
-	LastError   string `json:"lastError,omitempty"`
+	// PaceCause is Pace in one word.
+	PaceCause throttle.Cause `json:"paceCause,omitempty"`
+	LastError string         `json:"lastError,omitempty"`
 }
 
 // Deployments is what the engine needs of the Deployment. Apply makes one transition

@@ -26,11 +26,12 @@ func (p *Pacer) measure(ctx context.Context) {
 	}
 	p.measuring = true
 	p.mu.Unlock()
+	by := CauseSource
 	s, why := ask(ctx, "source", p.cfg.Source, maxCPU)
 	switch t, more := ask(ctx, "target", p.cfg.Target, 0); {
 	case s == strainMost:
 	case t == strainMost, s == strainNone:
-		s, why = t, more
+		s, why, by = t, more, CauseTarget
 	}
 	p.mu.Lock()
 	p.measuring = false
@@ -39,7 +40,7 @@ func (p *Pacer) measure(ctx context.Context) {
 	}
 	now := time.Now()
 	if s == strainNone && p.failures > 0 {
-		s, why = strainSome, fmt.Sprintf("%d errors of this controller", p.failures)
+		s, why, by = strainSome, fmt.Sprintf("%d errors of this controller", p.failures), CauseErrors
 	}
 	done := 0.0
 	if span := now.Sub(p.measured); !p.measured.IsZero() && span < oldest {
@@ -48,7 +49,7 @@ func (p *Pacer) measure(ctx context.Context) {
 	p.payOff(now)
 	p.throttle = p.throttle.next(s, done)
 	if p.strain = s; s != strainNone {
-		p.why = why
+		p.why, p.by = why, by
 	}
 	p.measured, p.counted, p.failures = now, 0, 0
 	p.announce()

@@ -110,7 +110,7 @@ func TestRates(t *testing.T) {
 		about(t, "of the record", rate(10*time.Second), 1000)
 		p.Set(upgradestate.Pace{MaxRate: 1000}, 0.5)
 		about(t, "of half the ring", rate(10*time.Second), 500)
-		if why, standstill := p.Reason(); standstill || !strings.Contains(why, "500 records a second") {
+		if why, standstill := p.Reason(); standstill || p.Cause() != throttle.CauseRate || !strings.Contains(why, "500 records a second") {
 			t.Errorf("%q, %t", why, standstill)
 		}
 		p.Set(upgradestate.Pace{MaxRate: 1}, 1)
@@ -129,7 +129,7 @@ func TestPause(t *testing.T) {
 		if n := rate(time.Hour); n != 0 {
 			t.Errorf("%d records a second while paused", n)
 		}
-		if why, standstill := p.Reason(); !standstill || !strings.Contains(why, "month's end") {
+		if why, standstill := p.Reason(); !standstill || p.Cause() != throttle.CausePaused || !strings.Contains(why, "month's end") {
 			t.Errorf("%q, %t", why, standstill)
 		}
 		looks := g.looks.Load()
@@ -148,7 +148,7 @@ func TestWindow(t *testing.T) {
 		if n := rate(59*time.Minute + 58*time.Second); n != 0 {
 			t.Errorf("%d records a second before the window", n)
 		}
-		if why, standstill := p.Reason(); !standstill || !strings.Contains(why, "01:00-02:00") {
+		if why, standstill := p.Reason(); !standstill || p.Cause() != throttle.CauseWindow || !strings.Contains(why, "01:00-02:00") {
 			t.Errorf("%q, %t", why, standstill)
 		}
 		<-time.After(3 * time.Second) // checked once a second
@@ -190,7 +190,7 @@ func TestPressure(t *testing.T) {
 				if n := rate(20 * time.Second); n < 25 || n > 100 {
 					t.Errorf("%d records a second under lasting pressure, want a few", n)
 				}
-				if why, standstill := p.Reason(); standstill || !strings.Contains(why, "the source is under pressure") {
+				if why, standstill := p.Reason(); standstill || p.Cause() != throttle.CauseSource || !strings.Contains(why, "the source is under pressure") {
 					t.Errorf("%q, %t", why, standstill)
 				}
 				g.set(record.Health{}, nil)
@@ -200,7 +200,7 @@ func TestPressure(t *testing.T) {
 				}
 				<-time.After(60 * time.Second)
 				about(t, "no strain again", rate(5*time.Second), 10_000)
-				if why, _ := p.Reason(); why != "" {
+				if why, _ := p.Reason(); why != "" || p.Cause() != throttle.CauseNone {
 					t.Errorf("held back: %s", why)
 				}
 			})
@@ -220,7 +220,7 @@ func TestOverload(t *testing.T) {
 				if n := rate(10 * time.Minute); n != 0 {
 					t.Errorf("%d records a second", n)
 				}
-				if why, standstill := p.Reason(); !standstill || !strings.Contains(why, "the target is under pressure") {
+				if why, standstill := p.Reason(); !standstill || p.Cause() != throttle.CauseTarget || !strings.Contains(why, "the target is under pressure") {
 					t.Errorf("%q, %t", why, standstill)
 				}
 				target.set(record.Health{}, nil)
@@ -262,7 +262,7 @@ func TestErrorsArePressure(t *testing.T) {
 			p.Failed()
 			<-time.After(time.Second)
 		}
-		if why, _ := p.Reason(); !strings.Contains(why, "errors") {
+		if why, _ := p.Reason(); p.Cause() != throttle.CauseErrors || !strings.Contains(why, "errors") {
 			t.Errorf("held back: %q", why)
 		}
 		if n := rate(time.Second); n > 2000 {

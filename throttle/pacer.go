@@ -38,6 +38,7 @@ type Pacer struct {
 	throttle  throttle
 	strain    strain
 	why       string // of strain; empty with strainNone
+	by        Cause  // likewise
 }
 
 const (
@@ -76,19 +77,30 @@ func (p *Pacer) Failed() {
 // Reason returns why bulk work is held back now; "" if it is not. standstill: nothing of it
 // goes on.
 func (p *Pacer) Reason() (why string, standstill bool) {
+	why, _, standstill = p.reason()
+	return why, standstill
+}
+
+// Cause is Reason in one word; CauseNone if nothing is held back.
+func (p *Pacer) Cause() Cause {
+	_, cause, _ := p.reason()
+	return cause
+}
+
+func (p *Pacer) reason() (why string, cause Cause, standstill bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if why := p.stopped(time.Now()); why != "" {
-		return why, true
+	if why, cause := p.stopped(time.Now()); cause != CauseNone {
+		return why, cause, true
 	}
 	rate := p.rate()
 	switch {
 	case rate == 0:
-		return "", false
+		return "", CauseNone, false
 	case rate == p.throttle.limit:
-		return fmt.Sprintf("slowed down to %.0f records a second: %s", rate, p.why), false
+		return fmt.Sprintf("slowed down to %.0f records a second: %s", rate, p.why), p.by, false
 	default:
-		return fmt.Sprintf("limited to %.0f records a second", rate), false
+		return fmt.Sprintf("limited to %.0f records a second", rate), CauseRate, false
 	}
 }
 
@@ -111,7 +123,7 @@ func (p *Pacer) Wait(ctx context.Context, records int) error {
 			continue
 		}
 		look := every
-		if p.stopped(now) == "" {
+		if _, cause := p.stopped(now); cause == CauseNone {
 			rate := p.rate()
 			if rate == 0 || p.debt <= 0 {
 				if rate == 0 {
@@ -166,26 +178,26 @@ func (p *Pacer) rate() float64 {
 	return rate
 }
 
-// stopped returns why nothing goes on; "" if something may. p.mu is held.
-func (p *Pacer) stopped(now time.Time) string {
+// stopped returns why nothing goes on; CauseNone if something may. p.mu is held.
+func (p *Pacer) stopped(now time.Time) (string, Cause) {
 	if p.said.Paused {
 		if p.said.Reason == "" {
-			return "paused by an operator: resume it"
+			return "paused by an operator: resume it", CausePaused
 		}
-		return "paused: " + p.said.Reason
+		return "paused: " + p.said.Reason, CausePaused
 	}
 	if why := p.outside(); why != "" {
-		return why
+		return why, CauseWindow
 	}
 	switch {
 	case p.cfg.Source == nil && p.cfg.Target == nil, p.measured.IsZero() && !p.measuring:
-		return ""
+		return "", CauseNone
 	case p.measured.IsZero() || now.Sub(p.measured) > oldest && p.measuring:
-		return "the databases are being measured"
+		return "the databases are being measured", CauseMeasuring
 	case p.strain == strainMost:
-		return p.why
+		return p.why, p.by
 	default:
-		return ""
+		return "", CauseNone
 	}
 }
 

@@ -34,8 +34,9 @@ type compiled struct {
 	backNeedsHave  bool // what apply was given is the complement of back
 	reversal       Reversal
 	whole          bool
-	single         bool   // a target group is never more than one record
-	lineage        string // the kind that holds it; empty for groups by name
+	single         bool    // a target group is never more than one record
+	lineage        string  // the kind that holds it; empty for groups by name
+	names          Mapping // of the first kind of target to that of source; nil if it is not known
 }
 
 // kindAt is where a kind is declared.
@@ -51,8 +52,9 @@ func compile(from, to, hash string, specs []Spec, up bool) *direction {
 		older, newer = newer, older
 	}
 	for i, sp := range specs {
-		c := compiled{name: sp.Name, source: sp.Old, target: sp.New, apply: sp.Up, needsHave: sp.UpNeedsHave, back: sp.Down, backNeedsHave: sp.DownNeedsHave, reversal: sp.Reversal}
+		c := compiled{name: sp.Name, source: sp.Old, target: sp.New, apply: sp.Up, needsHave: sp.UpNeedsHave, back: sp.Down, backNeedsHave: sp.DownNeedsHave, reversal: sp.Reversal, names: sp.DownNames}
 		if !up {
+			c.names = sp.UpNames
 			c.source, c.target, c.apply, c.needsHave, c.back, c.backNeedsHave = sp.New, sp.Old, sp.Down, sp.DownNeedsHave, sp.Up, sp.UpNeedsHave
 		}
 		if sp.oneSided() {

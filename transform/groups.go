@@ -14,6 +14,7 @@ import (
 // Comparison is one page of comparing the two sides of a direction.
 type Comparison struct {
 	Compared int       // groups compared
+	Scanned  int       // records read to find them
 	Differ   []GroupID // those whose sides differ
 	Orphans  []Orphan  // records of the target that no group can have
 	Next     record.Range

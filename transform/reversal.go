@@ -38,6 +38,24 @@ func Unchecked(d Direction) Direction {
 	return d
 }
 
+// NamesOf returns which source kind has the records that make those of a target kind exist, and
+// how the names of these are mapped to theirs, where a Spec declares it.
+func NamesOf(d Direction, kind string) (lead string, names Mapping) {
+	of, ok := d.(*direction)
+	if !ok {
+		return "", nil
+	}
+	at, ok := of.target[kind]
+	if !ok {
+		return "", nil
+	}
+	c := &of.specs[at.spec]
+	if c.names == nil || c.lineage != "" || c.target.Kinds[0].Name != kind {
+		return "", nil
+	}
+	return c.source.Kinds[0].Name, c.names
+}
+
 // Several reports whether a group may have more than one record of a target kind, as far as is
 // declared (GroupedKind.Single).
 func Several(d Direction, kind string) bool {

@@ -79,6 +79,10 @@ type Spec struct {
 	// UpNeedsHave and DownNeedsHave ask for the complement. A side with several records
 	// in a group gets it always.
 	UpNeedsHave, DownNeedsHave bool
+	// UpNames and DownNames map the names of the first kind of Old to those of the first kind of
+	// New, and back, where it is the records of these kinds that make a group exist. Nil: it is
+	// not known, and whoever needs a name goes by the groups.
+	UpNames, DownNames Mapping
 	// Reversal declares what ensures that each result can be taken back. The zero value
 	// tries it with every group.
 	Reversal Reversal

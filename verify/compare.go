@@ -52,7 +52,7 @@ func (c *Comparer) SourcePage(ctx context.Context, src, dst transform.View, kind
 		return transform.Comparison{}, fmt.Errorf("scan source %s: %w", kind, err)
 	}
 	ids, groups := c.groups(page, c.dir.GroupOf)
-	out := transform.Comparison{Compared: len(ids), Next: record.Range{From: page.Next, To: r.To}, Done: page.Done}
+	out := transform.Comparison{Compared: len(ids), Scanned: len(page.Records), Next: record.Range{From: page.Next, To: r.To}, Done: page.Done}
 	if len(ids) == 0 {
 		return out, nil
 	}
@@ -76,7 +76,7 @@ func (c *Comparer) TargetPage(ctx context.Context, src, dst transform.View, kind
 		return transform.Comparison{}, fmt.Errorf("scan target %s: %w", kind, err)
 	}
 	ids, _ := c.groups(page, c.dir.GroupOfTarget)
-	out := transform.Comparison{Compared: len(ids), Next: record.Range{From: page.Next, To: r.To}, Done: page.Done}
+	out := transform.Comparison{Compared: len(ids), Scanned: len(page.Records), Next: record.Range{From: page.Next, To: r.To}, Done: page.Done}
 	for _, rec := range page.Records {
 		if _, ok, err := c.dir.GroupOfTarget(rec.Kind, rec.Key); ok && err != nil && !rec.Tombstone {
 			out.Orphans = append(out.Orphans, transform.Orphan{Kind: rec.Kind, Key: rec.Key, Err: err})

@@ -14,6 +14,11 @@ type Report struct {
 	Compared   int64    `json:"compared"`
 	Mismatched int64    `json:"mismatched"`
 	Examples   []string `json:"examples,omitempty"` // up to ten names of differing groups
+
+	// How far a comparison is that still runs.
+	Doing   string `json:"-"`
+	Scanned int64  `json:"-"` // records read so far
+	Total   int64  `json:"-"` // that are to be read, estimated; 0: not known
 }
 
 // Recheck bounds how often, and how far apart, a differing group is compared again before
@@ -50,6 +55,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 				}
 				rest, done = p.Next, p.Done
 				rep.Compared += int64(p.Compared)
+				rep.Doing, rep.Scanned = "compares", rep.Scanned+int64(p.Scanned)
 				orphans = append(orphans, p.Orphans...)
 				for _, id := range p.Differ {
 					if !seen[id] {
@@ -77,6 +83,10 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 	if err := walk(c.dir.TargetKinds(), transform.SearchedTo, c.TargetPage); err != nil {
 		return rep, fmt.Errorf("verify: %w", err)
 	}
+	if progress != nil && len(differ) > 0 {
+		progress(Report{Compared: rep.Compared, Mismatched: int64(len(differ)), Doing: "compares again what differs"})
+	}
+	rep.Doing = ""
 	rep, err := c.recheck(ctx, src, dst, s, rep, differ)
 	// An orphan does not go away: nothing that follows the source writes it or takes it
 	// away.

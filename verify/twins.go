@@ -28,7 +28,7 @@ func (c *Comparer) twins(ctx context.Context, src, dst transform.View, kind stri
 	if err != nil {
 		return transform.Comparison{}, fmt.Errorf("scan target %s: %w", twin, err)
 	}
-	out := transform.Comparison{Next: record.Range{From: end, To: r.To}, Done: page.Done && held.Done}
+	out := transform.Comparison{Scanned: len(page.Records) + len(held.Records), Next: record.Range{From: end, To: r.To}, Done: page.Done && held.Done}
 	if !held.Done {
 		out.Next.From = held.Next // what the source has beyond it is read again
 	}

@@ -29,7 +29,9 @@ type gate struct {
 	inflight int
 	idle     chan struct{} // closed when inflight is 0; replaced when it is not
 	held     int
-	bytes    int64 // of the bodies that are kept for those held
+	bytes    int64         // of the bodies that are kept for those held
+	closed   time.Time     // when writes began to be held; zero: they are not
+	lastHold time.Duration // how long they were, the latest time
 }
 
 func newGate(cfg Config) *gate {
@@ -115,7 +117,7 @@ func (g *gate) update(d upgradestate.Deployment, hold bool) {
 	g.revision = d.Revision
 	if hold || len(places) == 0 {
 		if g.tokens != nil {
-			g.tokens, g.opened = nil, make(chan struct{})
+			g.tokens, g.opened, g.closed = nil, make(chan struct{}), time.Now()
 		}
 		return
 	}
@@ -123,7 +125,20 @@ func (g *gate) update(d upgradestate.Deployment, hold bool) {
 	g.version, g.tokens = version, tokensOf(places)
 	if !wasOpen {
 		close(g.opened)
+		if !g.closed.IsZero() { // at the start it is closed, and nobody is held up by a switch
+			g.lastHold, g.closed = time.Since(g.closed), time.Time{}
+		}
 	}
+}
+
+// hold returns how long writes were held the latest time, or are held by now.
+func (g *gate) hold() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed.IsZero() {
+		return time.Since(g.closed)
+	}
+	return g.lastHold
 }
 
 // drained is closed when no write is in flight. It makes sense only while the gate holds.

@@ -25,19 +25,25 @@ type Adapter interface {
 	Several(kind string) bool
 }
 
-// Over is the store of a version that is shown over another one's.
+// Over is the store of a version that is shown over another one's. Its changes are those of the
+// stored kinds that follow names; with none, of all that may show in what is asked for.
 //
 // A subscription remembers the names of kinds of which a stored record shows several, to
 // report those that are gone, and lists them when it begins and after each ErrLost.
-func Over(stored Store, shown Adapter) Store { return over{shown, stored} }
+func Over(stored Store, shown Adapter, follow ...string) Store { return over{shown, stored, follow} }
 
 type over struct {
 	Adapter
 	stored Store
+	follow []string
 }
 
 func (o over) Changes(ctx context.Context, kinds ...string) (Subscription, error) {
-	s, err := o.stored.Changes(ctx, o.Follows(kinds...)...)
+	follow := o.follow
+	if len(follow) == 0 {
+		follow = o.Follows(kinds...)
+	}
+	s, err := o.stored.Changes(ctx, follow...)
 	if err != nil {
 		return nil, err
 	}

@@ -250,6 +250,10 @@ func (r *Runner) GateOpen() bool {
 	return open
 }
 
+// Hold returns how long writes were held here for the latest switch or attempt at one, or are
+// held by now; 0 if they never were. It is the pause as this server's clients felt it.
+func (r *Runner) Hold() time.Duration { return r.gate.hold() }
+
 // Ready returns nil when requests can be served, and otherwise what is missing.
 func (r *Runner) Ready() error { return r.serves(r.current()) }
 

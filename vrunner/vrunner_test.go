@@ -44,6 +44,9 @@ func code(t *testing.T, body []byte) string {
 func TestHeldTooLong(t *testing.T) {
 	t.Parallel()
 	inBubble(t, vrunner.Config{HoldCap: 7 * time.Second}, func(ctx context.Context, w *world, s *service, r *vrunner.Runner, _ *announced) {
+		if r.Hold() != 0 {
+			t.Errorf("writes were held for %s before any switch", r.Hold())
+		}
 		w.begin(ctx)
 		w.until(ctx, at(upgradestate.StepHold))
 		synctest.Wait()
@@ -62,6 +65,9 @@ func TestHeldTooLong(t *testing.T) {
 		res := <-a
 		if took := time.Since(start); took != 7*time.Second {
 			t.Errorf("held for %s", took)
+		}
+		if r.Hold() != 7*time.Second {
+			t.Errorf("the pause felt is %s", r.Hold())
 		}
 		if res.Code != http.StatusServiceUnavailable || res.Header().Get("Retry-After") == "" || code(t, res.Body.Bytes()) != "unavailable" {
 			t.Errorf("Connect: %d %v %s", res.Code, res.Header(), res.Body)

@@ -21,7 +21,8 @@ import (
 // secrets.
 type Config struct {
 	// Server is host:port, or an address that begins with http:// or https://. Without it,
-	// TLS is spoken if CA or Cert says so.
+	// TLS is spoken if CA or Cert says so. Several controllers are separated by commas: the
+	// one that answered last is asked first, and the others when it cannot be reached.
 	Server    string `yaml:"server,omitempty"`
 	CA        string `yaml:"tlsCA,omitempty"`     // file; empty: the system's authorities
 	Cert      string `yaml:"tlsCert,omitempty"`   // file of a client certificate; empty: none
@@ -29,9 +30,23 @@ type Config struct {
 	TokenFile string `yaml:"tokenFile,omitempty"` // read again when it changes
 }
 
-// URL is where calls go.
-func (c Config) URL() (string, error) {
-	server := c.Server
+// URLs are where calls go.
+func (c Config) URLs() ([]*url.URL, error) {
+	if (c.Cert == "") != (c.Key == "") {
+		return nil, errors.New("a client certificate and its key belong together: give both")
+	}
+	var out []*url.URL
+	for server := range strings.SplitSeq(c.Server, ",") {
+		u, err := c.url(strings.TrimSpace(server))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, u)
+	}
+	return out, nil
+}
+
+func (c Config) url(server string) (*url.URL, error) {
 	if !strings.Contains(server, "://") {
 		scheme := "http://"
 		if c.CA != "" || c.Cert != "" {
@@ -41,17 +56,15 @@ func (c Config) URL() (string, error) {
 	}
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Path != "" && u.Path != "/" {
-		return "", fmt.Errorf("%q is no address of a controller: give HOST:PORT or https://HOST:PORT", redacted(server))
+		return nil, fmt.Errorf("%q is no address of a controller: give HOST:PORT or https://HOST:PORT", redacted(server))
 	}
 	switch {
 	case u.Scheme == "http" && (c.CA != "" || c.Cert != ""):
-		return "", fmt.Errorf("%s is without TLS, and a certificate was given: give https://%s", server, u.Host)
+		return nil, fmt.Errorf("%s is without TLS, and a certificate was given: give https://%s", server, u.Host)
 	case u.Scheme == "http" && c.TokenFile != "" && !loopback(u.Hostname()):
-		return "", fmt.Errorf("%s is without TLS, and a token would be readable on the way: give https://%s", server, u.Host)
-	case (c.Cert == "") != (c.Key == ""):
-		return "", errors.New("a client certificate and its key belong together: give both")
+		return nil, fmt.Errorf("%s is without TLS, and a token would be readable on the way: give https://%s", server, u.Host)
 	}
-	return u.Scheme + "://" + u.Host, nil
+	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
 }
 
 // redacted hides what somebody put before an @.
@@ -69,21 +82,26 @@ func loopback(host string) bool {
 
 // Open returns a client of the API. Certificates are read again when they change.
 func Open(c Config) (dbcontrollerv1connect.DeploymentServiceClient, error) {
-	address, err := c.URL()
+	at, err := c.URLs()
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.HTTP()
+	base, err := c.transport()
 	if err != nil {
 		return nil, err
 	}
-	return dbcontrollerv1connect.NewDeploymentServiceClient(h, address), nil
+	h := &http.Client{
+		Transport: &failover{at: at, base: base},
+		// A controller never redirects; a server that does wants the token.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return dbcontrollerv1connect.NewDeploymentServiceClient(h, at[0].String()), nil
 }
 
-// HTTP returns a client that proves who it is.
-func (c Config) HTTP() (*http.Client, error) {
+// transport proves who calls.
+func (c Config) transport() (http.RoundTripper, error) {
 	if c.CA == "" && c.Cert == "" && c.TokenFile == "" {
-		return http.DefaultClient, nil
+		return http.DefaultTransport, nil
 	}
 	var authorities *access.Authorities
 	var pair *access.KeyPair
@@ -98,20 +116,15 @@ func (c Config) HTTP() (*http.Client, error) {
 			return nil, err
 		}
 	}
-	transport := access.NewTransport(authorities, pair)
-	h := &http.Client{
-		Transport: transport,
-		// A controller never redirects; a server that does wants the token.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	t := access.NewTransport(authorities, pair)
+	if c.TokenFile == "" {
+		return t, nil
 	}
-	if c.TokenFile != "" {
-		token, err := watchedfile.Open("token", nil, func(texts [][]byte) (string, error) { return parseToken(c.TokenFile, texts[0]) }, watchedfile.Secret(c.TokenFile))
-		if err != nil {
-			return nil, err
-		}
-		h.Transport = bearer{transport, token}
+	token, err := watchedfile.Open("token", nil, func(texts [][]byte) (string, error) { return parseToken(c.TokenFile, texts[0]) }, watchedfile.Secret(c.TokenFile))
+	if err != nil {
+		return nil, err
 	}
-	return h, nil
+	return bearer{t, token}, nil
 }
 
 // bearer sends the token of a file.

@@ -15,15 +15,16 @@ import (
 
 // Planner says what an upgrade of the deployment would need and do. It changes nothing.
 type Planner interface {
-	// Plan plans for a version; empty means the next one.
-	Plan(ctx context.Context, targetVersion string) (*pb.PlanReport, error)
+	// Plan plans for a version; empty means the next one. It reports what it is about with
+	// progress.
+	Plan(ctx context.Context, targetVersion string, progress func(Work)) (*pb.PlanReport, error)
 }
 
 // Rehearser does a whole upgrade into scratch namespaces and throws them away. It is
 // called once at a time.
 type Rehearser interface {
-	// Rehearse reports what it is about with progress, from one goroutine.
-	Rehearse(ctx context.Context, req *pb.RehearseRequest, progress func(string)) (*pb.RehearseReport, error)
+	// Rehearse reports what it is about with progress.
+	Rehearse(ctx context.Context, req *pb.RehearseRequest, progress func(Work)) (*pb.RehearseReport, error)
 }
 
 // Updates are the data updates that this binary has.
@@ -37,7 +38,7 @@ type Updates interface {
 // Loss counts what a rollback to the snapshot would lose. It changes nothing, and is
 // called once at a time.
 type Loss interface {
-	// EstimateLoss reports the number of groups compared with progress, from one goroutine.
+	// EstimateLoss reports the number of groups compared with progress.
 	EstimateLoss(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error)
 }
 
@@ -53,7 +54,29 @@ func (v *Service) cannot(what string, s *deployment.Store, has bool) error {
 }
 
 func (v *Service) Plan(ctx context.Context, req *connect.Request[pb.PlanRequest]) (*connect.Response[pb.PlanReport], error) {
-	s, err := v.store(req.Msg.Name)
+	report, err := v.plan(ctx, req.Msg, func(Work) {})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(report), nil
+}
+
+func (v *Service) StreamPlan(ctx context.Context, req *connect.Request[pb.PlanRequest], stream *connect.ServerStream[pb.PlanResponse]) error {
+	var report *pb.PlanReport
+	err := v.reported(ctx, func(w *pb.WorkProgress) error {
+		return stream.Send(&pb.PlanResponse{Work: w})
+	}, func(ctx context.Context, say func(Work)) (err error) {
+		report, err = v.plan(ctx, req.Msg, say)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return stream.Send(&pb.PlanResponse{Report: report})
+}
+
+func (v *Service) plan(ctx context.Context, req *pb.PlanRequest, progress func(Work)) (*pb.PlanReport, error) {
+	s, err := v.store(req.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +86,11 @@ func (v *Service) Plan(ctx context.Context, req *connect.Request[pb.PlanRequest]
 	if _, err := s.Get(ctx); err != nil {
 		return nil, err
 	}
-	report, err := v.cfg.Planner.Plan(ctx, req.Msg.TargetVersion)
+	report, err := v.cfg.Planner.Plan(ctx, req.TargetVersion, progress)
 	if err != nil {
 		return nil, verbError("plan", err)
 	}
-	return connect.NewResponse(report), nil
+	return report, nil
 }
 
 func (v *Service) Rehearse(ctx context.Context, req *connect.Request[pb.RehearseRequest], stream *connect.ServerStream[pb.RehearseResponse]) error {
@@ -88,16 +111,13 @@ func (v *Service) Rehearse(ctx context.Context, req *connect.Request[pb.Rehearse
 		return refuse("rehearse: a rehearsal runs already: wait for its end")
 	}
 	defer v.rehearsing.Unlock()
-	ctx, cancel := v.untilStopped(ctx)
-	defer cancel()
-	report, err := v.cfg.Rehearser.Rehearse(ctx, req.Msg, func(text string) {
-		if stream.Send(&pb.RehearseResponse{Progress: text}) != nil {
-			cancel() // nobody listens any more
-		}
+	var report *pb.RehearseReport
+	err = v.reported(ctx, func(w *pb.WorkProgress) error {
+		return stream.Send(&pb.RehearseResponse{Progress: workText(w), Work: w})
+	}, func(ctx context.Context, say func(Work)) (err error) {
+		report, err = v.cfg.Rehearser.Rehearse(ctx, req.Msg, say)
+		return err
 	})
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
 	if err != nil {
 		return verbError("rehearse", err)
 	}
@@ -122,7 +142,7 @@ func verbError(what string, err error) error {
 	if errors.As(err, &refused) {
 		return err
 	}
-	for _, passing := range []error{context.Canceled, context.DeadlineExceeded, coord.ErrUnknown, deployment.ErrNotFound, deployment.ErrCorrupt} {
+	for _, passing := range []error{errStopping, context.Canceled, context.DeadlineExceeded, coord.ErrUnknown, deployment.ErrNotFound, deployment.ErrCorrupt} {
 		if errors.Is(err, passing) {
 			return fmt.Errorf("%s: %w", what, err)
 		}

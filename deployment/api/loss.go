@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -97,17 +96,12 @@ func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.Esti
 	if err := v.cannot("estimate loss", s, v.cfg.Loss != nil); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var sent time.Time
-	report, err := v.estimate(ctx, func(compared int64) {
-		if time.Since(sent) < verifyEvery {
-			return
-		}
-		sent = time.Now()
-		if stream.Send(&pb.EstimateLossResponse{Compared: compared}) != nil {
-			cancel() // nobody listens any more
-		}
+	var report *pb.LossReport
+	err = v.reported(ctx, func(w *pb.WorkProgress) error {
+		return stream.Send(&pb.EstimateLossResponse{Compared: w.Done, Work: w})
+	}, func(ctx context.Context, say func(Work)) (err error) {
+		report, err = v.estimate(ctx, func(compared int64) { say(Work{Doing: "counts what would be lost", Done: compared}) })
+		return err
 	})
 	if err != nil {
 		return err

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"dbcontroller.dev/backfill"
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	ring "dbcontroller.dev/shards"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )
@@ -119,7 +119,7 @@ func waitsFor(s deployment.State, own []string, shards []*pb.ShardProgress) []st
 // shardsWaitFor says the same thing of several shards once.
 func shardsWaitFor(shards []*pb.ShardProgress) []string {
 	var texts []string
-	who := map[string][]string{}
+	who := map[string][]int{}
 	for _, p := range shards {
 		if p.WaitsFor == "" {
 			continue
@@ -127,7 +127,7 @@ func shardsWaitFor(shards []*pb.ShardProgress) []string {
 		if who[p.WaitsFor] == nil {
 			texts = append(texts, p.WaitsFor)
 		}
-		who[p.WaitsFor] = append(who[p.WaitsFor], strconv.Itoa(int(p.Shard)))
+		who[p.WaitsFor] = append(who[p.WaitsFor], int(p.Shard))
 	}
 	var waits []string
 	for _, text := range texts {
@@ -135,9 +135,9 @@ func shardsWaitFor(shards []*pb.ShardProgress) []string {
 		case len(who[text]) == len(shards):
 			waits = append(waits, "all shards: "+text)
 		case len(who[text]) == 1:
-			waits = append(waits, "shard "+who[text][0]+": "+text)
+			waits = append(waits, fmt.Sprintf("shard %d: %s", who[text][0], text))
 		default:
-			waits = append(waits, "shards "+strings.Join(who[text], ", ")+": "+text)
+			waits = append(waits, "shards "+ring.Ranges(who[text])+": "+text)
 		}
 	}
 	return waits

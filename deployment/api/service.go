@@ -50,8 +50,13 @@ type Config struct {
 	// everything is ready.
 	Policy upgradestate.Policy
 
+	Build Build // what answers
+
 	Log *zap.Logger // nil: none
 }
+
+// Build is what a program knows of itself.
+type Build struct{ Version, Commit, Date, Go, Platform string }
 
 // Service is the API of all deployments of a coordination store. Upgrades begin, and are
 // verified, only for the one that this process is configured with. Run must run for
@@ -188,6 +193,14 @@ func (v *Service) ListDeployments(ctx context.Context, _ *connect.Request[pb.Lis
 		res.Deployments = append(res.Deployments, recordStatus(d))
 	}
 	return connect.NewResponse(res), nil
+}
+
+func (v *Service) GetVersion(context.Context, *connect.Request[pb.GetVersionRequest]) (*connect.Response[pb.Version], error) {
+	b := v.cfg.Build
+	return connect.NewResponse(&pb.Version{
+		Version: b.Version, Commit: b.Commit, Date: b.Date, Go: b.Go, Platform: b.Platform,
+		Protocol: upgradestate.MinProtocol, Format: upgradestate.Format,
+	}), nil
 }
 
 func (v *Service) ListParked(ctx context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -222,9 +223,6 @@ func abortEffects(before, after upgradestate.Deployment) []string {
 	}
 }
 
-// verifyEvery is the least time between two messages of progress.
-const verifyEvery = 500 * time.Millisecond
-
 func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequest], stream *connect.ServerStream[pb.VerifyResponse]) error {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -240,26 +238,22 @@ func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequ
 		return refuse("verify: a comparison runs already: wait for its end")
 	}
 	defer v.verifying.Unlock()
-	ctx, cancel := v.untilStopped(ctx)
-	defer cancel()
-
 	start := time.Now()
-	var sent time.Time
-	report, err := v.cfg.Verifier.Verify(ctx, func(r verify.Report) {
-		if time.Since(sent) < verifyEvery {
-			return
-		}
-		sent = time.Now()
-		err := stream.Send(&pb.VerifyResponse{Progress: &pb.VerifyProgress{Compared: r.Compared, Mismatched: r.Mismatched}})
-		if err != nil {
-			cancel() // nobody listens any more
-		}
+	var report verify.Report
+	var now atomic.Pointer[verify.Report]
+	now.Store(&verify.Report{})
+	err = v.reported(ctx, func(w *pb.WorkProgress) error {
+		r := now.Load()
+		return stream.Send(&pb.VerifyResponse{Work: w, Progress: &pb.VerifyProgress{Compared: r.Compared, Mismatched: r.Mismatched}})
+	}, func(ctx context.Context, say func(Work)) (err error) {
+		report, err = v.cfg.Verifier.Verify(ctx, func(r verify.Report) {
+			now.Store(&r)
+			say(Work{Doing: r.Doing, Done: r.Scanned, Total: r.Total})
+		})
+		return err
 	})
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
 	if err != nil {
-		return fmt.Errorf("verify: %w", err)
+		return verbError("verify", err)
 	}
 	return stream.Send(&pb.VerifyResponse{
 		Progress: &pb.VerifyProgress{Compared: report.Compared, Mismatched: report.Mismatched},

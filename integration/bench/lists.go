@@ -156,9 +156,7 @@ func lists(ctx context.Context, b *bench, _ int) error {
 			return fmt.Errorf("fill: %w", err)
 		}
 	}
-	shown, err := adapt.New(stores["swap"], swapBack, swap, adapt.Config{
-		Leads: map[string]string{secrets.Kind: secrets.Kind}, Names: map[string]transform.Mapping{secrets.Kind: l.UpMapping()},
-	})
+	shown, err := adapt.New(stores["swap"], swapBack, swap, adapt.Config{})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type process struct {
 	stop context.CancelFunc
 	done chan struct{}
 	conn *memcoord.Store // its connection to the coordination store
+	app  *controller.App // of a controller
 	// Once done is closed, why it ended by itself: others transform otherwise, or a database
 	// is not the one that the deployment means.
 	foreign error
@@ -41,8 +43,9 @@ func (p *process) kill() {
 // settings are those of all controllers of the system that start from now on.
 func (s *system) settings() controller.Settings {
 	cfg := controller.Settings{
-		File: "sim.yaml", Deployment: name, RingSize: ring, InitialVersion: "v1",
-		Copy:   controller.Copy{Auto: !s.manual, MaxRate: s.maxRate, Workers: 2, Page: 7, Unthrottled: true},
+		File: "sim.yaml", Deployment: name, RingSize: cmp.Or(s.shards, ring), InitialVersion: "v1",
+		Copy:         controller.Copy{Auto: !s.manual, MaxRate: s.maxRate, Workers: 2, Page: 7, Unthrottled: true},
+		ShardMetrics: s.shardMetrics, Hooks: s.hooks,
 		Switch: controller.Switch{Retries: 3, MaxLag: s.lagBound, HoldTimeout: s.holdTimeout},
 	}
 	for _, v := range []string{"v1", "v2"} {
@@ -68,7 +71,7 @@ func (s *system) controller(ctx context.Context, id string, wrap func(version st
 func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *process, version string, ns record.Namespace) record.Namespace) *process {
 	ctx, stop := context.WithCancel(ctx)
 	p := &process{stop: stop, done: make(chan struct{}), conn: s.coord.Client()}
-	app := controller.New(s.settings(), s.registry, p.conn, backend{s.db}, controller.Options{
+	p.app = controller.New(s.settings(), s.registry, p.conn, backend{s.db}, controller.Options{
 		ID: id, Carry: s.carry, Wrap: func(version string, ns record.Namespace) record.Namespace {
 			return wrap(p, version, countLoads{ns, &s.loads})
 		},
@@ -76,7 +79,7 @@ func (s *system) controllerProcess(ctx context.Context, id string, wrap func(p *
 	go func() {
 		defer close(p.done)
 		defer stop()
-		err := app.Run(ctx, nil)
+		err := p.app.Run(ctx, nil)
 		switch {
 		case errors.Is(err, syncer.ErrOtherTransform):
 			p.foreign = err

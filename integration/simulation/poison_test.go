@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
+	"dbcontroller.dev/hooks"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -23,6 +25,8 @@ func poison(t *testing.T, seed uint64) {
 	defer cancel()
 	s := newSystem(ctx, t)
 	s.maxRate = 60
+	told := &endpoint{}
+	s.hooks = []hooks.Hook{told.hook("pager", hooks.Parked, hooks.Switched)}
 	rng := rand.New(rand.NewPCG(seed, 9))
 	a, pa := s.server(ctx, "server-a", nil)
 	tr := newTraffic(t, a)
@@ -80,6 +84,9 @@ func poison(t *testing.T, seed uint64) {
 	pass(time.Second)
 	stop()
 	tr.settle(ctx, s)
+	if got, _ := told.events(t); !slices.Equal(got, []hooks.Type{hooks.Parked, hooks.Switched}) || told.got[0].Parked < 1 || told.got[0].Parked > bad {
+		t.Errorf("a hook was told of %v: %+v", got, told.got)
+	}
 	cancel()
 	for _, p := range []*process{pa, c1, c2} {
 		p.kill()

@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/controller"
 	"dbcontroller.dev/coord/memcoord"
 	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/hooks"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/transform"
@@ -44,10 +45,13 @@ type system struct {
 	lagBound time.Duration // of controllers; 0 is theirs
 
 	// Of controllers that start from now on:
-	carry       collections.Carries
-	manual      bool          // they copy when an upgrade begins, and not before
-	oneWay      bool          // v1 is not kept in sync once it was left
-	holdTimeout time.Duration // of servers; 0 is the driver's
+	carry        collections.Carries
+	manual       bool          // they copy when an upgrade begins, and not before
+	hooks        []hooks.Hook  // that they tell of what happens
+	shards       int           // 0 is ring
+	shardMetrics bool          // each shard has metrics of its own
+	oneWay       bool          // v1 is not kept in sync once it was left
+	holdTimeout  time.Duration // of servers; 0 is the driver's
 }
 
 // database is one version's, as controllers and as servers reach it.
@@ -73,6 +77,14 @@ func memory() map[string]database {
 // collections of fixed-name kinds may be added.
 func newSystemOf(ctx context.Context, t *testing.T, db map[string]database, r *transform.Registry, stack func(string, map[string]*vrunner.View) vrunner.Stack, carry ...collections.Carries) *system {
 	t.Helper()
+	s := unfounded(t, db, r, stack, carry...)
+	s.found(ctx)
+	return s
+}
+
+// unfounded is a system whose deployment is not there yet.
+func unfounded(t *testing.T, db map[string]database, r *transform.Registry, stack func(string, map[string]*vrunner.View) vrunner.Stack, carry ...collections.Carries) *system {
+	t.Helper()
 	s := &system{
 		t: t, log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), coord: memcoord.New(),
 		db: db, registry: r, stack: stack,
@@ -81,7 +93,6 @@ func newSystemOf(ctx context.Context, t *testing.T, db map[string]database, r *t
 	for _, c := range carry {
 		s.carry = c
 	}
-	s.found(ctx)
 	return s
 }
 

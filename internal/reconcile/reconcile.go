@@ -25,8 +25,7 @@ type Loop[T any] struct {
 	// Retry is the time after which a step that failed is called again, if it returned none.
 	Retry time.Duration
 	// Failed (optional) is called with the error of a step that was not ended with the context.
-	// repeated is true if the step before failed with the same words: what lasts for hours need
-	// not fill a log.
+	// repeated is true if that is not worth a line in the log (Complaint).
 	Failed func(latest T, err error, repeated bool)
 }
 
@@ -36,7 +35,7 @@ func (l Loop[T]) Run(ctx context.Context, feed <-chan T) error {
 	wake.Stop() // until a step asks for it: there is no state yet
 	defer wake.Stop()
 	var latest T
-	var failure string // of the step before; empty: it succeeded
+	var failing Complaint
 	seen := false
 	for {
 		select {
@@ -61,11 +60,10 @@ func (l Loop[T]) Run(ctx context.Context, feed <-chan T) error {
 			again = l.Retry
 		}
 		if err != nil && l.Failed != nil {
-			l.Failed(latest, err, err.Error() == failure)
+			l.Failed(latest, err, !failing.News(err))
 		}
-		failure = ""
-		if err != nil {
-			failure = err.Error()
+		if err == nil {
+			failing.Over()
 		}
 		wake.Stop()
 		if again > 0 {

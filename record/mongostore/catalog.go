@@ -98,6 +98,12 @@ func (c collection) fenceMark() string {
 	return mark
 }
 
+// viewOn is what a view shows, or "".
+func (c collection) viewOn() string {
+	on, _ := c.Options.Lookup("viewOn").StringValueOK()
+	return on
+}
+
 // list returns the collections and views that a filter selects.
 func (n *Namespace) list(ctx context.Context, filter bson.D) ([]collection, error) {
 	cursor, err := n.db.ListCollections(ctx, filter)

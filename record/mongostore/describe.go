@@ -66,9 +66,8 @@ func (n *Namespace) refuse(ctx context.Context, c *collection) error {
 		}
 	}
 	if c.Type == "view" && c.fenceMark() != "" {
-		on, _ := c.Options.Lookup("viewOn").StringValueOK()
 		return &record.UnsupportedError{
-			What: "collection " + n.name + "." + c.Name, Reason: "it is the view that a fence left; the collection is " + on, Fence: true,
+			What: "collection " + n.name + "." + c.Name, Reason: "it is the view that a fence left; the collection is " + c.viewOn(), Fence: true,
 		}
 	}
 	if c.Type != "collection" {

@@ -75,7 +75,7 @@ func (n *Namespace) insertOp(coll string, doc bson.D) bson.D {
 func (n *Namespace) throughGates(ctx context.Context, fs []record.Fence) (struct{}, error) {
 	ops := make(bson.A, 0, 3*len(fs))
 	for _, f := range fs {
-		ops = append(ops, n.passOp(f), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To))
+		ops = append(ops, n.passOp(f), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To, f.To))
 	}
 	err := n.applyOps(ctx, ops)
 	if len(fs) > 1 && !heldUp(err) && err != nil {

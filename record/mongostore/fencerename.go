@@ -31,9 +31,10 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 					return err
 				}
 			}
+			under := false
 			if at.overView {
 				err = n.renameOverView(ctx, f)
-			} else {
+			} else if under, err = n.renameUnderView(ctx, f); err == nil && !under {
 				err = n.rename(ctx, f.Token.Name, f.To)
 			}
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
@@ -48,7 +49,7 @@ func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) 
 // had, or gone, from before the moment on in which it ends.
 func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	found, at, err := n.standing(ctx, f)
-	if err != nil || stands(at, f, known) {
+	if err != nil || at.stands(f, known) {
 		return found, err
 	}
 	if err := n.openGate(ctx, f); err != nil {
@@ -59,7 +60,7 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 			n.log.Warn("cannot drop the gate of a fence", zap.String("collection", gateOf(f.To)), zap.Error(err))
 		}
 	}()
-	if found, at, err = n.standing(ctx, f); err != nil || stands(at, f, known) {
+	if found, at, err = n.standing(ctx, f); err != nil || at.stands(f, known) {
 		return found, err
 	}
 	b, err := n.putBack(ctx, f, at)
@@ -69,57 +70,75 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 	return append(found, b), nil
 }
 
-// standing returns what was set aside for a fence, and what bears the application's name now;
-// nil is nothing.
-func (n *Namespace) standing(ctx context.Context, f record.Fence) (found []record.Breach, at *collection, err error) {
+// stood is what there is of a view fence.
+type stood struct {
+	under *collection // that bears the application's name now; nil: nothing does
+	name  string      // of the kind's own collection now; empty: it is gone
+}
+
+// standing returns what was set aside for a fence, and what there is of it.
+func (n *Namespace) standing(ctx context.Context, f record.Fence) (found []record.Breach, at stood, err error) {
 	own := f.Token.Kind
 	aside := asidePrefix + own + "."
+	uuid, err := collectionUUID(f.Token.ID)
+	if err != nil {
+		return nil, at, err
+	}
 	all, err := n.list(ctx, bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "name", Value: own}},
+		bson.D{{Key: "info.uuid", Value: uuid}},
 		bson.D{{Key: "name", Value: bson.Regex{Pattern: `^` + regexp.QuoteMeta(aside)}}},
 	}}})
 	if err != nil {
-		return nil, nil, err
+		return nil, at, err
 	}
 	for _, c := range all {
+		if c.is(uuid) {
+			at.name = c.Name
+		}
 		if c.Name == own {
-			at = &c
+			at.under = &c
+		}
+		if !strings.HasPrefix(c.Name, aside) {
 			continue
 		}
 		b, err := n.setAside(ctx, own, c.Name)
 		if err != nil {
-			return nil, nil, err
+			return nil, at, err
 		}
 		found = append(found, b)
 	}
 	return found, at, nil
 }
 
-// stands reports whether what bears the application's name is the view of the fence, or
-// another kind, which is left alone.
-func stands(at *collection, f record.Fence, known []string) bool {
-	switch {
-	case at == nil, at.id() == f.Token.ID:
+// stands reports whether what bears the application's name is the view of the fence, on the
+// collection, or another kind, which is left alone.
+func (at stood) stands(f record.Fence, known []string) bool {
+	switch c := at.under; {
+	case c == nil, c.id() == f.Token.ID:
 		return false
-	case at.Type == "view":
-		on, _ := at.Options.Lookup("viewOn").StringValueOK()
-		return at.fenceMark() == f.To && on == f.To
+	case c.Type == "view":
+		return c.fenceMark() == f.To && (c.viewOn() == at.name || at.name == "")
 	default:
-		return slices.Contains(known, at.id())
+		return slices.Contains(known, c.id())
 	}
 }
 
 // putBack puts a fence back that does not stand, through its gate.
-func (n *Namespace) putBack(ctx context.Context, f record.Fence, at *collection) (record.Breach, error) {
-	own := f.Token.Kind
+func (n *Namespace) putBack(ctx context.Context, f record.Fence, found stood) (record.Breach, error) {
+	own, at := f.Token.Kind, found.under
+	on := found.name
+	if on == "" || on == own {
+		on = f.To
+	}
 	gate := n.passOp(f)
 	switch {
 	case at == nil:
 		// An insert that is faster makes a collection, which the next look finds.
-		err := n.applyOps(ctx, bson.A{gate, n.viewOp(own, f.To)})
+		err := n.applyOps(ctx, bson.A{gate, n.viewOp(own, on, f.To)})
 		return record.Breach{What: fmt.Sprintf("the view %s was removed; it is put back", own)}, err
 	case at.Type == "view":
-		err := n.applyOps(ctx, bson.A{gate, n.unviewOp(own), n.viewOp(own, f.To)})
+		err := n.applyOps(ctx, bson.A{gate, n.unviewOp(own), n.viewOp(own, on, f.To)})
 		return record.Breach{What: fmt.Sprintf("the view %s was changed, so that readers saw something else; it is put back", own)}, err
 	case at.id() == f.Token.ID:
 		f.Token.Name = own
@@ -131,7 +150,7 @@ func (n *Namespace) putBack(ctx context.Context, f record.Fence, at *collection)
 		return record.Breach{}, err
 	}
 	name := asidePrefix + own + "." + at.id()[:12]
-	if err := n.applyOps(ctx, bson.A{gate, n.renameOp(own, name), n.viewOp(own, f.To)}); err != nil {
+	if err := n.applyOps(ctx, bson.A{gate, n.renameOp(own, name), n.viewOp(own, on, f.To)}); err != nil {
 		return record.Breach{}, err
 	}
 	if err := n.mark(ctx, f); err != nil {

@@ -90,7 +90,7 @@ func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson
 		return at, err
 	}
 	if at.old == nil {
-		if err := n.applyOps(ctx, bson.A{n.viewOp(f.Token.Name, f.To)}); err != nil {
+		if err := n.applyOps(ctx, bson.A{n.viewOp(f.Token.Name, f.To, f.To)}); err != nil {
 			return at, err
 		}
 		return at, errors.New("the view was missing and is made again")
@@ -180,12 +180,63 @@ func (n *Namespace) unviewOp(view string) bson.D {
 	}
 }
 
-func (n *Namespace) viewOp(view, on string) bson.D {
+// viewOp leaves the view of the fence with a mark on a collection.
+func (n *Namespace) viewOp(view, on, mark string) bson.D {
 	return n.commandOp(bson.D{
 		{Key: "create", Value: view},
 		{Key: "viewOn", Value: on},
-		{Key: "pipeline", Value: viewPipeline(on)},
+		{Key: "pipeline", Value: viewPipeline(mark)},
 	})
+}
+
+// renameUnderView gives a hidden collection another hidden name, and in the same step has the
+// view that a fence left under its own name show it there: readers that do not follow would
+// find nothing from then on. done is false where no such view is on it.
+//
+// A command that comes late finds no collection of the old name, which is never used twice.
+func (n *Namespace) renameUnderView(ctx context.Context, f record.Fence) (done bool, err error) {
+	if _, _, hidden := record.KindOfPhysical(f.Token.Name); !hidden || !f.Token.Fixed {
+		return false, nil
+	}
+	if _, _, hidden := record.KindOfPhysical(f.To); !hidden {
+		return false, nil
+	}
+	own, err := n.collectionNamed(ctx, f.Token.Kind)
+	if err != nil || own == nil || own.Type != "view" || own.fenceMark() == "" || own.viewOn() != f.Token.Name {
+		return false, err
+	}
+	if err := n.noBuilds(ctx, f.Token.Name); err != nil {
+		return false, err
+	}
+	move := viewMove{f.Token.Name, f.To, own.Name, own.fenceMark()}
+	if _, err = n.moves.ask(ctx, move); errors.Is(err, errTogether) {
+		_, err = n.moveUnderViews(ctx, []viewMove{move}) // what others fail at is not its own
+	}
+	if hasCode(err, codeUnauthorized, codeCommandNotFound) {
+		return false, nil // it could once; a switch does not fail for readers that do not follow
+	}
+	return true, err
+}
+
+// viewMove is a rename of a collection under the view of a fence.
+type viewMove struct{ from, to, view, mark string }
+
+// moveUnderViews renames, and moves the views along. What it fails at each one finds out by
+// looking.
+func (n *Namespace) moveUnderViews(ctx context.Context, moves []viewMove) (struct{}, error) {
+	ops := make(bson.A, 0, 4*len(moves))
+	for _, m := range moves {
+		ops = append(ops, n.existsOp(m.from, bson.NewObjectID(), bson.D{}), n.renameOp(m.from, m.to),
+			n.unviewOp(m.view), n.viewOp(m.view, m.to, m.mark))
+	}
+	err := n.applyOps(ctx, ops)
+	if len(moves) > 1 && !heldUp(err) && err != nil && !hasCode(err, codeUnknownError) {
+		err = fmt.Errorf("%w: %s", errTogether, err)
+	}
+	if hasCode(err, codeUnknownError) {
+		err = nil // the update of existsOp found no document; the rest was tried
+	}
+	return struct{}{}, err
 }
 
 // errWholeServer marks a command that waited in vain for the lock of the whole server.
@@ -264,7 +315,7 @@ func (n *Namespace) tryView(ctx context.Context) (*record.UnsupportedError, erro
 	}
 	defer done()
 	moved := c.Name + ".n1"
-	ops := bson.A{n.renameOp(c.Name, moved), n.viewOp(c.Name, moved)}
+	ops := bson.A{n.renameOp(c.Name, moved), n.viewOp(c.Name, moved, moved)}
 	if err := doneHere(n.applyOps(ctx, ops)); err != nil {
 		return n.refuseView(refused, err)
 	}

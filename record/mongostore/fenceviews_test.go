@@ -1,6 +1,7 @@
 package mongostore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -345,5 +346,66 @@ func TestValidatorFenceKillsOpenTransactions(t *testing.T) {
 	}
 	if got := len(b.docs(t, "orders")); got != 2 {
 		t.Errorf("%d documents, want 2", got)
+	}
+}
+
+// TestRenameUnderView: the hidden collection gets another hidden name, as when a switch back
+// seals it. Whoever still reads the old name finds what there is, all the time.
+func TestRenameUnderView(t *testing.T) {
+	b := newBench(t)
+	tok := b.fixed(t, "orders")
+	if _, err := b.raw.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "kept"}}); err != nil {
+		t.Fatal(err)
+	}
+	f := record.Fence{Class: record.FenceView, Token: tok, To: "orders.n1"}
+	if err := b.Fence(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	reading, stop := make(chan error), make(chan struct{})
+	go func() {
+		defer close(reading)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				if n == 0 {
+					reading <- errors.New("nothing was read")
+				}
+				return
+			default:
+			}
+			if err := b.raw.Collection("orders").FindOne(context.WithoutCancel(t.Context()), bson.D{{Key: "_id", Value: "kept"}}).Err(); err != nil && !hasCode(err, 175) {
+				reading <- err
+				return
+			}
+		}
+	}()
+	seal := record.Fence{Class: record.FenceView, Token: tok, To: "orders.n2"}
+	seal.Token.Name = f.To
+	for range 2 { // asked for again it is done
+		if err := b.Fence(t.Context(), seal); err != nil {
+			t.Error(err)
+		}
+	}
+	upheld := f
+	for _, known := range []string{f.To, seal.To} { // also who slept, and knows the earlier name
+		upheld.Token.Name = known
+		if found, err := b.Uphold(t.Context(), upheld, nil); err != nil || len(found) > 0 {
+			t.Errorf("upheld: %+v, %v", found, err)
+		}
+	}
+	close(stop)
+	if err := <-reading; err != nil {
+		t.Error(err)
+	}
+	if err := writes["insert"](b.raw.Collection("orders"), t); !hasCode(err, codeViewWrite) {
+		t.Errorf("the application's insert: %v", err)
+	}
+	open := record.Fence{Class: record.FenceView, Token: tok, To: "orders", Ends: f.To}
+	open.Token.Name = seal.To
+	if err := b.Fence(t.Context(), open); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.raw.Collection("orders").InsertOne(t.Context(), bson.D{}); err != nil {
+		t.Error(err)
 	}
 }

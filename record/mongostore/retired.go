@@ -51,11 +51,12 @@ func (n *Namespace) CloseName(ctx context.Context, f record.Fence, said string, 
 				return err
 			}
 		}
-		var at *collection
-		var err error
-		if found, at, err = n.standing(ctx, f); err != nil {
+		there, stood, err := n.standing(ctx, f)
+		if err != nil {
 			return err
 		}
+		found = there
+		at := stood.under
 		for i := range found {
 			if f.Class != record.FenceView {
 				found[i].What = fmt.Sprintf("a collection %s was made when its version was completed, and took %d documents that no version has; they are kept in %s",

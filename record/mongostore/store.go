@@ -70,6 +70,7 @@ type Namespace struct {
 	ends   rounds[string, []string]       // which fences to these names have ended
 	gates  rounds[record.Fence, struct{}] // makes gates
 	passes rounds[record.Fence, struct{}] // goes through them
+	moves  rounds[viewMove, struct{}]     // renames collections under the views of fences
 	closed rounds[string, struct{}]       // drops those of fences to these names
 
 	// Why the server cannot do what a fence needs, nil: it can.
@@ -149,6 +150,7 @@ func newNamespace(client *mongo.Client, database, location string, log *zap.Logg
 	n.gates.do, n.passes.do, n.closed.do = n.makeGates, n.throughGates, n.dropGates
 	n.few = semaphore.NewWeighted(looksAtOnce)
 	n.gates.most, n.passes.most, n.closed.most = atOnce, atOnce, atOnce
+	n.moves.do, n.moves.most = n.moveUnderViews, atOnce
 	return n
 }
 

@@ -187,7 +187,7 @@ func TestRevisionsAcrossTheSwitches(t *testing.T) {
 		}
 		_, err := call(stale)
 		sampletest.WantCode(t, err, connect.CodeAborted)
-		wantTold(t, err, fmt.Sprintf("%s: revision is %d, not %d: it has changed since that revision", made.GetName(), revision, stale))
+		wantTold(t, err, fmt.Sprintf("%s: its revision is %d: it has changed since that revision", made.GetName(), revision))
 		res, err := call(revision)
 		if err != nil || res.Msg.GetSecret().GetRevision() != revision+1 || res.Msg.GetSecret().GetOwner() != owner {
 			t.Fatalf("%s: %v, %v", what, res, err)

@@ -13,12 +13,9 @@ import (
 // survives what is written through it.
 func OverV2(v2 vrunner.Store) vrunner.Store {
 	ways := directions()
-	a, err := adapt.New(v2, ways.show, ways.keep, adapt.Config{
-		// Names differ by the region, which is the same in all that v1 has. The lens knows that
-		// they sort the same, so that lists go page by page.
-		Leads: map[string]string{Kind: Kind},
-		Names: map[string]transform.Mapping{Kind: Lens().UpMapping()},
-	})
+	// Names differ by the region, which is the same in all that v1 has. The lens knows that they
+	// sort the same, so that lists go page by page; there is nothing to configure.
+	a, err := adapt.New(v2, ways.show, ways.keep, adapt.Config{})
 	if err != nil {
 		panic(fmt.Sprintf("v1 over v2: %v", err)) // every test would meet it
 	}

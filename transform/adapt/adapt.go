@@ -31,7 +31,7 @@
 //   - A prefix that lies within one group ("<guid>/" for the parts of a guid) reads that group.
 //   - Where stored names sort the same, the list follows the stored kind that leads, page by
 //     page. They do where one stored kind alone makes up the group and has the same names;
-//     where Config.Leads declares which one leads, by the same names; and where
+//     where Config.Leads declares which one leads, by the same names; and where a lens or
 //     Config.Names maps names and it is certain (transform.KeepsOrder, which a lens knows of
 //     its patterns), or Config.Ordered declares, that the order is kept.
 //   - For all others each page goes over the stored names within the prefix, as far as it can
@@ -76,7 +76,8 @@ type BatchStore interface {
 	ListNames(ctx context.Context, kind, prefix, after string, limit int) ([]string, error)
 }
 
-// Config configures an Adapter. The zero value is enough for most kinds.
+// Config configures an Adapter. The zero value is enough for most kinds, and for those of a lens:
+// it declares itself what leads and how names are mapped (transform.Spec).
 type Config struct {
 	// Leads names, for a kind shown, the stored kind whose records lead its lists: there is
 	// one, under the same name (or that of Names), for each record shown. Records shown
@@ -110,7 +111,7 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 	if show.From() != keep.To() || show.To() != keep.From() {
 		return nil, fmt.Errorf("adapt: %s to %s and %s to %s are no way there and back", show.From(), show.To(), keep.From(), keep.To())
 	}
-	cfg.Leads, cfg.Names, cfg.Ordered = maps.Clone(cfg.Leads), maps.Clone(cfg.Names), maps.Clone(cfg.Ordered)
+	cfg.Leads, cfg.Names, cfg.Ordered = cloned(cfg.Leads), cloned(cfg.Names), cloned(cfg.Ordered)
 	for kind := range cfg.Names {
 		if cfg.Leads[kind] == "" {
 			return nil, fmt.Errorf("adapt: kind %s has Names but no Leads: declare which stored kind they are names of", kind)
@@ -125,9 +126,20 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 	a := &Adapter{stored: stored, show: transform.Unchecked(show), keep: transform.Unchecked(keep), cfg: cfg, leads: map[string]string{}, most: windowNames}
 	a.batch, _ = stored.(BatchStore)
 	for _, k := range show.TargetKinds() {
+		if lead, names := transform.NamesOf(show, k.Name); names != nil && cfg.Leads[k.Name] == "" {
+			a.cfg.Leads[k.Name], a.cfg.Names[k.Name] = lead, names
+		}
 		a.leads[k.Name] = a.lead(k.Name)
 	}
 	return a, nil
+}
+
+// cloned is a copy that can be written to.
+func cloned[V any](m map[string]V) map[string]V {
+	if m == nil {
+		return map[string]V{}
+	}
+	return maps.Clone(m)
 }
 
 // unsupported refuses a kind.

@@ -28,7 +28,7 @@ operations:
   - add: {field: rotation_days, default: 0}
 `
 
-// TestLens: a lens with a key of its own is adapted with nothing but its mapping.
+// TestLens: a lens with a key of its own is adapted as it is.
 func TestLens(t *testing.T) {
 	t.Parallel()
 	l, err := lens.Parse("secrets.yaml", []byte(secretsLens))
@@ -39,9 +39,7 @@ func TestLens(t *testing.T) {
 	if err := reg.Add("v1", "v2", l.Spec("secrets", "secrets", lens.Managed())); err != nil {
 		t.Fatal(err)
 	}
-	cfg := adapt.Config{
-		Leads: map[string]string{"secrets": "secrets"}, Names: map[string]transform.Mapping{"secrets": l.UpMapping()},
-	}
+	cfg := adapt.Config{} // the lens says what leads, and how names are mapped
 	f := newFace(t, memstore.New(), reg, "v2", "v1", cfg)
 	secret := func(name, owner string) bson.D {
 		return bson.D{{Key: "_id", Value: name}, {Key: "expires_at", Value: int64(1_700_000_000)}, {Key: "owner", Value: owner}}

@@ -54,9 +54,7 @@ var ways = map[string]listed{
 			if err := reg.Add("v1", "v2", l.Spec("secrets", "secrets", lens.Managed())); err != nil {
 				t.Fatal(err)
 			}
-			return newFace(t, db, reg, "v2", "v1", adapt.Config{
-				Leads: map[string]string{"secrets": "secrets"}, Names: map[string]transform.Mapping{"secrets": l.UpMapping()},
-			})
+			return newFace(t, db, reg, "v2", "v1", adapt.Config{})
 		},
 		name: func(i int) string { return fmt.Sprintf("projects/%d/secrets/s%d", i%7, i) },
 		doc:  func(name string) bson.D { return bson.D{{Key: "_id", Value: name}, {Key: "owner", Value: "a/b"}} },

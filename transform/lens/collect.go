@@ -171,7 +171,7 @@ func (r *fanRun) ownIDs(c *child) error {
 		return nil
 	}
 	var values [maxVariables]string
-	if err := r.key.read(c.own, false, values[:len(r.parts)]); err != nil {
+	if err := r.key.read(c.own, readExact, values[:len(r.parts)]); err != nil {
 		return fmt.Errorf("its key: %w", err)
 	}
 	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.types[at].append(dst, values[at]) })
@@ -200,7 +200,7 @@ func (r *fanRun) fromKey(c *child) error {
 		return nil
 	}
 	var values [maxVariables]string
-	if err := r.key.read(c.own, false, values[:len(r.parts)]); err != nil {
+	if err := r.key.read(c.own, readExact, values[:len(r.parts)]); err != nil {
 		return fmt.Errorf("its key: %w", err)
 	}
 	for i, part := range r.parts {
@@ -271,6 +271,11 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 	}
 	if !r.ownID() && !(own.Type == c.own.Type && bytes.Equal(own.Value, c.own.Value)) {
 		return nil, errors.New("its _id has a number of another type than its key would be made with")
+	}
+	if r.unnamed != "" {
+		if i, _ := c.item.find(fieldID); i >= 0 && sameValue(r.g.ids[r.side()].value, bson.RawValue{Type: c.item.elems[i].typ, Value: c.item.elems[i].value()}) {
+			c.item.remove(i)
+		}
 	}
 	if r.value != nil {
 		i, err := c.item.find(r.value)

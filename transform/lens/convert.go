@@ -26,12 +26,13 @@ const (
 	tNumber   valueType = "number" // any of these four
 	tBool     valueType = "bool"
 	tObjectID valueType = "objectId"
+	tUUID     valueType = "uuid"
 	tDate     valueType = "date"
 	tRFC3339  valueType = "rfc3339"
 	tEpoch    valueType = "epoch"
 )
 
-var valueTypes = []valueType{tString, tInt, tLong, tDouble, tDecimal, tNumber, tBool, tObjectID, tDate, tRFC3339, tEpoch}
+var valueTypes = []valueType{tString, tInt, tLong, tDouble, tDecimal, tNumber, tBool, tObjectID, tUUID, tDate, tRFC3339, tEpoch}
 
 var (
 	numbers = []valueType{tInt, tLong, tDouble, tDecimal, tNumber}
@@ -81,6 +82,8 @@ func (t valueType) bson() bson.Type {
 		return bson.TypeBoolean
 	case tObjectID:
 		return bson.TypeObjectID
+	case tUUID:
+		return bson.TypeBinary
 	case tDate:
 		return bson.TypeDateTime
 	case tNumber:
@@ -187,6 +190,9 @@ func textOf(val []byte, t valueType) (string, bool) {
 		return strconv.FormatBool(val[0] == 1), true
 	case tObjectID:
 		return hex.EncodeToString(val), true
+	case tUUID:
+		s, err := idUUID.read(bson.RawValue{Type: bson.TypeBinary, Value: val}, readExact)
+		return s, err == nil
 	case tString:
 		return stringOf(val), true
 	default:
@@ -218,6 +224,12 @@ func appendParsed(dst []byte, s string, to valueType) ([]byte, bool) {
 			return append(dst, 0), true
 		}
 		return nil, false
+	case tUUID:
+		if idUUID.check(s) != nil {
+			return nil, false
+		}
+		_, dst = idUUID.append(dst, s)
+		return dst, true
 	case tObjectID:
 		b, err := hex.DecodeString(s)
 		return append(dst, b...), err == nil && len(b) == 12

@@ -62,6 +62,12 @@ func TestConvert(t *testing.T) {
 		{tString, tObjectID, oid.Hex(), oid},
 		{tString, tObjectID, "FF", nil},
 		{tObjectID, tString, oid, oid.Hex()},
+		{tString, tUUID, "00010203-0405-0607-0809-0a0b0c0d0e0f", bson.Binary{Subtype: 4, Data: []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}}},
+		{tString, tUUID, "00010203-0405-0607-0809-0A0B0C0D0E0F", nil},
+		{tString, tUUID, "00010203", nil},
+		{tUUID, tString, bson.Binary{Subtype: 3, Data: make([]byte, 16)}, nil},
+		{tUUID, tString, bson.Binary{Subtype: 4, Data: make([]byte, 15)}, nil},
+		{tUUID, tString, bson.Binary{Subtype: 4, Data: make([]byte, 16)}, "00000000-0000-0000-0000-000000000000"},
 		{tDate, tRFC3339, bson.DateTime(1700000000000), "2023-11-14T22:13:20Z"},
 		{tDate, tRFC3339, bson.DateTime(-1), "1969-12-31T23:59:59.999Z"},
 		{tDate, tRFC3339, bson.DateTime(math.MaxInt64), nil},
@@ -109,7 +115,7 @@ func TestConvert(t *testing.T) {
 // TestConvertIsExact: whatever is accepted comes back, to the bit, for every pair.
 func TestConvertIsExact(t *testing.T) {
 	t.Parallel()
-	size := map[valueType]int{tInt: 4, tLong: 8, tDouble: 8, tDecimal: 16, tObjectID: 12, tDate: 8, tEpoch: 8}
+	size := map[valueType]int{tInt: 4, tLong: 8, tDouble: 8, tDecimal: 16, tObjectID: 12, tUUID: 21, tDate: 8, tEpoch: 8}
 	rapid.Check(t, func(t *rapid.T) {
 		from := rapid.SampledFrom(valueTypes).Draw(t, "from")
 		to := rapid.SampledFrom(from.targets()).Draw(t, "to")
@@ -117,6 +123,9 @@ func TestConvertIsExact(t *testing.T) {
 		switch n, fixed := size[from]; {
 		case fixed:
 			in = rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "value")
+			if from == tUUID {
+				copy(in, []byte{16, 0, 0, 0, 4})
+			}
 		case from == tBool:
 			in = []byte{byte(rapid.IntRange(0, 1).Draw(t, "value"))}
 		default:

@@ -45,7 +45,7 @@
 //   - move takes a field from one object to another (the record itself is one too).
 //     Objects that are missing are made, those left empty are removed.
 //   - convert changes the type of a value, or the value by a table. Null and absence
-//     stay. The types: string, int, long, double, decimal, bool, objectId, date, rfc3339
+//     stay. The types: string, int, long, double, decimal, bool, objectId, uuid, date, rfc3339
 //     (a string) and epoch (a long, seconds); and number, which is an int, long, double or
 //     decimal, whichever its writer took. Those that are the same number are one, and each
 //     side keeps the type that it has.
@@ -107,8 +107,8 @@
 //
 // A variable carries the one text of a value between the types that it has on both sides:
 // the hexadecimal digits of an objectId or a uuid, the decimal ones of an int, long, double
-// or number (which is int where that fits, and else double, as JavaScript writes them), the
-// time of a date. A text that no value has, and a value that is of another type than is
+// or number (a whole one of any type, which the record keeps in an _id; made anew it is int
+// where that fits, and else double, as JavaScript writes them), the time of a date. A text that no value has, and a value that is of another type than is
 // declared, are errors of the record. Where a key is all that is known, numbers of all
 // types that are equal are one. any is carried as it is, and has no text.
 //

@@ -31,6 +31,8 @@ type fan struct {
 	id     path      // of a list: the field of an item that tells it from the others
 	// Fields of the child; nil where it has none. entry is the name of a map's entry.
 	parent, order, entry, value []byte
+	// unnamed: an object without an _id, and no other, is the child that has its parent's.
+	unnamed unnamedRule
 
 	parentForm       *idForm  // of the parent's _ids on the children's side; nil: any
 	parentType       idType   // of {_key}
@@ -159,7 +161,7 @@ func (f *fan) begin(e *editor) (*fanRun, error) {
 	if !f.namesParent() {
 		return r, nil
 	}
-	if err := f.parentValues(g.ids[f.side()].value, false, r.values[:]); err != nil {
+	if err := f.parentValues(g.ids[f.side()].value, readStored, r.values[:]); err != nil {
 		return nil, fmt.Errorf("the _id of the record cannot be part of a key of %s: %w", f.kind, err)
 	}
 	return r, nil
@@ -171,17 +173,17 @@ func (f *fan) namesParent() bool {
 }
 
 // parentValues fills in what a parent's _id determines of its children's keys.
-func (f *fan) parentValues(id bson.RawValue, canonical bool, values []string) error {
+func (f *fan) parentValues(id bson.RawValue, as reading, values []string) error {
 	var own [maxVariables]string
 	if f.parentForm != nil {
-		if err := f.parentForm.read(id, canonical, own[:len(f.parentForm.variables)]); err != nil {
+		if err := f.parentForm.read(id, as, own[:len(f.parentForm.variables)]); err != nil {
 			return err
 		}
 	}
 	for i, part := range f.parts {
 		switch part.source {
 		case partKey:
-			text, err := f.parentType.read(id, canonical)
+			text, err := f.parentType.read(id, as)
 			if err != nil {
 				return fmt.Errorf("it %w: declare the type that it has in the key, as %s:objectId does", err, WholeKey)
 			}
@@ -252,7 +254,7 @@ func (r *fanRun) text(c *child, field path, t idType) (string, error) {
 		return "", err
 	}
 	if t != "" {
-		text, err := t.read(bson.RawValue{Type: typ, Value: val}, false)
+		text, err := t.read(bson.RawValue{Type: typ, Value: val}, readExact)
 		if err != nil {
 			return "", fmt.Errorf("%s %w", field, err)
 		}

@@ -63,6 +63,9 @@ func TestForms(t *testing.T) {
 			`{"_id":1,"p":{"y":2,"x":1}}`, ""},
 		{"object of the old version in another order", []string{`compute: {from: [p], to: [x, y], up: {x: p.x, y: p.y}, down: {p: "{'x': x, 'y': y}"}}`}, `{"_id":1,"p":{"y":2,"x":1}}`, `{"_id":1,"x":1,"y":2}`,
 			`{"_id":1,"x":1,"y":3}`, `{"_id":1,"p":{"x":1,"y":3}}`},
+		{"a constant in another order", []string{"add: {field: c, value: {a: 1, b: {x: 1, y: 2}}}"}, `{"_id":1}`, `{"_id":1,"c":{"a":1,"b":{"x":1,"y":2}}}`, `{"_id":1,"c":{"b":{"y":2,"x":1},"a":1}}`, ""},
+		{"objects are compared in any order", []string{`compute: {from: [x, y], to: [z], up: {z: "[x == y, x, y]"}, down: {x: "z[1]", y: "z[2]"}}`}, `{"_id":1,"x":{"a":1,"b":2},"y":{"b":2,"a":1}}`,
+			`{"_id":1,"z":[true,{"a":1,"b":2},{"b":2,"a":1}]}`, "", ""},
 		{"normalized, then taken apart", []string{"normalize: {field: a, steps: [lower]}", "split: {field: a, to: [h, p], separator: ':'}"}, `{"_id":1,"a":"HOST:80"}`, `{"_id":1,"h":"host","p":"80"}`,
 			`{"_id":1,"h":"Host","p":"80"}`, ""},
 	} {

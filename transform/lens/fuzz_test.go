@@ -27,6 +27,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("operations:\n- compute: {from: [c, a.b], to: [r], up: {r: '[c, a.b]'}, down: {c: 'r[0]', a.b: 'r[1]'}}\n- each: {field: m, in: map, operations: [compute: {from: [.], to: [.], up: {.: item + 1}, down: {.: item - 1}}]}"))
 	f.Add([]byte("operations:\n- hook: {name: swap, from: [a, c], to: [c, o.p]}\n- each: {field: ids, operations: [each: {field: ., operations: [wrap: {field: .}]}]}"))
 	f.Add([]byte("operations:\n- compute:\n    from: [c]\n    to: [c]\n    up:\n      c: |\n        c.map(x,\n          x + y)\n    down: {c: c}"))
+	f.Add([]byte("operations:\n- normalize: {field: s, steps: [trim, lower, emptyToAbsent]}\n- splitList: {field: s, separator: ':', tidy: true}\n- convert: {field: c, from: number, to: decimal}\n- each: {field: m, in: map, operations: [convert: {field: ., from: number, to: string}]}"))
+	f.Add([]byte("operations:\n- normalize: {field: ids, steps: [sort, deduplicate]}\n- joinList: {field: u, separator: ','}\n- compute: {from: [a], to: [d], up: {d: \"{'y': a.b}\"}, down: {a: \"{'b': d.y}\"}}"))
 	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: bson.D{{Key: "b", Value: "5"}}}, {Key: "c", Value: 1}, {Key: "s", Value: "h:80"},
 		{Key: "l", Value: bson.D{{Key: "id", Value: 1}, {Key: "b", Value: 2}}}, {Key: "u", Value: bson.A{"x"}}, {Key: "m", Value: bson.D{{Key: "k", Value: 1}}}, {Key: "ids", Value: bson.A{bson.A{1}, bson.A{}}}})
 	if err != nil {

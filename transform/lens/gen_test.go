@@ -1,6 +1,7 @@
 package lens
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -27,7 +28,12 @@ func drawPath(t *rapid.T, label string, item bool) string {
 
 var drawnHooks = Hooks{"swap": {Up: swapped, Down: swapped}}
 
-func swapped(in []bson.RawValue) ([]bson.RawValue, error) { return []bson.RawValue{in[1], in[0]}, nil }
+func swapped(in []bson.RawValue) ([]bson.RawValue, error) {
+	if len(in) != 2 {
+		return nil, errors.New("it swaps two values")
+	}
+	return []bson.RawValue{in[1], in[0]}, nil
+}
 
 func drawOperation(t *rapid.T, depth int, item bool) string {
 	path := func(label string) string { return drawPath(t, label, item) }

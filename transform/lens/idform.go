@@ -64,15 +64,15 @@ func (f *idForm) String() string {
 	return fmt.Sprintf("%s as %s", p.pattern.plain, p.alone)
 }
 
-// read fills in the values of the variables of an _id. canonical is for those of a
-// record.Key, in which equal numbers are one. Errors call what does not have the form "it".
-func (f *idForm) read(id bson.RawValue, canonical bool, values []string) error {
+// read fills in the values of the variables of an _id. Errors call what does not have the
+// form "it".
+func (f *idForm) read(id bson.RawValue, as reading, values []string) error {
 	if !f.document {
 		p := &f.parts[0]
 		if p.text() && id.Type != bson.TypeString {
 			return fmt.Errorf("it is %s (%s), not a string of the form %s", show(id.Type, id.Value), TypeName(id.Type), p.pattern.plain)
 		}
-		return p.read(id, canonical, values)
+		return p.read(id, as, values)
 	}
 	if id.Type != bson.TypeEmbeddedDocument {
 		return fmt.Errorf("it is of type %s, not %s", TypeName(id.Type), f)
@@ -86,17 +86,17 @@ func (f *idForm) read(id bson.RawValue, canonical bool, values []string) error {
 	}
 	for i := range f.parts {
 		p := &f.parts[i]
-		if err := p.read(elems[i].Value(), canonical, values); err != nil {
+		if err := p.read(elems[i].Value(), as, values); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
 	return nil
 }
 
-func (p *idPart) read(v bson.RawValue, canonical bool, values []string) error {
+func (p *idPart) read(v bson.RawValue, as reading, values []string) error {
 	if p.pattern == nil {
 		same := v.Type == p.constant.Type && string(v.Value) == string(p.constant.Value)
-		if canonical {
+		if as == readKey {
 			a, err := record.KeyOf(v)
 			b, errB := record.KeyOf(p.constant)
 			same = err == nil && errB == nil && a == b
@@ -107,7 +107,7 @@ func (p *idPart) read(v bson.RawValue, canonical bool, values []string) error {
 		return nil
 	}
 	if !p.text() {
-		text, err := p.alone.read(v, canonical)
+		text, err := p.alone.read(v, as)
 		if err != nil {
 			return fmt.Errorf("it %w", err)
 		}

@@ -3,6 +3,7 @@ package lens_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -91,7 +92,8 @@ func TestIDRefuses(t *testing.T) {
 		{"another type", `{from: "{id:objectId}", to: "users/{id}"}`, `"` + hexa + `"`, "the _id: it is of type string, not objectId"},
 		{"string for an int", `{from: "{id:int}", to: "users/{id}"}`, `"5"`, "the _id: it is of type string, not int"},
 		{"double for an int", `{from: "{id:int}", to: "users/{id}"}`, `{"$numberDouble":"5.0"}`, "the _id: it is of type double, not int: the reverse could not give it that type again"},
-		{"long for a number", `{from: "{id:number}", to: "users/{id}"}`, `{"$numberLong":"5"}`, "which JavaScript would write as int"},
+		{"fraction for a number", `{from: "{id:number}", to: "users/{id}"}`, `5.5`, "a double that is no whole number"},
+		{"decimal for a number", `{from: "{id:number}", to: "users/{id}"}`, `{"$numberDecimal":"5"}`, "it is of type decimal, not number"},
 		{"fraction", `{from: "{id:double}", to: "users/{id}"}`, `5.5`, "a double that is no whole number"},
 		{"negative zero", `{from: "{id:double}", to: "users/{id}"}`, `{"$numberDouble":"-0.0"}`, "a double that is no whole number"},
 		{"too long for int", `{from: "{n:long}", to: "{n:int}"}`, `{"$numberLong":"2147483648"}`, "{n} is not the text of a value of type int"},
@@ -232,6 +234,44 @@ func TestIDLaws(t *testing.T) {
 					return []record.Record{rec(t, "new", maybe(t, bson.D{{Key: "_id", Value: "k/" + textOf(t, typ, id)}}, "a", 1, nil))}
 				})
 		})
+	}
+}
+
+// TestNumbersOfAnyType: an _id that is a number of any type keeps it, as long as the record
+// is there; made anew it is what JavaScript writes.
+func TestNumbersOfAnyType(t *testing.T) {
+	t.Parallel()
+	numbers := []any{int32(5), int64(5), 5.0, math.Copysign(0, -1), 0.0, 1e10, int64(1e10), 1e17}
+	id := func(t *rapid.T) any { return rapid.SampledFrom(numbers).Draw(t, "id") }
+	for name, tc := range map[string]struct {
+		lens string
+		now  func(t *rapid.T) any
+	}{
+		"alone":    {"key: {from: '{n:number}', to: 'k/{n}'}\noperations: []", func(t *rapid.T) any { return "k/" + rapid.SampledFrom([]string{"5", "0", "10000000000"}).Draw(t, "n") }},
+		"document": {"key: {from: '{n:number}', to: {v: 1, n: '{n:number}'}}\noperations: [{rename: {from: a, to: b}}]", func(t *rapid.T) any { return bson.D{{Key: "v", Value: int32(1)}, {Key: "n", Value: id(t)}} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := parsed(t, tc.lens)
+			laws(t, l, true, name == "document",
+				func(t *rapid.T) []record.Record {
+					return []record.Record{rec(t, "old", maybe(t, bson.D{{Key: "_id", Value: id(t)}}, "a", 1))}
+				},
+				func(t *rapid.T) []record.Record {
+					return []record.Record{rec(t, "new", maybe(t, bson.D{{Key: "_id", Value: tc.now(t)}}, "b", 1))}
+				})
+			up, _ := l.Lost()
+			if len(up) != 1 || up[0].Field != "_id" {
+				t.Errorf("the lens says that it loses %v", up)
+			}
+		})
+	}
+	s := parsed(t, keyed("{from: '{n:number}', to: 'k/{n}'}")).Spec("old", "new")
+	for was, want := range map[string]string{`5`: `5`, `{"$numberLong":"5"}`: `5`, `{"$numberDouble":"1e10"}`: `{"$numberDouble":"1e10"}`, `{"$numberLong":"10000000000"}`: `{"$numberDouble":"1e10"}`, `{"$numberDouble":"1e17"}`: `{"$numberLong":"100000000000000000"}`} {
+		now := mustTake(t, s.Up, fromJSON(t, `old {"_id":`+was+`}`), nil)
+		if back := mustTake(t, s.Down, now, nil); !sameBytes(back, fromJSON(t, `old {"_id":`+want+`}`)) {
+			t.Errorf("%s is made anew as %s, want %s", was, shown(t, back), want)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ const (
 	idInt      idType = "int"
 	idLong     idType = "long"
 	idDouble   idType = "double"
-	idNumber   idType = "number" // as JavaScript writes whole numbers: int where it fits, or else double
+	idNumber   idType = "number" // a whole number of any type; made as JavaScript writes it: int where it fits, or else double
 	idUUID     idType = "uuid"
 	idDate     idType = "date"
 	idAny      idType = "any" // carried as it is: it has no text
@@ -37,12 +37,15 @@ func (t idType) most() int64 {
 	switch t {
 	case idInt:
 		return math.MaxInt32
-	case idLong:
+	case idLong, idNumber:
 		return math.MaxInt64
 	default:
-		return 1 << 53 // what a double holds without gaps
+		return wholeDoubles
 	}
 }
+
+// wholeDoubles is up to where a double holds whole numbers without gaps.
+const wholeDoubles = 1 << 53
 
 func (t idType) numeric() bool { return t == idInt || t == idLong || t == idDouble || t == idNumber }
 
@@ -132,16 +135,24 @@ func (t idType) holds(n int64) bool {
 	if t == idInt {
 		return int64(int32(n)) == n
 	}
-	return t == idLong || n <= t.most() && n >= -t.most()
+	return t.most() == math.MaxInt64 || n <= t.most() && n >= -t.most()
 }
+
+// reading is what a value is read for.
+type reading int
+
+const (
+	readExact  reading = iota // it is made again of its text, to the byte
+	readStored                // it is the _id of a record, whose number the record keeps in its own type
+	readKey                   // it is of a record.Key, in which equal numbers are one
+)
 
 // binaryUUID is the subtype of a UUID. The legacy one has its bytes in an order that
 // depends on the driver that wrote it, so that it has no text.
 const binaryUUID = bson.TypeBinaryUUID
 
-// read returns the text of a value. canonical is for values of a record.Key, in which
-// equal numbers are one, of whichever types they are.
-func (t idType) read(v bson.RawValue, canonical bool) (string, error) {
+// read returns the text of a value.
+func (t idType) read(v bson.RawValue, as reading) (string, error) {
 	wrong := func() (string, error) {
 		return "", fmt.Errorf("is of type %s, not %s", TypeName(v.Type), cmp.Or(t, idString))
 	}
@@ -177,7 +188,8 @@ func (t idType) read(v bson.RawValue, canonical bool) (string, error) {
 		}
 		return text, nil
 	}
-	n, ok := wholeNumber(v)
+	anyType := as == readKey || as == readStored && t == idNumber
+	n, ok := wholeNumber(v, anyType)
 	switch {
 	case !ok && v.Type == bson.TypeDouble:
 		return "", fmt.Errorf("is a double that is no whole number, or beyond those that a double holds without gaps")
@@ -186,25 +198,29 @@ func (t idType) read(v bson.RawValue, canonical bool) (string, error) {
 	case !t.holds(n):
 		return "", fmt.Errorf("is a number beyond those of type %s", t)
 	}
-	if at := t.numberType(n); !canonical && v.Type != at {
+	if at := t.numberType(n); !anyType && v.Type != at {
 		hint := ""
 		if t == idNumber {
-			hint = fmt.Sprintf(", which JavaScript would write as %s", TypeName(at))
+			hint = ", which JavaScript would write as " + TypeName(at)
 		}
-		return "", fmt.Errorf("is of type %s, not %s%s: the reverse could not give it that type again", TypeName(v.Type), t, hint)
+		return "", fmt.Errorf("is of type %s, not %s: the reverse could not give it that type again%s", TypeName(v.Type), t, hint)
 	}
 	return strconv.FormatInt(n, 10), nil
 }
 
-// wholeNumber reads a number that has the text of a whole one.
-func wholeNumber(v bson.RawValue) (int64, bool) {
+// wholeNumber reads a number that has the text of a whole one. anyType: it need not be the
+// double that is made of it again.
+func wholeNumber(v bson.RawValue, anyType bool) (int64, bool) {
 	switch v.Type {
 	case bson.TypeInt32, bson.TypeInt64:
 		return v.AsInt64OK()
 	case bson.TypeDouble:
 		f := math.Float64frombits(binary.LittleEndian.Uint64(v.Value))
 		n := int64(f)
-		return n, f == math.Trunc(f) && math.Abs(f) <= 1<<53 && (n != 0 || !math.Signbit(f))
+		if anyType {
+			return n, f == math.Trunc(f) && f >= -(1<<63) && f < 1<<63
+		}
+		return n, f == math.Trunc(f) && math.Abs(f) <= wholeDoubles && (n != 0 || !math.Signbit(f))
 	default:
 		return 0, false
 	}
@@ -214,7 +230,7 @@ func (t idType) numberType(n int64) bson.Type {
 	switch {
 	case t == idInt, t == idNumber && int64(int32(n)) == n:
 		return bson.TypeInt32
-	case t == idLong:
+	case t == idLong, t == idNumber && (n > wholeDoubles || n < -wholeDoubles):
 		return bson.TypeInt64
 	default:
 		return bson.TypeDouble

@@ -91,12 +91,11 @@ func (k *keys) hasFields() bool {
 }
 
 // read takes an _id of the source apart into values, one for each of k.variables, and
-// fills in the constants of the target. Those of fields stay as they are. canonical: it is
-// of a record.Key, in which equal numbers are one.
-func (k keyWay) read(id bson.RawValue, canonical bool, values []string) error {
+// fills in the constants of the target. Those of fields stay as they are.
+func (k keyWay) read(id bson.RawValue, as reading, values []string) error {
 	f, at := k.source()
 	var buf [maxVariables]string
-	if err := f.read(id, canonical, buf[:len(at)]); err != nil {
+	if err := f.read(id, as, buf[:len(at)]); err != nil {
 		return err
 	}
 	for i := range k.variables {
@@ -118,8 +117,8 @@ func (k keyWay) read(id bson.RawValue, canonical bool, values []string) error {
 }
 
 // readID is read for the _id of a record, which errors name.
-func (k keyWay) readID(id bson.RawValue, canonical bool, values []string) error {
-	err := k.read(id, canonical, values)
+func (k keyWay) readID(id bson.RawValue, as reading, values []string) error {
+	err := k.read(id, as, values)
 	if f, _ := k.source(); err == nil || f.textual() && id.Type == bson.TypeString {
 		return err // which quotes the name
 	}
@@ -145,13 +144,39 @@ func (k keyWay) appendTarget(dst []byte, values []string) (bson.Type, []byte) {
 }
 
 // id maps an _id. It must not be called where needsContent.
-func (k keyWay) id(id bson.RawValue, canonical bool) (bson.RawValue, error) {
+func (k keyWay) id(id bson.RawValue, as reading) (bson.RawValue, error) {
 	var values [maxVariables]string
-	if err := k.read(id, canonical, values[:]); err != nil {
+	if err := k.read(id, as, values[:]); err != nil {
 		return bson.RawValue{}, err
 	}
 	typ, val := k.appendTarget(nil, values[:])
 	return bson.RawValue{Type: typ, Value: val}, nil
+}
+
+// numbers reports whether the target's _ids have numbers of any type, each of which a
+// record keeps.
+func (k keyWay) numbers() bool {
+	f, _ := k.target()
+	return slices.ContainsFunc(f.parts, func(p idPart) bool { return p.alone == idNumber })
+}
+
+// kept is the _id of the target's record in the types that its numbers have there. have is
+// that record; nil: there is none.
+func (k keyWay) kept(to bson.RawValue, have bson.Raw) bson.RawValue {
+	if have == nil || !k.numbers() {
+		return to
+	}
+	v, ok := lookupRaw(have, path{fieldID})
+	if !ok {
+		return to
+	}
+	a, errA := record.KeyOf(v)
+	b, errB := record.KeyOf(to)
+	var values [maxVariables]string
+	if errA != nil || errB != nil || a != b || (keyWay{k.keys, !k.up}).read(v, readStored, values[:]) != nil {
+		return to
+	}
+	return v
 }
 
 // named refuses what speaks of names where the _ids of a side are none.
@@ -174,7 +199,7 @@ func (k keyWay) Name(name string) (string, error) {
 			return "", &transform.MappingError{Field: name, Reason: fmt.Sprintf("{%s} of the other version's name is the field %s of the record, not part of its name here", v.name, v.field)}
 		}
 	}
-	out, err := k.id(record.StringKey(name).Value(), true)
+	out, err := k.id(record.StringKey(name).Value(), readKey)
 	if err != nil {
 		return "", &transform.MappingError{Field: name, Reason: err.Error()}
 	}

@@ -115,15 +115,15 @@ func (m members) newKey(group string) record.Key {
 
 // keyOf maps the key of a record. doc holds what does not follow from the key.
 func (k keyWay) keyOf(key record.Key, doc bson.Raw) (record.Key, error) {
-	_, to, err := k.identity(key.Value(), true, doc)
+	_, to, err := k.identity(key.Value(), readKey, doc)
 	return to, err
 }
 
 // identity is the _id, and its key, of the record of the target that one of the source
 // with this _id is.
-func (k keyWay) identity(id bson.RawValue, canonical bool, doc bson.Raw) (bson.RawValue, record.Key, error) {
+func (k keyWay) identity(id bson.RawValue, as reading, doc bson.Raw) (bson.RawValue, record.Key, error) {
 	var values [maxVariables]string
-	if err := k.readID(id, canonical, values[:]); err != nil {
+	if err := k.readID(id, as, values[:]); err != nil {
 		return bson.RawValue{}, "", err
 	}
 	if k.needsContent() {
@@ -149,7 +149,7 @@ func (k keyWay) readFields(doc bson.Raw, values []string) error {
 		if !ok {
 			return fmt.Errorf("the record has no %s %s, which its name in the other version holds", k.fieldType(v), v.field)
 		}
-		text, err := k.fieldType(v).read(raw, false)
+		text, err := k.fieldType(v).read(raw, readExact)
 		if err != nil {
 			return fmt.Errorf("%s %w", v.field, err)
 		}
@@ -196,7 +196,7 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 // parentOf reads the parent's key out of a child's.
 func (f *fan) parentOf(key record.Key) (record.Key, error) {
 	var values, own [maxVariables]string
-	if err := f.key.read(key.Value(), true, values[:len(f.parts)]); err != nil {
+	if err := f.key.read(key.Value(), readKey, values[:len(f.parts)]); err != nil {
 		return "", err
 	}
 	for i, part := range f.parts {
@@ -225,7 +225,7 @@ func (m members) selectChildren(f *fan, group string) record.Selector {
 	}
 	none := record.Selector{Key: parent}
 	var values [maxVariables]string
-	if parent == "" || f.parentValues(parent.Value(), true, values[:]) != nil {
+	if parent == "" || f.parentValues(parent.Value(), readKey, values[:]) != nil {
 		// A record whose _id is no part of a key has no children.
 		return none
 	}

@@ -62,6 +62,15 @@ type Loss struct {
 // the new version that do not survive the way down.
 func (l *Lens) Lost() (up, down []Loss) {
 	up, down = l.down.losses("", ""), l.up.losses("", "")
+	for _, o := range l.up.ops {
+		// The type of a number in an _id survives as a form does.
+		if r, ok := o.(*rekey); ok && (keyWay{r.way.keys, false}).numbers() {
+			up = append(up, Loss{Field: string(fieldID), Operation: r.String()})
+		}
+		if r, ok := o.(*rekey); ok && r.way.numbers() {
+			down = append(down, Loss{Field: string(fieldID), Operation: r.String()})
+		}
+	}
 	for _, f := range l.fans {
 		field := f.field.String() + "."
 		if f.as != asObject {

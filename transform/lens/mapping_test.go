@@ -102,7 +102,7 @@ func TestMappedConversions(t *testing.T) {
 		tInt:    {int32(0), int32(1), int32(-5), int32(math.MaxInt32)}, tLong: {int64(0), int64(1), int64(5), int64(1)<<53 + 1, int64(1) << 40},
 		tDouble:  {0.0, math.Copysign(0, -1), 1.0, 1.5, 0.1, 1e23, math.Inf(1), math.NaN(), float64(1 << 40)},
 		tDecimal: {decimal(t, "0"), decimal(t, "1"), decimal(t, "1.0"), decimal(t, "0.1"), decimal(t, "1.5"), decimal(t, "1E+23"), decimal(t, "-0")},
-		tBool:    {true, false}, tObjectID: {id, bson.ObjectID{}},
+		tBool:    {true, false}, tObjectID: {id, bson.ObjectID{}}, tUUID: {bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
 		tDate: {bson.DateTime(0), bson.DateTime(1000), bson.DateTime(1500), bson.DateTime(-1000)}, tEpoch: {int64(0), int64(1), int64(-1)},
 		tRFC3339: {"1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z", "1970-01-01T00:00:01.500Z", "1970-01-01T01:00:01+01:00"},
 	}

@@ -23,7 +23,7 @@ func (o *reference) compare(c condition) ([]condition, error) {
 	switch {
 	case o.to.keys == nil || c.op == transform.OpHas:
 		return []condition{c}, nil
-	case o.to.keys.anyOrDocument(o.up):
+	case o.to.keys.unwritten(o.up):
 		return nil, fmt.Errorf("it holds keys of %s, which requests cannot write", o.to.kind)
 	case len(o.to.with) > 0:
 		return nil, fmt.Errorf("it holds keys of %s, of which the other version's have a part that another field holds", o.to.kind)
@@ -72,7 +72,7 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			}
 			continue
 		}
-		if far, err := there.id(id, true); err == nil {
+		if far, err := there.id(id, readKey); err == nil {
 			lit, ok := literal(far)
 			if !ok {
 				return c, fmt.Errorf("it holds keys of %s, which in the other version are %s: requests cannot write those", o.to.kind, dst)
@@ -91,20 +91,20 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 	return c, nil
 }
 
-// anyOrDocument reports whether the keys of the source are such as no literal is.
-func (k *keys) anyOrDocument(up bool) bool {
+// unwritten reports whether the keys of the source are such as no literal is.
+func (k *keys) unwritten(up bool) bool {
 	f, _ := keyWay{k, up}.source()
-	return f.document || f.parts[0].alone == idAny
+	return f.document || f.parts[0].alone == idAny || f.parts[0].alone == idUUID
 }
 
 // keeps reports whether an _id is no key of the source.
 func (k keyWay) keeps(id bson.RawValue) bool {
-	_, err := k.id(id, true)
+	_, err := k.id(id, readKey)
 	return err != nil
 }
 
-// idOf is the _id that a literal of a request stands for: the text of an ObjectId or a
-// UUID, a number or a time, as its form has it.
+// idOf is the _id that a literal of a request stands for: the text of an ObjectId, a number
+// or a time, as its form has it.
 func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
 	if f.document {
 		return bson.RawValue{}, false
@@ -131,7 +131,7 @@ func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
 		}
 		text = n.Num().String()
 	}
-	if t == idAny || t.check(text) != nil {
+	if t == idAny || t == idUUID || t.check(text) != nil {
 		return bson.RawValue{}, false
 	}
 	typ, val := t.append(nil, text)

@@ -27,6 +27,8 @@ func literalsOf(v any, from, to valueType) ([]any, error) {
 			return nil, nil
 		}
 		return literalsOfText(s, to)
+	case tUUID:
+		return nil, errUUIDLiteral
 	case tObjectID: // to a string
 		s, ok := v.(string)
 		if _, err := convertedLiteral(appendString(nil, s), tString, tObjectID); !ok || err != nil {
@@ -47,6 +49,8 @@ func literalsOf(v any, from, to valueType) ([]any, error) {
 	}
 	return literalsOfNumber(v, from, to)
 }
+
+var errUUIDLiteral = errors.New("requests cannot write a uuid")
 
 // exactFloat is the bound up to which all whole numbers are doubles.
 const exactFloat = 1 << 53
@@ -113,6 +117,9 @@ func literalsOfText(s string, to valueType) ([]any, error) {
 	}
 	if to == tNumber {
 		return literalsOfNumberText(s)
+	}
+	if to == tUUID {
+		return nil, errUUIDLiteral
 	}
 	val, err := convertedLiteral(appendString(nil, s), tString, to)
 	if err != nil {

@@ -1,7 +1,6 @@
 package lens
 
 import (
-	"bytes"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -42,6 +41,14 @@ func (o *add) holds() []holding {
 		return nil
 	}
 	return []holding{{path: o.field, by: o}}
+}
+
+// forms: of a constant that is an object, the order of fields is the application's.
+func (o *add) forms() []form {
+	if !o.constant || !hasItems(o.typ) {
+		return nil
+	}
+	return []form{{fields: []holding{{path: o.field, by: orderOf{o}}}, anyOrder: true}}
 }
 
 func (o *add) trace(p path) (path, fate) { return traceOneSided(p, o.field, clashes) }
@@ -104,7 +111,7 @@ func (o *drop) apply(e *editor, root *node) error {
 		return err
 	}
 	el := &n.elems[i]
-	if o.constant && (el.typ != o.typ || !bytes.Equal(el.value(), o.val)) {
+	if is := (bson.RawValue{Type: el.typ, Value: el.value()}); o.constant && !sameFields(is, bson.RawValue{Type: o.typ, Value: o.val}) {
 		return refuse(o.field, "is %s (%s), not the constant %s, which the other side could not give back",
 			show(el.typ, el.value()), TypeName(el.typ), show(o.typ, o.val))
 	}
@@ -114,5 +121,6 @@ func (o *drop) apply(e *editor, root *node) error {
 
 var (
 	_ holder = (*add)(nil)
+	_ former = (*add)(nil)
 	_ reader = (*add)(nil)
 )

@@ -111,7 +111,7 @@ func (o *calc) forms() []form {
 }
 
 // orderOf names an operation that loses the order of fields.
-type orderOf struct{ o *calc }
+type orderOf struct{ o op }
 
 func (l orderOf) String() string { return l.o.String() + " (order of fields)" }
 

@@ -3,6 +3,7 @@ package lens
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -32,7 +33,7 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 	if within != "" {
 		return nil, p.errorAt(n, "%s cannot be within %s: only fields of the record itself can be records of their own", verb, within)
 	}
-	m, err := p.fields(n, verb, []string{"field", "as", "kind", "key"}, []string{"id", "value", "parent", "order", "operations"})
+	m, err := p.fields(n, verb, []string{"field", "as", "kind", "key"}, []string{"id", "value", "parent", "order", "unnamed", "operations"})
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +61,9 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 		return nil, err
 	}
 	if err := p.fanOrder(f, m); err != nil {
+		return nil, err
+	}
+	if err := p.fanUnnamed(f, m["unnamed"]); err != nil {
 		return nil, err
 	}
 	if err := p.fanOperations(f, m["operations"], verb); err != nil {
@@ -113,6 +117,27 @@ func (p *lensParser) fanFields(f *fan, m map[string]ast.Node) (err error) {
 	}
 	return nil
 }
+
+// fanUnnamed reads how a record is named that comes about in the field without an _id.
+func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
+	if n == nil {
+		return nil
+	}
+	if text, err := scalarText(n); err != nil || text != string(unnamedParent) {
+		return p.errorAt(n, "unnamed: unknown name %q; allowed: %s", strings.TrimSpace(n.String()), unnamedParent)
+	}
+	if f.as != asObject || !f.ownID() {
+		return p.errorAt(n, "unnamed is for an object whose _id is the key of its record: as: object, and key: \"{%s%s:objectId}\" or of another type", itemPrefix, fieldID)
+	}
+	f.unnamed = unnamedParent
+	return nil
+}
+
+// unnamedRule is how a record is named that comes about in the field without an _id.
+type unnamedRule string
+
+// unnamedParent names it as the record that it belongs to is named.
+const unnamedParent unnamedRule = "parent"
 
 // childField reads the name of a field at the top of a child.
 func (p *lensParser) childField(n ast.Node, key string) ([]byte, error) {

@@ -36,11 +36,12 @@ func (o *rekey) apply(e *editor, root *node) error {
 		return nil // a record that has no name yet has none in the other version either
 	}
 	el := &root.elems[i]
-	if err := o.way.readID(bson.RawValue{Type: el.typ, Value: el.value()}, false, e.variables(o.way.keys)); err != nil {
+	if err := o.way.readID(bson.RawValue{Type: el.typ, Value: el.value()}, readStored, e.variables(o.way.keys)); err != nil {
 		return err
 	}
 	typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return o.way.appendTarget(dst, e.vars) })
-	root.set(i, typ, val)
+	to := o.way.kept(bson.RawValue{Type: typ, Value: val}, e.have)
+	root.set(i, to.Type, to.Value)
 	return nil
 }
 
@@ -150,7 +151,7 @@ func (o *keyField) apply(e *editor, root *node) error {
 		return fmt.Errorf("the record has no %s, which its name in the other version holds", v.field)
 	}
 	el := &n.elems[i]
-	value, err := o.fieldType().read(bson.RawValue{Type: el.typ, Value: el.value()}, false)
+	value, err := o.fieldType().read(bson.RawValue{Type: el.typ, Value: el.value()}, readExact)
 	if err != nil {
 		return fmt.Errorf("%s %w", v.field, err)
 	}

@@ -48,7 +48,7 @@ func TestParseErrors(t *testing.T) {
 		{"empty part", "operations:\n  - rename: {from: a..b, to: id}\n", "2:20", []string{"empty part"}},
 		{"dollar", "operations:\n  - rename: {from: $a, to: id}\n", "2:20", []string{"begin with $"}},
 		{"path is a list", "operations:\n  - rename: {from: [a], to: id}\n", "2:20", []string{"dotted path"}},
-		{"type", "operations:\n  - convert: {field: a, from: integer, to: long}\n", "2:31", []string{`"integer"`, "string, int, long, double, decimal, number, bool, objectId, date, rfc3339, epoch"}},
+		{"type", "operations:\n  - convert: {field: a, from: integer, to: long}\n", "2:31", []string{`"integer"`, "string, int, long, double, decimal, number, bool, objectId, uuid, date, rfc3339, epoch"}},
 		{"pair", "operations:\n  - convert: {field: a, from: bool, to: date}\n", "2:41", []string{"bool cannot be converted to date", "allowed: string, int, long"}},
 		{"type and table", "operations:\n  - convert: {field: a, from: int, table: {a: b}}\n", "2:31", []string{"table"}},
 		{"neither", "operations:\n  - convert: {field: a}\n", "2:14", []string{"or table"}},

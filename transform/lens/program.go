@@ -119,7 +119,7 @@ func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
 	}
 	e := editors.Get().(*editor)
 	defer e.release()
-	e.group = g
+	e.group, e.have = g, have
 	root, err := e.open(doc)
 	if err != nil {
 		return nil, err

@@ -40,6 +40,7 @@ type editor struct {
 	scratch []byte   // values made by conversions
 	vars    []string // values of the variables of the key
 	group   *group   // the records around the one that is worked on; nil where there are none
+	have    bson.Raw // what the target has of the record; nil for nothing
 }
 
 var editors = sync.Pool{New: func() any { return &editor{} }}
@@ -60,7 +61,7 @@ func (e *editor) release() {
 	}
 	e.used = 0
 	clear(e.vars)
-	e.group = nil
+	e.group, e.have = nil, nil
 	// Nothing outside refers to scratch: encode has copied all of it.
 	e.scratch = e.scratch[:0]
 	editors.Put(e)

@@ -121,7 +121,7 @@ func (o *reference) parts(e *editor, root *node, parts []string) error {
 		if i < 0 {
 			return fmt.Errorf("the record has no %s, which is {%s} of the key of %s", p.field, p.name, o.to.kind)
 		}
-		text, err := p.typ.read(bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, false)
+		text, err := p.typ.read(bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, readExact)
 		if err == nil {
 			err = o.to.keys.variables[p.slot].take(text)
 		}
@@ -150,7 +150,7 @@ func (o *reference) fill(way keyWay, values, parts []string) error {
 func (o *reference) value(e *editor, typ bson.Type, val []byte, parts []string) (bson.Type, []byte, error) {
 	way, id := keyWay{o.to.keys, o.up}, bson.RawValue{Type: typ, Value: val}
 	var values [maxVariables]string
-	err := way.read(id, false, values[:])
+	err := way.read(id, readExact, values[:])
 	if err == nil {
 		if err := o.fill(way, values[:], parts); err != nil {
 			return 0, nil, err
@@ -166,10 +166,10 @@ func (o *reference) value(e *editor, typ bson.Type, val []byte, parts []string) 
 	}
 	// It stays, unless it equals a key but for the type of a number, and would point to
 	// nothing there, or the reverse would take it for a key that was mapped.
-	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), true, values[:]) == nil {
+	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), readKey, values[:]) == nil {
 		return 0, nil, fmt.Errorf("equals a key of %s, but %w", o.to.kind, err)
 	}
-	if err := (keyWay{o.to.keys, !o.up}).read(id, false, values[:]); err == nil {
+	if err := (keyWay{o.to.keys, !o.up}).read(id, readExact, values[:]); err == nil {
 		return 0, nil, fmt.Errorf("is %s, which is a key of %s in the other version only: the reverse would change it", show(typ, val), o.to.kind)
 	}
 	return 0, nil, nil

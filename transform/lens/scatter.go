@@ -51,7 +51,11 @@ func (o *scatter) apply(e *editor, root *node) error {
 	}
 	first := len(r.g.out)
 	if o.as == asObject {
-		err = r.scatter(&child{typ: el.typ, val: el.value()}, new(scattered))
+		c := &child{typ: el.typ, val: el.value()}
+		if el.sub != nil && el.sub.dirty() {
+			c.item = el.sub // which fields have no place of their own is known of it
+		}
+		err = r.scatter(c, new(scattered))
 	} else {
 		err = r.scatterAll(el.value())
 	}
@@ -144,9 +148,14 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		c.item.elems = append(c.item.elems, elem{typ: c.typ, name: r.value, val: c.val})
 	case c.typ != bson.TypeEmbeddedDocument:
 		return fmt.Errorf("it is of type %s, not an object; with value, the field of the record that holds it, any type is allowed", TypeName(c.typ))
-	default:
+	case c.item == nil:
 		var err error
 		if c.item, err = e.open(c.val); err != nil {
+			return err
+		}
+	}
+	if r.unnamed != "" {
+		if err := r.name(c); err != nil {
 			return err
 		}
 	}
@@ -194,6 +203,24 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 	}
 	doc := c.item.encode(make([]byte, 0, len(c.val)+len(c.key)+64+r.fan.scatter.grow))
 	r.g.out = append(r.g.out, record.Record{Kind: r.kind, Key: c.key, Doc: doc})
+	return nil
+}
+
+// name gives an item without an _id that of the record that it is in. One that has it
+// already would come back without.
+func (r *fanRun) name(c *child) error {
+	i, err := c.item.find(fieldID)
+	if err != nil {
+		return err
+	}
+	parent := r.g.ids[r.side()].value
+	switch {
+	case i < 0:
+		c.item.elems = slices.Insert(c.item.elems, 0, elem{typ: parent.Type, name: fieldID, val: parent.Value, floating: true})
+		c.item.changed = true
+	case sameValue(parent, bson.RawValue{Type: c.item.elems[i].typ, Value: c.item.elems[i].value()}):
+		return fmt.Errorf("its %s is that of the record that it is in, which is what an object without one has: leave it out", fieldID)
+	}
 	return nil
 }
 

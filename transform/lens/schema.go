@@ -160,6 +160,7 @@ type (
 		Value      plainText      `json:"value,omitempty" jsonschema_description:"The record's field for entries that have no fields of their own."`
 		Parent     plainText      `json:"parent,omitempty" jsonschema_description:"The record's field that holds the key of the one it belongs to."`
 		Order      plainText      `json:"order,omitempty" jsonschema_description:"The record's field that holds its place."`
+		Unnamed    unnamedName    `json:"unnamed,omitempty" jsonschema_description:"parent: an object without an _id is the record that has the _id of the one it belongs to."`
 		Operations operationsList `json:"operations,omitempty" jsonschema_description:"What is done in each entry."`
 	}
 )
@@ -173,6 +174,7 @@ type (
 	containerName  struct{}
 	normalStepName struct{}
 	fieldOrderName struct{}
+	unnamedName    struct{}
 	fanShapeName   struct{}
 	expression     struct{}
 	keyValue       struct{}
@@ -206,6 +208,9 @@ func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(valueTy
 
 // JSONSchema of a step of normalize.
 func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(normalSteps...) }
+
+// JSONSchema of how a record without an _id is named.
+func (unnamedName) JSONSchema() *jsonschema.Schema { return oneOfNames(unnamedParent) }
 
 // JSONSchema of what the order of fields is.
 func (fieldOrderName) JSONSchema() *jsonschema.Schema { return oneOfNames(fieldOrders...) }

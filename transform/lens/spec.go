@@ -62,6 +62,7 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 		}
 	}
 	if !l.byContent() {
+		s.UpNames, s.DownNames = l.UpMapping(), l.DownMapping()
 		if s.Old.Kinds[0].GroupOf != nil {
 			s.Old.Anchor = func(group string) (string, record.Key) { return from, record.Key(group) }
 		}
@@ -93,6 +94,8 @@ func (p *program) needsHave() bool {
 		switch o := o.(type) {
 		case *scatter:
 			return o.as != asObject || o.order != nil || o.fan.scatter.keeps()
+		case *rekey:
+			return o.way.numbers()
 		case *keyField:
 			return len(o.makes()) > 0
 		case *collect:
@@ -148,11 +151,11 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 		if !ok {
 			return nil, errNoID
 		}
-		id, key, err := keyWay{l.keys, t.up}.identity(was, false, main.Doc)
+		id, key, err := keyWay{l.keys, t.up}.identity(was, readStored, main.Doc)
 		if err != nil {
 			return nil, err
 		}
-		if doc, ok := withID(main.Doc, id); ok {
+		if doc, ok := withID(main.Doc, keyWay{l.keys, t.up}.kept(id, complement)); ok {
 			return []record.Record{{Kind: t.to, Key: key, Doc: doc}}, nil
 		}
 	}
@@ -197,11 +200,11 @@ func (t *transformer) identify(g *group, main *record.Record) (record.Key, error
 	if t.lens.keys == nil {
 		return main.Key, nil
 	}
-	to, key, err := keyWay{t.lens.keys, t.up}.identity(id, false, main.Doc)
+	to, key, err := keyWay{t.lens.keys, t.up}.identity(id, readStored, main.Doc)
 	if err != nil {
 		return "", err
 	}
-	g.ids[target] = mainID{to, key}
+	g.ids[target] = mainID{keyWay{t.lens.keys, t.up}.kept(to, g.main), key}
 	return key, nil
 }
 

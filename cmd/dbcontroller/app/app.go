@@ -12,13 +12,17 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/collections"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/controller"
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment/api"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/preflight"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Options are what the command line says beyond the configuration.
@@ -38,6 +42,7 @@ type App struct {
 	opts       Options
 	controller *controller.App
 	log        *zap.Logger
+	wrong      error // with the configuration, as far as it takes this machine to see it
 }
 
 // New makes a process. The coordination store is the caller's to close.
@@ -46,21 +51,35 @@ func New(cfg config.Config, registry *transform.Registry, store coord.Store, opt
 	opts.OperatorListen = cmp.Or(opts.OperatorListen, cfg.Operator)
 	opts.AppsListen = cmp.Or(opts.AppsListen, cfg.Applications)
 	opts.Aside = func() coord.Store { return memcoord.New() }
+	set := settings(cfg, opts.EmbeddedEtcd)
+	var wrong error
+	set.Hooks, wrong = hooksOf(cfg)
 	return &App{
-		cfg: cfg, opts: opts, controller: controller.New(settings(cfg, opts.EmbeddedEtcd), registry, store, backend{cfg, log}, opts.Options, log),
-		log: log.With(zap.String("controller", opts.ID)),
+		cfg: cfg, opts: opts, controller: controller.New(set, registry, store, backend{cfg, log}, opts.Options, log),
+		log: log.With(zap.String("controller", opts.ID)), wrong: wrong,
 	}
 }
 
 // Run works until ctx ends, which is no error. What is wrong with the configuration, the
 // servers or the data is an error before anything was changed.
 func (a *App) Run(ctx context.Context) error {
+	if a.wrong != nil {
+		return a.wrong
+	}
 	d, err := a.open()
 	if err != nil {
 		return err
 	}
 	defer d.close() // closed by their servers as well
 	return a.controller.Run(ctx, d)
+}
+
+// PlanAlone makes a plan without a controller that runs, and changes nothing anywhere; see
+// controller.App.PlanAlone.
+func PlanAlone(ctx context.Context, cfg config.Config, registry *transform.Registry, carry collections.Carries, embedded bool,
+	d *upgradestate.Deployment, target string, progress func(api.Work), log *zap.Logger) (*pb.PlanReport, error) {
+	c := controller.New(settings(cfg, embedded), registry, memcoord.New(), backend{cfg, log}, controller.Options{ID: "plan", Carry: carry}, log)
+	return c.PlanAlone(ctx, d, target, progress)
 }
 
 // settings are what a configuration says to a controller. embedded: its coordination store is
@@ -78,7 +97,7 @@ func settings(cfg config.Config, embedded bool) controller.Settings {
 			MaxLag: cfg.Switch.MaxLag, Hold: cfg.Switch.Hold,
 		},
 		Coordination: preflight.Coordination{Endpoints: cfg.Etcd.Endpoints, Embedded: embedded},
-		ShowValues:   cfg.ShowValues,
+		ShardMetrics: cfg.ShardMetrics, ShowValues: cfg.ShowValues,
 	}
 	if !cfg.Etcd.IsTLS() {
 		s.Coordination.Plaintext = config.Beyond(cfg.Etcd.Endpoints)

@@ -2,13 +2,16 @@ package app
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/controller"
+	"dbcontroller.dev/hooks"
 	"dbcontroller.dev/rehearsal"
 )
 
@@ -61,5 +64,31 @@ func TestScratchDatabaseIsQuiet(t *testing.T) {
 	}
 	if entry := b.entry(db); entry.Disabled {
 		t.Error("the scratch database is disabled")
+	}
+}
+
+// TestHooksOfAConfiguration: it knows the events that there are, and a program that is not
+// there is found at the start.
+func TestHooksOfAConfiguration(t *testing.T) {
+	t.Parallel()
+	var known []string
+	for _, e := range hooks.Types {
+		known = append(known, string(e))
+	}
+	if !slices.Equal(known, config.HookEvents) {
+		t.Errorf("events %v, and the configuration knows %v", known, config.HookEvents)
+	}
+	cfg := config.Config{Path: "/etc/dbc/bbs.yaml", Hooks: []config.Hook{
+		{Name: "a", URL: config.NewKey("https://hidden"), Secret: config.NewKey("hidden-hidden-hidden"), Events: []string{"ready"}, Timeout: time.Second, GiveUp: time.Hour},
+		{Name: "b", Command: []string{"/bin/sh"}},
+	}}
+	made, err := hooksOf(cfg)
+	if err != nil || len(made) != 2 || made[0].Events[0] != hooks.Ready || made[0].Timeout != time.Second || made[0].GiveUp != time.Hour || made[1].Sender == nil {
+		t.Errorf("%+v, %v", made, err)
+	}
+	cfg.Hooks[1].Command[0] = "/no/such/program"
+	err = New(cfg, nil, nil, Options{}, zap.NewNop()).Run(t.Context())
+	if want := `bbs.yaml: hooks[1].command: "/no/such/program": no such file or directory: want a program that this process may run`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -28,10 +27,10 @@ func beginCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if target == "" {
-				return errors.New("no version named: give --target-version, e.g. --target-version v2")
+				return usage("no version named: give --target-version, e.g. --target-version v2")
 			}
 			if shards < 0 {
-				return fmt.Errorf("--total-shards-count %d: give the ring size of the deployment, or leave it out", shards)
+				return usage("--total-shards-count %d: give the ring size of the deployment, or leave it out", shards)
 			}
 			steps, err := a.upgrade(cmd, p, pace, &dbv1.BeginUpgradeRequest{TargetVersion: target, TotalShardsCount: shards})
 			if err != nil {
@@ -91,27 +90,24 @@ func rollbackCommand() *cobra.Command {
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if accept && !snapshot {
-				return errors.New("--accept-loss: nothing is lost without --to-snapshot: leave it out")
+				return usage("--accept-loss: nothing is lost without --to-snapshot: leave it out")
 			}
 			switch {
 			case confirm != "" && !accept:
-				return errors.New("--confirm: it is for --accept-loss: give both")
+				return usage("--confirm: it is for --accept-loss: give both")
 			case noController && (!snapshot || alone.config == ""):
-				return errors.New("--offline: give --to-snapshot and --config FILE with it")
+				return usage("--offline: give --to-snapshot and --config FILE with it")
 			case !noController && (alone.config != "" || alone.newLost):
-				return errors.New("--config and --new-database-lost are for --offline: a controller has a configuration")
+				return usage("--config and --new-database-lost are for --offline: a controller has a configuration")
 			case noController:
 				alone.accept, alone.confirm, alone.dryRun, alone.by, alone.say = accept, confirm, a.dryRun, a.who(), cmd.ErrOrStderr()
 				return alone.run(cmd.Context())
 			}
 			var now *dbv1.Deployment
 			err := a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{Name: a.name}))
-				if err != nil {
-					return err
-				}
-				now = res.Msg
-				return nil
+				d, err := unary(ctx, &a.connection, api.GetDeployment, &dbv1.GetDeploymentRequest{Name: a.name})
+				now = d
+				return err
 			})
 			if err != nil {
 				return err
@@ -119,12 +115,12 @@ func rollbackCommand() *cobra.Command {
 			last := now.GetLastSwitch()
 			switch {
 			case last == nil:
-				return errors.New("rollback: nothing was switched yet")
+				return refused("rollback: nothing was switched yet")
 			case last.GetBack():
 				announce(cmd.ErrOrStderr(), "will", []string{fmt.Sprintf("nothing: %s went back to %s already", last.GetId(), last.GetToVersion())})
-				return a.print(cmd, now)
+				return a.answer(cmd, now, false)
 			case snapshot && now.GetReverseSync().GetEnabled():
-				return fmt.Errorf("rollback: %s follows %s: use rollback without --to-snapshot, nothing is lost", last.GetFromVersion(), last.GetToVersion())
+				return refused("rollback: %s follows %s: use rollback without --to-snapshot, nothing is lost", last.GetFromVersion(), last.GetToVersion())
 			case snapshot && now.GetUpgradeState() == nil:
 				if err := a.explain(a.loss(cmd, accept, confirm)); err != nil {
 					return err
@@ -158,19 +154,18 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 	if err != nil {
 		return err
 	}
-	stream, err := api.EstimateLoss(cmd.Context(), connect.NewRequest(&dbv1.EstimateLossRequest{Name: a.name}))
-	if err != nil {
-		return err
-	}
-	r, err := received(stream, "estimate", func(m *dbv1.EstimateLossResponse) *dbv1.LossReport {
-		if m.GetReport() == nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "compared %s groups\n", count(m.GetCompared()))
+	shown := newProgress(cmd.ErrOrStderr())
+	defer shown.end()
+	r, err := received(cmd.Context(), &a.connection, "estimate", api.EstimateLoss, &dbv1.EstimateLossRequest{Name: a.name}, func(m *dbv1.EstimateLossResponse) (*dbv1.WorkProgress, *dbv1.LossReport) {
+		if m.GetReport() == nil && m.GetCompared() > 0 {
+			shown.show("", fmt.Sprintf("compared %s groups", count(m.GetCompared())))
 		}
-		return m.GetReport()
+		return m.GetWork(), m.GetReport()
 	})
 	if err != nil {
 		return err
 	}
+	shown.end()
 	numbers := fmt.Sprintf("%s created, %s changed, %s deleted since the switch, of %s groups", count(r.GetCreated()), count(r.GetChanged()), count(r.GetDeleted()), count(r.GetCompared()))
 	if want := r.GetConfirm(); !a.dryRun && (!accept || want != "" && confirm != want) {
 		if names := r.GetExamples(); len(names) > 0 {
@@ -180,7 +175,7 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 		if want != "" {
 			flags += " --confirm " + want
 		}
-		return fmt.Errorf("rollback: the rollback to the snapshot loses %s%s: to go back all the same, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
+		return refused("rollback: the rollback to the snapshot loses %s%s: to go back all the same, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+numbers)
 	for _, name := range r.GetExamples() {
@@ -204,7 +199,7 @@ func createCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ring < 0 {
-				return fmt.Errorf("--ring-size %d: give the number of shards, or leave it out", ring)
+				return usage("--ring-size %d: give the number of shards, or leave it out", ring)
 			}
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				res, err := api.CreateDeployment(ctx, connect.NewRequest(&dbv1.CreateDeploymentRequest{

@@ -24,7 +24,7 @@ func carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) 
 	}}}
 	for name, specs := range k.Indexes {
 		if !slices.Contains(made, name) {
-			return nil, fmt.Errorf("kinds: indexes of %s: the kind with from: %s does not make it; it makes %s", name, k.From, strings.Join(made, ", "))
+			return nil, usage("kinds: indexes of %s: the kind with from: %s does not make it; it makes %s", name, k.From, strings.Join(made, ", "))
 		}
 		indexes, err := declared(name, specs)
 		if err != nil {
@@ -71,7 +71,7 @@ func declared(kind string, specs []string) ([]bson.Raw, error) {
 	for _, text := range specs {
 		var spec bson.D
 		if err := bson.UnmarshalExtJSON([]byte(text), false, &spec); err != nil {
-			return nil, fmt.Errorf("kinds: indexes of %s: %s: %w", kind, text, err)
+			return nil, usage("kinds: indexes of %s: %s: %w", kind, text, err)
 		}
 		at := func(name string) int { return slices.IndexFunc(spec, func(e bson.E) bool { return e.Key == name }) }
 		if at("name") < 0 {
@@ -87,7 +87,7 @@ func declared(kind string, specs []string) ([]bson.Raw, error) {
 		}
 		raw, err := bson.Marshal(spec)
 		if err != nil {
-			return nil, fmt.Errorf("kinds: indexes of %s: %s: %w", kind, text, err)
+			return nil, usage("kinds: indexes of %s: %s: %w", kind, text, err)
 		}
 		out = append(out, raw)
 	}

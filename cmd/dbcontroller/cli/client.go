@@ -2,13 +2,16 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/access/client"
@@ -23,19 +26,45 @@ type connection struct {
 	flags   client.Config
 	context string
 	name    string
+	timeout time.Duration
 	json    bool
 }
 
+// defaultTimeout bounds a call that is answered at once when all is well.
+const defaultTimeout = 30 * time.Second
+
 func (c *connection) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&c.flags.Server, "server", "", "address of a controller's API, e.g. 127.0.0.1:7090 or https://ctl:7090 (default: $"+serverEnv+", or that of the context)")
+	f.StringVar(&c.flags.Server, "server", "", "address of a controller's API, e.g. 127.0.0.1:7090 or https://ctl:7090; of several, separated by commas, the next one is asked when one does not answer (default: $"+serverEnv+", or that of the context)")
 	f.StringVar(&c.flags.CA, "tls-ca", "", "certificates of those who vouch for controllers (default: $DBCONTROLLER_TLS_CA, or the system's)")
 	f.StringVar(&c.flags.Cert, "tls-cert", "", "client certificate (default: $DBCONTROLLER_TLS_CERT)")
 	f.StringVar(&c.flags.Key, "tls-key", "", "key of the client certificate (default: $DBCONTROLLER_TLS_KEY)")
 	f.StringVar(&c.flags.TokenFile, "token-file", "", "file with a bearer token (default: $DBCONTROLLER_TOKEN_FILE)")
 	f.StringVar(&c.context, "context", "", "use this one of 'context list' (default: $DBCONTROLLER_CONTEXT, or the current one)")
 	f.StringVar(&c.name, "name", "", "deployment, services/{service}/deployments/{region}; that of the context, or the controller's own, when empty")
+	f.DurationVar(&c.timeout, "timeout", defaultTimeout, "how long a call waits for its answer, a long one for its next sign of life")
 	f.BoolVar(&c.json, "json", false, "print JSON")
+	f.VarP(&output{&c.json}, "output", "o", "how to print: text or json")
+}
+
+// output is --output, the same as --json.
+type output struct{ json *bool }
+
+func (o *output) String() string {
+	if o.json != nil && *o.json {
+		return "json"
+	}
+	return "text"
+}
+
+func (o *output) Type() string { return "format" }
+
+func (o *output) Set(s string) error {
+	if s != "json" && s != "text" {
+		return errors.New("use text or json")
+	}
+	*o.json = s == "json"
+	return nil
 }
 
 // config is where to connect: as the flags say, else the environment, else a context. What
@@ -48,7 +77,7 @@ func (c *connection) config() (client.Config, error) {
 	}
 	if given.Server != "" {
 		if c.context != "" {
-			return given, fmt.Errorf("--context %s and --server (or %s) are both given: give one of them", c.context, serverEnv)
+			return given, usage("--context %s and --server (or %s) are both given: give one of them", c.context, serverEnv)
 		}
 		return given, nil
 	}
@@ -58,11 +87,11 @@ func (c *connection) config() (client.Config, error) {
 	}
 	name := cmp.Or(c.context, os.Getenv("DBCONTROLLER_CONTEXT"), all.Current)
 	if name == "" {
-		return given, fmt.Errorf("no controller named: give --server HOST:PORT, set %s, or choose one for good with 'dbcontroller context set'", serverEnv)
+		return given, usage("no controller named: give --server HOST:PORT, set %s, or choose one for good with 'dbcontroller context set'", serverEnv)
 	}
 	at, ok := all.Contexts[name]
 	if !ok {
-		return given, fmt.Errorf("there is no context %s: 'dbcontroller context list' shows those there are", name)
+		return given, usage("there is no context %s: 'dbcontroller context list' shows those there are", name)
 	}
 	c.name = cmp.Or(c.name, at.Name)
 	at.CA, at.Cert, at.Key = cmp.Or(given.CA, at.CA), cmp.Or(given.Cert, at.Cert), cmp.Or(given.Key, at.Key)
@@ -71,17 +100,41 @@ func (c *connection) config() (client.Config, error) {
 }
 
 func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, error) {
+	if c.timeout <= 0 {
+		return nil, usage("--timeout %s: give how long to wait, such as 30s", c.timeout)
+	}
 	cfg, err := c.config()
+	if err != nil {
+		return nil, failed(exitUsage, err)
+	}
+	api, err := client.Open(cfg)
+	return api, failed(exitUsage, err)
+}
+
+// unary makes one call that is answered at once, within --timeout.
+func unary[Q, S any](ctx context.Context, c *connection, f func(context.Context, *connect.Request[Q]) (*connect.Response[S], error), req *Q) (*S, error) {
+	return within(ctx, c.timeout, f, req)
+}
+
+// within makes one call that takes no longer than that.
+func within[Q, S any](ctx context.Context, most time.Duration, f func(context.Context, *connect.Request[Q]) (*connect.Response[S], error), req *Q) (*S, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	res, err := f(ctx, connect.NewRequest(req))
 	if err != nil {
 		return nil, err
 	}
-	return client.Open(cfg)
+	return res.Msg, nil
 }
 
 // address is where open connects, as people write it.
 func (c *connection) address() string {
 	cfg, _ := c.config() // open has said what is wrong
-	return strings.TrimSuffix(strings.TrimPrefix(cfg.Server, "http://"), "/")
+	var at []string
+	for server := range strings.SplitSeq(cfg.Server, ",") {
+		at = append(at, strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(server), "http://"), "/"))
+	}
+	return strings.Join(at, ", ")
 }
 
 // distrust says what is wrong with a connection's TLS; nil: nothing.

@@ -56,7 +56,7 @@ func readContexts() (contexts, error) {
 		return all, fmt.Errorf("contexts: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return all, fmt.Errorf("contexts: %s is open to others than its owner: chmod 600 it", path)
+		return all, usage("contexts: %s is open to others than its owner: chmod 600 it", path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -64,7 +64,7 @@ func readContexts() (contexts, error) {
 	}
 	if err := yaml.UnmarshalWithOptions(text, &all, yaml.Strict()); err != nil {
 		// Not the library's text: it quotes the file, where somebody may have put a token.
-		return all, fmt.Errorf("contexts: %s is not as 'context set' writes it: correct or remove it", path)
+		return all, usage("contexts: %s is not as 'context set' writes it: correct or remove it", path)
 	}
 	return all, nil
 }
@@ -103,7 +103,7 @@ func contextCommand() *cobra.Command {
 			"kept in $XDG_CONFIG_HOME/dbcontroller/config.yaml, which has names of files and no secrets. --server\n" +
 			"and " + serverEnv + " count before them.",
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("context what? use 'dbcontroller context list', 'set' or 'use'")
+			return usage("context what? use 'dbcontroller context list', 'set' or 'use'")
 		},
 	}
 	cmd.AddCommand(setContextCommand(), useContextCommand(), listContextsCommand())
@@ -120,13 +120,13 @@ func setContextCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			name := args[0]
 			if !contextName.MatchString(name) {
-				return fmt.Errorf("%q is no name of a context: use letters, digits, and any of . _ -", name)
+				return usage("%q is no name of a context: use letters, digits, and any of . _ -", name)
 			}
 			if at.Server == "" {
-				return errors.New("no controller named: give --server HOST:PORT")
+				return usage("no controller named: give --server HOST:PORT")
 			}
-			if _, err := at.URL(); err != nil {
-				return err
+			if _, err := at.URLs(); err != nil {
+				return failed(exitUsage, err)
 			}
 			for _, path := range []*string{&at.CA, &at.Cert, &at.Key, &at.TokenFile} {
 				if *path == "" {
@@ -154,7 +154,7 @@ func setContextCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&at.Server, "server", "", "address of its API")
+	f.StringVar(&at.Server, "server", "", "address of its API; of several controllers, separated by commas")
 	f.StringVar(&at.Name, "name", "", "deployment; the controller's own when empty")
 	f.StringVar(&at.CA, "tls-ca", "", "certificates of those who vouch for it")
 	f.StringVar(&at.Cert, "tls-cert", "", "client certificate")
@@ -174,7 +174,7 @@ func useContextCommand() *cobra.Command {
 				return err
 			}
 			if _, ok := all.Contexts[args[0]]; !ok {
-				return fmt.Errorf("there is no context %s: 'dbcontroller context list' shows those there are", args[0])
+				return usage("there is no context %s: 'dbcontroller context list' shows those there are", args[0])
 			}
 			all.Current = args[0]
 			return writeContexts(all)

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -24,14 +22,14 @@ func etcdCommand(host process.Host) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return errors.New("no configuration: give one with --config FILE")
+				return usage("no configuration: give one with --config FILE")
 			}
 			cfg, err := config.Load(file, nil)
 			if err != nil {
 				return err
 			}
 			if len(cfg.Etcd.Endpoints) > 0 {
-				return fmt.Errorf("%s names etcd.endpoints, so nobody would look for an etcd of this machine: remove them", filepath.Base(cfg.Path))
+				return usage("%s names etcd.endpoints, so nobody would look for an etcd of this machine: remove them", filepath.Base(cfg.Path))
 			}
 			log := process.NewLogger(zapcore.InfoLevel)
 			dir := process.DataDir(cfg)

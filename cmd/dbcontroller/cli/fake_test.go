@@ -158,6 +158,12 @@ func answer[T any](m *T, err error) (*connect.Response[T], error) {
 // serve runs the fake and returns its address.
 func serve(t *testing.T, f *fake) string {
 	t.Helper()
+	return serveAPI(t, f)
+}
+
+// serveAPI runs any controller's API and returns its address.
+func serveAPI(t *testing.T, f dbcontrollerv1connect.DeploymentServiceHandler) string {
+	t.Helper()
 	mux := http.NewServeMux()
 	mux.Handle(dbcontrollerv1connect.NewDeploymentServiceHandler(f))
 	s := httptest.NewServer(mux)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/deployment/api"
@@ -26,17 +25,17 @@ func historyCommand() *cobra.Command {
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{Name: c.name}))
+				d, err := unary(ctx, c, api.GetDeployment, &dbv1.GetDeploymentRequest{Name: c.name})
 				if err != nil {
 					return err
 				}
 				if c.json {
-					return printHistory(cmd.OutOrStdout(), res.Msg.GetHistory())
+					return printHistory(cmd.OutOrStdout(), d.GetHistory())
 				}
-				if n := res.Msg.GetHistoryDropped(); n > 0 {
+				if n := d.GetHistoryDropped(); n > 0 {
 					fmt.Fprintf(cmd.ErrOrStderr(), "%d older entries have no room here any more; the audit logs of the controllers have them\n", n)
 				}
-				return renderHistory(cmd.OutOrStdout(), res.Msg.GetHistory())
+				return renderHistory(cmd.OutOrStdout(), d.GetHistory())
 			})
 		},
 	}

@@ -40,7 +40,7 @@ func initServiceCommand() *cobra.Command {
 				module = filepath.Base(dir)
 			}
 			if !modulePath.MatchString(module) {
-				return fmt.Errorf("%q is no path of a Go module: give one with --module, such as example.com/tasks", module)
+				return usage("%q is no path of a Go module: give one with --module, such as example.com/tasks", module)
 			}
 			version := build.Read().Version
 			if !strings.HasPrefix(version, "v") {

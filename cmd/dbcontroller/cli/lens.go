@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -18,7 +17,7 @@ import (
 // need some, such as hooks.
 func lensCommand(options ...lens.Option) *cobra.Command {
 	return verb("lens", "Check lenses and try them on real records",
-		lensLintCommand(options), lensTryCommand(options), lensDiffCommand(options), lensSchemaCommand())
+		lensLintCommand(options), lensTryCommand(options), lensDiffCommand(options), lensInitCommand(), lensSchemaCommand())
 }
 
 func lensSchemaCommand() *cobra.Command {
@@ -46,7 +45,7 @@ type lensFiles struct {
 func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config, errs []error) {
 	if f.config == "" {
 		if len(paths) == 0 {
-			return nil, nil, []error{errors.New("no lens named: give FILE, or --config FILE for the lenses of its kinds")}
+			return nil, nil, []error{usage("no lens named: give FILE, or --config FILE for the lenses of its kinds")}
 		}
 		var inputs []lint.Input
 		for _, p := range paths {
@@ -73,7 +72,7 @@ func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config
 		inputs = append(inputs, lint.Input{Path: k.Lens, From: k.From, To: k.To})
 	}
 	if len(inputs) == 0 {
-		return nil, nil, []error{fmt.Errorf("%s: it has no kinds with a lens: name a lens, and give its records with --sample", f.config)}
+		return nil, nil, []error{usage("%s: it has no kinds with a lens: name a lens, and give its records with --sample", f.config)}
 	}
 	files, errs := lint.Load(inputs, discontinued, f.options...)
 	if len(errs) > 0 || len(paths) == 0 {
@@ -82,7 +81,7 @@ func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config
 	for _, p := range paths {
 		i := slices.IndexFunc(files, func(l lint.File) bool { return sameFile(l.Path, p) })
 		if i < 0 {
-			return nil, nil, []error{fmt.Errorf("%s: no entry of its kinds has the lens %s", f.config, p)}
+			return nil, nil, []error{usage("%s: no entry of its kinds has the lens %s", f.config, p)}
 		}
 		chosen = append(chosen, files[i])
 	}
@@ -145,5 +144,5 @@ func kindAndSource(flag, value string, kinds []string) (kind, source string, err
 	if len(kinds) == 1 {
 		return kinds[0], value, nil
 	}
-	return "", "", fmt.Errorf("%s %s: say which kind it is, as KIND=%s; the kinds are: %s", flag, value, value, strings.Join(kinds, ", "))
+	return "", "", usage("%s %s: say which kind it is, as KIND=%s; the kinds are: %s", flag, value, value, strings.Join(kinds, ", "))
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,7 +37,7 @@ func runLens(t *testing.T, stdin, line string, options ...lens.Option) (stdout s
 	}
 	root.SetIn(strings.NewReader(stdin))
 	root.SetOut(&out)
-	root.SetErr(&out)
+	root.SetErr(io.Discard) // how far it is, on a slow machine
 	root.SetArgs(append([]string{"lens"}, strings.Fields(line)...))
 	err = root.ExecuteContext(t.Context())
 	return out.String(), err
@@ -111,6 +112,7 @@ func TestLensOutputIsAsReviewed(t *testing.T) {
 			err: `lens try: up: convert priority by table: priority is "none" (string), which the table does not have; it has "required", "important", "standard", "optional", "extra"`},
 		{name: "try-fails-json", line: "try --json " + packagesLens, stdin: `{"_id": "a", "priority": "none"}`,
 			err: `lens try: up: convert priority by table: priority is "none" (string), which the table does not have; it has "required", "important", "standard", "optional", "extra"`},
+		{name: "try-down", line: "try --down testdata/lens/items.yaml", stdin: `{"_id": "items/1", "region": "a", "price": "5"}`},
 		{name: "diff-packages", line: "diff " + packagesLens + " --limit 200 --show 1 --sample " + packagesSample},
 		{name: "diff-several", line: "diff --show 1 " + several, err: "lens diff: 6 records fail: 'dbcontroller lens lint' says why"},
 		{name: "diff-json", line: "diff --json --show 1 testdata/lens/items.yaml --sample -", stdin: `{"_id": "regions/a/items/1", "price": 5}`},

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -40,7 +39,7 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 		Example: "  dbcontroller lens diff packages.yaml --sample packages.jsonl.gz --limit 1000",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if show < 0 {
-				return fmt.Errorf("--show %d: give the number of records, or 0 for none", show)
+				return usage("--show %d: give the number of records, or 0 for none", show)
 			}
 			f := lensFiles{config: sample.config, options: options}
 			files, cfg, errs := f.load(args)
@@ -53,19 +52,23 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 			}
 			defer o.close()
 			if len(o.samples) == 0 {
-				return errors.New("no sample: give --sample SOURCE, or --config FILE for the collections of its older version")
+				return usage("no sample: give --sample SOURCE, or --config FILE for the collections of its older version")
 			}
+			shown := newProgress(cmd.ErrOrStderr())
+			defer shown.end()
+			o.showing(shown)
 			changes, err := lint.Compare(cmd.Context(), subjectsOf(files), o.samples, show, lint.Options{Limit: sample.limit})
 			if err != nil {
 				return err
 			}
+			shown.end()
 			if asJSON {
 				err = writeJSON(cmd.OutOrStdout(), differ(changes))
 			} else {
 				err = printChanges(cmd.OutOrStdout(), changes)
 			}
 			if err == nil && changes.Failed > 0 {
-				err = fmt.Errorf("lens diff: %s: 'dbcontroller lens lint' says why", fails(changes.Failed))
+				err = finding("lens diff: " + fails(changes.Failed) + ": 'dbcontroller lens lint' says why")
 			}
 			return err
 		},
@@ -133,6 +136,9 @@ func exampleOf(ch lint.Change) string {
 		text = e.Name + ": " + e.To
 	case e.To == "":
 		text = e.Name + ": " + e.From
+	}
+	if ch.Fields > 0 {
+		text += " (" + plural(ch.Fields, "field") + ")"
 	}
 	if ch.Reason != "" {
 		text += " (" + ch.Reason + ")"

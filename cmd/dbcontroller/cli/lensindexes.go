@@ -57,7 +57,7 @@ func openTrial(ctx context.Context, cfg config.Config, files []lint.File) (out *
 	for _, f := range files {
 		at := slices.IndexFunc(cfg.Kinds, func(k config.Kind) bool { return k.From == f.From && k.To == f.To })
 		if at < 0 {
-			return out, fmt.Errorf("%s: no entry of kinds has from: %s and to: %s, so that nothing says which indexes %s will have", cfg.Path, f.From, f.To, f.To)
+			return out, usage("%s: no entry of kinds has from: %s and to: %s, so that nothing says which indexes %s will have", cfg.Path, f.From, f.To, f.To)
 		}
 		info, err := from.Describe(ctx, record.KindSpec{Name: f.From, Fixed: true}, f.From)
 		if err != nil {

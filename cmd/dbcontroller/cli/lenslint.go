@@ -56,8 +56,8 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 			"which documents would pass 16 MiB, and how fast it is. Nothing is written, but with --indexes: then\n" +
 			"the new version's database gets the records that are made, in scratch collections with the indexes\n" +
 			"and validators that its kinds will have, and all that it refuses are named; the collections go\n" +
-			"again. The exit status is 1 when a lens is wrong, a law breaks, a record fails or is refused, keys\n" +
-			"collide or a document is too large.",
+			"again. How far it is goes to standard error, the report to standard output. The exit status is 1 when a\n" +
+			"lens is wrong, a law breaks, a record fails or is refused, keys collide or a document is too large.",
 		Example: "  dbcontroller lens lint packages.yaml --sample packages.jsonl.gz\n" +
 			"  dbcontroller lens lint --config shop.yaml --random --limit 10000 --json",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -83,10 +83,14 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				defer func() { err = errors.Join(err, t.close()) }()
 				how.Judge = t
 			}
+			shown := newProgress(cmd.ErrOrStderr())
+			defer shown.end()
+			o.showing(shown)
 			report, err := lint.Run(cmd.Context(), subjectsOf(files), o.samples, how)
 			if err != nil {
 				return err
 			}
+			shown.end()
 			out := lintOutput{Problems: []string{}, Report: report}
 			out.Problems = append(out.Problems, report.Problems()...)
 			out.Clean = len(out.Problems) == 0
@@ -101,7 +105,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				return err
 			}
 			if !out.Clean {
-				return errors.New("lens lint: " + strings.Join(out.Problems, "; "))
+				return finding("lens lint: " + strings.Join(out.Problems, "; "))
 			}
 			return nil
 		},
@@ -156,7 +160,7 @@ func wrongFiles(w io.Writer, errs []error, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	return errors.New("lens lint: " + problem)
+	return finding("lens lint: " + problem)
 }
 
 // writeJSON prints a value as indented JSON, without escapes that only HTML needs.

@@ -29,7 +29,7 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 	opts := options.Client().ApplyURI(db.Endpoint.Reveal())
 	if opts.Validate() != nil {
 		// The driver's text may show parts of the connection string.
-		return fmt.Errorf("%s: dbs[%d].mongo.endpoint is no connection string that the driver takes", cfg.Path, at)
+		return usage("%s: dbs[%d].mongo.endpoint is no connection string that the driver takes", cfg.Path, at)
 	}
 	opts.SetAppName("dbcontroller lens").SetReadConcern(readconcern.Majority()).SetServerSelectionTimeout(connectTimeout)
 	client, err := mongo.Connect(opts)
@@ -43,7 +43,7 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 	}
 	for _, kind := range kinds {
 		if !slices.Contains(there, kind) {
-			return fmt.Errorf("%s has no collection %s: correct kinds or dbs[%d] in %s", db.Location(), kind, at, cfg.Path)
+			return usage("%s has no collection %s: correct kinds or dbs[%d] in %s", db.Location(), kind, at, cfg.Path)
 		}
 		c := client.Database(db.Database).Collection(kind)
 		var cursor *mongo.Cursor
@@ -58,6 +58,12 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 		}
 		if err != nil {
 			return fmt.Errorf("read %s of %s: %w", kind, db.Location(), withoutSecret(opts, err))
+		}
+		if total, err := c.EstimatedDocumentCount(ctx); err == nil { // it is only shown
+			if limit > 0 {
+				total = min(total, int64(limit))
+			}
+			out.parts[kind] = partOf(total)
 		}
 		s := &collectionSource{name: kind + " of " + db.Location(), cursor: cursor}
 		out.closers = append(out.closers, s)

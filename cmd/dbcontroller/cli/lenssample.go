@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -35,6 +33,7 @@ func (f *sampleFlags) register(cmd *cobra.Command) {
 type opened struct {
 	samples []lint.Sample
 	closers []io.Closer
+	parts   map[string]func(records int64) float64 // how much of a kind's is read, of 1
 }
 
 func (o *opened) close() {
@@ -45,7 +44,7 @@ func (o *opened) close() {
 
 // open opens what the flags name, nil samples where they name nothing.
 func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.Config, stdin io.Reader) (out *opened, err error) {
-	out = &opened{}
+	out = &opened{parts: map[string]func(int64) float64{}}
 	defer func() {
 		if err != nil {
 			out.close()
@@ -53,13 +52,13 @@ func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.C
 	}()
 	switch {
 	case f.limit < 0:
-		return out, fmt.Errorf("--limit %d: give the number of records, or 0 for all", f.limit)
+		return out, usage("--limit %d: give the number of records, or 0 for all", f.limit)
 	case f.random && cfg == nil:
-		return out, errors.New("--random draws from a collection: give --config FILE as well")
+		return out, usage("--random draws from a collection: give --config FILE as well")
 	case f.random && f.limit == 0:
-		return out, errors.New("--random: say how many records with --limit")
+		return out, usage("--random: say how many records with --limit")
 	case f.random && len(f.samples) > 0:
-		return out, errors.New("--random draws from a collection, and --sample names a file: give one of them")
+		return out, usage("--random draws from a collection, and --sample names a file: give one of them")
 	}
 	kinds := oldKinds(files)
 	if len(f.samples) == 0 {
@@ -75,7 +74,7 @@ func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.C
 			return out, err
 		}
 		if seen[kind] || name == "-" && seen["-"] {
-			return out, fmt.Errorf("--sample %s: the kind %s, or standard input, is given twice", s, kind)
+			return out, usage("--sample %s: the kind %s, or standard input, is given twice", s, kind)
 		}
 		seen[kind] = true
 		seen["-"] = seen["-"] || name == "-"
@@ -84,6 +83,9 @@ func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.C
 			return out, err
 		}
 		out.closers = append(out.closers, closer)
+		if f, ok := closer.(*os.File); ok {
+			out.parts[kind] = partOfFile(f)
+		}
 		out.samples = append(out.samples, lint.Sample{Kind: kind, Source: source})
 	}
 	return out, nil
@@ -97,9 +99,9 @@ func openSource(name string, stdin io.Reader) (lint.Source, io.Closer, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		if strings.Contains(name, "://") {
-			return nil, nil, errors.New("--sample takes files; for a collection give --config FILE, so that no secret is on the command line")
+			return nil, nil, usage("--sample takes files; for a collection give --config FILE, so that no secret is on the command line")
 		}
-		return nil, nil, fmt.Errorf("sample: %w", err)
+		return nil, nil, usage("sample: %w", err)
 	}
 	s, err := lint.Open(name, file)
 	if err != nil {

@@ -27,7 +27,7 @@ type tryOutput struct {
 	In          []shownRecord     `json:"in"`
 	Up          []shownRecord     `json:"up"`
 	Down        []shownRecord     `json:"down"`
-	Same        bool              `json:"same"`  // down is in, perhaps with its fields in another order
+	Same        bool              `json:"same"`  // it came back as in, perhaps with its fields in another order
 	Exact       bool              `json:"exact"` // to the byte
 	Differences []shownDifference `json:"differences"`
 	Error       *tryError         `json:"error,omitempty"`
@@ -48,19 +48,22 @@ type tryError struct {
 
 func lensTryCommand(options []lens.Option) *cobra.Command {
 	var have, with []string
-	var over, asJSON bool
+	var over, back, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "try FILE [OTHER]... < RECORD",
 		Short: "Show one record's way to the new version and back",
 		Long: "Take the record that standard input has, as Extended JSON or BSON, to the new version and back, and\n" +
 			"show all of it, and how the reverse differs. OTHER are the lenses that references of FILE lead to.\n" +
+			"With --down the record is one of the new version, and goes to the old one and back: what a rollback\n" +
+			"makes of it. --have and --with are of the other and of the same version then, likewise.\n" +
 			"Longs are printed as {\"$numberLong\":\"5\"} where they would be taken for ints. The exit status is 1\n" +
 			"when the record fails; a difference is none, for fields that one version does not have make some.",
 		Example: "  echo '{\"_id\": \"a\", \"section\": \"games\"}' | dbcontroller lens try packages.yaml\n" +
-			"  dbcontroller lens try orders.yaml --with ratings=ratings.json --have held.json < order.json",
+			"  dbcontroller lens try orders.yaml --with ratings=ratings.json --have held.json < order.json\n" +
+			"  echo '{\"_id\": \"a\", \"category\": \"games\"}' | dbcontroller lens try --down packages.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("no lens named: dbcontroller lens try FILE < RECORD")
+				return usage("no lens named: dbcontroller lens try FILE < RECORD")
 			}
 			return nil
 		},
@@ -78,6 +81,10 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			for _, k := range subject.Spec.New.Kinds {
 				newNames = append(newNames, k.Name)
 			}
+			try := lint.Try
+			if back {
+				try, oldNames, newNames = lint.TryDown, newNames, oldNames
+			}
 			source, _, err := openSource("-", cmd.InOrStdin())
 			if err != nil {
 				return err
@@ -87,7 +94,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			case err != nil:
 				return err
 			case len(in) != 1:
-				return fmt.Errorf("standard input has %s: lens try takes the one of %s there, further kinds with --with", plural(int64(len(in)), "record"), oldNames[0])
+				return usage("standard input has %s: lens try takes the one of %s there, further kinds with --with", plural(int64(len(in)), "record"), oldNames[0])
 			}
 			more, err := recordsFrom(cmd, "--with", with, oldNames, true)
 			if err != nil {
@@ -97,7 +104,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t, err := lint.Try(subjectsOf(files), append(in, more...), held, over)
+			t, err := try(subjectsOf(files), append(in, more...), held, over)
 			if err != nil {
 				return err
 			}
@@ -107,15 +114,16 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 				err = printTrial(cmd.OutOrStdout(), t)
 			}
 			if err == nil && t.Err != nil {
-				err = fmt.Errorf("lens try: %s: %s", t.Direction, lint.Reason(t.Err))
+				err = finding("lens try: " + t.Direction + ": " + lint.Reason(t.Err))
 			}
 			return err
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&have, "have", nil, "what the new version holds of the record, `[KIND=]FILE`; repeatable")
+	fs.StringArrayVar(&have, "have", nil, "what the other version holds of the record, `[KIND=]FILE`; repeatable")
 	fs.StringArrayVar(&with, "with", nil, "further records that belong to it, `KIND=FILE`; repeatable")
-	fs.BoolVar(&over, "over", false, "go back over the record itself, as while the old version still has it")
+	fs.BoolVar(&back, "down", false, "the record is of the new version: take it to the old one, and back")
+	fs.BoolVar(&over, "over", false, "go back over the record itself, as while its version still has it")
 	fs.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -133,7 +141,7 @@ func recordsOf(cmd *cobra.Command, name, kind string, s lint.Source) ([]record.R
 		}
 		key, err := record.KeyOfDoc(doc)
 		if err != nil {
-			return nil, fmt.Errorf("%s: record %d has no _id: give it as it is stored", name, len(out)+1)
+			return nil, usage("%s: record %d has no _id: give it as it is stored", name, len(out)+1)
 		}
 		out = append(out, record.Record{Kind: kind, Key: key, Doc: doc})
 	}
@@ -148,7 +156,7 @@ func recordsFrom(cmd *cobra.Command, flag string, values, kinds []string, named 
 		if before, after, ok := strings.Cut(v, "="); ok && slices.Contains(kinds, before) {
 			kind, name = before, after
 		} else if named {
-			return nil, fmt.Errorf("%s %s: say which kind it is, as KIND=FILE; the kinds are: %s", flag, v, strings.Join(kinds, ", "))
+			return nil, usage("%s %s: say which kind it is, as KIND=FILE; the kinds are: %s", flag, v, strings.Join(kinds, ", "))
 		}
 		source, closer, err := openSource(name, cmd.InOrStdin())
 		if err != nil {
@@ -193,10 +201,15 @@ func tried(t *lint.Trial) tryOutput {
 
 func printTrial(w io.Writer, t *lint.Trial) error {
 	var b bytes.Buffer
-	for _, part := range []struct {
+	type part struct {
 		name string
 		rs   []record.Record
-	}{{"in", t.In}, {"up", t.Up}, {"down", t.Down}} {
+	}
+	parts := []part{{"in", t.In}, {"up", t.Up}, {"down", t.Down}}
+	if t.FromNew {
+		parts = []part{{"in", t.In}, {"down", t.Down}, {"up", t.Up}}
+	}
+	for _, part := range parts {
 		for _, r := range part.rs {
 			fmt.Fprintf(&b, "%-5s %s %s\n", part.name, r.Kind, docJSON(r.Doc, lineWidth))
 		}

@@ -1,9 +1,18 @@
 package cli
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asProgram has the test binary be the program.
+const asProgram = "DBCONTROLLER_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		Main(nil)
+	}
+	goleak.VerifyTestMain(m)
+}

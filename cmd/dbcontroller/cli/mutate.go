@@ -51,16 +51,16 @@ func (a *asker) who() string {
 type step func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error)
 
 // do makes the calls of a command, one after the other, once all of them were allowed, and
-// shows the deployment afterwards.
+// says how the deployment stands afterwards.
 func (a *asker) do(cmd *cobra.Command, steps ...step) error {
 	return a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
 		var shown []*dbv1.Deployment
 		for _, s := range steps {
-			res, err := s(ctx, api, true, nil)
+			d, err := would(ctx, &a.connection, func(ctx context.Context) (*connect.Response[dbv1.Deployment], error) { return s(ctx, api, true, nil) })
 			if err != nil {
 				return err
 			}
-			shown = append(shown, res.Msg)
+			shown = append(shown, d)
 		}
 		for _, d := range shown {
 			announce(cmd.ErrOrStderr(), "will", d.GetEffects())
@@ -72,17 +72,43 @@ func (a *asker) do(cmd *cobra.Command, steps ...step) error {
 			}
 			return nil
 		}
+		changed := false
 		for i, s := range steps {
-			res, err := s(ctx, api, false, shown[i])
+			d, resolved, err := change[dbv1.Deployment]{
+				send: func(ctx context.Context) (*connect.Response[dbv1.Deployment], error) {
+					return s(ctx, api, false, shown[i])
+				},
+				dry: func(ctx context.Context) (*connect.Response[dbv1.Deployment], error) {
+					return s(ctx, api, true, shown[i])
+				},
+				done: func(d *dbv1.Deployment) bool { return idle(d.GetEffects()) },
+			}.make(ctx, &a.connection, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			if last = res.Msg; !slices.Equal(last.GetEffects(), shown[i].GetEffects()) {
+			if resolved {
+				d.Effects = shown[i].GetEffects()
+			}
+			if last = d; !slices.Equal(last.GetEffects(), shown[i].GetEffects()) {
 				announce(cmd.ErrOrStderr(), "did", last.GetEffects()) // something came between
 			}
+			changed = changed || !idle(last.GetEffects())
 		}
-		return a.print(cmd, last)
+		return a.answer(cmd, last, changed)
 	})
+}
+
+// answer is the result of a command that changes something: how the deployment stands now,
+// on one line, or everything as JSON.
+func (a *asker) answer(cmd *cobra.Command, d *dbv1.Deployment, changed bool) error {
+	if a.json {
+		return printJSON(cmd.OutOrStdout(), d)
+	}
+	word := "done"
+	if !changed {
+		word = "nothing changed"
+	}
+	return write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: %s\n", word, standing(d)))
 }
 
 // announce prints effects, each on a line.
@@ -107,7 +133,7 @@ func meant(id string, shown *dbv1.Deployment) string {
 // asMillis reads a duration that an operator gave.
 func asMillis(flag string, d time.Duration) (int64, error) {
 	if d < 0 || d%time.Millisecond != 0 {
-		return 0, fmt.Errorf("--%s %s: give whole milliseconds from 0, such as 10s", flag, d)
+		return 0, usage("--%s %s: give whole milliseconds from 0, such as 10s", flag, d)
 	}
 	return d.Milliseconds(), nil
 }
@@ -170,13 +196,13 @@ func (p *paceFlags) request(cmd *cobra.Command) (*dbv1.SetPaceRequest, error) {
 	}
 	if given("max-rate") {
 		if p.maxRate < 0 {
-			return nil, fmt.Errorf("--max-rate %d: give records a second, or 0 for as configured", p.maxRate)
+			return nil, usage("--max-rate %d: give records a second, or 0 for as configured", p.maxRate)
 		}
 		req.MaxRate = &p.maxRate
 	}
 	if given("max-source-load") {
 		if p.maxSourceLoad < 0 || p.maxSourceLoad > 100 {
-			return nil, fmt.Errorf("--max-source-load %d: give percent from 1 to 100, or 0 for as configured", p.maxSourceLoad)
+			return nil, usage("--max-source-load %d: give percent from 1 to 100, or 0 for as configured", p.maxSourceLoad)
 		}
 		req.MaxSourceLoad = &p.maxSourceLoad
 	}

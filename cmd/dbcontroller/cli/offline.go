@@ -54,7 +54,7 @@ const (
 const offlineID = "offline-"
 
 func (o *offline) run(ctx context.Context) error {
-	p, err := process.Start(ctx, process.Flags{Config: o.config, LogLevel: "warn"})
+	p, err := start(ctx, process.Flags{Config: o.config, LogLevel: "warn"})
 	if err != nil {
 		return err
 	}
@@ -99,9 +99,9 @@ func (o *offline) rollback(ctx context.Context, p *process.Process) error {
 		return o.drive(ctx, p.Log)
 	})
 	if err == nil && ctx.Err() != nil {
-		err = fmt.Errorf("it did not end within %s: give the same command again, it goes on from where it stands", offlineLimit)
+		err = timedOut("it did not end within %s: give the same command again, it goes on from where it stands", offlineLimit)
 		if !led {
-			err = errors.New("another process drives this deployment: find and stop it")
+			err = refused("another process drives this deployment: find and stop it")
 		}
 	}
 	return err
@@ -115,7 +115,7 @@ func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
 		fmt.Fprintf(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)
 		return true, nil
 	case !o.accept || o.confirm != want:
-		return true, fmt.Errorf("nothing is done yet%s: to lose what is said, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
+		return true, refused("nothing is done yet%s: to lose what is said, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
 	}
 	return false, nil
 }
@@ -125,7 +125,7 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 	last, u := d.LastSwitch, d.Upgrade
 	switch {
 	case last == nil:
-		return false, errors.New("nothing was switched yet")
+		return false, refused("nothing was switched yet")
 	case last.Back && u == nil && last.Snapshot:
 		fmt.Fprintf(o.say, "nothing: %s went back to %s already\n", last.ID, last.To)
 		_, places := upgradestate.WritePlaces(d)
@@ -133,13 +133,13 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 			return true, nil
 		}
 	case last.Back:
-		return false, fmt.Errorf("the latest switch, %s, went back from %s to %s: this goes back to the version that the latest switch forward came from, and there is none", last.ID, last.From, last.To)
+		return false, refused("the latest switch, %s, went back from %s to %s: this goes back to the version that the latest switch forward came from, and there is none", last.ID, last.From, last.To)
 	case last.To != d.CurrentVersion:
-		return false, fmt.Errorf("%s is the current version, and the latest switch led to %s", d.CurrentVersion, last.To)
+		return false, refused("%s is the current version, and the latest switch led to %s", d.CurrentVersion, last.To)
 	case upgradestate.Retired(d, last.From):
-		return false, fmt.Errorf("%s was retired, and nothing leads back to it", last.From)
+		return false, refused("%s was retired, and nothing leads back to it", last.From)
 	case u != nil && (!strings.HasPrefix(u.ID, offlineID) || !u.Snapshot):
-		return false, fmt.Errorf("upgrade %s to %s is running (%s %s): let a controller end or abort it", u.ID, u.TargetVersion, u.State, u.Step)
+		return false, refused("upgrade %s to %s is running (%s %s): let a controller end or abort it", u.ID, u.TargetVersion, u.State, u.Step)
 	}
 	o.old, o.new = last.From, last.To
 	if last.Back {
@@ -281,7 +281,7 @@ func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 			fmt.Fprintf(o.say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
 			return keeper.Keep(ctx, d)
 		case u == nil && begun && d.CurrentVersion == o.new:
-			return errors.New("it was aborted, and " + o.new + " is still the current version: see 'history', and give the same command again")
+			return refused("it was aborted, and %s is still the current version: see 'history', and give the same command again", o.new)
 		case u == nil:
 			continue
 		}

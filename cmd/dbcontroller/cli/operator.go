@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -15,18 +14,15 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
-// callTimeout bounds a call that is answered at once when all is well.
-const callTimeout = 30 * time.Second
-
 // operatorCommands are the commands that talk to a controller's API.
-func operatorCommands() []*cobra.Command {
+func operatorCommands(register Register) []*cobra.Command {
 	return []*cobra.Command{
 		verb("create", "Create a deployment that is not there yet", createCommand()),
 		verb("begin-upgrade", "Start moving a deployment to another version", beginCommand()),
 		verb("get", "Show a deployment", getCommand()),
 		verb("watch", "Follow a deployment as it changes", watchCommand()),
 		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(), breachesCommand(),
-		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), planCommand(), rehearseCommand(),
+		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), planCommand(register), rehearseCommand(),
 	}
 }
 
@@ -36,9 +32,9 @@ func verb(name, short string, nouns ...*cobra.Command) *cobra.Command {
 		Use: name, Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("%s: unknown object %q: use '%s %s'", name, args[0], cmd.CommandPath(), nouns[0].Name())
+				return usage("%s: unknown object %q: use '%s %s'", name, args[0], cmd.CommandPath(), nouns[0].Name())
 			}
-			return fmt.Errorf("%s what? use '%s %s'", name, cmd.CommandPath(), nouns[0].Name())
+			return usage("%s what? use '%s %s'", name, cmd.CommandPath(), nouns[0].Name())
 		},
 	}
 	cmd.AddCommand(nouns...)
@@ -53,11 +49,11 @@ func getCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{Name: c.name}))
+				d, err := unary(ctx, c, api.GetDeployment, &dbv1.GetDeploymentRequest{Name: c.name})
 				if err != nil {
 					return err
 				}
-				return c.print(cmd, res.Msg)
+				return c.print(cmd, d)
 			})
 		},
 	}
@@ -73,14 +69,14 @@ func listCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.ListDeployments(ctx, connect.NewRequest(&dbv1.ListDeploymentsRequest{}))
+				all, err := unary(ctx, c, api.ListDeployments, &dbv1.ListDeploymentsRequest{})
 				if err != nil {
 					return err
 				}
 				if c.json {
-					return printJSON(cmd.OutOrStdout(), res.Msg)
+					return printJSON(cmd.OutOrStdout(), all)
 				}
-				return renderList(cmd.OutOrStdout(), res.Msg.GetDeployments())
+				return renderList(cmd.OutOrStdout(), all.GetDeployments())
 			})
 		},
 	}
@@ -94,18 +90,17 @@ func onlyDeployment(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || len(args) == 1 && args[0] == "deployment" {
 		return nil
 	}
-	return fmt.Errorf("unknown argument %q: name the deployment with --name", args[0])
+	return usage("unknown argument %q: name the deployment with --name", args[0])
 }
 
-// call runs f with a time limit and explains what it returns.
+// call runs f, which makes one call or some that belong together, and explains what it
+// returns. Each call of f has --timeout.
 func (c *connection) call(cmd *cobra.Command, f func(context.Context, dbcontrollerv1connect.DeploymentServiceClient) error) error {
 	api, err := c.open()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
-	defer cancel()
-	return c.explain(f(ctx, api))
+	return c.explain(f(cmd.Context(), api))
 }
 
 // print shows a deployment.
@@ -116,47 +111,102 @@ func (c *connection) print(cmd *cobra.Command, d *dbv1.Deployment) error {
 	return renderDeployment(cmd.OutOrStdout(), d)
 }
 
-// explain makes an error of the API one line for people.
+// explain makes an error of the API one line for people, with its exit status.
 func (c *connection) explain(err error) error {
 	var ce *connect.Error
-	if err == nil || !errors.As(err, &ce) {
+	var known *failure
+	if err == nil || errors.As(err, &known) || !errors.As(err, &ce) {
 		return err
 	}
+	at := c.address()
 	switch {
 	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted")
+		return failedf(exitInterrupted, "interrupted")
 	case ce.Code() == connect.CodeUnauthenticated:
-		return fmt.Errorf("%s: give --token-file, or --tls-cert and --tls-key", ce.Message())
-	case !connect.IsWireError(err) && distrust(err, c.address()) != nil:
-		return distrust(err, c.address())
+		return failedf(exitNotAllowed, "%s: give --token-file, or --tls-cert and --tls-key", ce.Message())
+	case !connect.IsWireError(err) && distrust(err, at) != nil:
+		return failed(exitUnreachable, distrust(err, at))
 	case connect.IsWireError(err) && strings.HasSuffix(ce.Message(), deployment.ErrNotFound.Error()):
-		return fmt.Errorf("%s: 'dbcontroller list' shows those that do", ce.Message())
+		return failedf(exitNotFound, "%s: 'dbcontroller list' shows those that do", ce.Message())
 	case connect.IsWireError(err):
-		return errors.New(ce.Message())
+		return failed(exitOfCode(ce.Code()), errors.New(ce.Message()))
 	case ce.Code() == connect.CodeUnavailable:
-		return fmt.Errorf("no controller answers at %s: start one with 'dbcontroller run', or give another --server", c.address())
+		return failedf(exitUnreachable, "no controller answers at %s: start one with 'dbcontroller run', or give another --server", at)
 	case ce.Code() == connect.CodeDeadlineExceeded:
-		return fmt.Errorf("the controller at %s does not answer in time: look at its log, or give another --server", c.address())
+		return failedf(exitTimeout, "the controller at %s does not answer in time: look at its log, or give another --server, or a longer --timeout", at)
 	default:
-		return fmt.Errorf("what answers at %s is not a controller's API (%s): give the address of its API with --server", c.address(), ce.Message())
+		return failedf(exitUnreachable, "what answers at %s is not a controller's API (%s): give the address of its API with --server", at, ce.Message())
 	}
 }
 
-// received waits for the report of a long call. report gets each message, says how far the
-// call is, and returns the report once there is one.
-func received[M, R any](stream *connect.ServerStreamForClient[M], what string, report func(*M) *R) (*R, error) {
-	defer stream.Close() //nolint:errcheck // nothing more is wanted of it
-	var r *R
-	for stream.Receive() {
-		if got := report(stream.Msg()); got != nil {
-			r = got
+// exitOfCode is the exit status of what a controller has answered.
+func exitOfCode(code connect.Code) exit {
+	switch code {
+	case connect.CodeInvalidArgument, connect.CodeOutOfRange:
+		return exitUsage
+	case connect.CodeNotFound:
+		return exitNotFound
+	case connect.CodeFailedPrecondition, connect.CodeAlreadyExists, connect.CodeAborted:
+		return exitRefused
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
+		return exitNotAllowed
+	case connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeCanceled:
+		return exitUnreachable // the controller ended the call
+	case connect.CodeDeadlineExceeded:
+		return exitTimeout
+	case connect.CodeUnknown, connect.CodeInternal, connect.CodeDataLoss, connect.CodeUnimplemented:
+		return exitFailed
+	}
+	return exitFailed
+}
+
+// Bounds of what a controller does not say. One that promises signs of life is given up when
+// they do not come; an older one promises none, and is bounded as a whole.
+const (
+	silence      = 3 // times --timeout is waited before the first sign
+	olderCallMax = 6 * time.Hour
+)
+
+// received waits for the report of a long call, which it begins. report gets each message,
+// says how far the call is, and returns the report once there is one. When the caller is
+// interrupted, or hears nothing for too long, the call ends at the controller, too.
+func received[Q, M, R any](ctx context.Context, c *connection, what string, begin func(context.Context, *connect.Request[Q]) (*connect.ServerStreamForClient[M], error), req *Q, report func(*M) (*dbv1.WorkProgress, *R)) (*R, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(silence*c.timeout, func() {
+		cancel(timedOut("the controllers at %s have said nothing for too long about the %s: it ends there, too; look at their log, or give a longer --timeout", c.address(), what))
+	})
+	defer silent.Stop()
+	heard := false
+	stream, err := begin(ctx, connect.NewRequest(req))
+	if err == nil {
+		defer stream.Close() //nolint:errcheck // nothing more is wanted of it
+		var r *R
+		for stream.Receive() {
+			heard = true
+			work, got := report(stream.Msg())
+			if got != nil {
+				r = got
+			}
+			wait := olderCallMax
+			if within := time.Duration(work.GetNextWithinMillis()) * time.Millisecond; within > 0 {
+				wait = max(c.timeout, within)
+			}
+			silent.Reset(wait)
+		}
+		if err = stream.Err(); err == nil && r != nil {
+			return r, nil
+		}
+		if err == nil {
+			return nil, failedf(exitUnreachable, "the controller ended the %s without a report: try again", what)
 		}
 	}
-	if err := stream.Err(); err != nil {
-		return nil, err
+	var gone *failure
+	switch cause := context.Cause(ctx); {
+	case errors.As(cause, &gone):
+		return nil, gone
+	case cause == nil && heard && !connect.IsWireError(err): // the connection broke
+		return nil, failedf(exitUnreachable, "the controller went away, and with it the %s: give the command again", what)
 	}
-	if r == nil {
-		return nil, fmt.Errorf("the controller ended the %s without a report: try again", what)
-	}
-	return r, nil
+	return nil, err
 }

@@ -2,10 +2,11 @@ package cli
 
 import (
 	"errors"
-	"net"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -25,25 +26,25 @@ func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
 		out  string
 	}{
 		{"begin-upgrade deployment --name " + name + " --target-version v2 --total-shards-count 16",
-			&dbv1.BeginUpgradeRequest{Name: name, TargetVersion: "v2", TotalShardsCount: 16, RequestedBy: "me"}, "v1 -> v2, INITIAL_SYNCING"},
-		{"begin-upgrade deployment --target-version v2", &dbv1.BeginUpgradeRequest{TargetVersion: "v2", RequestedBy: "me"}, "2 of 4 ready"},
+			&dbv1.BeginUpgradeRequest{Name: name, TargetVersion: "v2", TotalShardsCount: 16, RequestedBy: "me"}, "done: v1 -> v2, INITIAL_SYNCING, 2 of 4 shards ready; hold at ready"},
+		{"begin-upgrade deployment --target-version v2", &dbv1.BeginUpgradeRequest{TargetVersion: "v2", RequestedBy: "me"}, "2 of 4 shards ready"},
 		{"begin-upgrade deployment --target-version v2 --hold --deadline 5s --max-pause 200ms",
 			&dbv1.BeginUpgradeRequest{TargetVersion: "v2", Policy: &dbv1.SwitchPolicy{Hold: true, DeadlineMs: 5000, MaxPauseMs: 200}, RequestedBy: "me"}, "hold at ready"},
-		{"abort --reason slow --upgrade-id up-1", &dbv1.AbortUpgradeRequest{Reason: "slow", UpgradeId: "up-1", RequestedBy: "me"}, name},
+		{"abort --reason slow --upgrade-id up-1", &dbv1.AbortUpgradeRequest{Reason: "slow", UpgradeId: "up-1", RequestedBy: "me"}, "done: v1 -> v2"},
 		// What a dry run has seen is what is meant.
-		{"abort deployment", &dbv1.AbortUpgradeRequest{UpgradeId: "up-1", RequestedBy: "me"}, name},
-		{"switch", &dbv1.SwitchRequest{UpgradeId: "up-1", RequestedBy: "me"}, name},
-		{"set-policy --no-hold --max-pause 1s", &dbv1.SetPolicyRequest{UpgradeId: "up-1", Hold: new(bool), MaxPauseMs: ptr[int64](1000), RequestedBy: "me"}, name},
-		{"set-policy --hold=true --deadline 0", &dbv1.SetPolicyRequest{UpgradeId: "up-1", Hold: ptr(true), DeadlineMs: new(int64), RequestedBy: "me"}, name},
+		{"abort deployment", &dbv1.AbortUpgradeRequest{UpgradeId: "up-1", RequestedBy: "me"}, "done: v1 -> v2"},
+		{"switch", &dbv1.SwitchRequest{UpgradeId: "up-1", RequestedBy: "me"}, "done: v1 -> v2"},
+		{"set-policy --no-hold --max-pause 1s", &dbv1.SetPolicyRequest{UpgradeId: "up-1", Hold: new(bool), MaxPauseMs: ptr[int64](1000), RequestedBy: "me"}, "done: v1 -> v2"},
+		{"set-policy --hold=true --deadline 0", &dbv1.SetPolicyRequest{UpgradeId: "up-1", Hold: ptr(true), DeadlineMs: new(int64), RequestedBy: "me"}, "done: v1 -> v2"},
 		{"pause --reason backup", &dbv1.SetPaceRequest{Paused: ptr(true), Reason: ptr("backup"), RequestedBy: "me"}, "PAUSED: backup"},
-		{"pause", &dbv1.SetPaceRequest{Paused: ptr(true), RequestedBy: "me"}, name},
-		{"resume", &dbv1.SetPaceRequest{Paused: new(bool), RequestedBy: "me"}, name},
+		{"pause", &dbv1.SetPaceRequest{Paused: ptr(true), RequestedBy: "me"}, "done: v1 -> v2"},
+		{"resume", &dbv1.SetPaceRequest{Paused: new(bool), RequestedBy: "me"}, "done: v1 -> v2"},
 		{"pace --max-rate 0 --max-source-load 60 --window 22:00-05:00",
 			&dbv1.SetPaceRequest{MaxRate: new(int32), MaxSourceLoad: ptr[int32](60), Window: ptr("22:00-05:00"), RequestedBy: "me"}, "source load at most 60 %"},
-		{"pace --window any", &dbv1.SetPaceRequest{Window: ptr(""), RequestedBy: "me"}, name},
+		{"pace --window any", &dbv1.SetPaceRequest{Window: ptr(""), RequestedBy: "me"}, "done: v1 -> v2"},
 		{"complete --version v1 --confirm services/bbs/deployments/eu/replicaSet/c1/mongo:dbc_bbs_v1 --ignore-usage",
-			&dbv1.CompleteRequest{Version: "v1", Confirm: "services/bbs/deployments/eu/replicaSet/c1/mongo:dbc_bbs_v1", IgnoreUsage: true, UnusedForMs: 3_600_000, RequestedBy: "me"}, name},
-		{"parked waive --kind packages --key p-17", &dbv1.WaiveParkedRequest{Kind: "packages", Key: "p-17", RequestedBy: "me"}, "yes"},
+			&dbv1.CompleteRequest{Version: "v1", Confirm: "services/bbs/deployments/eu/replicaSet/c1/mongo:dbc_bbs_v1", IgnoreUsage: true, UnusedForMs: 3_600_000, RequestedBy: "me"}, "done: v1 -> v2"},
+		{"parked waive --kind packages --key p-17", &dbv1.WaiveParkedRequest{Kind: "packages", Key: "p-17", RequestedBy: "me"}, "waived: packages/p-17\n"},
 		{"parked waive --kind packages --all --count 1200", &dbv1.WaiveKindRequest{Kind: "packages", Count: ptr[int64](1200), RequestedBy: "me"}, "waived: 1,200 of packages"},
 	} {
 		t.Run(tc.line, func(t *testing.T) {
@@ -68,8 +69,12 @@ func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
 			if diff := cmp.Diff(tc.want, f.got, protocmp.Transform()); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
-			if !strings.Contains(out, tc.out) {
-				t.Errorf("%q is not in:\n%s", tc.out, out)
+			if !strings.Contains(out, tc.out) || strings.Count(out, "\n") != 1 {
+				t.Errorf("%q is not in one line:\n%s", tc.out, out)
+			}
+			out, _, err = run(t, append(args, "-o", "json")...)
+			if err != nil || !strings.HasPrefix(out, "{") || strings.Contains(out, "done: ") {
+				t.Errorf("as JSON: %v, %q", err, out)
 			}
 		})
 	}
@@ -223,6 +228,9 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 			if err == nil || err.Error() != tc.want {
 				t.Errorf("got  %v\nwant %s", err, tc.want)
 			}
+			if e := exitOf(err); e == exitDone || e == exitFindings || e >= exitTimeout {
+				t.Errorf("exit status %d", e)
+			}
 			if out != "" {
 				t.Errorf("standard output has %q", out)
 			}
@@ -237,15 +245,20 @@ func TestServerComesFromTheEnvironment(t *testing.T) {
 	}
 }
 
-// closedPort is an address at which nobody listens.
+// closedPort is an address at which nobody listens, nor can until the test ends.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	return l.Addr().String()
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
 }

@@ -2,13 +2,13 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
@@ -22,14 +22,14 @@ func parkedCommand() *cobra.Command {
 		Args:  onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.ListParked(ctx, connect.NewRequest(&dbv1.ListParkedRequest{Name: c.name}))
+				all, err := unary(ctx, c, api.ListParked, &dbv1.ListParkedRequest{Name: c.name})
 				if err != nil {
 					return err
 				}
 				if c.json {
-					return printJSON(cmd.OutOrStdout(), res.Msg)
+					return printJSON(cmd.OutOrStdout(), all)
 				}
-				return renderParked(cmd.OutOrStdout(), res.Msg.GetParked())
+				return renderParked(cmd.OutOrStdout(), all.GetParked())
 			})
 		},
 	}
@@ -57,13 +57,13 @@ func waiveCommand() *cobra.Command {
 			counted := cmd.Flags().Changed("count")
 			switch {
 			case counted && !all:
-				return errors.New("--count: it is for --all: leave it out")
+				return usage("--count: it is for --all: leave it out")
 			case all && kind == "":
-				return errors.New("no kind named: give --kind as 'dbcontroller parked' shows it")
+				return usage("no kind named: give --kind as 'dbcontroller parked' shows it")
 			case all && key != "":
-				return errors.New("--key and --all: give one of them")
+				return usage("--key and --all: give one of them")
 			case !all && (kind == "" || key == ""):
-				return errors.New("no record named: give --kind and --key as 'dbcontroller parked' shows them")
+				return usage("no record named: give --kind and --key as 'dbcontroller parked' shows them")
 			case all && counted:
 				return a.waiveKind(cmd, kind, &number)
 			case all:
@@ -82,61 +82,85 @@ func waiveCommand() *cobra.Command {
 
 func (a *asker) waive(cmd *cobra.Command, kind, key string) error {
 	return a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-		req := &dbv1.WaiveParkedRequest{Name: a.name, Kind: kind, Key: key, DryRun: true, RequestedBy: a.who()}
-		res, err := api.WaiveParked(ctx, connect.NewRequest(req))
+		ask := func(dryRun bool) func(context.Context) (*connect.Response[dbv1.ParkedRecord], error) {
+			return func(ctx context.Context) (*connect.Response[dbv1.ParkedRecord], error) {
+				return api.WaiveParked(ctx, connect.NewRequest(&dbv1.WaiveParkedRequest{
+					Name: a.name, Kind: kind, Key: key, DryRun: dryRun, RequestedBy: a.who(),
+				}))
+			}
+		}
+		now, err := would(ctx, &a.connection, ask(true))
 		if err != nil {
 			return err
 		}
-		effect := "let the upgrade go on without " + kind + "/" + key
-		if res.Msg.GetWaived() {
-			effect = "nothing: " + kind + "/" + key + " is waived already"
+		name, was := kind+"/"+key, now.GetWaived()
+		effect := "let the upgrade go on without " + name
+		if was {
+			effect = "nothing: " + name + " is waived already"
 		}
 		announce(cmd.ErrOrStderr(), "will", []string{effect})
 		if !a.dryRun {
-			req.DryRun = false
-			if res, err = api.WaiveParked(ctx, connect.NewRequest(req)); err != nil {
+			now, _, err = change[dbv1.ParkedRecord]{send: ask(false), dry: ask(true), done: (*dbv1.ParkedRecord).GetWaived}.make(ctx, &a.connection, cmd.ErrOrStderr())
+			if err != nil {
 				return err
 			}
 		}
-		if a.json {
-			return printJSON(cmd.OutOrStdout(), res.Msg)
-		}
-		return renderParked(cmd.OutOrStdout(), []*dbv1.ParkedRecord{res.Msg})
+		return a.waived(cmd, now, name, was)
 	})
+}
+
+// waived is the result of a waiver.
+func (a *asker) waived(cmd *cobra.Command, m proto.Message, what string, was bool) error {
+	text := "waived: " + what + "\n"
+	switch {
+	case a.json:
+		return printJSON(cmd.OutOrStdout(), m)
+	case a.dryRun:
+		return nil
+	case was:
+		text = "nothing changed: " + what + " is waived\n"
+	}
+	return write(cmd.OutOrStdout(), []byte(text))
 }
 
 // waiveKind waives all of a kind if the number of those that are parked is given. It looks at
 // that itself, too: a controller that is older wants no number.
 func (a *asker) waiveKind(cmd *cobra.Command, kind string, number *int64) error {
 	return a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-		req := &dbv1.WaiveKindRequest{Name: a.name, Kind: kind, Count: number, DryRun: true, RequestedBy: a.who()}
-		res, err := api.WaiveKind(ctx, connect.NewRequest(req))
+		ask := func(dryRun bool) func(context.Context) (*connect.Response[dbv1.WaiveKindResponse], error) {
+			return func(ctx context.Context) (*connect.Response[dbv1.WaiveKindResponse], error) {
+				return api.WaiveKind(ctx, connect.NewRequest(&dbv1.WaiveKindRequest{
+					Name: a.name, Kind: kind, Count: number, DryRun: dryRun, RequestedBy: a.who(),
+				}))
+			}
+		}
+		now, err := would(ctx, &a.connection, ask(true))
 		if err != nil {
 			return err
 		}
-		does := strings.Join(res.Msg.GetEffects(), "; ")
-		if number == nil && !a.dryRun && !strings.HasPrefix(does, "nothing") {
-			return fmt.Errorf("waive: it would %s; to do that, give --count %d", does, res.Msg.GetWaived())
+		was := idle(now.GetEffects())
+		if number == nil && !a.dryRun && !was {
+			return refused("waive: it would %s; to do that, give --count %d", strings.Join(now.GetEffects(), "; "), now.GetWaived())
 		}
-		announce(cmd.ErrOrStderr(), "will", res.Msg.GetEffects())
+		announce(cmd.ErrOrStderr(), "will", now.GetEffects())
+		what := "every " + kind
+		if !was {
+			what = fmt.Sprintf("%s of %s", count(now.GetWaived()), kind)
+		}
 		if !a.dryRun {
-			req.DryRun = false
-			if res, err = api.WaiveKind(ctx, connect.NewRequest(req)); err != nil {
+			now, _, err = change[dbv1.WaiveKindResponse]{
+				send: ask(false), dry: ask(true), done: func(m *dbv1.WaiveKindResponse) bool { return idle(m.GetEffects()) },
+			}.make(ctx, &a.connection, cmd.ErrOrStderr())
+			if err != nil {
 				return err
 			}
 		}
-		switch {
-		case a.json:
-			return printJSON(cmd.OutOrStdout(), res.Msg)
-		case a.dryRun:
-			return nil
-		}
-		return write(cmd.OutOrStdout(), fmt.Appendf(nil, "waived: %s of %s\n", count(res.Msg.GetWaived()), kind))
+		return a.waived(cmd, now, what, was)
 	})
 }
 
 // errDifferent is the exit status of a comparison that found something.
-var errDifferent = errors.New("source and target differ")
+var errDifferent = finding("source and target differ")
 
 func verifyCommand() *cobra.Command {
 	c := &connection{}
@@ -159,19 +183,24 @@ func (c *connection) verify(ctx context.Context, out, diagnostics io.Writer) err
 	if err != nil {
 		return err
 	}
-	stream, err := api.Verify(ctx, connect.NewRequest(&dbv1.VerifyRequest{Name: c.name}))
-	if err != nil {
-		return err
-	}
-	report, err := received(stream, "comparison", func(m *dbv1.VerifyResponse) *dbv1.VerifyReport {
-		if p := m.GetProgress(); p != nil {
-			fmt.Fprintf(diagnostics, "compared %s groups, %s different\n", count(p.GetCompared()), count(p.GetMismatched()))
+	shown := newProgress(diagnostics)
+	defer shown.end()
+	report, err := received(ctx, c, "comparison", api.Verify, &dbv1.VerifyRequest{Name: c.name}, func(m *dbv1.VerifyResponse) (*dbv1.WorkProgress, *dbv1.VerifyReport) {
+		if p, w := m.GetProgress(), m.GetWork(); m.GetReport() == nil && p.GetCompared() > 0 {
+			text := fmt.Sprintf("compared %s groups, %s different", count(p.GetCompared()), count(p.GetMismatched()))
+			if w.GetTotal() > 0 {
+				text += fmt.Sprintf(", %d %% of about %s records", w.GetDone()*100/w.GetTotal(), count(w.GetTotal()))
+			} else if strings.Contains(w.GetDoing(), "again") {
+				text += "; " + w.GetDoing()
+			}
+			shown.show(w.GetDoing(), text+leftOf(w))
 		}
-		return m.GetReport()
+		return m.GetWork(), m.GetReport()
 	})
 	if err != nil {
 		return err
 	}
+	shown.end()
 	if err := c.printReport(out, report); err != nil {
 		return err
 	}

@@ -10,55 +10,154 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
+	"dbcontroller.dev/cmd/dbcontroller/app"
+	"dbcontroller.dev/cmd/internal/process"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/api"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
-// planTimeout bounds a plan, which tries things at the databases.
-const planTimeout = 5 * time.Minute
-
 // errPlan is the exit status of a plan that found what prevents the upgrade.
-var errPlan = errors.New("the upgrade would fail as planned: correct what FAILED")
+var errPlan = finding("the upgrade would fail as planned: correct what FAILED")
 
-func planCommand() *cobra.Command {
+func planCommand(register Register) *cobra.Command {
 	c := &connection{}
-	var target string
+	var target, file string
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what an upgrade would need and do, and what speaks against it",
 		Long: "Show what an upgrade would need and do, and what speaks against it: space, oplog, indexes,\n" +
 			"privileges, fences, servers, the time of the copy, the pause, the rollback. It reads, tries things in\n" +
-			"scratch collections that it removes, and changes nothing. The exit status is 1 when a check failed.",
+			"scratch collections that it removes, and changes nothing. How far it is goes to standard error, the\n" +
+			"report to standard output; the exit status is 1 when a check failed.\n\n" +
+			"With --config no controller has to run: the plan is made here, and only reads, so that it says of\n" +
+			"privileges, fences, the rollback and the pause that they were not tried. Where etcd does not answer,\n" +
+			"or has no record of the deployment, it is the plan of a deployment that begins now.",
+		Example: "  dbcontroller plan --target-version v2\n" +
+			"  dbcontroller plan --config shop.yaml -o json",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.explain(c.plan(cmd.Context(), target, cmd.OutOrStdout()))
+			switch {
+			case file != "" && (c.flags.Server != "" || c.context != ""):
+				return usage("--config and --server, or --context: the plan is made here, or by a controller: give one of them")
+			case file != "":
+				return c.planAlone(cmd, register, file, target)
+			}
+			return c.explain(c.plan(cmd.Context(), target, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	c.register(cmd)
 	cmd.Flags().StringVar(&target, "target-version", "", "version to plan for; empty: the next one")
+	cmd.Flags().StringVar(&file, "config", "", "configuration `FILE`, to plan without a controller, and only read")
 	return cmd
 }
 
-func (c *connection) plan(ctx context.Context, target string, out io.Writer) error {
+func (c *connection) plan(ctx context.Context, target string, out, diagnostics io.Writer) error {
 	api, err := c.open()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, planTimeout)
-	defer cancel()
-	res, err := api.Plan(ctx, connect.NewRequest(&dbv1.PlanRequest{Name: c.name, TargetVersion: target}))
+	shown := newProgress(diagnostics)
+	defer shown.end()
+	req := &dbv1.PlanRequest{Name: c.name, TargetVersion: target}
+	report, err := received(ctx, c, "plan", api.StreamPlan, req, func(m *dbv1.PlanResponse) (*dbv1.WorkProgress, *dbv1.PlanReport) {
+		shown.show(m.GetWork().GetDoing(), planText(m.GetWork()))
+		return m.GetWork(), m.GetReport()
+	})
+	if connect.CodeOf(err) == connect.CodeUnimplemented { // by an older controller
+		shown.show("", "the controller is older and does not say how far it is")
+		report, err = within(ctx, max(c.timeout, olderPlanMax), api.Plan, req)
+	}
 	if err != nil {
 		return err
 	}
+	shown.end()
+	return c.printPlan(out, report)
+}
+
+// olderPlanMax is how long a plan may take that does not say how far it is.
+const olderPlanMax = 5 * time.Minute
+
+// planAlone makes a plan in this process.
+func (c *connection) planAlone(cmd *cobra.Command, register Register, file, target string) error {
+	ctx := cmd.Context()
+	cfg, err := config.Load(file, nil)
+	if err != nil {
+		return failed(exitUsage, err)
+	}
+	registry, carry, err := Transformers(cfg, register)
+	if err != nil {
+		return failed(exitUsage, err)
+	}
+	shown := newProgress(cmd.ErrOrStderr())
+	defer shown.end()
+	shown.show("", "asks etcd for the record of "+cfg.Deployment)
+	known, embedded, err := recordOf(ctx, file)
+	if err != nil {
+		return err
+	}
+	if known == nil {
+		shown.end()
+		fmt.Fprintf(cmd.ErrOrStderr(), "etcd has no record of %s, or does not answer: this is the plan of a deployment that begins now\n", cfg.Deployment)
+	}
+	report, err := app.PlanAlone(ctx, cfg, registry, carry, embedded, known, target, func(w api.Work) {
+		now := &dbv1.WorkProgress{Doing: w.Doing, Done: w.Done, Total: w.Total}
+		shown.show(w.Doing, planText(now))
+	}, zap.NewNop())
+	if err != nil {
+		if e := exitOf(err); e == exitFailed {
+			err = failed(exitRefused, err) // as a controller that cannot make a plan
+		}
+		return fmt.Errorf("plan: %w", err)
+	}
+	shown.end()
+	return c.printPlan(cmd.OutOrStdout(), report)
+}
+
+// recordOf reads the record of a configuration's deployment; nil: etcd has none, or does not
+// answer.
+func recordOf(ctx context.Context, file string) (d *upgradestate.Deployment, embedded bool, err error) {
+	p, err := start(ctx, process.Flags{Config: file, LogLevel: "error"})
+	var etcd *process.EtcdError
+	if errors.As(err, &etcd) && ctx.Err() == nil {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer p.Close()
+	found, err := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: zap.NewNop()}).Get(ctx)
+	if errors.Is(err, deployment.ErrNotFound) {
+		return nil, p.Embedded, nil
+	}
+	return &found, p.Embedded, err
+}
+
+// planText says which step of a plan runs.
+func planText(w *dbv1.WorkProgress) string {
+	if w.GetTotal() == 0 {
+		return w.GetDoing()
+	}
+	return fmt.Sprintf("step %d of %d: %s", w.GetDone()+1, w.GetTotal(), w.GetDoing())
+}
+
+func (c *connection) printPlan(out io.Writer, report *dbv1.PlanReport) error {
+	text := renderPlan(report)
 	if c.json {
-		err = printJSON(out, res.Msg)
-	} else {
-		err = write(out, renderPlan(res.Msg))
+		if err := printJSON(out, report); err != nil {
+			return err
+		}
+	} else if err := write(out, text); err != nil {
+		return err
 	}
-	if err == nil && !res.Msg.GetOk() {
-		err = errPlan
+	if !report.GetOk() {
+		return errPlan
 	}
-	return err
+	return nil
 }
 
 func renderPlan(r *dbv1.PlanReport) []byte {

@@ -26,6 +26,33 @@ func (p *planner) Plan(_ context.Context, r *connect.Request[dbv1.PlanRequest]) 
 	return connect.NewResponse(p.plan), nil
 }
 
+// streamer is a planner that says how far it is.
+type streamer struct {
+	planner
+	said []*dbv1.WorkProgress
+}
+
+func (p *streamer) StreamPlan(_ context.Context, r *connect.Request[dbv1.PlanRequest], s *connect.ServerStream[dbv1.PlanResponse]) error {
+	p.want = r.Msg.GetTargetVersion()
+	for _, w := range p.said {
+		if err := s.Send(&dbv1.PlanResponse{Work: w}); err != nil {
+			return err
+		}
+	}
+	return s.Send(&dbv1.PlanResponse{Report: p.plan})
+}
+
+// TestPlanSaysHowFarItIs on standard error, and the report alone is the result.
+func TestPlanSaysHowFarItIs(t *testing.T) {
+	t.Parallel()
+	p := &streamer{said: []*dbv1.WorkProgress{{}, {Doing: "copies a sample", Done: 9, Total: 15}}}
+	p.plan = &dbv1.PlanReport{FromVersion: "v1", ToVersion: "v2", Ok: true}
+	out, diag, err := run(t, "plan", "--target-version", "v2", "--server", serveAPI(t, p))
+	if err != nil || diag != "step 10 of 15: copies a sample\n" || !strings.HasPrefix(out, "v1 -> v2\n") || p.want != "v2" {
+		t.Errorf("%v, printed %q, diagnostics %q", err, out, diag)
+	}
+}
+
 func TestPlanCommand(t *testing.T) {
 	t.Parallel()
 	seconds, pause := int64(3700), int64(90)

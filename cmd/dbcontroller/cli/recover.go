@@ -48,7 +48,7 @@ func recoverCommand() *cobra.Command {
 			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := process.Start(cmd.Context(), r.common)
+			p, err := start(cmd.Context(), r.common)
 			if err != nil {
 				return err
 			}
@@ -140,7 +140,7 @@ func (r *recovery) stopHere(d upgradestate.Deployment, first string) (bool, erro
 		return true, nil
 	}
 	if want, lacks := api.Confirmation(d, d.CurrentVersion); r.confirm != want {
-		return true, fmt.Errorf("nothing is written yet%s: to write it, %sgive --confirm %s", doubts(r.confirm, lacks), first, want)
+		return true, refused("nothing is written yet%s: to write it, %sgive --confirm %s", doubts(r.confirm, lacks), first, want)
 	}
 	return false, nil
 }
@@ -202,7 +202,7 @@ func stillAlive(controllers []string) error {
 	if len(controllers) == 0 {
 		return nil
 	}
-	return fmt.Errorf("controller %s is alive: stop all controllers, and wait until their leases end", strings.Join(controllers, ", "))
+	return refused("controller %s is alive: stop all controllers, and wait until their leases end", strings.Join(controllers, ", "))
 }
 
 // replaceable is the record that is to be replaced, without a name for none. One that agrees
@@ -219,7 +219,7 @@ func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, mar
 	err = identity.Check(ctx, store, markers)
 	switch {
 	case err == nil:
-		return d, fmt.Errorf("%s is there, at %s in epoch %d, and agrees with its databases: there is nothing to recover", d.Name, d.CurrentVersion, d.Epoch)
+		return d, refused("%s is there, at %s in epoch %d, and agrees with its databases: there is nothing to recover", d.Name, d.CurrentVersion, d.Epoch)
 	case !errors.As(err, &mismatch):
 		return d, err
 	}
@@ -243,7 +243,7 @@ func (r *recovery) rebuild(e identity.Evidence, p *process.Process, say io.Write
 	current, why, err := e.Current(r.current)
 	var undecided *identity.UndecidedError
 	if errors.As(err, &undecided) {
-		return upgradestate.Deployment{}, fmt.Errorf("%w: find out in which database the latest writes are, and choose it with --current VERSION; what was written in the other since the switch is lost for the service", err)
+		return upgradestate.Deployment{}, refused("%w: find out in which database the latest writes are, and choose it with --current VERSION; what was written in the other since the switch is lost for the service", err)
 	}
 	if err != nil {
 		return upgradestate.Deployment{}, err

@@ -19,7 +19,11 @@ func TestReferenceIsCurrent(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	b.WriteString("# Command line\n\nGenerated from the commands by `go generate ./cmd/dbcontroller/cli`; a test fails when it is not current.\n" +
-		"Results go to standard output, diagnostics to standard error; the exit status is 0, or 1 with one line that says what failed.\n")
+		"Results go to standard output, diagnostics to standard error; what fails says so in one line, and in its exit status.\n")
+	b.WriteString("\n## Exit status\n\nThese stay as they are. A script tries again on 6 and 7, asks or repeats on 8, and needs somebody on all others.\n\n| status | kind | when |\n| --- | --- | --- |\n")
+	for _, e := range exits {
+		fmt.Fprintf(&b, "| %d | %s | %s |\n", e.exit, e.name, e.meaning)
+	}
 	reference(&b, Program{Etcd: func(context.Context, string, *zap.Logger) ([]string, func() error, error) {
 		return nil, nil, errors.New("no command runs here")
 	}}.Command())

@@ -3,21 +3,19 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 // errRehearsal is the exit status of a rehearsal that found something.
-var errRehearsal = errors.New("the rehearsal found problems: correct them before begin-upgrade")
+var errRehearsal = finding("the rehearsal found problems: correct them before begin-upgrade")
 
 func rehearseCommand() *cobra.Command {
 	c := &connection{}
@@ -34,7 +32,7 @@ func rehearseCommand() *cobra.Command {
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Sample < 0 {
-				return fmt.Errorf("--sample %d: give a number of records", req.Sample)
+				return usage("--sample %d: give a number of records", req.Sample)
 			}
 			req.Name = c.name
 			return c.explain(c.rehearse(cmd.Context(), req, cmd.OutOrStdout(), cmd.ErrOrStderr()))
@@ -52,19 +50,20 @@ func (c *connection) rehearse(ctx context.Context, req *dbv1.RehearseRequest, ou
 	if err != nil {
 		return err
 	}
-	stream, err := api.Rehearse(ctx, connect.NewRequest(req))
-	if err != nil {
-		return err
-	}
-	report, err := received(stream, "rehearsal", func(m *dbv1.RehearseResponse) *dbv1.RehearseReport {
-		if m.GetProgress() != "" {
-			fmt.Fprintln(diagnostics, m.GetProgress())
+	shown := newProgress(diagnostics)
+	defer shown.end()
+	report, err := received(ctx, c, "rehearsal", api.Rehearse, req, func(m *dbv1.RehearseResponse) (*dbv1.WorkProgress, *dbv1.RehearseReport) {
+		text := m.GetProgress() // of an older controller
+		if w := m.GetWork(); w != nil {
+			text = workText(w)
 		}
-		return m.GetReport()
+		shown.show(m.GetWork().GetDoing(), text)
+		return m.GetWork(), m.GetReport()
 	})
 	if err != nil {
 		return err
 	}
+	shown.end()
 	if c.json {
 		err = printJSON(out, report)
 	} else {

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +34,7 @@ func TestRenderingIsAsReviewed(t *testing.T) {
 				t.Fatal(err)
 			}
 			golden(t, "testdata/get-"+name+".txt", b.String())
-			golden(t, "testdata/live-"+name+".txt", live(d))
+			golden(t, "testdata/live-"+name+".txt", frame(d, 200, 60))
 			golden(t, "testdata/line-"+name+".txt", changeLine(d)+"\n")
 		})
 	}
@@ -74,21 +73,6 @@ func TestJSONReadsAsOperatorsExpect(t *testing.T) {
 	}
 }
 
-func TestScreenRedrawsInPlace(t *testing.T) {
-	t.Parallel()
-	var b bytes.Buffer
-	s := &screen{w: &b}
-	for range 2 {
-		if err := s.draw(sample()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	lines := strings.Count(live(sample()), "\n")
-	if want := fmt.Sprintf("\x1b[%dA\x1b[J", lines); strings.Count(b.String(), want) != 1 {
-		t.Errorf("the second drawing does not go back %d lines: %q", lines, b.String())
-	}
-}
-
 func TestLinesTellEachChangeOnce(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -106,23 +90,6 @@ func TestLinesTellEachChangeOnce(t *testing.T) {
 	}
 	if strings.Contains(b.String(), "\x1b") {
 		t.Error("a log has terminal sequences in it")
-	}
-}
-
-func TestManyShardsFitOnAScreen(t *testing.T) {
-	t.Parallel()
-	d := sample()
-	for i := range 96 {
-		d.Progress.Shards = append(d.Progress.Shards, &dbv1.ShardProgress{Shard: int32(4 + i), State: "ready"})
-	}
-	text := live(d)
-	if n := strings.Count(text, "\n"); n > 40 {
-		t.Errorf("%d lines", n)
-	}
-	for _, want := range []string{"copy of 2 ranges", "changes that are not applied", "and 84 more shards"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not shown:\n%s", want, text)
-		}
 	}
 }
 

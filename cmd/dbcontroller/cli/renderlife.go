@@ -9,6 +9,29 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
+// standing says on one line where a deployment stands, for those who have just changed it.
+func standing(d *dbv1.Deployment) string {
+	parts := []string{d.GetCurrentVersion() + " is current, no upgrade runs"}
+	if u := d.GetUpgradeState(); u != nil {
+		parts[0] = fmt.Sprintf("%s -> %s, %s, %d of %d shards ready", d.GetCurrentVersion(), u.GetTargetVersion(), phaseOf(u), len(u.GetReadyShards()), d.GetRingSize())
+		if u.GetAbortReason() != "" {
+			parts = append(parts, "aborting: "+u.GetAbortReason())
+		} else {
+			parts = append(parts, policyOf(u))
+		}
+	}
+	if pace := paceOf(d.GetPace()); pace != "" {
+		parts = append(parts, pace)
+	}
+	if u := d.GetUpdate(); u != nil {
+		parts = append(parts, fmt.Sprintf("data update %s runs, %d of %d shards done", u.GetName(), u.GetDoneShards(), d.GetRingSize()))
+	}
+	if d.GetRetiring() != "" {
+		parts = append(parts, d.GetRetiring()+" is being retired")
+	}
+	return strings.Join(parts, "; ")
+}
+
 // policyOf says when an upgrade switches.
 func policyOf(u *dbv1.UpgradeState) string {
 	p := u.GetPolicy()

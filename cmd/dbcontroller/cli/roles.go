@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -30,13 +29,13 @@ func rolesCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := mongostore.Part(part)
 			if !slices.Contains([]mongostore.Part{mongostore.Controller, mongostore.Server, mongostore.Application}, p) {
-				return fmt.Errorf("--for %q: use controller, server or application", part)
+				return usage("--for %q: use controller, server or application", part)
 			}
 			if why {
 				return printWhy(cmd.OutOrStdout(), p)
 			}
 			if file == "" {
-				return errors.New("no configuration: give one with --config FILE")
+				return usage("no configuration: give one with --config FILE")
 			}
 			cfg, err := config.Load(file, nil)
 			if err != nil {

@@ -39,8 +39,12 @@ func TestRollback(t *testing.T) {
 			case err != nil:
 				t.Fatal(err)
 			}
-			if !strings.Contains(out, d.GetName()) {
-				t.Errorf("printed %q", out)
+			word := "done: v1 -> v2"
+			if tc.want == nil {
+				word = "nothing changed: v1 -> v2"
+			}
+			if !strings.HasPrefix(out, word) || strings.Count(out, "\n") != 1 {
+				t.Errorf("printed %q, want %q", out, word)
 			}
 			got, begun := f.got.(*dbv1.BeginUpgradeRequest)
 			if begun != (tc.want != nil) {

@@ -8,17 +8,22 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/cmd/dbcontroller/app"
 	"dbcontroller.dev/cmd/internal/build"
 	"dbcontroller.dev/cmd/internal/process"
 	"dbcontroller.dev/cmd/internal/traces"
+	"dbcontroller.dev/deployment/api"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
 // Program is what a build of dbcontroller has in it.
@@ -41,13 +46,38 @@ func (p Program) Command() *cobra.Command {
 			"'run', then 'begin-upgrade' and 'watch'.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       build.Read().String(),
 	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	if p.Etcd != nil {
 		root.AddCommand(etcdCommand(p.Etcd))
 	}
 	root.AddCommand(runCommand(p), lensCommand(), recoverCommand(), rolesCommand(), versionCommand(), contextCommand(), initCommand())
-	root.AddCommand(operatorCommands()...)
+	root.AddCommand(operatorCommands(p.Register)...)
+	markUsage(root)
 	return root
+}
+
+// markUsage has whatever is wrong with a command line be an error of usage, for each command
+// below one as well.
+func markUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return failed(exitUsage, err) })
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return failed(exitUsage, check(cmd, args)) }
+	}
+	for _, sub := range cmd.Commands() {
+		markUsage(sub)
+	}
+}
+
+// start begins what a command works with. What is wrong there is, but for an etcd that does
+// not answer, what was given.
+func start(ctx context.Context, flags process.Flags) (*process.Process, error) {
+	p, err := process.Start(ctx, flags)
+	if exitOf(err) == exitFailed {
+		err = failed(exitUsage, err)
+	}
+	return p, err
 }
 
 func runCommand(program Program) *cobra.Command {
@@ -60,14 +90,14 @@ func runCommand(program Program) *cobra.Command {
 			"stopped (SIGTERM hands its shards over) or killed at any time.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := process.Start(cmd.Context(), common)
+			p, err := start(cmd.Context(), common)
 			if err != nil {
 				return err
 			}
 			defer p.Close()
 			registry, carries, err := Transformers(p.Config, program.Register)
 			if err != nil {
-				return err
+				return failed(exitUsage, err)
 			}
 			tracer, stop, err := traces.Open(p.Config, p.ID, p.Log)
 			if err != nil {
@@ -77,6 +107,8 @@ func runCommand(program Program) *cobra.Command {
 			opts.Tracer = tracer
 			opts.Carry = carries
 			opts.ID = p.ID
+			b := build.Read()
+			opts.Build = api.Build{Version: b.Version, Commit: b.Commit, Date: b.Date, Go: b.Go, Platform: b.Platform}
 			opts.EmbeddedEtcd = p.Embedded
 			opts.Insecure = common.Insecure
 			return app.New(p.Config, registry, p.Store, opts, p.Log).Run(cmd.Context())
@@ -92,22 +124,64 @@ func runCommand(program Program) *cobra.Command {
 }
 
 func versionCommand() *cobra.Command {
-	var asJSON bool
+	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Say which build this is: version, commit and platform",
-		Args:  cobra.NoArgs,
+		Short: "Say which build this is: version, commit and platform; and that of a controller",
+		Long: "Say which build this is: version, commit and platform. With --server, or --context, also the build\n" +
+			"that answers there, the protocol that servers have to speak for its upgrades, and the format of what\n" +
+			"it stores.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info := build.Read()
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(info)
+			var there *dbv1.Version
+			if c.flags.Server != "" || c.context != "" {
+				err := c.call(cmd, func(ctx context.Context, client dbcontrollerv1connect.DeploymentServiceClient) (err error) {
+					there, err = unary(ctx, c, client.GetVersion, &dbv1.GetVersionRequest{})
+					if connect.CodeOf(err) == connect.CodeUnimplemented {
+						there, err = &dbv1.Version{Version: "an older version, which does not say which"}, nil
+					}
+					return err
+				})
+				if err != nil {
+					return err
+				}
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), cmd.Root().Name(), info)
-			return err
+			return printVersion(cmd.OutOrStdout(), cmd.Root().Name(), build.Read(), there, c.json)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.register(cmd)
+	cmd.Flags().Lookup("name").Hidden = true
 	return cmd
+}
+
+// versionOutput is what version prints as JSON: the build, and that of the controller.
+type versionOutput struct {
+	build.Info
+	Controller json.RawMessage `json:"controller,omitempty"`
+}
+
+func printVersion(w io.Writer, name string, here build.Info, there *dbv1.Version, asJSON bool) error {
+	if asJSON {
+		out := versionOutput{Info: here}
+		if there != nil {
+			text, err := api.ToJSON(there)
+			if err != nil {
+				return fmt.Errorf("encode JSON: %w", err)
+			}
+			out.Controller = text
+		}
+		return json.NewEncoder(w).Encode(out)
+	}
+	text := fmt.Sprintln(name, here)
+	switch {
+	case there == nil:
+	case there.GetFormat() == 0:
+		text += fmt.Sprintln("controller", there.GetVersion())
+	default:
+		text += fmt.Sprintf("controller %s (commit %s of %s; %s, %s); servers speak protocol %d or a newer one, records have format %d\n",
+			there.GetVersion(), there.GetCommit(), there.GetDate(), there.GetGo(), there.GetPlatform(), there.GetProtocol(), there.GetFormat())
+	}
+	return write(w, []byte(text))
 }
 
 // Main runs the command line, and is all that the main function of a service's own
@@ -122,6 +196,6 @@ func (p Program) Main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dbcontroller:", err)
-		os.Exit(1)
 	}
+	os.Exit(ExitStatus(err))
 }

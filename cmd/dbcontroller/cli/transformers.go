@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -48,7 +47,7 @@ func Transformers(cfg config.Config, register Register) (*transform.Registry, co
 		}
 		for _, kind := range before {
 			if !slices.Contains(p.taken, kind) {
-				return nil, nil, fmt.Errorf("kinds: collection %s of %s has no way to %s: add an entry with from: %s and versions: [%s, %s], or one that is discontinued",
+				return nil, nil, usage("kinds: collection %s of %s has no way to %s: add an entry with from: %s and versions: [%s, %s], or one that is discontinued",
 					kind, p.older, p.newer, kind, p.older, p.newer)
 			}
 		}
@@ -118,7 +117,7 @@ func loadLenses(kinds []config.Kind) ([]*lens.Lens, error) {
 		}
 		text, err := os.ReadFile(k.Lens)
 		if err != nil {
-			return nil, fmt.Errorf("kinds: lens of %s: %w", k.From, err)
+			return nil, usage("kinds: lens of %s: %w", k.From, err)
 		}
 		if lenses[i], err = lens.Parse(k.Lens, text); err != nil {
 			return nil, err

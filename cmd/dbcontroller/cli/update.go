@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -45,14 +44,14 @@ func listUpdatesCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				res, err := api.ListUpdates(ctx, connect.NewRequest(&dbv1.ListUpdatesRequest{Name: c.name}))
+				all, err := unary(ctx, c, api.ListUpdates, &dbv1.ListUpdatesRequest{Name: c.name})
 				if err != nil {
 					return err
 				}
 				if c.json {
-					return printJSON(cmd.OutOrStdout(), res.Msg)
+					return printJSON(cmd.OutOrStdout(), all)
 				}
-				return renderTasks(cmd.OutOrStdout(), res.Msg.GetTasks())
+				return renderTasks(cmd.OutOrStdout(), all.GetTasks())
 			})
 		},
 	}
@@ -87,7 +86,7 @@ func beginUpdateCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if task == "" {
-				return errors.New("no data update named: give --task, 'dbcontroller update list' shows which there are")
+				return usage("no data update named: give --task, 'dbcontroller update list' shows which there are")
 			}
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				return api.BeginUpdate(ctx, connect.NewRequest(&dbv1.BeginUpdateRequest{

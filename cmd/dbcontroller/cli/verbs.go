@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"connectrpc.com/connect"
@@ -65,7 +64,7 @@ func paceCommand() *cobra.Command {
 				return err
 			}
 			if req == nil {
-				return errors.New("nothing to set: give --max-rate, --max-source-load or --window")
+				return usage("nothing to set: give --max-rate, --max-source-load or --window")
 			}
 			return a.do(cmd, a.pace(req))
 		},
@@ -128,14 +127,14 @@ func policyCommand() *cobra.Command {
 			given := cmd.Flags().Changed
 			switch {
 			case given("hold") && noHold:
-				return errors.New("--hold and --no-hold: give one of them")
+				return usage("--hold and --no-hold: give one of them")
 			case given("hold"):
 				req.Hold = &p.hold
 			case noHold:
 				hold := false
 				req.Hold = &hold
 			case !given("deadline") && !given("max-pause") && !given("max-hold") && !given("retries"):
-				return errors.New("nothing to set: give --hold, --no-hold, --deadline, --max-pause, --max-hold or --retries")
+				return usage("nothing to set: give --hold, --no-hold, --deadline, --max-pause, --max-hold or --retries")
 			}
 			deadline, err := asMillis("deadline", p.deadline)
 			if err != nil {
@@ -222,7 +221,7 @@ func completeCommand() *cobra.Command {
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version == "" {
-				return errors.New("no version named: give --version, e.g. --version v1")
+				return usage("no version named: give --version, e.g. --version v1")
 			}
 			millis, err := asMillis("unused-for", unused)
 			if err != nil {

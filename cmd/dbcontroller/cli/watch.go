@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -27,16 +25,18 @@ func watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deployment",
 		Short: "Follow a deployment: shards, copied of total, rate, time left, lag, what it waits for",
-		Long: "Follow a deployment. On a terminal the view is redrawn in place; elsewhere there is a line for\n" +
-			"each change, with --json a JSON object a line. It ends when interrupted, or, with\n" +
-			"--until-version, when that version is the current one.",
+		Long: "Follow a deployment, and what its switch waits for. On a terminal the view is redrawn in place, and\n" +
+			"fits it: shards that wait for nothing are folded. Elsewhere there is a line for each change, with\n" +
+			"--json a JSON object a line. It ends when interrupted, or, with --until-version, when that version is\n" +
+			"the current one, or the upgrade to it has ended without.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			api, err := c.open()
 			if err != nil {
 				return err
 			}
-			return c.explain(follow(cmd.Context(), api, c.name, until, c.view(cmd.OutOrStdout()), cmd.ErrOrStderr()))
+			show, note := c.view(cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return c.explain(c.follow(cmd.Context(), api, until, show, note))
 		},
 	}
 	c.register(cmd)
@@ -44,38 +44,47 @@ func watchCommand() *cobra.Command {
 	return cmd
 }
 
-// view is how changes are shown: to a program, a person at a terminal, or a log.
-func (c *connection) view(w io.Writer) func(*dbv1.Deployment) error {
+// view is how changes are shown: to a program, a person at a terminal, or a log; and what is
+// to be said besides.
+func (c *connection) view(w, diagnostics io.Writer) (show func(*dbv1.Deployment) error, note func(string)) {
+	note = func(text string) { fmt.Fprintln(diagnostics, text) }
 	switch {
 	case c.json:
-		return func(d *dbv1.Deployment) error { return printJSON(w, d) }
+		return func(d *dbv1.Deployment) error { return printJSON(w, d) }, note
 	case isTerminal(w):
-		return (&screen{w: w}).draw
+		s := &screen{w: w, size: func() (int, int) { return terminalSize(w) }}
+		return s.draw, s.note // a line of its own would put the view out of its place
 	default:
-		return (&lines{w: w, now: time.Now}).draw
+		return (&lines{w: w, now: time.Now}).draw, note
 	}
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
-}
+// errQuiet ends a stream of which nothing has come for a while. There may be nothing new, or
+// nobody there any more: it is opened again, at another controller if need be.
+var errQuiet = errors.New("nothing has come for a while")
 
 // follow shows each change until the version asked for is reached or ctx ends, which is
 // no error. A controller that goes away may be restarting: it is asked again for a while.
-func follow(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, name, until string, show func(*dbv1.Deployment) error, diagnostics io.Writer) error {
-	seen := false
+func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, until string, show func(*dbv1.Deployment) error, note func(string)) error {
+	seen, begun := false, false
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(watchPatience))
 	for {
-		err := followOnce(ctx, api, name, until, func(d *dbv1.Deployment) error {
+		err := c.followOnce(ctx, api, func(d *dbv1.Deployment) (done bool, err error) {
 			seen = true
 			retry.Reset()
-			return show(d)
+			if err := show(d); err != nil || until == "" {
+				return false, err
+			}
+			u := d.GetUpgradeState()
+			switch {
+			case u == nil && d.GetCurrentVersion() == until:
+				return true, nil
+			case u == nil && begun:
+				return true, refused("the upgrade to %s has ended, and %s is the current version: 'dbcontroller history' says why", until, d.GetCurrentVersion())
+			}
+			begun = begun || u.GetTargetVersion() == until
+			return false, nil
 		})
 		var ce *connect.Error
 		switch {
@@ -83,9 +92,11 @@ func follow(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClie
 			if until == "" {
 				return nil
 			}
-			return fmt.Errorf("interrupted before version %s", until)
+			return failedf(exitInterrupted, "interrupted before version %s", until)
 		case err == nil:
 			return nil
+		case errors.Is(err, errQuiet):
+			continue
 		case !seen || !errors.As(err, &ce) || connect.IsWireError(err) && ce.Code() != connect.CodeUnavailable:
 			return err
 		}
@@ -93,7 +104,7 @@ func follow(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClie
 		if wait == backoff.Stop {
 			return err
 		}
-		fmt.Fprintln(diagnostics, "the controller does not answer; asking again")
+		note("the controller does not answer; asking again")
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -101,27 +112,40 @@ func follow(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClie
 	}
 }
 
-// followOnce returns nil when the version was reached. A stream that just ends is an
-// error that trying again cures.
-func followOnce(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, name, until string, show func(*dbv1.Deployment) error) error {
-	stream, err := api.WatchDeployment(ctx, connect.NewRequest(&dbv1.WatchDeploymentRequest{Name: name}))
+// followOnce returns nil when show says that it is done. A stream that just ends is an error
+// that trying again cures, as is one that does not begin within --timeout.
+func (c *connection) followOnce(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, show func(*dbv1.Deployment) (done bool, err error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	quiet := time.AfterFunc(c.timeout, func() {
+		cancel(connect.NewError(connect.CodeDeadlineExceeded, errors.New("no answer in time")))
+	})
+	defer quiet.Stop()
+	stream, err := api.WatchDeployment(ctx, connect.NewRequest(&dbv1.WatchDeploymentRequest{Name: c.name}))
 	if err != nil {
-		return err
+		return caused(ctx, err)
 	}
 	defer stream.Close() //nolint:errcheck // nothing more is wanted of it
 	for stream.Receive() {
-		d := stream.Msg()
-		if err := show(d); err != nil {
+		quiet.Stop()
+		if done, err := show(stream.Msg()); done || err != nil {
 			return err
 		}
-		if until != "" && d.GetCurrentVersion() == until && d.GetUpgradeState() == nil {
-			return nil
-		}
+		quiet = time.AfterFunc(c.timeout, func() { cancel(errQuiet) })
 	}
+	quiet.Stop()
 	if err := stream.Err(); err != nil {
-		return err
+		return caused(ctx, err)
 	}
 	return connect.NewError(connect.CodeUnavailable, errors.New("the controller ended the stream"))
+}
+
+// caused is why a context ended, if that is what an error comes from.
+func caused(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
 }
 
 // lines shows a line for each change that is not only one of time.
@@ -145,6 +169,9 @@ func changeLine(d *dbv1.Deployment) string {
 	if u := d.GetUpgradeState(); u != nil {
 		parts[0] += "->" + u.GetTargetVersion()
 		parts = append(parts, phaseOf(u), fmt.Sprintf("ready %d/%d", len(u.GetReadyShards()), d.GetRingSize()))
+		if late := notHolding(d); late != "" {
+			parts = append(parts, "waits for "+late)
+		}
 	}
 	if d.GetPace().GetPaused() {
 		parts = append(parts, "paused")
@@ -177,76 +204,4 @@ func changeLine(d *dbv1.Deployment) string {
 		}
 	}
 	return strings.Join(parts, " | ")
-}
-
-// screen redraws in place. Lines are not wrapped, so that their number is known.
-type screen struct {
-	w     io.Writer
-	drawn int
-}
-
-func (s *screen) draw(d *dbv1.Deployment) error {
-	text := live(d)
-	var b bytes.Buffer
-	if s.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", s.drawn)
-	}
-	b.WriteString("\x1b[J\x1b[?7l")
-	b.WriteString(text)
-	b.WriteString("\x1b[?7h")
-	s.drawn = strings.Count(text, "\n")
-	return write(s.w, b.Bytes())
-}
-
-// mostShards is how many lines of shards fit on a screen.
-const mostShards = 16
-
-// live is the view of a terminal: the summary, and the shards that have most to do.
-func live(d *dbv1.Deployment) string {
-	var b bytes.Buffer
-	fmt.Fprintln(&b, d.GetName())
-	writeSummary(&b, d)
-	shards := d.GetProgress().GetShards()
-	if len(shards) == 0 {
-		return b.String()
-	}
-	if len(shards) > mostShards {
-		shards = busiest(shards)
-	}
-	b.WriteByte('\n')
-	t := newTable(&b, "  SHARD\tDONE\tSTATE\tCOPIED\tTOTAL\tRATE\tLAG\tAPPLIED\tWAITS FOR")
-	for _, s := range shards {
-		fmt.Fprintf(t, "  %d\t%s\t%s\t%s\t%s\t%s/s\t%s\t%s\t%s\n", s.GetShard(), bar(s), s.GetState(), count(s.GetCopied()), count(s.GetTotal()),
-			count(int64(s.GetRate())), lagOf(s.LagMillis), count(s.GetApplied()), or(s.GetWaitsFor(), "-"))
-	}
-	flush(t)
-	if more := len(d.GetProgress().GetShards()) - len(shards); more > 0 {
-		fmt.Fprintf(&b, "  and %d more shards\n", more)
-	}
-	return b.String()
-}
-
-// busiest picks the shards that wait for something, in their order.
-func busiest(shards []*dbv1.ShardProgress) []*dbv1.ShardProgress {
-	var first, rest []*dbv1.ShardProgress
-	for _, s := range shards {
-		if s.GetWaitsFor() != "" {
-			first = append(first, s)
-		} else {
-			rest = append(rest, s)
-		}
-	}
-	return append(first, rest...)[:mostShards]
-}
-
-func bar(s *dbv1.ShardProgress) string {
-	const width = 10
-	if s.GetOwner() == "" {
-		return strings.Repeat("?", width)
-	}
-	full := width
-	if s.GetTotal() > 0 {
-		full = int(min(s.GetCopied(), s.GetTotal()) * width / s.GetTotal())
-	}
-	return strings.Repeat("#", full) + strings.Repeat(".", width-full)
 }

@@ -134,11 +134,10 @@ func TestProcessStatesDiffer(t *testing.T) {
 func TestMetricsOfTheCopy(t *testing.T) {
 	t.Parallel()
 	var c copied
-	err := readMetrics(strings.NewReader(`# TYPE dbcontroller_shard_state gauge
-dbcontroller_shard_state{shard="0",state="copying"} 1
-dbcontroller_shard_state{shard="1",state="following"} 1
-dbcontroller_shard_copied_records{shard="0"} 100
-dbcontroller_shard_copied_records{shard="1"} 1.25e+03
+	err := readMetrics(strings.NewReader(`# TYPE dbcontroller_shards gauge
+dbcontroller_shards{deployment="services/a/deployments/b",state="copying"} 1
+dbcontroller_shards{deployment="services/a/deployments/b",state="following"} 1
+dbcontroller_copied_records{deployment="services/a/deployments/b"} 1.35e+03
 go_goroutines 12
 `), &c)
 	if err != nil {

@@ -171,18 +171,24 @@ func readMetrics(r io.Reader, into *copied) error {
 		if !ok {
 			continue
 		}
+		var counted *int64
+		shards := int64(0)
 		switch {
-		case strings.HasPrefix(name, "dbcontroller_shard_copied_records{"):
-			n, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				return fmt.Errorf("copied records %q: %w", value, err)
-			}
-			into.docs += int64(n)
-		case strings.HasPrefix(name, "dbcontroller_shard_state{"):
-			into.shards++
-			if !strings.Contains(name, `state="copying"`) {
-				into.done++
-			}
+		case strings.HasPrefix(name, "dbcontroller_copied_records{"):
+			counted = &into.docs
+		case strings.HasPrefix(name, "dbcontroller_shards{"):
+			counted = &shards
+		default:
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return fmt.Errorf("%s %q: %w", name, value, err)
+		}
+		*counted += int64(n)
+		into.shards += int(shards)
+		if !strings.Contains(name, `state="copying"`) {
+			into.done += int(shards)
 		}
 	}
 	return lines.Err()

@@ -107,6 +107,12 @@ type fileError struct{ error }
 
 func (e *fileError) Unwrap() error { return e.error }
 
+// EtcdError is an etcd that cannot be reached, or refuses this process. Any other error of
+// Start is a mistake in what was given.
+type EtcdError struct{ error }
+
+func (e *EtcdError) Unwrap() error { return e.error }
+
 // correct is what a person does about an etcd that cannot be used.
 func correct(err error, e config.Etcd) string {
 	var file *fileError

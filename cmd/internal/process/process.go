@@ -108,12 +108,17 @@ func (p *Process) connect(ctx context.Context, f Flags) error {
 	case len(etcd.Endpoints) == 0:
 		endpoints, err := etcdfile.Find(dir)
 		if err != nil {
+			err = &EtcdError{err}
 			return fmt.Errorf("%w: start a controller there with --embedded-etcd, or 'dbcontroller etcd', or name etcd.endpoints in %s", err, filepath.Base(p.Config.Path))
 		}
 		etcd.Endpoints = endpoints
 		p.Embedded = true
 	}
 	store, err := openEtcd(ctx, etcd, p.Log)
+	var file *fileError
+	if err != nil && !errors.As(err, &file) {
+		err = &EtcdError{err}
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %s in %s", err, correct(err, etcd), filepath.Base(p.Config.Path))
 	}

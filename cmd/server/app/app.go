@@ -144,7 +144,7 @@ func (a *App) Run(ctx context.Context) error {
 	}{deployments, presence}, reached, a.service.Bounded, vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals,
 		Warnings: func() []string { return slices.Concat(api.Warnings(), port.Warnings()) }}, a.log)
 	port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: lock, Log: a.log},
-		func() error { return ready(runner, deployments, set) }, Pages(usage), &metrics{runner: runner}, usage)
+		func() error { return ready(runner, deployments, set) }, Pages(usage), Metrics(runner), usage)
 	if err != nil {
 		return err
 	}
@@ -191,6 +191,9 @@ func (svc Service) Bounded(version string, views map[string]*vrunner.View) vrunn
 	return s
 }
 
+// Metrics are those of a server, for Prometheus.
+func Metrics(r *vrunner.Runner) prometheus.Collector { return &metrics{runner: r} }
+
 // metrics shows the runner's state.
 type metrics struct{ runner *vrunner.Runner }
 
@@ -201,6 +204,7 @@ var (
 	controllers   = prometheus.NewDesc("dbcontroller_server_controllers", "Controllers of the service that run here.", nil, nil)
 	overdue       = prometheus.NewDesc("dbcontroller_server_controllers_overdue", "Controllers that a switch has ended and that have not stopped.", nil, nil)
 	restarts      = prometheus.NewDesc("dbcontroller_server_controller_restarts_total", "Controllers that failed or panicked and were run again.", nil, nil)
+	holdSeconds   = prometheus.NewDesc("dbcontroller_server_hold_seconds", "How long writes were held for the latest switch or attempt at one, or are held by now; 0: never.", nil, nil)
 	restartMillis = prometheus.NewDesc("dbcontroller_server_restart_milliseconds", "From seeing the latest flip to letting writes go.", nil, nil)
 )
 
@@ -217,6 +221,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(gateOpen, prometheus.GaugeValue, open)
 	ch <- prometheus.MustNewConstMetric(heldWrites, prometheus.GaugeValue, float64(s.Held))
+	ch <- prometheus.MustNewConstMetric(holdSeconds, prometheus.GaugeValue, m.runner.Hold().Seconds())
 	c := m.runner.Controllers()
 	ch <- prometheus.MustNewConstMetric(controllers, prometheus.GaugeValue, float64(c.Running))
 	ch <- prometheus.MustNewConstMetric(overdue, prometheus.GaugeValue, float64(c.Overdue))

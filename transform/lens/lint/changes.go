@@ -31,14 +31,15 @@ type Pair struct{ Old, New []record.Record }
 
 // Change is something that a lens does to one path of a kind's main records.
 type Change struct {
-	Change string `json:"change"`         // added, removed, moved, split, type or value
+	Change string `json:"change"`         // added, removed, moved, split, computed, type or value
 	Kind   string `json:"kind"`           // of the old version; for added, of the new one
-	From   string `json:"from,omitempty"` // path; "*" is any item of a list
+	From   string `json:"from,omitempty"` // path; "*" is any item of a list, "<key>" any of many fields
 	To     string `json:"to,omitempty"`
 	Types  string `json:"types,omitempty"` // "int to long"
 	// Reason is why a removed field has no counterpart.
 	Reason  string        `json:"reason,omitempty"`
 	Records int64         `json:"records"`
+	Fields  int64         `json:"fields,omitempty"` // that "<key>" stands for
 	Example ChangeExample `json:"example"`
 }
 
@@ -92,8 +93,9 @@ type changeKey struct{ change, kind, from, to, types string }
 
 // counterpart is where a field of the old version is in the new one.
 type counterpart struct {
-	paths  []string
-	reason string // why it is nowhere
+	paths    []string
+	reason   string // why it is nowhere
+	computed bool   // for it is calculated
 }
 
 func (c *comparison) group(s Subject, x, y []record.Record) {
@@ -107,8 +109,19 @@ func (c *comparison) group(s Subject, x, y []record.Record) {
 	name := old.Key.String()
 	was, is := leavesOf(old.Doc), leavesOf(now.Doc)
 	come := map[string]bool{}
+	var computed, made []*leaf
+	for _, l := range is.all {
+		if far := c.look(s.Back, changeKey{kind: now.Kind, to: l.path}, l.path); far.computed {
+			made = append(made, l)
+			come[l.path] = true
+		}
+	}
 	for _, l := range was.all {
 		far := c.counterpart(s, old.Kind, l.path)
+		if far.computed {
+			computed = append(computed, l)
+			continue
+		}
 		there := slices.DeleteFunc(slices.Clone(far.paths), func(p string) bool { return is.at[p] == nil })
 		for _, p := range there {
 			come[p] = true
@@ -124,9 +137,36 @@ func (c *comparison) group(s Subject, x, y []record.Record) {
 			c.single(old.Kind, name, l, is.at[there[0]])
 		}
 	}
+	c.computed(old.Kind, name, computed, made)
 	for _, l := range is.all {
 		if !come[l.path] {
 			c.note(Change{Change: "added", Kind: now.Kind, To: l.path}, name, nil, l)
+		}
+	}
+}
+
+// computed notes what was calculated of what: of one field another one, or itself; of several,
+// each for itself, for which of them belong together is not known.
+func (c *comparison) computed(kind, name string, from, to []*leaf) {
+	if len(from) == 1 && len(to) == 1 {
+		c.note(Change{Change: "computed", Kind: kind, From: from[0].path, To: to[0].path}, name, from[0], to[0])
+		return
+	}
+	at := map[string]*leaf{}
+	for _, l := range to {
+		at[l.path] = l
+	}
+	for _, l := range from {
+		if same := at[l.path]; same != nil {
+			delete(at, l.path)
+			c.note(Change{Change: "computed", Kind: kind, From: l.path, To: l.path}, name, l, same)
+			continue
+		}
+		c.note(Change{Change: "computed", Kind: kind, From: l.path, Reason: "others are computed of it"}, name, l, nil)
+	}
+	for _, l := range to {
+		if at[l.path] != nil {
+			c.note(Change{Change: "computed", Kind: kind, To: l.path}, name, nil, l)
 		}
 	}
 }
@@ -149,6 +189,9 @@ func (c *comparison) note(ch Change, name string, was, is *leaf) {
 	f, ok := c.found[key]
 	if !ok {
 		if len(c.found) >= mostChanges {
+			c.fold()
+		}
+		if len(c.found) >= mostChanges {
 			return
 		}
 		ch.Example.Name = name
@@ -166,14 +209,19 @@ func (c *comparison) note(ch Change, name string, was, is *leaf) {
 
 // counterpart asks the lens, once for each path.
 func (c *comparison) counterpart(s Subject, kind, path string) counterpart {
-	key := changeKey{kind: kind, from: path}
+	return c.look(s.Mapping, changeKey{kind: kind, from: path}, path)
+}
+
+func (c *comparison) look(m transform.Mapping, key changeKey, path string) counterpart {
 	far, ok := c.paths[key]
-	if ok {
+	if ok || m == nil {
 		return far
 	}
 	if path == "_id" {
 		far = counterpart{paths: []string{"_id"}} // a key that changes is one that goes on
-	} else if fields, err := s.Mapping.Field(path); err == nil {
+	} else if calculated(m, path) {
+		far.computed = true
+	} else if fields, err := m.Field(path); err == nil {
 		far.paths = fields
 	} else {
 		var at *transform.MappingError
@@ -182,10 +230,17 @@ func (c *comparison) counterpart(s Subject, kind, path string) counterpart {
 			far.reason = at.Reason
 		}
 	}
-	if len(c.paths) < mostChanges {
+	if len(c.paths) < 2*mostChanges {
 		c.paths[key] = far
 	}
 	return far
+}
+
+// calculated reports whether a field is computed in the other version, of this one or of
+// others: that it cannot be compared with there says so.
+func calculated(m transform.Mapping, path string) bool {
+	_, err := m.Compare(transform.Condition{Path: path, Op: transform.OpEqual, Values: []any{""}})
+	return err != nil && strings.Contains(err.Error(), "it is calculated")
 }
 
 func (c *comparison) finish(read []Read) {
@@ -194,10 +249,11 @@ func (c *comparison) finish(read []Read) {
 		c.out.Made = append(c.out.Made, Read{kind, n})
 	}
 	slices.SortFunc(c.out.Made, func(a, b Read) int { return strings.Compare(a.Kind, b.Kind) })
+	c.fold()
 	for _, ch := range c.found {
 		c.out.Changes = append(c.out.Changes, *ch)
 	}
-	order := []string{"moved", "split", "type", "value", "added", "removed"}
+	order := []string{"moved", "split", "computed", "type", "value", "added", "removed"}
 	slices.SortFunc(c.out.Changes, func(a, b Change) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Change), slices.Index(order, b.Change)), -cmp.Compare(a.Records, b.Records),
 			strings.Compare(a.Kind, b.Kind), strings.Compare(a.From, b.From), strings.Compare(a.To, b.To), strings.Compare(a.Types, b.Types))

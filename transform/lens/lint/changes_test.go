@@ -2,6 +2,7 @@ package lint_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,77 @@ operations:
 	}
 	if c.Groups != 3 || c.Failed != 1 || len(c.Pairs) != 1 {
 		t.Errorf("%d groups, %d failed, %d pairs", c.Groups, c.Failed, len(c.Pairs))
+	}
+}
+
+// changesOf compares a sample, and shows what it finds.
+func changesOf(t *testing.T, text, sample string) []string {
+	t.Helper()
+	c, err := lint.Compare(t.Context(), loaded(t, "a.yaml", text), []lint.Sample{of(t, "a", sample)}, 0, lint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, ch := range c.Changes {
+		got = append(got, fmt.Sprintf("%s %s > %s %s %d fields in %d: %s > %s", ch.Change, ch.From, ch.To, ch.Types, ch.Fields, ch.Records, ch.Example.From, ch.Example.To))
+	}
+	return got
+}
+
+// TestCompareFoldsMaps: what happens to all values of a map is one change, and fields of a
+// document, however many, are not a map.
+func TestCompareFoldsMaps(t *testing.T) {
+	t.Parallel()
+	var sample strings.Builder
+	for i := range 10 {
+		fmt.Fprintf(&sample, `{"_id":%d,"stock":{`, i)
+		for j := range 70 {
+			fmt.Fprintf(&sample, `%s"w%d":{"n":%d}`, map[bool]string{true: ","}[j > 0], i*70+j, j)
+		}
+		sample.WriteString("}")
+		for j := range 25 {
+			fmt.Fprintf(&sample, `,"f%d":1`, j)
+		}
+		sample.WriteString("}\n")
+	}
+	got := changesOf(t, "operations:\n  - each: {field: stock, in: map, operations: [convert: {field: n, from: int, to: long}, add: {field: unit, value: kg}]}\n", sample.String())
+	want := []string{
+		`type stock.<key>.n > stock.<key>.n int to long 700 fields in 1: int 0 > long 0`,
+		`added  > stock.<key>.unit  700 fields in 1:  > "kg"`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	got = changesOf(t, "operations:\n  - move: {from: stock, to: at.stock}\n", sample.String())
+	if len(got) != 1 || !strings.HasPrefix(got[0], "moved stock.<key>.n > at.stock.<key>.n  700 fields in 1") {
+		t.Errorf("a map that moves: %q", got)
+	}
+	var moves strings.Builder
+	for j := range 25 {
+		fmt.Fprintf(&moves, "  - rename: {from: f%d, to: g%d}\n", j, j)
+	}
+	if got = changesOf(t, "operations:\n"+moves.String(), sample.String()); len(got) != 25 {
+		t.Errorf("fields of the document are folded: %q", got)
+	}
+}
+
+// TestComputedIsNotRemovedAndAdded.
+func TestComputedIsNotRemovedAndAdded(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		"compute: {from: [price], to: [cents], up: {cents: 'int(price * 100.0)'}, down: {price: 'double(cents) / 100.0'}}": {
+			`computed price > cents  0 fields in 2: double 1.5 > int 150`},
+		"compute: {from: [price], to: [price], up: {price: 'string(price)'}, down: {price: 'double(price)'}}": {
+			`computed price > price  0 fields in 2: double 1.5 > "1.5"`},
+		"compute: {from: [a], to: [at], up: {at: '{\"x\": a, \"y\": {\"z\": a}}'}, down: {a: 'at.x'}}": {
+			`computed a >   0 fields in 2: int 1 > `, `computed  > at.x  0 fields in 2:  > int 1`, `computed  > at.y.z  0 fields in 2:  > int 1`},
+		"compute: {from: [a, b], to: [b, c], up: {b: 'a', c: 'b'}, down: {a: 'b', b: 'c'}}": {
+			`computed b > b  0 fields in 2: int 2 > int 1`, `computed  > c  0 fields in 2:  > int 2`, `computed a >   0 fields in 2: int 1 > `},
+	} {
+		got := changesOf(t, "operations:\n  - "+text+"\n", `{"_id":1,"price":1.5,"a":1,"b":2} {"_id":2,"price":2.5,"a":1,"b":2}`)
+		if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(got))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
 	}
 }
 

@@ -22,6 +22,8 @@ type Subject struct {
 	// Mapping follows the fields of the main record up, for Compare; nil where nothing
 	// can be said.
 	Mapping transform.Mapping
+	// Back follows those of the new version's main record down, likewise.
+	Back transform.Mapping
 }
 
 // Options bound a run. The zero Options are the defaults.

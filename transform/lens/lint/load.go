@@ -24,7 +24,7 @@ type File struct {
 
 // Subject is the file's lens as the engine uses it.
 func (f File) Subject() Subject {
-	s := Subject{Spec: f.Lens.Spec(f.From, f.To), Mapping: f.Lens.UpMapping()}
+	s := Subject{Spec: f.Lens.Spec(f.From, f.To), Mapping: f.Lens.UpMapping(), Back: f.Lens.DownMapping()}
 	s.LostUp, s.LostDown = f.Lens.Lost()
 	return s
 }

@@ -28,7 +28,7 @@ func TestLoadTellsAllErrors(t *testing.T) {
   - add: {field: y}
 `, "operations: 5\n"}, []string{
 			`0.yaml:2:23: rename has no key "too"; allowed: from, to`,
-			`0.yaml:7:11: to: unknown type "nothing"; allowed: string, int, long, double, decimal, number, bool, objectId, date, rfc3339, epoch`,
+			`0.yaml:7:11: to: unknown type "nothing"; allowed: string, int, long, double, decimal, number, bool, objectId, uuid, date, rfc3339, epoch`,
 			`0.yaml:8:10: add needs either default (the new version's application may change it) or value (a constant)`,
 			`1.yaml:1:13: operations must be a list of operations`,
 		}},

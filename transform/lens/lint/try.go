@@ -10,9 +10,11 @@ import (
 // Trial is one group's way there and back.
 type Trial struct {
 	In, Up, Down []record.Record
-	// Differences are those of Down to In; none where only the order of fields differs.
+	// FromNew: In is of the new version, and Up is made of Down.
+	FromNew bool
+	// Differences are those of the way back to In; none where only the order of fields differs.
 	Differences []Difference
-	Exact       bool // Down is In to the byte
+	Exact       bool // it came back as In, to the byte
 	// Err ends the way where it was; Direction is the one that failed.
 	Err       error
 	Direction string
@@ -27,36 +29,59 @@ func Try(subjects []Subject, in, have []record.Record, over bool) (*Trial, error
 		return nil, err
 	}
 	t := &Trial{In: in}
+	return t, t.trip(way{"up", up, &t.Up}, way{"down", down, &t.Down}, have, over)
+}
+
+// TryDown takes records of the new version down and up again; have is what the old version
+// holds of them.
+func TryDown(subjects []Subject, in, have []record.Record, over bool) (*Trial, error) {
+	up, down, err := directions(subjects)
+	if err != nil {
+		return nil, err
+	}
+	t := &Trial{In: in, FromNew: true}
+	return t, t.trip(way{"down", down, &t.Down}, way{"up", up, &t.Up}, have, over)
+}
+
+// way is one direction of a trial, and what comes of it.
+type way struct {
+	name string
+	dir  transform.Direction
+	made *[]record.Record
+}
+
+func (t *Trial) trip(there, back way, have []record.Record, over bool) error {
+	in := t.In
 	var id transform.GroupID
 	for i, r := range in {
-		at, ok, err := groupOf(up, r)
+		at, ok, err := groupOf(there.dir, r)
 		switch {
-		case !ok:
-			return nil, fmt.Errorf("no lens has the kind %s", r.Kind)
+		case !ok && err == nil:
+			return fmt.Errorf("no lens has the kind %s", r.Kind)
 		case err != nil:
-			t.Err, t.Direction = err, "up"
-			return t, nil
+			t.Err, t.Direction = err, there.name
+			return nil
 		case i > 0 && at != id:
-			return nil, fmt.Errorf("%s %s and %s %s do not belong together: give the records of one group", in[0].Kind, in[0].Key, r.Kind, r.Key)
+			return fmt.Errorf("%s %s and %s %s do not belong together: give the records of one group", in[0].Kind, in[0].Key, r.Kind, r.Key)
 		}
 		id = at
 	}
 	transform.SortRecords(in)
 	transform.SortRecords(have)
-	if t.Up, t.Err = run(up, id, in, have); t.Err != nil {
-		t.Direction = "up"
-		return t, nil
+	if *there.made, t.Err = run(there.dir, id, in, have); t.Err != nil {
+		t.Direction = there.name
+		return nil
 	}
 	var complement []record.Record
 	if over {
 		complement = in
 	}
-	if t.Down, t.Err = run(down, id, t.Up, complement); t.Err != nil {
-		t.Direction = "down"
-		return t, nil
+	if *back.made, t.Err = run(back.dir, id, *there.made, complement); t.Err != nil {
+		t.Direction = back.name
+		return nil
 	}
-	t.Differences, t.Exact = differences(t.In, t.Down), exact(t.In, t.Down)
-	return t, nil
+	t.Differences, t.Exact = differences(in, *back.made), exact(in, *back.made)
+	return nil
 }
 
 // Reason is an error of a transform as people read it: where in the lens, which field, why.

@@ -70,6 +70,9 @@ const (
 	DeploymentServiceSetPaceProcedure = "/dbcontroller.v1.DeploymentService/SetPace"
 	// DeploymentServicePlanProcedure is the fully-qualified name of the DeploymentService's Plan RPC.
 	DeploymentServicePlanProcedure = "/dbcontroller.v1.DeploymentService/Plan"
+	// DeploymentServiceStreamPlanProcedure is the fully-qualified name of the DeploymentService's
+	// StreamPlan RPC.
+	DeploymentServiceStreamPlanProcedure = "/dbcontroller.v1.DeploymentService/StreamPlan"
 	// DeploymentServiceRehearseProcedure is the fully-qualified name of the DeploymentService's
 	// Rehearse RPC.
 	DeploymentServiceRehearseProcedure = "/dbcontroller.v1.DeploymentService/Rehearse"
@@ -103,6 +106,9 @@ const (
 	// DeploymentServiceVerifyProcedure is the fully-qualified name of the DeploymentService's Verify
 	// RPC.
 	DeploymentServiceVerifyProcedure = "/dbcontroller.v1.DeploymentService/Verify"
+	// DeploymentServiceGetVersionProcedure is the fully-qualified name of the DeploymentService's
+	// GetVersion RPC.
+	DeploymentServiceGetVersionProcedure = "/dbcontroller.v1.DeploymentService/GetVersion"
 	// DeploymentServiceRegisterClientProcedure is the fully-qualified name of the DeploymentService's
 	// RegisterClient RPC.
 	DeploymentServiceRegisterClientProcedure = "/dbcontroller.v1.DeploymentService/RegisterClient"
@@ -153,6 +159,8 @@ type DeploymentServiceClient interface {
 	SetPace(context.Context, *connect.Request[v1.SetPaceRequest]) (*connect.Response[v1.Deployment], error)
 	// Plan says what an upgrade would need and do. It changes nothing.
 	Plan(context.Context, *connect.Request[v1.PlanRequest]) (*connect.Response[v1.PlanReport], error)
+	// StreamPlan is Plan, streaming progress; the last message carries the report.
+	StreamPlan(context.Context, *connect.Request[v1.PlanRequest]) (*connect.ServerStreamForClient[v1.PlanResponse], error)
 	// Rehearse does a whole upgrade into scratch namespaces and throws them away, streaming
 	// progress; the last message carries the report. Neither the data nor clients notice.
 	Rehearse(context.Context, *connect.Request[v1.RehearseRequest]) (*connect.ServerStreamForClient[v1.RehearseResponse], error)
@@ -188,6 +196,11 @@ type DeploymentServiceClient interface {
 	// Verify compares source and target once, streaming progress; the last message
 	// carries the report.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error)
+	// GetVersion returns which build of the program answers, and what it speaks.
+	//
+	//	curl -s -H 'Content-Type: application/json' -d '{}' \
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/GetVersion
+	GetVersion(context.Context, *connect.Request[v1.GetVersionRequest]) (*connect.Response[v1.Version], error)
 	// RegisterClient tells the controller of an application of fixed-name kinds, so that a
 	// switch waits for its AckHold. Called again with the client_id at least every ttl_ms
 	// (a third of it is a good pace), it keeps the registration; otherwise that ends.
@@ -284,6 +297,12 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(deploymentServiceMethods.ByName("Plan")),
 			connect.WithClientOptions(opts...),
 		),
+		streamPlan: connect.NewClient[v1.PlanRequest, v1.PlanResponse](
+			httpClient,
+			baseURL+DeploymentServiceStreamPlanProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("StreamPlan")),
+			connect.WithClientOptions(opts...),
+		),
 		rehearse: connect.NewClient[v1.RehearseRequest, v1.RehearseResponse](
 			httpClient,
 			baseURL+DeploymentServiceRehearseProcedure,
@@ -350,6 +369,12 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(deploymentServiceMethods.ByName("Verify")),
 			connect.WithClientOptions(opts...),
 		),
+		getVersion: connect.NewClient[v1.GetVersionRequest, v1.Version](
+			httpClient,
+			baseURL+DeploymentServiceGetVersionProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("GetVersion")),
+			connect.WithClientOptions(opts...),
+		),
 		registerClient: connect.NewClient[v1.RegisterClientRequest, v1.RegisterClientResponse](
 			httpClient,
 			baseURL+DeploymentServiceRegisterClientProcedure,
@@ -389,6 +414,7 @@ type deploymentServiceClient struct {
 	setPolicy        *connect.Client[v1.SetPolicyRequest, v1.Deployment]
 	setPace          *connect.Client[v1.SetPaceRequest, v1.Deployment]
 	plan             *connect.Client[v1.PlanRequest, v1.PlanReport]
+	streamPlan       *connect.Client[v1.PlanRequest, v1.PlanResponse]
 	rehearse         *connect.Client[v1.RehearseRequest, v1.RehearseResponse]
 	complete         *connect.Client[v1.CompleteRequest, v1.Deployment]
 	estimateLoss     *connect.Client[v1.EstimateLossRequest, v1.EstimateLossResponse]
@@ -400,6 +426,7 @@ type deploymentServiceClient struct {
 	waiveParked      *connect.Client[v1.WaiveParkedRequest, v1.ParkedRecord]
 	waiveKind        *connect.Client[v1.WaiveKindRequest, v1.WaiveKindResponse]
 	verify           *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
+	getVersion       *connect.Client[v1.GetVersionRequest, v1.Version]
 	registerClient   *connect.Client[v1.RegisterClientRequest, v1.RegisterClientResponse]
 	deregisterClient *connect.Client[v1.DeregisterClientRequest, v1.DeregisterClientResponse]
 	ackHold          *connect.Client[v1.AckHoldRequest, v1.AckHoldResponse]
@@ -456,6 +483,11 @@ func (c *deploymentServiceClient) Plan(ctx context.Context, req *connect.Request
 	return c.plan.CallUnary(ctx, req)
 }
 
+// StreamPlan calls dbcontroller.v1.DeploymentService.StreamPlan.
+func (c *deploymentServiceClient) StreamPlan(ctx context.Context, req *connect.Request[v1.PlanRequest]) (*connect.ServerStreamForClient[v1.PlanResponse], error) {
+	return c.streamPlan.CallServerStream(ctx, req)
+}
+
 // Rehearse calls dbcontroller.v1.DeploymentService.Rehearse.
 func (c *deploymentServiceClient) Rehearse(ctx context.Context, req *connect.Request[v1.RehearseRequest]) (*connect.ServerStreamForClient[v1.RehearseResponse], error) {
 	return c.rehearse.CallServerStream(ctx, req)
@@ -509,6 +541,11 @@ func (c *deploymentServiceClient) WaiveKind(ctx context.Context, req *connect.Re
 // Verify calls dbcontroller.v1.DeploymentService.Verify.
 func (c *deploymentServiceClient) Verify(ctx context.Context, req *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error) {
 	return c.verify.CallServerStream(ctx, req)
+}
+
+// GetVersion calls dbcontroller.v1.DeploymentService.GetVersion.
+func (c *deploymentServiceClient) GetVersion(ctx context.Context, req *connect.Request[v1.GetVersionRequest]) (*connect.Response[v1.Version], error) {
+	return c.getVersion.CallUnary(ctx, req)
 }
 
 // RegisterClient calls dbcontroller.v1.DeploymentService.RegisterClient.
@@ -567,6 +604,8 @@ type DeploymentServiceHandler interface {
 	SetPace(context.Context, *connect.Request[v1.SetPaceRequest]) (*connect.Response[v1.Deployment], error)
 	// Plan says what an upgrade would need and do. It changes nothing.
 	Plan(context.Context, *connect.Request[v1.PlanRequest]) (*connect.Response[v1.PlanReport], error)
+	// StreamPlan is Plan, streaming progress; the last message carries the report.
+	StreamPlan(context.Context, *connect.Request[v1.PlanRequest], *connect.ServerStream[v1.PlanResponse]) error
 	// Rehearse does a whole upgrade into scratch namespaces and throws them away, streaming
 	// progress; the last message carries the report. Neither the data nor clients notice.
 	Rehearse(context.Context, *connect.Request[v1.RehearseRequest], *connect.ServerStream[v1.RehearseResponse]) error
@@ -602,6 +641,11 @@ type DeploymentServiceHandler interface {
 	// Verify compares source and target once, streaming progress; the last message
 	// carries the report.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error
+	// GetVersion returns which build of the program answers, and what it speaks.
+	//
+	//	curl -s -H 'Content-Type: application/json' -d '{}' \
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/GetVersion
+	GetVersion(context.Context, *connect.Request[v1.GetVersionRequest]) (*connect.Response[v1.Version], error)
 	// RegisterClient tells the controller of an application of fixed-name kinds, so that a
 	// switch waits for its AckHold. Called again with the client_id at least every ttl_ms
 	// (a third of it is a good pace), it keeps the registration; otherwise that ends.
@@ -694,6 +738,12 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		connect.WithSchema(deploymentServiceMethods.ByName("Plan")),
 		connect.WithHandlerOptions(opts...),
 	)
+	deploymentServiceStreamPlanHandler := connect.NewServerStreamHandler(
+		DeploymentServiceStreamPlanProcedure,
+		svc.StreamPlan,
+		connect.WithSchema(deploymentServiceMethods.ByName("StreamPlan")),
+		connect.WithHandlerOptions(opts...),
+	)
 	deploymentServiceRehearseHandler := connect.NewServerStreamHandler(
 		DeploymentServiceRehearseProcedure,
 		svc.Rehearse,
@@ -760,6 +810,12 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		connect.WithSchema(deploymentServiceMethods.ByName("Verify")),
 		connect.WithHandlerOptions(opts...),
 	)
+	deploymentServiceGetVersionHandler := connect.NewUnaryHandler(
+		DeploymentServiceGetVersionProcedure,
+		svc.GetVersion,
+		connect.WithSchema(deploymentServiceMethods.ByName("GetVersion")),
+		connect.WithHandlerOptions(opts...),
+	)
 	deploymentServiceRegisterClientHandler := connect.NewUnaryHandler(
 		DeploymentServiceRegisterClientProcedure,
 		svc.RegisterClient,
@@ -806,6 +862,8 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceSetPaceHandler.ServeHTTP(w, r)
 		case DeploymentServicePlanProcedure:
 			deploymentServicePlanHandler.ServeHTTP(w, r)
+		case DeploymentServiceStreamPlanProcedure:
+			deploymentServiceStreamPlanHandler.ServeHTTP(w, r)
 		case DeploymentServiceRehearseProcedure:
 			deploymentServiceRehearseHandler.ServeHTTP(w, r)
 		case DeploymentServiceCompleteProcedure:
@@ -828,6 +886,8 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceWaiveKindHandler.ServeHTTP(w, r)
 		case DeploymentServiceVerifyProcedure:
 			deploymentServiceVerifyHandler.ServeHTTP(w, r)
+		case DeploymentServiceGetVersionProcedure:
+			deploymentServiceGetVersionHandler.ServeHTTP(w, r)
 		case DeploymentServiceRegisterClientProcedure:
 			deploymentServiceRegisterClientHandler.ServeHTTP(w, r)
 		case DeploymentServiceDeregisterClientProcedure:
@@ -885,6 +945,10 @@ func (UnimplementedDeploymentServiceHandler) Plan(context.Context, *connect.Requ
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.Plan is not implemented"))
 }
 
+func (UnimplementedDeploymentServiceHandler) StreamPlan(context.Context, *connect.Request[v1.PlanRequest], *connect.ServerStream[v1.PlanResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.StreamPlan is not implemented"))
+}
+
 func (UnimplementedDeploymentServiceHandler) Rehearse(context.Context, *connect.Request[v1.RehearseRequest], *connect.ServerStream[v1.RehearseResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.Rehearse is not implemented"))
 }
@@ -927,6 +991,10 @@ func (UnimplementedDeploymentServiceHandler) WaiveKind(context.Context, *connect
 
 func (UnimplementedDeploymentServiceHandler) Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.Verify is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) GetVersion(context.Context, *connect.Request[v1.GetVersionRequest]) (*connect.Response[v1.Version], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.GetVersion is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) RegisterClient(context.Context, *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error) {

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"dbcontroller.dev/access/client"
+)
+
+// resolveTimeout bounds the question whether a change was made whose answer was lost.
+const resolveTimeout = 10 * time.Second
+
+// change is a call that changes something. It is sent once; when its answer is lost, a dry
+// run says whether there is anything left to do, which another controller may answer, too.
+type change[S any] struct {
+	send, dry func(context.Context) (*connect.Response[S], error)
+	done      func(*S) bool // the answer of a dry run says that nothing is left to do
+}
+
+// make sends a change. resolved reports that its answer was lost, and that it is done.
+func (ch change[S]) make(ctx context.Context, c *connection, say io.Writer) (answer *S, resolved bool, err error) {
+	bounded, cancel := context.WithTimeout(ctx, c.timeout)
+	res, err := ch.send(bounded)
+	cancel()
+	if err == nil {
+		return res.Msg, false, nil
+	}
+	if !lost(err) {
+		return nil, false, err
+	}
+	const again = "'dbcontroller history' shows whether it was; the same command again is safe"
+	if ctx.Err() != nil {
+		return nil, false, failedf(exitUnknown, "interrupted before the controller answered, so that it may have been done: %s", again)
+	}
+	fmt.Fprintf(say, "the answer was lost (%s): asking whether it is done\n", c.explain(err))
+	asking, cancel := context.WithTimeout(client.Repeatable(ctx), min(c.timeout, resolveTimeout))
+	defer cancel()
+	now, failed := ch.dry(asking)
+	switch {
+	case failed != nil:
+		return nil, false, failedf(exitUnknown, "it is not known whether it was done, for the answer was lost and the controllers at %s do not say (%s): %s", c.address(), c.explain(failed), again)
+	case !ch.done(now.Msg):
+		return nil, false, failedf(exitUnknown, "it is not known whether it will be done, for the answer was lost and it is not done yet: %s", again)
+	}
+	fmt.Fprintln(say, "it is done")
+	return now.Msg, true, nil
+}
+
+// would makes a call that changes nothing, such as a dry run, within --timeout.
+func would[S any](ctx context.Context, c *connection, f func(context.Context) (*connect.Response[S], error)) (*S, error) {
+	ctx, cancel := context.WithTimeout(client.Repeatable(ctx), c.timeout)
+	defer cancel()
+	res, err := f(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return res.Msg, nil
+}
+
+// lost reports whether an error leaves it open whether a change was made.
+func lost(err error) bool {
+	if neverSent(err) {
+		return false
+	}
+	if !connect.IsWireError(err) {
+		return true
+	}
+	switch connect.CodeOf(err) { //nolint:exhaustive // with any other code a controller says that it did nothing
+	case connect.CodeUnavailable, connect.CodeCanceled, connect.CodeDeadlineExceeded, connect.CodeUnknown, connect.CodeInternal:
+		return true
+	}
+	return false
+}
+
+// idle reports whether effects say that there is nothing to do.
+func idle(effects []string) bool {
+	for _, e := range effects {
+		if !strings.HasPrefix(e, "nothing: ") {
+			return false
+		}
+	}
+	return len(effects) > 0
+}
+
+func neverSent(err error) bool {
+	var unsent *client.NotSentError
+	return errors.As(err, &unsent)
+}

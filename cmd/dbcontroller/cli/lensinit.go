@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/propose"
+)
+
+func lensInitCommand() *cobra.Command {
+	var from, to string
+	cmd := &cobra.Command{
+		Use:   "init OLD NEW",
+		Short: "Draft a lens from two samples of the same records",
+		Long: "Draft a lens from two samples of the same records, in the old version and in the new one: files of\n" +
+			"Extended JSON or BSON, also gzipped. Records are paired by their _id. It proposes what was renamed,\n" +
+			"moved, converted, split, joined, added and removed, by the values that fields have, says in comments\n" +
+			"where it is not sure, and how much of the samples the draft explains. It proposes no other keys, no\n" +
+			"further kinds, and nothing within lists. The draft goes to standard output; at most 5000 records of\n" +
+			"each sample are read.",
+		Example: "  mongoexport -d shop_v1 -c orders --limit 1000 --sort '{_id: 1}' > old.json\n" +
+			"  dbcontroller lens init old.json new.json --from orders > orders.yaml",
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "-" && args[1] == "-" {
+				return usage("standard input cannot be both samples: name a file for one of them")
+			}
+			var samples [2][]bson.Raw
+			for i, name := range args {
+				docs, err := firstOfSample(cmd.Context(), name, cmd.InOrStdin(), propose.MaxRecords)
+				if err != nil {
+					return failed(exitUsage, err)
+				}
+				samples[i] = docs
+			}
+			if from == "" {
+				from = kindOfFile(args[0])
+			}
+			if to == "" {
+				to = from
+			}
+			draft, err := propose.Lens(from, to, samples[0], samples[1])
+			if err != nil {
+				return usage("lens init: %w", err)
+			}
+			if err := write(cmd.OutOrStdout(), draft.Text); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "of %s in both samples the draft explains %s; %s to decide on: read the comments, then 'dbcontroller lens diff' shows what it does\n",
+				plural(int64(draft.Pairs), "record"), count(int64(draft.Explained)), plural(int64(draft.Unsure), "thing"))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "kind of the old version (default: the name of its file)")
+	cmd.Flags().StringVar(&to, "to", "", "kind of the new version (default: as the old one)")
+	return cmd
+}
+
+// firstOfSample reads so many documents at most.
+func firstOfSample(ctx context.Context, name string, stdin io.Reader, most int) (out []bson.Raw, err error) {
+	source, closer, err := openSource(name, stdin)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = closer.Close() }() // it was only read
+	for len(out) < most {
+		doc, err := source.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, doc)
+	}
+	return out, nil
+}
+
+// kindOfFile is what the records of a file are called, as mongoexport and mongodump name files.
+func kindOfFile(name string) string {
+	base, _, _ := strings.Cut(filepath.Base(name), ".")
+	if base == "" || base == "-" {
+		return "records"
+	}
+	return base
+}

@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+)
+
+// screen redraws in place. A frame is never higher or wider than the terminal, so that going
+// back over it leads to its first line.
+type screen struct {
+	w             io.Writer
+	size          func() (width, height int)
+	last          *dbv1.Deployment
+	drawn         int // lines of the frame that is there
+	width, height int // of the terminal that it was drawn for
+}
+
+func (s *screen) draw(d *dbv1.Deployment) error { return s.show(d, "") }
+
+// note says something below what is known, until more is.
+func (s *screen) note(text string) { _ = s.show(s.last, text) }
+
+func (s *screen) show(d *dbv1.Deployment, note string) error {
+	s.last = d
+	width, height := s.size()
+	var b bytes.Buffer
+	switch {
+	case s.drawn > 0 && (width != s.width || height != s.height):
+		b.WriteString("\x1b[H\x1b[2J") // it was laid out anew, and nobody knows how
+	case s.drawn > 0:
+		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", s.drawn)
+	}
+	if note != "" {
+		height--
+	}
+	text := frame(d, width, height)
+	if note != "" && height > 0 {
+		text += cut(note, width) + "\n"
+	}
+	b.WriteString("\x1b[?7l")
+	b.WriteString(strings.ReplaceAll(text, "\n", "\r\n"))
+	b.WriteString("\x1b[?7h")
+	s.drawn, s.width = strings.Count(text, "\n"), width
+	_, s.height = s.size()
+	return write(s.w, b.Bytes())
+}
+
+// mostShards is how many lines of shards are shown, however high the terminal is.
+const mostShards = 16
+
+// leastShards is how many rows the shards keep before less urgent things are left out.
+const leastShards = 4
+
+// urgent are the parts of the summary by how much they matter to somebody who watches, the
+// least urgent first: those are left out where the terminal is low.
+var urgent = []string{"kept", "retired", "controllers", "reverse sync", "last switch", "late deletes", "policy", "compared", "pace",
+	"retiring", "data update", "rollback", "lag", "given up", "parked", "version", "INSECURE", "shards", "copied", "last error", "BREACH", "aborting", "waits for", "readiness", "upgrade"}
+
+// frame is the view of a terminal of a size: the summary, and the shards that have most to do.
+func frame(d *dbv1.Deployment, width, height int) string {
+	rows := height - 1 // the cursor stands below
+	if rows < 1 {
+		return ""
+	}
+	out := []string{d.GetName()}
+	parts, shards := summary(d), d.GetProgress().GetShards()
+	keep := 0
+	if len(shards) > 0 {
+		keep = min(leastShards, len(shards)) + 2
+	}
+	if rows < 2*keep {
+		keep = min(1, keep) // one line for all of them
+	}
+	for len(parts) > max(1, rows-1-keep) {
+		parts = slices.Delete(parts, leastUrgent(parts), leastUrgent(parts)+1)
+	}
+	out = append(out, layout(parts, width, rows-1-keep)...)
+	if left := rows - len(out); len(shards) > 0 && left > 0 {
+		out = append(out, shardRows(shards, left)...)
+	}
+	for i := range out {
+		out[i] = cut(out[i], width)
+	}
+	return strings.Join(out[:min(rows, len(out))], "\n") + "\n"
+}
+
+func leastUrgent(parts []labelled) int {
+	least := 0
+	for i, p := range parts {
+		if slices.Index(urgent, p.label) < slices.Index(urgent, parts[least].label) {
+			least = i
+		}
+	}
+	return least
+}
+
+// layout writes the parts of a summary, one on each row, and what is too long for its row on
+// further ones, as far as there are any: the most urgent first.
+func layout(parts []labelled, width, rows int) []string {
+	indent := 0
+	for _, p := range parts {
+		indent = max(indent, utf8.RuneCountInString(p.label))
+	}
+	indent += 4
+	texts, spare := make([][]string, len(parts)), rows-len(parts)
+	order := make([]int, len(parts))
+	for i := range parts {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return -cmp.Compare(slices.Index(urgent, parts[a].label), slices.Index(urgent, parts[b].label))
+	})
+	for _, i := range order {
+		texts[i] = wrap(parts[i].text, width-indent, 1+max(0, spare))
+		spare -= len(texts[i]) - 1
+	}
+	var out []string
+	for i, p := range parts {
+		for j, text := range texts[i] {
+			label := p.label
+			if j > 0 {
+				label = ""
+			}
+			out = append(out, fmt.Sprintf("  %-*s%s", indent-2, label, text))
+		}
+	}
+	return out
+}
+
+// wrap breaks a text at blanks into so many rows at most; the last one may be too long.
+func wrap(text string, width, most int) []string {
+	var rows []string
+	if width > 10 {
+		for len(rows) < most-1 && utf8.RuneCountInString(text) > width {
+			head := string([]rune(text)[:width+1])
+			at := strings.LastIndexByte(head, ' ')
+			if at <= 0 {
+				break
+			}
+			rows, text = append(rows, text[:at]), text[at+1:]
+		}
+	}
+	return append(rows, text)
+}
+
+// shardRows are the shards in so many rows: all of them, or those that wait for something and
+// how the others are.
+func shardRows(shards []*dbv1.ShardProgress, rows int) []string {
+	most := min(mostShards, rows-2) // a blank and the head
+	if len(shards) > most {
+		most = min(mostShards, rows-3) // and how the others are
+	}
+	if most < 1 {
+		return []string{"  shards: " + states(shards)}
+	}
+	shown, others := shards, []*dbv1.ShardProgress(nil)
+	if len(shards) > most {
+		shown, others = busiest(shards, most)
+	}
+	var b bytes.Buffer
+	t := newTable(&b, "  SHARD\tDONE\tSTATE\tCOPIED\tTOTAL\tRATE\tLAG\tAPPLIED\tWAITS FOR")
+	for _, s := range shown {
+		fmt.Fprintf(t, "  %d\t%s\t%s\t%s\t%s\t%s/s\t%s\t%s\t%s\n", s.GetShard(), bar(s), s.GetState(), count(s.GetCopied()), count(s.GetTotal()),
+			count(int64(s.GetRate())), lagOf(s.LagMillis), count(s.GetApplied()), or(s.GetWaitsFor(), "-"))
+	}
+	flush(t)
+	out := append([]string{""}, strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")...)
+	if len(others) > 0 {
+		out = append(out, fmt.Sprintf("  and %s more shards: %s", count(int64(len(others))), states(others)))
+	}
+	return out
+}
+
+// states counts shards by what they do, most of them first.
+func states(shards []*dbv1.ShardProgress) string {
+	by := map[string]int{}
+	for _, s := range shards {
+		by[s.GetState()]++
+	}
+	names := slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(-cmp.Compare(by[a], by[b]), strings.Compare(a, b)) })
+	for i, name := range names {
+		names[i] = count(int64(by[name])) + " " + or(name, "unknown")
+	}
+	return strings.Join(names, ", ")
+}
+
+// busiest picks so many shards, those first that wait for something, and returns the others.
+func busiest(shards []*dbv1.ShardProgress, most int) (shown, others []*dbv1.ShardProgress) {
+	var rest []*dbv1.ShardProgress
+	for _, s := range shards {
+		if s.GetWaitsFor() != "" {
+			shown = append(shown, s)
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	all := append(shown, rest...)
+	return all[:most], all[most:]
+}
+
+func bar(s *dbv1.ShardProgress) string {
+	const width = 10
+	if s.GetOwner() == "" {
+		return strings.Repeat("?", width)
+	}
+	full := width
+	if s.GetTotal() > 0 {
+		full = int(min(s.GetCopied(), s.GetTotal()) * width / s.GetTotal())
+	}
+	return strings.Repeat("#", full) + strings.Repeat(".", width-full)
+}

@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"unicode/utf8"
+
+	"connectrpc.com/connect"
+
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+)
+
+// many is the sample with so many shards, most of which wait for nothing.
+func many(shards int) *dbv1.Deployment {
+	d := sample()
+	all := d.Progress.Shards
+	d.Progress.Shards = all[:min(shards, len(all))]
+	for i := len(all); i < shards; i++ {
+		d.Progress.Shards = append(d.Progress.Shards, &dbv1.ShardProgress{Shard: int32(i), State: "ready", Owner: "controller-1"})
+	}
+	return d
+}
+
+// terminal is a screen of a size that understands what a view sends.
+type terminal struct {
+	t             *testing.T
+	width, height int
+	rows          []string
+	row, col      int
+	scrolled      int
+	wraps         bool
+}
+
+func newTerminal(t *testing.T, width, height int) *terminal {
+	return &terminal{t: t, width: width, height: height, rows: make([]string, height), wraps: true}
+}
+
+var escape = regexp.MustCompile(`^\x1b\[(\??)(\d*)([A-Za-z])`)
+
+func (v *terminal) Write(b []byte) (int, error) {
+	for text := string(b); text != ""; {
+		if m := escape.FindStringSubmatch(text); m != nil {
+			v.control(m[1]+m[3], m[2])
+			text = text[len(m[0]):]
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(text)
+		text = text[n:]
+		switch r {
+		case '\r':
+			v.col = 0
+		case '\n':
+			v.down()
+		default:
+			v.put(r)
+		}
+	}
+	return len(b), nil
+}
+
+func (v *terminal) control(what, number string) {
+	n, _ := strconv.Atoi(number)
+	switch what {
+	case "A":
+		if n > v.row {
+			v.t.Errorf("it goes back %d lines from line %d", n, v.row)
+		}
+		v.row = max(0, v.row-n)
+	case "H":
+		v.row, v.col = 0, 0
+	case "J":
+		if n == 2 {
+			clear(v.rows)
+			return
+		}
+		v.rows[v.row] = string([]rune(v.rows[v.row])[:min(v.col, utf8.RuneCountInString(v.rows[v.row]))])
+		clear(v.rows[v.row+1:])
+	case "?l":
+		v.wraps = false
+	case "?h":
+		v.wraps = true
+	default:
+		v.t.Errorf("unknown sequence %s%s", number, what)
+	}
+}
+
+func (v *terminal) down() {
+	if v.row++; v.row == v.height {
+		v.rows, v.row = append(v.rows[1:], ""), v.height-1
+		v.scrolled++
+	}
+}
+
+func (v *terminal) put(r rune) {
+	if v.col >= v.width {
+		v.t.Errorf("a line is wider than %d: %q", v.width, v.rows[v.row])
+		if v.wraps {
+			v.col = 0
+			v.down()
+		}
+	}
+	v.rows[v.row] += string(r)
+	v.col++
+}
+
+// shown is what stands there.
+func (v *terminal) shown() string { return strings.TrimRight(strings.Join(v.rows, "\n"), "\n") + "\n" }
+
+// TestTheViewFitsTheTerminal, whatever its size and however many shards there are: each frame
+// takes the place of the one before it, nothing is pushed out of sight, and what the upgrade
+// waits for is there as soon as there is room for anything.
+func TestTheViewFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, height := range []int{1, 2, 3, 5, 8, 12, 24, 60} {
+		for _, width := range []int{1, 40, 80, 250} {
+			for _, shards := range []int{0, 1, 17, 1024} {
+				t.Run(fmt.Sprintf("%dx%d, %d shards", width, height, shards), func(t *testing.T) {
+					t.Parallel()
+					d := many(shards)
+					v := newTerminal(t, width, height)
+					s := &screen{w: v, size: func() (int, int) { return width, height }}
+					for _, d := range []*dbv1.Deployment{switched(), d, many(2), d} {
+						s.note("the controller does not answer; asking again")
+						if text := v.shown(); width == 80 && height > 2 && !strings.HasSuffix(text, "asking again\n") {
+							t.Errorf("it is not said:\n%s", text)
+						}
+						if err := s.draw(d); err != nil {
+							t.Fatal(err)
+						}
+						if height > 1 && v.shown() != frame(d, width, height) {
+							t.Fatalf("there stands\n%s\nand not\n%s", v.shown(), frame(d, width, height))
+						}
+					}
+					if v.scrolled > 0 {
+						t.Errorf("it scrolls by %d lines", v.scrolled)
+					}
+					text := v.shown()
+					for label, from := range map[string]int{"upgrade": 3, "readiness": 5, "waits for": 8, "copied": 12, "SHARD": 24} {
+						if label == "SHARD" && shards == 0 || height < from || width < 40 {
+							continue
+						}
+						if !strings.Contains(text, "  "+label) {
+							t.Errorf("nothing of %q:\n%s", label, text)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestTheViewOfAnotherSize is drawn anew: what the terminal has made of the old frame is not
+// known.
+func TestTheViewOfAnotherSize(t *testing.T) {
+	t.Parallel()
+	v := newTerminal(t, 100, 30)
+	s := &screen{w: v, size: func() (int, int) { return v.width, v.height }}
+	for _, width := range []int{100, 60} {
+		v.width = width
+		if err := s.draw(sample()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v.shown() != frame(sample(), 60, 30) {
+		t.Errorf("there stands\n%s", v.shown())
+	}
+}
+
+// TestManyShardsAreFolded: those that wait for something are shown, the others counted.
+func TestManyShardsAreFolded(t *testing.T) {
+	t.Parallel()
+	text := frame(many(1000), 160, 40)
+	for _, want := range []string{"copy of 2 ranges", "changes that are not applied", "more shards: 9"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not shown:\n%s", want, text)
+		}
+	}
+	if text := frame(many(1000), 160, 12); !strings.Contains(text, "shards: 998 ready, 1 copying, 1 following") {
+		t.Errorf("on a low terminal:\n%s", text)
+	}
+}
+
+// TestWhatIsLongIsWrapped where there is room for it.
+func TestWhatIsLongIsWrapped(t *testing.T) {
+	t.Parallel()
+	text := frame(many(0), 60, 60)
+	if strings.Contains(text, "…") {
+		t.Errorf("something is cut though there is room:\n%s", text)
+	}
+	for _, want := range []string{"the switch waits for", "holds at ready", "proved for"} {
+		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
+			t.Errorf("%q is not shown:\n%s", want, text)
+		}
+	}
+}
+
+// TestTheHoldSaysWhoIsLate: whoever has not acknowledged it.
+func TestTheHoldSaysWhoIsLate(t *testing.T) {
+	t.Parallel()
+	d := sample()
+	d.UpgradeState.State, d.UpgradeState.Step = dbv1.UpgradeState_SWITCHING, "HOLD"
+	d.Servers = []*dbv1.Server{{Id: "server-1", Acked: true}, {Id: "billing", Client: true}, {Id: "server-2"}}
+	const want = "2 of 3 servers and applications to hold their writes: billing, server-2"
+	if text := frame(d, 120, 50); !strings.Contains(text, want) {
+		t.Errorf("the view:\n%s", text)
+	}
+	if text := changeLine(d); !strings.Contains(text, "waits for "+want) {
+		t.Errorf("the line: %s", text)
+	}
+}
+
+// quietly is a controller whose stream shows what there is and then nothing more, as one does
+// that has frozen.
+type quietly struct {
+	fake
+	asked atomic.Int64
+	shows []*dbv1.Deployment // to the first who watches, the second ...
+}
+
+func (q *quietly) WatchDeployment(ctx context.Context, _ *connect.Request[dbv1.WatchDeploymentRequest], s *connect.ServerStream[dbv1.Deployment]) error {
+	n := int(q.asked.Add(1)) - 1
+	if n < len(q.shows) {
+		if err := s.Send(q.shows[n]); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestWatchAsksAgainWhereNothingComes: somebody who froze is not waited for without end.
+func TestWatchAsksAgainWhereNothingComes(t *testing.T) {
+	t.Parallel()
+	q := &quietly{shows: []*dbv1.Deployment{sample(), sample(), switched()}}
+	out, diag, err := run(t, "watch", "deployment", "--until-version", "v2", "--timeout", "200ms", "--server", serveAPI(t, q))
+	if err != nil || q.asked.Load() != 3 || strings.Count(out, "\n") != 2 || diag != "" {
+		t.Errorf("%v, asked %d times, printed %q, diagnostics %q", err, q.asked.Load(), out, diag)
+	}
+	_, _, err = run(t, "watch", "deployment", "--timeout", "200ms", "--server", serveAPI(t, &quietly{}))
+	if exitOf(err) != exitTimeout {
+		t.Errorf("one that never answers: %v", err)
+	}
+}
+
+// TestWatchEndsWithTheUpgrade: a version that is not reached any more is not waited for.
+func TestWatchEndsWithTheUpgrade(t *testing.T) {
+	t.Parallel()
+	aborted := sample()
+	aborted.UpgradeState = nil
+	q := &quietly{shows: []*dbv1.Deployment{aborted, sample(), aborted}}
+	out, _, err := run(t, "watch", "deployment", "--until-version", "v2", "--timeout", "200ms", "--server", serveAPI(t, q))
+	if exitOf(err) != exitRefused || q.asked.Load() != 3 || !strings.Contains(err.Error(), "the upgrade to v2 has ended, and v1 is the current version: 'dbcontroller history' says why") {
+		t.Errorf("%v, asked %d times, printed %q", err, q.asked.Load(), out)
+	}
+}

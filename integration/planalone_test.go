@@ -1,0 +1,77 @@
+package integration_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+)
+
+// planAlone makes a plan from the configuration alone, and fails the test if that changes
+// anything anywhere.
+func (s *system) planAlone(ctx context.Context) *dbv1.PlanReport {
+	s.t.Helper()
+	before := s.everything(ctx, s.t)
+	r := execute(ctx, s.t, s.env, "plan", "--config", s.config, "--json")
+	if diff := cmp.Diff(before, s.everything(ctx, s.t)); diff != "" {
+		s.t.Errorf("the plan has changed something (-before +after):\n%s", diff)
+	}
+	report := &dbv1.PlanReport{}
+	if err := protojson.Unmarshal([]byte(r.stdout), report); err != nil {
+		s.t.Fatalf("exit %d, %v: %s%s", r.code, err, r.stdout, r.stderr)
+	}
+	if (r.code == 0) != report.GetOk() {
+		s.t.Errorf("exit %d of a plan that says %t", r.code, report.GetOk())
+	}
+	for _, c := range report.GetChecks() {
+		s.t.Logf("%-8s %-12s %-14s %s", c.GetVerdict(), c.GetArea(), c.GetSubject(), c.GetText())
+	}
+	return report
+}
+
+// TestPlanWithoutAController says what can be known by reading, before anything of the
+// deployment is there, and again when it has lived and all of its processes are away.
+func TestPlanWithoutAController(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{})
+	s.fill(ctx, newLedger("package"), documents)
+	first := s.planAlone(ctx)
+	for _, want := range []struct{ area, text string }{
+		{"plan", "only reads"}, {"server", "MongoDB"}, {"collections", "records"}, {"names", "are free"}, {"indexes", "_id"},
+		{"collections", "the first controller makes it"}, {"copy", "all can be migrated"}, {"copy", "without writing"}, {"space", "are needed"},
+	} {
+		if c := finding(first, want.area, want.text); c == nil || c.GetVerdict() == dbv1.PlanCheck_FAILED {
+			t.Errorf("nothing of %s that says %q", want.area, want.text)
+		}
+	}
+	for _, c := range first.GetChecks() {
+		if c.GetVerdict() == dbv1.PlanCheck_FAILED && c.GetArea() != "oplog" { // that of a server which was just started is short
+			t.Errorf("%s %s: %s", c.GetArea(), c.GetSubject(), c.GetText())
+		}
+	}
+	if first.GetFromVersion() != "v1" || first.GetToVersion() != "v2" || first.EstimatedCopySeconds == nil || first.PredictedPauseMillis != nil {
+		t.Errorf("%s -> %s, copy %v, pause %v", first.GetFromVersion(), first.GetToVersion(), first.EstimatedCopySeconds, first.PredictedPauseMillis)
+	}
+
+	controller := s.controller("controller", breakPoint{}).ready(ctx)
+	server := s.server("server", 0).ready(ctx)
+	s.begin(ctx)
+	s.await(ctx, "the flip", flipped("v2"))
+	server.terminate(patience)
+	controller.terminate(patience)
+	if later := s.planAlone(ctx); later.GetFromVersion() != "v2" || later.GetToVersion() != "v1" {
+		t.Errorf("after the switch: %s -> %s", later.GetFromVersion(), later.GetToVersion())
+	}
+
+	// The databases know of a record that this etcd does not have.
+	s.etcdBecomes(ctx, nil)
+	if r := execute(ctx, t, s.env, "plan", "--config", s.config); r.code != 4 || r.stdout != "" || !strings.Contains(r.stderr, "belongs to "+s.name) {
+		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+}

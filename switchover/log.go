@@ -1,0 +1,47 @@
+package switchover
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/upgradestate"
+)
+
+// namedKinds is how many kinds a line names: there may be 1,000.
+const namedKinds = 5
+
+// logOperations says which of the operations that were begun together are confirmed and which
+// were given up: one line for each version and reason, whatever the number of kinds.
+func (r *Driver) logOperations(actions []upgradestate.Action, events []upgradestate.Event, took time.Duration) {
+	type group struct{ text, version, reason string }
+	kinds := map[group][]string{}
+	var order []group
+	for i, a := range actions {
+		var g group
+		var kind string
+		switch a := a.(type) {
+		case upgradestate.Execute:
+			g, kind = group{"operations are confirmed", a.Version, string(a.Pending.Reason)}, a.Place.Kind
+		case upgradestate.Prevent:
+			g, kind = group{"operations were given up", a.Version, string(a.Pending.Reason)}, a.Place.Kind
+			if _, moved := events[i].(upgradestate.Confirmed); moved {
+				g.text = "operations are confirmed"
+			}
+		default:
+			continue
+		}
+		if events[i] == nil {
+			continue // it has failed, which is said elsewhere
+		}
+		if kinds[g] == nil {
+			order = append(order, g)
+		}
+		kinds[g] = append(kinds[g], kind)
+	}
+	for _, g := range order {
+		named := kinds[g][:min(namedKinds, len(kinds[g]))]
+		r.log.Info(g.text, zap.String("version", g.version), zap.String("reason", g.reason), zap.Int("count", len(kinds[g])),
+			zap.Strings("kinds", named), zap.Duration("took", took))
+	}
+}

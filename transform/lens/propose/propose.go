@@ -1,0 +1,483 @@
+// Package propose drafts a lens from two samples: records of an old version, and what became
+// of them in a new one. It finds fields that kept their values under another name or in
+// another object, values of another type or called otherwise, strings that were split or
+// joined, and what came and went.
+//
+// What it writes always parses, says in comments where it was not sure, and says what it does
+// not explain of the samples, for it is run over them. It is a draft to be read: two fields
+// that happen to hold the same values look like one that was renamed. It proposes no keys of
+// another form, no further kinds, and nothing within lists.
+package propose
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
+)
+
+// Bounds of what is looked at. More records do not make a draft better.
+const (
+	MaxRecords = 5000
+	maxFields  = 400
+	maxTable   = 20 // entries of a table of values
+)
+
+// Draft is a lens that was proposed.
+type Draft struct {
+	Text []byte
+	// Pairs are records that both samples have, by _id; Explained those of them that the lens
+	// makes of the old ones as they are.
+	Pairs, Explained int
+	// Unsure counts the comments that want somebody to decide.
+	Unsure int
+}
+
+// pair is one record in both versions.
+type pair struct {
+	old, now bson.Raw
+	was, is  map[string]bson.RawValue // by path
+}
+
+type drafter struct {
+	pairs    []pair
+	old, now []string // paths that only the one version has
+	both     []string
+	ops      []string // lines of YAML
+	unsure   int
+}
+
+// Lens drafts the lens between two samples, of kinds of these names.
+func Lens(from, to string, old, now []bson.Raw) (*Draft, error) {
+	d := &drafter{}
+	if err := d.match(old, now); err != nil {
+		return nil, err
+	}
+	if len(d.pairs) == 0 {
+		return nil, fmt.Errorf("no record of %d and %d has the same _id in both samples, so that nothing says what became of what: give samples of the same records; where the new version has other keys, give them their old ones", len(old), len(now))
+	}
+	d.moved()
+	d.split()
+	d.joined()
+	d.kept()
+	d.come()
+	d.gone()
+	return d.draft(from, to)
+}
+
+// match pairs records by _id, and sorts their fields.
+func (d *drafter) match(old, now []bson.Raw) error {
+	by := map[string]bson.Raw{}
+	for _, doc := range now {
+		id := doc.Lookup("_id")
+		by[string(id.Type)+string(id.Value)] = doc
+	}
+	inOld, inNew := map[string]bool{}, map[string]bool{}
+	for _, doc := range old {
+		id := doc.Lookup("_id")
+		other, there := by[string(id.Type)+string(id.Value)]
+		if !there {
+			continue
+		}
+		p := pair{old: doc, now: other, was: map[string]bson.RawValue{}, is: map[string]bson.RawValue{}}
+		flatten("", doc, p.was)
+		flatten("", other, p.is)
+		for path := range p.was {
+			inOld[path] = true
+		}
+		for path := range p.is {
+			inNew[path] = true
+		}
+		d.pairs = append(d.pairs, p)
+	}
+	if len(inOld) > maxFields || len(inNew) > maxFields {
+		return fmt.Errorf("the samples have %d and %d different fields, and at most %d are compared: an object with a field for each of many keys is a map, which 'each' is for; leave it out of the samples", len(inOld), len(inNew), maxFields)
+	}
+	for path := range inOld {
+		if inNew[path] {
+			d.both = append(d.both, path)
+		} else {
+			d.old = append(d.old, path)
+		}
+	}
+	for path := range inNew {
+		if !inOld[path] {
+			d.now = append(d.now, path)
+		}
+	}
+	slices.Sort(d.old)
+	slices.Sort(d.now)
+	slices.Sort(d.both)
+	return nil
+}
+
+// flatten notes the values of a document by path. Lists, and objects without fields, are values.
+func flatten(path string, doc bson.Raw, into map[string]bson.RawValue) {
+	elems, err := doc.Elements()
+	if err != nil {
+		return
+	}
+	for _, e := range elems {
+		name := e.Key()
+		if path != "" {
+			name = path + "." + name
+		}
+		if inner, ok := e.Value().DocumentOK(); ok && len(inner) > 5 {
+			flatten(name, inner, into)
+			continue
+		}
+		if name != "_id" {
+			into[name] = e.Value()
+		}
+	}
+}
+
+// op adds an operation, if it parses; otherwise a comment that says why it is none.
+func (d *drafter) op(text, comment string) {
+	if _, err := lens.Parse("draft.yaml", []byte("operations:\n  - "+text+"\n")); err != nil {
+		d.remark("not possible: " + text)
+		return
+	}
+	if comment != "" {
+		d.unsure++
+		text += " # " + comment
+	}
+	d.ops = append(d.ops, "  - "+text)
+}
+
+func (d *drafter) remark(text string) {
+	d.unsure++
+	d.ops = append(d.ops, "  # "+strings.Join(strings.Fields(text), " "))
+}
+
+// moved finds fields that have their values elsewhere, and perhaps of another type.
+func (d *drafter) moved() {
+	var left []string
+	for _, q := range d.now {
+		var fits []change
+		for _, p := range d.old {
+			if c, ok := d.compare(p, q); ok && c.table == nil {
+				fits = append(fits, c)
+			}
+		}
+		if len(fits) == 0 {
+			left = append(left, q)
+			continue
+		}
+		slices.SortStableFunc(fits, func(a, b change) int { return b.score(q) - a.score(q) })
+		best := fits[0]
+		comment := ""
+		switch {
+		case len(fits) > 1:
+			comment = "or from " + fits[1].from + ", which has the same values"
+		case best.distinct < 2:
+			comment = "all records have the same value: is it the same field?"
+		}
+		op := fmt.Sprintf("rename: {from: %s, to: %s}", quote(best.from), quote(q))
+		if strings.Contains(best.from+q, ".") {
+			op = fmt.Sprintf("move: {from: %s, to: %s}", quote(best.from), quote(q))
+		}
+		d.op(op, comment)
+		if best.convert != "" {
+			d.op(fmt.Sprintf("convert: {field: %s, %s}", quote(q), best.convert), "")
+		}
+		d.old = slices.DeleteFunc(d.old, func(p string) bool { return p == best.from })
+	}
+	d.now = left
+}
+
+// change is how one field could have become another.
+type change struct {
+	from     string
+	convert  string // the keys of convert between types; empty: the values are the same
+	table    map[string]string
+	both     int // records that have both
+	distinct int // values
+}
+
+// score prefers fields that are called alike, and values that are the same.
+func (c change) score(to string) int {
+	s := 0
+	if last(c.from) == last(to) {
+		s += 4
+	}
+	if c.convert == "" {
+		s += 2
+	}
+	if c.distinct > 1 {
+		s++
+	}
+	return s
+}
+
+func last(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+
+// compare looks whether a field has become another in all records: both have it or neither,
+// with the same value, or one that a conversion makes of it.
+func (d *drafter) compare(p, q string) (change, bool) {
+	c := change{from: p}
+	values, table := map[string]bool{}, map[string]string{}
+	for _, x := range d.pairs {
+		was, had := x.was[p]
+		is, has := x.is[q]
+		if had != has {
+			return c, false
+		}
+		if !had {
+			continue
+		}
+		c.both++
+		values[was.String()] = true
+		if was.Equal(is) {
+			if c.convert != "" {
+				return c, false
+			}
+			if was.Type == bson.TypeString {
+				table[was.StringValue()] = is.StringValue()
+			}
+			continue
+		}
+		if how, ok := conversion(was, is); ok && (c.convert == how || c.both == 1 && len(table) == 0) {
+			c.convert = how
+			continue
+		}
+		if was.Type != bson.TypeString || is.Type != bson.TypeString || c.convert != "" {
+			return c, false
+		}
+		if to, known := table[was.StringValue()]; known && to != is.StringValue() || len(table) > maxTable {
+			return c, false
+		}
+		table[was.StringValue()] = is.StringValue()
+		c.table = table
+	}
+	c.distinct = len(values)
+	if c.table != nil {
+		c.table = table
+		back := map[string]bool{}
+		for _, to := range table {
+			back[to] = true
+		}
+		if len(back) != len(table) || len(table) > maxTable || c.both < 2*len(table) {
+			return c, false // it does not come back, or is as good as a table of all records
+		}
+	}
+	return c, c.both > 0
+}
+
+// conversion is the keys of a convert that makes one value of the other.
+func conversion(was, is bson.RawValue) (string, bool) {
+	from, to := lens.TypeName(was.Type), lens.TypeName(is.Type)
+	if from == to {
+		return "", false
+	}
+	text := fmt.Sprintf("from: %s, to: %s", from, to)
+	doc := func(v bson.RawValue) bson.Raw {
+		raw, err := bson.Marshal(bson.D{{Key: "v", Value: v}})
+		if err != nil {
+			return nil
+		}
+		return raw
+	}
+	l, err := lens.Parse("draft.yaml", []byte("operations:\n  - convert: {field: v, "+text+"}\n"))
+	if err != nil {
+		return "", false
+	}
+	out, err := l.Up(doc(was), nil)
+	return text, err == nil && bson.Raw(out).Lookup("v").Equal(is)
+}
+
+// separators are those that strings are split at.
+var separators = []string{"/", ", ", ",", ":", "|", " - ", "-", "_", "@", " "}
+
+// split finds strings that have become two or three.
+func (d *drafter) split() {
+	for _, p := range slices.Clone(d.old) {
+		if to, sep, ok := d.parts(p, func(x pair) map[string]bson.RawValue { return x.was }, d.now, func(x pair) map[string]bson.RawValue { return x.is }); ok {
+			d.op(fmt.Sprintf("split: {field: %s, to: [%s], separator: %s}", quote(p), strings.Join(quoted(to), ", "), literal(sep)), "")
+			d.old = slices.DeleteFunc(d.old, func(o string) bool { return o == p })
+			d.now = slices.DeleteFunc(d.now, func(q string) bool { return slices.Contains(to, q) })
+		}
+	}
+}
+
+// joined finds strings that were two or three.
+func (d *drafter) joined() {
+	for _, q := range slices.Clone(d.now) {
+		if from, sep, ok := d.parts(q, func(x pair) map[string]bson.RawValue { return x.is }, d.old, func(x pair) map[string]bson.RawValue { return x.was }); ok {
+			d.op(fmt.Sprintf("join: {fields: [%s], to: %s, separator: %s}", strings.Join(quoted(from), ", "), quote(q), literal(sep)), "")
+			d.now = slices.DeleteFunc(d.now, func(n string) bool { return n == q })
+			d.old = slices.DeleteFunc(d.old, func(p string) bool { return slices.Contains(from, p) })
+		}
+	}
+}
+
+// parts finds the fields of the other version that hold the parts of a string, in order.
+func (d *drafter) parts(whole string, here func(pair) map[string]bson.RawValue, among []string, there func(pair) map[string]bson.RawValue) (fields []string, separator string, ok bool) {
+	for _, sep := range separators {
+		var candidates [][]string // for each part
+		seen := 0
+		for _, x := range d.pairs {
+			v, has := here(x)[whole]
+			if !has {
+				continue
+			}
+			text, is := v.StringValueOK()
+			pieces := strings.Split(text, sep)
+			if !is || len(pieces) < 2 || len(pieces) > 3 || candidates != nil && len(pieces) != len(candidates) {
+				candidates = nil
+				seen = 0
+				break
+			}
+			if candidates == nil {
+				candidates = make([][]string, len(pieces))
+				for i := range candidates {
+					candidates[i] = slices.Clone(among)
+				}
+			}
+			seen++
+			for i, piece := range pieces {
+				candidates[i] = slices.DeleteFunc(candidates[i], func(q string) bool {
+					v, has := there(x)[q]
+					s, is := v.StringValueOK()
+					return !has || !is || s != piece
+				})
+			}
+		}
+		fields = nil
+		for _, c := range candidates {
+			c = slices.DeleteFunc(slices.Clone(c), func(q string) bool { return slices.Contains(fields, q) })
+			if len(c) == 0 {
+				fields = nil
+				break
+			}
+			fields = append(fields, c[0])
+		}
+		if seen > 0 && len(fields) > 1 {
+			return fields, sep, true
+		}
+	}
+	return nil, "", false
+}
+
+// kept looks at fields that both versions have.
+func (d *drafter) kept() {
+	for _, p := range d.both {
+		same := true
+		for _, x := range d.pairs {
+			was, had := x.was[p]
+			is, has := x.is[p]
+			same = same && had == has && (!had || was.Equal(is))
+		}
+		if same {
+			continue
+		}
+		c, ok := d.compare(p, p)
+		switch {
+		case ok && c.convert != "":
+			d.op(fmt.Sprintf("convert: {field: %s, %s}", quote(p), c.convert), "")
+		case ok && c.table != nil:
+			var entries []string
+			for _, from := range slices.Sorted(maps.Keys(c.table)) {
+				entries = append(entries, literal(from)+": "+literal(c.table[from]))
+			}
+			d.op(fmt.Sprintf("convert: {field: %s, table: {%s}}", quote(p), strings.Join(entries, ", ")), "these are the values of the samples: are there others?")
+		default:
+			d.remark(p + ": it has other values, and nothing explains them: compute, normalize or a hook may")
+		}
+	}
+}
+
+// come adds fields that nothing was found for.
+func (d *drafter) come() {
+	for _, q := range d.now {
+		counts, first := map[string]int{}, map[string]bson.RawValue{}
+		best, has := "", 0
+		for _, x := range d.pairs {
+			v, ok := x.is[q]
+			if !ok {
+				continue
+			}
+			has++
+			counts[v.String()]++
+			first[v.String()] = v
+			if best == "" || counts[v.String()] > counts[best] {
+				best = v.String()
+			}
+		}
+		value, ok := scalar(first[best])
+		if !ok {
+			d.remark(fmt.Sprintf("%s: it is new, of type %s: add it with a value, or compute it", q, lens.TypeName(first[best].Type)))
+			continue
+		}
+		comment := ""
+		if len(counts) > 1 || has < len(d.pairs) {
+			comment = fmt.Sprintf("the samples have %d values of it, in %d of %d records: is this what records have that lack it?", len(counts), has, len(d.pairs))
+		}
+		d.op(fmt.Sprintf("add: {field: %s, value: %s}", quote(q), value), comment)
+	}
+}
+
+// gone removes fields that nothing was found for.
+func (d *drafter) gone() {
+	for _, p := range d.old {
+		d.op(fmt.Sprintf("remove: {field: %s}", quote(p)), "nothing of the new sample has its values: is it gone?")
+	}
+}
+
+// draft writes the lens, and says what it does not explain.
+func (d *drafter) draft(from, to string) (*Draft, error) {
+	head := fmt.Sprintf("lens: 1\nkinds: {from: %s, to: %s}\n", quote(from), quote(to))
+	body := "operations: []\n"
+	if slices.ContainsFunc(d.ops, func(l string) bool { return strings.HasPrefix(l, "  - ") }) {
+		body = "operations:\n" + strings.Join(d.ops, "\n") + "\n"
+	} else if len(d.ops) > 0 {
+		body += strings.Join(d.ops, "\n") + "\n"
+	}
+	l, err := lens.Parse("draft.yaml", []byte(head+body))
+	if err != nil {
+		// Operations that are right one by one may not go together: then nothing but their
+		// text is proposed.
+		body = "operations: []\n  # These do not go together (" + strings.Join(strings.Fields(err.Error()), " ") + "):\n" + strings.ReplaceAll(strings.Join(d.ops, "\n"), "  - ", "  # - ") + "\n"
+		if l, err = lens.Parse("draft.yaml", []byte(head+body)); err != nil {
+			return nil, err
+		}
+		d.unsure++
+	}
+	out := &Draft{Pairs: len(d.pairs), Unsure: d.unsure}
+	failed, differ := 0, map[string]int{}
+	for _, x := range d.pairs {
+		made, err := l.Up(x.old, nil)
+		switch {
+		case err != nil:
+			failed++
+		case transform.SameFields(made, x.now):
+			out.Explained++
+		default:
+			is := map[string]bson.RawValue{}
+			flatten("", made, is)
+			for path, v := range x.is {
+				if w, there := is[path]; !there || !w.Equal(v) {
+					differ[path]++
+				}
+				delete(is, path)
+			}
+			for path := range is {
+				differ[path]++
+			}
+		}
+	}
+	tail := fmt.Sprintf("# Drafted from %d records that both samples have: %d of them come out as they are there.\n", out.Pairs, out.Explained)
+	if failed > 0 {
+		tail += fmt.Sprintf("# %d fail: 'dbcontroller lens lint' says why.\n", failed)
+	}
+	for _, path := range slices.Sorted(maps.Keys(differ)) {
+		tail += fmt.Sprintf("# Not explained: %s, in %d of them.\n", path, differ[path])
+	}
+	out.Text = []byte(tail + head + body)
+	return out, nil
+}

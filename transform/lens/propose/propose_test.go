@@ -1,0 +1,162 @@
+package propose_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/propose"
+)
+
+func docs(t *testing.T, texts ...string) []bson.Raw {
+	t.Helper()
+	out := make([]bson.Raw, 0, len(texts))
+	for _, text := range texts {
+		var d bson.D
+		if err := bson.UnmarshalExtJSON([]byte(text), false, &d); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		raw, err := bson.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, raw)
+	}
+	return out
+}
+
+// TestLens: what changed between samples is found, and the draft makes of the old ones the new
+// ones.
+func TestLens(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		old, now []string
+		want     []string // lines of the draft
+		explains bool
+	}{
+		"renamed": {
+			[]string{`{"_id":1,"section":"a","n":1}`, `{"_id":2,"section":"b","n":1}`, `{"_id":3,"n":1}`},
+			[]string{`{"_id":1,"category":"a","n":1}`, `{"_id":2,"category":"b","n":1}`, `{"_id":3,"n":1}`},
+			[]string{"- rename: {from: section, to: category}"}, true},
+		"moved": {
+			[]string{`{"_id":1,"homepage":"a"}`, `{"_id":2,"homepage":"b"}`},
+			[]string{`{"_id":1,"links":{"homepage":"a"}}`, `{"_id":2,"links":{"homepage":"b"}}`},
+			[]string{"- move: {from: homepage, to: links.homepage}"}, true},
+		"another type": {
+			[]string{`{"_id":1,"size":5}`, `{"_id":2,"size":7}`}, []string{`{"_id":1,"size":"5"}`, `{"_id":2,"size":"7"}`},
+			[]string{"- convert: {field: size, from: int, to: string}"}, true},
+		"renamed, of another type": {
+			[]string{`{"_id":1,"size":5}`, `{"_id":2,"size":7}`}, []string{`{"_id":1,"bytes":{"$numberLong":"5"}}`, `{"_id":2,"bytes":{"$numberLong":"7"}}`},
+			[]string{"- rename: {from: size, to: bytes}", "- convert: {field: bytes, from: int, to: long}"}, true},
+		"called otherwise": {
+			[]string{`{"_id":1,"p":"opt"}`, `{"_id":2,"p":"req"}`, `{"_id":3,"p":"opt"}`, `{"_id":4,"p":"req"}`},
+			[]string{`{"_id":1,"p":"normal"}`, `{"_id":2,"p":"req"}`, `{"_id":3,"p":"normal"}`, `{"_id":4,"p":"req"}`},
+			[]string{`- convert: {field: p, table: {"opt": "normal", "req": "req"}} # these are the values of the samples: are there others?`}, true},
+		"split": {
+			[]string{`{"_id":1,"owner":"games/ann"}`, `{"_id":2,"owner":"web/bob"}`},
+			[]string{`{"_id":1,"team":"games","person":"ann"}`, `{"_id":2,"team":"web","person":"bob"}`},
+			[]string{`- split: {field: owner, to: [team, person], separator: "/"}`}, true},
+		"joined": {
+			[]string{`{"_id":1,"team":"games","person":"ann"}`, `{"_id":2,"team":"web","person":"bob"}`},
+			[]string{`{"_id":1,"owner":"games/ann"}`, `{"_id":2,"owner":"web/bob"}`},
+			[]string{`- join: {fields: [team, person], to: owner, separator: "/"}`}, true},
+		"came and went": {
+			[]string{`{"_id":1,"legacy":7}`, `{"_id":2,"legacy":8}`}, []string{`{"_id":1,"schema":2}`, `{"_id":2,"schema":2}`},
+			[]string{"- add: {field: schema, value: 2}", "- remove: {field: legacy} # nothing of the new sample has its values: is it gone?"}, true},
+		"names and values that YAML would take for something else": {
+			[]string{`{"_id":1}`, `{"_id":2}`}, []string{`{"_id":1,"on":"yes","a b":"# no: {}"}`, `{"_id":2,"on":"yes","a b":"# no: {}"}`},
+			[]string{`- add: {field: "on", value: "yes"}`, `- add: {field: "a b", value: "# no: {}"}`}, true},
+		"two that could be it": {
+			[]string{`{"_id":1,"a":"x","b":"x"}`, `{"_id":2,"a":"y","b":"y"}`}, []string{`{"_id":1,"c":"x"}`, `{"_id":2,"c":"y"}`},
+			[]string{"- rename: {from: a, to: c} # or from b, which has the same values"}, true},
+		"not explained": {
+			[]string{`{"_id":1,"n":1}`, `{"_id":2,"n":2}`}, []string{`{"_id":1,"n":7,"l":[1]}`, `{"_id":2,"n":9,"l":[]}`},
+			[]string{"# n: it has other values, and nothing explains them: compute, normalize or a hook may", "# Not explained: l, in 2 of them.", "# Not explained: n, in 2 of them."}, false},
+		"nothing": {[]string{`{"_id":1,"n":1}`}, []string{`{"_id":1,"n":1}`}, []string{"operations: []"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			old, now := docs(t, tc.old...), docs(t, tc.now...)
+			d, err := propose.Lens("packages", "packages", old, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(string(d.Text), want+"\n") {
+					t.Errorf("%q is not in\n%s", want, d.Text)
+				}
+			}
+			if d.Pairs != len(old) || (d.Explained == d.Pairs) != tc.explains {
+				t.Errorf("%d of %d are explained:\n%s", d.Explained, d.Pairs, d.Text)
+			}
+			l, err := lens.Parse("draft.yaml", d.Text)
+			if err != nil {
+				t.Fatalf("%v:\n%s", err, d.Text)
+			}
+			for i := range old {
+				made, err := l.Up(old[i], nil)
+				if tc.explains && (err != nil || !transform.SameFields(made, now[i])) {
+					t.Errorf("%s becomes %s, %v", old[i], made, err)
+				}
+			}
+		})
+	}
+}
+
+// TestNothingInCommon is an error that says what to give.
+func TestNothingInCommon(t *testing.T) {
+	t.Parallel()
+	_, err := propose.Lens("a", "a", docs(t, `{"_id":1}`), docs(t, `{"_id":2}`))
+	if err == nil || !strings.Contains(err.Error(), "no record of 1 and 1 has the same _id") {
+		t.Error(err)
+	}
+}
+
+// TestDraftsAlwaysParse, whatever the samples are, and the count of those that are explained is
+// what the draft does.
+func TestDraftsAlwaysParse(t *testing.T) {
+	t.Parallel()
+	name := rapid.SampledFrom([]string{"a", "b", "c.d", "on", "x y", "é", "$x", "", "_id2"})
+	value := rapid.OneOf(rapid.Just[any](nil), rapid.Map(rapid.Int32Range(0, 3), func(i int32) any { return i }),
+		rapid.Map(rapid.SampledFrom([]string{"x", "y/z", "a: b", "#", "\n"}), func(s string) any { return s }),
+		rapid.Just[any](bson.A{int32(1)}), rapid.Just[any](bson.D{{Key: "k", Value: "v"}, {Key: "l", Value: int64(1)}}))
+	rapid.Check(t, func(t *rapid.T) {
+		sample := func(label string) (out []bson.Raw) {
+			for i := range rapid.IntRange(1, 4).Draw(t, label) {
+				doc := bson.D{{Key: "_id", Value: int32(i)}}
+				for _, n := range rapid.SliceOfNDistinct(name, 0, 4, rapid.ID).Draw(t, fmt.Sprint(label, i)) {
+					doc = append(doc, bson.E{Key: n, Value: value.Draw(t, n)})
+				}
+				raw, err := bson.Marshal(doc)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = append(out, raw)
+			}
+			return out
+		}
+		old, now := sample("old"), sample("new")
+		d, err := propose.Lens("k", "k", old, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := lens.Parse("draft.yaml", d.Text)
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, d.Text)
+		}
+		explained := 0
+		for i := range min(len(old), len(now)) {
+			if made, err := l.Up(old[i], nil); err == nil && transform.SameFields(made, now[i]) {
+				explained++
+			}
+		}
+		if explained != d.Explained {
+			t.Fatalf("%d are explained, it says %d:\n%s", explained, d.Explained, d.Text)
+		}
+	})
+}

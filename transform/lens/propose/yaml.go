@@ -1,0 +1,57 @@
+package propose
+
+import (
+	"encoding/json"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// plain is a text that YAML takes for nothing but itself.
+var plain = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
+
+// quote writes the name of a field or kind.
+func quote(s string) string {
+	switch strings.ToLower(s) {
+	case "y", "n", "yes", "no", "on", "off", "true", "false", "null":
+		return literal(s)
+	}
+	if plain.MatchString(s) {
+		return s
+	}
+	return literal(s)
+}
+
+func quoted(all []string) []string {
+	out := make([]string, len(all))
+	for i, s := range all {
+		out[i] = quote(s)
+	}
+	return out
+}
+
+// literal writes a string so that YAML takes it for one.
+func literal(s string) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return strconv.Quote(s)
+	}
+	return string(b)
+}
+
+// scalar writes a value that a field can be added with.
+func scalar(v bson.RawValue) (string, bool) {
+	switch v.Type { //nolint:exhaustive // YAML has no other ones
+	case bson.TypeString:
+		return literal(v.StringValue()), true
+	case bson.TypeInt32:
+		return strconv.Itoa(int(v.Int32())), true
+	case bson.TypeBoolean:
+		return strconv.FormatBool(v.Boolean()), true
+	case bson.TypeNull:
+		return "null", true
+	}
+	return "", false
+}

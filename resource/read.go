@@ -63,17 +63,14 @@ func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M]
 	if err != nil {
 		return listing.Page[M]{}, err
 	}
-	return listing.List(ctx, req, listing.Source[record.Record, M]{
-		Fetch: func(ctx context.Context, after string, limit int) ([]record.Record, error) {
-			return t.fetch(ctx, in, after, limit)
+	return listing.List(ctx, req, listing.Source[*row, M]{
+		Fetch: func(ctx context.Context, after string, limit int) ([]*row, error) {
+			recs, err := t.fetch(ctx, in, after, limit)
+			return rowsOf(recs), err
 		},
-		Name: nameOf,
-		Message: func(ctx context.Context, rec record.Record) (M, error) {
-			name, err := nameOf(rec)
-			if err != nil {
-				return t.fresh(), err
-			}
-			m, ok, err := t.show(ctx, s, name, rec)
+		Name: func(r *row) (string, error) { return nameOf(r.head) },
+		Message: func(ctx context.Context, r *row) (M, error) {
+			m, ok, err := t.showRow(ctx, s, r)
 			if err == nil && !ok {
 				err = listing.ErrGone
 			}
@@ -103,11 +100,11 @@ func (t *Table[M]) each(ctx context.Context, in within, s selection, f func(name
 		if err != nil {
 			return err
 		}
-		for _, rec := range recs {
-			if after, err = nameOf(rec); err != nil {
+		for _, r := range rowsOf(recs) {
+			if after, err = nameOf(r.head); err != nil {
 				return err
 			}
-			m, ok, err := t.show(ctx, s, after, rec)
+			m, ok, err := t.showRow(ctx, s, r)
 			if err != nil {
 				return err
 			}

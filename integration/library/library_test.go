@@ -208,6 +208,9 @@ func (s *system) switchTo(want *session, version string, args ...string) {
 		got := s.session(i)
 		s.same("during the switch to "+version, want, got)
 		both = both || len(got.served) == 2
+		if i == 0 && got.served[version] == requestsOfSession-s.refused(want) {
+			s.t.Errorf("nothing was asked before the switch to %s", version)
+		}
 		select {
 		case err := <-done:
 			if err != nil {

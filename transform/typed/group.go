@@ -99,8 +99,12 @@ func (g Group[Old, New]) spec() (transform.Spec, error) {
 	if byContent {
 		separators = nil
 	}
+	revision := g.Revision
+	if g.KeepRest != "" {
+		revision += ", rest in " + g.KeepRest // it changes what is stored, as a function would
+	}
 	return transform.Spec{
-		Name: g.Name, Revision: g.Revision,
+		Name: g.Name, Revision: revision,
 		Old: old.declare(byContent, g.Shapes), New: fresh.declare(byContent, g.Shapes),
 		Up: run(old, fresh, separators, g.Up), Down: run(fresh, old, separators, g.Down),
 		UpNeedsHave: true, DownNeedsHave: true, Reversal: reversal(g.OneWay, true),

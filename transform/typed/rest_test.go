@@ -105,6 +105,9 @@ func TestKeepRestIsChecked(t *testing.T) {
 			t.Errorf("KeepRest %s: error is %v, want %q", field, err, want)
 		}
 	}
+	if a, b := spec(t, people("")), spec(t, people("_rest")); a.Revision == b.Revision {
+		t.Errorf("what is stored differs, and the revision is %s for both", a.Revision)
+	}
 	g := people("_rest")
 	g.OneWay = true
 	g.Up = func(oldPerson, newPerson) (newPerson, error) { return newPerson{}, nil }

@@ -7,6 +7,8 @@
 // not explain of the samples, for it is run over them. It is a draft to be read: two fields
 // that happen to hold the same values look like one that was renamed. It proposes no keys of
 // another form, no further kinds, and nothing within lists.
+//
+// It is not for users and may change with any version.
 package propose
 
 import (

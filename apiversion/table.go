@@ -122,7 +122,7 @@ func (t *Table) Path() string { return "/" + string(t.cfg.Old.FullName()) + "/" 
 
 // Reverse returns the table that serves the new version by the old one. Methods that the
 // old version does not have, and those with a Request or Response but no function for the
-// way back, are discontinued in it: they return an error that the upgrade must be completed
+// reverse, are discontinued in it: they return an error that the upgrade must be completed
 // first.
 func (t *Table) Reverse() (*Table, error) {
 	cfg := Config{Old: t.cfg.New, New: t.cfg.Old}

@@ -25,7 +25,7 @@
 //
 // # What operators ask for
 //
-// A switch begins only when HoldsBack says nothing: the deployment is not paused (Pace),
+// A switch begins only when SwitchBlocker returns nothing: the deployment is not paused (Pace),
 // the upgrade need not be asked (Policy.Hold, AskSwitch), no data update runs, nothing is
 // pending. A version that was left can be retired (Complete, Dropped): then it is gone for
 // good. A rollback to a snapshot leaves behind what was written since the switch; the

@@ -1,7 +1,5 @@
 // Package client reaches the Deployment API from elsewhere: with TLS, a client certificate
 // or a bearer token. The command line uses it, and so can applications.
-//
-// It is not for users and may change with any version.
 package client
 
 import (

@@ -66,7 +66,7 @@ func rollbackSafe(s deployment.State) *pb.RollbackSafe {
 		out.Reason = noReverseSync(d)
 	case len(upgradestate.OpenBreaches(d)) > 0:
 		b := upgradestate.OpenBreaches(d)[0]
-		out.Reason = fmt.Sprintf("%s of %s: %s: see 'get', bring over what is missing, then 'accept-breaches'", b.Kind, b.Version, b.What)
+		out.Reason = fmt.Sprintf("%s of %s: %s: see 'get', copy what is missing, then 'accept-breaches'", b.Kind, b.Version, b.What)
 	case out.Blocking > 0:
 		out.Reason = fmt.Sprintf("%s cannot be brought back to %s: see 'parked', correct or waive them", records(out.Blocking), last.From)
 	default:

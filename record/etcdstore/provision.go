@@ -19,7 +19,7 @@ import (
 // stream rests on.
 var oldest = [2]int{3, 5}
 
-// Check looks whether etcd answers, and whether it is new enough.
+// Check checks whether etcd answers, and whether it is new enough.
 func (s *Store) Check(ctx context.Context) error {
 	endpoints := s.conn.Endpoints()
 	if len(endpoints) == 0 {
@@ -120,7 +120,7 @@ func (s *Store) Expire(ctx context.Context, tok record.Token, _ map[string]int64
 	return s.open(ctx, tok)
 }
 
-// open looks whether the gate is as a token has it.
+// open checks whether the gate is as a token has it.
 func (s *Store) open(ctx context.Context, tok record.Token) error {
 	g, err := gateOf(tok)
 	if err != nil {

@@ -183,7 +183,7 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 	}
 	follows := "nothing of it has followed to " + o.old
 	if upgradestate.ReverseSynced(d) {
-		follows = "but for what controllers had brought over to " + o.old + " while they ran"
+		follows = "but for what controllers had applied to " + o.old + " while they ran"
 	}
 	say("loses: everything that was written to %s since the switch at %s, %s; it stays in the database of %s", o.new, at, follows, o.new)
 	if servers, err := o.store.Servers(ctx); err == nil {

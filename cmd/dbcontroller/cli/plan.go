@@ -29,8 +29,8 @@ func planCommand(register Register) *cobra.Command {
 	var target, file string
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show what an upgrade would need and do, and what speaks against it",
-		Long: "Show what an upgrade would need and do, and what speaks against it: space, oplog, indexes,\n" +
+		Short: "Show what an upgrade would need and do, and what blocks it",
+		Long: "Show what an upgrade would need and do, and what blocks it: space, oplog, indexes,\n" +
 			"privileges, fences, servers, the time of the copy, the pause, the rollback. It reads, tries things in\n" +
 			"scratch collections that it removes, and changes nothing. How far it is goes to standard error, the\n" +
 			"report to standard output; the exit status is 1 when a check failed.\n\n" +

@@ -100,7 +100,7 @@ func breachesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accept-breaches",
 		Short: "Say that what was written past fences was dealt with",
-		Long: "Say that what was written past fences was dealt with: brought over by hand, or not wanted. It counts no\n" +
+		Long: "Say that what was written past fences was dealt with: copied by hand, or not wanted. It counts no\n" +
 			"more for 'verify' and for the rollback. The collections that were set aside stay.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {

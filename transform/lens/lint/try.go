@@ -12,7 +12,7 @@ type Trial struct {
 	In, Up, Down []record.Record
 	// FromNew: In is of the new version, and Up is made of Down.
 	FromNew bool
-	// Differences are those of the way back to In; none where only the order of fields differs.
+	// Differences are those of the reverse to In; none where only the order of fields differs.
 	Differences []Difference
 	Exact       bool // it came back as In, to the byte
 	// Err ends the way where it was; Direction is the one that failed.

@@ -219,7 +219,7 @@ func (c change) score(to string) int {
 
 func last(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
-// compare looks whether a field has become another in all records: both have it or neither,
+// compare checks whether a field has become another in all records: both have it or neither,
 // with the same value, or one that a conversion makes of it.
 func (d *drafter) compare(p, q string) (change, bool) {
 	c := change{from: p}

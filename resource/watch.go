@@ -46,7 +46,14 @@ func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event
 		return err
 	}
 	defer changes.Close()
-	if err := t.each(ctx, w.in, w.selected, w.send); err != nil {
+	lister, lists := changes.(vrunner.Lister)
+	err = t.each(ctx, w.in, w.selected, func(name string, m M) error {
+		if lists {
+			lister.Listed(t.cfg.Kind, name)
+		}
+		return w.send(name, m)
+	})
+	if err != nil {
 		return err
 	}
 	if err := send(Event[M]{Type: vrunner.EventLevel}); err != nil {

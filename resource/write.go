@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
@@ -50,6 +51,10 @@ func (t *Table[M]) newName(r request, in M) (name string, drawn bool, err error)
 		inside = t.cfg.NameField // other methods of the service call it so, too
 	}
 	if !hasID && (given != "" || t.cfg.NewID == nil) {
+		// Whoever checks access may do so by the parent.
+		if in := r.text(r.roles.Parent); in != "" && t.pattern.hasParent() && !strings.HasPrefix(given, in+"/"+t.pattern.collection()+"/") {
+			return "", false, listing.Invalid(inside, "is %q, not in %q", given, in)
+		}
 		return given, false, t.pattern.check(inside, given)
 	}
 	parent := r.text(r.roles.Parent)
@@ -261,7 +266,7 @@ func (t *Table[M]) formed(doc bson.Raw, fresh bool) (bson.Raw, error) {
 	for _, e := range elements {
 		v := e.Value()
 		text, isText := v.StringValueOK()
-		number, isNumber := v.AsInt64OK()
+		number, isNumber := v.AsFloat64OK()
 		empty := isText && text == "" || isNumber && number == 0
 		ofParts := fresh && t.cfg.Parts != nil && e.Key() == t.cfg.Parts.Field
 		if !ofParts && !(empty && slices.Contains(t.cfg.Sparse, e.Key())) {

@@ -132,6 +132,25 @@ func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
 	return out, nil
 }
 
+// Lister is a Subscription whose caller says what it was shown by lists of its own: a record that
+// came after the subscription and went before its first change is reported only so.
+type Lister interface {
+	Listed(kind, name string)
+}
+
+var _ Lister = (*overChanges)(nil)
+
+// Listed notes a name that the caller has been shown.
+func (c *overChanges) Listed(kind, name string) {
+	if !c.shown.Several(kind) {
+		return
+	}
+	names := c.known[kind]
+	if at, there := slices.BinarySearch(names, name); !there {
+		c.known[kind] = slices.Insert(names, at, name)
+	}
+}
+
 // within are the names that begin so, or did until now.
 func (c *overChanges) within(ctx context.Context, kind, prefix string) ([]string, error) {
 	now, err := c.names(ctx, kind, prefix)

@@ -116,6 +116,19 @@ func TestOverSeveral(t *testing.T) {
 	write("q", "")
 	next("lines q/y")
 
+	// What came and went before the first change is reported to who was shown it.
+	late, err := vrunner.Over(stored, lines{stored}).Changes(t.Context(), "lines")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	write("q", "soon")
+	late.(vrunner.Lister).Listed("lines", "q/soon")
+	write("q", "")
+	if dirty, err := late.Next(t.Context()); err != nil || !slices.Equal(dirty, []vrunner.Dirty{{Kind: "lines", Name: "q/soon"}}) {
+		t.Errorf("%v, %v, want what was shown and is gone", dirty, err)
+	}
+
 	titles, err := vrunner.Over(stored, lines{stored}).Changes(t.Context(), "titles")
 	if err != nil {
 		t.Fatal(err)

@@ -242,7 +242,7 @@ func (s *system) refused(of *session) int {
 // is active and while that changes; its watch goes on; what only v2 knows, and what no
 // version of the program knows, survives.
 func TestService(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	s := start(ctx, t)
 	s.seed()

@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"dbcontroller.dev/record"
 )
@@ -51,14 +53,26 @@ func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.
 	for _, kv := range resp.Kvs {
 		st.names[strings.TrimPrefix(string(kv.Key), s.at.gates())] = string(kv.Value)
 	}
-	watching, stop := context.WithCancel(clientv3.WithRequireLeader(s.conn.Ctx()))
+	// Watches with the same metadata share a stream of the connection, and with it a token that
+	// may have expired and the answers to each other's requests for progress.
+	own := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(s.conn.Ctx()), "dbc-stream", rand.Text())
+	watching, stop := context.WithCancel(own)
+	keep := context.AfterFunc(ctx, stop)
 	st.watching, st.stop = watching, stop
 	st.events = s.conn.Watch(watching, s.at.all(), clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	if !keep() {
+		stop()
+		return nil, fmt.Errorf("watch: %w", ctx.Err())
+	}
 	return st, nil
 }
 
 // idle is how long Next waits for changes.
 const idle = time.Second
+
+// patience is how often a stream asks how far it has come before it counts as dead: until there
+// is an answer nobody knows whether it is level.
+const patience = 10
 
 // stream follows a namespace. Next is called by one at a time, as the contract has it.
 type stream struct {
@@ -81,21 +95,19 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
 	var batch record.ChangeBatch
-	for asked := false; st.broken == nil; {
+	for asked := 0; st.broken == nil; {
 		select {
 		case <-ctx.Done():
 			return record.ChangeBatch{}, ctx.Err()
 		case <-st.closed:
 			return record.ChangeBatch{}, errClosed
 		case <-timer.C:
-			batch.Pos = positionAt(st.at)
-			if asked {
-				return batch, nil // the server is busy with those who are further behind
+			if asked++; asked > patience {
+				return record.ChangeBatch{}, fmt.Errorf("watch: %w: no answer for %s", record.ErrUnavailable, patience*idle)
 			}
-			asked = true
 			// Other changes of the cluster pass by unseen. The answer says how far.
-			if err := st.store.conn.RequestProgress(st.watching); err != nil {
-				return record.ChangeBatch{}, fmt.Errorf("watch: %w", err)
+			if err := st.askProgress(ctx); err != nil {
+				return record.ChangeBatch{}, err
 			}
 			timer.Reset(idle)
 		case resp, ok := <-st.events:
@@ -110,6 +122,25 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 		}
 	}
 	return record.ChangeBatch{}, st.broken
+}
+
+// askProgress asks how far the stream has come. The client takes the request only while it is
+// connected.
+func (st *stream) askProgress(ctx context.Context) error {
+	asking, done := context.WithTimeout(st.watching, idle)
+	defer done()
+	defer context.AfterFunc(ctx, done)()
+	err := st.store.conn.RequestProgress(asking)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("watch: %w: there is no connection", record.ErrUnavailable)
+	default:
+		return fmt.Errorf("watch: %w", err)
+	}
 }
 
 // ended is why no more events come; nil: they do.

@@ -15,26 +15,31 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// oldest is the first etcd whose watches report progress reliably, which a position of an idle
-// stream rests on.
-var oldest = [2]int{3, 5}
+// oldest is the first etcd whose watches do not lose events: earlier ones report progress that
+// overtakes them, or skip some after a compaction.
+var oldest = []int{3, 5, 13}
 
-// Check checks whether etcd answers, and whether it is new enough.
+// Check checks whether etcd answers, and whether all members that do are new enough.
 func (s *Store) Check(ctx context.Context) error {
-	endpoints := s.conn.Endpoints()
-	if len(endpoints) == 0 {
-		return errors.New("check etcd: it has no endpoints")
+	failed := errors.New("check etcd: it has no endpoints")
+	answered := false
+	for _, endpoint := range s.conn.Endpoints() {
+		status, err := s.conn.Status(ctx, endpoint)
+		if err != nil {
+			failed = s.readError("check etcd", err)
+			continue
+		}
+		answered = true
+		have := make([]int, len(oldest))
+		if _, err := fmt.Sscanf(status.Version, "%d.%d.%d", &have[0], &have[1], &have[2]); err != nil {
+			return fmt.Errorf("check etcd: version %q: %w", status.Version, err)
+		}
+		if slices.Compare(have, oldest) < 0 {
+			return &record.UnsupportedError{What: "etcd " + status.Version, Reason: "version 3.5.13 or later is needed: before it watches may lose changes"}
+		}
 	}
-	status, err := s.conn.Status(ctx, endpoints[0])
-	if err != nil {
-		return s.readError("check etcd", err)
-	}
-	var major, minor int
-	if _, err := fmt.Sscanf(status.Version, "%d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("check etcd: version %q: %w", status.Version, err)
-	}
-	if major < oldest[0] || major == oldest[0] && minor < oldest[1] {
-		return &record.UnsupportedError{What: "etcd " + status.Version, Reason: fmt.Sprintf("version %d.%d or later is needed", oldest[0], oldest[1])}
+	if !answered {
+		return failed
 	}
 	return nil
 }
@@ -192,7 +197,9 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 			return nil // somebody lives there now
 		})
 	}
-	_, err = s.walk(ctx, g, from, clientv3.GetPrefixRangeEnd(from), 0, func(key string, st state) (bool, error) {
+	end := clientv3.GetPrefixRangeEnd(from)
+	use := func(key string, st state) (bool, error) {
+		from = key + "\x00"
 		if st.live() {
 			return true, nil
 		}
@@ -202,11 +209,17 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 			return true, nil
 		}
 		return true, remove()
-	})
-	if err != nil {
-		return err
 	}
-	return remove()
+	// No snapshot is needed: where one is compacted, a newer one goes on.
+	for {
+		_, err := s.walk(ctx, g, from, end, 0, use)
+		if err == nil {
+			return remove()
+		}
+		if !compacted(err) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // Drop removes a collection with all that lies under its identity, its gate first: who follows

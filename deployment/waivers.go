@@ -78,12 +78,17 @@ func (s *Store) Waive(ctx context.Context, kind, key string) (syncer.Parked, err
 	if waived != nil {
 		return *waived, nil
 	}
+	return syncer.Parked{}, NotParked(list, kind, key)
+}
+
+// NotParked is the error that a record is not in a list of what is parked.
+func NotParked(list []syncer.Parked, kind, key string) *NotParkedError {
 	const shown = 20
 	unknown := &NotParkedError{Kind: kind, Key: key, Total: len(list)}
 	for _, p := range list[:min(len(list), shown)] {
 		unknown.Parked = append(unknown.Parked, p.Kind+"/"+p.Key)
 	}
-	return syncer.Parked{}, unknown
+	return unknown
 }
 
 // WaiveKind lets the upgrade go on without any record of a kind that is parked, now or

@@ -25,7 +25,7 @@ func TestOperatorPort(t *testing.T) {
 	collector := tracestest.Start(t)
 	s := newSystem(ctx, t, settings{
 		copy:    "{auto: false, workers: 2, maxRate: 8000}",
-		further: fmt.Sprintf("operator: {pprof: true, traces: {endpoint: %q, ratio: 1}}\n", "http://"+collector.Address),
+		further: fmt.Sprintf("operator: {pprof: true, shardMetrics: true, traces: {endpoint: %q, ratio: 1}}\n", "http://"+collector.Address),
 	})
 	s.fill(ctx, newLedger("package"), documents)
 

@@ -142,7 +142,8 @@ func (s *system) completeThere(ctx context.Context, at string, d upgradestate.De
 			s.checkSetAside(ctx, was, d)
 		}
 	}
-	names, err := s.db[version].ListCollectionNames(ctx, bson.D{{Key: "type", Value: "collection"}})
+	// The views that applications which were forgotten find are kept in a collection of the server's own.
+	names, err := s.db[version].ListCollectionNames(ctx, bson.D{{Key: "type", Value: "collection"}, {Key: "name", Value: bson.D{{Key: "$ne", Value: "system.views"}}}})
 	if err != nil || len(names) > 0 {
 		s.t.Errorf("%s still has %v, %v", version, names, err)
 	}

@@ -134,7 +134,7 @@ func (f *failover) try(r *http.Request, body []byte, at *url.URL, left int) (res
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) {
 			wait.Stop()
-			if left > 0 {
+			if left > 0 && repeatable(r) { // or no other one is asked
 				wait.Reset(answer)
 			}
 		},

@@ -51,6 +51,10 @@ func (v *Service) WaiveParked(ctx context.Context, req *connect.Request[pb.Waive
 			return nil, err
 		}
 	}
+	if req.Msg.DryRun {
+		// It may be parked by now: a trial changes nothing all the same.
+		return nil, deployment.NotParked(list, kind, key)
+	}
 	p, err := s.Waive(ctx, kind, key)
 	if err != nil {
 		return nil, err

@@ -65,8 +65,11 @@ func (n *Namespace) offenders(ctx context.Context, tok record.Token, specs []bso
 }
 
 func (n *Namespace) searchOffenders(ctx context.Context, tok record.Token, specs []bson.D) (text string, err error) {
-	// A unique one compares documents, which the build itself does.
-	specs = slices.DeleteFunc(slices.Clone(specs), func(spec bson.D) bool { return lookup(spec, "unique") == true })
+	// That a unique one compares documents with each other is for the build itself.
+	specs = slices.Clone(specs)
+	for i, spec := range specs {
+		specs[i] = slices.DeleteFunc(slices.Clone(spec), func(e bson.E) bool { return e.Key == "unique" })
+	}
 	trial := n.db.Collection("dbc_indexes_" + strings.ToLower(rand.Text()[:10])) // as those of syncer.TrialPrefix
 	defer func() { err = errors.Join(err, trial.Drop(context.WithoutCancel(ctx))) }()
 	cmd := bson.D{{Key: "createIndexes", Value: trial.Name()}, {Key: "indexes", Value: specs}}

@@ -2,6 +2,7 @@ package lens
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -32,7 +33,9 @@ func (p *program) addForms(o op, after []op) error {
 		if err != nil {
 			return err
 		}
-		p.forms = append(p.forms, far)
+		if len(far.fields) > 0 {
+			p.forms = append(p.forms, far)
+		}
 	}
 	return nil
 }
@@ -43,6 +46,9 @@ func (f form) trace(ops []op) (form, error) {
 		out := form{anyOrder: f.anyOrder}
 		for _, h := range f.fields {
 			far, err := h.traceForm(o)
+			if f.anyOrder && errors.Is(err, errFormGone) {
+				continue // nobody asked for it: what becomes a record has the order that was made
+			}
 			if err != nil {
 				return f, err
 			}
@@ -56,6 +62,9 @@ func (f form) trace(ops []op) (form, error) {
 	}
 	return f, nil
 }
+
+// errFormGone: an operation takes away what has a form.
+var errFormGone = errors.New("whose form is to be kept")
 
 // traceForm follows a value that has forms through one operation. What is calculated of it
 // has its forms too.
@@ -72,7 +81,7 @@ func (h holding) traceForm(o op) ([]holding, error) {
 	}
 	far, f, err := h.trace([]op{o})
 	if err == nil && f == gone {
-		err = fmt.Errorf("it takes away %s, whose form is to be kept (%s)", h.path, o)
+		err = fmt.Errorf("it takes away %s, %w (%s)", h.path, errFormGone, o)
 	}
 	return []holding{far}, err
 }
@@ -163,16 +172,18 @@ func (c forms) keep(f form) error {
 		inner.fields = append(inner.fields, holding{path: h.path[at:], matches: m[1:], by: h.by})
 	}
 	list := first.path[:at]
-	return c.e.pairItems(c.root, c.have, list, within(first.matches, at)[0], func(k, j int, item, haveItem *node) error {
+	match := within(first.matches, at)[0]
+	return c.e.pairItems(c.root, c.have, list, match, func(key string, item, haveItem *node) error {
 		return forms{e: c.e, root: item, have: haveItem, meaning: func() (*node, *node) {
 			made, held := c.meaning()
-			return c.e.itemOf(made, list, k), c.e.itemOf(held, list, j)
+			return c.e.itemOf(made, list, match, key), c.e.itemOf(held, list, match, key)
 		}}.keep(inner)
 	})
 }
 
-// itemOf is an item of a list as each sees it, for reading only.
-func (e *editor) itemOf(root *node, list path, k int) *node {
+// itemOf is the item of a list with a key, as each sees it, for reading only. Its place may be
+// another one than in the record that it was made of: a form may have sorted the list.
+func (e *editor) itemOf(root *node, list, match path, key string) *node {
 	if root == nil {
 		return nil
 	}
@@ -181,7 +192,15 @@ func (e *editor) itemOf(root *node, list path, k int) *node {
 		return nil
 	}
 	items, err := e.openAt(&n.elems[i])
-	if err != nil || k >= len(items.elems) {
+	if err != nil {
+		return nil
+	}
+	if n.elems[i].typ != bson.TypeArray {
+		match = nil
+	}
+	places, err := e.itemPlaces(items, match)
+	k, there := places[key]
+	if err != nil || !there {
 		return nil
 	}
 	v := e.node()

@@ -158,7 +158,7 @@ func (t idType) read(v bson.RawValue, as reading) (string, error) {
 	}
 	switch t {
 	case idAny:
-		return string(byte(v.Type)) + string(v.Value), nil
+		return string(append([]byte{byte(v.Type)}, v.Value...)), nil
 	case idString, "":
 		if v.Type == bson.TypeString {
 			return stringOf(v.Value), nil

@@ -67,6 +67,11 @@ func (p *lensParser) listing(n ast.Node, verb string) (op, error) {
 	if o.separator, err = scalarText(f["separator"]); err != nil || o.separator == "" {
 		return nil, p.errorAt(f["separator"], "separator must be a string that is not empty")
 	}
+	for i := 1; i < len(o.separator); i++ {
+		if strings.HasPrefix(o.separator, o.separator[i:]) {
+			return nil, p.errorAt(f["separator"], "separator begins as it ends, so that an item which ends so would come back cut elsewhere; name another one")
+		}
+	}
 	if v, ok := f["tidy"]; ok {
 		b, ok := v.(*ast.BoolNode)
 		if !ok {

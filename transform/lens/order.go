@@ -12,7 +12,7 @@ import (
 func (e *editor) complement(root, have *node, p path, matches []path) error {
 	if at := p.itemAt(); at >= 0 {
 		matches := within(matches, at)
-		return e.pairItems(root, have, p[:at], matches[0], func(_, _ int, item, haveItem *node) error {
+		return e.pairItems(root, have, p[:at], matches[0], func(_ string, item, haveItem *node) error {
 			return e.complement(item, haveItem, p[at:], matches[1:])
 		})
 	}
@@ -49,7 +49,7 @@ func (e *editor) restoreItems(root, have *node, p path, matches []path) error {
 		return nil
 	}
 	matches = within(matches, at)
-	return e.pairItems(root, have, p[:at], matches[0], func(_, _ int, item, haveItem *node) error {
+	return e.pairItems(root, have, p[:at], matches[0], func(_ string, item, haveItem *node) error {
 		if err := e.restoreItems(item, haveItem, p[at:], matches[1:]); err != nil {
 			return err
 		}
@@ -68,9 +68,9 @@ func within(paths []path, at int) []path {
 	return out
 }
 
-// pairItems calls f with each item in list that the target has too, and both places. The others are new,
+// pairItems calls f with each item in list that the target has too, and the key of both. The others are new,
 // and keep what the operations gave them.
-func (e *editor) pairItems(root, have *node, list, match path, f func(k, at int, item, haveItem *node) error) error {
+func (e *editor) pairItems(root, have *node, list, match path, f func(key string, item, haveItem *node) error) error {
 	n, i, err := e.lookup(root, list)
 	if err != nil || i < 0 {
 		return err
@@ -104,7 +104,7 @@ func (e *editor) pairItems(root, have *node, list, match path, f func(k, at int,
 		if !ok || !known {
 			return nil
 		}
-		return inItem(haveItems, at, v, func(at int, haveItem *node) error { return f(k, at, item, haveItem) })
+		return inItem(haveItems, at, v, func(_ int, haveItem *node) error { return f(key, item, haveItem) })
 	})
 }
 

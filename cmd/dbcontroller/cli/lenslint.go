@@ -67,7 +67,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				return wrongFiles(cmd.OutOrStdout(), errs, asJSON)
 			}
 			if indexes && cfg == nil {
-				return errors.New("--indexes uses the new version's database: give --config FILE as well")
+				return usage("--indexes uses the new version's database: give --config FILE as well")
 			}
 			o, err := sample.open(cmd.Context(), files, cfg, cmd.InOrStdin())
 			if err != nil {

@@ -30,7 +30,8 @@ type App struct {
 	writes  int           // in flight
 	idle    chan struct{} // closed when writes falls to 0, if somebody waits
 	closed  bool
-	clients map[string]*mongo.Client // of MongoAt, by cluster
+	opening sync.Mutex               // held while MongoAt is called
+	clients map[string]*mongo.Client // of MongoAt, by cluster; under opening
 	cluster string                   // of the first location: what Mongo is a client of
 }
 
@@ -156,7 +157,9 @@ func (a *App) Read(ctx context.Context, do func(ctx context.Context, at Place) e
 		if err == nil || !mayHaveMoved(err) {
 			return err
 		}
-		if moved, askErr := a.moved(ctx, seen); askErr != nil || !moved {
+		// While a switch is under way the rename that ended a read may not be confirmed yet.
+		moved, askErr := a.moved(ctx, seen)
+		if askErr != nil || !moved && a.where().GetState() == pb.Location_OPEN {
 			return err
 		}
 		if pause(ctx, wait) != nil {

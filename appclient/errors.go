@@ -69,6 +69,7 @@ func outcomeOf(err error) outcome {
 	var server mongo.ServerError
 	var bulk mongo.BulkWriteException
 	var write mongo.WriteException
+	var many mongo.ClientBulkWriteException // no ServerError, and without the labels of its cause
 	isServer := errors.As(err, &server)
 	labelled := func(label string) bool { return isServer && server.HasErrorLabel(label) }
 	switch {
@@ -80,6 +81,8 @@ func outcomeOf(err error) outcome {
 		return unknown
 	case labelled("TransientTransactionError"):
 		return undone
+	case errors.As(err, &many):
+		return unknown
 	case errors.As(err, &bulk):
 		return bulkOutcome(bulk)
 	case errors.As(err, &write) && write.WriteConcernError != nil:
@@ -97,7 +100,8 @@ func outcomeOf(err error) outcome {
 }
 
 // bulkOutcome: an ordered bulk write that fails at its first operation has done nothing.
-// Others may have done a part.
+// Others may have done a part: one that is not ordered, which cannot be told from it, goes on
+// where a fence lets some operations pass, as that of a validator does.
 func bulkOutcome(bulk mongo.BulkWriteException) outcome {
 	fenced := slices.ContainsFunc(bulk.WriteErrors, func(e mongo.BulkWriteError) bool { return slices.Contains(fenceCodes, e.Code) })
 	switch {
@@ -105,7 +109,7 @@ func bulkOutcome(bulk mongo.BulkWriteException) outcome {
 		return unknown
 	case !fenced:
 		return failed
-	case len(bulk.WriteErrors) == 1 && bulk.WriteErrors[0].Index == 0:
+	case len(bulk.WriteErrors) == 1 && bulk.WriteErrors[0].Index == 0 && bulk.WriteErrors[0].Code != validationFailure:
 		return refused
 	}
 	return unknown

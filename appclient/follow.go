@@ -95,7 +95,9 @@ func (a *App) follow(ctx context.Context, at int, registered time.Time) {
 		if lost == nil || lost.Error() != err.Error() {
 			a.cfg.Log.Warn("a controller does not answer; asking another one", slog.String("controller", c.address), slog.Any("error", err))
 		}
-		lost, registered = err, time.Time{} // the next one holds the registration
+		// The next one holds the registration, and knows nothing of what was acknowledged if
+		// that has ended meanwhile.
+		lost, registered, acked = err, time.Time{}, holdID{}
 		at++
 		if at%len(a.controllers) == 0 || connect.CodeOf(err) != connect.CodeUnavailable {
 			_ = pause(ctx, wait) // its end is seen above

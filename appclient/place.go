@@ -151,8 +151,9 @@ func (a *App) place(ctx context.Context, loc *pb.Location) (Place, error) {
 
 func (a *App) clientAt(ctx context.Context, loc *pb.Location) (*mongo.Client, error) {
 	key := loc.GetCluster() + " " + loc.GetHosts()
-	a.mu.Lock()
-	defer a.mu.Unlock() // others that need it would have to wait for it anyway
+	// Not under mu: it may take its time, and holds have to be acknowledged meanwhile.
+	a.opening.Lock()
+	defer a.opening.Unlock()
 	if c := a.clients[key]; c != nil {
 		return c, nil
 	}

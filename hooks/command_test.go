@@ -73,7 +73,7 @@ func TestCommandIsKilledAsAGroup(t *testing.T) {
 	t.Parallel()
 	to := filepath.Join(t.TempDir(), "pid")
 	start := time.Now()
-	err := run(t, time.Second, `sleep 600 & echo $! > "$1"; trap '' TERM; wait`, to)
+	err := run(t, 5*time.Second, `sleep 600 & echo $! > "$1"; trap '' TERM; wait`, to)
 	if err == nil || time.Since(start) > time.Minute {
 		t.Fatalf("%v after %s", err, time.Since(start))
 	}

@@ -57,6 +57,7 @@ type Hooks struct {
 	log   *zap.Logger
 	stats []stats
 
+	changing sync.Mutex // held while the state is changed, before mu
 	mu       sync.Mutex
 	state    State
 	revision int64
@@ -189,6 +190,9 @@ func (h *Hooks) take(s State, revision int64) {
 // has stored meanwhile.
 func (h *Hooks) change(ctx context.Context, what string, apply func(*State) bool) error {
 	return h.persist(ctx, what, func() error {
+		// From reading the state to taking the new one, or a late one would be put back.
+		h.changing.Lock()
+		defer h.changing.Unlock()
 		h.mu.Lock()
 		s, revision := h.state.clone(), h.revision
 		h.mu.Unlock()

@@ -32,7 +32,7 @@ func playApplication(ctx context.Context) error {
 	defer w.mongo.Disconnect(work)     //nolint:errcheck // the process ends
 	if len(w.part.Controllers) > 0 {
 		w.app, err = appclient.Open(ctx, appclient.Config{
-			Controllers: w.part.Controllers, Application: w.part.Name, Mongo: w.mongo,
+			Controllers: w.part.Controllers, Application: w.part.Name, Mongo: w.mongo, Patience: patience,
 			Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		})
 		if err != nil {

@@ -30,8 +30,12 @@ func TestApplicationWithoutControllers(t *testing.T) {
 			api, _ := c.addresses()
 			addresses = append(addresses, api)
 		}
+		patient := 200 * time.Millisecond
+		if len(controllers) > 0 {
+			patient = 10 * time.Second
+		}
 		return appclient.Open(ctx, appclient.Config{
-			Controllers: addresses, Application: "packages", Mongo: s.db["v1"].Client(), Memory: memory, StartTimeout: 200 * time.Millisecond,
+			Controllers: addresses, Application: "packages", Mongo: s.db["v1"].Client(), Memory: memory, StartTimeout: patient,
 		})
 	}
 	if _, err := open(); err == nil || !strings.Contains(err.Error(), "no controller can be reached") {

@@ -11,6 +11,7 @@ import (
 
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -65,5 +66,26 @@ func TestServedLately(t *testing.T) {
 		if got := servedLately(tc.d, "v1", time.Hour, tc.ignore, now); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
+	}
+}
+
+// TestLocationWhileASourceIsLeft: once a source that was a target before is fenced, its
+// collections are hidden, and it is the version to be read all the same: the other one is not
+// drained yet.
+func TestLocationWhileASourceIsLeft(t *testing.T) {
+	t.Parallel()
+	kinds := func(hidden bool) []upgradestate.Kind {
+		return []upgradestate.Kind{{Kind: "packages", Physical: "packages.n3", Fixed: true, Hidden: hidden}}
+	}
+	at := locationOf(upgradestate.Deployment{
+		CurrentVersion: "v2",
+		Namespaces: []upgradestate.Namespace{
+			{Version: "v1", Location: "mongo:one", Kinds: kinds(true)}, {Version: "v2", Location: "mongo:two", Kinds: kinds(true)},
+		},
+		LastSwitch: &upgradestate.Switch{ID: "u1", From: "v1", To: "v2"},
+		Upgrade:    &upgradestate.Upgrade{ID: "u2", TargetVersion: "v1", State: upgradestate.Switching, Attempt: 2},
+	})
+	if at.State != pb.Location_HOLD || at.Version != "v2" || at.Database != "two" || at.UpgradeId != "u2" || at.Attempt != 2 {
+		t.Errorf("location %v", at)
 	}
 }

@@ -154,7 +154,10 @@ func locationOf(r upgradestate.Deployment) *pb.Location {
 	version, places := upgradestate.WritePlaces(r)
 	ns, _ := r.Namespace(version)
 	opening := len(places) == 0 && len(ns.Kinds) > 0
-	if last := r.LastSwitch; opening && last != nil && last.To == version {
+	// A source that is being left has hidden collections as well, and is the version to read.
+	u := r.Upgrade
+	switching := u != nil && u.State == upgradestate.Switching
+	if last := r.LastSwitch; opening && !switching && last != nil && last.To == version {
 		if old, ok := r.Namespace(last.From); ok && anyHidden(ns) && !upgradestate.Retired(r, last.From) {
 			version, ns = last.From, old
 		}
@@ -173,7 +176,7 @@ func locationOf(r upgradestate.Deployment) *pb.Location {
 			out.UpgradeId = last.ID // its collections are still being given their names
 		}
 	}
-	if u := r.Upgrade; u != nil && u.State == upgradestate.Switching {
+	if switching {
 		out.State, out.UpgradeId, out.Attempt = pb.Location_HOLD, u.ID, int64(u.Attempt)
 	}
 	for _, k := range ns.Kinds {

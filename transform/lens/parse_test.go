@@ -67,6 +67,7 @@ func TestParseErrors(t *testing.T) {
 		{"wrap what has an operation inside", "operations:\n  - rename: {from: o.a, to: o.b}\n  - wrap: {field: o}\n", "3:5", []string{"o.a cannot be in o"}},
 		{"split into one", "operations:\n  - split: {field: a, to: [b], separator: x}\n", "2:27", []string{"to must be a list", "at least 2"}},
 		{"split into itself and within", "operations:\n  - split: {field: a, to: [a, a.b], separator: x}\n", "2:31", []string{"a and a.b lie within each other"}},
+		{"list joined by what begins as it ends", "operations:\n  - joinList: {field: a, separator: ' | '}\n", "2:37", []string{"separator begins as it ends"}},
 		{"split by nothing", "operations:\n  - split: {field: a, to: [b, c], separator: ''}\n", "2:46", []string{"separator must be a string that is not empty"}},
 		{"rest", "operations:\n  - split: {field: a, to: [b, c], separator: x, rest: perhaps}\n", "2:55", []string{"rest must be true or false"}},
 		{"join of one", "operations:\n  - join: {fields: [a], to: b, separator: x}\n", "2:20", []string{"at least 2"}},
@@ -123,7 +124,7 @@ func TestParseErrors(t *testing.T) {
 }
 
 // beyondForm are the mistakes that a schema cannot see.
-var beyondForm = []string{
+var beyondForm = []string{"list joined by what begins as it ends",
 	"number to a time", "a type behind a number", "a number behind a type, in items", "step twice", "lower and upper", "item left out",
 	"normalize what was computed", "normalize in an object that is made", "blank separator",
 	"two documents",

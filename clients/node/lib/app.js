@@ -102,7 +102,10 @@ export class App {
       try {
         return await fn(at)
       } catch (err) {
-        if (!mayHaveMoved(err) || Date.now() + wait > until || !await this.#moved(seen, until).catch(() => false)) throw err
+        if (!mayHaveMoved(err) || Date.now() + wait > until) throw err
+        // While a switch is under way the rename that ended a read may not be confirmed yet.
+        const moved = await this.#moved(seen, until).catch(() => undefined)
+        if (moved === undefined || (!moved && this.#newest.state === 'OPEN')) throw err
       }
       await sleep(wait)
     }
@@ -176,7 +179,10 @@ export class App {
         if (this.#stopping.signal.aborted) return
         if (err.message !== lost) this.#options.log(`a controller does not answer; asking another one: ${err.message}`)
         lost = err.message
-        state.registered = 0 // the next one holds the registration
+        // The next one holds the registration, and knows nothing of what was acknowledged if
+        // that has ended meanwhile.
+        state.registered = 0
+        state.acked = ''
         at++
         if (at % this.controllers.all.length === 0 || err.code !== 'unavailable') {
           await within(this.#stopped.promise, Date.now() + wait)

@@ -33,7 +33,7 @@ test('a refused write asks all controllers, though the first stands still', asyn
     throw new MongoServerError({ code: 361, message: 'wrong collection' })
   })
   assert.equal(version, 'v2')
-  assert.ok(Date.now() - begun < 1000)
+  assert.ok(Date.now() - begun < 1900) // else it would take 2000
 })
 
 test('close deregisters', async t => {

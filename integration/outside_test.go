@@ -135,15 +135,23 @@ func (s source) Open() (io.ReadCloser, error) { return os.Open(s.path) }
 // run runs a command in the module, which has to succeed, and returns what it says.
 func (o *outsider) run(name string, args ...string) string {
 	o.t.Helper()
+	out, err := o.try(name, args...)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return out
+}
+
+func (o *outsider) try(name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(o.t.Context(), name, args...)
 	cmd.Dir, cmd.Env = o.dir, o.env
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	o.t.Logf("%s %s took %v", name, strings.Join(args, " "), time.Since(began).Round(time.Second))
 	if err != nil {
-		o.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
 	}
-	return string(out)
+	return string(out), nil
 }
 
 func (o *outsider) read(name string) string {
@@ -200,7 +208,11 @@ func (o *outsider) upgrade(ctx context.Context, dbc string) {
 	call("tasks.v2.TaskService/UpdateTask", `{"task":{`+name+`,"priority":7},"updateMask":"priority"}`, `"priority":7`, "2027-01-15T08:00:00Z")
 	call("tasks.v1.TaskService/UpdateTask", `{"task":{`+name+`,"title":"paint the door"},"updateMask":"title"}`, "paint the door", "1800000000")
 	call("tasks.v2.TaskService/GetTask", `{`+name+`}`, `"priority":7`, "paint the door")
-	o.run("bin/controller", "rollback", "--name", "services/tasks.example.com/deployments/local")
+	// It is refused until the controller has announced that it can go back.
+	eventually(ctx, o.t, "the rollback", func() error {
+		_, err := o.try("bin/controller", "rollback", "--name", "services/tasks.example.com/deployments/local")
+		return err
+	})
 	call("tasks.v2.TaskService/DeleteTask", `{"name":"projects/home/tasks/none"}`, "v1 is the active version: write through tasks.v1.TaskService")
 	call("tasks.v1.TaskService/GetTask", `{`+name+`}`, "paint the door", "1800000000")
 }

@@ -147,9 +147,9 @@ func shardSeries() []string {
 	var all []string
 	for shard := range ring {
 		for _, name := range []string{"copied_records", "total_records", "lag_seconds", "applied_total", "parked_groups", "retries_total"} {
-			all = append(all, fmt.Sprintf(`shard_%s\{shard="%d"\} \d`, name, shard))
+			all = append(all, fmt.Sprintf(`shard_%s\{deployment="[^"]+",shard="%d"\} \d`, name, shard))
 		}
-		all = append(all, fmt.Sprintf(`shard_state\{shard="%d",state="[a-z]+"\} 1$`, shard))
+		all = append(all, fmt.Sprintf(`shard_state\{deployment="[^"]+",shard="%d",state="[a-z]+"\} 1$`, shard))
 	}
 	return all
 }

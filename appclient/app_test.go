@@ -140,6 +140,11 @@ func TestRefusedIsRunAgainWhereTheDataIs(t *testing.T) {
 			runs: "v1", want: appclient.ErrUnknownOutcome, at: appclient.ErrUnknownOutcome,
 		},
 		{
+			name: "bulk at its first, by a fence that others pass", err: mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: mongo.WriteError{Code: 121}}}},
+			runs: "v1", want: appclient.ErrUnknownOutcome, at: appclient.ErrUnknownOutcome,
+		},
+		{name: "bulk over several collections", err: mongo.ClientBulkWriteException{}, runs: "v1", want: appclient.ErrUnknownOutcome, at: appclient.ErrUnknownOutcome},
+		{
 			name: "transaction of unknown outcome", err: mongo.CommandError{Code: 166, Labels: []string{"UnknownTransactionCommitResult"}},
 			runs: "v1", want: appclient.ErrUnknownOutcome, at: appclient.ErrUnknownOutcome,
 		},

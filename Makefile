@@ -49,7 +49,7 @@ test: mongodb bin/withmongodb ## Run all tests against real servers, with the ra
 # and those that need one for some of them skip these.
 .PHONY: check
 check: lint ## Check format, lint, and all that is tested in memory, in a minute or so.
-	go test -short $$(go list ./... | grep -Ev '/integration|/gen/|mongostore$$|overetcd$$|embedetcd$$|internal/databases$$')
+	go test -short $$(go list ./... | grep -Ev '/integration|/gen/|mongostore$$|etcdstore$$|overetcd$$|embedetcd$$|internal/databases$$')
 
 .PHONY: demo
 demo: mongodb build ## Run a whole upgrade on this machine: make demo ARGS="...".

@@ -2,6 +2,7 @@ package dbcontroller
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -53,7 +54,24 @@ func ask(h http.Handler, api protoreflect.ServiceDescriptor, method int) string 
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return strings.TrimSpace(w.Body.String())
+	var refused struct {
+		Code, Message string
+		Details       []struct {
+			Debug struct {
+				Reason   string
+				Metadata struct{ Oldest, Newest string }
+			}
+		}
+	}
+	if json.Unmarshal(w.Body.Bytes(), &refused) != nil || len(refused.Details) == 0 {
+		return strings.TrimSpace(w.Body.String())
+	}
+	why := refused.Details[0].Debug
+	text := fmt.Sprintf("%s: %s, %s", refused.Code, refused.Message, why.Reason)
+	if why.Metadata.Oldest != "" {
+		text += fmt.Sprintf(", %s to %s", why.Metadata.Oldest, why.Metadata.Newest)
+	}
+	return text
 }
 
 // TestComposed: each version serves its own data, those before see them through every version
@@ -64,9 +82,9 @@ func TestComposed(t *testing.T) {
 	s := Service{Versions: []Version{version("v1", one, false), version("v2", two, true), version("v3", three, true)}}
 	stores := map[string]Store{"v1": named{name: "1"}, "v2": named{name: "2"}, "v3": named{name: "3"}}
 	write, read := 0, 1 // of each of these APIs
-	const notFound = "404 page not found"
+	const third = "unimplemented: secrets is not served in version v2: use one from bbs.v1 to bbs.v2, VERSION_NOT_SERVED, bbs.v1 to bbs.v2"
 	for active, want := range map[string][4]string{
-		"v1": {"v1 over 1", "v2 over 2", notFound, `{"code":"failed_precondition","message":"v1 is the active version: write through bbs.v1.DesiredLRPService until the upgrade to v2 has completed"}`},
+		"v1": {"v1 over 1", "v2 over 2", third, "failed_precondition: v1 is the active version: write through bbs.v1.DesiredLRPService until the upgrade to v2 has completed, VERSION_NOT_ACTIVE"},
 		"v2": {"v1 over what v2 shows of 2", "v2 over 2", "v3 over 3", "v2 over 2"},
 		"v3": {"v1 over what v2 shows of what v3 shows of 3", "v2 over what v3 shows of 3", "v3 over 3", "v2 over what v3 shows of 3"},
 	} {
@@ -77,11 +95,11 @@ func TestComposed(t *testing.T) {
 		}
 	}
 	s.Versions[2].Discontinued = true
-	if got := ask(s.Handler("v3", stores), two, read); got != notFound {
+	if got := ask(s.Handler("v3", stores), two, read); got != "unimplemented: bbs is not served in version v2: use secrets.v2, VERSION_NOT_SERVED, secrets.v2 to secrets.v2" {
 		t.Errorf("v2, which v3 discontinues, answers %q", got)
 	}
 	delete(stores, "v2")
-	if got := ask(s.Handler("v1", stores), two, read); got != notFound {
+	if got := ask(s.Handler("v1", stores), two, read); got != "unimplemented: bbs is not served in version v2: use v1, VERSION_NOT_SERVED, v1 to v1" {
 		t.Errorf("v2 without a database answers %q", got)
 	}
 }

@@ -61,7 +61,7 @@ type Version struct {
 	Adapt adapt.Config
 	// Before shows them another way. Nil: it is made of the Transformers.
 	Before func(data Store) Store
-	// Discontinued: the versions before are not served any more once this one is active.
+	// Discontinued: the versions before are not served any longer once this one is active.
 	Discontinued bool
 	// Kinds of a service that has one version yet: those of its records. With a second one,
 	// the transformers say what there is.

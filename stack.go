@@ -3,6 +3,7 @@ package dbcontroller
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -27,6 +28,14 @@ func (s Service) Server() serverapp.Service {
 	}
 	for _, v := range s.Versions {
 		out.Versions = append(out.Versions, v.Name)
+	}
+	if r := transform.NewRegistry(s.Name); s.register(r) == nil { // the controller says what is wrong
+		out.Kinds = map[string][]string{}
+		for _, v := range s.Versions {
+			for _, k := range r.Kinds(v.Name) {
+				out.Kinds[v.Name] = append(out.Kinds[v.Name], k.Name)
+			}
+		}
 	}
 	return out
 }
@@ -89,18 +98,22 @@ func (s Service) streams() map[string]bool {
 }
 
 // composed serves the active version over its data, the older ones over what they see of
-// these, and the next one over the data that sync has brought, to be read.
+// these, and the next one over the data that sync has brought, to be read. All others are told
+// which these are.
 func (s Service) composed(active string, stores map[string]Store, opts []connect.HandlerOption) http.Handler {
 	mux, reads := http.NewServeMux(), apiversion.Readers(s.apis()...)
+	var served []protoreflect.ServiceDescriptor // from the oldest to the newest
 	for i, v := range s.Versions {
 		if v.Name != active {
 			continue
 		}
 		data := stores[active]
 		v.Mount(mux, data, opts...)
+		served = v.APIs
 		for at := i; at > 0 && !s.Versions[at].Discontinued; at-- {
 			data = s.before(at, data)
 			s.Versions[at-1].Mount(mux, data, opts...)
+			served = slices.Concat(s.Versions[at-1].APIs, served)
 		}
 		if i+1 < len(s.Versions) && stores[s.Versions[i+1].Name] != nil {
 			next := s.Versions[i+1]
@@ -111,9 +124,10 @@ func (s Service) composed(active string, stores map[string]Store, opts []connect
 			for _, api := range next.APIs {
 				mux.Handle("/"+string(api.FullName())+"/", readOnly)
 			}
+			served = slices.Concat(served, next.APIs)
 		}
 	}
-	return mux
+	return apiversion.NewRange(served, s.apis()).Handler(mux)
 }
 
 // before shows data of a version as the one before has them.
@@ -128,6 +142,8 @@ func (s Service) before(i int, data Store) Store {
 	}
 	return vrunner.Over(data, a)
 }
+
+var _ adapt.PagingStore = (*vrunner.View)(nil) // lists are made of what it can
 
 // adapter makes what before shows, of the transformers.
 func (s Service) adapter(i int, data Store) (*adapt.Adapter, error) {

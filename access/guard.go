@@ -9,6 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
+
+	"dbcontroller.dev/refusal"
 )
 
 // GuardConfig is what a listener asks of those who call it.
@@ -20,9 +22,12 @@ type GuardConfig struct {
 	// Ignored where there are Authenticators.
 	Unproven Identity
 	Table    Table
-	Names    Names
-	Audit    *Audit      // nil: none
-	Log      *zap.Logger // nil: none
+	// Absent is what callers that are known are told of a path without a row: nil, also what it
+	// returns, is that nothing is there.
+	Absent func(path string) *connect.Error
+	Names  Names
+	Audit  *Audit      // nil: none
+	Log    *zap.Logger // nil: none
 }
 
 // Guard lets requests through to those who may make them.
@@ -82,6 +87,11 @@ func (g *Guard) admit(r *http.Request) (Caller, error) {
 		return caller, connect.NewError(connect.CodeUnauthenticated, err)
 	}
 	if !known {
+		if g.cfg.Absent != nil {
+			if absent := g.cfg.Absent(r.URL.Path); absent != nil {
+				return caller, absent
+			}
+		}
 		return caller, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("nothing at %s can be called here", clip(r.URL.Path)))
 	}
 	return caller, mayCall(caller, r.URL.Path, row)
@@ -151,6 +161,12 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, c Caller, err err
 	// What was not read of the body is not read now: the connection ends.
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
+	}
+	if reason, _ := refusal.Of(err); reason != "" {
+		var absent *connect.Error
+		errors.As(err, &absent)
+		refusal.Write(w, r, absent)
+		return
 	}
 	// What is not there is told in plain text, so that no client takes this for its API.
 	if g.errors.IsSupported(r) && r.Method == http.MethodPost && code != connect.CodeUnimplemented {

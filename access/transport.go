@@ -8,7 +8,7 @@ import (
 
 // Transport makes requests to servers whose authorities may be replaced while it is used.
 // Connections that were made under former ones are not used for new requests: who is not
-// vouched for any more gets none.
+// vouched for any longer gets none.
 type Transport struct {
 	authorities *Authorities // nil: the system's
 	pair        *KeyPair     // nil: no client certificate

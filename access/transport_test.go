@@ -62,7 +62,7 @@ func TestIssuerWhoseAuthorityIsReplaced(t *testing.T) {
 	until(t, "a token after the authority was replaced", proves)
 }
 
-// TestTransportFollowsAuthorities: who is not vouched for any more gets no request, not even
+// TestTransportFollowsAuthorities: who is not vouched for any longer gets no request, not even
 // on a connection that was made before.
 func TestTransportFollowsAuthorities(t *testing.T) {
 	t.Parallel()

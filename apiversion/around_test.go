@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -105,6 +106,9 @@ func TestReadOnly(t *testing.T) {
 				}
 				_, err := c.try(t.Context(), "CreateBook", `book { display_title: "x" }`)
 				wantError(t, err, connect.CodeFailedPrecondition, why)
+				if reason, meta := refusal.Of(err); reason != refusal.VersionNotActive || meta[refusal.MetaService] != "prototest.library.v2.Library" {
+					t.Errorf("reason %s %v", reason, meta)
+				}
 			})
 		}
 	}

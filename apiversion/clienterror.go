@@ -25,7 +25,7 @@ func (c *call) clientError(err error) error {
 	}
 	coded := new(connect.Error)
 	if !errors.As(err, &coded) {
-		return refusal("", err)
+		return refuse("", err)
 	}
 	message := coded.Message()
 	var details []*connect.ErrorDetail
@@ -76,6 +76,9 @@ func renamed(text, from, to string) string {
 
 // oldField returns what a field of the new request is called in the old one.
 func (c *call) oldField(path string) (string, bool) {
+	if c.route.now == nil {
+		return "", false // one of several requests, which the table does not know
+	}
 	head, rest, nested := strings.Cut(path, ".")
 	if old, isRole := c.to.counterpart(c.from, head); isRole && old != "" {
 		if head != c.to.Resource || !nested {

@@ -27,9 +27,13 @@
 // read is written back with it: with an etag, that is conditional and made again when
 // others have changed the resource; without one, their change may be lost.
 //
+// A method may be served by several requests (Method.Requests), which are written together or
+// not at all.
+//
 // Around it: ReadOnly refuses the writes of a version that cannot be written yet, an
 // Observer sees everything that is translated, Usage counts who still calls the old
-// version.
+// version, Range tells who calls a version that is not served which ones are, Once has an
+// interceptor run once for each call of a client, however it is translated.
 //
 // The package does not know databases or switches, nor which version is active.
 package apiversion

@@ -14,6 +14,9 @@ import (
 // Filter translates a filter on Old messages.
 func (r *Resource) Filter(f listing.Filter) (listing.Filter, error) {
 	f, err := f.Check(r.Old)
+	if err == nil {
+		f, err = f.Naming(r.Old, r.References)
+	}
 	if err != nil {
 		return listing.Filter{}, err
 	}
@@ -130,7 +133,11 @@ func (r *Resource) all(from, conditions []transform.Condition) (listing.Filter, 
 	all := make([]listing.Filter, len(conditions))
 	for i := range conditions {
 		var err error
-		if all[i], err = listing.Where(conditions[i]).Check(r.New); err != nil {
+		all[i], err = listing.Where(conditions[i]).Check(r.New)
+		if err != nil && conditions[i].Op == transform.OpIn && len(conditions[i].Values) == 0 {
+			all[i], err = listing.Any(), nil // nothing is met, of a list as well, which has no "in"
+		}
+		if err != nil {
 			return listing.Filter{}, &transform.MappingError{Field: path, Reason: "cannot be compared so in the other version: " + err.Error()}
 		}
 		if conditions[i].Op == transform.OpHas && (all[i].Condition == nil || all[i].Condition.Op != transform.OpHas) {

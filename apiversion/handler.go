@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/refusal"
 )
 
 // Options are those of NewHandler.
@@ -21,7 +22,11 @@ type Options struct {
 	ObserverFailed func(error)
 	// Caller names who makes a request, for observers. Nil: ProductOf.
 	Caller func(*http.Request) string
-	// Handler are options of every procedure that is served, such as interceptors and
+	// Together runs what is given to it so that all of its writes are made at once, or none:
+	// what vrunner.Join returns with the store that the new handlers work on. Tables with
+	// Requests need it.
+	Together func(ctx context.Context, do func(ctx context.Context) error) error
+	// Handler are options of every procedure that is served, such as interceptors (Once) and
 	// limits.
 	Handler []connect.HandlerOption
 }
@@ -33,7 +38,8 @@ type served struct {
 }
 
 // NewHandler serves the procedures of the table's old service by next, the handler of
-// the new one, of Connect or of grpc-go. Other paths are not found.
+// the new one, of Connect or of grpc-go. Other paths are not found. It panics where a method
+// has Requests and there is no Together, as every test would meet it.
 func NewHandler(t *Table, next http.Handler, opts Options) http.Handler {
 	if opts.Caller == nil {
 		opts.Caller = ProductOf
@@ -41,6 +47,9 @@ func NewHandler(t *Table, next http.Handler, opts Options) http.Handler {
 	s := &served{opts: opts, next: inprocess.Client(next)}
 	mux := http.NewServeMux()
 	for _, r := range t.routes {
+		if r.Requests != nil && opts.Together == nil {
+			panic(fmt.Sprintf("apiversion: method %s has Requests: set Options.Together, so that all of them are written or none", r.Method.Old))
+		}
 		mux.Handle(Procedure(r.old), r.handler(s))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -60,6 +69,8 @@ func (r *route) handler(s *served) http.Handler {
 	}, s.opts.Handler...)
 	procedure := Procedure(r.old)
 	switch {
+	case r.Requests != nil:
+		return r.several(s, options)
 	case r.now == nil:
 		return r.discontinued(s, options)
 	case r.old.IsStreamingServer():
@@ -78,7 +89,8 @@ func (r *route) handler(s *served) http.Handler {
 // discontinued refuses every call with what to do instead.
 func (r *route) discontinued(s *served, options []connect.HandlerOption) http.Handler {
 	refuse := func(ctx context.Context, old *dynamicpb.Message) error {
-		err := connect.NewError(connect.CodeUnimplemented, fmt.Errorf("%s is discontinued: %s", r.old.FullName(), r.Discontinued))
+		err := refusal.New(refusal.MethodDiscontinued, fmt.Errorf("%s is discontinued: %s", r.old.FullName(), r.Discontinued),
+			refusal.MetaMethod, string(r.old.FullName()))
 		e := Event{What: Request, Err: err}
 		if old != nil {
 			e.Old = old
@@ -141,6 +153,10 @@ func (c *call) notify(ctx context.Context, e Event) {
 	e.Procedure, e.Caller = Procedure(c.route.old), c.caller
 	if c.route.now != nil {
 		e.Served = Procedure(c.route.now)
+	}
+	if c.later != nil {
+		*c.later = append(*c.later, e)
+		return
 	}
 	notify(ctx, c.opts.Observers, c.opts.ObserverFailed, e)
 }

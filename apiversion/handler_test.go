@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/refusal"
 )
 
 var protocols = map[string][]connect.ClientOption{
@@ -25,7 +26,7 @@ var protocols = map[string][]connect.ClientOption{
 }
 
 var backends = map[string]func(*library) http.Handler{
-	"connect": (*library).connectHandler,
+	"connect": func(l *library) http.Handler { return l.connectHandler() },
 	"grpc-go": (*library).grpcHandler,
 }
 
@@ -158,6 +159,9 @@ func TestWhatCannotBeExpressedIsAnError(t *testing.T) {
 			_, err := c.try(t.Context(), tc.method, tc.req)
 			if connect.CodeOf(err) != tc.code || !strings.Contains(fmt.Sprint(err), tc.want) || violated(err) != tc.field {
 				t.Errorf("%s %s: field %q, error %v", tc.method, tc.req, violated(err), err)
+			}
+			if reason, _ := refusal.Of(err); (reason == refusal.MethodDiscontinued) != (tc.code == connect.CodeUnimplemented) {
+				t.Errorf("%s: reason %q", tc.method, reason)
 			}
 		}
 		// What v1 cannot show is no half answer either.

@@ -3,10 +3,14 @@ package apiversion
 import (
 	"errors"
 	"net/http"
+	"path"
+	"strings"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
+
+	"dbcontroller.dev/refusal"
 )
 
 // Procedure is the path under which a method is called.
@@ -49,20 +53,15 @@ func Readers(services ...protoreflect.ServiceDescriptor) func(procedure string) 
 }
 
 // ReadOnly serves the reading procedures of next and refuses all others with
-// FailedPrecondition and the message, which names what to do instead.
+// refusal.VersionNotActive and the message, which names what to do instead.
 func ReadOnly(next http.Handler, reads func(procedure string) bool, message string, options ...connect.HandlerOption) http.Handler {
-	writer := connect.NewErrorWriter(options...)
-	refusal := errors.New(message)
+	why := errors.New(message)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if reads(req.URL.Path) {
 			next.ServeHTTP(w, req)
 			return
 		}
-		if writer.IsSupported(req) {
-			if writer.Write(w, req, connect.NewError(connect.CodeFailedPrecondition, refusal)) == nil {
-				return
-			}
-		}
-		http.Error(w, message, http.StatusBadRequest) // as Connect maps FailedPrecondition
+		service := strings.Trim(path.Dir(req.URL.Path), "/")
+		refusal.Write(w, req, refusal.New(refusal.VersionNotActive, why, refusal.MetaService, service), options...)
 	})
 }

@@ -27,6 +27,8 @@ type call struct {
 	// rereads is true if the update writes what was read, and is made again when that has
 	// changed meanwhile.
 	rereads bool
+	// later keeps events until it is known that they count; nil: they are shown at once.
+	later *[]Event
 }
 
 // translate makes the new request. Its errors are those that the client gets.
@@ -39,11 +41,11 @@ func (c *call) translate(ctx context.Context) error {
 	} else {
 		err = derive()
 	}
-	return refusal("request", err)
+	return refuse("request", err)
 }
 
-// refusal gives an error that has no code its code and detail.
-func refusal(field string, err error) error {
+// refuse gives an error that has no code its code and detail.
+func refuse(field string, err error) error {
 	mapping, inMessage, coded := new(transform.MappingError), new(fieldError), new(connect.Error)
 	switch {
 	case err == nil:
@@ -73,7 +75,7 @@ func (c *call) derive(ctx context.Context, handled []string) error {
 		token, err = c.givenToken()
 	}
 	if err != nil {
-		return refusal(c.from.PageToken, err)
+		return refuse(c.from.PageToken, err)
 	}
 	for i := range c.old.Descriptor().Fields().Len() {
 		fd := c.old.Descriptor().Fields().Get(i)
@@ -81,10 +83,10 @@ func (c *call) derive(ctx context.Context, handled []string) error {
 			continue
 		}
 		if err := c.requestField(ctx, fd); err != nil {
-			return refusal(string(fd.Name()), err)
+			return refuse(string(fd.Name()), err)
 		}
 	}
-	return refusal(c.from.PageToken, c.setToken(token))
+	return refuse(c.from.PageToken, c.setToken(token))
 }
 
 // requestField translates one field of the request.

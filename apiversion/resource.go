@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/protodoc"
 	"dbcontroller.dev/internal/inprocess"
 	"dbcontroller.dev/transform"
 )
@@ -33,6 +35,10 @@ type Resource struct {
 	// SameNames means that a record has the same name in both versions, so that names can
 	// be compared by more than equality.
 	SameNames bool
+	// References are the fields of Old that hold names of another service's resources, of which
+	// New holds those of that service's other version: filters with either name find the same.
+	// References that both versions hold alike need nothing here. Reverse has none.
+	References []listing.Reference
 
 	// emptyShown is what Old shows of an empty New message, nil if that cannot be shown.
 	emptyShown proto.Message
@@ -55,6 +61,11 @@ func (r *Resource) checked() (*Resource, error) {
 	case r.Up == nil || r.Down == nil || r.UpMapping == nil || r.DownMapping == nil:
 		return nil, fmt.Errorf("resource %s: Up, Down and both mappings must be given", r.Old.FullName())
 	}
+	for _, d := range []protoreflect.MessageDescriptor{r.Old, r.New} {
+		if err := protodoc.CheckAliases(d); err != nil {
+			return nil, fmt.Errorf("resource %s: %w", d.FullName(), err)
+		}
+	}
 	for _, side := range []struct {
 		name *protoreflect.Name
 		of   protoreflect.MessageDescriptor
@@ -67,6 +78,11 @@ func (r *Resource) checked() (*Resource, error) {
 		}
 		if fd := side.of.Fields().ByName(*side.name); fd == nil || fd.Kind() != protoreflect.StringKind || fd.IsList() {
 			return nil, fmt.Errorf("resource %s: it has no string field %s to be its name", side.of.FullName(), *side.name)
+		}
+	}
+	for _, ref := range r.References {
+		if err := ref.Check(r.Old); err != nil {
+			return nil, fmt.Errorf("resource %s: References: %w", r.Old.FullName(), err)
 		}
 	}
 	out.Up, out.Down = guarded(out.Up, out.New), guarded(out.Down, out.Old)

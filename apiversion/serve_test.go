@@ -20,7 +20,7 @@ import (
 )
 
 // connectHandler serves the library with Connect.
-func (l *library) connectHandler() http.Handler {
+func (l *library) connectHandler(more ...connect.HandlerOption) http.Handler {
 	mux := http.NewServeMux()
 	for i := range l.service.Methods().Len() {
 		m := l.service.Methods().Get(i)
@@ -29,6 +29,7 @@ func (l *library) connectHandler() http.Handler {
 			*v.(*message) = *dynamicpb.NewMessage(m.Input())
 			return nil
 		})}
+		options = append(options, more...)
 		if m.IsStreamingServer() {
 			mux.Handle(p, connect.NewServerStreamHandler(p, func(ctx context.Context, req *connect.Request[message], out *connect.ServerStream[message]) error {
 				out.ResponseHeader().Set("Library", "open")

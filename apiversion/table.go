@@ -45,6 +45,13 @@ type Method struct {
 	Request func(ctx context.Context, old proto.Message, now *dynamicpb.Message, derive func(handled ...string) error) error
 	// Response makes the old response likewise, and every message of a stream.
 	Response func(ctx context.Context, oldRequest, now proto.Message, old *dynamicpb.Message, derive func(handled ...string) error) error
+	// Requests makes any number of new requests of one old one, in place of New, and Responses
+	// the old response of theirs, in the same order. They are made one after the other, each
+	// sees what those before it wrote, and all is written at once, or nothing is, whichever of
+	// them is refused (Options.Together). They may be made again when others have changed what
+	// they write. In the table's Reverse nothing is served by them.
+	Requests  func(ctx context.Context, old proto.Message) ([]Call, error)
+	Responses func(ctx context.Context, old proto.Message, now []proto.Message, out *dynamicpb.Message) error
 	// ReverseRequest and ReverseResponse are used by Table.Reverse.
 	ReverseRequest  func(ctx context.Context, now proto.Message, old *dynamicpb.Message, derive func(handled ...string) error) error
 	ReverseResponse func(ctx context.Context, newRequest, old proto.Message, now *dynamicpb.Message, derive func(handled ...string) error) error
@@ -59,8 +66,9 @@ type Table struct {
 // route is how one old method is served.
 type route struct {
 	Method
-	old, now  protoreflect.MethodDescriptor // now is nil for a discontinued one
-	resource  *Resource                     // that the request is about; may be nil
+	service   protoreflect.ServiceDescriptor // the new one
+	old, now  protoreflect.MethodDescriptor  // now is nil for a discontinued one, and for one of several requests
+	resource  *Resource                      // that the request is about; may be nil
 	resources []*Resource
 	from, to  Roles
 	// complement reads the resource of an update in its present state; nil if the new
@@ -178,12 +186,21 @@ func onlyThere(a, b protoreflect.MessageDescriptor, pairs map[string]string) []s
 
 // route checks one method.
 func (t *Table) route(d protoreflect.MethodDescriptor, m Method) (*route, error) {
-	r := &route{Method: m, old: d, resources: t.cfg.Resources}
+	if m.Requests == nil && m.Responses != nil {
+		return nil, errors.New("its Responses are of Requests, and there are none of them")
+	}
+	r := &route{Method: m, service: t.cfg.New, old: d, resources: t.cfg.Resources}
 	if m.Discontinued != "" {
+		if m.Requests != nil {
+			return nil, errors.New("it is discontinued and served by several requests")
+		}
 		if m.New != "" {
 			return nil, fmt.Errorf("it is discontinued and served by %s", m.New)
 		}
 		return r, nil
+	}
+	if m.Requests != nil {
+		return r, r.checkSeveral()
 	}
 	if d.IsStreamingClient() {
 		return nil, errors.New("its client streams, which cannot be translated: discontinue it, or serve it by hand")

@@ -81,7 +81,7 @@ func (c *call) update(ctx context.Context, edit proto.Message) (proto.Message, e
 	if c.to.UpdateMask != "" {
 		translated, err := c.resource.UpdateMask(mask)
 		if err != nil {
-			return nil, refusal(c.maskField(), err)
+			return nil, refuse(c.maskField(), err)
 		}
 		if len(translated.GetPaths()) == 0 {
 			// A mask without paths stands for what is set, and of what was read all is set:

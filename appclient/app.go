@@ -1,9 +1,12 @@
 package appclient
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,12 +21,14 @@ type App struct {
 	cfg         Config
 	controllers []controller
 	memory      memory
-	written     int64 // revision of what is in memory; of start and then of follow
+	id          string // of the registration
+	met         bool   // a controller; of start and then of follow
+	written     moment // of what is in memory; of start and then of follow
 	stop        context.CancelFunc
 	stopped     chan struct{} // closed when follow has ended
 
 	mu      sync.Mutex
-	id      string       // of the registration; empty: none yet
+	name    string       // of the deployment, once one is configured, remembered or heard of
 	newest  *pb.Location // that was heard of
 	open    *pb.Location // the newest that was open: where reads go; nil: none yet
 	changed chan struct{}
@@ -48,6 +53,8 @@ func Open(ctx context.Context, cfg Config) (*App, error) {
 	}
 	a := &App{
 		cfg: cfg, controllers: controllers, memory: memory{cfg.Memory, cfg.Deployment},
+		id:      "client-" + cfg.Application + "-" + strings.ToLower(rand.Text()[:16]),
+		name:    cmp.Or(cfg.Deployment, memory{file: cfg.Memory}.deploymentOf()),
 		changed: make(chan struct{}), stopped: make(chan struct{}), clients: map[string]*mongo.Client{},
 	}
 	first, registered, err := a.start(ctx)
@@ -84,18 +91,41 @@ func (a *App) Version() string {
 	return a.open.GetVersion()
 }
 
-// Revision is that of the newest location that was heard of. It grows.
+// Revision is that of the newest location that was heard of. It grows, unless the record of
+// the deployment was lost and recovered.
 func (a *App) Revision() int64 { return a.where().GetRevision() }
 
 // Write runs a write where the data is, and again where the data has moved to if the database
-// refused it. Whatever do writes, it must be one document, or one transaction (see Transact),
-// or something that may be done twice: of several documents at once a part may be written
-// before a switch. It returns
+// refused it as a whole, which is known of methods of Place.Collection that write single
+// documents, and of transactions. It should be one of these: if an operation of do has written
+// something and a later one is refused, do is not run again. It returns
 //
 //   - the error of do, if that has nothing to do with a switch;
 //   - ErrNotWritten, if the switch did not end in time: nothing was written;
-//   - ErrUnknownOutcome, if the write may have been done, or a part of it.
+//   - ErrUnknownOutcome, if the write may have been done, or a part of it: of several documents
+//     that are written at once or one after the other, some may have been before a fence met the others.
 func (a *App) Write(ctx context.Context, do func(ctx context.Context, at Place) error) error {
+	return a.write(ctx, func(ctx context.Context, at Place, tried *attempt) error {
+		at.attempt = tried
+		return do(ctx, at)
+	})
+}
+
+// Transact runs a transaction as Write does a write. Its statements take the ctx that do gets.
+func (a *App) Transact(ctx context.Context, do func(ctx context.Context, at Place) error) error {
+	return a.write(ctx, func(ctx context.Context, at Place, tried *attempt) error {
+		session, err := at.Client.StartSession()
+		if err != nil {
+			return err
+		}
+		defer session.EndSession(context.WithoutCancel(ctx))
+		_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) { return nil, do(ctx, at) })
+		tried.whole.Store(true) // whatever was refused, the transaction was ended with it
+		return err
+	})
+}
+
+func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, tried *attempt) error) error {
 	ctx, cancel := a.patient(ctx)
 	defer cancel()
 	wait := newBackOff()
@@ -104,42 +134,32 @@ func (a *App) Write(ctx context.Context, do func(ctx context.Context, at Place) 
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrNotWritten, err)
 		}
+		var tried attempt
 		err = func() error {
 			defer a.leave()
-			return do(ctx, place)
+			return do(ctx, place, &tried)
 		}()
-		switch outcomeOf(err) {
+		switch became := tried.became(err); became {
 		case done, failed:
 			return err
 		case unknown:
 			return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 		case undone:
-		case refused:
+		case refused, torn:
 			moved, askErr := a.moved(ctx, seen)
-			if askErr != nil {
-				return fmt.Errorf("%w: %w; the database said: %w", ErrNotWritten, askErr, err)
-			}
-			if !moved {
+			switch {
+			case askErr == nil && !moved:
 				return err // the application's own validator, view or block
+			case became == torn:
+				return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+			case askErr != nil:
+				return fmt.Errorf("%w: %w; the database said: %w", ErrNotWritten, askErr, err)
 			}
 		}
 		if pause(ctx, wait) != nil {
 			return fmt.Errorf("%w: %w", ErrNotWritten, err)
 		}
 	}
-}
-
-// Transact runs a transaction as Write does a write. Its statements take the ctx that do gets.
-func (a *App) Transact(ctx context.Context, do func(ctx context.Context, at Place) error) error {
-	return a.Write(ctx, func(ctx context.Context, at Place) error {
-		session, err := at.Client.StartSession()
-		if err != nil {
-			return err
-		}
-		defer session.EndSession(context.WithoutCancel(ctx))
-		_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) { return nil, do(ctx, at) })
-		return err
-	})
 }
 
 // Read runs a read where the data is, also while writes are held, and again where the data has

@@ -125,6 +125,7 @@ func TestRefusedIsRunAgainWhereTheDataIs(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		err  error
+		many bool   // the operation was of many documents, or is not known
 		runs string // where it was run, when the data moves
 		want error  // when it does not; nil: the same error
 		at   error  // when it does
@@ -136,13 +137,17 @@ func TestRefusedIsRunAgainWhereTheDataIs(t *testing.T) {
 		{name: "not there", err: appclient.ErrMoved, runs: "v1 v2"},
 		{name: "bulk at its first", err: mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: mongo.WriteError{Code: 166}}}}, runs: "v1 v2"},
 		{
-			name: "bulk at its third", err: mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: mongo.WriteError{Index: 2, Code: 166}}}},
+			name: "bulk at its third", many: true, err: mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: mongo.WriteError{Index: 2, Code: 166}}}},
 			runs: "v1", want: appclient.ErrUnknownOutcome, at: appclient.ErrUnknownOutcome,
 		},
 		{
-			name: "bulk at its first, by a fence that others pass", err: mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: mongo.WriteError{Code: 121}}}},
+			name: "bulk at its first, by a fence that others pass", many: true, err: mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: mongo.WriteError{Code: 121}}}},
 			runs: "v1", want: appclient.ErrUnknownOutcome, at: appclient.ErrUnknownOutcome,
 		},
+		{name: "many by a validator", many: true, err: refusal(121), runs: "v1", at: appclient.ErrUnknownOutcome},
+		{name: "many by a view", many: true, err: refusal(166), runs: "v1", at: appclient.ErrUnknownOutcome},
+		{name: "many by identity", many: true, err: mongo.CommandError{Code: 361}, runs: "v1", at: appclient.ErrUnknownOutcome},
+		{name: "many by a block", many: true, err: refusal(371), runs: "v1", at: appclient.ErrUnknownOutcome},
 		{name: "bulk over several collections", err: mongo.ClientBulkWriteException{}, runs: "v1", want: appclient.ErrUnknownOutcome, at: appclient.ErrUnknownOutcome},
 		{
 			name: "transaction of unknown outcome", err: mongo.CommandError{Code: 166, Labels: []string{"UnknownTransactionCommitResult"}},
@@ -168,7 +173,10 @@ func TestRefusedIsRunAgainWhereTheDataIs(t *testing.T) {
 					if moves {
 						d.set(at("v2", 2))
 					}
-					return tc.err
+					if tc.many {
+						return tc.err
+					}
+					return appclient.OfOne(place, tc.err)
 				})
 				runs, want := tc.runs, tc.at
 				if !moves {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -20,7 +21,9 @@ type Config struct {
 	Controllers []string
 	// Access is how to prove who one is; its Server is not used. The zero value is nobody.
 	Access client.Config
-	// Deployment is the deployment's name; empty: the one that the controllers are configured with.
+	// Deployment is the deployment's name; empty: the one that Memory is of, or else the one that
+	// the first controller to answer is configured with. It stays that one: controllers of another
+	// deployment are refused.
 	Deployment string
 	// Application names the application: letters, digits, and any of . _ -
 	Application string
@@ -55,6 +58,8 @@ type Where struct {
 	Cluster  string // what the cluster calls itself; empty where that is not known
 }
 
+var applicationName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
 const (
 	leastTTL   = time.Second
 	longestTTL = 5 * time.Minute
@@ -79,6 +84,8 @@ func (c Config) complete() (Config, error) {
 		return c, errors.New("no controllers are given: give the addresses of all of them, HOST:PORT")
 	case c.Application == "":
 		return c, errors.New("the application has no name: give one, such as billing")
+	case !applicationName.MatchString(c.Application):
+		return c, fmt.Errorf("application %q: give a name of up to 100 letters, digits, and any of . _ -", c.Application)
 	case (c.Mongo == nil) == (c.MongoAt == nil):
 		return c, errors.New("give either Mongo or MongoAt")
 	case c.TTL < leastTTL || c.TTL > longestTTL:

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,9 @@ type deployment struct {
 	news       chan struct{}
 	acks       chan int64
 	registered map[string]bool
+	refused    int // calls that name another deployment
+
+	answersAnyName bool // as a controller of a time before it looked
 }
 
 func newDeployment() *deployment {
@@ -60,8 +64,21 @@ type controllerAPI struct {
 	server *httptest.Server
 	stop   chan struct{} // ends calls that wait
 
+	loseAnswers atomic.Int32 // so many registrations more
+
 	mu    sync.Mutex
 	asked int // for the location, to have it at once
+}
+
+// named refuses a call about another deployment.
+func (d *deployment) named(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if name == "" || d.answersAnyName || d.location.GetDeployment() == "" || name == d.location.GetDeployment() {
+		return nil
+	}
+	d.refused++
+	return connect.NewError(connect.CodeNotFound, errors.New("there is no such deployment"))
 }
 
 func startController(t *testing.T, d *deployment) *controllerAPI {
@@ -86,13 +103,16 @@ func (c *controllerAPI) end() {
 }
 
 func (c *controllerAPI) RegisterClient(_ context.Context, r *connect.Request[pb.RegisterClientRequest]) (*connect.Response[pb.RegisterClientResponse], error) {
-	id := r.Msg.GetClientId()
-	if id == "" {
-		id = "client-" + r.Msg.GetApplication() + "-1"
+	if err := c.named(r.Msg.GetName()); err != nil {
+		return nil, err
 	}
+	id := r.Msg.GetClientId()
 	c.deployment.mu.Lock()
 	defer c.deployment.mu.Unlock()
 	c.registered[id] = true
+	if c.loseAnswers.Add(-1) >= 0 {
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("the answer was lost"))
+	}
 	return connect.NewResponse(&pb.RegisterClientResponse{ClientId: id, TtlMs: r.Msg.GetTtlMs(), Location: c.location}), nil
 }
 
@@ -104,6 +124,9 @@ func (c *controllerAPI) DeregisterClient(_ context.Context, r *connect.Request[p
 }
 
 func (c *controllerAPI) GetLocation(ctx context.Context, r *connect.Request[pb.GetLocationRequest]) (*connect.Response[pb.Location], error) {
+	if err := c.named(r.Msg.GetName()); err != nil {
+		return nil, err
+	}
 	if r.Msg.GetWaitRevision() == 0 {
 		c.mu.Lock()
 		c.asked++
@@ -163,11 +186,16 @@ func unconnected(t *testing.T) *mongo.Client {
 // open opens an application at some controllers.
 func open(t *testing.T, controllers ...*controllerAPI) *appclient.App {
 	t.Helper()
+	return openWith(t, unconnected(t), controllers...)
+}
+
+func openWith(t *testing.T, client *mongo.Client, controllers ...*controllerAPI) *appclient.App {
+	t.Helper()
 	var addresses []string
 	for _, c := range controllers {
 		addresses = append(addresses, c.server.URL)
 	}
-	app, err := appclient.Open(t.Context(), appclient.Config{Controllers: addresses, Application: "packages", Mongo: unconnected(t)})
+	app, err := appclient.Open(t.Context(), appclient.Config{Controllers: addresses, Application: "packages", Mongo: client})
 	if err != nil {
 		t.Fatal(err)
 	}

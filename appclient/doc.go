@@ -21,7 +21,8 @@
 // What it guarantees:
 //
 //   - A write is run again only if the database refused it as a whole. What became of one that
-//     broke off is not known, and that is an error of its own: ErrUnknownOutcome.
+//     broke off is not known, nor of one of many documents that was refused, nor of several
+//     operations of which one had written, and that is an error of its own: ErrUnknownOutcome.
 //   - Reads go to the version that was open last until the next one is.
 //   - Without controllers the application goes on where the data was. What has moved
 //     meanwhile is refused by the database, as far as its fence class goes; the refused write

@@ -23,7 +23,7 @@ var (
 
 var errClosed = errors.New("the application was closed")
 
-// How a MongoDB server refuses what is sent to a fenced collection. Nothing was written then.
+// How a MongoDB server refuses what is sent to a fenced collection.
 const (
 	validationFailure = 121 // class validator
 	notOnView         = 166 // class view
@@ -50,6 +50,7 @@ const (
 	done    outcome = iota
 	failed          // by an error that has nothing to do with a switch
 	refused         // by a fence, or by something of the application's own: nothing was written
+	torn            // the same, and a part may have been written
 	undone          // a transaction that was ended: nothing was written, it can be run again at once
 	unknown
 )
@@ -64,8 +65,9 @@ var unknownCodes = []int{
 	queryPlanKilled, // of many documents some were written
 }
 
-// outcomeOf tells what became of a write from its error.
-func outcomeOf(err error) outcome {
+// outcomeOf tells what became of a write from its error, and whether a fence, if it was one,
+// is known to have refused it as a whole.
+func outcomeOf(err error, whole bool) outcome {
 	var server mongo.ServerError
 	var bulk mongo.BulkWriteException
 	var write mongo.WriteException
@@ -84,11 +86,13 @@ func outcomeOf(err error) outcome {
 	case errors.As(err, &many):
 		return unknown
 	case errors.As(err, &bulk):
-		return bulkOutcome(bulk)
+		return bulkOutcome(bulk, whole)
 	case errors.As(err, &write) && write.WriteConcernError != nil:
 		return unknown // done here, and maybe not by a majority
-	case isServer && slices.ContainsFunc(fenceCodes, server.HasErrorCode):
+	case fenced(err) && whole:
 		return refused
+	case fenced(err):
+		return torn
 	case labelled("NoWritesPerformed"):
 		return failed
 	case errors.Is(err, context.Canceled), mongo.IsNetworkError(err), mongo.IsTimeout(err), labelled("RetryableWriteError"), labelled("NetworkError"):
@@ -99,17 +103,20 @@ func outcomeOf(err error) outcome {
 	return failed
 }
 
-// bulkOutcome: an ordered bulk write that fails at its first operation has done nothing.
-// Others may have done a part: one that is not ordered, which cannot be told from it, goes on
-// where a fence lets some operations pass, as that of a validator does.
-func bulkOutcome(bulk mongo.BulkWriteException) outcome {
-	fenced := slices.ContainsFunc(bulk.WriteErrors, func(e mongo.BulkWriteError) bool { return slices.Contains(fenceCodes, e.Code) })
+// fenced reports whether an error is one by which a server refuses what is sent to a fenced
+// collection.
+func fenced(err error) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) && slices.ContainsFunc(fenceCodes, server.HasErrorCode)
+}
+
+func bulkOutcome(bulk mongo.BulkWriteException, whole bool) outcome {
 	switch {
 	case bulk.WriteConcernError != nil:
 		return unknown
-	case !fenced:
+	case !fenced(bulk):
 		return failed
-	case len(bulk.WriteErrors) == 1 && bulk.WriteErrors[0].Index == 0 && bulk.WriteErrors[0].Code != validationFailure:
+	case whole:
 		return refused
 	}
 	return unknown

@@ -29,19 +29,22 @@ func (a *App) start(ctx context.Context) (first int, registered time.Time, err e
 	bounded, cancel := context.WithTimeout(ctx, a.cfg.StartTimeout)
 	defer cancel()
 	wait := newBackOff()
+	var said []string // by each controller, lately
 	for {
-		var said []string
+		var now []string
 		for i, c := range a.controllers {
-			loc, err := a.register(bounded, c)
+			err := a.register(bounded, c)
 			if err == nil {
-				a.accept(loc)
 				a.remember(ctx)
 				return i, time.Now(), nil
 			}
 			if permanent(err) {
 				return 0, time.Time{}, fmt.Errorf("register at %s: %w", c.address, err)
 			}
-			said = append(said, c.address+": "+err.Error())
+			now = append(now, c.address+": "+err.Error())
+		}
+		if said == nil || bounded.Err() == nil { // else it only says that time is over
+			said = now
 		}
 		if pause(bounded, wait) == nil {
 			continue
@@ -55,8 +58,7 @@ func (a *App) start(ctx context.Context) (first int, registered time.Time, err e
 			return 0, time.Time{}, fmt.Errorf("%w, and %w", err, why)
 		}
 		a.cfg.Log.Warn("no controller can be reached: going on where the data was", slog.String("version", loc.GetVersion()))
-		a.accept(loc)
-		return 0, time.Time{}, nil
+		return 0, time.Time{}, a.accept(loc)
 	}
 }
 
@@ -108,12 +110,10 @@ func (a *App) follow(ctx context.Context, at int, registered time.Time) {
 // followOnce registers if it is time to, acknowledges a hold, and waits for news.
 func (a *App) followOnce(ctx context.Context, c controller, registered *time.Time, acked *holdID) error {
 	if time.Since(*registered) > a.cfg.TTL/3 {
-		loc, err := a.register(ctx, c)
-		if err != nil {
+		if err := a.register(ctx, c); err != nil {
 			return err
 		}
 		*registered = time.Now()
-		a.accept(loc)
 	}
 	loc := a.where()
 	poll := min(a.cfg.TTL/3, longestPoll)
@@ -134,23 +134,25 @@ func (a *App) followOnce(ctx context.Context, c controller, registered *time.Tim
 	bounded, cancel := context.WithTimeout(ctx, poll+callTimeout)
 	defer cancel()
 	res, err := c.GetLocation(bounded, connect.NewRequest(&pb.GetLocationRequest{
-		Name: a.cfg.Deployment, ClientId: a.registration(), WaitRevision: loc.GetRevision(), TimeoutMs: int32(poll.Milliseconds()),
+		Name: a.deployment(), ClientId: a.id, WaitRevision: loc.GetRevision(), TimeoutMs: int32(poll.Milliseconds()),
 	}))
 	if err != nil {
 		return err
 	}
-	a.accept(res.Msg)
+	if err := a.accept(res.Msg); err != nil {
+		return err
+	}
 	a.remember(ctx)
 	return nil
 }
 
-// ackHold says that writes are held. A controller that does not wait for it any more says so
+// ackHold says that writes are held. A controller that does not wait for it any longer says so
 // as an error, which is none here.
 func (a *App) ackHold(ctx context.Context, c controller, asked holdID) error {
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := c.AckHold(bounded, connect.NewRequest(&pb.AckHoldRequest{
-		Name: a.cfg.Deployment, ClientId: a.registration(), UpgradeId: asked.upgrade, Attempt: asked.attempt,
+		Name: a.deployment(), ClientId: a.id, UpgradeId: asked.upgrade, Attempt: asked.attempt,
 	}))
 	if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 		return nil
@@ -158,36 +160,27 @@ func (a *App) ackHold(ctx context.Context, c controller, asked holdID) error {
 	return err
 }
 
-func (a *App) registration() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.id
-}
-
-func (a *App) register(ctx context.Context, c controller) (*pb.Location, error) {
+func (a *App) register(ctx context.Context, c controller) error {
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	res, err := c.RegisterClient(bounded, connect.NewRequest(&pb.RegisterClientRequest{
-		Name: a.cfg.Deployment, Application: a.cfg.Application, ClientId: a.registration(), TtlMs: int32(a.cfg.TTL.Milliseconds()),
+		Name: a.deployment(), Application: a.cfg.Application, ClientId: a.id, TtlMs: int32(a.cfg.TTL.Milliseconds()),
 	}))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.id = res.Msg.GetClientId()
-	return res.Msg.GetLocation(), nil
+	a.met = true
+	return a.accept(res.Msg.GetLocation())
 }
 
 func (a *App) deregister(ctx context.Context) error {
-	id := a.registration()
-	if id == "" {
-		return nil // it never met a controller
+	if !a.met {
+		return nil
 	}
 	var err error
 	for _, c := range a.controllers {
 		bounded, cancel := context.WithTimeout(ctx, callTimeout)
-		_, err = c.DeregisterClient(bounded, connect.NewRequest(&pb.DeregisterClientRequest{Name: a.cfg.Deployment, ClientId: id}))
+		_, err = c.DeregisterClient(bounded, connect.NewRequest(&pb.DeregisterClientRequest{Name: a.deployment(), ClientId: a.id}))
 		cancel()
 		if err == nil {
 			return nil
@@ -199,16 +192,15 @@ func (a *App) deregister(ctx context.Context) error {
 // moved reports whether the location is newer than one that was seen, for a caller who has
 // reason to think so. All controllers are asked at once, since one may stand still, until one
 // answers.
-func (a *App) moved(ctx context.Context, seen int64) (bool, error) {
+func (a *App) moved(ctx context.Context, seen moment) (bool, error) {
 	wait := newBackOff()
 	for {
-		if a.where().GetRevision() > seen {
+		if seen.before(momentOf(a.where())) {
 			return true, nil
 		}
 		loc, err := a.ask(ctx)
 		if err == nil {
-			a.accept(loc)
-			return loc.GetRevision() > seen, nil
+			return seen.before(momentOf(loc)), nil
 		}
 		if pause(ctx, wait) != nil {
 			return false, fmt.Errorf("ask where the data is: %w", err)
@@ -216,7 +208,7 @@ func (a *App) moved(ctx context.Context, seen int64) (bool, error) {
 	}
 }
 
-// ask returns the first answer of a controller.
+// ask returns the first answer of a controller, which is accepted already.
 func (a *App) ask(ctx context.Context) (*pb.Location, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -227,7 +219,10 @@ func (a *App) ask(ctx context.Context) (*pb.Location, error) {
 	answers := make(chan answer, len(a.controllers))
 	for _, c := range a.controllers {
 		go func() {
-			res, err := c.GetLocation(ctx, connect.NewRequest(&pb.GetLocationRequest{Name: a.cfg.Deployment}))
+			res, err := c.GetLocation(ctx, connect.NewRequest(&pb.GetLocationRequest{Name: a.deployment()}))
+			if err == nil {
+				err = a.accept(res.Msg)
+			}
 			if err != nil {
 				answers <- answer{err: fmt.Errorf("%s: %w", c.address, err)}
 				return

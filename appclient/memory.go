@@ -23,7 +23,7 @@ import (
 // the one that the application may write, or one whose fence refuses it.
 type memory struct {
 	file       string // empty: none
-	deployment string
+	deployment string // whose it must be; empty: that of any
 }
 
 // memoryFormat is of the file.
@@ -43,18 +43,18 @@ var errMemoryMoved = errors.New("the data is not where it was: a controller has 
 // nobody: the file is for a start that may never come.
 func (a *App) remember(ctx context.Context) {
 	loc := a.where()
-	if a.memory.file == "" || loc.GetState() != pb.Location_OPEN || loc.GetRevision() == a.written {
+	if a.memory.file == "" || loc.GetState() != pb.Location_OPEN || momentOf(loc) == a.written {
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ids, err := a.identities(bounded, loc)
 	if err == nil {
-		err = a.memory.write(loc, ids)
+		err = a.memory.write(a.deployment(), loc, ids)
 	}
 	switch {
 	case err == nil:
-		a.written = loc.GetRevision()
+		a.written = momentOf(loc)
 	case ctx.Err() == nil:
 		a.cfg.Log.Warn("cannot remember where the data is", slog.String("file", a.memory.file), slog.Any("error", err))
 	}
@@ -97,7 +97,7 @@ func (m memory) recall(ctx context.Context, a *App) (*pb.Location, error) {
 		return nil, fmt.Errorf("%s: %w", m.file, errMemoryMoved)
 	}
 	// Whatever a controller says is newer.
-	loc.Revision = 0
+	loc.Epoch, loc.Revision = 0, 0
 	return loc, nil
 }
 
@@ -116,19 +116,29 @@ func (m memory) read() (*pb.Location, map[string]string, error) {
 		return nil, nil, fmt.Errorf("%s is no memory of an application: remove it", m.file)
 	case r.Format != memoryFormat:
 		return nil, nil, fmt.Errorf("%s has format %d, want %d: remove it", m.file, r.Format, memoryFormat)
-	case r.Deployment != m.deployment:
+	case m.deployment != "" && r.Deployment != m.deployment:
 		return nil, nil, fmt.Errorf("%s is of deployment %q, not of %q: give another file", m.file, r.Deployment, m.deployment)
 	}
 	return loc, r.Identities, nil
 }
 
+// deploymentOf is whose memory it is; empty where there is none, or none that can be read.
+func (m memory) deploymentOf() string {
+	text, err := os.ReadFile(m.file)
+	var r remembered
+	if err != nil || json.Unmarshal(text, &r) != nil {
+		return ""
+	}
+	return r.Deployment
+}
+
 // write replaces the file at once: who reads it sees the old one or the new one.
-func (m memory) write(loc *pb.Location, ids map[string]string) error {
+func (m memory) write(deployment string, loc *pb.Location, ids map[string]string) error {
 	where, err := protojson.Marshal(loc)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(remembered{memoryFormat, m.deployment, where, ids})
+	text, err := json.Marshal(remembered{memoryFormat, deployment, where, ids})
 	if err != nil {
 		return err
 	}

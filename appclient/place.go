@@ -1,6 +1,7 @@
 package appclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,27 +17,48 @@ type Place struct {
 	Version string // whose form documents have here
 	Client  *mongo.Client
 	kinds   []*pb.KindLocation
+	attempt *attempt // nil: it does not matter how what fails here has failed
 }
 
-// Collection is the collection of a kind. A kind that the version does not have is an error.
-func (p Place) Collection(kind string) (*mongo.Collection, error) {
+// Collection is where a kind is. A kind that the version does not have is an error.
+func (p Place) Collection(kind string) (Collection, error) {
 	var names []string
 	for _, k := range p.kinds {
 		if k.GetKind() == kind {
-			return p.Client.Database(k.GetDatabase()).Collection(k.GetCollection()), nil
+			return Collection{p.Client.Database(k.GetDatabase()).Collection(k.GetCollection()), p.attempt}, nil
 		}
 		names = append(names, k.GetKind())
 	}
-	return nil, fmt.Errorf("version %s has no kind %q, only %s", p.Version, kind, strings.Join(names, ", "))
+	return Collection{}, fmt.Errorf("version %s has no kind %q, only %s", p.Version, kind, strings.Join(names, ", "))
 }
 
-// accept takes a location, unless it is older than the one at hand.
-func (a *App) accept(loc *pb.Location) {
+// moment orders locations. Revisions alone do not: they begin anew in the record that is
+// recovered after etcd was lost, with a higher epoch.
+type moment struct{ epoch, revision int64 }
+
+func momentOf(loc *pb.Location) moment { return moment{loc.GetEpoch(), loc.GetRevision()} }
+
+func (m moment) before(n moment) bool {
+	return m.epoch < n.epoch || m.epoch == n.epoch && m.revision < n.revision
+}
+
+// accept takes a location, unless it is older than the one at hand. One of another deployment
+// is refused: its collections are not those of this application, whatever they are called.
+func (a *App) accept(loc *pb.Location) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.newest != nil && loc.GetRevision() <= a.newest.GetRevision() {
-		return
+	of := loc.GetDeployment() // empty: a controller that does not say so yet
+	if of != "" && a.name != "" && of != a.name {
+		why := "correct Controllers"
+		if a.cfg.Deployment == "" && a.cfg.Memory != "" {
+			why += ", or remove " + a.cfg.Memory + " if this application has changed its deployment"
+		}
+		return fmt.Errorf("this is a controller of %s, not of %s: %s", of, a.name, why)
 	}
+	if a.newest != nil && !momentOf(a.newest).before(momentOf(loc)) {
+		return nil
+	}
+	a.name = cmp.Or(a.name, of)
 	if a.newest == nil {
 		a.cluster = loc.GetCluster()
 	}
@@ -46,6 +68,14 @@ func (a *App) accept(loc *pb.Location) {
 	}
 	close(a.changed)
 	a.changed = make(chan struct{})
+	return nil
+}
+
+// deployment is the name of the deployment; empty: the controllers know.
+func (a *App) deployment() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.name
 }
 
 func (a *App) where() *pb.Location {
@@ -54,9 +84,8 @@ func (a *App) where() *pb.Location {
 	return a.newest
 }
 
-// enter waits until writing is allowed, and returns where, and the revision that this was seen
-// at. Every enter that succeeds needs a leave.
-func (a *App) enter(ctx context.Context) (Place, int64, error) {
+// enter waits until writing is allowed, and returns where, and when this was so. Every enter that succeeds needs a leave.
+func (a *App) enter(ctx context.Context) (Place, moment, error) {
 	for {
 		a.mu.Lock()
 		loc, changed, closed := a.newest, a.changed, a.closed
@@ -67,15 +96,15 @@ func (a *App) enter(ctx context.Context) (Place, int64, error) {
 			if err != nil {
 				a.leave()
 			}
-			return place, loc.GetRevision(), err
+			return place, momentOf(loc), err
 		}
 		a.mu.Unlock()
 		if closed {
-			return Place{}, 0, errClosed
+			return Place{}, moment{}, errClosed
 		}
 		select {
 		case <-ctx.Done():
-			return Place{}, 0, fmt.Errorf("writes are held for a switch: %w", ctx.Err())
+			return Place{}, moment{}, fmt.Errorf("writes are held for a switch: %w", ctx.Err())
 		case <-changed:
 		}
 	}
@@ -90,24 +119,24 @@ func (a *App) leave() {
 	}
 }
 
-// readable waits for the first location that is open, and returns the newest such one, and the
-// revision of what is known now: a location that holds writes may name a version whose
+// readable waits for the first location that is open, and returns the newest such one, and how
+// new what is known now is: a location that holds writes may name a version whose
 // collections do not bear their names yet, and there reads would find nothing.
-func (a *App) readable(ctx context.Context) (Place, int64, error) {
+func (a *App) readable(ctx context.Context) (Place, moment, error) {
 	for {
 		a.mu.Lock()
-		loc, changed, closed, seen := a.open, a.changed, a.closed, a.newest.GetRevision()
+		loc, changed, closed, seen := a.open, a.changed, a.closed, momentOf(a.newest)
 		a.mu.Unlock()
 		switch {
 		case closed:
-			return Place{}, 0, errClosed
+			return Place{}, moment{}, errClosed
 		case loc != nil:
 			place, err := a.place(ctx, loc)
 			return place, seen, err
 		}
 		select {
 		case <-ctx.Done():
-			return Place{}, 0, fmt.Errorf("the application was opened during a switch, which has not ended: %w", ctx.Err())
+			return Place{}, moment{}, fmt.Errorf("the application was opened during a switch, which has not ended: %w", ctx.Err())
 		case <-changed:
 		}
 	}

@@ -87,9 +87,23 @@ func (c *changing) once(ctx context.Context, rs []record.Record) (again []record
 		swaps, size = swaps[:0], 0
 		return nil
 	}
+	change := c.run.task.Func
+	if prepare := c.run.task.Prepare; prepare != nil {
+		if change, err = transform.Isolated(func() (transform.TaskFunc, error) { return prepare(ctx, rs, c.run.keys) }); err != nil {
+			return nil, fmt.Errorf("prepare %s: %w", c.run.task.Name, err)
+		}
+	}
 	for _, r := range rs {
-		doc, err := transform.Isolated(func() (bson.Raw, error) { return c.run.task.Func(r) })
-		if err != nil {
+		if r.Err != nil {
+			c.fail(r.Key, r.Err)
+			continue
+		}
+		doc, err := transform.Isolated(func() (bson.Raw, error) { return change(r) })
+		switch {
+		case err == nil:
+		case ctx.Err() != nil, c.run.update.Key != "" && passes(err):
+			return nil, err
+		default:
 			c.fail(r.Key, transform.Conceal(err, transform.Group{Records: []record.Record{r}}))
 			continue
 		}
@@ -105,6 +119,12 @@ func (c *changing) once(ctx context.Context, rs []record.Record) (again []record
 		swaps = append(swaps, record.Swap{Key: r.Key, Was: r.Doc, Doc: doc})
 	}
 	return again, flush()
+}
+
+// passes reports whether an error is of the database and not of the record: which key records are
+// under is read there, and nobody goes over a record again that this run has given up.
+func passes(err error) bool {
+	return errors.Is(err, record.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // read reads records as they are now. Those that are gone need no update.

@@ -41,15 +41,17 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Parts are what an Engine works with. All but Pacer are needed.
+// Parts are what an Engine works with. All but Rotation, Pacer and Keys are needed.
 type Parts struct {
 	Tasks       Tasks
+	Rotation    Rotation                       // nil: there are no keys
 	Namespace   func(version string) Namespace // nil for one that is not configured
 	Deployments Deployments
 	Journal     Journal
 	Ownership   Ownership
 	Lease       func() coord.LeaseID // of this controller, for published progress
 	Pacer       Pacer                // nil: as fast as it goes
+	Keys        transform.KeyFinder  // of other services' records; for tasks that ask
 	Log         *zap.Logger
 }
 
@@ -81,6 +83,7 @@ type run struct {
 	update upgradestate.Update
 	task   transform.Task
 	ns     Namespace
+	keys   transform.KeyFinder
 	plan   Plan
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -137,7 +140,7 @@ func (e *Engine) look(ctx context.Context) {
 	if e.Pacer != nil && d.RingSize > 0 {
 		e.Pacer.Set(d.Pace, float64(len(e.Ownership.Owned()))/float64(d.RingSize))
 	}
-	if e.now != nil && (u == nil || u.ID != e.now.update.ID) {
+	if e.now != nil && (u == nil || u.Run() != e.now.update.Run()) {
 		e.now.stop()
 		e.setRun(nil)
 	}
@@ -178,28 +181,43 @@ func (e *Engine) setWaits(waits string) {
 // begin makes or loads the plan of the run that the record names. Without a run, waits
 // returns what this controller lacks.
 func (e *Engine) begin(ctx context.Context, d upgradestate.Deployment) (r *run, waits string, err error) {
-	u := *d.Update
-	task, err := e.Tasks.Task(u.Name)
-	switch {
-	case err != nil:
-		return nil, fmt.Sprintf("controller %s has no task %s: deploy it there, or cancel the update", e.cfg.Owner, u.Name), nil //nolint:nilerr // there is none, and that is what is waited for
-	case task.Hash() != u.Hash:
-		return nil, fmt.Sprintf("controller %s has another revision of task %s: deploy the same everywhere, or cancel the update and begin it again", e.cfg.Owner, u.Name), nil
-	}
-	r = &run{update: u, task: task, ns: e.Namespace(u.Version), shards: map[int]*shard{}}
-	if r.ns == nil {
-		return nil, fmt.Sprintf("controller %s is not configured for %s", e.cfg.Owner, u.Version), nil
-	}
+	r = &run{update: *d.Update, keys: e.Keys, shards: map[int]*shard{}}
 	var found bool
-	if r.plan, found, err = e.Journal.LoadUpdatePlan(ctx, u.ID); err == nil && !found {
+	if r.plan, found, err = e.Journal.LoadUpdatePlan(ctx, r.update.Run()); err != nil {
+		return nil, "", err
+	}
+	if waits, err = e.choose(ctx, r, found); err == nil && waits == "" && !found {
 		r.plan, waits, err = e.makePlan(ctx, d, r)
 	}
 	if err != nil || waits != "" {
 		return nil, waits, err
 	}
 	r.ctx, r.cancel = context.WithCancel(ctx)
-	e.Log.Info("data update begins here", zap.String("update", u.Name), zap.String("id", u.ID), zap.Int64("records", r.plan.Total))
+	e.Log.Info("data update begins here", zap.String("update", r.update.Name), zap.String("id", r.update.Run()), zap.String("kind", r.update.Kind), zap.Int64("records", r.plan.Total))
 	return r, "", nil
+}
+
+// choose finds what the run does to records, and where.
+func (e *Engine) choose(ctx context.Context, r *run, planned bool) (waits string, err error) {
+	u := r.update
+	if u.Key != "" {
+		if e.Rotation == nil {
+			return fmt.Sprintf("controller %s has no keys: configure encryption of %s there", e.cfg.Owner, u.Version), nil
+		}
+		r.task, r.ns, waits, err = e.Rotation.Begin(ctx, u, planned)
+		return waits, err
+	}
+	r.task, err = e.Tasks.Task(u.Name)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("controller %s has no task %s: deploy it there, or cancel the update", e.cfg.Owner, u.Name), nil //nolint:nilerr // there is none, and that is what is waited for
+	case r.task.Hash() != u.Hash:
+		return fmt.Sprintf("controller %s has another revision of task %s: deploy the same everywhere, or cancel the update and begin it again", e.cfg.Owner, u.Name), nil
+	}
+	if r.ns = e.Namespace(u.Version); r.ns == nil {
+		return fmt.Sprintf("controller %s is not configured for %s", e.cfg.Owner, u.Version), nil
+	}
+	return "", nil
 }
 
 const waitsForPlaces = "the collections of the current version to be open for writes"
@@ -263,7 +281,7 @@ func (e *Engine) Progress() Progress {
 	if e.record.Update == nil {
 		return Progress{Owner: e.cfg.Owner}
 	}
-	p.ID = e.record.Update.ID
+	p.ID = e.record.Update.Run()
 	if e.now == nil {
 		return p
 	}

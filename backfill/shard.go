@@ -123,7 +123,7 @@ func (s *shard) set(c Checkpoint) {
 
 // load goes on where the shard's former owner was, or begins.
 func (s *shard) load(ctx context.Context) error {
-	c, found, err := s.engine.Journal.LoadUpdateCheckpoint(ctx, s.run.update.ID, s.lock.Shard)
+	c, found, err := s.engine.Journal.LoadUpdateCheckpoint(ctx, s.run.update.Run(), s.lock.Shard)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *shard) load(ctx context.Context) error {
 }
 
 func (s *shard) save(ctx context.Context) error {
-	err := s.engine.Journal.SaveUpdateCheckpoint(ctx, s.run.update.ID, s.lock.Shard, s.at, s.lock.Condition())
+	err := s.engine.Journal.SaveUpdateCheckpoint(ctx, s.run.update.Run(), s.lock.Shard, s.at, s.lock.Condition())
 	if err == nil {
 		s.saved = time.Now()
 	}
@@ -149,7 +149,7 @@ func (s *shard) save(ctx context.Context) error {
 }
 
 func (s *shard) report(ctx context.Context) error {
-	done := upgradestate.UpdateDone{ID: s.run.update.ID, Shard: s.lock.Shard, Count: s.at.Count}
+	done := upgradestate.UpdateDone{ID: s.run.update.Run(), Shard: s.lock.Shard, Count: s.at.Count}
 	if len(s.at.Examples) > 0 {
 		done.Example = s.at.Examples[0].String()
 	}

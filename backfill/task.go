@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -13,21 +14,64 @@ import (
 
 // FromLens is a task that brings each record up through the lens of a file. What is up
 // already it leaves alone; what has a default in the lens and is missing it fills in.
-func FromLens(name, version, kind, file string) (transform.Task, error) {
+//
+// Of a lens that has references keys says which their fields are to hold.
+func FromLens(name, version, kind, file string, keys transform.Keys) (transform.Task, error) {
+	t := transform.Task{Name: name, Version: version, Kind: kind}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return transform.Task{}, fmt.Errorf("update %s: %w", name, err)
 	}
 	l, err := lens.Parse(file, text)
+	switch {
+	case err != nil:
+	case keys != "" && !l.HasReferences():
+		err = fmt.Errorf("%s: it has no references that could hold %s keys", file, keys)
+	case keys != "":
+		err = follow(&t, l, keys)
+	case l.HasReferences():
+		err = fmt.Errorf("%s has references: say with references which keys they are to hold, new, old or both", file)
+	default:
+		var change func(bson.Raw) (bson.Raw, error)
+		if change, t.Revision, err = l.InPlace(kind); err == nil {
+			t.Func = func(r record.Record) (bson.Raw, error) { return change(r.Doc) }
+		}
+	}
 	if err != nil {
 		return transform.Task{}, fmt.Errorf("update %s: %w", name, err)
 	}
-	change, revision, err := l.InPlace(kind)
+	return t, nil
+}
+
+// follow makes a task of the references of a lens.
+func follow(t *transform.Task, l *lens.Lens, keys transform.Keys) error {
+	f, err := l.Follow(t.Kind, keys)
 	if err != nil {
-		return transform.Task{}, fmt.Errorf("update %s: %w", name, err)
+		return err
 	}
-	return transform.Task{
-		Name: name, Version: version, Kind: kind, Revision: revision,
-		Func: func(r record.Record) (bson.Raw, error) { return change(r.Doc) },
-	}, nil
+	t.Revision, t.Imports = f.Revision, f.Imports
+	asks := false
+	for _, i := range f.Imports {
+		asks = asks || i.Asks
+	}
+	if !asks {
+		t.Func = func(r record.Record) (bson.Raw, error) { return f.Change(r.Doc, nil) }
+		return nil
+	}
+	t.Prepare = func(ctx context.Context, rs []record.Record, finder transform.KeyFinder) (transform.TaskFunc, error) {
+		var asked []transform.Question
+		for _, r := range rs {
+			of, err := f.Questions(r.Doc)
+			if err != nil {
+				continue // as a failure of the record, when it is to change
+			}
+			asked = append(asked, of...)
+		}
+		answers, err := finder.FindKeys(ctx, asked)
+		if err != nil {
+			return nil, err
+		}
+		return func(r record.Record) (bson.Raw, error) { return f.Change(r.Doc, answers) }, nil
+	}
+	return nil
 }

@@ -20,7 +20,7 @@ func TestFromLens(t *testing.T) {
 		return path
 	}
 	file := write("fill.yaml", "lens: 1\noperations:\n  - add: {field: region, default: us}\n")
-	task, err := backfill.FromLens("fill", "v1", "items", file)
+	task, err := backfill.FromLens("fill", "v1", "items", file, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,15 +33,15 @@ func TestFromLens(t *testing.T) {
 			t.Errorf("%+v became %s, %v", tc.have, doc, err)
 		}
 	}
-	same, err := backfill.FromLens("fill", "v1", "items", file)
-	other, errOther := backfill.FromLens("fill", "v1", "items", write("fill.yaml", "lens: 1\noperations:\n  - add: {field: region, default: eu}\n"))
+	same, err := backfill.FromLens("fill", "v1", "items", file, "")
+	other, errOther := backfill.FromLens("fill", "v1", "items", write("fill.yaml", "lens: 1\noperations:\n  - add: {field: region, default: eu}\n"), "")
 	if err != nil || errOther != nil || task.Hash() != same.Hash() || task.Hash() == other.Hash() {
 		t.Errorf("hashes %s, %s and %s, %v, %v", task.Hash(), same.Hash(), other.Hash(), err, errOther)
 	}
-	if _, err := backfill.FromLens("fill", "v1", "items", write("key.yaml", "lens: 1\nkey: {from: \"a/{x}\", to: \"b/{x}\"}\noperations: []\n")); err == nil || !strings.Contains(err.Error(), "update fill: ") {
+	if _, err := backfill.FromLens("fill", "v1", "items", write("key.yaml", "lens: 1\nkey: {from: \"a/{x}\", to: \"b/{x}\"}\noperations: []\n"), ""); err == nil || !strings.Contains(err.Error(), "update fill: ") {
 		t.Errorf("a lens that changes names: %v", err)
 	}
-	if _, err := backfill.FromLens("fill", "v1", "items", "missing.yaml"); err == nil {
+	if _, err := backfill.FromLens("fill", "v1", "items", "missing.yaml", ""); err == nil {
 		t.Error("a file that is missing")
 	}
 }

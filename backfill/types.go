@@ -90,6 +90,14 @@ type Namespace interface {
 	Size(ctx context.Context, tok record.Token) (record.Size, error)
 }
 
+// Rotation brings records under a key of their namespace; package controller is it.
+type Rotation interface {
+	// Begin returns what is to be done to each record, and the namespace as it is stored. Where
+	// planned is false, the run has no plan yet: it returns waits, for what has to be before
+	// the first record is read, until nobody writes under another key any more.
+	Begin(ctx context.Context, u upgradestate.Update, planned bool) (task transform.Task, ns Namespace, waits string, err error)
+}
+
 // Tasks are those that this binary has; transform.Registry is it.
 type Tasks interface {
 	// Task finds one by its name. An error means that there is none.

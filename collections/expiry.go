@@ -147,6 +147,10 @@ func (m *Maintainer) CheckStopped(ctx context.Context, d upgradestate.Deployment
 			return nil
 		}
 		info, err := m.describePlace(ctx, ns.Version, k)
+		var refused *record.UnsupportedError
+		if err != nil && !errors.As(err, &refused) && !errors.Is(err, record.ErrNotFound) {
+			return fmt.Errorf("TTL indexes of %s/%s: %w: %w", ns.Version, k.Kind, ErrUnanswered, err)
+		}
 		if err != nil {
 			return err
 		}

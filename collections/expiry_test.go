@@ -126,7 +126,7 @@ func (w *shapeWorld) shape(version string) record.Shape {
 	return info.Shape
 }
 
-// want compares what a version's TTL indexes do now, and what is noted that they shall do.
+// want compares what a version's TTL indexes do now, and what is noted that they must do.
 func (w *shapeWorld) want(when, version string, now, noted map[string]int64) {
 	w.t.Helper()
 	if have := record.ExpiryOf(w.shape(version)); !maps.Equal(have, now) {
@@ -198,7 +198,7 @@ func TestExpiryBesideTheSwitch(t *testing.T) {
 	w.want("a switch may begin", "v1", never, seconds{"at_1": 60})
 	w.check(w.keep.CheckStopped(ctx, d))
 
-	// What the target gets meanwhile is what the source shall do, not what it does now.
+	// What the target gets meanwhile is what the source must do, not what it does now.
 	shape, err := w.keep.carriedShape(ctx, d, w.keep.Carry.along(w.dir)[shapeKind])
 	w.check(err)
 	if have := record.ExpiryOf(shape); !maps.Equal(have, seconds{"at_1": 60}) {
@@ -283,7 +283,7 @@ func TestExpirySurvivesFailures(t *testing.T) {
 	}
 }
 
-// TestExpiryBesideOneThatIsGone: a version whose collections nobody finds any more does not
+// TestExpiryBesideOneThatIsGone: a version whose collections nobody finds any longer does not
 // keep the one that is served from deleting again.
 func TestExpiryBesideOneThatIsGone(t *testing.T) {
 	t.Parallel()

@@ -277,6 +277,8 @@ func (m *Maintainer) carriedShape(ctx context.Context, d upgradestate.Deployment
 	switch {
 	case err != nil:
 		return record.Shape{}, err
+	case known && !info.Exists && from.Pending != nil:
+		return record.Shape{}, fmt.Errorf("an operation on %s of %s is not complete: its options and indexes are looked at after it", carry.From, d.CurrentVersion)
 	case known && !info.Exists:
 		return record.Shape{}, fmt.Errorf("collection %s of %s: %w", name, d.CurrentVersion, record.ErrNotFound)
 	}

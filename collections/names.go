@@ -31,7 +31,7 @@ func (m *Maintainer) CheckNames(ctx context.Context, d upgradestate.Deployment, 
 			return fmt.Errorf("the name %s in the database of %s is taken, and the switch needs it: %w: rename or drop that one", k.Kind, version, err)
 		}
 		if err != nil {
-			return fmt.Errorf("the name %s in the database of %s: %w", k.Kind, version, err)
+			return fmt.Errorf("the name %s in the database of %s: %w: %w", k.Kind, version, ErrUnanswered, err)
 		}
 		if own.Exists {
 			return fmt.Errorf("a collection %s is in the database of %s already, and the switch needs its name: rename or remove it (an application of the new version may have made it too early)", k.Kind, version)
@@ -39,6 +39,10 @@ func (m *Maintainer) CheckNames(ctx context.Context, d upgradestate.Deployment, 
 		return nil
 	})
 }
+
+// ErrUnanswered means that a database could not be asked, as while it elects a primary: nothing
+// is known of what is in it.
+var ErrUnanswered = errors.New("the database did not answer")
 
 // kindsAtOnce is how many kinds of a version are looked at together. Some of it is done while
 // writes are held, and hundreds of kinds one after the other would be felt.

@@ -45,9 +45,9 @@ func (r *reader) access(n node) Access {
 	a := Access{Cert: r.path(tls["cert"]), Key: r.path(tls["key"]), ClientCA: r.path(tls["clientCA"]), Tokens: r.path(m["tokens"])}
 	switch {
 	case a.Cert == "" && a.Key != "":
-		r.fail(tls["cert"], "", "missing, want the file of the certificate beside its key")
+		r.fail(tls["cert"], "", "missing, want the file of the certificate next to its key")
 	case a.Cert != "" && a.Key == "":
-		r.fail(tls["key"], "", "missing, want the file of the key beside its certificate")
+		r.fail(tls["key"], "", "missing, want the file of the key next to its certificate")
 	case a.Cert == "" && a.ClientCA != "":
 		r.fail(tls["cert"], "", "missing, want the file of a certificate where client certificates are asked for")
 	}

@@ -44,9 +44,14 @@ type Config struct {
 	DBs            []DB   // in the order of the file, one for each version and place
 	Kinds          []Kind // fixed-name kinds; empty for a service with managed kinds
 	Updates        []Update
+	Imports        []Import   // other deployments, to whose records those of this one refer
+	Referrers      []Referrer // fields of other deployments' records that refer to this one's
 	Hooks          []Hook
 	// ShowValues has what is said of parked records quote values of them.
 	ShowValues bool
+
+	// Loaded: it was read from Path with the variables of the process, and can be so again.
+	Loaded bool
 }
 
 // Traces are spans of what a controller does, for a collector.
@@ -79,14 +84,21 @@ type Switch struct {
 type DB struct {
 	// Version names the namespace in the Deployment: the API version, and behind an @ the
 	// location of a second place, such as v1 and v1@b.
-	Version    string
-	APIVersion string
-	Namespace  string
-	Backend    string
-	Database   string // derived from Namespace unless the file names one
-	Endpoint   Secret
-	PoolSize   int
-	Disabled   bool // while another version is active, this one is not kept in sync with it
+	Version       string
+	APIVersion    string
+	Namespace     string
+	Backend       string     // mongo or etcd
+	Database      string     // derived from Namespace unless the file names one; of etcd the prefix of all keys, without the slash behind it
+	Endpoint      Secret     // of MongoDB
+	PoolSize      int        // of MongoDB
+	MajorityReads bool       // of MongoDB: what a service only shows is read as recent as a list (record.Client)
+	Etcd          Etcd       // of etcd
+	MaxTxnOps     int        // of etcd, as it was started; 0: its default
+	MaxRequest    int        // of etcd in bytes, likewise
+	Kinds         []EtcdKind // of etcd: where applications have the records of fixed-name kinds
+	Disabled      bool       // while another version is active, this one is not kept in sync with it
+	Encryption    Encryption
+	Fixtures      []Fixtures // what the version starts with
 
 	// Renew makes the endpoint anew of what the files hold that it names by $(file:). nil: it names none.
 	Renew func(read FileReader) (string, error) `json:"-"`
@@ -100,7 +112,7 @@ type Kind struct {
 	// Older and Newer are API versions that follow each other. Empty where there is one.
 	Older, Newer string
 	Lens         string // path of the lens file
-	Fence        string // view, validator or writeBlock; empty: the strongest the cluster allows
+	Fence        string // view, validator, writeBlock or role; empty: the strongest the cluster allows
 	// Indexes are those of collections of the newer version, by name, each as extended JSON.
 	// A collection that is in here gets these and none of the older version's; one of the
 	// lens's further kinds that is not gets none.
@@ -147,7 +159,9 @@ func Load(path string, env func(string) (string, bool)) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("load configuration: %w", err)
 	}
-	return Parse(path, b, env)
+	c, err := Parse(path, b, env)
+	c.Loaded = env == nil
+	return c, err
 }
 
 // Parse reads the text of a file. path is for messages, and lens paths are relative to

@@ -1,17 +1,13 @@
 package config_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"dbcontroller.dev/config"
 )
@@ -108,8 +104,8 @@ dbs:
   apiVersion: v7
   disabled: true
 - {mongo: {endpoint: "mongodb://other"}, namespace: bbs/v7b, backend: mongo, apiVersion: v7, location: eu-2}
-- {mongo: {endpoint: "mongodb://third"}, namespace: bbs/v8, backend: mongo, apiVersion: v8, location: eu}
-- {mongo: {endpoint: "mongodb://third"}, namespace: bbs/v9, backend: mongo, apiVersion: v9}
+- {mongo: {endpoint: "mongodb://third", reads: linearizable}, namespace: bbs/v8, backend: mongo, apiVersion: v8, location: eu}
+- {mongo: {endpoint: "mongodb://third", reads: majority}, namespace: bbs/v9, backend: mongo, apiVersion: v9}
 kinds:
 - from: a
   to: b
@@ -142,7 +138,7 @@ kinds:
 			},
 			{Version: "v7@eu-2", APIVersion: "v7", Namespace: "bbs/v7b", Backend: "mongo", Database: config.DatabaseName("bbs/v7b"), Endpoint: config.NewSecret("mongodb://other"), PoolSize: 100},
 			{Version: "v8@eu", APIVersion: "v8", Namespace: "bbs/v8", Backend: "mongo", Database: config.DatabaseName("bbs/v8"), Endpoint: config.NewSecret("mongodb://third"), PoolSize: 100},
-			{Version: "v9", APIVersion: "v9", Namespace: "bbs/v9", Backend: "mongo", Database: config.DatabaseName("bbs/v9"), Endpoint: config.NewSecret("mongodb://third"), PoolSize: 100},
+			{Version: "v9", APIVersion: "v9", Namespace: "bbs/v9", Backend: "mongo", Database: config.DatabaseName("bbs/v9"), Endpoint: config.NewSecret("mongodb://third"), PoolSize: 100, MajorityReads: true},
 		},
 		Hooks: []config.Hook{
 			{Name: "pager", URL: config.NewKey("https://hooks.example.org/x?token=hunter2"), Secret: config.NewKey("hunter2-hunter2-1"),
@@ -176,10 +172,10 @@ func TestRefusals(t *testing.T) {
 		name, old, new string
 		want           string
 	}{
-		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, access, parked, hooks`},
+		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks`},
 		{"unknown nested key", "workers: 4", "threads: 4", `bbs.yaml:4: copy.threads: unknown key, want one of auto, maxRate, workers, throttle, maxSourceLoad, window`},
-		{"unknown key of a database", "  connectionPoolSize", "  poolSize", `bbs.yaml:9: dbs[0].poolSize: unknown key, want one of namespace, backend, apiVersion, location, connectionPoolSize, mongo, disabled`},
-		{"unknown key of mongo", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{uri: \"$(MONGO_URI)\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.uri: unknown key, want one of endpoint, database`},
+		{"unknown key of a database", "  connectionPoolSize", "  poolSize", `bbs.yaml:9: dbs[0].poolSize: unknown key, want one of namespace, backend, apiVersion, location, connectionPoolSize, mongo, etcd, disabled, encryption, fixtures`},
+		{"unknown key of mongo", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{uri: \"$(MONGO_URI)\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.uri: unknown key, want one of endpoint, database, reads`},
 		{"key twice", "sharding: {ringSize: 16}", "sharding: {ringSize: 16, ringSize: 8}", `bbs.yaml:2: sharding.ringSize: given twice, first in line 2`},
 		{"unset variable", "$(POOL)", "$(POOL_SIZE)", `bbs.yaml:9: dbs[0].connectionPoolSize: "$(POOL_SIZE)": variable POOL_SIZE is not set: set it in the environment`},
 		{"unset variable in part of a value", "$(REGION)/bbs/v2", "$(ZONE)/bbs/v2", `bbs.yaml:12: dbs[1].namespace: "envs/$(ENV)-$(ZONE)/bbs/v2": variable ZONE is not set: set it in the environment`},
@@ -240,8 +236,8 @@ func TestRefusals(t *testing.T) {
 		{"bad deployment", "deployments/us-west2", "us-west2", `bbs.yaml:1: deployment: "services/bbs.example.com/us-west2": want services/{service}/deployments/{region}`},
 		{"missing namespace", "- namespace: envs/$(ENV)-$(REGION)/bbs/v2\n  backend", "- backend", `bbs.yaml:12: dbs[1].namespace: missing, want a name such as envs/prod/bbs/v1`},
 		{"blank in namespace", "bbs/v2", "b s/v2", `bbs.yaml:12: dbs[1].namespace: "envs/prod-us-west2/b s/v2": want a name without blanks and control characters`},
-		{"missing backend", "  backend: mongo\n  apiVersion: v2", "  apiVersion: v2", `bbs.yaml:12: dbs[1].backend: missing, want mongo`},
-		{"other backend", "  backend: mongo\n  apiVersion: v2", "  backend: mysql\n  apiVersion: v2", `bbs.yaml:13: dbs[1].backend: "mysql": want mongo`},
+		{"missing backend", "  backend: mongo\n  apiVersion: v2", "  apiVersion: v2", `bbs.yaml:12: dbs[1].backend: missing, want mongo or etcd`},
+		{"other backend", "  backend: mongo\n  apiVersion: v2", "  backend: mysql\n  apiVersion: v2", `bbs.yaml:13: dbs[1].backend: "mysql": want mongo or etcd`},
 		{"missing version", "  apiVersion: v2\n", "", `bbs.yaml:12: dbs[1].apiVersion: missing, want a version such as v1`},
 		{"bad version", "apiVersion: v2", "apiVersion: V-2", `bbs.yaml:14: dbs[1].apiVersion: "V-2": want lower-case letters and digits, such as v1`},
 		{"missing mongo", "  mongo: {endpoint: \"$(MONGO_URI)\"}\nkinds", "kinds", `bbs.yaml:12: dbs[1].mongo.endpoint: missing, want mongodb://host:port/?options or mongodb+srv://host/?options`},
@@ -249,11 +245,37 @@ func TestRefusals(t *testing.T) {
 		{"empty endpoint", endpoint1, "  mongo: {endpoint: \"$(EMPTY)\"}\n  disabled", `bbs.yaml:10: dbs[0].mongo.endpoint: missing, want mongodb://host:port/?options or mongodb+srv://host/?options`},
 		{"bad endpoint in a variable is not shown", endpoint1, "  mongo: {endpoint: \"$(PASSWORD)\"}\n  disabled", `bbs.yaml:10: dbs[0].mongo.endpoint: "$(PASSWORD)": want mongodb://host:port/?options or mongodb+srv://host/?options`},
 		{"bad endpoint is redacted", endpoint1, "  mongo: {endpoint: \"http://me:hunter2@db\"}\n  disabled", `bbs.yaml:10: dbs[0].mongo.endpoint: "http://***@db": want mongodb://host:port/?options or mongodb+srv://host/?options`},
+		{"other reads", endpoint1, "  mongo: {endpoint: \"$(MONGO_URI)\", reads: local}\n  disabled", `bbs.yaml:10: dbs[0].mongo.reads: "local": want one of linearizable, majority`},
+		{"no reads", endpoint1, "  mongo: {endpoint: \"$(MONGO_URI)\", reads: \"$(EMPTY)\"}\n  disabled", `bbs.yaml:10: dbs[0].mongo.reads: "(empty)": want one of linearizable, majority`},
+		{"reads of etcd", inMongo, inEtcd("endpoints: ['db:1'], reads: majority"), `bbs.yaml:15: dbs[1].etcd.reads: unknown key, want one of prefix, kinds, maxTxnOps, maxRequestBytes, endpoints, caFile, certFile, keyFile, user, passwordFile`},
 		{"endpoint without host", endpoint1, "  mongo: {endpoint: \"mongodb://\"}\n  disabled", `bbs.yaml:10: dbs[0].mongo.endpoint: "mongodb://": want mongodb://host:port/?options or mongodb+srv://host/?options`},
 		{"bad database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: a.b}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "a.b": want a database name without any of /\. "$*<>:|?`},
 		{"own database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: admin}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "admin": want a database that is not one of MongoDB's own (admin, local, config)`},
 		{"empty database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: \"\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "(empty)": want a database name, or no such key`},
 		{"long database", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"$(MONGO_URI)\", database: " + strings.Repeat("a", 64) + "}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "` + strings.Repeat("a", 64) + `": want a database name of at most 63 bytes`},
+		{"etcd without its keys", inMongo, inEtcd(""), `bbs.yaml:15: dbs[1].etcd.endpoints: missing, want a list of host:port`},
+		{"etcd of records without port", inMongo, inEtcd("endpoints: [db]"), `bbs.yaml:15: dbs[1].etcd.endpoints[0]: "db": want host:port`},
+		{"etcd of records with a key alone", inMongo, inEtcd("endpoints: ['db:1'], keyFile: a"), `bbs.yaml:15: dbs[1].etcd.certFile: missing, want the certificate of keyFile`},
+		{"etcd of records with a user alone", inMongo, inEtcd("endpoints: ['db:1'], user: a"), `bbs.yaml:15: dbs[1].etcd.passwordFile: missing, want a file with the password of user`},
+		{"etcd of records, unknown key", inMongo, inEtcd("endpoints: ['db:1'], database: a"), `bbs.yaml:15: dbs[1].etcd.database: unknown key, want one of prefix, kinds, maxTxnOps, maxRequestBytes, endpoints, caFile, certFile, keyFile, user, passwordFile`},
+		{"etcd with keys of MongoDB", inMongo, inEtcd("endpoints: ['db:1']") + "\n  mongo: {endpoint: 'mongodb://x'}", `bbs.yaml:16: dbs[1].mongo: want no such key: the backend is etcd`},
+		{"etcd with a pool", inMongo, inEtcd("endpoints: ['db:1']") + "\n  connectionPoolSize: 5", `bbs.yaml:16: dbs[1].connectionPoolSize: want no such key: the backend is etcd`},
+		{"MongoDB with keys of etcd", "  apiVersion: v2", "  apiVersion: v2\n  etcd: {endpoints: ['db:1']}", `bbs.yaml:15: dbs[1].etcd: want no such key: the backend is mongo`},
+		{"bad prefix", inMongo, inEtcd("endpoints: ['db:1'], prefix: bbs/v2/"), `bbs.yaml:15: dbs[1].etcd.prefix: "bbs/v2/": want names of letters, digits and ._- with a slash before each, such as /prod/bbs/v1, 63 bytes at most`},
+		{"empty prefix", inMongo, inEtcd("endpoints: ['db:1'], prefix: ''"), `bbs.yaml:15: dbs[1].etcd.prefix: "(empty)": want names of letters, digits and ._- with a slash before each, such as /prod/bbs/v1, 63 bytes at most`},
+		{"long prefix", inMongo, inEtcd("endpoints: ['db:1'], prefix: /" + strings.Repeat("a", 63)), `bbs.yaml:15: dbs[1].etcd.prefix: "/` + strings.Repeat("a", 63) + `": want names of letters, digits and ._- with a slash before each, such as /prod/bbs/v1, 63 bytes at most`},
+		{"prefix of the coordination store", inMongo, inEtcd("endpoints: ['db:1'], prefix: /dbcontroller/1/records"), `bbs.yaml:15: dbs[1].etcd.prefix: "/dbcontroller/1/records": want another one: below /dbcontroller/ are the keys of the coordination store`},
+		{"kind in etcd without keys", inMongo, inEtcd("endpoints: ['db:1'], kinds: [{name: orders}]"), `bbs.yaml:15: dbs[1].etcd.kinds[0].prefix: missing, want what the application's keys begin with`},
+		{"kind in etcd without a name", inMongo, inEtcd("endpoints: ['db:1'], kinds: [{prefix: /orders}]"), `bbs.yaml:15: dbs[1].etcd.kinds[0].name: missing, want a collection name`},
+		{"bad keys of a kind in etcd", inMongo, inEtcd("endpoints: ['db:1'], kinds: [{name: orders, prefix: orders/}]"), `bbs.yaml:15: dbs[1].etcd.kinds[0].prefix: "orders/": want names of letters, digits and ._- with a slash before each, such as /shop/orders, 63 bytes at most`},
+		{"bad format of a kind in etcd", inMongo, inEtcd("endpoints: ['db:1'], kinds: [{name: orders, prefix: /orders, format: xml}]"), `bbs.yaml:15: dbs[1].etcd.kinds[0].format: "xml": want one of json, bson`},
+		{"kind in etcd twice", inMongo, inEtcd("endpoints: ['db:1'], kinds: [{name: a, prefix: /a}, {name: a, prefix: /b}]"), `bbs.yaml:15: dbs[1].etcd.kinds[1].name: "a": want each kind once`},
+		{"kinds in etcd within each other", inMongo, inEtcd("endpoints: ['db:1'], kinds: [{name: a, prefix: /a}, {name: b, prefix: /a/b}]"), `bbs.yaml:15: dbs[1].etcd.kinds[1].prefix: "/a/b": want another one: /a has other keys, and neither may be below the other`},
+		{"kind in etcd within the namespace", inMongo, inEtcd("endpoints: ['db:1'], prefix: /a, kinds: [{name: a, prefix: /a/b}]"), `bbs.yaml:15: dbs[1].etcd.kinds[0].prefix: "/a/b": want another one: /a has other keys, and neither may be below the other`},
+		{"few operations", inMongo, inEtcd("endpoints: ['db:1'], maxTxnOps: 1"), `bbs.yaml:15: dbs[1].etcd.maxTxnOps: "1": want a whole number from 16 to 100000`},
+		{"small requests", inMongo, inEtcd("endpoints: ['db:1'], maxRequestBytes: 1"), `bbs.yaml:15: dbs[1].etcd.maxRequestBytes: "1": want a whole number from 65536 to 67108864`},
+		{"prefix within another", "kinds:", "- {namespace: x, backend: etcd, apiVersion: v3, etcd: {endpoints: ['http://DB:1'], prefix: /a}}\n- {namespace: y, backend: etcd, apiVersion: v4, etcd: {endpoints: ['c:1', 'db:1'], prefix: /a/b}}\nkinds:", `bbs.yaml:17: dbs[3].etcd.prefix: "/a/b": dbs[2] in line 16 is the same database on the same endpoint, want a database for each entry`},
+		{"an application's keys within another entry", "kinds:", "- {namespace: x, backend: etcd, apiVersion: v3, etcd: {endpoints: ['db:1'], prefix: /a}}\n- {namespace: y, backend: etcd, apiVersion: v4, etcd: {endpoints: ['db:1'], prefix: /b, kinds: [{name: a, prefix: /a/b}]}}\nkinds:", `bbs.yaml:17: dbs[3].etcd.prefix: "/b": dbs[2] in line 16 is the same database on the same endpoint, want a database for each entry`},
 		{"version twice", "apiVersion: v2", "apiVersion: v1", `bbs.yaml:14: dbs[1].apiVersion: "v1": dbs[0] in line 6 has it already, want one entry for each version and location`},
 		{"location twice", "kinds:", "- {namespace: x, backend: mongo, apiVersion: v2, location: b, mongo: {endpoint: 'mongodb://x'}}\n- {namespace: y, backend: mongo, apiVersion: v2, location: b, mongo: {endpoint: 'mongodb://x'}}\nkinds:", `bbs.yaml:17: dbs[3].location: "b": dbs[2] in line 16 has it already, want one entry for each version and location`},
 		{"bad location", "apiVersion: v2", "apiVersion: v2\n  location: EU", `bbs.yaml:15: dbs[1].location: "EU": want up to 32 lower-case letters, digits and dashes, such as b, or no such key`},
@@ -266,7 +288,7 @@ func TestRefusals(t *testing.T) {
 		{"database twice", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{endpoint: \"mongodb://DB2:27018\", database: dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889}\nkinds", `bbs.yaml:15: dbs[1].mongo.database: "dbc_envs_prod_us_west2_bbs_v1_02bbbbe28b2ef889": dbs[0] in line 6 is the same database on the same endpoint, want a database for each entry`},
 		{"missing from", "from: packages, ", "", `bbs.yaml:17: kinds[0].from: missing, want a collection name`},
 		{"missing lens", ", lens: lenses/packages.yaml", "", `bbs.yaml:17: kinds[0].lens: missing, want the path of a lens file`},
-		{"bad fence", "packages.yaml}", "packages.yaml, fence: uuid}", `bbs.yaml:17: kinds[0].fence: "uuid": want one of view, validator, writeBlock`},
+		{"bad fence", "packages.yaml}", "packages.yaml, fence: uuid}", `bbs.yaml:17: kinds[0].fence: "uuid": want one of view, validator, writeBlock, role`},
 		{"system collection", "from: packages", "from: system.views", `bbs.yaml:17: kinds[0].from: "system.views": want a collection name without $ that does not begin with system.`},
 		{"discontinued with a lens", "lens: lenses/packages.yaml}", "discontinued: true}", `bbs.yaml:17: kinds[0].to: want no such key: the kind is discontinued`},
 		{"discontinued is a flag", "packages.yaml}", "packages.yaml, discontinued: 1}", `bbs.yaml:17: kinds[0].discontinued: "1": want true or false`},
@@ -302,7 +324,7 @@ func TestRefusesNothingAtAll(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "bbs.yaml: want one YAML document, found 0",
 		"# x\n":                                "bbs.yaml: want one YAML document, found 0",
-		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, access, parked, hooks`,
+		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks`,
 		"deployment: services/a/deployments/b": "bbs.yaml:1: dbs: missing, want a list with one database for each version",
 	} {
 		if _, err := config.Parse("bbs.yaml", []byte(text), env); err == nil || err.Error() != want {
@@ -350,95 +372,39 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestSecretOfAFile: $(file:) is what the file holds, in a part of a value as well, and what
-// is wrong with it is one line without what it holds.
-func TestSecretOfAFile(t *testing.T) {
+// inMongo is where the second database of the example is, inEtcd what puts it into etcd.
+const inMongo = "  backend: mongo\n  apiVersion: v2\n  mongo: {endpoint: \"$(MONGO_URI)\"}"
+
+func inEtcd(keys string) string {
+	return "  backend: etcd\n  apiVersion: v2\n  etcd: {" + keys + "}"
+}
+
+// TestDatabaseInEtcd: where it is, how it is called, and what is shown of it.
+func TestDatabaseInEtcd(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(path, []byte("p$(NAME)w\r\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	with := func(secret string) string {
-		return strings.Replace(whole, "$(MONGO_URI)", "mongodb://me:"+secret+"@db1", 1)
-	}
-	c, err := config.Parse("bbs.yaml", []byte(with("$(file:"+path+")")), env)
+	text := strings.Replace(whole, inMongo, inEtcd("endpoints: ['https://Records-1:2379', 'https://records-2:2379'], caFile: ca.crt, user: bbs, passwordFile: p, maxTxnOps: 512, maxRequestBytes: 8388608, kinds: [{name: orders, prefix: /shop/orders}, {name: pods, prefix: /pods, format: bson}]"), 1)
+	c, err := config.Parse("/etc/dbc/bbs.yaml", []byte(text), env)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.DBs[0].Endpoint.Reveal(); got != "mongodb://me:p$(NAME)w@db1" {
-		t.Errorf("the endpoint is %s", got)
+	db := c.DBs[1]
+	want := config.DB{
+		Version: "v2", APIVersion: "v2", Namespace: "envs/prod-us-west2/bbs/v2", Backend: "etcd", Database: "/" + config.DatabaseName("envs/prod-us-west2/bbs/v2"),
+		Etcd:      config.Etcd{Endpoints: []string{"https://Records-1:2379", "https://records-2:2379"}, CAFile: "/etc/dbc/ca.crt", User: "bbs", PasswordFile: "/etc/dbc/p"},
+		MaxTxnOps: 512, MaxRequest: 8 << 20,
+		Kinds: []config.EtcdKind{{"orders", "/shop/orders", "json"}, {"pods", "/pods", "bson"}},
 	}
-	for held, want := range map[string]string{"another\n": "mongodb://me:another@db1", "x@elsewhere/?": ""} {
-		if err := os.WriteFile(path, []byte(held), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		db, err := c.DBs[0].Renewed()
-		if want == "" {
-			if err == nil || !strings.Contains(err.Error(), "other hosts or options") || strings.Contains(err.Error(), "elsewhere") {
-				t.Errorf("a file that names another server: %s, %v", db.Endpoint, err)
-			}
-			continue
-		}
-		if err != nil || db.Endpoint.Reveal() != want {
-			t.Errorf("renewed: %s, %v", db.Endpoint.Reveal(), err)
-		}
+	if diff := cmp.Diff(want, db, cmp.AllowUnexported(config.Secret{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
-	for in, want := range map[string]string{
-		"$(file:" + path + ".not)": "no such file or directory",
-		"$(file:password)":         "want a path from the root",
-		"$(file:/)":                "is a directory",
-	} {
-		_, err := config.Parse("bbs.yaml", []byte(with(in)), env)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "dbs[0].mongo.endpoint") || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v, want one line with %q", in, err, want)
-		}
+	if db.Hosts() != "records-1:2379,records-2:2379" || db.Location() != "etcd://records-1:2379,records-2:2379/"+db.Database[1:] || db.Place() != "etcd:"+db.Database {
+		t.Errorf("hosts %s, location %s, place %s", db.Hosts(), db.Location(), db.Place())
 	}
-}
-
-// TestLoginChanges: another secret and another certificate are another login, and one that
-// names another server is none.
-func TestLoginChanges(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		write := func(name, text string) string {
-			path := filepath.Join(dir, name)
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			return path
-		}
-		endpoint := "mongodb://me:$(file:" + write("password", "one\n") + ")@db1/?tls=true&tlsCertificateKeyFile=" + write("client.pem", "one")
-		c, err := config.Parse("bbs.yaml", []byte(strings.Replace(whole, "$(MONGO_URI)", endpoint, 1)), env)
-		if err != nil {
-			t.Fatal(err)
-		}
-		logs, seen := observer.New(zap.WarnLevel)
-		login, err := c.DBs[0].WatchLogin(zap.New(logs))
-		if err != nil {
-			t.Fatal(err)
-		}
-		used := login.Get()
-		for _, step := range []struct {
-			name, text, password string
-			same                 bool
-		}{
-			{"password", "one\n", "one", true},
-			{"password", "two\n", "two", false},
-			{"client.pem", "two", "two", false},
-			{"password", "x@elsewhere/?", "two", true},
-			{"password", "three", "three", false},
-		} {
-			write(step.name, step.text)
-			time.Sleep(2 * time.Second) // of the bubble
-			now := login.Get()
-			if (now == used) != step.same || !strings.HasPrefix(now.Endpoint.Reveal(), "mongodb://me:"+step.password+"@db1/") {
-				t.Errorf("%s holds %q: the same login: %v, to %s", step.name, step.text, now == used, now.Endpoint.Reveal())
-			}
-			used = now
-		}
-		if all := seen.All(); len(all) != 1 || !strings.Contains(fmt.Sprint(all[0].ContextMap()), "other hosts or options") || strings.Contains(fmt.Sprint(all[0].ContextMap()), "elsewhere") {
-			t.Errorf("the log has %v, want that another server was refused, without what the file holds", all)
-		}
-	})
+	if len(db.Plaintext()) > 0 || db.HasFiles() {
+		t.Errorf("plaintext %v, files %t", db.Plaintext(), db.HasFiles())
+	}
+	db.Etcd = config.Etcd{Endpoints: []string{"records-1:2379"}}
+	if far := db.Plaintext(); len(far) != 1 {
+		t.Errorf("plaintext %v", far)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -58,21 +59,62 @@ func checkDatabase(name string) error {
 	}
 }
 
-// Location names the database without secrets, as the Deployment publishes it: scheme,
-// hosts and database.
+// Place names the database as the Deployment publishes it: the backend and the name.
+func (d DB) Place() string { return d.Backend + ":" + d.Database }
+
+// Location names the database without secrets, for people: scheme, hosts and database.
 func (d DB) Location() string {
-	scheme, hosts := hostsOf(d.Endpoint.Reveal())
-	return scheme + "://" + strings.Join(hosts, ",") + "/" + d.Database
+	scheme, hosts := d.reach()
+	return scheme + "://" + strings.Join(hosts, ",") + "/" + strings.TrimPrefix(d.Database, "/")
 }
 
 // Hosts names the servers of the database, without secrets.
 func (d DB) Hosts() string {
-	_, hosts := hostsOf(d.Endpoint.Reveal())
+	_, hosts := d.reach()
 	return strings.Join(hosts, ",")
+}
+
+// reach is where the servers are.
+func (d DB) reach() (scheme string, hosts []string) {
+	if d.Backend != "etcd" {
+		return hostsOf(d.Endpoint.Reveal())
+	}
+	for _, endpoint := range d.Etcd.Endpoints {
+		_, host, found := strings.Cut(endpoint, "://")
+		if !found {
+			host = endpoint
+		}
+		hosts = append(hosts, strings.ToLower(host))
+	}
+	return "etcd", hosts
+}
+
+// meets reports whether two entries are in one place: the same database, or keys of etcd of
+// which some would be those of both. Two endpoints are one cluster when they have a host in
+// common.
+func (d DB) meets(other DB) bool {
+	_, as := d.reach()
+	_, bs := other.reach()
+	switch {
+	case d.Backend != other.Backend || !slices.ContainsFunc(as, func(h string) bool { return slices.Contains(bs, h) }):
+		return false
+	case d.Backend == "etcd":
+		return slices.ContainsFunc(d.prefixes(), func(a string) bool {
+			return slices.ContainsFunc(other.prefixes(), func(b string) bool { return strings.HasPrefix(a, b) || strings.HasPrefix(b, a) })
+		})
+	default:
+		return strings.EqualFold(d.Database, other.Database)
+	}
 }
 
 // Plaintext returns the hosts beyond this machine that are reached without TLS.
 func (d DB) Plaintext() []string {
+	if d.Backend == "etcd" {
+		if d.Etcd.IsTLS() {
+			return nil
+		}
+		return Beyond(d.Etcd.Endpoints)
+	}
 	uri := d.Endpoint.Reveal()
 	scheme, hosts := hostsOf(uri)
 	secure := scheme == "mongodb+srv" // unless it says otherwise

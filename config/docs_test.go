@@ -28,4 +28,7 @@ func TestReferenceIsTrue(t *testing.T) {
 	if want := namespace + " -> " + config.DatabaseName(namespace); !strings.Contains(string(b), want) {
 		t.Errorf("it does not say %q", want)
 	}
+	if want := namespace + " -> " + config.Prefix(namespace) + "/"; !strings.Contains(string(b), want) {
+		t.Errorf("it does not say %q", want)
+	}
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Etcd is the coordination store and how to get in. The files are read when they are
-// needed, so that what is in them may change.
+// Etcd is an etcd and how to get in: the coordination store, or that of a database. The files
+// are read when they are needed, so that what is in them may change.
 type Etcd struct {
-	Endpoints    []string // empty: an embedded etcd, found through Config.DataDir
+	Endpoints    []string // empty, of the coordination store: an embedded etcd, found through Config.DataDir
 	CAFile       string   // of the authority that etcd's certificates must be signed by; empty: the system's
 	CertFile     string   // of the client, with KeyFile; empty: none
 	KeyFile      string
@@ -56,8 +56,13 @@ func (e Etcd) Refusal() (key, want string) {
 	return "", ""
 }
 
-func (r *reader) etcd(n node) Etcd {
-	m := r.mapping(n, "endpoints", "caFile", "certFile", "keyFile", "user", "passwordFile")
+// etcdKeys are those of an etcd, whatever it is for.
+var etcdKeys = []string{"endpoints", "caFile", "certFile", "keyFile", "user", "passwordFile"}
+
+func (r *reader) etcd(n node) Etcd { return r.etcdOf(r.mapping(n, etcdKeys...)) }
+
+// etcdOf reads the keys of an etcd among others.
+func (r *reader) etcdOf(m map[string]node) Etcd {
 	e := Etcd{}
 	for _, item := range r.list(m["endpoints"]) {
 		s := r.required(item, "host:port")

@@ -15,7 +15,7 @@ func (r *reader) kinds(n node, versions []string) []Kind {
 		m := r.mapping(item, "from", "to", "versions", "lens", "indexes", "fence", "discontinued")
 		k := Kind{
 			From:         r.collection(m["from"]),
-			Fence:        r.choice(m["fence"], "view", "validator", "writeBlock"),
+			Fence:        r.choice(m["fence"], "view", "validator", "writeBlock", "role"),
 			Discontinued: r.flag(m["discontinued"], false),
 		}
 		switch {
@@ -85,10 +85,13 @@ func (r *reader) pair(n node, versions []string) (older, newer string) {
 // Update is a data update: all records of a kind of one version are brought up through a
 // lens, where they are, when an operator asks for it.
 type Update struct {
-	Name        string
-	Kind        string
-	Version     string // of the API
-	Lens        string // path of the lens file
+	Name    string
+	Kind    string
+	Version string // of the API
+	Lens    string // path of the lens file
+	// References says what the references of the lens are to hold: new, old or both keys. Empty:
+	// it has none.
+	References  string
 	Description string
 }
 
@@ -97,13 +100,14 @@ func (r *reader) updates(n node, versions []string) []Update {
 	var updates []Update
 	items := r.list(n)
 	for _, item := range items {
-		m := r.mapping(item, "name", "kind", "version", "lens", "description")
+		m := r.mapping(item, "name", "kind", "version", "lens", "references", "description")
 		u := Update{
 			Name:    r.required(m["name"], "a name for operators"),
 			Kind:    r.collection(m["kind"]),
 			Version: r.required(m["version"], "an API version of dbs"),
 			Lens:    filepath.FromSlash(r.required(m["lens"], "the path of a lens file")),
 		}
+		u.References = r.choice(m["references"], "new", "old", "both")
 		u.Description, _ = r.text(m["description"])
 		if !slices.Contains(versions, u.Version) {
 			r.fail(m["version"], u.Version, "want one of "+strings.Join(versions, ", "))

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,13 +30,9 @@ var (
 )
 
 func (r *reader) config(root node) Config {
-	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "initialVersion", "kinds", "updates", "access", "parked", "hooks")
+	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "initialVersion", "kinds", "updates", "imports", "referrers", "access", "parked", "hooks")
 	c := Config{}
-	const form = "services/{service}/deployments/{region}"
-	c.Deployment = r.required(m["deployment"], form)
-	if !deploymentName.MatchString(c.Deployment) {
-		r.fail(m["deployment"], c.Deployment, "want "+form)
-	}
+	c.Deployment = r.deploymentName(m["deployment"])
 	c.RingSize = r.number(r.mapping(m["sharding"], "ringSize")["ringSize"], DefaultRingSize, 1, maxRingSize)
 	c.Etcd = r.etcd(m["etcd"])
 	c.DataDir, _ = r.text(m["dataDir"])
@@ -72,9 +67,12 @@ func (r *reader) config(root node) Config {
 	c.DBs = r.dbs(m["dbs"])
 	c.InitialVersion = r.initialVersion(m["initialVersion"], c)
 	c.Kinds = r.kinds(m["kinds"], c.APIVersions())
+	r.plainKinds(m["dbs"], c)
 	c.ShowValues = r.flag(r.mapping(m["parked"], "values")["values"], false)
 	c.Hooks = r.hooks(m["hooks"])
 	c.Updates = r.updates(m["updates"], c.APIVersions())
+	c.Imports = r.imports(m["imports"], c)
+	c.Referrers = r.referrers(m["referrers"], c.Deployment)
 	return c
 }
 
@@ -140,17 +138,21 @@ func (r *reader) dbs(n node) []DB {
 		}
 		dbs = append(dbs, db)
 	}
+	r.onePlace(n, dbs)
 	return dbs
 }
 
+var dbKeys = []string{"namespace", "backend", "apiVersion", "location", "connectionPoolSize", "mongo", "etcd", "disabled", "encryption", "fixtures"}
+
 func (r *reader) db(n node) (map[string]node, DB) {
-	m := r.mapping(n, "namespace", "backend", "apiVersion", "location", "connectionPoolSize", "mongo", "disabled")
-	mongo := r.mapping(m["mongo"], "endpoint", "database")
+	m := r.mapping(n, dbKeys...)
 	db := DB{
 		Namespace: r.required(m["namespace"], "a name such as envs/prod/bbs/v1"),
-		Backend:   "mongo",
-		PoolSize:  r.number(m["connectionPoolSize"], DefaultPoolSize, 1, maxPoolSize),
+		Backend:   r.required(m["backend"], "mongo or etcd"),
 		Disabled:  r.flag(m["disabled"], false),
+
+		Encryption: r.encryption(m["encryption"]),
+		Fixtures:   r.fixtures(m["fixtures"]),
 	}
 	db.APIVersion = r.required(m["apiVersion"], "a version such as v1")
 	if strings.ContainsFunc(db.Namespace, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
@@ -166,9 +168,25 @@ func (r *reader) db(n node) (map[string]node, DB) {
 		}
 		db.Version += "@" + tag
 	}
-	if backend := r.required(m["backend"], "mongo"); backend != "mongo" {
-		r.fail(m["backend"], backend, "want mongo")
+	db.Database = DatabaseName(db.Namespace)
+	switch db.Backend {
+	case "mongo":
+		r.absent(m, "the backend is mongo", "etcd")
+		m["database"] = r.mongo(m, &db)
+	case "etcd":
+		r.absent(m, "the backend is etcd", "mongo", "connectionPoolSize")
+		m["database"] = r.etcdDB(m["etcd"], &db)
+	default:
+		r.fail(m["backend"], db.Backend, "want mongo or etcd")
 	}
+	return m, db
+}
+
+// mongo reads what an entry has for MongoDB, and returns where it names the database.
+func (r *reader) mongo(m map[string]node, db *DB) (database node) {
+	mongo := r.mapping(m["mongo"], "endpoint", "database", "reads")
+	db.PoolSize = r.number(m["connectionPoolSize"], DefaultPoolSize, 1, maxPoolSize)
+	db.MajorityReads = r.choice(mongo["reads"], "linearizable", "majority") == "majority"
 	const form = "mongodb://host:port/?options or mongodb+srv://host/?options"
 	uri := r.required(mongo["endpoint"], form)
 	db.Endpoint = NewSecret(uri)
@@ -184,15 +202,13 @@ func (r *reader) db(n node) (map[string]node, DB) {
 		}
 		r.fail(mongo["endpoint"], uri, "want "+form)
 	}
-	db.Database = DatabaseName(db.Namespace)
 	if name, present := r.text(mongo["database"]); present {
 		if err := checkDatabase(name); err != nil || name == "" {
 			r.fail(mongo["database"], shown(name), "want "+wantDatabase(err))
 		}
 		db.Database = name
 	}
-	m["database"] = mongo["database"]
-	return m, db
+	return mongo["database"]
 }
 
 func wantDatabase(err error) string {
@@ -213,20 +229,13 @@ func (r *reader) checkTwo(first node, a DB, at map[string]node, b DB) {
 		r.fail(where, value, fmt.Sprintf("%s in line %d has it already, want one entry for each version and location", first.key, first.line))
 	case a.Namespace == b.Namespace:
 		r.fail(at["namespace"], b.Namespace, fmt.Sprintf("%s in line %d has it already, want a namespace for each entry", first.key, first.line))
-	case strings.EqualFold(a.Database, b.Database) && shareHost(a, b):
+	case a.meets(b):
 		where := at["database"]
 		if where.value == nil {
 			where = at["namespace"]
 		}
 		r.fail(where, b.Database, fmt.Sprintf("%s in line %d is the same database on the same endpoint, want a database for each entry", first.key, first.line))
 	}
-}
-
-// shareHost takes two endpoints for one cluster when they have a host in common.
-func shareHost(a, b DB) bool {
-	_, as := hostsOf(a.Endpoint.Reveal())
-	_, bs := hostsOf(b.Endpoint.Reveal())
-	return slices.ContainsFunc(as, func(h string) bool { return slices.Contains(bs, h) })
 }
 
 func (r *reader) collection(n node) string {

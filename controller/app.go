@@ -77,11 +77,14 @@ type App struct {
 	scratches  map[string]Space            // the same without Options.Wrap
 	quiet      map[string]Space            // the same, of which nobody else on the server feels anything
 	databases  map[string]Connection       // what all of them reach
-	waiting    waiting                     // for what this process does not do its work yet
-	postponed  postponed                   // upgrades that are announced when their databases are there
-	running    atomic.Bool                 // pool is there
-	pool       *shards.Pool
-	engines    engines
+	// imported are the databases of other deployments, by service and version.
+	imported  map[string]map[string]Connection
+	waiting   waiting     // for what this process does not do its work yet
+	encrypted encryptions // as it is stored, for people
+	postponed postponed   // upgrades that are announced when their databases are there
+	running   atomic.Bool // pool is there
+	pool      *shards.Pool
+	engines   engines
 	// collections keeps indexes, options and names of the collections as the record wants them.
 	collections *collections.Maintainer
 	hooks       *hooks.Hooks // that are told of what happens, while this controller leads
@@ -93,7 +96,7 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 	a := &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
-		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{},
+		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}, imported: map[string]map[string]Connection{},
 	}
 	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
 	a.collections = collections.New(collections.Parts{
@@ -127,7 +130,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, Build: a.opts.Build,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, Build: a.opts.Build, Encryption: a.encrypted.all,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -137,6 +140,8 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 		_ = presence.AnnounceInsecure(ctx, a.opts.ID, warnings) // as soon as there is a lease
 		g.Go(func() error { return presence.Run(ctx) })
 	}
+	g.Go(func() error { return a.announceKeys(ctx) })
+	g.Go(func() error { return a.lookAtEncryption(ctx) })
 	g.Go(func() error { return doors.Serve(ctx, service) })
 	g.Go(func() error { return a.work(ctx) })
 	return g.Wait()
@@ -218,6 +223,9 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
 		g.Go(func() error { return a.keepMarks(ctx) })
+		if !a.opts.reads {
+			g.Go(func() error { return a.keepKeys(ctx) })
+		}
 		g.Go(func() error { return a.hooks.Run(ctx) })
 		return g.Wait()
 	})

@@ -11,7 +11,7 @@ import (
 )
 
 // Backend opens the databases of a controller. It is all that a controller knows of where
-// they are: MongoDB in the program, memory in a simulation.
+// they are: MongoDB and etcd in the program, memory in a simulation.
 type Backend interface {
 	// Connect makes databases known, by version. None is opened before something needs it.
 	// The caller calls disconnect when nothing uses them any longer.
@@ -48,7 +48,7 @@ type Opening struct {
 
 // Connection is the way to one database. Its commands open the database where it is not open
 // yet, and fail with the reason where it cannot be. It may have further abilities:
-// record.Monitor, preflight.Surveyor, preflight.Sharder, clearer, closer, and rehearsal.Clients.
+// record.Monitor, preflight.Surveyor, preflight.Sharder, preflight.Holder, clearer, closer, and rehearsal.Clients.
 type Connection interface {
 	Space
 	// Open makes an attempt where there was none lately, and otherwise returns why the latest

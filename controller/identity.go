@@ -99,7 +99,7 @@ func (a *App) unowned(ctx context.Context, ns upgradestate.Namespace) (bool, err
 		return err == nil, err
 	}
 	if (upgradestate.Identity{Cluster: id.Cluster, Database: id.Database}).Differs(ns.Identity) {
-		return false, &identity.MismatchError{Version: ns.Version, Found: "it is another one than the deployment means, and nothing is dropped there: correct mongo.endpoint or mongo.database in the configuration"}
+		return false, &identity.MismatchError{Version: ns.Version, Found: "it is another one than the deployment means, and nothing is dropped there: correct its endpoint, or its database or prefix, in dbs of the configuration"}
 	}
 	return false, nil
 }

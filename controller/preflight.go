@@ -33,13 +33,18 @@ func (a *App) planner() *preflight.Planner {
 	for _, db := range a.cfg.Databases {
 		plaintext[db.Version] = db.Plaintext
 	}
+	var imports []preflight.Import
+	for _, i := range a.cfg.Imports {
+		imports = append(imports, i.Import)
+	}
 	return preflight.NewPlanner(preflight.PlannerParts{
 		Proofs: a.proofs(), Deployments: a.deployment, Collections: a.collections,
 		Space:        func(version string) preflight.Space { return a.scratches[version] },
 		Unprivileged: a.backend.Unprivileged, Belongs: a.belongs, Reachable: a.reachable, Wants: a.wants,
-		CheckScratch: a.checkScratch(),
+		CheckScratch: a.checkScratch(), Other: a.other,
 		Settings: preflight.Settings{
-			Unthrottled: a.cfg.Copy.Unthrottled, MaxRate: a.cfg.Copy.MaxRate, Workers: a.cfg.Copy.Workers,
+			Imports: imports, Referrers: a.cfg.Referrers,
+			Unthrottled: a.cfg.Copy.Unthrottled, MaxRate: a.cfg.Copy.MaxRate, Workers: a.cfg.Copy.Workers, MaxSourceLoad: a.cfg.Copy.MaxSourceLoad,
 			Coordination: a.cfg.Coordination, Plaintext: plaintext,
 		},
 	})

@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/identity"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/sealed"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
@@ -43,7 +44,11 @@ func (a *App) connect(ctx context.Context) (closeAll func()) {
 		}
 		a.namespaces[db.Version] = a.guard(db.Version, a.namespaces[db.Version])
 	}
-	return func() { disconnect(ctx) }
+	disconnectImports := a.connectImports()
+	return func() {
+		disconnectImports(ctx)
+		disconnect(ctx)
+	}
 }
 
 // prepare makes one attempt at what has to be before a controller works: a Deployment, and
@@ -249,7 +254,14 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 	if err != nil {
 		return d, err
 	}
-	if err := identity.Take(ctx, d, version, a.namespaces[version], ns.Kinds); err != nil {
+	// Before anybody is told of them, and writes.
+	err = a.beginKeys(ctx, version, missing, func(first *sealed.State) error {
+		if len(known.Kinds) > 0 {
+			first = nil
+		}
+		return identity.Take(ctx, d, version, a.namespaces[version], ns.Kinds, first)
+	})
+	if err != nil {
 		return d, err
 	}
 	ns.Identity, ns.Hosts = id, db.Hosts

@@ -22,7 +22,7 @@ type clearer interface {
 
 // closer is a namespace that can have a retired version's names answer with an error.
 type closer interface {
-	// CloseName has whoever still uses a kind's own name get an error that says said.
+	// CloseName has clients that still use a kind's own name get an error that says said.
 	CloseName(ctx context.Context, f record.Fence, said string, known []string) ([]record.Breach, error)
 }
 

@@ -27,6 +27,8 @@ type Settings struct {
 	// Coordination is how this process reaches the coordination store, for plans.
 	Coordination preflight.Coordination
 	Hooks        []hooks.Hook // are told of what happens
+	Imports      []Import     // other deployments, to whose records those of this one refer
+	Referrers    []preflight.Referrer
 	// ShardMetrics has metrics show each shard by itself, too.
 	ShardMetrics bool
 	// ShowValues has what is said of parked records quote values of them.

@@ -33,13 +33,19 @@ const taskTimeout = 10 * time.Second
 // Task is one as BeginUpdate wants it. A task is for an API version, and a run is of the
 // namespace that serves it.
 func (u updates) Task(name string) (upgradestate.Update, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
+	defer cancel()
+	if name == upgradestate.RotateKeys {
+		return u.rotateAsked(ctx)
+	}
 	t, err := u.registry.Task(name)
 	if err != nil {
 		return upgradestate.Update{}, err
 	}
 	run := upgradestate.Update{Name: t.Name, Version: t.Version, Kind: t.Kind, Hash: t.Hash()}
-	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
-	defer cancel()
+	if err := u.mayFollow(ctx, t); err != nil {
+		return upgradestate.Update{}, err
+	}
 	d, err := u.deployment.Get(ctx)
 	if err != nil {
 		return upgradestate.Update{}, err
@@ -59,8 +65,8 @@ func (a *App) update(ctx context.Context, owned *ownership) error {
 		pacing.Source = current{a}
 	}
 	return backfill.New(backfill.Parts{
-		Tasks: a.registry, Deployments: a.deployment, Journal: a.deployment, Ownership: mine, Lease: a.pool.Lease, Log: a.log,
-		Pacer: throttle.New(pacing),
+		Tasks: a.registry, Rotation: rotation{a}, Deployments: a.deployment, Journal: a.deployment, Ownership: mine, Lease: a.pool.Lease, Log: a.log,
+		Pacer: throttle.New(pacing), Keys: a,
 		Namespace: func(version string) backfill.Namespace {
 			if ns := a.namespaces[version]; ns != nil {
 				return ns

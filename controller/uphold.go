@@ -58,7 +58,8 @@ func (a *App) upholdAll(ctx context.Context) error {
 		}
 		for _, k := range ns.Kinds {
 			// One with an operation pending is being moved, and confirmed by the process that moves it.
-			if !k.Fixed || k.Fenced == "" || k.Pending != nil || upgradestate.Namesake(d, ns, k) {
+			open := k.Fenced == "" && k.Fence != string(record.FenceRole)
+			if !k.Fixed || open || k.Pending != nil || upgradestate.Namesake(d, ns, k) {
 				continue
 			}
 			found, err := db.Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}, known)

@@ -46,6 +46,9 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 	start := time.Now()
 	for {
 		d, err := a.prepare(ctx)
+		if err != nil && ctx.Err() != nil {
+			err = ctx.Err() // who is told to end does not end for want of a database
+		}
 		if err == nil || ctx.Err() != nil || !a.backend.Unavailable(err) {
 			a.waiting.set(nil)
 			return d, err
@@ -73,6 +76,9 @@ func (a *App) missing() error {
 	for _, db := range a.cfg.Databases {
 		if ns := a.databases[db.Version]; ns != nil && !db.Disabled {
 			errs = append(errs, ns.Problem())
+			if e, ok := ns.(Encrypted); ok {
+				errs = append(errs, e.Unreadable())
+			}
 		}
 	}
 	return errors.Join(errs...)

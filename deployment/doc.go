@@ -1,7 +1,7 @@
 // Package deployment keeps a Deployment in the coordination store.
 //
 // A Store is one deployment: its record, which changes by compare-and-swap of
-// upgradestate.Apply and nothing else, and beside it what the engine keeps (plans,
+// upgradestate.Apply and nothing else, and next to it what the engine keeps (plans,
 // checkpoints, parked groups, progress) and what servers say of themselves. State and Feed
 // are all of that together, once and again and again.
 //
@@ -11,6 +11,7 @@
 //	controllers/<id>, shards/%05d      owned by package shards
 //	servers/<id>                       JSON of upgradestate.ServerState, leased
 //	insecure/<id>                      JSON of Insecure, leased; only of controllers that warn
+//	controllerKeys/<id>                which keys of records a controller has, leased
 //	progress/<owner>                   JSON of []syncer.Progress, leased
 //	readiness                          JSON of switchover.Readiness, leased
 //	plans/<direction>                  JSON of syncer.Plan

@@ -132,7 +132,7 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 	return err
 }
 
-// parkedBytes is about what an entry has beside its names and its reason.
+// parkedBytes is about what an entry has besides its names and its reason.
 const parkedBytes = 300
 
 // note notes an entry of so many bytes. The list was asked for before.

@@ -55,6 +55,13 @@ func (p *Presence) AnnounceInsecure(ctx context.Context, id string, warnings []s
 	})
 }
 
+// AnnounceKeys publishes which keys of records a controller has, as Announce does.
+func (p *Presence) AnnounceKeys(ctx context.Context, id string, keys map[string][]string) error {
+	return p.announce(ctx, id, func(ctx context.Context, lease coord.Lease) error {
+		return p.store.registerKeys(ctx, lease, id, keys)
+	})
+}
+
 func (p *Presence) announce(ctx context.Context, id string, publish func(context.Context, coord.Lease) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 func (s *Store) readinessKey() string { return s.key("readiness") }
 
 // PublishReadiness says what stands between an upgrade and its switch, for as long as the
-// lease lives; with nil nothing is said any more. Only the driver of the switch calls it.
+// lease lives; with nil nothing is said any longer. Only the driver of the switch calls it.
 func (s *Store) PublishReadiness(ctx context.Context, o *switchover.Readiness, lease coord.LeaseID) error {
 	op := coord.Op{Key: s.readinessKey(), Delete: true}
 	if o != nil {

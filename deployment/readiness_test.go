@@ -11,8 +11,8 @@ import (
 	"dbcontroller.dev/switchover"
 )
 
-// TestOutlook stands as long as it is not taken away and its lease lives.
-func TestOutlook(t *testing.T) {
+// TestReadiness stands as long as it is not taken away and its lease lives.
+func TestReadiness(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := memcoord.New()

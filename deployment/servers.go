@@ -18,7 +18,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// ErrNotRegistered: no server or client of this id is registered (any more). Register.
+// ErrNotRegistered: no server or client of this id is registered (any longer). Register.
 var ErrNotRegistered = errors.New("not registered")
 
 // Register publishes what a server says of itself, under its lease; again at each
@@ -54,6 +54,42 @@ func (s *Store) registerInsecure(ctx context.Context, lease coord.Lease, id stri
 		return fmt.Errorf("announce what is insecure about %s: %w", id, err)
 	}
 	return nil
+}
+
+// controllerKeys is which keys of records a controller has.
+type controllerKeys struct {
+	ID   string              `json:"id"`
+	Keys map[string][]string `json:"keys"` // as upgradestate.ServerState has them
+}
+
+// registerKeys publishes which keys of records a controller has, under its lease.
+func (s *Store) registerKeys(ctx context.Context, lease coord.Lease, id string, keys map[string][]string) error {
+	value, err := json.Marshal(controllerKeys{id, keys})
+	if err == nil {
+		err = s.put(ctx, s.key("controllerKeys", url.PathEscape(id)), lease.ID(), func([]byte) ([]byte, error) { return value, nil })
+	}
+	if err != nil {
+		return fmt.Errorf("announce the keys of %s: %w", id, err)
+	}
+	return nil
+}
+
+// ControllerKeys are the keys of records that controllers have, by id and then by version. One that
+// has none, or does not know of keys, is not among them.
+func (s *Store) ControllerKeys(ctx context.Context) (map[string]map[string][]string, error) {
+	kvs, _, err := s.coord.List(ctx, s.key("controllerKeys", ""))
+	if err != nil {
+		return nil, fmt.Errorf("list keys of controllers: %w", err)
+	}
+	all := map[string]map[string][]string{}
+	for _, kv := range kvs {
+		var c controllerKeys
+		if err := json.Unmarshal(kv.Value, &c); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
+		}
+		all[c.ID] = c.Keys
+	}
+	return all, nil
 }
 
 // bounded takes as many warnings as there may be, each as long as it may be.

@@ -41,7 +41,7 @@ func BackDirection(d upgradestate.Deployment) (dir syncer.DirectionKey, ok bool)
 	return syncer.KeyIn(d, to), true
 }
 
-// State reads what is known beside a record of the deployment.
+// State reads what is known next to a record of the deployment.
 func (s *Store) State(ctx context.Context, d upgradestate.Deployment) (State, error) {
 	state := State{Record: d}
 	var err error

@@ -25,7 +25,7 @@ const DefaultPrefix = "/dbcontroller/1"
 var (
 	// ErrNotFound: there is no such deployment. Create it.
 	ErrNotFound error = &sentinel{"deployment does not exist", coord.ErrNotFound}
-	// ErrOwnership: a condition that the caller gave does not hold (any more), such as
+	// ErrOwnership: a condition that the caller gave does not hold (any longer), such as
 	// the lock of a shard. Nothing was written. Look at what is owned and decide again.
 	ErrOwnership error = &sentinel{"ownership is lost", coord.ErrConflict}
 	// ErrFormat: the record was written by a newer binary. Use that one.

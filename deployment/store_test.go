@@ -298,11 +298,11 @@ func TestWatchOutlivesADeadWatch(t *testing.T) {
 		watch := deployment.New(deaf{w.Coord}, name, deployment.Config{}).Watch(ctx)
 		<-watch
 		w.Begin(t)
-		begun := time.Now()
+		start := time.Now()
 		if d := <-watch; d.Upgrade == nil {
 			t.Errorf("got %+v, want the upgrade", d)
 		}
-		if took := time.Since(begun); took > 20*time.Second {
+		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("took %s", took)
 		}
 		cancel()

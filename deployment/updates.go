@@ -30,7 +30,7 @@ func (s *Store) updateCheckpointKey(id string, shard int) string {
 func (s *Store) updatingPrefix() string { return s.key("updating", "") }
 
 func (s *Store) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment, p backfill.Plan) (backfill.Plan, error) {
-	id := d.Update.ID
+	id := d.Update.Run()
 	if err := s.forgetUpdates(ctx, d); err != nil {
 		return backfill.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
 	}
@@ -59,9 +59,9 @@ func (s *Store) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment,
 }
 
 // forgetUpdates removes what is kept of runs that are over. A record that is not the
-// present one any more does not know which those are.
+// present one any longer does not know which those are.
 func (s *Store) forgetUpdates(ctx context.Context, d upgradestate.Deployment) error {
-	prefix, keep := s.key("updates", ""), s.updateKey(d.Update.ID, "")
+	prefix, keep := s.key("updates", ""), s.updateKey(d.Update.Run(), "")
 	kvs, _, err := s.coord.List(ctx, prefix)
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@
 //	<!-- from: sample/secrets/stack.go StackV1 IsWrite -->   the source of these declarations
 //	<!-- from: sample/secrets/secrets.yaml -->               the whole file
 //	<!-- up: customers -->                                   JSON: a record, and what the lens of the kind makes of it
+//	<!-- message: dbcontroller.v1.Location -->               JSON: an answer of the API, with all its fields
+//	<!-- not run: WHY -->                                    of program.md and operations.md, whose blocks integration.TestGuideAsShown runs
 //
 // YAML begins with a comment that names its file, and the files of a page belong together.
 // A block that begins with "$ dbcontroller lens" is what that prints. go test ./docs -update
@@ -14,6 +16,8 @@
 package docs_test
 
 import (
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -28,32 +32,17 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	_ "dbcontroller.dev/gen/dbcontroller/v1" // the messages
+	"dbcontroller.dev/integration/page"
 )
 
 var update = flag.Bool("update", false, "write anew what the pages have from elsewhere")
 
-var pages = []string{"application.md", "library.md", "program.md", "transformers.md"}
-
-// block is a fenced block of a page, with the marker in the line before it.
-type block struct {
-	language, text, marker string
-	line                   int
-	start, end             int // of the text, in the page
-}
-
-var fenced = regexp.MustCompile("(?ms)^(?:<!-- ([^\n]*) -->\n)?```([a-z]+)\n(.*?)^```$")
-
-func blocks(page string) []block {
-	var out []block
-	for _, m := range fenced.FindAllStringSubmatchIndex(page, -1) {
-		b := block{language: page[m[4]:m[5]], text: page[m[6]:m[7]], line: 1 + strings.Count(page[:m[0]], "\n"), start: m[6], end: m[7]}
-		if m[2] >= 0 {
-			b.marker = page[m[2]:m[3]]
-		}
-		out = append(out, b)
-	}
-	return out
-}
+var pages = []string{"application.md", "library.md", "operations.md", "program.md", "transformers.md"}
 
 func read(t *testing.T, name string) string {
 	t.Helper()
@@ -67,32 +56,32 @@ func read(t *testing.T, name string) string {
 // TestCodeIsFromSomewhere: Go in a page is the source of code that is compiled and tested.
 func TestCodeIsFromSomewhere(t *testing.T) {
 	for _, name := range pages {
-		page := read(t, name)
-		all := blocks(page)
+		text := read(t, name)
+		all := page.Blocks(text)
 		if len(all) == 0 {
 			t.Errorf("%s: no blocks found", name)
 		}
 		for _, b := range slices.Backward(all) { // from the end, so that places stay right
-			from, ok := strings.CutPrefix(b.marker, "from: ")
+			from, ok := strings.CutPrefix(b.Marker, "from: ")
 			if !ok {
-				if b.language == "go" {
-					t.Errorf("%s:%d: Go from nowhere: put it into code that is compiled, and name that in <!-- from: FILE NAME... --> before the block", name, b.line)
+				if b.Language == "go" {
+					t.Errorf("%s:%d: Go from nowhere: put it into code that is compiled, and name that in <!-- from: FILE NAME... --> before the block", name, b.Line)
 				}
 				continue
 			}
 			want, err := source(from)
 			if err != nil {
-				t.Errorf("%s:%d: %v", name, b.line, err)
+				t.Errorf("%s:%d: %v", name, b.Line, err)
 				continue
 			}
 			if *update {
-				page = page[:b.start] + want + page[b.end:]
-			} else if diff := cmp.Diff(want, b.text); diff != "" {
-				t.Errorf("%s:%d: not what %s says; run go test ./docs -update (-want +got):\n%s", name, b.line, from, diff)
+				text = text[:b.Start] + want + text[b.End:]
+			} else if diff := cmp.Diff(want, b.Text); diff != "" {
+				t.Errorf("%s:%d: not what %s says; run go test ./docs -update (-want +got):\n%s", name, b.Line, from, diff)
 			}
 		}
 		if *update {
-			if err := os.WriteFile(name, []byte(page), 0o644); err != nil {
+			if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -190,5 +179,43 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				t.Errorf("%s links to %s: %v", name, m[1], err)
 			}
 		}
+	}
+}
+
+// TestMessagesAreWhole: an answer of the API that a page shows has all fields that it comes
+// with, and no other.
+func TestMessagesAreWhole(t *testing.T) {
+	shown := 0
+	for _, name := range pages {
+		for _, b := range page.Blocks(read(t, name)) {
+			of, ok := strings.CutPrefix(b.Marker, "message: ")
+			if !ok {
+				continue
+			}
+			shown++
+			kind, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(of))
+			if err != nil {
+				t.Fatalf("%s:%d: %v", name, b.Line, err)
+			}
+			m := kind.New().Interface()
+			if err := protojson.Unmarshal([]byte(b.Text), m); err != nil {
+				t.Errorf("%s:%d: %v", name, b.Line, err)
+				continue
+			}
+			whole, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want, got any
+			if err := errors.Join(json.Unmarshal(whole, &want), json.Unmarshal([]byte(b.Text), &got)); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s:%d: not all of a %s (-message +page):\n%s", name, b.Line, of, diff)
+			}
+		}
+	}
+	if shown < 2 {
+		t.Errorf("%d messages are shown, want the locations of two pages", shown)
 	}
 }

@@ -19,7 +19,7 @@ const notForUsers = "It is not for users and may change with any version."
 // stableRow is a row of the guide's table of packages.
 var stableRow = regexp.MustCompile("(?m)^\\| `dbcontroller\\.dev(?:/([a-z0-9/]+))?`")
 
-// TestPackagesAreForUsersOrSaySo: whoever opens a package learns whether it can be relied on.
+// TestPackagesAreForUsersOrSaySo: a reader of a package learns whether it can be relied on.
 // It is listed in the guide as stable, or it says that it is not. Programs, what is internal,
 // what is generated, and the service that others make theirs have no need to.
 func TestPackagesAreForUsersOrSaySo(t *testing.T) {

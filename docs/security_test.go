@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/access"
 	"dbcontroller.dev/cmd/dbcontroller/cli"
 	"dbcontroller.dev/config"
+	"dbcontroller.dev/integration/page"
 )
 
 // TestSecurityIsSetUpAsWritten executes the commands of security.md in the order of the
@@ -30,28 +31,28 @@ func TestSecurityIsSetUpAsWritten(t *testing.T) {
 	t.Chdir(dir)
 	var cfg config.Config
 	commands := 0
-	page := string(readPage(t))
-	for _, b := range blocks(page) {
-		switch b.language {
+	text := string(readPage(t))
+	for _, b := range page.Blocks(text) {
+		switch b.Language {
 		case "yaml":
 			var err error
-			if cfg, err = config.Parse("bbs.yaml", []byte(b.text), nil); err != nil {
-				t.Fatalf("line %d: %v", b.line, err)
+			if cfg, err = config.Parse("bbs.yaml", []byte(b.Text), nil); err != nil {
+				t.Fatalf("line %d: %v", b.Line, err)
 			}
 		case "sh":
-			for _, line := range strings.Split(strings.TrimSpace(b.text), "\n") {
+			for _, line := range strings.Split(strings.TrimSpace(b.Text), "\n") {
 				commands++
 				if args, ours := strings.CutPrefix(line, "dbcontroller "); ours {
 					root := cli.Command(nil)
 					root.SetArgs(strings.Fields(args))
 					root.SetOut(new(bytes.Buffer))
 					if err := root.ExecuteContext(t.Context()); err != nil {
-						t.Fatalf("line %d: %s: %v", b.line, line, err)
+						t.Fatalf("line %d: %s: %v", b.Line, line, err)
 					}
 					continue
 				}
 				if out, err := exec.CommandContext(t.Context(), "bash", "-ec", line).CombinedOutput(); err != nil {
-					t.Fatalf("line %d: %s: %v\n%s", b.line, line, err, out)
+					t.Fatalf("line %d: %s: %v\n%s", b.Line, line, err, out)
 				}
 			}
 		}

@@ -16,14 +16,12 @@ import (
 
 	"dbcontroller.dev/cmd/dbcontroller/cli"
 	"dbcontroller.dev/config"
+	"dbcontroller.dev/integration/page"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
 
-var (
-	fileName = regexp.MustCompile(`^# (\S+\.yaml)\n`)
-	hereDoc  = regexp.MustCompile(`(?s)cat > (\S+) <<'END'\n(.*?)END\n`)
-)
+var hereDoc = regexp.MustCompile(`(?s)cat > (\S+) <<'END'\n(.*?)END\n`)
 
 // files writes the files that pages show, and returns their folder.
 func files(t *testing.T, pages ...string) string {
@@ -46,19 +44,19 @@ func files(t *testing.T, pages ...string) string {
 
 func filesOf(t *testing.T, name string, put func(path, text string)) {
 	t.Helper()
-	for _, b := range blocks(read(t, name)) {
+	for _, b := range page.Blocks(read(t, name)) {
 		switch {
-		case b.language == "sh":
-			for _, m := range hereDoc.FindAllStringSubmatch(b.text, -1) {
+		case b.Language == "sh":
+			for _, m := range hereDoc.FindAllStringSubmatch(b.Text, -1) {
 				put(m[1], m[2])
 			}
-		case b.language == "yaml" && !strings.HasPrefix(b.marker, "from: "):
-			m := fileName.FindStringSubmatch(b.text)
-			if m == nil {
-				t.Errorf("%s:%d: YAML must begin with a comment that names its file", name, b.line)
+		case b.Language == "yaml" && !strings.HasPrefix(b.Marker, "from: "):
+			file, ok := b.File()
+			if !ok {
+				t.Errorf("%s:%d: YAML must begin with a comment that names its file", name, b.Line)
 				continue
 			}
-			put(m[1], b.text)
+			put(file, b.Text)
 		}
 	}
 }
@@ -97,13 +95,13 @@ func TestLensesDoWhatIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := 0
-	for _, b := range blocks(read(t, name)) {
-		kind, ok := strings.CutPrefix(b.marker, "up: ")
+	for _, b := range page.Blocks(read(t, name)) {
+		kind, ok := strings.CutPrefix(b.Marker, "up: ")
 		if !ok {
 			continue
 		}
 		shown++
-		lines := strings.Split(strings.TrimSpace(b.text), "\n")
+		lines := strings.Split(strings.TrimSpace(b.Text), "\n")
 		old := parse(t, lines[0])
 		key, err := record.KeyOfDoc(old)
 		if err != nil {
@@ -111,12 +109,12 @@ func TestLensesDoWhatIsShown(t *testing.T) {
 		}
 		id, ok, err := up.GroupOf(kind, key)
 		if err != nil || !ok {
-			t.Fatalf("%s:%d: group of %s: %t %v", name, b.line, key, ok, err)
+			t.Fatalf("%s:%d: group of %s: %t %v", name, b.Line, key, ok, err)
 		}
 		source := transform.Group{Name: id.Name, Records: []record.Record{{Kind: kind, Key: key, Doc: old}}}
 		now, err := up.Transform(id, source, transform.Group{Name: id.Name})
 		if err != nil {
-			t.Fatalf("%s:%d: %v", name, b.line, err)
+			t.Fatalf("%s:%d: %v", name, b.Line, err)
 		}
 		var got, want []string
 		for _, r := range now {
@@ -128,11 +126,11 @@ func TestLensesDoWhatIsShown(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(want)
 		if diff := cmp.Diff(got, want); diff != "" {
-			t.Errorf("%s:%d: what the lens makes, and what the page says (-got +page):\n%s", name, b.line, diff)
+			t.Errorf("%s:%d: what the lens makes, and what the page says (-got +page):\n%s", name, b.Line, diff)
 		}
 		back, err := down.Transform(id, transform.Group{Name: id.Name, Records: now}, source)
 		if err != nil || len(back) != 1 || !bytes.Equal(back[0].Doc, old) {
-			t.Errorf("%s:%d: comes back as %v %v", name, b.line, back, err)
+			t.Errorf("%s:%d: comes back as %v %v", name, b.Line, back, err)
 		}
 	}
 	if shown == 0 {
@@ -150,9 +148,9 @@ func TestCommandsPrintWhatIsShown(t *testing.T) {
 	if err := os.WriteFile("lenses/bad.yaml", []byte(typo), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	all, shown := blocks(text), 0
+	all, shown := page.Blocks(text), 0
 	for _, b := range slices.Backward(all) {
-		first, _, _ := strings.Cut(b.text, "\n")
+		first, _, _ := strings.Cut(b.Text, "\n")
 		given, command, ok := strings.Cut(first, "dbcontroller lens ")
 		if !ok || !strings.HasPrefix(first, "$ ") {
 			continue
@@ -164,9 +162,9 @@ func TestCommandsPrintWhatIsShown(t *testing.T) {
 		}
 		got := first + "\n" + run(t, stdin, append([]string{"lens"}, strings.Fields(command)...))
 		if *update {
-			text = text[:b.start] + got + text[b.end:]
-		} else if diff := cmp.Diff(rate.ReplaceAllString(got, "N"), rate.ReplaceAllString(b.text, "N")); diff != "" {
-			t.Errorf("%s:%d: not what is printed; run go test ./docs -update (-printed +page):\n%s", name, b.line, diff)
+			text = text[:b.Start] + got + text[b.End:]
+		} else if diff := cmp.Diff(rate.ReplaceAllString(got, "N"), rate.ReplaceAllString(b.Text, "N")); diff != "" {
+			t.Errorf("%s:%d: not what is printed; run go test ./docs -update (-printed +page):\n%s", name, b.Line, diff)
 		}
 	}
 	if shown == 0 {

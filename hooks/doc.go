@@ -5,7 +5,7 @@
 // tells of, so that none is lost however the controllers fail; of what is parked, which is
 // not in the record, a count is looked at now and then. Which events were made and which of
 // them were delivered is kept in the coordination store and only ever changed by comparing
-// it, so that each event is made once, with one id, and whoever leads next goes on where the
+// it, so that each event is made once, with one id, and the next leader goes on where the
 // one before stopped.
 //
 // Each hook gets all events that it wants, in their order, at least once: what is not

@@ -138,16 +138,19 @@ func (s *State) skip(name string, wants func(Type) bool) {
 	}
 }
 
-// trim leaves events out that every hook was told of, and those that there is no room for.
-func (s *State) trim() {
+// trim removes events that every hook was told of. It returns those that not every hook was told
+// of, and that there is no room for.
+func (s *State) trim() (leftOut []Event) {
 	told := s.Sequence
 	for _, at := range s.Done {
 		told = min(told, at)
 	}
-	if over := len(s.Queue) - maxQueue; over > 0 {
-		told = max(told, s.Queue[over-1].Sequence)
-	}
 	s.Queue = slices.DeleteFunc(s.Queue, func(e Event) bool { return e.Sequence <= told })
+	if over := len(s.Queue) - maxQueue; over > 0 {
+		leftOut = slices.Clone(s.Queue[:over])
+		s.Queue = slices.Delete(s.Queue, 0, over)
+	}
+	return leftOut
 }
 
 // clone shares nothing that is changed later: events are not.

@@ -122,7 +122,7 @@ func (h *Hooks) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// forget takes the state away where nobody is to be told any more: a hook that is configured
+// forget takes the state away where nobody is to be told any longer: a hook that is configured
 // in a year is not told of what happened meanwhile.
 func (h *Hooks) forget(ctx context.Context) error {
 	if err := h.persist(ctx, "forget hooks", func() error { return h.store.ForgetHooks(ctx) }); err != nil {
@@ -202,7 +202,7 @@ func (h *Hooks) change(ctx context.Context, what string, apply func(*State) bool
 		for _, hook := range h.hooks {
 			s.skip(hook.Name, hook.wants)
 		}
-		s.trim()
+		leftOut := s.trim()
 		saved, err := h.store.SaveHooks(ctx, s, revision)
 		if errors.Is(err, ErrChanged) {
 			if loaded := h.load(ctx); loaded != nil {
@@ -212,9 +212,26 @@ func (h *Hooks) change(ctx context.Context, what string, apply func(*State) bool
 		}
 		if err == nil {
 			h.take(s, saved)
+			h.sayLeftOut(s, leftOut)
 		}
 		return err
 	})
+}
+
+// sayLeftOut counts the events that hooks wanted, and were not told of because too many waited.
+func (h *Hooks) sayLeftOut(s State, leftOut []Event) {
+	for i, hook := range h.hooks {
+		var lost []string
+		for _, e := range leftOut {
+			if e.Sequence > s.Done[hook.Name] && hook.wants(e.Type) {
+				lost = append(lost, e.ID)
+			}
+		}
+		if len(lost) > 0 {
+			h.stats[i].givenUp.Add(int64(len(lost)))
+			h.log.Error("too many events wait for a hook; the oldest are left out", zap.String("hook", hook.Name), zap.Int("kept", maxQueue), zap.Strings("ids", lost))
+		}
+	}
 }
 
 // make makes events of the records that it sees, and of what is parked.

@@ -156,7 +156,7 @@ func compareAll(ctx context.Context, d upgradestate.Deployment, databases map[st
 
 // isMeant returns in what the database is not that of the namespace; "" is nothing.
 func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) string {
-	const correct = "correct mongo.endpoint or mongo.database in the configuration"
+	const correct = "correct its endpoint, or its database or prefix, in dbs of the configuration"
 	switch {
 	case f.identity.Database == "":
 		return fmt.Sprintf("it is empty or another one: nothing of %s was ever in it, and the deployment means database %s in cluster %s (%s): %s",

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/sealed"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -97,10 +98,12 @@ func Enter(ctx context.Context, d upgradestate.Deployment, version string, db re
 }
 
 // Take claims the collections of kinds, and makes the namespace's mark. It is to be called
-// before the Deployment contains them. What another has is a *MismatchError.
-func Take(ctx context.Context, d upgradestate.Deployment, version string, db record.Marker, kinds []upgradestate.Kind) error {
+// before the Deployment contains them. What another has is a *MismatchError. keys are what the
+// records of a namespace are encrypted with that has no mark yet, nor records; nil: nothing. Of one
+// that has a mark they are not looked at: its owner may have begun to write.
+func Take(ctx context.Context, d upgradestate.Deployment, version string, db record.Marker, kinds []upgradestate.Kind, keys *sealed.State) error {
 	owner := record.Owner{Deployment: d.Name, Version: version}
-	if err := begin(ctx, d, owner, db); err != nil {
+	if err := begin(ctx, d, owner, db, keys); err != nil {
 		return fmt.Errorf("database of %s: %w", version, err)
 	}
 	for _, k := range kinds {
@@ -117,7 +120,7 @@ func Take(ctx context.Context, d upgradestate.Deployment, version string, db rec
 }
 
 // begin makes the mark of a namespace unless there is one.
-func begin(ctx context.Context, d upgradestate.Deployment, owner record.Owner, db record.Marker) error {
+func begin(ctx context.Context, d upgradestate.Deployment, owner record.Owner, db record.Marker, keys *sealed.State) error {
 	text, err := state(d)
 	if err != nil {
 		return err
@@ -126,7 +129,7 @@ func begin(ctx context.Context, d upgradestate.Deployment, owner record.Owner, d
 		if m.rev != 0 {
 			return false, nil
 		}
-		*m = Mark{Namespace: rand.Text(), Epoch: d.Epoch, Current: owner.Version == d.CurrentVersion, State: text}
+		*m = Mark{Namespace: rand.Text(), Epoch: d.Epoch, Current: owner.Version == d.CurrentVersion, State: text, Keys: keys}
 		return true, nil
 	})
 }
@@ -170,7 +173,7 @@ func Adopt(ctx context.Context, d upgradestate.Deployment, version string, db Da
 		name, err := db.Locate(ctx, k.ID)
 		if errors.Is(err, record.ErrNotFound) || err == nil && !slices.Contains(names(k), name) {
 			return upgradestate.Identity{}, &MismatchError{Version: version, Found: fmt.Sprintf(
-				"collection %s of kind %s is not in it as %s, where the deployment has it: correct mongo.endpoint or mongo.database in the configuration", k.ID, k.Kind, k.Physical)}
+				"collection %s of kind %s is not in it as %s, where the deployment has it: correct its endpoint, or its database or prefix, in dbs of the configuration", k.ID, k.Kind, k.Physical)}
 		}
 		if err != nil {
 			return upgradestate.Identity{}, fmt.Errorf("database of %s: %w", version, err)
@@ -184,5 +187,5 @@ func Adopt(ctx context.Context, d upgradestate.Deployment, version string, db Da
 	if err != nil {
 		return id, err
 	}
-	return id, Take(ctx, d, version, db, ns.Kinds)
+	return id, Take(ctx, d, version, db, ns.Kinds, nil) // an older binary has written records
 }

@@ -7,11 +7,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/sealed"
 	"dbcontroller.dev/upgradestate"
 )
 
 // Format is the version of a mark's body. A binary refuses a newer one.
-const Format = 1
+const Format = 2
+
+// plainFormat is that of marks of namespaces that were never encrypted, which older binaries read.
+const plainFormat = 1
 
 // Mark is what a namespace's database records about it.
 type Mark struct {
@@ -26,6 +30,9 @@ type Mark struct {
 	Aborted *Attempt `bson:"aborted,omitempty"`
 	// State is the Deployment record, as JSON, without what only its present holder needs.
 	State string `bson:"state"`
+	// Keys are what the records of managed kinds are encrypted with; nil: they never were. Such
+	// a mark has a format that binaries which know of no keys refuse.
+	Keys *sealed.State `bson:"keys,omitempty"`
 
 	rev int64
 }
@@ -57,7 +64,9 @@ func decodeMark(m record.Mark) (Mark, error) {
 }
 
 func (m Mark) encode(o record.Owner) (record.Mark, error) {
-	m.Format = Format
+	if m.Format = plainFormat; m.Keys != nil {
+		m.Format = Format
+	}
 	body, err := bson.Marshal(m)
 	return record.Mark{Owner: o, Rev: m.rev, Body: body}, err
 }

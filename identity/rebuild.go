@@ -151,7 +151,7 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 	switch record.FenceClass(k.Fence) {
 	case record.FenceUUID:
 		k.Fenced = ""
-	case record.FenceView:
+	case record.FenceView, record.FenceRole:
 		switch {
 		case !k.Hidden:
 			k.Fenced = ""

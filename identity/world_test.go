@@ -70,7 +70,7 @@ func (w *world) enter(version string) {
 	w.ok(err)
 	ns, err := syncer.Provision(ctx, w.db[version], w.d, version, "mem:"+version, kinds, func(string) record.FenceClass { return "" })
 	w.ok(err)
-	w.ok(identity.Take(ctx, w.d, version, w.db[version], ns.Kinds))
+	w.ok(identity.Take(ctx, w.d, version, w.db[version], ns.Kinds, nil))
 	ns.Identity = id
 	w.apply(upgradestate.AnnounceNamespace{Namespace: ns})
 }

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,25 +21,38 @@ import (
 // playApplication is the life of a process of an application in Go: clients/node/scenario
 // in another language. It tells what it does on standard output.
 func playApplication(ctx context.Context) error {
-	w := &applicationWriter{out: json.NewEncoder(os.Stdout)}
+	w := &applicationWriter{out: json.NewEncoder(os.Stdout), orders: make(chan string, 1)}
 	if err := json.Unmarshal([]byte(os.Getenv(applicationVariable)), &w.part); err != nil {
 		return fmt.Errorf("read part: %w", err)
 	}
 	var err error
-	if w.mongo, err = connectApplication(w.part); err != nil {
+	if w.mongo, err = connectApplication(w.part.URI, w.part.Name); err != nil {
 		return err
 	}
 	work := context.WithoutCancel(ctx) // what was begun is ended
 	defer w.mongo.Disconnect(work)     //nolint:errcheck // the process ends
 	if len(w.part.Controllers) > 0 {
-		w.app, err = appclient.Open(ctx, appclient.Config{
+		cfg := appclient.Config{
 			Controllers: w.part.Controllers, Application: w.part.Name, Mongo: w.mongo, Patience: patience,
 			Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		})
-		if err != nil {
+		}
+		if w.part.Elsewhere != nil {
+			cfg.Mongo, cfg.MongoAt = nil, func(_ context.Context, at appclient.Where) (*mongo.Client, error) {
+				if uri := w.part.Elsewhere[at.Version]; uri != "" {
+					return connectApplication(uri, w.part.Name)
+				}
+				return w.mongo, nil
+			}
+		}
+		if w.app, err = appclient.Open(ctx, cfg); err != nil {
 			return err
 		}
 	}
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			w.orders <- lines.Text()
+		}
+	}()
 	for n := int32(1); pauseFor(ctx, 10*time.Millisecond) == nil; n++ {
 		w.step(work, n)
 	}
@@ -55,15 +69,18 @@ type applicationWriter struct {
 	app   *appclient.App // nil: it does not cooperate
 	out   *json.Encoder
 	live  []bson.ObjectID
+
+	orders chan string // lines of standard input: to stand still within the next update or transaction, until the next line
+	stands bool        // within the next write
 }
 
 func (w *applicationWriter) tell(line told) { _ = w.out.Encode(line) } // a parent that is gone takes this process with it
 
 // at is where a process that cooperates, or one that does not, finds a collection.
-type collectionAt func(kind string) (*mongo.Collection, error)
+type collectionAt func(kind string) (appclient.Collection, error)
 
-func (w *applicationWriter) alone(kind string) (*mongo.Collection, error) {
-	return w.mongo.Database(w.part.Database).Collection(kind), nil
+func (w *applicationWriter) alone(kind string) (appclient.Collection, error) {
+	return appclient.Collection{Collection: w.mongo.Database(w.part.Database).Collection(kind)}, nil
 }
 
 func (w *applicationWriter) write(ctx context.Context, do func(ctx context.Context, version string, at collectionAt) error) error {
@@ -97,6 +114,19 @@ func (w *applicationWriter) step(ctx context.Context, n int32) {
 	dice := 0
 	if len(w.live) >= 3 {
 		dice = rand.IntN(10)
+	}
+	if w.part.Keep && dice == 2 {
+		dice = 7
+	}
+	if len(w.live) > 0 {
+		select {
+		case what := <-w.orders:
+			w.stands = true
+			if dice = 4; what == orderUpdate {
+				dice = 5
+			}
+		default:
+		}
 	}
 	switch {
 	case dice < 2:
@@ -180,9 +210,16 @@ func (w *applicationWriter) wrote(ctx context.Context, n int32, by func(context.
 	for _, key := range keys {
 		w.tell(told{Begin: key, State: state})
 	}
-	version := ""
+	version, runs := "", 0
 	err := by(ctx, func(ctx context.Context, v string, at collectionAt) error {
 		version = v
+		if runs++; runs > 1 {
+			w.tell(told{Retry: v})
+		} else if w.stands {
+			w.stands = false
+			w.tell(told{Asleep: true})
+			<-w.orders
+		}
 		return do(ctx, v, at)
 	})
 	switch {

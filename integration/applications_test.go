@@ -19,6 +19,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"dbcontroller.dev/integration/workload"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -38,8 +39,8 @@ operations:
   - each: {field: items, in: list, operations: [rename: {from: count, to: quantity}]}
 `
 	applicationKinds = `
-- {from: users, to: users, lens: packages.yaml}
-- {from: orders, to: orders, lens: orders.yaml}
+- {from: users, to: users, lens: packages.yaml, fence: %[1]s}
+- {from: orders, to: orders, lens: orders.yaml, fence: %[1]s}
 `
 )
 
@@ -85,7 +86,9 @@ type told struct {
 	Ack     string `json:"ack,omitempty"`   // on this version
 	Refused string `json:"refused,omitempty"`
 	Unknown string `json:"unknown,omitempty"`
-	Read    string `json:"read,omitempty"` // this key was in this state
+	Read    string `json:"read,omitempty"`   // this key was in this state
+	Retry   string `json:"retry,omitempty"`  // a write is run again, at this version
+	Asleep  bool   `json:"asleep,omitempty"` // it stands still within a write, before its first operation
 	Fail    string `json:"fail,omitempty"`
 	Gone    int    `json:"gone,omitempty"` // code of a read of what is no longer served
 	State   string `json:"state,omitempty"`
@@ -99,7 +102,17 @@ type applicationPart struct {
 	URI         string   `json:"uri"`
 	Database    string   `json:"database"`
 	Name        string   `json:"name"`
+	// Elsewhere has the connection strings of versions that are not at URI.
+	Elsewhere map[string]string `json:"elsewhere,omitempty"`
+	// Keep: it deletes nothing.
+	Keep bool `json:"keep,omitempty"`
 }
+
+// What a process is ordered to stand still in, until the next line.
+const (
+	orderUpdate      = "update"
+	orderTransaction = "transaction"
+)
 
 const applicationVariable = "APPLICATION"
 
@@ -113,6 +126,8 @@ type applicationProcess struct {
 	refused int
 	gone    int
 	reads   int
+	retries int
+	asleep  int
 }
 
 // applications are the processes of one application, and what they were told.
@@ -120,13 +135,21 @@ type applications struct {
 	s      *system
 	ledger *ledger
 	start  func(part applicationPart) *exec.Cmd
+	// keep: nobody deletes who may do so behind the fence, which lets deletes pass.
+	keep bool
+	// uris of the application's own, by version; nil: those of the system, at one place.
+	uris map[string]string
 }
 
 // process starts a process.
 func (a applications) process(name string, controllers ...string) *applicationProcess {
 	s := a.s
 	s.t.Helper()
-	cmd := a.start(applicationPart{controllers, s.uris["v1"], s.db["v1"].Name(), name})
+	part := applicationPart{Controllers: controllers, URI: s.uris["v1"], Database: s.db["v1"].Name(), Name: name, Keep: a.keep}
+	if a.uris != nil {
+		part.URI, part.Elsewhere = a.uris["v1"], map[string]string{"v2": a.uris["v2"]}
+	}
+	cmd := a.start(part)
 	read, write, err := os.Pipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -167,6 +190,10 @@ func (a applications) hear(p *applicationProcess, line told) {
 			l.fail("%s on %s: %w", p.name, line.Version, err)
 		}
 		p.reads++
+	case line.Retry != "":
+		p.retries++
+	case line.Asleep:
+		p.asleep++
 	case line.Gone != 0:
 		p.gone++
 	case line.Fail != "":
@@ -206,25 +233,60 @@ func (p *applicationProcess) isTold(ctx context.Context, gone bool) {
 	})
 }
 
+// fallsAsleep stops a process that has a write in its hand, an update or a transaction, and has sent nothing of it.
+func (p *applicationProcess) fallsAsleep(ctx context.Context, in string) {
+	p.t.Helper()
+	before := p.count(&p.asleep)
+	p.order(in)
+	eventually(ctx, p.t, p.name+" stands still within its "+in, func() error {
+		if p.count(&p.asleep) == before {
+			return errTooFew
+		}
+		return nil
+	})
+	p.signal(ctx, syscall.SIGSTOP)
+}
+
+// wakes has it go on, where its write is refused, and waits until it is made where the data is.
+func (p *applicationProcess) wakes(ctx context.Context) {
+	p.t.Helper()
+	before := p.count(&p.retries)
+	p.signal(ctx, syscall.SIGCONT)
+	p.order("go on")
+	eventually(ctx, p.t, p.name+" does its write again", func() error {
+		if p.count(&p.retries) == before {
+			return errTooFew
+		}
+		return nil
+	})
+}
+
+func (p *applicationProcess) count(of *int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return *of
+}
+
 // end asks a process to end and waits for all that it told.
 func (p *applicationProcess) end(ctx context.Context) {
 	p.t.Helper()
-	if code := p.terminate(20 * time.Second); code != 0 {
+	if code := p.terminate(patience); code != 0 {
 		p.t.Errorf("%s ends with code %d", p.name, code)
 	}
 	<-p.heard
 }
 
 // twoRoundTrips takes an application of four processes through two round trips, forward once
-// more, and completes the old version: one process sleeps through switches, one is killed,
+// more, and completes the old version behind views: one process sleeps through switches, a
+// rollback too, with a write in its hand that the fence refuses, one is killed,
 // one does not cooperate, and a controller is killed. No acknowledged write is lost or there
 // twice, and no read finds nothing where there is something.
-func twoRoundTrips(t *testing.T, start func(part applicationPart) *exec.Cmd) {
+func twoRoundTrips(t *testing.T, fence record.FenceClass, start func(part applicationPart) *exec.Cmd) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	s := newSystem(ctx, t, settings{service: "shop", lens: applicationUsers, kinds: applicationKinds})
+	s := newSystem(ctx, t, settings{service: "shop", lens: applicationUsers, kinds: fmt.Sprintf(applicationKinds, fence)})
 	s.write("orders.yaml", applicationOrders)
-	a := applications{s, newLedger("record"), start}
+	a := applications{s: s, ledger: newLedger("record"), start: start, keep: fence == record.FenceValidator}
 	a.fill(ctx)
 	first, second := s.controller("first", breakPoint{}).ready(ctx), s.controller("second", breakPoint{}).ready(ctx)
 	api1, _ := first.addresses()
@@ -238,24 +300,25 @@ func twoRoundTrips(t *testing.T, start func(part applicationPart) *exec.Cmd) {
 	cooperate := []*applicationProcess{one, asleep, dies}
 	var d upgradestate.Deployment
 	for i, to := range []string{"v2", "v1", "v2", "v1", "v2"} {
-		sleeps := i%2 == 0
+		sleeps := i != 1
 		switch {
-		case sleeps:
-			asleep.signal(ctx, syscall.SIGSTOP)
 		case i == 1:
 			dies.kill()
 			cooperate[2] = a.process("replaces", api1, api2)
 			cooperate[2].goesOn(ctx, "v2")
 			s.awaitClients(ctx, 3)
-		default:
+		case i == 3:
 			s.kill(first)
+			asleep.fallsAsleep(ctx, orderUpdate) // through a rollback
+		default:
+			asleep.fallsAsleep(ctx, []string{orderTransaction, orderUpdate, orderTransaction}[i/2])
 		}
 		s.beginTo(ctx, to)
 		d = s.await(ctx, fmt.Sprintf("flip %d, to %s", i+1, to), flipped(to))
 		t.Logf("flip %d to %s: phases %v", i+1, to, d.LastSwitch.Millis)
 		if sleeps {
 			one.goesOn(ctx, to)
-			asleep.signal(ctx, syscall.SIGCONT)
+			asleep.wakes(ctx)
 		}
 		for _, p := range cooperate {
 			p.goesOn(ctx, to)
@@ -266,9 +329,12 @@ func twoRoundTrips(t *testing.T, start func(part applicationPart) *exec.Cmd) {
 			alone.isTold(ctx, false)
 		}
 	}
-	s.complete(ctx, d, "v1", 0)
-	s.await(ctx, "the end of v1", func(d upgradestate.Deployment) bool { return slices.Contains(d.Retired, "v1") })
-	alone.isTold(ctx, true)
+	// Where names are free for a moment then, one that does not cooperate finds that.
+	if fence == record.FenceView {
+		s.complete(ctx, d, "v1", 0)
+		s.await(ctx, "the end of v1", func(d upgradestate.Deployment) bool { return slices.Contains(d.Retired, "v1") })
+		alone.isTold(ctx, true)
+	}
 	for _, p := range append(cooperate, alone) {
 		p.end(ctx)
 	}
@@ -277,14 +343,21 @@ func twoRoundTrips(t *testing.T, start func(part applicationPart) *exec.Cmd) {
 		t.Errorf("after they ended %d are registered: %v, %v", len(servers), servers, err)
 	}
 	<-dies.heard
-	seen, err := a.look(ctx, "v2")
+	a.check(ctx, "v2", one, asleep, dies, alone)
+}
+
+// check compares what processes were told with what there is.
+func (a applications) check(ctx context.Context, version string, processes ...*applicationProcess) {
+	t := a.s.t
+	t.Helper()
+	seen, err := a.look(ctx, version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.report(a.ledger.check("MongoDB", seen))
-	s.report(a.ledger.failures())
+	a.s.report(a.ledger.check("MongoDB", seen))
+	a.s.report(a.ledger.failures())
 	reads := 0
-	for _, p := range []*applicationProcess{one, asleep, dies, alone} {
+	for _, p := range processes {
 		if p.reads == 0 {
 			t.Errorf("%s has read nothing", p.name)
 		}
@@ -402,20 +475,94 @@ func unordered(v any) any {
 // TestGoApplication: an application in Go, with package appclient.
 func TestGoApplication(t *testing.T) {
 	t.Parallel()
-	twoRoundTrips(t, func(part applicationPart) *exec.Cmd {
-		return command(t, self(t), roleApplication, nil, []string{applicationVariable + "=" + part.text(t)})
-	})
+	twoRoundTrips(t, record.FenceView, inGo(t))
 }
 
 // TestNodeApplication: an application in JavaScript, with clients/node and the official driver.
 func TestNodeApplication(t *testing.T) {
 	t.Parallel()
+	twoRoundTrips(t, record.FenceView, inNode(t))
+}
+
+// TestApplicationsBehindValidators: processes in both languages, where the database refuses by validators.
+func TestApplicationsBehindValidators(t *testing.T) {
+	t.Parallel()
+	twoRoundTrips(t, record.FenceValidator, inBoth(t))
+}
+
+// TestApplicationsBehindAWriteBlock: the block stands for all of a cluster, so that each version
+// has one of its own, and processes in both languages change their servers with each switch.
+func TestApplicationsBehindAWriteBlock(t *testing.T) {
+	t.Parallel()
+	start := inBoth(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	uris, own := map[string]string{}, map[string]string{}
+	for _, v := range []string{"v1", "v2"} {
+		uris[v] = authServer(ctx, t).URI()
+		own[v] = withLogin(uris[v], "shop:"+secret)
+	}
+	s := newSystem(ctx, t, settings{service: "shop", lens: applicationUsers, kinds: fmt.Sprintf(applicationKinds, record.FenceWriteBlock), uris: uris})
+	s.write("orders.yaml", applicationOrders)
+	for _, v := range []string{"v1", "v2"} {
+		roles := bson.A{bson.D{{Key: "role", Value: "readWrite"}, {Key: "db", Value: s.db[v].Name()}}}
+		if err := s.db[v].Client().Database("admin").RunCommand(ctx, bson.D{
+			{Key: "createUser", Value: "shop"}, {Key: "pwd", Value: secret}, {Key: "roles", Value: roles},
+		}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := applications{s: s, ledger: newLedger("record"), start: start, uris: own}
+	a.fill(ctx)
+	api, _ := s.controller("controller", breakPoint{}).ready(ctx).addresses()
+	one, asleep, alone := a.process("one", api), a.process("asleep", api), a.process("alone")
+	for _, p := range []*applicationProcess{one, asleep, alone} {
+		p.goesOn(ctx, "v1")
+	}
+	for _, to := range []string{"v2", "v1"} {
+		asleep.fallsAsleep(ctx, map[string]string{"v2": orderUpdate, "v1": orderTransaction}[to])
+		s.beginTo(ctx, to)
+		d := s.await(ctx, "the flip to "+to, flipped(to))
+		t.Logf("flip to %s: phases %v", to, d.LastSwitch.Millis)
+		one.goesOn(ctx, to)
+		asleep.wakes(ctx)
+		asleep.goesOn(ctx, to)
+		if to == "v1" {
+			alone.goesOn(ctx, "v1")
+		} else {
+			alone.isTold(ctx, false)
+		}
+	}
+	for _, p := range []*applicationProcess{one, asleep, alone} {
+		p.end(ctx)
+	}
+	a.check(ctx, "v1", one, asleep, alone)
+}
+
+func inGo(t *testing.T) func(part applicationPart) *exec.Cmd {
+	return func(part applicationPart) *exec.Cmd {
+		return command(t, self(t), roleApplication, nil, []string{applicationVariable + "=" + part.text(t)})
+	}
+}
+
+func inNode(t *testing.T) func(part applicationPart) *exec.Cmd {
+	t.Helper()
 	script := nodeClient(t)
-	twoRoundTrips(t, func(part applicationPart) *exec.Cmd {
+	return func(part applicationPart) *exec.Cmd {
 		cmd := exec.Command("node", script)
 		cmd.Env = append(os.Environ(), applicationVariable+"="+part.text(t))
 		return cmd
-	})
+	}
+}
+
+// inBoth starts processes in one language and the other by turns.
+func inBoth(t *testing.T) func(part applicationPart) *exec.Cmd {
+	t.Helper()
+	one, other := inGo(t), inNode(t)
+	return func(part applicationPart) *exec.Cmd {
+		one, other = other, one
+		return one(part)
+	}
 }
 
 func (p applicationPart) text(t *testing.T) string {
@@ -469,6 +616,6 @@ func TestNodeClient(t *testing.T) {
 	}
 }
 
-func connectApplication(part applicationPart) (*mongo.Client, error) {
-	return mongo.Connect(options.Client().ApplyURI(part.URI).SetAppName(part.Name))
+func connectApplication(uri, name string) (*mongo.Client, error) {
+	return mongo.Connect(options.Client().ApplyURI(uri).SetAppName(name))
 }

@@ -41,12 +41,40 @@ func TestBadInputOfRun(t *testing.T) {
 			want: []string{"no embedded etcd was started in nowhere", "--embedded-etcd", "etcd.endpoints"},
 		},
 		{
+			name: "unreachable etcd of records", set: settings{kinds: "[]", records: map[string]string{"v2": inEtcd("http://127.0.0.1:1", "")}},
+			want: []string{"database of v2", "127.0.0.1:1", "start etcd, or correct etcd.endpoints in config.yaml"},
+		},
+		{
+			name: "no password of the etcd of records", set: settings{kinds: "[]", records: map[string]string{"v2": inEtcd("http://127.0.0.1:1", ", user: mover, passwordFile: no-such")}},
+			want: []string{"database of v2", "no-such", "correct the file, or the key in config.yaml"},
+		},
+		{
 			name: "typo in the configuration", edit: replace("sharding:", "shardign:"),
 			want: []string{"config.yaml:2", "shardign", "sharding"},
 		},
 		{
 			name: "hook whose program is not there", edit: replace("sharding:", "hooks: [{name: a, command: [/no/such/program]}]\nsharding:"),
 			want: []string{"config.yaml", "hooks[0].command", "/no/such/program", "no such file"},
+		},
+		{
+			name: "import without versions", edit: replace("sharding:", "imports: [{service: a, deployment: services/a/deployments/d}]\nsharding:"),
+			want: []string{"config.yaml:2", "imports[0].versions", "two of its API versions"},
+		},
+		{
+			name: "referrer that is the deployment itself", edit: func(config string) string {
+				_, own, _ := strings.Cut(config, "deployment: ")
+				own, _, _ = strings.Cut(own, "\n")
+				return config + "referrers: [{deployment: " + own + ", kind: k, field: f, of: packages}]\n"
+			},
+			want: []string{"config.yaml", "referrers[0].deployment", "want another deployment"},
+		},
+		{
+			name: "keys of a data update without references", edit: replace("sharding:", "updates: [{name: u, kind: packages, version: v1, lens: packages.yaml, references: new}]\nsharding:"),
+			want: []string{"update u", "packages.yaml", "it has no references that could hold new keys"},
+		},
+		{
+			name: "reads of another kind", edit: replace("$(MONGO_V2)\"", "$(MONGO_V2)\", reads: local"),
+			want: []string{"config.yaml", "dbs[1].mongo.reads", `"local": want one of linearizable, majority`},
 		},
 		{
 			name: "unset variable", edit: replace("$(MONGO_V2)", "$(MONGO_V3)"),

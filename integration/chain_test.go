@@ -73,10 +73,10 @@ func (w chained) to(ctx context.Context, version string) upgradestate.Deployment
 	t := w.system.t
 	t.Helper()
 	before := w.packages.count(version)
-	begun := time.Now()
+	start := time.Now()
 	w.beginTo(ctx, version)
 	d := w.system.await(ctx, "the flip to "+version, flipped(version))
-	t.Logf("to %s: %s after begin-upgrade, phases %v", version, time.Since(begun).Round(time.Millisecond), d.LastSwitch.Millis)
+	t.Logf("to %s: %s after begin-upgrade, phases %v", version, time.Since(start).Round(time.Millisecond), d.LastSwitch.Millis)
 	w.traffic.await(ctx, version, before+10, w.packages)
 	kinds := []string{"docs", "parts"}
 	if version == "v1" {

@@ -155,7 +155,7 @@ func (c *child) output() string {
 	return string(text)
 }
 
-// loads is how many groups the child's Loads have brought over.
+// loads is how many groups the child's Loads have applied.
 func (c *child) loads() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -102,16 +102,16 @@ func newElections(ctx context.Context, t *testing.T) *elections {
 // do strikes, lets what is wanted happen without the old primary, and brings it back.
 func (e *elections) do(ctx context.Context, phase string, f fault, struck, meanwhile func()) {
 	e.t.Helper()
-	begun := time.Now()
+	since := time.Now()
 	what, heal := f(ctx, struck)
-	elected := time.Since(begun)
+	elected := time.Since(since)
 	meanwhile()
-	took := time.Since(begun)
+	took := time.Since(since)
 	heal()
 	e.must(e.nodes.AwaitMembers(ctx))
 	e.awaitReplicated(ctx)
 	e.t.Logf("ELECTION in %s: %s; there is another primary after %s, it went on after %s, all is well after %s", phase, what,
-		elected.Round(time.Millisecond), took.Round(time.Millisecond), time.Since(begun).Round(time.Millisecond))
+		elected.Round(time.Millisecond), took.Round(time.Millisecond), time.Since(since).Round(time.Millisecond))
 }
 
 // awaitReplicated waits until all nodes have the same history. One that has just come back
@@ -200,6 +200,9 @@ func (e *elections) nextPlace(ctx context.Context, to string) (place string) {
 		default:
 		}
 		d, err := e.record.Get(ctx)
+		if err == nil && d.Upgrade == nil && d.CurrentVersion != to {
+			e.t.Fatalf("the upgrade to %s has ended without a switch: %+v", to, d.History[len(d.History)-1])
+		}
 		if err == nil && !flipped(to)(d) {
 			err = errors.New("there is none yet")
 		}

@@ -81,7 +81,7 @@ func (w *withMembers) copies(ctx context.Context) {
 // clientsWrite sees both paths write all the time, for a while.
 func (w *withMembers) clientsWrite(ctx context.Context, while time.Duration) {
 	w.system.t.Helper()
-	for begun := time.Now(); time.Since(begun) < while; {
+	for since := time.Now(); time.Since(since) < while; {
 		for _, l := range []*ledger{w.traffic.processes, w.traffic.packages} {
 			w.traffic.await(ctx, "v1", l.count("v1")+10, l)
 		}
@@ -93,9 +93,9 @@ func (w *withMembers) clientsRead(ctx context.Context, while time.Duration) {
 	t := w.system.t
 	t.Helper()
 	reads := 0
-	for begun := time.Now(); time.Since(begun) < while; reads++ {
+	for since := time.Now(); time.Since(since) < while; reads++ {
 		if _, _, err := w.traffic.client.list(ctx, 0); err != nil {
-			t.Errorf("read %d, %s after etcd went away: %v", reads, time.Since(begun).Round(time.Millisecond), err)
+			t.Errorf("read %d, %s after etcd went away: %v", reads, time.Since(since).Round(time.Millisecond), err)
 			return
 		}
 		if pauseFor(ctx, think) != nil {

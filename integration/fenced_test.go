@@ -165,7 +165,7 @@ func (w dataWatch) nothingAfterTheFence(ctx context.Context, t *testing.T, uuid 
 }
 
 // refusesLate makes sure that the application's collection of a version takes no writes
-// under its own name any more, as far as its fence class goes.
+// under its own name any longer, as far as its fence class goes.
 func (s *system) refusesLate(ctx context.Context, d upgradestate.Deployment, version string) {
 	s.t.Helper()
 	ns, _ := d.Namespace(version)

@@ -58,7 +58,7 @@ func (s *system) complete(ctx context.Context, d upgradestate.Deployment, versio
 	}
 }
 
-// forgotten makes sure that whoever uses the name of a version that was completed is told so.
+// forgotten makes sure that a client that uses the name of a version that was completed is told so.
 func forgotten(ctx context.Context, t *testing.T, c *mongo.Collection) {
 	t.Helper()
 	const conversionFailure, notOnView = 241, 166

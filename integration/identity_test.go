@@ -61,12 +61,12 @@ func TestIdentityWrongSource(t *testing.T) {
 	other := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
 	insert(ctx, other, "v1", packageDoc("v1", "other", 0))
 	wrong := []string{"run", "--config", s.edited("wrong.yaml", s.db["v1"].Name(), other.db["v1"].Name()), "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}
-	execute(ctx, t, s.env, wrong...).refuses(t, "database of v1", "nothing of "+s.name+" was ever in it", "correct mongo.endpoint or mongo.database")
+	execute(ctx, t, s.env, wrong...).refuses(t, "database of v1", "nothing of "+s.name+" was ever in it", "correct its endpoint, or its database or prefix, in dbs")
 	other.controller("other", breakPoint{}).ready(ctx)
-	execute(ctx, t, s.env, wrong...).refuses(t, "database of v1", "it is database ", "and the deployment means ", "correct mongo.endpoint or mongo.database")
+	execute(ctx, t, s.env, wrong...).refuses(t, "database of v1", "it is database ", "and the deployment means ", "correct its endpoint, or its database or prefix, in dbs")
 	config := s.config
 	s.config = s.dir + "/wrong.yaml"
-	s.refusesToServe(ctx, "database of v1", "it is database ", "correct mongo.endpoint")
+	s.refusesToServe(ctx, "database of v1", "it is database ", "correct its endpoint")
 	s.config = config
 
 	insert(ctx, s, "v1", packageDoc("v1", "late", 0))

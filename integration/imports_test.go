@@ -20,7 +20,7 @@ const module = "dbcontroller.dev"
 // layers are the top-level folders from the bottom up. A package imports only
 // folders of lower layers, and its own.
 var layers = [][]string{
-	{"limits", "watchedfile", "internal"},
+	{"limits", "watchedfile", "refusal", "internal"},
 	{"gen", "record", "coord", "upgradestate", "config"},
 	{"shards", "transform", "throttle", "access"},
 	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity", "appclient", "hooks"},
@@ -44,6 +44,7 @@ var wired = []string{
 // only those of lower layers. Programs consist of an app, which tests run as well, and what
 // reads flags and starts it.
 var commands = [][]string{
+	{"cmd/internal/etcdlogin"},
 	{"cmd/internal/build", "cmd/internal/databases", "cmd/internal/lock", "cmd/internal/adminport", "cmd/internal/process", "cmd/internal/traces"},
 	{"cmd/dbcontroller/app", "cmd/server/app"},
 	{"cmd/dbcontroller/cli", "cmd/server/cli"},
@@ -61,12 +62,11 @@ const face = "."
 // wirers are the packages of cmd that may name backends, and which of them, so that there is
 // one place each that opens a database and a coordination store. All of cmd may name config.
 var wirers = map[string][]string{
-	"cmd/internal/databases": {"record/mongostore"},                                       // opens the databases of a configuration
-	"cmd/internal/process":   {"coord/etcdcoord"},                                         // opens the coordination store of a configuration
-	"cmd/dbcontroller":       {"coord/embedetcd"},                                         // has an etcd for one machine in it, which a service's own programs have not
-	"cmd/dbcontroller/app":   {"record/mongostore", "coord/memcoord"},                     // scratch databases and deployments of rehearsals
-	"cmd/dbcontroller/cli":   {"record/mongostore"},                                       // prints the roles that MongoDB has to grant
-	"cmd/demo/app":           {"record/mongostore", "coord/embedetcd", "coord/etcdcoord"}, // plays all parts in one process
+	"cmd/internal/databases": {"record/mongostore", "record/etcdstore"}, // opens the databases of a configuration, whatever backend each has
+	"cmd/internal/process":   {"coord/etcdcoord"},                       // opens the coordination store of a configuration
+	"cmd/dbcontroller":       {"coord/embedetcd"},                       // has an etcd for one machine in it, which a service's own programs have not
+	"cmd/dbcontroller/app":   {"coord/memcoord"},                        // deployments of rehearsals
+	"cmd/demo/app":           {"coord/embedetcd", "coord/etcdcoord"},    // plays all parts in one process
 }
 
 // shipped is what the program dbcontroller is made of. It carries neither a sample nor
@@ -112,15 +112,17 @@ func TestViolationsAreSeen(t *testing.T) {
 	}{
 		{"down is allowed", importer{"syncer", []string{"record", "coord", "transform"}}, nil},
 		{"own folder is allowed", importer{"record/recordtest", []string{"record"}}, nil},
-		{"cmd wires", importer{"cmd/demo/app", []string{"config", "record/mongostore", "coord/etcdcoord", "integration/localmongo", "sample/bbs"}}, nil},
+		{"cmd wires", importer{"cmd/demo/app", []string{"config", "cmd/internal/databases", "coord/etcdcoord", "integration/localmongo", "sample/bbs"}}, nil},
 		{"the controller is a library", importer{"controller", []string{"deployment", "syncer", "cmd/internal/databases", "record/etcdstore"}},
 			[]string{"controller imports cmd/internal/databases, which is not below it", "controller imports record/etcdstore, which only cmd and tests may"}},
 		{"an app knows no flags", importer{"cmd/server/app", []string{"cmd/dbcontroller/cli", "cmd/internal/adminport"}},
 			[]string{"cmd/server/app imports cmd/dbcontroller/cli, which is not below it"}},
-		{"programs beside each other", importer{"cmd/dbcontroller/app", []string{"cmd/server/app"}},
+		{"programs next to each other", importer{"cmd/dbcontroller/app", []string{"cmd/server/app"}},
 			[]string{"cmd/dbcontroller/app imports cmd/server/app, which is not below it"}},
 		{"a second way to a database", importer{"cmd/server/app", []string{"record/mongostore", "config"}},
 			[]string{"cmd/server/app imports record/mongostore, which only a package that opens it may"}},
+		{"a program that depends on its backend", importer{"cmd/dbcontroller/app", []string{"record/etcdstore", "cmd/internal/databases"}},
+			[]string{"cmd/dbcontroller/app imports record/etcdstore, which only a package that opens it may"}},
 		{"a command without a place", importer{"cmd/internal/util", nil},
 			[]string{"cmd/internal/util is in no layer of cmd: give it one in this test, or a better place"}},
 		{"the face is wired from commands", importer{face, []string{"cmd/server/cli", "cmd/dbcontroller/cli", "apiversion", "vrunner"}}, nil},

@@ -94,7 +94,7 @@ func TestServersObeyTheTable(t *testing.T) {
 	if _, err := s.apis()[0].Switch(ctx, connect.NewRequest(&dbv1.SwitchRequest{})); err != nil {
 		t.Fatal(err)
 	}
-	s.awaitOutlook(ctx, "that the old server is waited for", func(o *switchover.Readiness) bool {
+	s.awaitReadiness(ctx, "that the old server is waited for", func(o *switchover.Readiness) bool {
 		return strings.Contains(strings.Join(o.WaitsFor, "\n"), "old knows only v1; update or stop them")
 	})
 	old.kill()

@@ -52,6 +52,13 @@ func (l *ledger) fail(format string, args ...any) {
 	l.failed = append(l.failed, fmt.Errorf(format, args...))
 }
 
+// excuse says whether calls may fail from now on.
+func (l *ledger) excuse(may bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.excused = may
+}
+
 // read checks what a client was shown.
 func (l *ledger) read(r workload.Reading[string], state string) {
 	err := r.Check(state, shown)

@@ -38,10 +38,10 @@ func TestSameVersionOtherPlace(t *testing.T) {
 	for i, to := range []string{"v1@b", "v1", "v1@b", "v2"} {
 		api := upgradestate.APIVersion(to)
 		writes, packages := tr.processes.count(api), tr.packages.count(to)
-		begun := time.Now()
+		since := time.Now()
 		s.beginTo(ctx, to)
 		d := s.await(ctx, fmt.Sprintf("flip %d, to %s", i+1, to), flipped(to))
-		t.Logf("flip %d to %s: %s after begin-upgrade, phases %v", i+1, to, time.Since(begun).Round(time.Millisecond), d.LastSwitch.Millis)
+		t.Logf("flip %d to %s: %s after begin-upgrade, phases %v", i+1, to, time.Since(since).Round(time.Millisecond), d.LastSwitch.Millis)
 		tr.await(ctx, api, writes+10, tr.processes)
 		tr.await(ctx, to, packages+10, tr.packages)
 		if _, err := s.index(ctx, to, "name_1"); err != nil {

@@ -12,7 +12,7 @@ import (
 
 // TestManyKinds takes a hundred collections of an application there and back. Nothing takes
 // so long for each of them that a start, a switch or the proof of the rollback stands still. It
-// runs by itself: hundreds of collections are made and removed, and beside others it measures
+// runs by itself: hundreds of collections are made and removed, and with others at the same time it measures
 // the machine.
 func TestManyKinds(t *testing.T) { //nolint:paralleltest // see above
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -38,14 +38,14 @@ func TestManyKinds(t *testing.T) { //nolint:paralleltest // see above
 		}
 		all[name(i)] = documents
 	}
-	begun := time.Now()
+	start := time.Now()
 	s.controller("controller", breakPoint{}).ready(ctx)
-	t.Logf("ready %v after its start", time.Since(begun))
+	t.Logf("ready %v after its start", time.Since(start))
 	for _, to := range []string{"v2", "v1"} {
-		begun = time.Now()
+		start = time.Now()
 		s.beginTo(ctx, to)
 		d := s.await(ctx, "the flip to "+to, flipped(to))
-		t.Logf("to %s: %v, phases %v ms", to, time.Since(begun), d.LastSwitch.Millis)
+		t.Logf("to %s: %v, phases %v ms", to, time.Since(start), d.LastSwitch.Millis)
 		s.awaitAll(ctx, to, all)
 		// What is written there comes along to the next one.
 		if _, err := s.db[to].Collection(name(kinds-1)).InsertOne(ctx, packageDoc(to, packageKey(all[name(kinds-1)]), 0)); err != nil {

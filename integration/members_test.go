@@ -90,7 +90,11 @@ type members struct {
 // connections are plain.
 func startMembers(ctx context.Context, t *testing.T, files *etcdTLS) *members {
 	t.Helper()
-	const count = 3
+	return startSomeMembers(ctx, t, 3, files)
+}
+
+func startSomeMembers(ctx context.Context, t *testing.T, count int, files *etcdTLS) *members {
+	t.Helper()
 	m := &members{t: t, running: make([]*child, count)}
 	dir, urls := t.TempDir(), freeURLs(t, 2*count)
 	var cluster []string

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/mod/zip"
 
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/integration/page"
 )
 
 // TestServiceOutsideTheTree is a stranger's first hour: 'init service' writes a service, a module
@@ -31,19 +32,22 @@ func TestServiceOutsideTheTree(t *testing.T) {
 		t.Skip("builds all that a service links")
 	}
 	dbc := built.path(t)
-	dir := filepath.Join(t.TempDir(), "tasks")
-	out, err := command(t, dbc, "", []string{"init", "service", dir, "--module", "example.com/tasks"}, nil).CombinedOutput()
+	under := t.TempDir()
+	dir := filepath.Join(under, "tasks")
+	o := outsider{t: t, dir: dir}
+	first := command(t, dbc, "", o.shown("dbcontroller init service")[1:], nil)
+	first.Dir = under
+	out, err := first.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "README.md there says how to run it") {
 		t.Fatalf("init service: %v\n%s", err, out)
 	}
 	if out, err := command(t, dbc, "", []string{"init", "service", dir}, nil).CombinedOutput(); err == nil || !strings.Contains(string(out), "is not empty") {
 		t.Errorf("a second time: %v %s", err, out)
 	}
-	o := outsider{t: t, dir: dir}
 	o.publish()
-	o.run("go", "get", "dbcontroller.dev@"+o.version)
+	o.latest(o.shown("go get"))
 	// What only tests of libraries need may not be on this machine: -e goes on without.
-	said := o.run("go", "mod", "tidy", "-e")
+	said := o.latest(append(o.shown("go mod tidy"), "-e"))
 	sums := o.read("go.sum")
 	for _, found := range regexp.MustCompile(`(?m)\S*(testcontainers|docker|moby|containerd|etcd/server|etcd/raft|bbolt)\S*`).FindAllString(sums+said, -1) {
 		t.Errorf("who uses the library gets %s", found)
@@ -52,8 +56,8 @@ func TestServiceOutsideTheTree(t *testing.T) {
 		t.Errorf("go.sum has not what a service needs:\n%s", sums)
 	}
 	t.Logf("go.sum has %d lines", strings.Count(sums, "\n"))
-	o.run("go", "build", "-o", "bin/", "./cmd/...")
-	o.run("go", "test", "./...")
+	o.latest(o.shown("go build"))
+	o.latest(o.shown("go test"))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	o.upgrade(ctx, dbc)
@@ -132,6 +136,36 @@ func (s source) Path() string                 { return s.name }
 func (s source) Lstat() (os.FileInfo, error)  { return os.Lstat(s.path) }
 func (s source) Open() (io.ReadCloser, error) { return os.Open(s.path) }
 
+// shown is the command of docs/library.md that begins so, in its words.
+func (o *outsider) shown(begins string) []string {
+	o.t.Helper()
+	text, err := os.ReadFile("../docs/library.md")
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	for _, b := range page.Blocks(string(text)) {
+		for line := range strings.Lines(b.Text) {
+			line, _, _ = strings.Cut(line, " #")
+			for _, command := range strings.Split(line, " && ") {
+				if words := strings.Fields(command); b.Language == "sh" && strings.HasPrefix(strings.Join(words, " "), begins) {
+					return words
+				}
+			}
+		}
+	}
+	o.t.Fatalf("docs/library.md has no command that begins with %q", begins)
+	return nil
+}
+
+// latest runs such a command, for which the latest version is this tree.
+func (o *outsider) latest(words []string) string {
+	o.t.Helper()
+	for i, word := range words {
+		words[i] = strings.Replace(word, "@latest", "@"+o.version, 1)
+	}
+	return o.run(words[0], words[1:]...)
+}
+
 // run runs a command in the module, which has to succeed, and returns what it says.
 func (o *outsider) run(name string, args ...string) string {
 	o.t.Helper()
@@ -202,15 +236,18 @@ func (o *outsider) upgrade(ctx context.Context, dbc string) {
 		})
 	}
 	o.env = append(o.env, "DBCONTROLLER_SERVER="+at)
-	const name = `"name":"projects/home/tasks/paint"`
+	const name, fixture = `"name":"projects/home/tasks/paint"`, `"name":"projects/home/tasks/read"`
+	call("tasks.v1.TaskService/GetTask", `{`+fixture+`}`, "read README.md")
 	call("tasks.v1.TaskService/CreateTask", `{"parent":"projects/home","taskId":"paint","task":{"title":"paint","dueAt":"1800000000"}}`, name, "1800000000")
-	o.run("bin/controller", "begin-upgrade", "deployment", "--name", "services/tasks.example.com/deployments/local", "--target-version", "v2")
+	o.latest(o.shown("bin/controller begin-upgrade"))
 	call("tasks.v2.TaskService/UpdateTask", `{"task":{`+name+`,"priority":7},"updateMask":"priority"}`, `"priority":7`, "2027-01-15T08:00:00Z")
 	call("tasks.v1.TaskService/UpdateTask", `{"task":{`+name+`,"title":"paint the door"},"updateMask":"title"}`, "paint the door", "1800000000")
 	call("tasks.v2.TaskService/GetTask", `{`+name+`}`, `"priority":7`, "paint the door")
+	call("tasks.v2.TaskService/GetTask", `{`+fixture+`}`, "read README.md")
 	// It is refused until the controller has announced that it can go back.
 	eventually(ctx, o.t, "the rollback", func() error {
-		_, err := o.try("bin/controller", "rollback", "--name", "services/tasks.example.com/deployments/local")
+		back := o.shown("bin/controller rollback")
+		_, err := o.try(back[0], back[1:]...)
 		return err
 	})
 	call("tasks.v2.TaskService/DeleteTask", `{"name":"projects/home/tasks/none"}`, "v1 is the active version: write through tasks.v1.TaskService")

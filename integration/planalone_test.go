@@ -2,10 +2,12 @@ package integration_test
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
@@ -73,5 +75,43 @@ func TestPlanWithoutAController(t *testing.T) {
 	s.etcdBecomes(ctx, nil)
 	if r := execute(ctx, t, s.env, "plan", "--config", s.config); r.code != 4 || r.stdout != "" || !strings.Contains(r.stderr, "belongs to "+s.name) {
 		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+// TestPlanOfPrefixesThatMeet: of two deployments in one etcd the keys of one are among those of
+// the other. A plan says so before anything has begun, whichever is above, and changes nothing.
+func TestPlanOfPrefixesThatMeet(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	endpoint, prefix := sharedEtcd.endpoints(t)[0], "/meets-"+strings.ToLower(rand.Text())
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Context: ctx})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close() //nolint:errcheck // nothing is left to do with it
+	s := newSystem(ctx, t, settings{kinds: "[]", records: map[string]string{"v2": inEtcd(endpoint, ", prefix: "+prefix+"/bbs")}})
+	for key, want := range map[string]string{
+		prefix + "/i":      "another namespace has all keys below " + prefix + "/", // the identity of one that has begun
+		prefix + "/bbs/eu": "somebody has keys below it already, " + prefix + "/bbs/eu",
+	} {
+		if _, err := etcd.Put(ctx, key, rand.Text()); err != nil {
+			t.Fatal(err)
+		}
+		report := s.planAlone(ctx)
+		if c := finding(report, "server", want); report.GetOk() || c == nil || c.GetVerdict() != dbv1.PlanCheck_FAILED {
+			t.Errorf("the plan does not fail by %q", want)
+		}
+		if now, err := etcd.Get(ctx, prefix, clientv3.WithPrefix()); err != nil || len(now.Kvs) != 1 || string(now.Kvs[0].Key) != key {
+			t.Errorf("there are %v, %v", now, err)
+		}
+		if _, err := etcd.Delete(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range s.planAlone(ctx).GetChecks() {
+		if c.GetArea() == "server" && c.GetVerdict() == dbv1.PlanCheck_FAILED {
+			t.Errorf("nobody is in its way, and the plan says %s", c.GetText())
+		}
 	}
 }

@@ -66,7 +66,7 @@ func TestFewPrivileges(t *testing.T) {
 	run(bson.D{{Key: "grantRolesToUser", Value: "mover"}, {Key: "roles", Value: bson.A{
 		bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: s.db["v1"].Name()}}}}})
 	s.begin(ctx)
-	o := s.awaitOutlook(ctx, "a failed proof", func(o *switchover.Readiness) bool { return strings.HasPrefix(o.Rollback, "not proved: ") })
+	o := s.awaitReadiness(ctx, "a failed proof", func(o *switchover.Readiness) bool { return strings.HasPrefix(o.Rollback, "not proved: ") })
 	if !strings.Contains(o.Rollback, "privilege") || !strings.Contains(o.Rollback, "grant") {
 		t.Errorf("the readiness report is %+v", o)
 	}

@@ -37,8 +37,8 @@ func (s *system) fillUnique(ctx context.Context) {
 	}
 }
 
-// awaitOutlook waits for what is published of the switch.
-func (s *system) awaitOutlook(ctx context.Context, what string, ok func(*switchover.Readiness) bool) *switchover.Readiness {
+// awaitReadiness waits for what is published of the switch.
+func (s *system) awaitReadiness(ctx context.Context, what string, ok func(*switchover.Readiness) bool) *switchover.Readiness {
 	s.t.Helper()
 	var last *switchover.Readiness
 	eventually(ctx, s.t, what, func() error {
@@ -64,7 +64,7 @@ func TestNoSwitchWithoutAReverseSync(t *testing.T) {
 	s.fillUnique(ctx)
 	s.controller("controller", breakPoint{}).ready(ctx)
 	s.begin(ctx)
-	o := s.awaitOutlook(ctx, "a failed proof", func(o *switchover.Readiness) bool {
+	o := s.awaitReadiness(ctx, "a failed proof", func(o *switchover.Readiness) bool {
 		return len(o.WaitsFor) == 1 && strings.Contains(o.WaitsFor[0], "section_1") &&
 			!strings.HasPrefix(o.Rollback, "not proved yet") // the two are found out one after the other
 	})

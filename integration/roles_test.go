@@ -10,9 +10,11 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"dbcontroller.dev"
 	controllerapp "dbcontroller.dev/cmd/dbcontroller/app"
 	"dbcontroller.dev/cmd/dbcontroller/cli"
 	"dbcontroller.dev/cmd/server/app"
@@ -20,6 +22,7 @@ import (
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/controller"
 	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/integration/skew"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/sample"
@@ -32,6 +35,9 @@ const (
 	roleApplication = "application" // an existing application, with package appclient
 	roleEtcd        = "etcd"        // a member of an etcd cluster
 	roleCommand     = "command"     // the command line of dbcontroller, as its main runs it
+	roleSkew        = "skew"        // controller of a service in three versions, as its main runs it
+	roleSkewServer  = "skew server" // its server
+	roleSkewOlder   = "skew older"  // its server, of a build that knows two of them
 )
 
 // part is what a controller or server is told by its parent, as JSON in partVariable.
@@ -41,6 +47,7 @@ type part struct {
 	Break  breakPoint // of a controller
 	Steps  bool       // of a controller: it stands still in each step of a switch
 	Hold   int        // of a server: writes to v1 that are held once it is armed
+	Flags  []string   // of a server: those of the service
 }
 
 const partVariable = "DBCONTROLLER_INTEGRATION_PART"
@@ -57,7 +64,7 @@ const (
 // event is what a child tells its parent, a line of JSON each.
 type event struct {
 	Reached string `json:",omitempty"` // the break point; of a server, a write that is held; orderArm
-	Loaded  int    `json:",omitempty"` // groups that a Load of the copy brought over
+	Loaded  int    `json:",omitempty"` // groups that a Load of the copy applied
 	Late    string `json:",omitempty"` // error of an Apply that was held and released
 	Fenced  bool   `json:",omitempty"` // that it is record.ErrFenced
 }
@@ -73,6 +80,12 @@ func play(role string) int {
 	switch role {
 	case roleCommand:
 		err = cli.Command(sample.Register).ExecuteContext(ctx)
+	case roleSkew:
+		err = dbcontroller.ControllerCommand(skew.Service(3)).ExecuteContext(ctx)
+	case roleSkewServer:
+		err = dbcontroller.ServeCommand(skew.Service(3)).ExecuteContext(ctx)
+	case roleSkewOlder:
+		err = dbcontroller.ServeCommand(skew.Service(2)).ExecuteContext(ctx)
 	case roleEtcd:
 		err = playEtcd(ctx)
 	case roleApplication:
@@ -185,7 +198,13 @@ func playServer(ctx context.Context, s stage) error {
 			}
 		}
 	}()
-	return app.New(s.config, samples.Service().Server(), s.etcd, app.Options{
+	service := samples.Service()
+	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)
+	service.Flags(flags)
+	if err := flags.Parse(s.Flags); err != nil {
+		return err
+	}
+	return app.New(s.config, service.Server(), s.etcd, app.Options{
 		ID: s.ID, Listen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0",
 		Wrap: func(version string, c record.Client) record.Client {
 			if version != "v1" || s.Hold == 0 {

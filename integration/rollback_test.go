@@ -25,10 +25,10 @@ func TestThereAndBack(t *testing.T) {
 	for i, to := range []string{"v2", "v1", "v2", "v1", "v2"} {
 		writes := tr.processes.count(to)
 		packages := tr.packages.count(to)
-		begun := time.Now()
+		since := time.Now()
 		s.beginTo(ctx, to)
 		d := s.await(ctx, fmt.Sprintf("flip %d, to %s", i+1, to), flipped(to))
-		took := time.Since(begun)
+		took := time.Since(since)
 		tr.await(ctx, to, writes+10, tr.processes)
 		tr.await(ctx, to, packages+10, tr.packages)
 		t.Logf("flip %d to %s: %s after begin-upgrade, phases %v", i+1, to, took.Round(time.Millisecond), d.LastSwitch.Millis)

@@ -332,7 +332,7 @@ func (f *fortress) ask(ctx context.Context, call func(dbcontrollerv1connect.Depl
 	})
 }
 
-// refuses waits until nobody takes a token any more.
+// refuses waits until nobody takes a token any longer.
 func (f *fortress) refuses(ctx context.Context, token string) {
 	f.t.Helper()
 	eventually(ctx, f.t, "the former token is refused", func() error {

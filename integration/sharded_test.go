@@ -32,7 +32,7 @@ const (
 // either; the target of the first is sharded beforehand, as the guide says. Nothing is
 // lost, duplicated or resurrected, and the last changes of a switch are not waited for
 // until an idle shard writes by itself. It runs by itself: the cluster alone is four
-// servers, and beside others it measures the machine.
+// servers, and with others at the same time it measures the machine.
 func TestShardedThereAndBack(t *testing.T) { //nolint:paralleltest // see above
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
@@ -204,7 +204,7 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		confirm := s.recover(ctx).confirmation(t)
-		begun := time.Now()
+		since := time.Now()
 		r := s.recover(ctx, "--confirm", confirm)
 		if r.code != 0 || !strings.Contains(r.stderr, "is taken for it, which is right after movePrimary") {
 			t.Fatalf("recover after %s: exit %d: %s", act.name, r.code, r.stderr)
@@ -212,7 +212,7 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 		processes, packages := tr.processes.count("v1"), tr.packages.count("v1")
 		tr.await(ctx, "v1", processes+3, tr.processes)
 		tr.await(ctx, "v1", packages+3, tr.packages)
-		t.Logf("%s: clients write again %v after recover was typed", act.name, time.Since(begun))
+		t.Logf("%s: clients write again %v after recover was typed", act.name, time.Since(since))
 		if d, err := s.record.Get(ctx); err != nil || d.Epoch == before.Epoch || d.CurrentVersion != "v1" {
 			t.Errorf("after %s: %s in epoch %d, %v", act.name, d.CurrentVersion, d.Epoch, err)
 		}

@@ -15,7 +15,7 @@ import (
 // TestStoppedOnTheReverseSync stops a controller that has documents in its hand, read from v2
 // and about to be written to v1, behind a fence that leaves v1's collection its name and
 // identity. They are deleted, and the service goes back to v1: when the controller goes
-// on, v1 is active, nothing refuses its token any more, and no document comes back.
+// on, v1 is active, nothing refuses its token any longer, and no document comes back.
 func TestStoppedOnTheReverseSync(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -42,6 +42,7 @@ const unhurried = "{maxLag: 3s}"
 type settings struct {
 	dbs      []string          // versions, maybe with locations, in order; empty: v1 and v2
 	uris     map[string]string // of MongoDB, by version; those left out are the shared server
+	records  map[string]string // the etcd section of versions whose records are in etcd; those left out are in MongoDB
 	copy     string            // the copy section; empty: starts with the upgrade
 	lens     string            // text; empty: that of the packages
 	kinds    string            // the kinds section; empty: packages
@@ -52,6 +53,8 @@ type settings struct {
 	etcdTLS  *etcdTLS          // of etcd; nil: plain connections
 	further  string            // sections of the configuration, as text
 	toSwitch string            // the switch section; empty: unhurried
+	// encryption is the section of that name, by version, in one line; others have none.
+	encryption map[string]string
 }
 
 // system is a deployment with databases of its own, and the processes that a test starts.
@@ -66,6 +69,8 @@ type system struct {
 	etcd   *etcdcoord.Store
 	record *deployment.Store
 	http   *http.Client
+	// encrypted: records of managed kinds cannot be read in the database.
+	encrypted bool
 
 	mu          sync.Mutex
 	controllers []*child // that were not killed
@@ -87,7 +92,8 @@ func newSystem(ctx context.Context, t *testing.T, set settings) *system {
 	s := &system{
 		t: t, name: "services/" + set.service + "/deployments/it-" + run, dir: t.TempDir(),
 		uris: map[string]string{}, db: map[string]*mongo.Database{},
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}},
+		http:      &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}},
+		encrypted: set.encryption != nil,
 	}
 	t.Cleanup(s.http.CloseIdleConnections)
 	endpoints := set.etcd
@@ -99,6 +105,14 @@ func newSystem(ctx context.Context, t *testing.T, set settings) *system {
 	}
 	dbs := ""
 	for _, v := range set.dbs {
+		if where := set.records[v]; where != "" {
+			dbs += fmt.Sprintf("- {namespace: it/%s/%s, backend: etcd, apiVersion: %s, etcd: %s", run, v, v, where)
+			if e := set.encryption[v]; e != "" {
+				dbs += ", encryption: " + e
+			}
+			dbs += "}\n"
+			continue
+		}
 		if s.uris[v] = set.uris[v]; s.uris[v] == "" {
 			s.uris[v] = mongotest.Server(t).URI()
 		}
@@ -114,6 +128,9 @@ func newSystem(ctx context.Context, t *testing.T, set settings) *system {
 `, run, name, version, set.oneWay && v == "v1", strings.ToUpper(name), s.db[v].Name())
 		if moved {
 			dbs += "  location: " + location + "\n"
+		}
+		if e := set.encryption[v]; e != "" {
+			dbs += "  encryption: " + e + "\n"
 		}
 	}
 	if set.copy == "" {
@@ -216,14 +233,14 @@ func (s *system) server(id string, hold int) *child {
 	return spawn(s.t, id, command(s.t, self(s.t), roleServer, nil, s.part(part{ID: id, Hold: hold})))
 }
 
-// kill kills a controller; nobody asks it any more.
+// kill kills a controller; nobody asks it any longer.
 func (s *system) kill(c *child) {
 	s.t.Helper()
 	c.kill()
 	s.forget(c)
 }
 
-// forget has nobody ask a controller any more.
+// forget has nobody ask a controller any longer.
 func (s *system) forget(c *child) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

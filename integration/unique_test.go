@@ -44,7 +44,7 @@ func (s *system) awaitParked(ctx context.Context, index string, want int) {
 }
 
 // TestUniqueness: what breaks a declared unique index is parked with its name, whether the
-// copy or a change brings it over, blocks the switch, and comes over once it is corrected
+// copy or a change would apply it, blocks the switch, and is applied once it is corrected
 // at the source.
 func TestUniqueness(t *testing.T) {
 	t.Parallel()

@@ -99,10 +99,10 @@ func (u *updating) fill(ctx context.Context) (id string) {
 }
 
 // ended waits for the end of a data update.
-func (u *updating) ended(ctx context.Context, id string) (upgradestate.Deployment, string) {
-	u.t.Helper()
+func (s *system) ended(ctx context.Context, id string) (upgradestate.Deployment, string) {
+	s.t.Helper()
 	outcome := ""
-	d := u.await(ctx, "the end of the data update", func(d upgradestate.Deployment) bool {
+	d := s.await(ctx, "the end of the data update", func(d upgradestate.Deployment) bool {
 		for _, e := range d.History {
 			if e.What == "update" && e.ID == id {
 				outcome = e.Outcome
@@ -221,12 +221,12 @@ func TestUpdateDuringUpgrade(t *testing.T) {
 	u.writers(ctx)
 	u.begin(ctx)
 	id := u.fill(ctx)
-	begun, err := u.record.Get(ctx)
+	started, err := u.record.Get(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if begun.Upgrade == nil || begun.Upgrade.State != upgradestate.InitialSyncing {
-		t.Fatalf("the update began outside of the upgrade: %+v", begun.Upgrade)
+	if started.Upgrade == nil || started.Upgrade.State != upgradestate.InitialSyncing {
+		t.Fatalf("the update began outside of the upgrade: %+v", started.Upgrade)
 	}
 	d, outcome := u.ended(ctx, id)
 	if !strings.HasPrefix(outcome, "done; ") {

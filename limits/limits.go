@@ -69,6 +69,8 @@ const (
 	WarningBytes = 300
 	// Hooks bounds those of a configuration.
 	Hooks = 16
+	// Fixtures bounds the records that a version starts with, which one transaction makes.
+	Fixtures = 1000
 	// Clients bounds the registrations of applications that one controller holds.
 	Clients = 2000
 )

@@ -3,6 +3,7 @@ package preflight
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"dbcontroller.dev/collections"
@@ -52,12 +53,17 @@ func (c Checks) PrepareSwitch(ctx context.Context, d upgradestate.Deployment) er
 	return c.Collections.StopExpiry(ctx, d)
 }
 
-// BeforeSeal checks again what somebody may have changed since the switch began.
+// BeforeSeal checks again what somebody may have changed since the switch began. A database
+// that cannot be asked now must not end the upgrade: it passes.
 func (c Checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error {
-	if err := c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion); err != nil {
-		return err
+	err := c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion)
+	if err == nil {
+		err = c.Collections.CheckStopped(ctx, d)
 	}
-	return c.Collections.CheckStopped(ctx, d)
+	if errors.Is(err, collections.ErrUnanswered) {
+		err = fmt.Errorf("%w (%w)", err, switchover.ErrPasses)
+	}
+	return err
 }
 
 // wires looks at how this controller reaches etcd and the databases: what others can read

@@ -109,7 +109,9 @@ type PlannerParts struct {
 	// CheckScratch tries whether a rehearsal could use a scratch database next to that of a
 	// version, and returns its name; nil: there are no scratch databases.
 	CheckScratch func(ctx context.Context, version string) (database string, err error)
-	Settings     Settings
+	// Other reads the record of another deployment of the same coordination store.
+	Other    func(ctx context.Context, name string) (upgradestate.Deployment, error)
+	Settings Settings
 	// ReadOnly: nothing is tried, not even in scratch collections, and nobody is asked who else
 	// takes part, as for a plan that is made without a controller.
 	ReadOnly bool
@@ -120,10 +122,42 @@ type Settings struct {
 	Unthrottled bool // the databases are not measured while records are copied
 	MaxRate     int  // documents that are copied a second; 0 is no limit
 	Workers     int  // that copy
+	// MaxSourceLoad is the load of the source's processors above which copying slows down; 0 is
+	// no bound.
+	MaxSourceLoad int
 	// Coordination is how this process reaches the coordination store.
 	Coordination Coordination
 	// Plaintext are the hosts on other machines that are reached without TLS, by version.
 	Plaintext map[string][]string
+	Imports   []Import
+	Referrers []Referrer
+}
+
+// Import is another deployment, to whose records those of this one refer.
+type Import struct {
+	Service      string // as lenses and tasks call it
+	Deployment   string
+	Older, Newer string // its API versions, between which its keys change
+}
+
+// Version is the one whose keys are meant; empty: those of both.
+func (i Import) Version(keys transform.Keys) string {
+	switch keys {
+	case transform.NewKeys:
+		return i.Newer
+	case transform.OldKeys:
+		return i.Older
+	default:
+		return ""
+	}
+}
+
+// Referrer is a field of another deployment's records that holds keys of this one's.
+type Referrer struct {
+	Deployment string
+	Kind       string // of that deployment
+	Field      string
+	Of         string // kind of this one
 }
 
 // Coordination is how a process reaches the coordination store.

@@ -26,8 +26,6 @@ type measured struct {
 const (
 	measureTime   = 2 * time.Second
 	measureGroups = 500
-	longestDoc    = 16 << 20 // that MongoDB takes
-	warnDoc       = 12 << 20
 )
 
 // copy copies a sample into scratch collections, and estimates what copying all takes.
@@ -46,7 +44,7 @@ func (p *plan) copy(ctx context.Context) error {
 	for _, size := range p.sizes {
 		records += size.Records
 	}
-	m := p.tried
+	m, most := p.tried, int64(p.surveys[p.dir.To()].MaxDocument)
 	switch {
 	case m.failed > 0:
 		p.warn("copy", p.dir.To(), "%d of %d groups tried would be parked, which keeps the switch from beginning: %s", m.failed, m.groups, some(m.examples))
@@ -54,10 +52,10 @@ func (p *plan) copy(ctx context.Context) error {
 		p.ok("copy", p.dir.To(), "%d groups were tried, and all can be migrated", m.groups)
 	}
 	switch {
-	case m.largest > longestDoc:
-		p.fail("copy", m.largestOf, "a document of %s was made, and MongoDB takes 16 MiB: change the transformer", size(m.largest))
-	case m.largest > warnDoc:
-		p.warn("copy", m.largestOf, "a document of %s was made, near the 16 MiB that MongoDB takes", size(m.largest))
+	case most > 0 && m.largest > most:
+		p.fail("copy", m.largestOf, "a document of %s was made, and the database of %s takes %s: change the transformer", size(m.largest), p.dir.To(), size(most))
+	case most > 0 && m.largest > most/4*3:
+		p.warn("copy", m.largestOf, "a document of %s was made, near the %s that the database of %s takes", size(m.largest), size(most), p.dir.To())
 	}
 	if m.records == 0 {
 		none := int64(0)

@@ -32,6 +32,7 @@ type plan struct {
 	infos   map[string]record.Info   // by source kind
 	sizes   map[string]record.Size   // likewise
 	like    []scratchKind            // of the target, as it will be
+	refused bool                     // the target cannot hold one of its kinds
 	tried   measured
 	say     func(more string) // of the step that it is about
 }
@@ -72,6 +73,9 @@ func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Wor
 	if !slices.Contains(l.Reachable(d), target) {
 		return nil, fmt.Errorf("version %s cannot be reached from %s: %s", target, d.CurrentVersion, l.possible(d))
 	}
+	if ns, _ := d.Namespace(d.CurrentVersion); slices.ContainsFunc(ns.Kinds, opens) {
+		return nil, fmt.Errorf("the collections of %s are just being given their names, after the switch to it: make the plan again in a moment", d.CurrentVersion)
+	}
 	dir, err := l.Registry.Direction(d.CurrentVersion, target)
 	if err != nil {
 		return nil, err
@@ -82,8 +86,8 @@ func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Wor
 	}
 	steps := []step{
 		{"checks the deployment", p.state, false}, {"checks servers and applications", p.servers, true}, {"checks connections", p.wires, false},
-		{"checks databases and privileges", p.databases, false}, {"looks at collections", p.sources, false}, {"looks how they are spread", p.spread, false},
-		{"checks names", p.names, false}, {"looks at indexes and options", p.shapes, false}, {"tries fences", p.fences, true}, {"copies a sample", p.copy, false},
+		{"checks databases and privileges", p.databases, false}, {"looks at collections", p.sources, false}, {"looks who refers to what", p.references, false}, {"looks how they are spread", p.spread, false},
+		{"checks names", p.names, false}, {"looks at indexes and options", p.shapes, false}, {"looks for what the target cannot hold", p.limits, false}, {"tries fences", p.fences, true}, {"copies a sample", p.copy, false},
 		{"reckons space", p.space, false}, {"reckons the oplog", p.oplog, false}, {"proves the rollback", p.rollback, true},
 		{"checks what can be undone", p.undo, false}, {"tries scratch databases", p.rehearsal, true},
 	}
@@ -102,6 +106,12 @@ func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Wor
 	}
 	p.report.Ok = !slices.ContainsFunc(p.report.Checks, func(c *pb.PlanCheck) bool { return c.Verdict == pb.PlanCheck_FAILED })
 	return p.report, nil
+}
+
+// opens reports whether a collection is just being renamed for its clients: until it is there
+// a plan would not find it under either name.
+func opens(k upgradestate.Kind) bool {
+	return k.Pending != nil && k.Pending.Reason == upgradestate.PendingOpen
 }
 
 func (p *plan) add(verdict pb.PlanCheck_Verdict, area, subject, format string, args ...any) {
@@ -139,7 +149,7 @@ func (p *plan) state(context.Context) error {
 		p.fail("upgrade", to, "an upgrade to %s runs: let it end, or abort it", u.TargetVersion)
 	case d.Retire != nil:
 		p.fail("upgrade", to, "%s is being retired: wait for its end", d.Retire.Version)
-	case d.Update != nil:
+	case d.Update != nil && d.Update.Key == "": // others end with its beginning
 		p.warn("upgrade", to, "data update %s runs, and no switch begins before its end", d.Update.Name)
 	case d.Pace.Paused:
 		p.warn("upgrade", to, "bulk work is paused: 'resume' before it, or nothing is copied")
@@ -234,27 +244,23 @@ func (p *plan) load(ctx context.Context, version string) {
 			p.fail("load", version, "it cannot be measured, so that copying would stand still: %v, or set copy.throttle: off", err)
 			return
 		}
+		bounded := p.Settings.MaxSourceLoad > 0 || p.record.Pace.MaxSourceLoad > 0
+		if s := p.surveys[version]; bounded && version == p.dir.From() && (s.NoCPU || s.Mongos) {
+			p.warn("load", version, "the bound of the source's load (copy.maxSourceLoad, --max-source-load) has no effect: the database does not tell how its processors are loaded; bound the rate instead (copy.maxRate, --max-rate)")
+			return
+		}
 		p.ok("load", version, "can be measured: copying slows down when the database suffers")
 	}
 }
 
 func (p *plan) server(version string, s record.Survey) {
-	kind := "replica set"
-	if s.Mongos {
-		kind = "sharded cluster"
-	}
-	feature := s.Feature
-	if feature == "" {
-		feature = "not known (grant clusterMonitor on admin)"
-	}
-	text := fmt.Sprintf("MongoDB %s, %s, feature compatibility %s, change streams and transactions", s.Server, kind, feature)
 	switch {
 	case s.Feature != "" && !strings.HasPrefix(s.Server, s.Feature+"."):
-		p.warn("server", version, "%s: the server runs as an older one; set featureCompatibilityVersion once its own upgrade is final", text)
+		p.warn("server", version, "%s: the server runs as an older one; set featureCompatibilityVersion once its own upgrade is final", s.Text)
 	case !s.UUIDs:
-		p.warn("server", version, "%s: it does not check collection UUIDs, so that the weaker validator fence is used; MongoDB from 6.0 does", text)
+		p.warn("server", version, "%s: it does not check collection UUIDs, so that the weaker validator fence is used; MongoDB from 6.0 does", s.Text)
 	default:
-		p.ok("server", version, "%s, collection UUIDs are checked", text)
+		p.ok("server", version, "%s", s.Text)
 	}
 	if !s.May("inprog") || !s.May("killAnySession") {
 		p.warn("privileges", version, "open transactions cannot be ended at a fence, which then waits for them for up to a minute: grant inprog and killAnySession on the cluster, as the role that 'dbcontroller roles' prints has them")
@@ -286,7 +292,7 @@ func (p *plan) sources(ctx context.Context) error {
 		case !info.Exists && !k.Fixed && p.ReadOnly && len(p.record.Namespaces) == 0:
 			p.ok("collections", k.Name, "there is no collection %s in the database of %s yet: the first controller makes it", name, p.dir.From())
 		case !info.Exists && !transform.IsLineage(k.Name):
-			p.fail("collections", k.Name, "there is no collection %s in the database of %s: correct kinds or mongo.database in the configuration", name, p.dir.From())
+			p.fail("collections", k.Name, "there is no collection %s in the database of %s: correct kinds, or the database or prefix in dbs of the configuration", name, p.dir.From())
 		case !transform.SyncsFrom(p.dir, k.Name):
 			p.warn("collections", k.Name, "%s has no counterpart: its %d records stay behind", p.dir.To(), holds.Records)
 		default:
@@ -310,6 +316,10 @@ func (p *plan) names(ctx context.Context) error {
 // rollback tries the rollback, and predicts the pause from what it measures.
 func (p *plan) rollback(ctx context.Context) error {
 	d := p.record
+	if p.refused {
+		p.warn("rollback", p.dir.From(), "it cannot be tried before the database of %s can hold all kinds", p.dir.To())
+		return nil
+	}
 	what, text := p.needs(d, p.dir.To(), false)
 	if what == needNothing {
 		p.ok("rollback", p.dir.From(), "%s", text)
@@ -351,7 +361,7 @@ func (p *plan) undo(context.Context) error {
 		return nil
 	}
 	p.ok("undo", from, "until the flip 'abort' takes all of it back, after that 'rollback' does, with what clients write from then on; "+
-		"'complete' cannot be taken back: it drops the collections of %s", from)
+		"'complete' cannot be taken back: it sets the collections of %s aside, and drops them after --keep-for", from)
 	return nil
 }
 

@@ -48,6 +48,14 @@ func TestPlanVerdicts(t *testing.T) {
 			p.load(t.Context(), "v1")
 		}
 	}
+	bounded := func(version string, configured, set int) func(*plan) {
+		return func(p *plan) {
+			p.Settings.MaxSourceLoad, p.record.Pace.MaxSourceLoad = configured, set
+			p.surveys["v2"] = p.surveys["v1"]
+			p.Space = func(string) Space { return monitored{} }
+			p.load(t.Context(), version)
+		}
+	}
 	undo := func(disabled bool) func(*plan) {
 		return func(p *plan) {
 			p.record = upgradestate.Deployment{CurrentVersion: "v1"}
@@ -55,7 +63,7 @@ func TestPlanVerdicts(t *testing.T) {
 			_ = p.undo(t.Context())
 		}
 	}
-	full := record.Survey{Server: "8.2.1", Feature: "8.2", UUIDs: true}
+	full := record.Survey{Text: "MongoDB 8.2.1, replica set", Server: "8.2.1", Feature: "8.2", UUIDs: true}
 	for name, tc := range map[string]struct {
 		survey record.Survey
 		look   func(*plan)
@@ -76,6 +84,11 @@ func TestPlanVerdicts(t *testing.T) {
 		"load":                 {full, load(nil, false), pb.PlanCheck_OK, "can be measured"},
 		"load is not known":    {full, load(errors.New("grant clusterMonitor"), false), pb.PlanCheck_FAILED, "copy.throttle: off"},
 		"load is not asked":    {full, load(errors.New("grant clusterMonitor"), true), pb.PlanCheck_WARNING, "copy.throttle is off"},
+		"load has a bound":     {full, bounded("v1", 50, 0), pb.PlanCheck_OK, "can be measured"},
+		"etcd tells no load":   {record.Survey{NoCPU: true}, bounded("v1", 50, 0), pb.PlanCheck_WARNING, "has no effect"},
+		"mongos tells no load": {record.Survey{Mongos: true}, bounded("v1", 0, 50), pb.PlanCheck_WARNING, "has no effect"},
+		"it has no bound":      {record.Survey{NoCPU: true}, bounded("v1", 0, 0), pb.PlanCheck_OK, "can be measured"},
+		"the target has none":  {record.Survey{NoCPU: true}, bounded("v2", 50, 50), pb.PlanCheck_OK, "can be measured"},
 		"nothing runs":         {full, state(upgradestate.Deployment{}), pb.PlanCheck_OK, "it may begin"},
 		"another one runs":     {full, state(upgradestate.Deployment{Upgrade: &upgradestate.Upgrade{TargetVersion: "v3"}}), pb.PlanCheck_FAILED, "abort it"},
 		"a version is retired": {full, state(upgradestate.Deployment{Retire: &upgradestate.Retire{Version: "v0"}}), pb.PlanCheck_FAILED, "v0 is being retired"},
@@ -106,5 +119,23 @@ func TestReason(t *testing.T) {
 	}
 	if got := reason(errors.New("the server is gone")); got != "the server is gone" {
 		t.Errorf("%q", got)
+	}
+}
+
+// opening is a deployment whose collections are just being given their names.
+type opening struct{ PlannerDeployment }
+
+func (opening) Get(context.Context) (upgradestate.Deployment, error) {
+	return upgradestate.Deployment{CurrentVersion: "v1", Namespaces: []upgradestate.Namespace{{Version: "v1", Kinds: []upgradestate.Kind{
+		{Kind: "orders", Physical: "orders.n2", Pending: &upgradestate.Pending{Reason: upgradestate.PendingOpen, From: "orders.n2", To: "orders"}},
+	}}}}, nil
+}
+
+// TestPlanWhileNamesChange: a plan does not take what is just being renamed for missing.
+func TestPlanWhileNamesChange(t *testing.T) {
+	t.Parallel()
+	l := &Planner{PlannerParts: PlannerParts{Deployments: opening{}, Reachable: func(upgradestate.Deployment) []string { return []string{"v2"} }}}
+	if report, err := l.Plan(t.Context(), "v2", nil); err == nil || !strings.Contains(err.Error(), "make the plan again in a moment") {
+		t.Errorf("%v, %v", report, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"dbcontroller.dev/internal/reconcile"
 	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
@@ -26,6 +27,7 @@ type Prover struct {
 
 	mu     sync.Mutex
 	id     string // of the upgrade that the rest is about
+	begun  time.Time
 	done   bool
 	err    error
 	proved proved
@@ -78,6 +80,14 @@ const (
 	measureAgain = 10 * time.Second
 )
 
+// During a copy a proof takes from it what scratch collections and renames cost, and its stream has
+// to pass all that is copied meanwhile. It waits for the end of the copy, but not longer than
+// copyPatience: who copies for days is to hear before that of a rollback that fails.
+const (
+	copyPatience = time.Minute
+	copyLook     = 250 * time.Millisecond // between two looks at whether it goes on
+)
+
 // Run proves until ctx ends.
 func (p *Prover) Run(ctx context.Context) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(proveAgainFirst),
@@ -108,6 +118,9 @@ func (p *Prover) Run(ctx context.Context) error {
 			}
 		}
 		next = time.Time{}
+		if wait, err := p.duringCopy(ctx, d); wait > 0 || err != nil {
+			return wait, err
+		}
 		if err := p.attempt(ctx, d, what); err != nil { // it has logged that
 			wait := retry.NextBackOff()
 			next = time.Now().Add(wait)
@@ -152,8 +165,29 @@ func (p *Prover) begin(id string) (other bool) {
 	if p.id == id {
 		return false
 	}
-	p.id, p.done, p.err, p.proved = id, false, nil, proved{}
+	p.id, p.begun, p.done, p.err, p.proved = id, time.Now(), false, nil, proved{}
 	return true
+}
+
+// duringCopy returns when to look again whether the copy goes on; 0: there is nothing to wait for,
+// or no more.
+func (p *Prover) duringCopy(ctx context.Context, d upgradestate.Deployment) (time.Duration, error) {
+	p.mu.Lock()
+	waited := time.Since(p.begun)
+	p.mu.Unlock()
+	if waited >= copyPatience || upgradestate.AllReady(d) {
+		return 0, nil
+	}
+	shards, err := p.Deployments.Progress(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("look at the copy: %w", err)
+	}
+	copies := func(s syncer.Progress) bool { return s.State == syncer.StateCopying }
+	if len(shards) == d.RingSize && !slices.ContainsFunc(shards, copies) {
+		return 0, nil
+	}
+	p.isDoing(fmt.Sprintf("waits for the end of the copy, %s at most", copyPatience))
+	return copyLook, nil
 }
 
 // tried reports whether a proof of the present upgrade has ended.
@@ -234,7 +268,7 @@ func (p *Prover) Publish(ctx context.Context, o *switchover.Readiness) error {
 	start := time.Now()
 	lease := p.Lease()
 	if lease == 0 {
-		return errors.New("this controller has no lease yet") // what it says would outlive it
+		return switchover.ErrNotYet // without a lease, what it says would outlive this controller
 	}
 	if err := p.Deployments.PublishReadiness(ctx, o, lease); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
@@ -66,7 +67,7 @@ func TestMeasuredParts(t *testing.T) {
 }
 
 // TestAgainst: a switch waits for its proof, and where it needs none, for the measurement,
-// which must not run beside it; one that failed does not matter then.
+// which must not run with it; one that failed does not matter then.
 func TestAgainst(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("no privilege")
@@ -140,7 +141,7 @@ func TestProofIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keep := func(src, _ transform.Group) ([]record.Record, error) { return src.Records, nil }
 		registry := transform.NewRegistry("things")
-		// Groups by content: such a proof needs what the shards have brought over.
+		// Groups by content: such a proof needs what the shards have applied.
 		err := registry.Add("v1", "v2", transform.Spec{
 			Name: "things", Revision: "1", Up: keep, Down: keep,
 			Old: transform.Side{Kinds: []transform.GroupedKind{{
@@ -207,4 +208,44 @@ func TestProofIsMadeAgain(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// copiers is a deployment whose shards say what they do.
+type copiers struct {
+	ProverDeployment
+	states func() []syncer.Progress
+}
+
+func (c copiers) Progress(context.Context) ([]syncer.Progress, error) { return c.states(), nil }
+
+// TestProofWaitsForTheCopy, since its stream would have to pass all that is copied meanwhile, but not
+// for days.
+func TestProofWaitsForTheCopy(t *testing.T) {
+	t.Parallel()
+	begun := upgradestate.Deployment{RingSize: 2, Upgrade: &upgradestate.Upgrade{ID: "u", State: upgradestate.InitialSyncing}}
+	for name, tc := range map[string]struct {
+		states []string
+		since  time.Duration
+		waits  bool
+	}{
+		"all copy":             {[]string{"copying", "copying"}, time.Second, true},
+		"one copies":           {[]string{"comparing", "copying"}, time.Second, true},
+		"one has said nothing": {[]string{"comparing"}, time.Second, true},
+		"all are compared":     {[]string{"comparing", "following"}, 0, false},
+		"for days":             {[]string{"copying", "copying"}, copyPatience, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &Prover{id: "u", begun: time.Now().Add(-tc.since)}
+			p.Deployments = copiers{states: func() (ps []syncer.Progress) {
+				for n, state := range tc.states {
+					ps = append(ps, syncer.Progress{Shard: n, State: state})
+				}
+				return ps
+			}}
+			if wait, err := p.duringCopy(t.Context(), begun); (wait > 0) != tc.waits || err != nil {
+				t.Errorf("waits %v, %v", wait, err)
+			}
+		})
+	}
 }

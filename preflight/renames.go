@@ -98,7 +98,7 @@ func (p *proof) movesBack(ctx context.Context) error {
 // for it takes about as long.
 func movable(k *scratchKind) record.FenceClass {
 	switch k.class {
-	case record.FenceWriteBlock, record.FenceView:
+	case record.FenceWriteBlock, record.FenceView, record.FenceRole:
 		return record.FenceUUID
 	default:
 		return k.class

@@ -19,8 +19,8 @@ import (
 // Beginnings of the names of scratch collections: what uses one removes, before and
 // afterwards, everything that begins with it.
 const (
-	proofPrefix = "dbc_proof_"
-	planPrefix  = "dbc_plan_"
+	proofPrefix = record.ProofKinds
+	planPrefix  = record.PlanKinds
 )
 
 // Sweep removes the scratch collections of all plans and proofs from a database, also those

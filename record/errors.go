@@ -20,10 +20,23 @@ var (
 	// ErrMismatch: the record is there, but not as the Mutation's Match requires.
 	ErrMismatch = errors.New("record has changed")
 	// ErrConflict: a unique index other than that of the key refused the write.
-	ErrConflict = errors.New("unique index refuses the record")
+	ErrConflict error = refused("unique index refuses the record")
 	// ErrReserved: a document of a managed kind has the field ReservedField, in which the
-	// guard is kept. Documents of fixed-name kinds may have it.
-	ErrReserved = errors.New("the document has a field \"" + ReservedField + "\", which is reserved in managed kinds: give the field another name")
+	// guard is kept, or that of another ReservedError. Documents of fixed-name kinds may have it.
+	ErrReserved error = ReservedError{ReservedField}
+	// ErrRefused: what a call wants written is refused for good, and nothing was written. It is
+	// refused again however often it is sent as it is: something else has to be written.
+	// ErrConflict, ErrReserved, ErrLongKey and ErrOversize are such errors, too, and Refuse makes
+	// one of any.
+	ErrRefused = errors.New("the database does not take what is to be written")
+	// ErrOversize: a document, or all that one call writes, is more than the database takes.
+	ErrOversize error = refused("more is to be written than the database takes at once")
+	// ErrUnreadable: what is stored of a record is none that was written. A call that had to read
+	// it has written nothing. A person must look; other records can be read.
+	ErrUnreadable = errors.New("the record cannot be read")
+	// ErrNoKey: this process does not have the key that a record is encrypted with, or is to be.
+	// Nothing was written. An operator must add the key.
+	ErrNoKey = errors.New("the key is not here")
 	// ErrHistoryLost: the changes after the position are no longer there. Begin again at a
 	// new position, and compare.
 	ErrHistoryLost = errors.New("change history is lost")
@@ -37,6 +50,35 @@ var (
 	// foreign rename). A person must look.
 	ErrBroken = errors.New("change stream is broken")
 )
+
+// refused is an error that is an ErrRefused.
+type refused string
+
+func (e refused) Error() string      { return string(e) }
+func (refused) Is(target error) bool { return target == ErrRefused }
+
+// ReservedError is an ErrReserved, by the name of the field.
+type ReservedError struct{ Field string }
+
+func (e ReservedError) Error() string {
+	return "the document has a field \"" + e.Field + "\", which is reserved in managed kinds: give the field another name"
+}
+
+// Is makes every one an ErrReserved, which is an ErrRefused.
+func (ReservedError) Is(target error) bool { return target == ErrReserved || target == ErrRefused }
+
+// Refuse makes err, of which nothing was written, an ErrRefused. Its text stays.
+func Refuse(err error) error {
+	if err == nil || errors.Is(err, ErrRefused) {
+		return err
+	}
+	return refusedError{err}
+}
+
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error      { return e.error }
+func (refusedError) Is(target error) bool { return target == ErrRefused }
 
 // UnsupportedError refuses, beforehand, what cannot be served safely.
 type UnsupportedError struct {

@@ -74,7 +74,7 @@ const MaxKey = 64 << 10
 const MaxCut = 1 << 10
 
 // ErrLongKey: a key has more than MaxKey bytes.
-var ErrLongKey = fmt.Errorf("its _id has more than the %d bytes that a record can be moved with: give the document a shorter one, or delete it", MaxKey)
+var ErrLongKey error = refused(fmt.Sprintf("its _id has more than the %d bytes that a record can be moved with: give the document a shorter one, or delete it", MaxKey))
 
 // CheckKey refuses keys that are too long, and those of types that no server stores as an
 // _id: such a document can only come from a data file of long ago, and nothing could find it

@@ -37,9 +37,12 @@ const (
 	// FenceValidator: inserts and updates fail, deletes pass, are detected and reported.
 	// For managed kinds deletes are transactions that meet it on the tombstones too.
 	FenceValidator FenceClass = "validator"
+	// FenceRole: the application's roles may only read; all that it sends later fails. Fixed-name
+	// kinds in etcd.
+	FenceRole FenceClass = "role"
 )
 
-// Fence is one announced operation on one kind. For uuid and view it renames Token.Name to
+// Fence is one announced operation on one kind. For uuid, view and role it renames Token.Name to
 // To. For validator and writeBlock it marks the collection with To, and the
 // collection keeps its name.
 type Fence struct {
@@ -58,7 +61,7 @@ type Fence struct {
 
 // Renames reports whether the fence leaves the collection under the name To.
 func (f Fence) Renames() bool {
-	return f.Class == FenceUUID || f.Class == FenceView || f.Class == ""
+	return f.Class == FenceUUID || f.Class == FenceView || f.Class == FenceRole || f.Class == ""
 }
 
 // Breach is what was found wrong with a fence that must be in force.
@@ -113,7 +116,9 @@ type Fencer interface {
 	// now, and every collection that was ever set aside for the kind. One whose identity is
 	// among known is a kind itself, and left alone. A fence that is over by now (Unfence,
 	// Fence.Ends) is not put back, and nothing is found: the caller's record may be an old one,
-	// and the kind its application's again. A no-op for FenceUUID.
+	// and the kind its application's again. A no-op for FenceUUID. With f.To empty none is in force
+	// by the record, and with FenceRole the application gets what a fence that is over has taken
+	// from it late.
 	Uphold(ctx context.Context, f Fence, known []string) ([]Breach, error)
 	// Locate returns the present physical name of a collection by its identity.
 	Locate(ctx context.Context, id string) (name string, err error)
@@ -151,6 +156,7 @@ type Namespace interface {
 	Fencer
 	Provisioner
 	Indexer
+	Labeler
 	Marker
 }
 
@@ -206,13 +212,19 @@ type ListRequest struct {
 type SelectRequest struct {
 	Tokens Tokens
 	Select []Selector
-	// AsList: it is enough that the answer is as recent as that of a List, which spares the
-	// wait that a linearizable read takes.
+	// AsList: it is enough that the answer is as recent as that of a List (Client), which spares
+	// the wait that a linearizable read takes.
 	AsList bool
 }
 
 // Client is what a service reads and writes its managed kinds with. Tombstones and
 // guards are invisible through it; a create over a tombstone succeeds.
+//
+// A read is linearizable, or as recent as a list. The latter shows what a majority has, and so
+// never what is rolled back. It shows all that was acknowledged or refused to the clients of this
+// process by then, and nothing older than what their reads have shown. It may miss what others
+// were acknowledged while a server that was deposed, and answers, has not noticed: for seconds,
+// and no fence that was set meanwhile ends it. So nothing may rest on it but what is shown.
 type Client interface {
 	// Get returns a live record or ErrNotFound. Majority-committed and linearizable
 	// with respect to writes acknowledged through a Client of the same token.
@@ -220,8 +232,7 @@ type Client interface {
 	// Select returns live records, each at most once and in no particular order, all as they
 	// were at one moment. It is as recent as Get, unless AsList asks for less.
 	Select(ctx context.Context, req SelectRequest) ([]Record, error)
-	// List returns live records. It may miss what was acknowledged while a server that was
-	// deposed has not noticed.
+	// List returns live records.
 	List(ctx context.Context, req ListRequest) ([]Record, error)
 	// ListNames returns the names of what List would return, without looking at the records, so
 	// that it costs little more than the names do. Some may be of records that were deleted:

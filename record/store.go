@@ -44,6 +44,10 @@ type Record struct {
 	Doc       bson.Raw
 	Guard     Guard // zero where absent; set only by reads that ask for guards
 	Tombstone bool  // only from reads that ask for guards
+	// Err is why what is stored is none that a document can be made of: an application has
+	// written it, or it is ErrUnreadable. Doc has the _id alone then. Nothing is made of such a
+	// record: its group is parked. Clients get no such records, but the error.
+	Err error
 }
 
 // Selector names records of one kind: the one with Key, or, with Prefix, all whose

@@ -8,14 +8,23 @@ import (
 // Survey is what there is to know of a server before anything is moved there or from there.
 // What the server, or the privileges at hand, do not show is zero.
 type Survey struct {
+	Text    string // for people: product, version, and what else of it matters here
 	Server  string // version
 	Feature string // feature compatibility version
 	Mongos  bool   // a sharded cluster
 	UUIDs   bool   // commands with another collection UUID are refused
+	NoCPU   bool   // Monitor does not know the load of its processors
 
 	DiskTotal, DiskFree int64         // bytes, of the data's file system
 	Oplog               time.Duration // how far back changes reach, once the oplog is full
 	OplogProblem        string        // why that is not known
+
+	MaxDocument int    // bytes that a document may have
+	MaxGroup    int    // records and kinds that a group, or a client's transaction, may have; 0: no bound of its own
+	GuardsCount bool   // a record of a fixed-name kind is two of MaxGroup: its guard lies next to it
+	MaxBytes    int    // that they may have together; 0: likewise
+	PerRecord   int    // bytes that each record takes of these besides its document and twice its key
+	Raise       string // what a person does about these bounds; empty: nothing can be done
 
 	Users   bool            // access control is on
 	Actions map[string]bool // that the user may do on the cluster

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A scratch database is beside the real one. Names of any length have one, each another.
+// A scratch database is next to the real one. Names of any length have one, each another.
 func TestScratchDatabase(t *testing.T) {
 	t.Parallel()
 	if name := ScratchName("shop"); name != "shop_dbcrehearsal" {

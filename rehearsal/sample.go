@@ -46,6 +46,10 @@ func (r *rehearsal) fill(ctx context.Context, sample int) error {
 		err = record.ScanPages(ctx, source, at[k.Name], sample, func(page record.Page) error {
 			batch := record.Batch{Tokens: record.Tokens{k.Name: tok}, Epoch: 1}
 			for _, rec := range page.Records {
+				if rec.Err != nil {
+					r.problem("record %s of %s would be parked, and is left out: %v", rec.Key, k.Name, rec.Err)
+					continue
+				}
 				batch.Groups = append(batch.Groups, record.GroupWrite{
 					Group: rec.Key.String(), Version: page.Version, Writes: []record.Write{{Kind: k.Name, Key: rec.Key, Doc: rec.Doc}},
 				})

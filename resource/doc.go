@@ -11,7 +11,8 @@
 // Create, Get, List, Update, Delete and Watch take the requests as clients send them, whose
 // fields have the usual names (apiversion.Roles): parent, name, the resource, {resource}_id,
 // filter, order_by, page_size, page_token, read_mask, update_mask, and expected_revision.
-// Change is for methods of the service's own that change a resource. NewHandler serves the
+// Change is for methods of the service's own that change a resource, Insert for what it makes
+// without a request. NewHandler serves the
 // standard methods of a service by its tables, and the others by its own handler;
 // MountWatches keeps the streams of watches open over a switch.
 //

@@ -186,8 +186,9 @@ func (t *Table[M]) partWrites(name string, recs []record.Record, before, after m
 		case proto.Equal(before[id], after[id]):
 			continue
 		default:
-			m.Exists = true
 			m.Doc, err = protodoc.Merge(rec.Doc, after[id])
+			m.Match = as(rec.Doc, m.Doc, nil)
+			m.Exists = m.Match == nil
 		}
 		if err != nil {
 			return nil, apiversion.RequestError(err)
@@ -218,7 +219,9 @@ func (t *Table[M]) selection(filter, orderBy string, where listing.Filter, mask 
 	if err := listing.CheckMask(mask, t.message); err != nil {
 		return selection{}, err
 	}
-	f = listing.All(f, where)
+	if f, err = listing.All(f, where).Referring(t.message, t.cfg.References); err != nil {
+		return selection{}, err
+	}
 	if t.cfg.Parts == nil {
 		return selection{head: f}, nil
 	}

@@ -76,7 +76,8 @@ func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M]
 			}
 			return m, err
 		},
-		NameField: t.cfg.NameField,
+		References: t.cfg.References,
+		NameField:  t.cfg.NameField,
 	})
 }
 

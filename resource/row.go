@@ -105,7 +105,7 @@ func (t *Table[M]) readRows(ctx context.Context, batch vrunner.BatchStore, s sel
 		}
 		r := rows[name]
 		switch {
-		case r == nil: // in a range, and nobody's part
+		case r == nil: // in a range, and a part of none
 		case rec.Kind == t.cfg.Kind:
 			r.head, r.gone = rec, false
 		default:

@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/apiversion/protodoc"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -41,6 +42,9 @@ type Config[M proto.Message] struct {
 	// Sparse are fields that a record has only where they are not empty: an empty string, a
 	// 0. A lens could not convert those of some fields: a 0 that means never is no time.
 	Sparse []string
+	// References are the fields that hold names of another service's resources, which has or will
+	// have two names for each: filters of lists and watches find either. Nil: there are none.
+	References []listing.Reference
 	// Within narrows a list or watch by fields of its request that have no usual names. Nil:
 	// none does.
 	Within func(req proto.Message) Within
@@ -88,6 +92,9 @@ func New[M proto.Message](store vrunner.Store, cfg Config[M]) *Table[M] {
 func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], error) {
 	var none M // of a generated type, whose nil pointer knows its descriptor
 	t := &Table[M]{store: store, message: none.ProtoReflect().Descriptor()}
+	if err := protodoc.CheckAliases(t.message); err != nil {
+		return nil, err
+	}
 	if cfg.Kind == "" {
 		return nil, fmt.Errorf("no Kind")
 	}
@@ -133,6 +140,11 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 	for _, field := range append([]string{}, cfg.Sparse...) {
 		if t.message.Fields().ByName(protoreflect.Name(field)) == nil {
 			return nil, fmt.Errorf("%s has no field %s, which Sparse names", t.message.FullName(), field)
+		}
+	}
+	for _, r := range cfg.References {
+		if err := r.Check(t.message); err != nil {
+			return nil, fmt.Errorf("References: %w", err)
 		}
 	}
 	if cfg.Parts != nil && t.message.Fields().ByName(protoreflect.Name(cfg.Parts.Field)) == nil {

@@ -180,6 +180,27 @@ func TestSparse(t *testing.T) {
 	}
 }
 
+// TestSparseNumbers: a number that says nothing is one of any type.
+func TestSparseNumbers(t *testing.T) {
+	t.Parallel()
+	table := &Table[*libraryv1.Library]{message: (*libraryv1.Library)(nil).ProtoReflect().Descriptor(), cfg: Config[*libraryv1.Library]{Sparse: []string{"double", "long", "int", "text", "other"}}}
+	doc, err := bson.Marshal(bson.D{
+		{Key: "double", Value: 0.0}, {Key: "long", Value: int64(0)}, {Key: "int", Value: int32(0)}, {Key: "text", Value: ""},
+		{Key: "other", Value: 0.5}, {Key: "kept", Value: 0.0},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := table.formed(doc, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elements, err := got.Elements()
+	if err != nil || len(elements) != 2 || elements[0].Key() != "other" || elements[1].Key() != "kept" {
+		t.Errorf("stored %s, %v", got, err)
+	}
+}
+
 // TestMalformed: what cannot be read is a record for a person to look at.
 func TestMalformed(t *testing.T) {
 	t.Parallel()

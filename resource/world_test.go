@@ -121,13 +121,14 @@ func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	s := sampletest.New(t, "books")
 	for want, edit := range map[string]func(*Config[*libraryv1.Book]){
-		"no Kind":                                 func(c *Config[*libraryv1.Book]) { c.Kind = "" },
-		`the Pattern "books" is not collections`:  func(c *Config[*libraryv1.Book]) { c.Pattern = "books" },
-		`the Pattern "{a}/{b}" is not`:            func(c *Config[*libraryv1.Book]) { c.Pattern = "{a}/{b}" },
-		"has no string field id to hold the name": func(c *Config[*libraryv1.Book]) { c.NameField = "id" },
-		"has no int64 field title to count":       func(c *Config[*libraryv1.Book]) { c.Revision.Field = "title" },
-		"has no field isbn, which Sparse names":   func(c *Config[*libraryv1.Book]) { c.Sparse = []string{"isbn"} },
-		"has no field copy, which Parts names":    func(c *Config[*libraryv1.Book]) { c.Parts.Field = "copy" },
+		"no Kind":                                  func(c *Config[*libraryv1.Book]) { c.Kind = "" },
+		`the Pattern "books" is not collections`:   func(c *Config[*libraryv1.Book]) { c.Pattern = "books" },
+		`the Pattern "{a}/{b}" is not`:             func(c *Config[*libraryv1.Book]) { c.Pattern = "{a}/{b}" },
+		"has no string field id to hold the name":  func(c *Config[*libraryv1.Book]) { c.NameField = "id" },
+		"has no int64 field title to count":        func(c *Config[*libraryv1.Book]) { c.Revision.Field = "title" },
+		"has no field isbn, which Sparse names":    func(c *Config[*libraryv1.Book]) { c.Sparse = []string{"isbn"} },
+		"References: library.v1.Book has no field": func(c *Config[*libraryv1.Book]) { c.References = []listing.Reference{{Field: "home", Both: "homes"}} },
+		"has no field copy, which Parts names":     func(c *Config[*libraryv1.Book]) { c.Parts.Field = "copy" },
 	} {
 		cfg := Config[*libraryv1.Book]{Kind: "books", Pattern: "books/{book}", Parts: PartsOf[*libraryv1.Book, *libraryv1.Copies]("copies", "copies", nil, nil)}
 		edit(&cfg)

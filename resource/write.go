@@ -38,6 +38,16 @@ func (t *Table[M]) Create(ctx context.Context, req proto.Message) (M, error) {
 	}
 }
 
+// Insert makes a resource of the service's own accord, under the name that it has. It returns
+// record.ErrExists where there is one.
+func (t *Table[M]) Insert(ctx context.Context, m M) (M, error) {
+	name := t.nameOf(m)
+	if err := t.pattern.check(t.cfg.NameField, name); err != nil {
+		return m, err
+	}
+	return t.create(ctx, name, m)
+}
+
 // newName is the name of a new resource. drawn reports that its id was made here.
 func (t *Table[M]) newName(r request, in M) (name string, drawn bool, err error) {
 	idField := t.pattern.id() + "_id"
@@ -51,7 +61,7 @@ func (t *Table[M]) newName(r request, in M) (name string, drawn bool, err error)
 		inside = t.cfg.NameField // other methods of the service call it so, too
 	}
 	if !hasID && (given != "" || t.cfg.NewID == nil) {
-		// Whoever checks access may do so by the parent.
+		// Access may be checked by the parent.
 		if in := r.text(r.roles.Parent); in != "" && t.pattern.hasParent() && !strings.HasPrefix(given, in+"/"+t.pattern.collection()+"/") {
 			return "", false, listing.Invalid(inside, "is %q, not in %q", given, in)
 		}
@@ -189,12 +199,25 @@ func (t *Table[M]) tryChange(ctx context.Context, r request, name string, apply 
 	if err != nil {
 		return m, err
 	}
-	ms := append([]record.Mutation{{Kind: t.cfg.Kind, Key: now.head.Key, Doc: doc, Match: now.match}}, more...)
+	ms := append([]record.Mutation{{Kind: t.cfg.Kind, Key: now.head.Key, Doc: doc, Match: as(now.head.Doc, doc, now.match)}}, more...)
 	return m, apiversion.Known(t.store.Write(ctx, ms))
 }
 
-// stored are the records of a resource, and what a change of it compares: the whole
-// revision, for parts change only together with it.
+// wholeBytes bounds what is compared as a whole: it is sent together with what is written, and a
+// database takes no more than it does in one command.
+const wholeBytes = 8 << 20
+
+// as matches a record that is still what was read, or otherwise what is left of that where it is
+// large together with what is written. A revision alone does not tell: data updates leave it as it
+// is, and a change made of what was there before one would undo it.
+func as(doc, next bson.Raw, otherwise *record.Match) *record.Match {
+	if len(doc)+len(next) > wholeBytes {
+		return otherwise
+	}
+	return record.MatchDoc(doc)
+}
+
+// stored are the records of a resource, and its revision, with which parts change together.
 type stored struct {
 	head  record.Record
 	parts []record.Record
@@ -207,16 +230,28 @@ func (t *Table[M]) read(ctx context.Context, name string) (M, stored, error) {
 	if now.head, err = t.store.Get(ctx, t.cfg.Kind, name); err != nil {
 		return t.fresh(), now, apiversion.Known(err)
 	}
-	revision, err := now.head.Doc.LookupErr(t.cfg.Revision.Field)
-	if err != nil || revision.Type == bson.TypeNull {
-		return t.fresh(), now, fmt.Errorf("%w: no %s", apiversion.ErrStored, t.cfg.Revision.Field)
+	if now.match, err = t.matching(now.head.Doc); err != nil {
+		return t.fresh(), now, err
 	}
-	now.match = &record.Match{Path: t.cfg.Revision.Field, Value: revision}
 	if now.parts, err = t.partsOf(ctx, name); err != nil {
 		return t.fresh(), now, err
 	}
 	m, err := t.join(name, now.head, now.parts)
 	return m, now, err
+}
+
+// matching compares the revision that a record has, under whichever of its names.
+func (t *Table[M]) matching(doc bson.Raw) (*record.Match, error) {
+	elements, err := doc.Elements()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", apiversion.ErrStored, err)
+	}
+	for _, e := range elements {
+		if protodoc.Field(t.message, e.Key()) == t.revision && e.Value().Type != bson.TypeNull {
+			return &record.Match{Path: e.Key(), Value: e.Value()}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no %s", apiversion.ErrStored, t.cfg.Revision.Field)
 }
 
 // Delete removes the resource that a request names, with all its parts.
@@ -268,8 +303,12 @@ func (t *Table[M]) formed(doc bson.Raw, fresh bool) (bson.Raw, error) {
 		text, isText := v.StringValueOK()
 		number, isNumber := v.AsFloat64OK()
 		empty := isText && text == "" || isNumber && number == 0
-		ofParts := fresh && t.cfg.Parts != nil && e.Key() == t.cfg.Parts.Field
-		if !ofParts && !(empty && slices.Contains(t.cfg.Sparse, e.Key())) {
+		field := e.Key()
+		if fd := protodoc.Field(t.message, field); fd != nil {
+			field = string(fd.Name())
+		}
+		ofParts := fresh && t.cfg.Parts != nil && field == t.cfg.Parts.Field
+		if !ofParts && !(empty && slices.Contains(t.cfg.Sparse, field)) {
 			out = append(out, bson.E{Key: e.Key(), Value: v})
 		}
 	}

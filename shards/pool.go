@@ -108,7 +108,7 @@ func (p *Pool) Lease() coord.LeaseID {
 }
 
 // Release gives up a shard that the caller has stopped working on; Owned does not have
-// it any more from the beginning of the call. It returns once others can take it, or
+// it any longer from the beginning of the call. It returns once others can take it, or
 // when ctx ends; the lock is given up in the end all the same. A shard that is not owned
 // needs no release. One that is still assigned to this member is soon taken again.
 func (p *Pool) Release(ctx context.Context, shard int) error {

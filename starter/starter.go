@@ -12,6 +12,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"go/format"
 	"io/fs"
 	"os"
 	"path"
@@ -31,6 +32,9 @@ const goMod = `module %s
 go 1.26.0
 `
 
+// gitignore is what processes and builds leave in the folder.
+const gitignore = "/bin/\n/data/\n"
+
 // Write writes the service into a folder that is not there yet, or is empty, as a module, and
 // returns the names of its files. version is what README says to get of this library.
 func Write(dir, module, version string) ([]string, error) {
@@ -39,9 +43,12 @@ func Write(dir, module, version string) ([]string, error) {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	written := []string{"go.mod"}
-	if err := put(filepath.Join(dir, "go.mod"), fmt.Sprintf(goMod, module)); err != nil {
-		return nil, err
+	var written []string
+	for _, f := range []struct{ name, text string }{{"go.mod", fmt.Sprintf(goMod, module)}, {".gitignore", gitignore}} {
+		written = append(written, f.name)
+		if err := put(filepath.Join(dir, f.name), f.text); err != nil {
+			return nil, err
+		}
 	}
 	err := fs.WalkDir(files, "service", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -53,7 +60,16 @@ func Write(dir, module, version string) ([]string, error) {
 		}
 		rel := strings.TrimPrefix(name, "service/")
 		written = append(written, rel)
-		return put(filepath.Join(dir, filepath.FromSlash(rel)), Text(string(text), module, version))
+		made := Text(string(text), module, version)
+		if path.Ext(rel) == ".go" {
+			// The order of imports follows from their paths: as the generator would have it.
+			formatted, err := format.Source([]byte(made))
+			if err != nil {
+				return fmt.Errorf("%s: %w", rel, err)
+			}
+			made = string(formatted)
+		}
+		return put(filepath.Join(dir, filepath.FromSlash(rel)), made)
 	})
 	return written, err
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/switchover"
 	"dbcontroller.dev/upgradestate"
 )
@@ -44,5 +46,32 @@ func TestWritesDoNotGrowWithKinds(t *testing.T) {
 	}
 	if writes[40] > writes[1] {
 		t.Errorf("a switch of one kind writes %d times, of 40 kinds %d times", writes[1], writes[40])
+	}
+}
+
+// TestPauseDoesNotGrowWithKinds: while writes are held no kind waits for another, and neither
+// database for the other.
+func TestPauseDoesNotGrowWithKinds(t *testing.T) {
+	t.Parallel()
+	slow := faultstore.On(faultstore.Always(faultstore.Fault{Latency: 100 * time.Millisecond}), faultstore.Fence, faultstore.Hindrances)
+	took := map[int]time.Duration{}
+	for _, n := range []int{1, 20} {
+		kinds := kindsOf{fence: record.FenceView, inject: map[string]faultstore.Injector{"v1": slow, "v2": slow}}
+		for i := range n {
+			kinds.v1 = append(kinds.v1, record.KindSpec{Name: fmt.Sprintf("old%d", i), Fixed: true})
+			kinds.v2 = append(kinds.v2, record.KindSpec{Name: fmt.Sprintf("new%d", i), Fixed: true})
+		}
+		inBubble(t, kinds, func(ctx context.Context, w *world) {
+			w.report(ctx, 0)
+			w.drive(ctx, switchover.Config{})
+			w.await(ctx, "the switch", switching)
+			begun := time.Now()
+			w.await(ctx, "the flip", func(d upgradestate.Deployment) bool { return d.CurrentVersion == "v2" })
+			took[n] = time.Since(begun)
+		})
+	}
+	// The fence, the look at both databases, the seal of the target, and the second look.
+	if took[1] != 400*time.Millisecond || took[20] != took[1] {
+		t.Errorf("writes of one kind are held for %s, of 20 kinds for %s", took[1], took[20])
 	}
 }

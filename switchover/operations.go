@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -128,25 +129,33 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 	return a, nil
 }
 
+// fencesAtOnce is how many fences are confirmed again at once.
+const fencesAtOnce = 32
+
 // refence looks once more, right before the flip, that the fences of fixed-name kinds
 // are in force: these classes cannot bind a fence to one attempt, so that a driver that
 // slept may have removed them.
 func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 	source, _ := d.Namespace(d.CurrentVersion)
+	f, err := r.fencer(source.Version)
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group // writes are held, so that few kinds wait for others
+	g.SetLimit(fencesAtOnce)
 	for _, k := range source.Kinds {
 		if !k.Fixed || k.Fenced == "" || k.Fence == string(record.FenceUUID) {
 			continue
 		}
-		f, err := r.fencer(source.Version)
-		if err != nil {
-			return err
-		}
 		tok := record.Token{Kind: k.Kind, Name: k.Kind, ID: k.ID, Fixed: true}
-		if err := f.Fence(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tok, To: k.Fenced, Restore: k.Restore}); err != nil {
-			return fmt.Errorf("confirm the fence of %s/%s again: %w", source.Version, k.Kind, err)
-		}
+		g.Go(func() error {
+			if err := f.Fence(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tok, To: k.Fenced, Restore: k.Restore}); err != nil {
+				return fmt.Errorf("confirm the fence of %s/%s again: %w", source.Version, k.Kind, err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return g.Wait()
 }
 
 // mark notifies the marks, once for each attempt: an abort is another one than the

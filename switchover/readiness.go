@@ -67,6 +67,10 @@ type Forecaster interface {
 // Publisher shows a readiness report to people; nil takes it away.
 type Publisher func(ctx context.Context, o *Readiness) error
 
+// ErrNotYet is what a Publisher returns as long as it has nothing to publish under, as when
+// its process has just started: the report comes with a later pass, and nothing is wrong.
+var ErrNotYet = errors.New("not yet")
+
 // pauseStep is what predictions are rounded up to, so that they do not change all the time.
 const pauseStep = 10 * time.Millisecond
 
@@ -188,7 +192,9 @@ func (r *Driver) publish(ctx context.Context, o *Readiness) {
 		}
 	}
 	if r.cfg.Publish != nil {
-		if err := r.cfg.Publish(ctx, o); err != nil {
+		if err := r.cfg.Publish(ctx, o); errors.Is(err, ErrNotYet) {
+			return
+		} else if err != nil {
 			r.log.Warn("readiness is not published", zap.Error(err))
 			return
 		}

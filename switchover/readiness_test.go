@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/switchover"
@@ -113,7 +116,7 @@ func TestWindow(t *testing.T) {
 // shorter or the limit is raised.
 func TestMaxPause(t *testing.T) {
 	t.Parallel()
-	for name, relieve := range map[string]func(ctx context.Context, w *world, fence *atomic.Int64){
+	for name, unblock := range map[string]func(ctx context.Context, w *world, fence *atomic.Int64){
 		"limit raised": func(ctx context.Context, w *world, _ *atomic.Int64) {
 			w.apply(ctx, upgradestate.SetPolicy{MaxPauseMillis: ptr(int64(1000))})
 		},
@@ -140,7 +143,7 @@ func TestMaxPause(t *testing.T) {
 				if o.Rollback != "proved" || o.PredictedPauseMillis == nil || *o.PredictedPauseMillis != 360 || o.ID != "u1" || o.At == "" {
 					t.Errorf("readiness %+v", o)
 				}
-				relieve(ctx, w, &fence)
+				unblock(ctx, w, &fence)
 				w.await(ctx, "the flip", open("v2"))
 			})
 		})
@@ -161,9 +164,9 @@ func TestMaxPauseUnknown(t *testing.T) {
 	})
 }
 
-// TestOutlook names all that is in the way, each only as long as it is, and is gone with
+// TestReadiness names all that is in the way, each only as long as it is, and is gone with
 // the upgrade.
-func TestOutlook(t *testing.T) {
+func TestReadiness(t *testing.T) {
 	t.Parallel()
 	inBubble(t, simple, func(ctx context.Context, w *world) {
 		w.apply(ctx, upgradestate.SetPolicy{Hold: ptr(true)})
@@ -279,14 +282,31 @@ func TestNews(t *testing.T) {
 	})
 }
 
-// TestOutlookIsNotNeeded: a store that refuses it keeps no switch from happening.
-func TestOutlookIsNotNeeded(t *testing.T) {
+// TestReadinessIsNotNeeded: a store that refuses it keeps no switch from happening. That is
+// worth a warning, but not where there is nothing yet to publish it under.
+func TestReadinessIsNotNeeded(t *testing.T) {
 	t.Parallel()
-	inBubble(t, simple, func(ctx context.Context, w *world) {
-		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Publish: func(context.Context, *switchover.Readiness) error { return errors.New("no room") }})
-		w.await(ctx, "the flip", open("v2"))
-	})
+	for name, tc := range map[string]struct {
+		err   error
+		warns bool
+	}{
+		"refused": {errors.New("no room"), true},
+		"not yet": {switchover.ErrNotYet, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, simple, func(ctx context.Context, w *world) {
+				core, logged := observer.New(zap.WarnLevel)
+				w.log = zap.New(core)
+				w.report(ctx, 0)
+				w.drive(ctx, switchover.Config{Publish: func(context.Context, *switchover.Readiness) error { return tc.err }})
+				w.await(ctx, "the flip", open("v2"))
+				if n := logged.FilterMessage("readiness is not published").Len(); (n > 0) != tc.warns {
+					t.Errorf("%d warnings", n)
+				}
+			})
+		})
+	}
 }
 
 // TestParkedAndTheSnapshot: who goes back to the snapshot leaves everything behind, and what

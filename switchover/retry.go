@@ -3,7 +3,10 @@ package switchover
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -67,24 +70,29 @@ func (r *Driver) recovering(d upgradestate.Deployment) string {
 	return fmt.Sprintf("attempt %d of %d, %s after the last one was given up: %s", u.Failures+1, r.retries(u)+1, wait, u.LastFailure)
 }
 
-// hindrances asks both databases for what would hold up the operations of a switch.
+// hindrances asks both databases, neither after the other, for what would hold up the operations
+// of a switch.
 func (r *Driver) hindrances(ctx context.Context, d upgradestate.Deployment) ([]string, error) {
-	var all []string
-	for _, version := range []string{d.CurrentVersion, d.Upgrade.TargetVersion} {
-		f, err := r.fencer(version)
-		if err != nil {
-			return nil, err
-		}
-		ns, _ := d.Namespace(version)
-		var toks []record.Token
-		for _, k := range ns.Kinds {
-			toks = append(toks, record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed})
-		}
-		found, err := f.Hindrances(ctx, toks)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", version, err)
-		}
-		all = append(all, found...)
+	versions := [...]string{d.CurrentVersion, d.Upgrade.TargetVersion}
+	var found [len(versions)][]string
+	var g errgroup.Group
+	for i, version := range versions {
+		g.Go(func() error {
+			f, err := r.fencer(version)
+			if err != nil {
+				return err
+			}
+			ns, _ := d.Namespace(version)
+			var toks []record.Token
+			for _, k := range ns.Kinds {
+				toks = append(toks, record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed})
+			}
+			if found[i], err = f.Hindrances(ctx, toks); err != nil {
+				return fmt.Errorf("%s: %w", version, err)
+			}
+			return nil
+		})
 	}
-	return all, nil
+	err := g.Wait()
+	return slices.Concat(found[:]...), err
 }

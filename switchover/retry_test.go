@@ -70,6 +70,27 @@ func TestFailoverIsTriedAgain(t *testing.T) {
 	})
 }
 
+// TestCheckThatPasses: a check that a database did not answer ends the attempt, and not the
+// upgrade.
+func TestCheckThatPasses(t *testing.T) {
+	t.Parallel()
+	inBubble(t, simple, func(ctx context.Context, w *world) {
+		w.report(ctx, 0)
+		w.drive(ctx, switchover.Config{Checks: checks{seal: func(d upgradestate.Deployment) error {
+			if d.Upgrade.Failures == 0 {
+				return fmt.Errorf("no primary: %w", switchover.ErrPasses)
+			}
+			return nil
+		}}})
+		if d := w.await(ctx, "the end of the first attempt", between); !strings.Contains(d.Upgrade.LastFailure, "no primary") {
+			t.Errorf("given up because %q", d.Upgrade.LastFailure)
+		}
+		if d := w.await(ctx, "the flip", open("v2")); d.LastSwitch == nil || d.LastSwitch.ID != "u1" {
+			t.Errorf("last switch %+v", d.LastSwitch)
+		}
+	})
+}
+
 // TestRetriesEnd: as often as the policy allows, with more and more time for clients
 // between, and then no more.
 func TestRetriesEnd(t *testing.T) {

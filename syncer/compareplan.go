@@ -54,7 +54,7 @@ func (e *Engine) comparable(ctx context.Context, more uint64) (plan Plan, now re
 
 // planVerify gives shards their ranges to compare, of the source and of the target in which
 // strays are not found with the former, when all shards are copied and nobody can load into the
-// target any more: what is written from then on is written under guards, so that what agrees
+// target any longer: what is written from then on is written under guards, so that what agrees
 // stays so.
 func (e *Engine) planVerify(ctx context.Context) error {
 	due := func(s *shard) bool {

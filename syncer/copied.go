@@ -14,7 +14,7 @@ type Copies interface {
 }
 
 // Loaded reports whether everything that a direction copies is in its target, as the stored
-// checkpoints of all shards show, and nobody can load there any more. The kinds are then not
+// checkpoints of all shards show, and nobody can load there any longer. The kinds are then not
 // renamed again before a switch, unless the history of the source is lost.
 func Loaded(ctx context.Context, j Copies, d upgradestate.Deployment, to string, key DirectionKey) (bool, error) {
 	plan, found, err := j.LoadPlan(ctx, key)

@@ -19,8 +19,11 @@ import (
 // Several workers run; a range is taken by one of them at a time.
 func (e *Engine) bulkWorker(ctx context.Context) error {
 	records := 0 // of the page before
+	var ahead *readAhead
+	defer func() { ahead.drop() }()
 	for {
-		err := e.await(ctx, func() bool { return e.nextTask() != nil })
+		rested := time.Now()
+		err := e.await(ctx, func() bool { return e.nextTask(nil) != nil })
 		if err != nil {
 			return err
 		}
@@ -29,12 +32,21 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 		if err := e.Pacer.Wait(ctx, records); err != nil {
 			return err
 		}
+		if time.Since(rested) > freshFor {
+			ahead.drop()
+			ahead = nil
+		}
 		e.mu.Lock()
-		t := e.nextTask()
+		t := e.nextTask(ahead)
+		fits := t != nil && ahead.fits(e)
 		if t != nil {
 			t.taken = true
 		}
 		e.mu.Unlock()
+		if !fits {
+			ahead.drop()
+			ahead = nil
+		}
 		if records = 0; t == nil {
 			continue
 		}
@@ -45,7 +57,9 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 		err = e.persist(page, t.what(), func() (err error) {
 			switch t.job {
 			case copies:
-				records, err = e.copyPage(page, t)
+				was := ahead
+				ahead = nil // a second attempt reads anew
+				records, ahead, err = e.copyPage(page, t, was)
 			case compares:
 				records, err = e.comparePage(page, t)
 			case rescans:
@@ -60,11 +74,15 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 	}
 }
 
-// nextTask is a range that nobody works on, if bulk work is to be done now: copies first,
-// then comparisons of shards that are copied, then a rescan. e.mu is held.
-func (e *Engine) nextTask() *rangeTask {
+// nextTask is a range that nobody works on, if bulk work is to be done now: copies first, of them
+// one whose next page is read already, then comparisons of shards that are copied, then a rescan.
+// e.mu is held.
+func (e *Engine) nextTask(ahead *readAhead) *rangeTask {
 	if e.over() || e.record.Upgrade != nil && e.record.Upgrade.State != upgradestate.InitialSyncing {
 		return nil
+	}
+	if ahead.fits(e) {
+		return ahead.task
 	}
 	owned := make([]int, 0, len(e.shards))
 	for n, s := range e.shards {
@@ -97,45 +115,41 @@ func (e *Engine) nextTask() *rangeTask {
 	return nil
 }
 
-// copyPage copies one page of a range, moves the range on and returns how many records it
-// read.
-func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
+// copyPage copies one page of a range, which may be read already, moves the range on and returns
+// how many records it has read. The page after it is read meanwhile.
+func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (records int, ahead *readAhead, err error) {
 	begun := time.Now()
 	if _, err := e.awaitApply(ctx); err != nil {
-		return 0, err
+		read.drop()
+		return 0, nil, err
 	}
 	begun = e.since(ctx, Wait, begun)
-	whole := e.Direction.Whole(t.kind)
-	var page record.Page
-	err := e.unfenced(ctx, func() error {
-		src, err := e.sourceView(ctx, record.Version{})
-		if err != nil {
-			return err
+	page, ok := read.take()
+	if !ok {
+		if page, err = e.scan(ctx, t.kind, t.rest); err != nil {
+			return 0, nil, err
 		}
-		page, err = e.Source.Scan(ctx, record.ScanRequest{
-			Token: src.Tokens[t.kind], Range: t.rest, Limit: e.pageOf(t.kind), KeysOnly: !whole, NotBefore: src.NotBefore,
-		})
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("scan %s: %w", t.kind, err)
 	}
 	e.since(ctx, Read, begun)
 	e.sized(t.kind, page)
-	if whole {
+	if !page.Done {
+		ahead = e.readAhead(ctx, t, page.Next)
+	}
+	if e.Direction.Whole(t.kind) {
 		err = e.loadRecords(ctx, page)
 	} else {
 		err = e.syncKeys(ctx, page)
 	}
 	if err != nil {
-		return 0, err
+		ahead.drop()
+		return 0, nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.taken, e.busy = false, time.Now()
 	s := e.shards[t.shard]
 	if s == nil || s.todo[t.name] != t {
-		return len(page.Records), nil // the shard was lost meanwhile; its next owner goes on from the checkpoint
+		return len(page.Records), ahead, nil // the shard was lost meanwhile; its next owner goes on from the checkpoint
 	}
 	s.copied += int64(len(page.Records))
 	s.dirty = true
@@ -149,11 +163,11 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask) (int, error) {
 		}
 	}
 	e.announce()
-	return len(page.Records), nil
+	return len(page.Records), ahead, nil
 }
 
-// pageBytes is about how many bytes of records a page has. Every worker holds one, and what is
-// made of it, several times over. firstSize is what a record is taken to have until a page was
+// pageBytes is about how many bytes of records a page has. Every worker holds two, and what is
+// made of one, several times over. firstSize is what a record is taken to have until a page was
 // read.
 const (
 	pageBytes = 2 << 20
@@ -187,7 +201,7 @@ func (e *Engine) sized(kind string, page record.Page) {
 
 // loadRecords transforms a page whose records are whole groups, inserts it without guards, and
 // applies what was there already, or cannot be stored. What a load can do wrong the comparison
-// finds, which begins when nobody can load any more. From then on whole pages are applied.
+// finds, which begins when nobody can load any longer. From then on whole pages are applied.
 func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	ids := make([]transform.GroupID, 0, len(page.Records))
 	at := make([]int, 0, len(page.Records)) // of each group's record in the page

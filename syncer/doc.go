@@ -60,7 +60,8 @@
 // pass writes every group instead, so that each has a guard.
 //
 // Bulk work (copying, comparing as a whole, a rescan) asks a pace.Pacer before each page.
-// Changes are followed at any pace.
+// Changes are followed at any pace. A copy that nothing holds back reads the next page of a range
+// while one is written.
 //
 // The snapshot. An upgrade may go back to the old data as they are (snapshot.go): then
 // nothing is planned, copied or followed, and only the reports of the switch are made.

@@ -20,7 +20,7 @@ import (
 )
 
 // holding is a target at which a write of one record waits until it is released. The process
-// that waits does not notice that it is not wanted any more.
+// that waits does not notice that it is not wanted any longer.
 type holding struct {
 	record.Namespace
 	what             string // load or apply

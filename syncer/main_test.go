@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,13 +134,19 @@ func (w *world) drive() {
 	w.t.Cleanup(func() { stop(); <-done })
 }
 
-// execute does an operation, if it is not done already.
+// execute does an operation, if it is not done already: a test and its driver may both come to do
+// it, and the later one of them finds the kind moved on.
 func (w *world) execute(ctx context.Context, a upgradestate.Execute) (d upgradestate.Deployment) {
 	err := w.fencer(a.Version).Fence(ctx, record.Fence{
 		Class: record.FenceClass(a.Class), Token: record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID}, To: a.Pending.To,
 	})
 	if err == nil {
 		d, err = w.store.Apply(ctx, upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
+	}
+	if errors.Is(err, record.ErrFenced) {
+		if d, err = w.store.Get(ctx); err == nil && slices.Contains(upgradestate.Actions(d), upgradestate.Action(a)) {
+			err = fmt.Errorf("%+v is still to be done, and it is refused", a)
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		w.t.Error(err)

@@ -100,9 +100,9 @@ func (e *Engine) publish(ctx context.Context) (written int, err error) {
 	ps := e.Progress()
 	e.mu.Lock()
 	same := reflect.DeepEqual(ps, e.published)
-	relieved := e.next != nil
+	handedOver := e.next != nil
 	e.mu.Unlock()
-	if same || relieved {
+	if same || handedOver {
 		return 0, nil
 	}
 	for i := range ps {

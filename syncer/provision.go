@@ -81,7 +81,7 @@ func describeFixed(ctx context.Context, ns record.Namespace, spec record.KindSpe
 		return own, err
 	case current && !own.Exists:
 		return own, &record.UnsupportedError{What: "collection " + spec.Name,
-			Reason: "it is not in the database of the current version: correct kinds or mongo.database in the configuration"}
+			Reason: "it is not in the database of the current version: correct kinds, or the database or prefix in dbs of the configuration"}
 	case !current && own.Exists:
 		return own, &record.UnsupportedError{What: "collection " + spec.Name,
 			Reason: "it exists in the database of the new version already, and its name is needed at the switch: rename it or use another database"}
@@ -124,7 +124,7 @@ func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpe
 
 // TrialPrefix begins the names of the collections that indexes are tried in. One whose maker
 // was killed holds nothing, and stays until somebody sweeps it.
-const TrialPrefix = "dbc_indexes_"
+const TrialPrefix = record.TrialKinds
 
 // tryIndexes has the database refuse what it cannot build now, and not when everything is
 // copied: it builds the indexes in an empty collection, which goes again.

@@ -10,10 +10,16 @@ import (
 	"dbcontroller.dev/shards"
 )
 
-// maxRanges bounds the ranges of a plan, and with it its size and that of checkpoints,
-// whatever the number of kinds and shards. A kind has fewer ranges then than there are
-// shards, and never less than one.
-const maxRanges = 16 << 10
+const (
+	// rangesPerShard is how many ranges a kind has for each shard. Databases estimate where to
+	// cut, and ranges differ by several times in size: with one each, most workers stand idle
+	// while the last ones read the largest.
+	rangesPerShard = 4
+	// maxRanges bounds the ranges of a plan, and with it its size and that of checkpoints,
+	// whatever the number of kinds and shards. A kind has fewer ranges then than there are
+	// shards, and never less than one.
+	maxRanges = 16 << 10
+)
 
 // splitters is how many kinds are read together: a database answers each at once, and
 // one after the other hundreds of kinds take minutes.
@@ -27,7 +33,7 @@ func (e *Engine) cut(ctx context.Context, plan *Plan, db record.Namespace, toks 
 		total  int64
 	}
 	pieces := make([]piece, len(kinds))
-	most := max(1, min(e.cfg.Ring, maxRanges/max(1, len(kinds))))
+	most := max(1, min(rangesPerShard*e.cfg.Ring, maxRanges/max(1, len(kinds))))
 	err := together(ctx, kinds, func(ctx context.Context, i int, k record.KindSpec) error {
 		var err error
 		if pieces[i].ranges, err = db.Split(ctx, toks[k.Name], most); err != nil {

@@ -244,7 +244,7 @@ func (e *Engine) lacks(n int, s *shard) string {
 	case !switching && e.targetLacks() != "":
 		return e.targetLacks()
 	case switching && e.record.Upgrade.Step != upgradestate.StepDrain:
-		return "the switch"
+		return ForSwitch
 	case switching && !e.seenFences(s):
 		return "changes up to the fence"
 	case switching && len(s.late) > 0:

@@ -72,7 +72,7 @@ func (e *Engine) serveSnapshot(ctx context.Context) error {
 // lacksForSnapshot is what a shard waits for in an upgrade to the snapshot. e.mu is held.
 func (e *Engine) lacksForSnapshot() string {
 	if e.switching() && e.record.Upgrade.Step != upgradestate.StepDrain {
-		return "the switch"
+		return ForSwitch
 	}
 	return ""
 }

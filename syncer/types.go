@@ -99,6 +99,9 @@ type Progress struct {
 	LastError string         `json:"lastError,omitempty"`
 }
 
+// ForSwitch is what a shard waits for in the steps of a switch before it has something to do.
+const ForSwitch = "the switch"
+
 // Deployments is what the engine needs of the Deployment. Apply makes one transition
 // by compare-and-swap (reading and trying again on a conflict of the record itself);
 // every condition must hold in the same transaction.

@@ -88,7 +88,7 @@ func about(t *testing.T, what string, got, want int64) {
 	}
 }
 
-func TestNothingHoldsBack(t *testing.T) {
+func TestNothingThrottles(t *testing.T) {
 	g := &gauge{}
 	in(t, throttle.Config{Source: g, Target: g}, func(p *throttle.Pacer, rate func(time.Duration) int64) {
 		about(t, "unlimited", rate(20*time.Second), 10_000)

@@ -197,6 +197,9 @@ func (d *direction) LineageKind(spec int) string {
 }
 
 func (d *direction) ContentOf(r record.Record) (string, error) {
+	if r.Err != nil {
+		return "", r.Err
+	}
 	return contentOf(d.source[r.Kind].kind, r)
 }
 
@@ -205,6 +208,18 @@ func (d *direction) Transform(id GroupID, src, have Group) (out []record.Record,
 		return nil, fmt.Errorf("transform: no spec %d", id.Spec)
 	}
 	c := &d.specs[id.Spec]
+	for _, r := range src.Records {
+		if r.Err != nil {
+			return nil, r.Err
+		}
+	}
+	if c.needsHave {
+		for _, r := range have.Records {
+			if r.Err != nil {
+				return nil, fmt.Errorf("%s %s of %s, which is needed for what %s has no place for: %w", r.Kind, r.Key, d.to, d.from, r.Err)
+			}
+		}
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = nil, panicked(p, debug.Stack())

@@ -21,7 +21,7 @@ func SyncsTo(d Direction, kind string) bool {
 }
 
 // SearchedTo reports whether records of a target kind are written, and what the source does
-// not have is to be looked for among them. In a twin it is found beside what the source has.
+// not have is to be looked for among them. In a twin it is found next to what the source has.
 func SearchedTo(d Direction, kind string) bool {
 	return SyncsTo(d, kind) && !slices.ContainsFunc(d.SourceKinds(), func(k record.KindSpec) bool { return d.Twin(k.Name) == kind })
 }

@@ -226,6 +226,7 @@ func (f *fleet) inSync() {
 			f.t.Fatalf("epoch %d: %s holds %v, want %v", f.epoch, v, slices.Sorted(maps.Keys(have)), slices.Sorted(maps.Keys(want)))
 		}
 	}
+	f.known()
 	var ids []transform.GroupID
 	for _, r := range f.records(f.from, f.crews) {
 		id, _, _ := f.dirs[f.from].GroupOf(r.Kind, r.Key)
@@ -244,6 +245,36 @@ func (f *fleet) inSync() {
 	for _, c := range cs {
 		if !c.InSync {
 			f.t.Fatalf("epoch %d: units %v are not in sync: %+v", f.epoch, c.Units, c.Write)
+		}
+	}
+}
+
+// known checks that the key that a record has in the other version is found by lineage, from
+// either version and whichever is active, where there is one.
+func (f *fleet) known() {
+	f.t.Helper()
+	sailors, ships := map[record.Key]record.Key{}, map[record.Key]record.Key{}
+	asked := map[string][]record.Key{"sailors1": {record.StringKey("nobody")}, "ships2": {record.StringKey("none")}}
+	for ship, crew := range f.crews {
+		for sailor := range crew {
+			sailors[record.StringKey(sailor)] = record.StringKey(ship)
+			if len(crew) == 1 {
+				ships[record.StringKey(ship)] = record.StringKey(sailor)
+			}
+			asked["sailors1"] = append(asked["sailors1"], record.StringKey(sailor))
+		}
+		asked["ships2"] = append(asked["ships2"], record.StringKey(ship))
+	}
+	lineage := func(version string) transform.Lineage {
+		return transform.Lineage{Reader: f.db[version], Tokens: f.toks[version], Kind: transform.LineageKind("ships", "v1", "v2")}
+	}
+	for _, way := range []struct {
+		own, far, kind, farKind string
+		want                    map[record.Key]record.Key
+	}{{"v1", "v2", "sailors1", "ships2", sailors}, {"v2", "v1", "ships2", "sailors1", ships}} {
+		got, err := transform.FarKeys(f.c, lineage(way.own), lineage(way.far), way.kind, way.farKind, asked[way.kind])
+		if err != nil || !maps.Equal(got, way.want) {
+			f.t.Fatalf("epoch %d: the keys of %s are %v, %v; want %v", f.epoch, way.kind, got, err, way.want)
 		}
 	}
 }

@@ -43,7 +43,11 @@ func (x *resolution) readTarget(ctx context.Context) error {
 			if q == nil {
 				continue
 			}
-			if err := q.take(r); err != nil {
+			err := r.Err
+			if err == nil || r.Kind != x.lineage {
+				err = q.take(r)
+			}
+			if err != nil {
 				return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
 			}
 			q.epoch = r.Guard.Epoch
@@ -139,7 +143,11 @@ func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
 	for _, r := range snap.Records {
 		// The later direction knows better: directions take turns in writing the two.
 		if q := asked[r.Key]; q != nil && r.Guard.Epoch > q.epoch {
-			if err := q.inherit(r); err != nil {
+			err := r.Err
+			if err == nil {
+				err = q.inherit(r)
+			}
+			if err != nil {
 				return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
 			}
 		}

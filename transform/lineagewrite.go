@@ -171,7 +171,7 @@ func (c *Component) write(makers map[ref]made) {
 	}
 	for _, r := range slices.SortedFunc(maps.Keys(makers), ref.compare) {
 		m, t := makers[r], c.x.targets[r]
-		c.InSync = c.InSync && t.live && t.group == m.by.name && bytes.Equal(t.rec.Doc, m.rec.Doc)
+		c.InSync = c.InSync && t.live && t.group == m.by.name && t.rec.Err == nil && bytes.Equal(t.rec.Doc, m.rec.Doc)
 		w.add(c.x.lineage, targetKey(r), targetDoc(r, m.by.name), t.guard)
 		w.add(r.kind, r.key, m.rec.Doc, t.rec.Guard)
 	}

@@ -107,7 +107,7 @@ func inSync(w record.GroupWrite, held []record.Record) bool {
 		if at < 0 {
 			return w.Doc != nil
 		}
-		return w.Doc == nil || !bytes.Equal(w.Doc, held[at].Doc)
+		return w.Doc == nil || held[at].Err != nil || !bytes.Equal(w.Doc, held[at].Doc)
 	})
 }
 

@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TaskFunc is what a task does to a record: it returns what the document must become, with
@@ -18,7 +20,7 @@ import (
 type TaskFunc func(r record.Record) (bson.Raw, error)
 
 // Task is a data update: something to be done to all records of a kind within one version,
-// such as filling a field that is new. Package update runs it.
+// such as filling a field that is new. Package backfill runs it.
 type Task struct {
 	Name        string // unique in its registry
 	Version     string // of the API
@@ -26,6 +28,12 @@ type Task struct {
 	Revision    string // the author changes it when what Func makes changes
 	Description string // a line for operators
 	Func        TaskFunc
+	// Prepare makes the function for some records, of what it asks about them. It is called
+	// again for records that have changed since; an error is that of all of them, and they are
+	// tried again. Nil: it is Func.
+	Prepare func(ctx context.Context, rs []record.Record, keys KeyFinder) (TaskFunc, error)
+	// Imports are the references to other services that the task follows. Nil: there are none.
+	Imports []Import
 }
 
 // Hash identifies what the task does: controllers with another one take no part.
@@ -42,8 +50,10 @@ func (r *Registry) AddTasks(tasks ...Task) error {
 		switch {
 		case t.Name == "" || t.Version == "" || t.Kind == "":
 			return fmt.Errorf("add update %q: name, version and kind are all needed", t.Name)
-		case t.Func == nil:
-			return fmt.Errorf("add update %s: Func is nil", t.Name)
+		case t.Name == upgradestate.RotateKeys:
+			return fmt.Errorf("add update %s: the name is taken, give it another one", t.Name)
+		case (t.Func == nil) == (t.Prepare == nil):
+			return fmt.Errorf("add update %s: one of Func and Prepare is needed", t.Name)
 		case slices.ContainsFunc(next, func(o Task) bool { return o.Name == t.Name }):
 			return fmt.Errorf("add update %s: it is there already", t.Name)
 		}

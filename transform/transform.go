@@ -81,11 +81,14 @@ type Spec struct {
 	UpNeedsHave, DownNeedsHave bool
 	// UpNames and DownNames map the names of the first kind of Old to those of the first kind of
 	// New, and back, where it is the records of these kinds that make a group exist. Nil: it is
-	// not known, and whoever needs a name goes by the groups.
+	// not known, and a caller that needs a name goes by the groups.
 	UpNames, DownNames Mapping
 	// Reversal declares what ensures that each result can be taken back. The zero value
 	// tries it with every group.
 	Reversal Reversal
+	// Imports are the references to other services that Up gives the keys of their new
+	// versions, for plans. Nil: there are none.
+	Imports []Import
 	// Discontinued declares that the kinds of Old have no counterpart in the new version.
 	// There is no New, Up and Down then. Their records are not copied; the kinds take part
 	// in the switch, so that nobody writes them after it, and are as they were before if it

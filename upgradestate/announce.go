@@ -25,7 +25,7 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 			ns.Version, have.Location, ns.Location)
 	}
 	if have.Identity.Differs(ns.Identity) {
-		return refused("announce namespace: %s is in another database than the deployment means: correct mongo.endpoint or mongo.database in the configuration", ns.Version)
+		return refused("announce namespace: %s is in another database than the deployment means: correct its endpoint, or its database or prefix, in dbs of the configuration", ns.Version)
 	}
 	for _, other := range d.Namespaces {
 		if db := ns.Identity.Database; other.Version != ns.Version && db != "" && other.Identity.Database == db && !other.Identity.Differs(ns.Identity) {
@@ -53,6 +53,9 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 			return refused("announce namespace: %s of %s: %v", k.Kind, ns.Version, err)
 		}
 		have.Kinds = append(have.Kinds, k)
+		if u := d.Update; u != nil && u.Version == ns.Version {
+			u.cover(k)
+		}
 	}
 	return nil
 }
@@ -177,6 +180,7 @@ func (d *Deployment) begin(e Begin) error {
 	case e.ID == d.LastUpgradeID:
 		return refused("begin-upgrade: upgrade id %s was used before: make a new one", e.ID)
 	}
+	d.yieldUpdate(e.ID)
 	d.LastUpgradeID = e.ID
 	d.Upgrade = &Upgrade{
 		ID: e.ID, TargetVersion: e.TargetVersion, TransformHash: e.TransformHash,

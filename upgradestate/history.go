@@ -252,6 +252,14 @@ func (d *Deployment) noteUpdate(before Deployment, by, at string) {
 		}
 	}
 	if is != nil && (was == nil || was.ID != is.ID) {
-		d.addEntry(Entry{At: at, By: by, What: "update", ID: is.ID, Detail: is.Name + " over " + is.Kind})
+		d.addEntry(Entry{At: at, By: by, What: "update", ID: is.ID, Detail: is.about()})
 	}
+}
+
+// about is what an update does, for people.
+func (u Update) about() string {
+	if u.Key != "" {
+		return u.Name + " to " + u.Key
+	}
+	return u.Name + " over " + u.Kind
 }

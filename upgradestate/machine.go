@@ -31,6 +31,7 @@ type (
 	// new (random; the latest one is refused). An empty TransformHash takes that of the
 	// available upgrade. The same TargetVersion and TransformHash as a running upgrade is
 	// a no-op, also under another ID; with another Policy, unless it is zero, it is refused.
+	// An update that has a Key, which runs when it begins, is cancelled.
 	// Snapshot is allowed only as the rollback of the latest switch.
 	Begin struct {
 		ID            string
@@ -89,7 +90,12 @@ type (
 
 	// BeginUpdate starts a data update within the current version, one at a time. The same
 	// Name and Hash as one that runs is a no-op.
-	BeginUpdate struct{ Update Update }
+	BeginUpdate struct {
+		Update Update
+		// Unasked: no person wants it now. During an upgrade, or for a key that was declined
+		// meanwhile, it is ErrOutdated: it was decided by an earlier record.
+		Unasked bool
+	}
 
 	// UpdateDone says that shards of the update ID are done, and how much they saw and
 	// changed since the last report. With the last shard the update is done. Reports for
@@ -103,7 +109,12 @@ type (
 	}
 
 	// CancelUpdate ends the update that runs; what it changed stays. ID "" means whichever runs.
+	// The Key of one that has one is declined.
 	CancelUpdate struct{ ID, Reason string }
+
+	// ConfigureKey says which key the records of a version are to be under: that another one was
+	// declined before counts no more.
+	ConfigureKey struct{ Version, Key string }
 
 	// Remark adds an entry to the history about something that changes nothing here.
 	Remark struct{ What, Detail string }
@@ -225,6 +236,7 @@ func (SetAside) event()          {}
 func (BeginUpdate) event()       {}
 func (UpdateDone) event()        {}
 func (CancelUpdate) event()      {}
+func (ConfigureKey) event()      {}
 func (Remark) event()            {}
 func (Report) event()            {}
 func (Withdraw) event()          {}
@@ -287,6 +299,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.updateDone(e)
 	case CancelUpdate:
 		return d.cancelUpdate(e)
+	case ConfigureKey:
+		return d.configureKey(e)
 	case Remark:
 		return d.remark(e)
 	case Report:

@@ -12,6 +12,7 @@ import (
 const (
 	classUUID       = "uuid"
 	classView       = "view"
+	classRole       = "role"
 	classWriteBlock = "writeBlock"
 	classValidator  = "validator"
 )
@@ -42,6 +43,7 @@ func Clone(d Deployment) Deployment {
 	}
 	if d.Update != nil {
 		u := *d.Update
+		u.Rest = slices.Clone(u.Rest)
 		u.Done = slices.Clone(u.Done)
 		d.Update = &u
 	}
@@ -172,7 +174,7 @@ func (k Kind) moves(r PendingReason) bool {
 // renames reports whether the kind's class fences by renaming.
 func (k Kind) renames() bool {
 	switch k.Fence {
-	case classUUID, classView:
+	case classUUID, classView, classRole:
 		return true
 	case classWriteBlock, classValidator:
 		return false

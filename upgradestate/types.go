@@ -71,6 +71,9 @@ type Namespace struct {
 	Kinds    []Kind   `json:"kinds"`
 	// Images says how the records are made while the namespace is a target.
 	Images Images `json:"images,omitzero"`
+	// DeclinedKey is the key that a person did not want the records brought under, or under which
+	// some could not be brought: only a person begins that again.
+	DeclinedKey string `json:"declinedKey,omitempty"`
 }
 
 // Identity says which database a namespace is in (record.Identity). What is empty is not
@@ -227,6 +230,8 @@ type ServerState struct {
 	Used map[string]Usage `json:"used,omitempty"`
 	// Warnings are what is insecure about the process, for people.
 	Warnings []string `json:"warnings,omitempty"`
+	// Keys are, by namespace version, the keys that the process has: name:check, see sealed.Keys.
+	Keys map[string][]string `json:"keys,omitempty"`
 }
 
 // Usage is how much an API version was called at one server.

@@ -78,7 +78,7 @@ func validateKind(k Kind) error {
 		if k.Fixed {
 			return errors.New("a fixed-name kind cannot be fenced by uuid: its application does not send it")
 		}
-	case classView, classWriteBlock:
+	case classView, classRole, classWriteBlock:
 		if !k.Fixed {
 			return fmt.Errorf("a managed kind cannot be fenced by %s", k.Fence)
 		}

@@ -21,10 +21,14 @@ func (r *Runner) State() upgradestate.ServerState {
 	if r.cfg.Warnings != nil {
 		warnings = r.cfg.Warnings()
 	}
+	var keys map[string][]string
+	if r.cfg.Keys != nil {
+		keys = r.cfg.Keys()
+	}
 	return upgradestate.ServerState{
 		ID: r.cfg.ID, Protocol: Protocol, Versions: slices.Sorted(maps.Keys(r.databases)),
 		Active: r.record.CurrentVersion, Held: held, RestartMillis: r.restart,
-		Since: r.since, Used: r.used, Warnings: warnings,
+		Since: r.since, Used: r.used, Warnings: warnings, Keys: keys,
 	}
 }
 
@@ -36,13 +40,20 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 	retry := newRetry()
 	again := time.NewTimer(0)
 	defer again.Stop()
-	failed := false
+	var failing time.Time // since when announcing fails; zero: it does not
+	warned := false
 	var sample <-chan time.Time
 	if r.cfg.Usage != nil {
 		every := time.NewTicker(usageEvery)
 		defer every.Stop()
 		sample = every.C
 		r.sampleUsage()
+	}
+	var keys <-chan time.Time
+	if r.cfg.Keys != nil {
+		every := time.NewTicker(keysEvery)
+		defer every.Stop()
+		keys = every.C
 	}
 	for {
 		r.mu.Lock()
@@ -65,15 +76,18 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 		if !reflect.DeepEqual(s, said) {
 			switch err := r.deployments.Announce(ctx, s); {
 			case err == nil:
-				said, failed = s, false
+				said, failing, warned = s, time.Time{}, false
 				retry.Reset()
 			case ctx.Err() != nil:
 				return ctx.Err()
 			default:
-				if !failed {
-					r.log.Warn("state is not announced", zap.Error(err))
+				if failing.IsZero() {
+					failing = time.Now()
 				}
-				failed = true
+				if !warned && time.Since(failing) >= unannouncedFor {
+					warned = true
+					r.log.Warn("state is not announced", zap.Duration("for", time.Since(failing)), zap.Error(err))
+				}
 				again.Reset(retry.NextBackOff())
 			}
 		}
@@ -82,11 +96,19 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 			return ctx.Err()
 		case <-news:
 		case <-again.C:
+		case <-keys:
 		case <-sample:
 			r.sampleUsage()
 		}
 	}
 }
+
+// unannouncedFor is how long announcing may fail before it is worth a warning: at its start a
+// process has no lease yet to announce itself under, and nothing is wrong.
+const unannouncedFor = 2 * time.Second
+
+// keysEvery is how often a server checks whether it has other keys, which a rotation waits for.
+const keysEvery = 2 * time.Second
 
 // usageEvery is how often usage is checked, so that calls do not become writes to etcd.
 const usageEvery = 30 * time.Second

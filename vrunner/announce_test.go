@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/upgradestate"
@@ -32,7 +33,8 @@ func (m *mute) Announce(ctx context.Context, s upgradestate.ServerState) error {
 }
 
 // TestAnnouncedInTheEnd: what could not be announced is announced as soon as that is
-// possible, as it is then, however long it took.
+// possible, as it is then, however long it took. It is worth a warning once it takes longer
+// than a process needs to have a lease.
 func TestAnnouncedInTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,11 +42,21 @@ func TestAnnouncedInTheEnd(t *testing.T) {
 		defer func() { cancel(); synctest.Wait() }()
 		w, m := newWorld(ctx, t, plain), &mute{announced: &announced{}}
 		m.broken.Store(true)
-		run(ctx, struct {
+		core, logged := observer.New(zap.WarnLevel)
+		warnings := func() int { return logged.FilterMessage("state is not announced").Len() }
+		r := vrunner.New(struct {
 			*deployment.Store
 			*mute
-		}{w.store, m}, w.clients(), &service{}, vrunner.Config{})
+		}{w.store, m}, w.clients(), (&service{}).stack, vrunner.Config{ID: "server"}, zap.New(core))
+		go func() { _ = r.Run(ctx) }() // ends with ctx
+		<-time.After(time.Second)
+		if n := warnings(); n != 0 {
+			t.Errorf("%d warnings right after the start", n)
+		}
 		<-time.After(time.Minute)
+		if n := warnings(); n != 1 {
+			t.Errorf("%d warnings after a minute", n)
+		}
 		m.broken.Store(false)
 		<-time.After(1500 * time.Millisecond)
 		if said := m.last(); said.Active != "v1" {
@@ -56,6 +68,9 @@ func TestAnnouncedInTheEnd(t *testing.T) {
 		<-time.After(100 * time.Millisecond)
 		m.broken.Store(false)
 		<-time.After(1500 * time.Millisecond)
+		if n := warnings(); n != 1 {
+			t.Errorf("%d warnings, of which those after a short break are none", n)
+		}
 		if said, u := m.last(), w.get(ctx).Upgrade; said.AckID != u.ID || said.AckAttempt != u.Attempt {
 			t.Errorf("announced %+v, want an acknowledgement", said)
 		}

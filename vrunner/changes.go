@@ -2,11 +2,11 @@ package vrunner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -14,10 +14,10 @@ import (
 // the database's history was. Nothing is known of what changed: list again. The
 // subscription goes on, and covers what happens from now on. A handler that runs under
 // Runner.Stream may as well return the error: it is run again from its beginning.
-var ErrLost = errors.New("changes were lost; list again")
+var ErrLost = refusal.Because(refusal.StreamEnded, "changes were lost; list again", nil)
 
 // errStopped is what streams and subscriptions of a server that stops end with.
-var errStopped = errors.New("server stops; call again")
+var errStopped = refusal.Because(refusal.Stopping, "server stops; call again", nil)
 
 // maxDirty and maxDirtyBytes bound the names that wait for one subscriber.
 const (

@@ -377,6 +377,7 @@ func TestStacksThatCannotRun(t *testing.T) {
 		"two controllers of v1 are called x":                                   {Controllers: []vrunner.Controller{{Name: "x", Run: idle}, {Name: "x", Run: idle}}},
 		"controller x of v1 runs on one server: Config.Lead is needed":         {Controllers: []vrunner.Controller{{Name: "x", Run: idle, Leader: true}}},
 		`fixtures of v1: "" a: a kind, a key and a document are needed`:        {Fixtures: []record.Record{{Key: fixture.Key, Doc: fixture.Doc}}},
+		"fixtures of v1: old a is there twice":                                 {Fixtures: []record.Record{fixture, fixture}},
 		"fixtures of v1: its client, a vrunner_test.plainClient, is no record": {Fixtures: []record.Record{fixture}},
 	} {
 		t.Run(want, func(t *testing.T) {

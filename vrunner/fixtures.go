@@ -30,7 +30,13 @@ func (r *Runner) checkFixtures() error {
 		if _, ok := r.databases[version].Client.(record.OnceClient); !ok {
 			return fmt.Errorf("fixtures of %s: its client, a %T, is no record.OnceClient", version, r.databases[version].Client)
 		}
+		seen := map[record.Selector]bool{}
 		for _, f := range stack.Fixtures {
+			id := record.Selector{Kind: f.Kind, Key: f.Key}
+			if seen[id] {
+				return fmt.Errorf("fixtures of %s: %s %s is there twice", version, f.Kind, f.Key)
+			}
+			seen[id] = true
 			if f.Kind == "" || f.Key == "" || f.Doc == nil {
 				return fmt.Errorf("fixtures of %s: %q %s: a kind, a key and a document are needed", version, f.Kind, f.Key)
 			}

@@ -15,6 +15,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
 )
@@ -254,13 +255,25 @@ func TestRetired(t *testing.T) {
 			start := time.Now()
 			expect(t, "request", send(ctx, r, get("a")), http.StatusOK, "v2")
 			for what, err := range asked {
-				if want := "v1/old is gone, v1 is retired"; !errors.Is(err, record.ErrNotFound) || fmt.Sprint(err) != want+": "+record.ErrNotFound.Error() {
-					t.Errorf("%s: %v, want %s", what, err, want)
+				if want := "v1/old is gone, v1 is retired"; !errors.Is(err, record.ErrNotFound) || fmt.Sprint(err) != want+": "+record.ErrNotFound.Error() || why(err) != refusal.VersionRetired {
+					t.Errorf("%s: %v, %s, want %s", what, err, why(err), want)
 				}
 			}
 			if r.Ready() != nil || time.Since(start) != 0 {
 				t.Errorf("after %s: ready %v", time.Since(start), r.Ready())
 			}
+		}
+	})
+}
+
+// TestNotReadyYet: what is asked of a version that no controller has made is told so.
+func TestNotReadyYet(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(ctx context.Context, t *testing.T) {
+		w := newWorld(ctx, t, map[string][]record.KindSpec{"v1": plain["v1"]})
+		_, views := following(ctx, w, w.clients(), vrunner.Config{})
+		if _, err := views["v2"].Get(ctx, "new", "a"); !errors.Is(err, record.ErrNotFound) || why(err) != refusal.VersionNotReady {
+			t.Errorf("%v, %s", err, why(err))
 		}
 	})
 }

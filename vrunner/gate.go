@@ -2,18 +2,18 @@ package vrunner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 )
 
 // ErrHeld: writes are held for a switch, and this one waited as long as it may, or too
 // many do. Nothing was written; try again shortly.
-var ErrHeld = errors.New("writes are held during a switch; try again")
+var ErrHeld = refusal.Because(refusal.Held, "writes are held during a switch; try again", nil)
 
 // gate lets writes pass with the tokens of the current version, or holds them.
 type gate struct {

@@ -76,7 +76,7 @@ func TestReady(t *testing.T) {
 		store := deployment.New(memcoord.New(), "services/s/deployments/d", deployment.Config{})
 		db, s := memstore.New(), &service{}
 		r := run(ctx, consumer{store, &announced{}}, map[string]vrunner.Database{"v1": {Client: db}}, s, vrunner.Config{})
-		missing := func(want string) {
+		missing := func(want, why string) {
 			t.Helper()
 			synctest.Wait()
 			if err := r.Ready(); err == nil || err.Error() != want {
@@ -85,18 +85,20 @@ func TestReady(t *testing.T) {
 			for _, req := range []*http.Request{get("a"), put("a", "1")} {
 				if res := expect(t, want, send(ctx, r, req), http.StatusServiceUnavailable, ""); !strings.Contains(res.Body.String(), want) {
 					t.Errorf("%s: %s, want %s", req.Method, res.Body, want)
+				} else if got := reason(t, res.Body.Bytes()); got != why {
+					t.Errorf("%s: reason %s, want %s", req.Method, got, why)
 				}
 			}
 			if s.ran("v1") != 0 {
 				t.Error("a handler ran")
 			}
 		}
-		missing("waiting for the Deployment in etcd")
+		missing("waiting for the Deployment in etcd", "NOT_READY")
 		d, err := store.Create(ctx, "v1", 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		missing("waiting for a controller to make the namespace of v1")
+		missing("waiting for a controller to make the namespace of v1", "NOT_READY v1")
 		ns, err := syncer.Provision(ctx, db, d, "v1", "mem", plain["v1"], func(string) record.FenceClass { return "" })
 		if err != nil {
 			t.Fatal(err)
@@ -136,6 +138,8 @@ func TestUnknownActiveVersion(t *testing.T) {
 		for _, req := range []*http.Request{get("a"), put("b", "1")} {
 			if res := expect(t, req.Method, send(ctx, r, req), http.StatusServiceUnavailable, ""); !strings.Contains(res.Body.String(), want) {
 				t.Errorf("%s: %s", req.Method, res.Body)
+			} else if why := reason(t, res.Body.Bytes()); why != "SERVER_TOO_OLD v2" {
+				t.Errorf("%s: reason %s", req.Method, why)
 			}
 		}
 		if res := <-held; res.Code != http.StatusServiceUnavailable {

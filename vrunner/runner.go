@@ -3,7 +3,6 @@ package vrunner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -38,6 +38,9 @@ type Database struct {
 	Client record.Client
 	// Watcher is for View.Changes, which fails without it.
 	Watcher record.Watcher
+	// ReadsAsList: for a request that only reads, Get and Select are as recent as a list
+	// (record.Client), which costs less. What writes, a stream and a controller read as ever.
+	ReadsAsList bool
 }
 
 // Stack serves one version. Handler gets requests of every API version; Write
@@ -78,6 +81,9 @@ type Config struct {
 	// Warnings are what is insecure about this process, which is announced with the server's
 	// state. Nil: nothing is.
 	Warnings func() []string
+	// Keys are, by namespace version, the keys that this process can decrypt records
+	// with (upgradestate.ServerState.Keys), which are announced likewise. Nil: it has none.
+	Keys func() map[string][]string
 }
 
 // Runner is an http.Handler that runs the stack of the active version. All its methods may
@@ -133,7 +139,7 @@ func New(d Deployments, databases map[string]Database, build func(version string
 	}
 	views := map[string]*View{}
 	for v, db := range r.databases {
-		views[v] = &View{runner: r, version: v, client: db.Client}
+		views[v] = &View{runner: r, version: v, client: db.Client, asList: db.ReadsAsList}
 		if db.Watcher != nil {
 			views[v].hub = newHub(v, db.Watcher, log)
 			r.hubs = append(r.hubs, views[v].hub)
@@ -260,13 +266,13 @@ func (r *Runner) Ready() error { return r.serves(r.current()) }
 // serves returns nil when requests can be served by the record d.
 func (r *Runner) serves(d upgradestate.Deployment) error {
 	if d.Name == "" {
-		return fmt.Errorf("waiting for the Deployment in etcd")
+		return refusal.Because(refusal.NotReady, "waiting for the Deployment in etcd", nil)
 	}
 	if decision := r.decide(d); !decision.Role.Serves() {
-		return errors.New(decision.Reason)
+		return refusal.Because(refusal.ServerTooOld, decision.Reason, nil, refusal.MetaActive, d.CurrentVersion)
 	}
 	if ns, ok := d.Namespace(d.CurrentVersion); !ok || len(ns.Kinds) == 0 {
-		return fmt.Errorf("waiting for a controller to make the namespace of %s", d.CurrentVersion)
+		return refusal.Because(refusal.NotReady, "waiting for a controller to make the namespace of "+d.CurrentVersion, nil, refusal.MetaActive, d.CurrentVersion)
 	}
 	return nil
 }

@@ -39,6 +39,23 @@ func TestSelectThroughTheSwitch(t *testing.T) {
 						t.Errorf("%s: names %q", version, names)
 					}
 				}
+				if r.URL.Path == "/with" && err == nil {
+					var listed, with []record.Record
+					listed, with, err = views[version].ListWith(r.Context(), "a", "", "", 0, []string{"b"}, func(recs []record.Record) ([]record.Selector, error) {
+						return []record.Selector{{Kind: "b", Key: recs[0].Key}}, nil
+					})
+					recs = append(listed, with...)
+				}
+				if r.URL.Path == "/at" && err == nil {
+					var pos record.Position
+					var snap record.Snapshot
+					if _, pos, err = views[version].Since(r.Context(), record.Position{}, "a", "b"); err == nil {
+						snap, err = views[version].SelectAt(r.Context(), []record.Selector{{Kind: "a", Key: record.StringKey("x")}, {Kind: "b", Key: record.StringKey("x")}})
+					}
+					if recs = snap.Records; err == nil && snap.Version.Compare(pos.At) < 0 {
+						t.Errorf("%s: read at %v, before %v", version, snap.Version, pos.At)
+					}
+				}
 				for _, rec := range recs {
 					_, _ = out.Write([]byte(rec.Doc.Lookup("value").StringValue()))
 				}
@@ -52,7 +69,7 @@ func TestSelectThroughTheSwitch(t *testing.T) {
 		synctest.Wait()
 		read := func(what, version string) {
 			t.Helper()
-			for _, path := range []string{"list", "get"} {
+			for _, path := range []string{"list", "get", "with", "at"} {
 				if res := expect(t, what, send(ctx, r, get(path)), http.StatusOK, version); res.Body.String() != strings.Repeat(version[1:], 2) {
 					t.Errorf("%s: read %q", what, res.Body)
 				}

@@ -10,6 +10,8 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
+
+	"dbcontroller.dev/refusal"
 )
 
 // ServeHTTP runs a request on the stack of the active version. Writes pass the gate. A
@@ -27,7 +29,13 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			code = connect.CodeResourceExhausted
 			err = fmt.Errorf("request body is larger than %d bytes", tooLarge.Limit)
 		}
-		r.refuse(w, req, connect.NewError(code, err))
+		var answer *connect.Error
+		if errors.As(err, &answer) { // there was no room for it, say
+			w.Header().Set("Retry-After", "1")
+		} else {
+			answer = connect.NewError(code, err)
+		}
+		r.refuse(w, req, answer)
 		return
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), r.cfg.HoldCap)
@@ -51,7 +59,7 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			err = ErrHeld
 		}
 		w.Header().Set("Retry-After", "1")
-		r.refuse(w, req, connect.NewError(connect.CodeUnavailable, err))
+		r.refuse(w, req, unavailable(err))
 		return
 	}
 }
@@ -76,6 +84,8 @@ func (r *Runner) attempt(ctx context.Context, req *http.Request, body []byte, ou
 		}
 		defer p.leave()
 		run.pass, run.version, revision = p, p.version, p.revision
+	} else {
+		run.shows = true
 	}
 	inner := req.Clone(context.WithValue(req.Context(), requestKey{}, run))
 	inner.Body = io.NopCloser(bytes.NewReader(body))
@@ -84,24 +94,23 @@ func (r *Runner) attempt(ctx context.Context, req *http.Request, body []byte, ou
 	return run.moved.Load() && !run.effect.Load(), revision, nil
 }
 
+// unavailable is the answer that an error is, with its reason if it has one.
+func unavailable(err error) *connect.Error {
+	if answer, ok := refusal.In(err); ok {
+		return answer
+	}
+	return connect.NewError(connect.CodeUnavailable, err)
+}
+
 var errorWriter = connect.NewErrorWriter()
 
 // refuse answers in the protocol of the request.
 func (r *Runner) refuse(w http.ResponseWriter, req *http.Request, err *connect.Error) {
-	if errorWriter.IsSupported(req) {
-		if writeErr := errorWriter.Write(w, req, err); writeErr == nil {
-			return
-		}
+	if err.Code() == connect.CodeResourceExhausted && !errorWriter.IsSupported(req) {
+		http.Error(w, err.Message(), http.StatusRequestEntityTooLarge) // which plain HTTP has, and Connect has not
+		return
 	}
-	status := http.StatusServiceUnavailable
-	switch err.Code() {
-	case connect.CodeInvalidArgument:
-		status = http.StatusBadRequest
-	case connect.CodeResourceExhausted:
-		status = http.StatusRequestEntityTooLarge
-	default:
-	}
-	http.Error(w, err.Message(), status)
+	refusal.Write(w, req, err)
 }
 
 // capture keeps a response until it is known that it counts. The headers are those at the

@@ -6,11 +6,13 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
+
+	"dbcontroller.dev/refusal"
 )
 
 // ErrFlipped is the cause with which the context of a stream ends when another version
 // became the active one.
-var ErrFlipped = errors.New("another version has become active; call again")
+var ErrFlipped = refusal.Because(refusal.StreamEnded, "another version has become active; call again", nil)
 
 // Stream runs fn for the active version. When another one becomes active, it cancels fn's
 // context with ErrFlipped as the cause, waits for fn to return, and runs it again for that
@@ -23,7 +25,7 @@ func (r *Runner) Stream(ctx context.Context, fn func(ctx context.Context, versio
 	for {
 		run, req, err := r.beginStream(ctx)
 		if err != nil {
-			return connect.NewError(connect.CodeUnavailable, err)
+			return unavailable(err)
 		}
 		err = fn(run, req.version)
 		ended := run.Err() != nil

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
 )
@@ -147,10 +148,15 @@ func TestStreamCannotWrite(t *testing.T) {
 // TestStreamIsRefused, with an error that asks the client to try elsewhere.
 func TestStreamIsRefused(t *testing.T) {
 	t.Parallel()
-	unavailable := func(t *testing.T, err error, want string) {
+	unavailable := func(t *testing.T, err error, want string, reason refusal.Reason) {
 		t.Helper()
-		if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), want) {
-			t.Errorf("ended with %v, want unavailable: %s", err, want)
+		if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), want) || why(err) != reason {
+			t.Errorf("ended with %v, %s, want unavailable: %s, %s", err, why(err), want, reason)
+		}
+	}
+	for _, err := range []error{vrunner.ErrFlipped, vrunner.ErrLost} {
+		if why(err) != refusal.StreamEnded {
+			t.Errorf("%v: reason %s", err, why(err))
 		}
 	}
 	t.Run("after the flip to an unknown version", func(t *testing.T) {
@@ -162,7 +168,7 @@ func TestStreamIsRefused(t *testing.T) {
 			w.begin(ctx)
 			w.until(ctx, open("v2"))
 			expectRuns(t, runs, "v1", vrunner.ErrFlipped.Error())
-			unavailable(t, <-ended, "the database is at version v2, this binary knows only v1: use one that knows v2")
+			unavailable(t, <-ended, "the database is at version v2, this binary knows only v1: use one that knows v2", refusal.ServerTooOld)
 		})
 	})
 	t.Run("when the server stops", func(t *testing.T) {
@@ -173,8 +179,8 @@ func TestStreamIsRefused(t *testing.T) {
 			r, _ := following(running, w, w.clients(), vrunner.Config{})
 			_, ended := streamed(ctx, r)
 			stop()
-			unavailable(t, <-ended, "server stops")
-			unavailable(t, r.Stream(ctx, func(context.Context, string) error { t.Error("ran"); return nil }), "server stops")
+			unavailable(t, <-ended, "server stops", refusal.Stopping)
+			unavailable(t, r.Stream(ctx, func(context.Context, string) error { t.Error("ran"); return nil }), "server stops", refusal.Stopping)
 		})
 	})
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 
+	"connectrpc.com/connect"
+
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -20,6 +22,7 @@ type View struct {
 	runner  *Runner
 	version string
 	client  record.Client
+	asList  bool // Database.ReadsAsList
 	hub     *hub // nil where the database was given without a Watcher
 }
 
@@ -30,6 +33,7 @@ var errMoved = fmt.Errorf("version is no longer active: %w", record.ErrFenced)
 // request is what a running request knows of its permission and effects.
 type request struct {
 	version string // of the stack that runs it
+	shows   bool   // it only reads, and ends with an answer: no stream, no controller
 	epoch   uint64 // of the direction, for a stream
 	pass    *pass  // nil for a request that only reads
 	term    *term  // of a controller, which passes the gate for each write; nil otherwise
@@ -47,12 +51,33 @@ func requestOf(ctx context.Context) *request {
 
 // Get returns a live record, or record.ErrNotFound.
 func (v *View) Get(ctx context.Context, kind, key string) (record.Record, error) {
+	if v.readsAsList(ctx) {
+		return v.getAsList(ctx, kind, key)
+	}
 	var rec record.Record
 	err := v.read(ctx, kind, func(t record.Token) (err error) {
 		rec, err = v.client.Get(ctx, t, record.StringKey(key))
 		return err
 	})
 	return rec, err
+}
+
+func (v *View) getAsList(ctx context.Context, kind, key string) (record.Record, error) {
+	recs, err := v.Select(ctx, []record.Selector{{Kind: kind, Key: record.StringKey(key)}}, true)
+	if err != nil {
+		return record.Record{}, err
+	}
+	if len(recs) == 0 {
+		return record.Record{}, fmt.Errorf("%s %s: %w", kind, key, record.ErrNotFound)
+	}
+	return recs[0], nil
+}
+
+// readsAsList reports whether it is enough for a read to be as recent as a list. What is read in
+// order to write, or to say that something has changed, is read linearizably.
+func (v *View) readsAsList(ctx context.Context) bool {
+	req := requestOf(ctx)
+	return v.asList && req != nil && req.shows
 }
 
 // List returns live records of a kind in name order: those whose name has the prefix, and
@@ -83,12 +108,11 @@ func (v *View) Select(ctx context.Context, sels []record.Selector, asList bool) 
 	if len(sels) == 0 {
 		return nil, nil
 	}
+	asList = asList || v.readsAsList(ctx)
 	var recs []record.Record
 	var kinds []string
 	for _, sel := range sels {
-		if !slices.Contains(kinds, sel.Kind) {
-			kinds = append(kinds, sel.Kind)
-		}
+		kinds = withKind(kinds, sel.Kind)
 	}
 	err := v.readAll(ctx, kinds, func(toks record.Tokens) (err error) {
 		recs, err = v.client.Select(ctx, record.SelectRequest{Tokens: toks, Select: sels, AsList: asList})
@@ -174,10 +198,13 @@ func (v *View) places(ctx context.Context, d upgradestate.Deployment, kind strin
 
 // absent is the error of a kind that is not to be had.
 func (v *View) absent(d upgradestate.Deployment, kind string) error {
-	if upgradestate.Retired(d, v.version) {
-		return fmt.Errorf("%s/%s is gone, %s is retired: %w", v.version, kind, v.version, record.ErrNotFound)
+	because := func(reason refusal.Reason, text string) error {
+		return refusal.Because(reason, text, record.ErrNotFound, refusal.MetaVersion, upgradestate.APIVersion(v.version))
 	}
-	return fmt.Errorf("%s/%s is not there yet: %w", v.version, kind, record.ErrNotFound)
+	if upgradestate.Retired(d, v.version) {
+		return fmt.Errorf("%s/%s is gone, %w", v.version, kind, because(refusal.VersionRetired, v.version+" is retired"))
+	}
+	return fmt.Errorf("%s/%s is not there yet: %w", v.version, kind, because(refusal.VersionNotReady, v.version+" has no data yet"))
 }
 
 // Write makes all mutations or none, with the tokens with which the request passed the
@@ -190,10 +217,10 @@ func (v *View) Write(ctx context.Context, ms []record.Mutation) error {
 		return v.writeControlled(ctx, req.term, ms)
 	}
 	if req == nil || req.pass == nil {
-		return fmt.Errorf("write to %s outside of a request that the stack declares as writing", v.version)
+		return connect.NewError(connect.CodeInternal, fmt.Errorf("write to %s outside of a request that the stack declares as writing", v.version))
 	}
 	if req.pass.version != v.version {
-		return fmt.Errorf("write to %s: version %s is active", v.version, req.pass.version)
+		return connect.NewError(connect.CodeInternal, fmt.Errorf("write to %s: version %s is active", v.version, req.pass.version))
 	}
 	err := v.client.Write(ctx, req.pass.tokens, ms)
 	switch {
@@ -208,7 +235,7 @@ func (v *View) Write(ctx context.Context, ms []record.Mutation) error {
 // withoutEffect reports whether err means for certain that nothing was written. Any
 // other, a broken connection for one, may stand for a lost acknowledgement.
 func withoutEffect(err error) bool {
-	for _, certain := range []error{record.ErrFenced, record.ErrNotFound, record.ErrExists, record.ErrMismatch, record.ErrConflict, record.ErrReserved} {
+	for _, certain := range []error{record.ErrFenced, record.ErrNotFound, record.ErrExists, record.ErrMismatch, record.ErrRefused, record.ErrUnreadable, record.ErrNoKey} {
 		if errors.Is(err, certain) {
 			return true
 		}

@@ -2,6 +2,7 @@ package vrunner_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
 )
@@ -38,6 +40,33 @@ func code(t *testing.T, body []byte) string {
 		t.Errorf("body %s: %v", body, err)
 	}
 	return e.Code
+}
+
+// reason is that of a refusal, with what its metadata says of the active version.
+func reason(t *testing.T, body []byte) string {
+	t.Helper()
+	var e struct {
+		Details []struct {
+			Debug struct {
+				Reason   string
+				Metadata struct{ Active string }
+			}
+		}
+	}
+	if err := json.Unmarshal(body, &e); err != nil || len(e.Details) != 1 {
+		t.Errorf("body %s: %v", body, err)
+		return ""
+	}
+	return strings.TrimSpace(e.Details[0].Debug.Reason + " " + e.Details[0].Debug.Metadata.Active)
+}
+
+// why is the reason that a client is told of an error, which may not be an answer yet.
+func why(err error) refusal.Reason {
+	if answer, ok := refusal.In(err); ok {
+		err = answer
+	}
+	reason, _ := refusal.Of(err)
+	return reason
 }
 
 // TestHeldTooLong: past the cap a write is refused in its own protocol, without effect.
@@ -69,15 +98,19 @@ func TestHeldTooLong(t *testing.T) {
 		if r.Hold() != 7*time.Second {
 			t.Errorf("the pause felt is %s", r.Hold())
 		}
-		if res.Code != http.StatusServiceUnavailable || res.Header().Get("Retry-After") == "" || code(t, res.Body.Bytes()) != "unavailable" {
+		if res.Code != http.StatusServiceUnavailable || res.Header().Get("Retry-After") == "" || code(t, res.Body.Bytes()) != "unavailable" || reason(t, res.Body.Bytes()) != "HELD" {
 			t.Errorf("Connect: %d %v %s", res.Code, res.Header(), res.Body)
 		}
-		if res = expect(t, "plain", b, http.StatusServiceUnavailable, ""); res.Header().Get("Retry-After") == "" {
-			t.Errorf("plain: %v", res.Header())
+		if res = expect(t, "plain", b, http.StatusServiceUnavailable, ""); res.Header().Get("Retry-After") == "" || reason(t, res.Body.Bytes()) != "HELD" {
+			t.Errorf("plain: %v %s", res.Header(), res.Body)
 		}
 		res = expect(t, "gRPC", c, http.StatusOK, "")
 		if status := res.Result().Trailer.Get("Grpc-Status"); status != "14" {
 			t.Errorf("gRPC: status %q, %v", status, res.Header())
+		}
+		if details, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(res.Result().Trailer.Get("Grpc-Status-Details-Bin"), "=")); err != nil ||
+			!strings.Contains(string(details), "google.rpc.ErrorInfo") || !strings.Contains(string(details), "HELD") {
+			t.Errorf("gRPC: details %q, %v", details, err)
 		}
 		w.apply(ctx, upgradestate.Abort{ID: "u1", Reason: "test"})
 		w.until(ctx, open("v1"))

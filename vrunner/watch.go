@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/refusal"
 )
 
 // WatchProcedure describes a server-streaming procedure whose streams go on over a flip.
@@ -111,8 +112,8 @@ type watch[Res any] struct {
 
 // errTooLarge and errNoWatch end streams that cannot be carried over a flip, or a loss.
 var (
-	errTooLarge = errors.New("the stream has too many records to go on, after a switch, with what differs; watch again")
-	errNoWatch  = errors.New("the stream cannot go on after a switch; call again")
+	errTooLarge = refusal.Because(refusal.StreamEnded, "the stream has too many records to go on, after a switch, with what differs; watch again", nil)
+	errNoWatch  = refusal.Because(refusal.StreamEnded, "the stream cannot go on after a switch; call again", nil)
 )
 
 // begin prepares for another stack's stream.
@@ -122,9 +123,9 @@ func (w *watch[Res]) begin() error {
 		w.started = true
 		return nil
 	case w.procedure.Event == nil:
-		return connect.NewError(connect.CodeUnavailable, errNoWatch)
+		return unavailable(errNoWatch)
 	case w.told.overflow:
-		return connect.NewError(connect.CodeUnavailable, errTooLarge)
+		return unavailable(errTooLarge)
 	}
 	w.told.restart()
 	return nil

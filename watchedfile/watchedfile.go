@@ -3,7 +3,7 @@
 //
 // Files are read when they are used, at most once a second, so that no goroutine is needed.
 // They are compared by what they hold and not by their times, which cannot tell two writes
-// within one tick apart. Files that cannot be read any more, or do not fit together yet, leave
+// within one tick apart. Files that cannot be read any longer, or do not fit together yet, leave
 // the former value in force, with one line in the log for each new reason.
 //
 // It knows nothing about what files hold: that is up to the function that parses them, whose
@@ -40,7 +40,7 @@ type File struct {
 // tokens, or authorities, since who writes these decides who is let in.
 func Secret(path string) File { return File{path, true} }
 
-// Public is a file that proves nothing by itself, such as a certificate beside its key.
+// Public is a file that proves nothing by itself, such as a certificate next to its key.
 func Public(path string) File { return File{path, false} }
 
 // Value is what files say.

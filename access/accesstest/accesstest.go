@@ -1,5 +1,5 @@
 // Package accesstest makes what proves identities in tests: authorities with certificates,
-// and issuers of JSON web tokens.
+// and issuers of JSON web tokens; and addresses at which no controller is.
 //
 // It is not for users and may change with any version.
 package accesstest

@@ -1,5 +1,6 @@
 // Package client reaches the Deployment API from elsewhere: with TLS, a client certificate
-// or a bearer token. The command line uses it, and so can applications.
+// or a bearer token. The command line uses it, and so can applications. It does not decide who may
+// do what: the controller does.
 package client
 
 import (

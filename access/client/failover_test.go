@@ -3,17 +3,16 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"dbcontroller.dev/access/accesstest"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
@@ -57,24 +56,6 @@ func serve(t *testing.T, c *controller) string {
 	return s.Listener.Addr().String()
 }
 
-// closed is an address at which nobody listens, nor can until the test ends.
-func closed(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	at, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
-}
-
 func open(t *testing.T, servers ...string) dbcontrollerv1connect.DeploymentServiceClient {
 	t.Helper()
 	api, err := Open(Config{Server: strings.Join(servers, ", ")})
@@ -99,7 +80,7 @@ func begin(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClien
 func TestTheNextControllerIsAsked(t *testing.T) {
 	t.Parallel()
 	second, third := &controller{}, &controller{}
-	api := open(t, closed(t), serve(t, second), serve(t, third))
+	api := open(t, accesstest.ClosedPort(t), serve(t, second), serve(t, third))
 	for range 3 {
 		if err := get(t.Context(), api); err != nil {
 			t.Fatal(err)
@@ -164,7 +145,7 @@ func TestAChangeIsSentOnce(t *testing.T) {
 	if err := begin(t.Context(), api); err != nil || other.begins.Load() != 2 {
 		t.Errorf("%v, asked %d times", err, other.begins.Load())
 	}
-	a, b := closed(t), closed(t)
+	a, b := accesstest.ClosedPort(t), accesstest.ClosedPort(t)
 	err := begin(t.Context(), open(t, a, b))
 	if !errors.As(err, &unsent) || !strings.Contains(err.Error(), a) || !strings.Contains(err.Error(), b) {
 		t.Errorf("nobody is there: %v", err)

@@ -18,11 +18,13 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.uber.org/zap"
 	"golang.org/x/net/netutil"
 
 	"dbcontroller.dev/access"
 	"dbcontroller.dev/limits"
+	"dbcontroller.dev/refusal"
 )
 
 // Config is one listener.
@@ -32,6 +34,8 @@ type Config struct {
 	Flag    string // that gives another address, in messages
 	Lock    *Lock
 	Table   access.Table
+	// Absent is as in access.GuardConfig.
+	Absent func(path string) *connect.Error
 	// Unencrypted2 takes HTTP/2 without TLS, too, for gRPC.
 	Unencrypted2 bool
 	Connections  int   // at the same time; more wait. 0: limits.Connections
@@ -129,7 +133,7 @@ func (d *Door) lock() error {
 	}
 	var err error
 	d.guard, err = access.NewGuard(access.GuardConfig{
-		Authenticators: lock.Authenticators, Policy: lock.Policy, Unproven: unproven, Table: d.cfg.Table,
+		Authenticators: lock.Authenticators, Policy: lock.Policy, Unproven: unproven, Table: d.cfg.Table, Absent: d.cfg.Absent,
 		Names: names, Audit: lock.Audit, Log: d.cfg.Log,
 	})
 	if err != nil {
@@ -197,7 +201,7 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 		case running <- struct{}{}:
 			defer func() { <-running }()
 		default:
-			busy(w)
+			busy(w, r)
 			return
 		}
 		rc := http.NewResponseController(w)
@@ -206,7 +210,7 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 			defer b.done()
 			// What is compressed may become as large as anything may be.
 			if compressed(r.Header) && !b.take(d.cfg.BodyBytes) {
-				busy(w)
+				busy(w, r)
 				return
 			}
 			// Ignored here and below: a connection that has no deadlines has gone.
@@ -217,9 +221,9 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 	})
 }
 
-func busy(w http.ResponseWriter) {
+func busy(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "1")
-	http.Error(w, "too many requests at the same time: try again", http.StatusServiceUnavailable)
+	refusal.Write(w, r, refusal.New(refusal.Busy, errors.New("too many requests at the same time: try again")))
 }
 
 func compressed(h http.Header) bool {
@@ -245,7 +249,10 @@ type body struct {
 	taken  int64
 }
 
-var errBusy = errors.New("too many large requests at the same time: try again")
+// noRoom is what the reader of a body is told: an answer as Connect passes on as it is.
+func noRoom() error {
+	return refusal.New(refusal.Busy, errors.New("too many large requests at the same time: try again"))
+}
 
 // take reports whether n bytes more fit in.
 func (b *body) take(n int64) bool {
@@ -270,7 +277,7 @@ func (b *body) done() {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if !b.take(int64(n)) {
-		return 0, errBusy
+		return 0, noRoom()
 	}
 	if err == io.EOF {
 		// Nothing more is to come, so the request may take as long as it likes. After any

@@ -360,7 +360,7 @@ func TestLargeRequests(t *testing.T) {
 		go func() { post("hold", 1000); done <- struct{}{} }()
 		<-held
 	}
-	expect("what fits beside the others", 200, "500")(post("", 500))
+	expect("what fits next to the others", 200, "500")(post("", 500))
 	expect("what does not", 400, "too many large requests")(post("", 501))
 	expect("compressed", 503, "too many requests")(post("", 10, "Content-Encoding", "gzip"))
 	expect("compressed, in gRPC", 503, "too many requests")(post("", 10, "Grpc-Encoding", "gzip"))

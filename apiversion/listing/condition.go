@@ -2,6 +2,7 @@ package listing
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -139,19 +140,31 @@ func (f *field) matches(m protoreflect.Message, c transform.Condition) bool {
 			found = true
 		case f.shape == list:
 			for i := 0; i < v.List().Len() && !found; i++ {
-				found = compares(ValueOf(f.fd, v.List().Get(i)), transform.OpEqual, c.Values[0])
+				found = f.compares(ValueOf(f.fd, v.List().Get(i)), transform.OpEqual, c.Values[0])
 			}
 		case c.Op == transform.OpIn:
 			x := ValueOf(f.fd, v)
 			for i := 0; i < len(c.Values) && !found; i++ {
-				found = compares(x, transform.OpEqual, c.Values[i])
+				found = f.compares(x, transform.OpEqual, c.Values[i])
 			}
 		default:
-			found = compares(ValueOf(f.fd, v), c.Op, c.Values[0])
+			found = f.compares(ValueOf(f.fd, v), c.Op, c.Values[0])
 		}
 		return !found
 	})
 	return found
+}
+
+// compares is met by the value, or by another name of what it names.
+func (f *field) compares(a any, op transform.Operator, b any) bool {
+	if compares(a, op, b) {
+		return true
+	}
+	name, ok := a.(string)
+	if !ok || f.others == nil {
+		return false
+	}
+	return slices.ContainsFunc(f.others(name), func(other string) bool { return compares(other, op, b) })
 }
 
 // compares applies an operator to two values of one type.

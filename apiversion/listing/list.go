@@ -46,6 +46,8 @@ type Source[R any, M proto.Message] struct {
 	// Where must be met besides the filter of the request. It is not part of the token's
 	// digest by itself: what it follows from must be a field of the request.
 	Where Filter
+	// References are the fields of M whose names filters find by either of two.
+	References []Reference
 	// NameField is the field of M that is the name, if one is: an order by it alone needs
 	// no sorting.
 	NameField string
@@ -88,7 +90,7 @@ func List[R any, M proto.Message](ctx context.Context, req proto.Message, src So
 		var none M // of a generated type, whose nil pointer knows its descriptor
 		d = none.ProtoReflect().Descriptor()
 	}
-	q, err := newQuery(req, d, src.Where, src.NameField)
+	q, err := newQuery(req, d, src.Where, src.References, src.NameField)
 	if err != nil {
 		return Page[M]{}, err
 	}
@@ -109,7 +111,7 @@ type query struct {
 	byName bool
 }
 
-func newQuery(req proto.Message, d protoreflect.MessageDescriptor, where Filter, nameField string) (query, error) {
+func newQuery(req proto.Message, d protoreflect.MessageDescriptor, where Filter, references []Reference, nameField string) (query, error) {
 	m := req.ProtoReflect()
 	names := FieldsOf(m.Descriptor())
 	q := query{mask: Mask(m, names.ReadMask)}
@@ -120,7 +122,9 @@ func newQuery(req proto.Message, d protoreflect.MessageDescriptor, where Filter,
 	if where, err = where.Check(d); err != nil {
 		return query{}, fmt.Errorf("list: %w", err)
 	}
-	q.filter = All(q.filter, where)
+	if q.filter, err = All(q.filter, where).Referring(d, references); err != nil {
+		return query{}, fmt.Errorf("list: %w", err)
+	}
 	if q.order, err = ParseOrder(Text(m, names.OrderBy), d); err != nil {
 		return query{}, err
 	}

@@ -72,6 +72,8 @@ type field struct {
 	fd    protoreflect.FieldDescriptor
 	shape shape
 	many  bool // the path goes through lists or all entries of a map
+	// others are the other names of a name that the field holds; nil: it has none.
+	others func(name string) []string
 }
 
 // step goes from a message to a field, or to an entry or the items of what the step

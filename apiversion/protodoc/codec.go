@@ -32,7 +32,7 @@ func (codec[M]) Merge(doc bson.Raw, m M) (bson.Raw, error) { return Merge(doc, m
 
 func (codec[M]) Shape() (typed.Shape, error) {
 	var none M
-	return shapeOf(none.ProtoReflect().Descriptor(), nil), nil
+	return checkedShape(none.ProtoReflect().Descriptor())
 }
 
 // Kinds are the codecs of a typed.Group whose kinds are messages: it is its CodecOf. Other
@@ -77,7 +77,11 @@ func (c anyCodec) message(v any) (proto.Message, error) {
 	return m, nil
 }
 
-func (c anyCodec) Shape() (typed.Shape, error) { return shapeOf(c.t.Descriptor(), nil), nil }
+func (c anyCodec) Shape() (typed.Shape, error) { return checkedShape(c.t.Descriptor()) }
+
+func checkedShape(d protoreflect.MessageDescriptor) (typed.Shape, error) {
+	return shapeOf(d, nil), CheckAliases(d)
+}
 
 // shapeOf is what the documents of a message look like. Messages of two versions that have
 // the same fields have equal shapes.

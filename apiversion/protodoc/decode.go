@@ -57,12 +57,12 @@ func decodeFields(doc bsoncore.Document, m protoreflect.Message, depth int) erro
 	}
 	seen := make([]bool, fields.Len())
 	return each(doc, func(key string, v bsoncore.Value) error {
-		fd := fields.ByName(protoreflect.Name(key))
+		fd := Field(m.Descriptor(), key)
 		if fd == nil {
 			return nil
 		}
 		if seen[fd.Index()] {
-			return at(key, failf("is there twice"))
+			return at(string(fd.Name()), failf("is there twice"))
 		}
 		seen[fd.Index()] = true
 		if err := decodeField(v, m, fd, depth); err != nil {
@@ -262,7 +262,7 @@ func Unknown(doc bson.Raw, d protoreflect.MessageDescriptor) []string {
 
 func unknownBelow(out []string, prefix string, doc bsoncore.Document, d protoreflect.MessageDescriptor) []string {
 	_ = each(doc, func(key string, v bsoncore.Value) error {
-		fd := d.Fields().ByName(protoreflect.Name(key))
+		fd := Field(d, key)
 		if fd == nil {
 			out = append(out, prefix+key)
 			return nil

@@ -26,6 +26,12 @@
 // Unmarshal(Marshal(m)) is m. Unmarshal reads leniently what is exact: absent and null
 // are unset, an integral double is an integer, an enum may be its number.
 //
+// A field and an enum value may have aliases, further names under which they are read (the
+// options of dbcontroller/protodoc/v1/alias.proto): what has got another name is not read as
+// zero. They are written under their own names, and what does not change keeps the name that it
+// has in a document. A field that is there under two names is an error, as one that is there
+// twice.
+//
 // Merge is for read-modify-write: it writes the content of a message into a document that
 // may hold more than the message knows, such as a newer program's fields or the record's
 // _id. What the document holds already keeps its bytes, so Merge(d, Unmarshal(d)) is d.

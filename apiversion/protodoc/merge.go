@@ -44,7 +44,7 @@ func mergeFields(dst []byte, doc bsoncore.Document, old, m protoreflect.Message,
 	fields := m.Descriptor().Fields()
 	there := make([]bool, fields.Len())
 	err := each(doc, func(key string, v bsoncore.Value) error {
-		fd := fields.ByName(protoreflect.Name(key))
+		fd := Field(m.Descriptor(), key)
 		if fd == nil || same(old, m, fd) {
 			if fd != nil {
 				there[fd.Index()] = true
@@ -57,7 +57,7 @@ func mergeFields(dst []byte, doc bsoncore.Document, old, m protoreflect.Message,
 			return nil
 		}
 		var err error
-		dst, err = mergeElement(dst, key, fd, v, old, m, depth)
+		dst, err = mergeElement(dst, string(fd.Name()), fd, v, old, m, depth) // an alias ends with the value
 		return err
 	})
 	if err != nil {

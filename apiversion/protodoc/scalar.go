@@ -75,7 +75,7 @@ func decodeScalar(v bsoncore.Value, fd protoreflect.FieldDescriptor) (protorefle
 
 func decodeEnum(v bsoncore.Value, d protoreflect.EnumDescriptor) (protoreflect.Value, error) {
 	if name, ok := v.StringValueOK(); ok {
-		named := d.Values().ByName(protoreflect.Name(name))
+		named := valueNamed(d, name)
 		if named == nil {
 			return protoreflect.Value{}, failf("the name is not one of enum %s", d.FullName())
 		}

@@ -10,7 +10,11 @@ export interface Options {
    * returns the one of a place, which is called once for each cluster.
    */
   mongo: MongoClient | ((at: Where) => MongoClient | Promise<MongoClient>)
-  /** The deployment's name; without it, the one that the controllers are configured with. */
+  /**
+   * The deployment's name; without it, the one that memory is of, or else the one that the first
+   * controller to answer is configured with. It stays that one: controllers of another deployment
+   * are refused.
+   */
   deployment?: string
   /**
    * A file in which is kept where the data is, so that the application can start while no
@@ -49,7 +53,11 @@ export interface Place {
   /** Whose form documents have here. */
   readonly version: string
   readonly client: MongoClient
-  /** The collection of a kind. A kind that the version does not have is an error. */
+  /**
+   * The collection of a kind. A kind that the version does not have is an error. Only of its
+   * methods that write single documents, of bulkWrite with such operations, and of insertMany is
+   * it known that a fence refused them as a whole. Within write, what is written past it is not seen.
+   */
   collection<T extends Document = Document> (kind: string): Collection<T>
 }
 
@@ -67,7 +75,9 @@ export class App {
   readonly revision: number
   /**
    * Runs a write where the data is, and again where the data has moved to if the database
-   * refused it. It must be one document, or something that may be done twice.
+   * refused it as a whole. It should be one document of at.collection: of several that are
+   * written at once or one after the other, some may have been before a fence met the others. It is
+   * run again only if no operation of at.collection wrote anything, or may have.
    * @throws {NotWrittenError} a switch did not end in time: nothing was written
    * @throws {UnknownOutcomeError} the write, or a part of it, may have been done or not
    */
@@ -87,5 +97,5 @@ export function connect (options: Options): Promise<App>
 export class NotWrittenError extends Error {}
 /** The write, or a part of it, may have been done or not. Look before it is done again. */
 export class UnknownOutcomeError extends Error {}
-/** For a callback to throw: what it looked for is not there, and it has written nothing. */
+/** For a callback to throw: what it looked for is not there. It has written nothing; otherwise the outcome is unknown if the data has moved. */
 export class MovedError extends Error { constructor (what?: string) }

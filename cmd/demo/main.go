@@ -34,10 +34,12 @@ func command() *cobra.Command {
 	opts := app.Options{}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Move a real database to its next version on this machine, under traffic, and check the result",
-		Long: "Move a real database to its next version on this machine: MongoDB and etcd are found or started,\n" +
-			"two controllers and two servers run as processes of their own, clients write through both API\n" +
-			"versions and with the plain driver, and at the end every acknowledged write is looked up. Without\n" +
+		Short: "Move real databases to their next version on this machine, under traffic, and check the result",
+		Long: "Move real databases to their next version on this machine: MongoDB and etcd are found or started,\n" +
+			"two services move from etcd to MongoDB and an application's collection within MongoDB, with\n" +
+			"controllers and servers as processes of their own. Clients write through both API versions and with\n" +
+			"the plain driver, cells run processes, of which one crashes in the switch, and at the end every\n" +
+			"acknowledged write and everything that must run is looked up. Without\n" +
 			"--json a report for people goes to standard output; with it, that goes to standard error, and one\n" +
 			"JSON object to standard output. The exit status is 1 when anything was lost, failed or different.",
 		Args:          cobra.NoArgs,
@@ -72,7 +74,7 @@ func command() *cobra.Command {
 	f.IntVar(&opts.Switches, "switches", 1, "how often to switch: to v2, back to v1, and so on; 2 is a round trip")
 	f.Uint64Var(&opts.Seed, "seed", 1, "seed of what the clients do")
 	f.BoolVar(&opts.Keep, "keep", false, "leave everything running afterwards and print how to look around")
-	f.StringVar(&opts.ServerBinary, "server-binary", "", "the sample server's binary (default: 'server' beside this one)")
+	f.StringVar(&opts.ServerBinary, "server-binary", "", "the sample server's binary (default: 'server' next to this one)")
 	cmd.AddCommand(hostCommand(), controllerCommand())
 	return cmd
 }

@@ -54,7 +54,7 @@ func (l *lease) Done() <-chan struct{} { return l.done }
 func (l *lease) Close(ctx context.Context) error {
 	l.db.mu.Lock()
 	l.abandoned = true
-	l.arm() // should the revocation not get through, nobody renews it any more
+	l.arm() // should the revocation not get through, nobody renews it any longer
 	l.markDone()
 	l.db.mu.Unlock()
 	if err := l.owner.connected(ctx); err != nil {

@@ -1,9 +1,8 @@
 package api_test
 
 import (
+	"bytes"
 	"context"
-	"dbcontroller.dev/deployment/api"
-	"dbcontroller.dev/deployment/deploymenttest"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/deployment/deploymenttest"
 	"dbcontroller.dev/verify"
 )
 
@@ -69,6 +70,12 @@ func serveWith(t *testing.T, w deploymenttest.World, cfg api.Config) served {
 	arrived := make(chan string, 1000)
 	mux := http.NewServeMux()
 	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		// Whole: a caller that gives up from here on is one whose call is under way.
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		arrived <- r.URL.Path[len(path):]
 		handler.ServeHTTP(w, r)
 	})

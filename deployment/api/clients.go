@@ -120,7 +120,7 @@ func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.Re
 	id := req.Msg.ClientId
 	switch app := req.Msg.Application; {
 	case id != "" && !clientID.MatchString(id):
-		return nil, invalid("client_id", id, "one that RegisterClient returned, or none at first")
+		return nil, invalid("client_id", id, "client-APPLICATION-SOMETHING of letters, digits, and any of . _ -, or none to have one made")
 	case id != "":
 	case app == "":
 		return nil, invalid("application", "", "a name of the application, such as billing")
@@ -238,7 +238,7 @@ func (v *Service) AckHold(ctx context.Context, req *connect.Request[pb.AckHoldRe
 		return nil, err
 	}
 	if last := d.LastSwitch; d.Upgrade == nil && last != nil && last.ID == upgrade {
-		return connect.NewResponse(&pb.AckHoldResponse{}), nil // it has switched: nobody waits any more
+		return connect.NewResponse(&pb.AckHoldResponse{}), nil // it has switched: nobody waits any longer
 	}
 	if u := d.Upgrade; u == nil || u.State != upgradestate.Switching || u.ID != upgrade || int64(u.Attempt) != attempt {
 		return nil, refuse(fmt.Sprintf("ack-hold: attempt %d of upgrade %q is not switching now: ask GetLocation what to do", attempt, upgrade))

@@ -18,6 +18,7 @@ import (
 // location is what an application reads.
 type location struct {
 	State, Version, Database, UpgradeID, Attempt, Revision string
+	Deployment, Epoch                                      string
 	Kinds                                                  []struct {
 		Kind, Database, Collection string
 		Fixed                      bool
@@ -36,14 +37,14 @@ func TestApplication(t *testing.T) {
 	}
 	a.fails(t, "RegisterClient", `{}`, `invalid_argument: application "": want a name of the application, such as billing`)
 	a.fails(t, "RegisterClient", `{"application": "a b"}`, `invalid_argument: application "a b": want letters, digits, and any of . _ -`)
-	a.fails(t, "RegisterClient", `{"clientId": "bbs-1"}`, `invalid_argument: client_id "bbs-1": want one that RegisterClient returned, or none at first`)
+	a.fails(t, "RegisterClient", `{"clientId": "bbs-1"}`, `invalid_argument: client_id "bbs-1": want client-APPLICATION-SOMETHING of letters, digits, and any of . _ -, or none to have one made`)
 	a.fails(t, "RegisterClient", `{"application": "billing", "ttlMs": 10}`, `invalid_argument: ttl_ms "10": want 1000 to 300000, or 0 for 15000`)
 	a.ok(t, "RegisterClient", `{"application": "billing"}`, &reg)
 	if !strings.HasPrefix(reg.ClientID, "client-billing-") || reg.TTLMs != 15000 {
 		t.Errorf("registered %+v", reg)
 	}
 	at := reg.Location
-	if at.State != "OPEN" || at.Version != "v1" || at.Database != "dbc_v1" || len(at.Kinds) != 1 || at.Kinds[0].Collection != "packages" {
+	if at.State != "OPEN" || at.Version != "v1" || at.Database != "dbc_v1" || at.Deployment != w.Store.Name() || at.Epoch != "1" || len(at.Kinds) != 1 || at.Kinds[0].Collection != "packages" {
 		t.Errorf("location %+v", at)
 	}
 	a.fails(t, "AckHold", `{"clientId": "`+reg.ClientID+`", "upgradeId": "u1", "attempt": 1}`,
@@ -250,7 +251,7 @@ func TestDeadClient(t *testing.T) {
 			n++
 		}
 	}
-	begun := time.Now()
+	start := time.Now()
 	for _, die := range dies {
 		die()
 	}
@@ -258,7 +259,7 @@ func TestDeadClient(t *testing.T) {
 	defer cancel()
 	go wait(ctx, ids["calls"])
 	registered(t, w, ids["calls"])
-	if took := time.Since(begun); took < time.Second {
+	if took := time.Since(start); took < time.Second {
 		t.Errorf("it had %s to call again", took)
 	}
 }

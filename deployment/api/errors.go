@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -55,9 +56,9 @@ func connectError(err error) error {
 	case errors.Is(err, deployment.ErrCorrupt):
 		return line(connect.CodeDataLoss, err.Error())
 	case errors.Is(err, errStopping):
-		return line(connect.CodeUnavailable, errStopping.Error())
+		return refusal.New(refusal.Stopping, errStopping)
 	case errors.Is(err, coord.ErrUnknown):
-		return line(connect.CodeUnavailable, err.Error()+": look at the deployment, then repeat the call")
+		return refusal.New(refusal.OutcomeUnknown, oneLine(err.Error()+": look at the deployment, then repeat the call"))
 	case errors.Is(err, context.Canceled):
 		return line(connect.CodeCanceled, err.Error())
 	case errors.Is(err, context.DeadlineExceeded):
@@ -68,8 +69,10 @@ func connectError(err error) error {
 }
 
 func line(code connect.Code, text string) error {
-	return connect.NewError(code, errors.New(strings.Join(strings.Fields(text), " ")))
+	return connect.NewError(code, oneLine(text))
 }
+
+func oneLine(text string) error { return errors.New(strings.Join(strings.Fields(text), " ")) }
 
 // invalid is for an argument that is none.
 func invalid(field, value, want string) error {

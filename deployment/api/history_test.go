@@ -14,7 +14,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// TestHistorySaysWhoWasProven: the proven identity stands beside what the caller says of
+// TestHistorySaysWhoWasProven: the proven identity stands next to what the caller says of
 // itself, and where nobody was proven there is none.
 func TestHistorySaysWhoWasProven(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestHistorySaysWhoWasProven(t *testing.T) {
 	}
 }
 
-// TestHistoryIsExportedBeforeItIsDropped: what has no room any more is in the log, and the
+// TestHistoryIsExportedBeforeItIsDropped: what has no room any longer is in the log, and the
 // status says how much that is.
 func TestHistoryIsExportedBeforeItIsDropped(t *testing.T) {
 	t.Parallel()

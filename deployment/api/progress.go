@@ -20,6 +20,7 @@ func progressStatus(s deployment.State, own []string) *pb.Progress {
 	for _, p := range s.Progress {
 		byShard[p.Shard] = p
 	}
+	switching := s.Record.Upgrade != nil && s.Record.Upgrade.State == upgradestate.Switching
 	var lag int64
 	copying, lagKnown := false, len(byShard) == s.Record.RingSize
 	for shard := range s.Record.RingSize {
@@ -47,6 +48,9 @@ func progressStatus(s deployment.State, own []string) *pb.Progress {
 			out.LastError = fmt.Sprintf("shard %d: %s", shard, p.LastError)
 		}
 		copying = copying || p.Copied < p.Total
+		if p.WaitsFor == syncer.ForSwitch && !switching {
+			p.WaitsFor = "" // the switch is over, and the shard has said nothing since
+		}
 		out.Shards = append(out.Shards, &pb.ShardProgress{
 			Shard: int32(p.Shard), Owner: p.Owner, State: p.State, Copied: p.Copied, Total: p.Total, Rate: p.Rate,
 			LagMillis: p.LagMillis, Applied: p.Applied, Parked: p.Parked, Retries: p.Retries, Verified: p.Verified,
@@ -86,16 +90,8 @@ func waitsFor(s deployment.State, own []string, shards []*pb.ShardProgress) []st
 	if len(s.Controllers) == 0 {
 		waits = append(waits, "a controller: none is running")
 	}
-	if u := s.Record.Upgrade; u != nil && u.Step == upgradestate.StepHold {
-		var late []string
-		for _, state := range s.Servers {
-			if !holdsFor(state, u) {
-				late = append(late, state.ID)
-			}
-		}
-		if len(late) > 0 {
-			waits = append(waits, fmt.Sprintf("%d of %d servers to hold writes: %s", len(late), len(s.Servers), strings.Join(late, ", ")))
-		}
+	if late := notHolding(s); late != "" {
+		waits = append(waits, late)
 	}
 	for _, ns := range s.Record.Namespaces {
 		for _, k := range ns.Kinds {
@@ -114,6 +110,29 @@ func waitsFor(s deployment.State, own []string, shards []*pb.ShardProgress) []st
 		return waits // nobody copies before an upgrade begins
 	}
 	return append(waits, shardsWaitFor(shards)...)
+}
+
+// notHolding says which servers and applications a hold still waits for; empty: none.
+func notHolding(s deployment.State) string {
+	const most = 5
+	u := s.Record.Upgrade
+	if u == nil || u.Step != upgradestate.StepHold {
+		return ""
+	}
+	var late []string
+	for _, state := range s.Servers {
+		if !holdsFor(state, u) {
+			late = append(late, state.ID)
+		}
+	}
+	if len(late) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d servers and applications to hold their writes: %s", len(late), len(s.Servers), strings.Join(late[:min(most, len(late))], ", "))
+	if len(late) > most {
+		text += ", ..."
+	}
+	return text
 }
 
 // shardsWaitFor says the same thing of several shards once.
@@ -164,10 +183,14 @@ func updateStatus(u *upgradestate.Update) *pb.DataUpdate {
 	if u == nil {
 		return nil
 	}
-	return &pb.DataUpdate{
+	out := &pb.DataUpdate{
 		Id: u.ID, Name: u.Name, Version: u.Version, Kind: u.Kind,
 		DoneShards: clamp(int64(len(u.Done))), Seen: u.Count.Seen, Changed: u.Count.Changed,
 	}
+	if u.Key != "" {
+		out.Key, out.DoneKinds, out.Kinds = u.Key, clamp(int64(u.Step)), clamp(int64(u.Step+1+len(u.Rest)))
+	}
+	return out
 }
 
 // addUpdating adds to a run's status what controllers say of it, in the order in which they
@@ -177,7 +200,7 @@ func addUpdating(out *pb.DataUpdate, u *upgradestate.Update, ps []backfill.Progr
 	shards := map[int]backfill.ShardProgress{}
 	var says []string
 	for _, p := range ps {
-		if p.ID != u.ID {
+		if p.ID != u.Run() {
 			continue
 		}
 		out.Total = max(out.Total, p.Total)

@@ -39,7 +39,8 @@ func noReverseSync(d upgradestate.Deployment) string {
 	case d.LastSwitch.Snapshot:
 		return fmt.Sprintf("%s is as it was left for the snapshot of %s; nothing follows until an upgrade to it begins", from, d.CurrentVersion)
 	}
-	return fmt.Sprintf("%s is as the switch left it: its entry in dbs is disabled or missing, or no controller runs", from)
+	// After a switch this holds until a controller has announced the direction back.
+	return fmt.Sprintf("%s does not follow yet: a controller announces within seconds of a switch that it does, so ask again; if it stays so, its entry in dbs is disabled or missing, or no controller runs", from)
 }
 
 func records(n int64) string {

@@ -45,6 +45,9 @@ type Config struct {
 	Initial Initial
 	// Waits returns what this process waits for before it can work; nil: nothing.
 	Waits func() []string
+	// Encryption returns which keys the records of this process's deployment are under, by version;
+	// nil: there are none.
+	Encryption func() map[string]*pb.Encryption
 
 	// Policy is that of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.
@@ -137,7 +140,11 @@ func (v *Service) answer(ctx context.Context, s *deployment.Store, d upgradestat
 
 // status is what this process says of a deployment's state.
 func (v *Service) status(s *deployment.Store, now deployment.State) *pb.Deployment {
-	return Status(now, Process{Waits: v.waits(s)})
+	p := Process{Waits: v.waits(s)}
+	if v.cfg.Encryption != nil && s.Name() == v.own.Name() {
+		p.Encryption = v.cfg.Encryption()
+	}
+	return Status(now, p)
 }
 
 const (

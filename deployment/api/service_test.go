@@ -201,7 +201,7 @@ func TestAfterTheSwitch(t *testing.T) {
 		t.Errorf("last switch (-want +got):\n%s", diff)
 	}
 	a.fails(t, "AbortUpgrade", `{}`, `failed_precondition: abort: no upgrade is running; u1 switched to v2 already, which abort does not undo`)
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no rollback from v2 to v1: v1 is as the switch left it: its entry in dbs is disabled or missing, or no controller runs; 'rollback --to-snapshot' goes back without what was written since`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no rollback from v2 to v1: v1 does not follow yet: a controller announces within seconds of a switch that it does, so ask again; if it stays so, its entry in dbs is disabled or missing, or no controller runs; 'rollback --to-snapshot' goes back without what was written since`)
 }
 
 func TestParkedThroughTheAPI(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/switchover"
@@ -15,7 +17,8 @@ import (
 
 // Process is what the process that is asked says of itself.
 type Process struct {
-	Waits []string // for what it waits before it can work
+	Waits      []string                  // for what it waits before it can work
+	Encryption map[string]*pb.Encryption // of what is stored, by version
 }
 
 // Status is a state as the API shows it.
@@ -25,6 +28,13 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 		s.Progress = nil // what was reported is of a direction that has ended
 	}
 	d.Progress = progressStatus(s, asked.Waits)
+	for i, ns := range s.Record.Namespaces {
+		if e := asked.Encryption[ns.Version]; e != nil {
+			e = proto.CloneOf(e) // the next answer has another record
+			e.Declined = ns.DeclinedKey
+			d.Namespaces[i].Encryption = e
+		}
+	}
 	d.Pace.Now = heldBack(s.Progress, s.Record.Pace.Paused)
 	if d.Update != nil {
 		addUpdating(d.Update, s.Record.Update, s.Updating)
@@ -162,11 +172,10 @@ func locationOf(r upgradestate.Deployment) *pb.Location {
 			version, ns = last.From, old
 		}
 	}
-	// A location ends with the database, whose name has none of the characters before it.
-	database := ns.Location[strings.LastIndexAny(ns.Location, "/:")+1:]
+	_, database, _ := strings.Cut(ns.Location, ":") // behind the backend
 	out := &pb.Location{
 		State: pb.Location_OPEN, Version: version, Database: database, Revision: r.Revision,
-		Hosts: ns.Hosts, Cluster: ns.Identity.Cluster,
+		Hosts: ns.Hosts, Cluster: ns.Identity.Cluster, Deployment: r.Name, Epoch: int64(r.Epoch),
 	}
 	// Without places to write, writes wait: in SWITCHING, and after it until the
 	// collections bear their names again.

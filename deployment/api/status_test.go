@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -104,6 +105,12 @@ func TestStatusSaysWhatItWaitsFor(t *testing.T) {
 	acked, other := deploymenttest.Server("a"), deploymenttest.Server("b")
 	acked.AckID, acked.AckAttempt = "u1", hold.Upgrade.Attempt
 	other.AckID, other.AckAttempt = "u1", hold.Upgrade.Attempt-1
+	many := []upgradestate.ServerState{acked}
+	for i := range 6 {
+		many = append(many, deploymenttest.Server(fmt.Sprintf("s%d", i+1)))
+	}
+	flipped := upgradestate.New(name, "v2", len(all)) // v1 follows: as copied in advance
+	flipped.Available = []upgradestate.Available{{TargetVersion: "v3", TransformHash: "h", Precopied: true}}
 	for _, tc := range []struct {
 		name  string
 		state deployment.State
@@ -115,7 +122,17 @@ func TestStatusSaysWhatItWaitsFor(t *testing.T) {
 				Record: hold, Progress: all, Controllers: []string{"c"},
 				Servers: []upgradestate.ServerState{acked, other},
 			},
-			[]string{"1 of 2 servers to hold writes: b", "shards 1, 3: the switch", "shard 2: x"},
+			[]string{"1 of 2 servers and applications to hold their writes: b", "shards 1, 3: the switch", "shard 2: x"},
+		},
+		{
+			"hold with many who are late",
+			deployment.State{Record: hold, Progress: all, Controllers: []string{"c"}, Servers: many},
+			[]string{"6 of 7 servers and applications to hold their writes: s1, s2, s3, s4, s5, ...", "shards 1, 3: the switch", "shard 2: x"},
+		},
+		{
+			"flipped, and no shard has said anything since",
+			deployment.State{Record: flipped, Progress: all, Controllers: []string{"c"}},
+			[]string{"shard 2: x"},
 		},
 		{
 			"fence without a controller",

@@ -74,7 +74,7 @@ func TestWatchDeployment(t *testing.T) {
 	if err := next(&got); err != nil || got.UpgradeState != nil {
 		t.Fatalf("first %+v, %v", got, err)
 	}
-	begun := time.Now()
+	start := time.Now()
 	w.Begin(t)
 	l := deploymenttest.Lease(t, w.Coord)
 	if err := w.Store.Register(t.Context(), l, deploymenttest.Server("bbs-1")); err != nil {
@@ -93,8 +93,8 @@ func TestWatchDeployment(t *testing.T) {
 		}
 		messages++
 	}
-	if most := 2 + int(time.Since(begun)/(400*time.Millisecond)); messages > most {
-		t.Errorf("%d messages in %s", messages, time.Since(begun))
+	if most := 2 + int(time.Since(start)/(400*time.Millisecond)); messages > most {
+		t.Errorf("%d messages in %s", messages, time.Since(start))
 	}
 	next, end, err = a.stream(t.Context(), "WatchDeployment", `{"name":"services/none/deployments/x"}`)
 	if err != nil {

@@ -47,3 +47,25 @@ func TestUpdateStatus(t *testing.T) {
 		t.Errorf("without a run: %v", got)
 	}
 }
+
+// TestEncryptionStatus: a rotation says which kind it is at, and a namespace which keys its records
+// are under, as the process that is asked has it.
+func TestEncryptionStatus(t *testing.T) {
+	t.Parallel()
+	d := upgradestate.New("services/a/deployments/b", "v1", 4)
+	d.Namespaces = []upgradestate.Namespace{{Version: "v1", DeclinedKey: "a003"}, {Version: "v2"}}
+	d.Update = &upgradestate.Update{ID: "d-1", Name: upgradestate.RotateKeys, Version: "v1", Kind: "b", Hash: "h", Key: "a002", Step: 1, Rest: []string{"c"}}
+	known := map[string]*pb.Encryption{"v1": {Key: "a002", Keys: []string{"a001", "a002"}, Active: "a002"}}
+	got := api.Status(deployment.State{Record: d}, api.Process{Encryption: known})
+	wantUpdate := &pb.DataUpdate{Id: "d-1", Name: "rotate-keys", Version: "v1", Kind: "b", Key: "a002", DoneKinds: 1, Kinds: 3}
+	if diff := cmp.Diff(wantUpdate, got.GetUpdate(), protocmp.Transform()); diff != "" {
+		t.Errorf("update (-want +got):\n%s", diff)
+	}
+	want := &pb.Encryption{Key: "a002", Keys: []string{"a001", "a002"}, Active: "a002", Declined: "a003"}
+	if diff := cmp.Diff(want, got.GetNamespaces()[0].GetEncryption(), protocmp.Transform()); diff != "" {
+		t.Errorf("v1 (-want +got):\n%s", diff)
+	}
+	if e := got.GetNamespaces()[1].GetEncryption(); e != nil || known["v1"].GetDeclined() != "" {
+		t.Errorf("v2: %v; what was known is now %v", e, known)
+	}
+}

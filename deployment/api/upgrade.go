@@ -94,7 +94,10 @@ func beginEffects(before, after upgradestate.Deployment, parked deployment.Parke
 	if u == nil || before.Upgrade != nil {
 		return nil
 	}
-	does := make([]string, 0, 4)
+	does := make([]string, 0, 5)
+	if run := before.Update; run != nil && after.Update == nil {
+		does = append(does, fmt.Sprintf("end data update %s, which is begun again after the upgrade; until then both keys stay in use", run.Name))
+	}
 	back := before.LastSwitch != nil && before.LastSwitch.From == u.TargetVersion
 	switch {
 	case u.Snapshot:

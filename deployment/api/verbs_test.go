@@ -407,7 +407,7 @@ func TestRollbackSafe(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	want(safe{Blocking: "0", Waived: "0", Reason: "v1 is as the switch left it: its entry in dbs is disabled or missing, or no controller runs"})
+	want(safe{Blocking: "0", Waived: "0", Reason: "v1 does not follow yet: a controller announces within seconds of a switch that it does, so ask again; if it stays so, its entry in dbs is disabled or missing, or no controller runs"})
 	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
 	want(safe{Safe: true, Blocking: "0", Waived: "0"})
 	for i := range 2 {

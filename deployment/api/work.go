@@ -39,7 +39,7 @@ func (v *Service) reported(ctx context.Context, send func(*pb.WorkProgress) erro
 	go func() {
 		defer close(ended)
 		if now.stream(ctx, send) != nil {
-			cancel() // nobody listens any more
+			cancel() // nobody listens any longer
 		}
 	}()
 	err := work(ctx, now.say)

@@ -115,3 +115,5 @@ func (s *system) peakMemory() (mb float64) {
 	}
 	return mb
 }
+
+func (s *system) spentNow() spent { return s.bench.spentNow(s.from, s.to, s.processorTime()) }

@@ -43,7 +43,7 @@ type bench struct {
 	versions map[string]string
 	known    []figures.Peer
 
-	held     float64       // ms, by the phases of the latest switches of the pause; 0: none were made
+	held     float64       // ms, in the latest switches of the pause; 0: none were made
 	fastest  time.Duration // copy of any peer; 0: none ran
 	mainCopy []copied      // of copy.fixed, for what is compared with it
 
@@ -55,8 +55,8 @@ type bench struct {
 	filled  map[string]bool // datasets, by database
 }
 
-func open(ctx context.Context, o settings) (b *bench, err error) {
-	b = &bench{settings: o, begun: time.Now(), machine: machine(), filled: map[string]bool{}, versions: map[string]string{"go": runtime.Version()}}
+func open(ctx context.Context, o settings) (_ *bench, err error) {
+	b := &bench{settings: o, begun: time.Now(), machine: machine(), filled: map[string]bool{}, versions: map[string]string{"go": runtime.Version()}}
 	defer func() {
 		if err != nil {
 			b.close()
@@ -76,10 +76,8 @@ func open(ctx context.Context, o settings) (b *bench, err error) {
 	if b.dir, err = os.MkdirTemp("", "dbcontroller-bench-"); err != nil {
 		return nil, err
 	}
-	for _, program := range []string{"dbcontroller", "demo"} {
-		if _, err := os.Stat(filepath.Join(o.programs, program)); err != nil {
-			return nil, fmt.Errorf("no program %s: %w (make build)", program, err)
-		}
+	if _, err := os.Stat(filepath.Join(o.programs, "dbcontroller")); err != nil {
+		return nil, fmt.Errorf("no program dbcontroller: %w (make build)", err)
 	}
 	if out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output(); err == nil {
 		b.versions["dbcontroller"] = strings.TrimSpace(string(out))

@@ -22,6 +22,7 @@ type clients struct {
 	bulk int // updates in one command; 0: 1
 	// write makes one update; nil: a field of a random record of col is set.
 	write  func(ctx context.Context, rng *rand.Rand) error
+	timed  func(due, acked time.Time) // is told of each; nil: nobody is
 	felt   []float64
 	failed error
 	mu     sync.Mutex
@@ -55,7 +56,11 @@ func (c *clients) run(ctx context.Context) (rate float64) {
 					c.mu.Unlock()
 					return
 				}
-				felt = append(felt, float64(time.Since(due).Microseconds())/1000)
+				acked := time.Now()
+				felt = append(felt, float64(acked.Sub(due).Microseconds())/1000)
+				if c.timed != nil {
+					c.timed(due, acked)
+				}
 			}
 			c.mu.Lock()
 			c.felt = append(c.felt, felt...)
@@ -64,6 +69,13 @@ func (c *clients) run(ctx context.Context) (rate float64) {
 	}
 	wg.Wait()
 	return float64(len(c.felt)*bulk) / time.Since(begun).Seconds()
+}
+
+// problem is why a writer has stopped, nil: none has.
+func (c *clients) problem() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
 }
 
 func (c *clients) update(ctx context.Context, rng *rand.Rand, bulk int) error {
@@ -106,7 +118,7 @@ func (b *bench) beside(d dataset) *clients {
 	return &clients{col: collection(b.from.client.Database(d.name).Collection(kindName), "majority"), keys: b.others, rate: besideRate}
 }
 
-// copyBesideUpdates copies the same records twice, alone and beside an application, and has
+// copyBesideUpdates copies the same records twice, alone and with an application, and has
 // ClusterSync do the latter as well, where it is.
 func copyBesideUpdates(ctx context.Context, b *bench, round int) error {
 	d := b.small("updated", b.others)
@@ -136,7 +148,7 @@ func copyBesideUpdates(ctx context.Context, b *bench, round int) error {
 	return b.besidePeer(ctx, d, p99)
 }
 
-// besidePeer compares the latency of clients with that beside ClusterSync.
+// besidePeer compares the latency of clients with that next to ClusterSync.
 func (b *bench) besidePeer(ctx context.Context, d dataset, ours float64) error {
 	peer := clusterSync("clustersync", nil, "")
 	if b.lacks(peer) != "" {
@@ -150,7 +162,7 @@ func (b *bench) besidePeer(ctx context.Context, d dataset, ours float64) error {
 		defer close(done)
 		app.run(during)
 	}()
-	took, err := b.peerCopy(ctx, peer, d.name, b.others)
+	took, _, err := b.peerCopy(ctx, peer, d.name, b.others)
 	stop()
 	<-done
 	if err == nil {
@@ -160,6 +172,6 @@ func (b *bench) besidePeer(ctx context.Context, d dataset, ours float64) error {
 		return err
 	}
 	theirs := percentile(app.felt, 99)
-	b.figure("application.peers", ours/theirs, "The same clients beside Percona ClusterSync, while it starts and copies the same records in %.1f s: p99 %.1f ms, p50 %.1f ms.", took.Seconds(), theirs, percentile(app.felt, 50))
+	b.figure("application.peers", ours/theirs, "The same clients next to Percona ClusterSync, while it starts and copies the same records in %.1f s: p99 %.1f ms, p50 %.1f ms.", took.Seconds(), theirs, percentile(app.felt, 50))
 	return nil
 }

@@ -26,10 +26,12 @@ type copying struct {
 type copied struct {
 	speed, limit float64 // records a second
 	copy, ready  float64 // seconds
-	processor    float64 // seconds, until the last record was there
 	memory       float64 // MB, at most, until the end
 	asked        float64 // requests a second at etcd while copying
 	rest         float64 // and at rest
+	// processors is what the copy took of them, limits what the limit did, and until what all of
+	// it until ready did.
+	processors, limits, until spent
 }
 
 // copyOnce makes a copy, and takes the limit in every other round before it and otherwise after it.
@@ -57,7 +59,9 @@ func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied,
 	records := c.data.records()
 	limit := func() (err error) {
 		if c.limit {
+			before := b.spentNow(sp.from, sp.to, 0)
 			out.limit, err = b.limit(ctx, sp.from, sp.to, sp.database, records, names)
+			out.limits = b.spentNow(sp.from, sp.to, 0).since(before)
 		}
 		return err
 	}
@@ -101,7 +105,7 @@ func (s *system) copy(ctx context.Context, c copying, records int, out *copied) 
 		}()
 		defer func() { stop(); <-done }()
 	}
-	used, asked, begun := s.processorTime(), etcdRequests(), time.Now()
+	before, asked, begun := s.spentNow(), etcdRequests(), time.Now()
 	if err := s.begin(ctx, true); err != nil {
 		return err
 	}
@@ -110,13 +114,13 @@ func (s *system) copy(ctx context.Context, c copying, records int, out *copied) 
 	}
 	took := time.Since(begun).Seconds()
 	out.copy, out.speed = took, float64(records)/took
-	out.processor, out.asked = s.processorTime()-used, (etcdRequests()-asked)/took
+	out.processors, out.asked = s.spentNow().since(before), (etcdRequests()-asked)/took
 	stop()
 	if c.ready {
 		if err := s.awaitReady(ctx, true); err != nil {
 			return fmt.Errorf("await ready: %w", err)
 		}
-		out.ready = time.Since(begun).Seconds()
+		out.ready, out.until = time.Since(begun).Seconds(), s.spentNow().since(before)
 	}
 	if c.rest > 0 {
 		asked = etcdRequests()
@@ -158,7 +162,10 @@ func copyFixed(ctx context.Context, b *bench, round int) error {
 	}
 	b.mainCopy = append(b.mainCopy, c)
 	b.against("copy.fixed", c.speed, c.limit, "%d records of %d B, one controller with %d workers, between two clusters. %s", b.records, b.size, b.workers, limitIs)
-	b.figure("cpu.record", c.processor*1e6/float64(b.records), "Processor time of the controller's process (without etcd) from the beginning of the upgrade to the last record of copy.fixed.")
+	b.figure("cpu.record", c.processors.client*1e6/float64(b.records), "Processor time of the controller's process (without etcd) from the beginning of the upgrade to the last record of copy.fixed.")
+	b.spent("cpu.all.copy", c.processors, b.records, "Of the copy of copy.fixed")
+	b.spent("cpu.all.ready", c.until, b.records, "Of copy.fixed until ready")
+	b.spent("cpu.all.limit", c.limits, b.records, "Of the limit of copy.fixed, whose client is in the benchmark itself")
 	b.figure("ready.multiple", c.ready/c.copy, "The runs of copy.fixed: copied, indexes built, compared both ways, the rollback proved; here after %.1f s.", c.ready)
 	b.figure("memory.small", c.memory, "Peak resident memory of the controller's process in copy.fixed, until ready and 4 s of rest; %d records.", b.records)
 	b.figure("etcd.copying", c.asked, "Messages that etcd received in copy.fixed, renewals of leases among them.")
@@ -171,6 +178,7 @@ func copyManaged(ctx context.Context, b *bench, round int) error {
 	c, err := b.copyOnce(ctx, copying{data: b.small("", records), managed: true, spec: spec{inside: true}, limit: true}, round)
 	if err == nil {
 		b.against("copy.managed", c.speed, c.limit, "%d records of %d B between two clusters; the controller is in the benchmark's process, over a coordination store in memory. %s", records, b.size, limitIs)
+		b.spent("cpu.all.managed", c.processors, records, "Of the copy of copy.managed, whose controller is in the benchmark itself")
 	}
 	return err
 }

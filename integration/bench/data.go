@@ -167,7 +167,7 @@ func (d dataset) insert(ctx context.Context, db *mongo.Database) error {
 }
 
 func (d dataset) insertInto(ctx context.Context, col *mongo.Collection, size int) error {
-	col = collection(col, 1) // nobody reads it before a majority, which is one member, has it
+	col = collection(col, 1) // a majority, which is one member, has it before it is copied; not at once
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
 	const batch = 1000

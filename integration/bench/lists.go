@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/sync/errgroup"
 
 	secretsv1 "dbcontroller.dev/gen/secrets/v1"
@@ -31,7 +34,10 @@ type namespaceStore struct {
 	tokens record.Tokens
 }
 
-var _ vrunner.BatchStore = namespaceStore{}
+var (
+	_ vrunner.BatchStore = namespaceStore{}
+	_ adapt.PagingStore  = namespaceStore{}
+)
 
 func (s namespaceStore) Get(ctx context.Context, kind, key string) (record.Record, error) {
 	return s.client.Get(ctx, s.tokens[kind], record.StringKey(key))
@@ -49,6 +55,23 @@ func (s namespaceStore) Select(ctx context.Context, sels []record.Selector, asLi
 	return s.client.Select(ctx, record.SelectRequest{Tokens: s.tokens, Select: sels, AsList: asList})
 }
 
+func (s namespaceStore) ListWith(ctx context.Context, kind, prefix, after string, limit int, _ []string, also func([]record.Record) ([]record.Selector, error)) (listed, with []record.Record, err error) {
+	return s.client.ListWith(ctx, s.tokens, record.ListRequest{Token: s.tokens[kind], Prefix: prefix, After: after, Limit: limit}, also)
+}
+
+func (s namespaceStore) SelectAt(ctx context.Context, sels []record.Selector) (record.Snapshot, error) {
+	return s.client.SelectAt(ctx, record.SelectRequest{Tokens: s.tokens, Select: sels})
+}
+
+func (s namespaceStore) Since(ctx context.Context, after record.Position, kinds ...string) ([]record.Change, record.Position, error) {
+	specs := make([]record.KindSpec, len(kinds))
+	for i, k := range kinds {
+		specs[i].Name = k
+	}
+	batch, err := s.client.Since(ctx, specs, after)
+	return batch.Changes, batch.Pos, err
+}
+
 func (s namespaceStore) Write(ctx context.Context, ms []record.Mutation) error {
 	return s.client.Write(ctx, s.tokens, ms)
 }
@@ -57,31 +80,40 @@ func (s namespaceStore) Changes(context.Context, ...string) (vrunner.Subscriptio
 	return nil, errors.New("lists need no changes")
 }
 
-// secretsIn is a database of secrets, filled.
-func (b *bench) secretsIn(ctx context.Context, ns *mongostore.Namespace, database string, doc func(i int) (bson.Raw, error)) (namespaceStore, error) {
-	tok, err := ns.Provision(ctx, record.KindSpec{Name: secrets.Kind}, record.PhysicalName(secrets.Kind, 1))
-	if err != nil {
-		return namespaceStore{}, err
+// secretsIn is a database of kinds, filled with what each secret is in them.
+func (b *bench) secretsIn(ctx context.Context, ns *mongostore.Namespace, database string, kinds []record.KindSpec, of func(record.Record) ([]record.Record, error)) (namespaceStore, error) {
+	s := namespaceStore{ns.Client(), record.Tokens{}}
+	for _, kind := range kinds {
+		tok, err := ns.Provision(ctx, record.KindSpec{Name: kind.Name}, record.PhysicalName(kind.Name, 1))
+		if err != nil {
+			return s, err
+		}
+		s.tokens[kind.Name] = tok
 	}
 	const batch = 1000
-	coll := collection(b.from.client.Database(database).Collection(tok.Name), 1)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(2)
 	for from := 0; from < b.lists; from += batch {
 		g.Go(func() error {
-			var docs []any
+			docs := map[string][]any{}
 			for i := from; i < min(from+batch, b.lists); i++ {
-				d, err := doc(i)
+				recs, err := of(secret(i))
 				if err != nil {
 					return err
 				}
-				docs = append(docs, d)
+				for _, r := range recs {
+					docs[r.Kind] = append(docs[r.Kind], r.Doc)
+				}
 			}
-			_, err := coll.InsertMany(ctx, docs)
-			return err
+			for kind, docs := range docs {
+				if _, err := collection(b.from.client.Database(database).Collection(s.tokens[kind].Name), 1).InsertMany(ctx, docs); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
-	return namespaceStore{ns.Client(), record.Tokens{secrets.Kind: tok}}, g.Wait()
+	return s, g.Wait()
 }
 
 // secret is one of v1, as its handlers store it.
@@ -99,17 +131,15 @@ func secret(i int) record.Record {
 	return record.Record{Kind: secrets.Kind, Key: record.StringKey(name), Doc: doc}
 }
 
-// moved is what a direction makes of a record that is a group of its own.
-func moved(d transform.Direction, r record.Record) (bson.Raw, error) {
-	id, _, err := d.GroupOf(r.Kind, r.Key)
-	if err != nil {
-		return nil, err
+// moved makes what a direction makes of a record that is a group of its own.
+func moved(d transform.Direction) func(record.Record) ([]record.Record, error) {
+	return func(r record.Record) ([]record.Record, error) {
+		id, _, err := d.GroupOf(r.Kind, r.Key)
+		if err != nil {
+			return nil, err
+		}
+		return d.Transform(id, transform.Group{Name: id.Name, Records: []record.Record{r}}, transform.Group{Name: id.Name})
 	}
-	out, err := d.Transform(id, transform.Group{Name: id.Name, Records: []record.Record{r}}, transform.Group{Name: id.Name})
-	if err != nil {
-		return nil, err
-	}
-	return out[0].Doc, nil
 }
 
 // ways are a transformer both ways.
@@ -125,9 +155,90 @@ func ways(name string, specs ...transform.Spec) (up, down transform.Direction, e
 	return up, down, err
 }
 
+// versions is the kind of v2 that a secret's payloads are in, where it is several records.
+const versions = "versions"
+
+// several is a transformer of which v2 has a secret and, under its name, the payloads that it has
+// had, here two, of which "v2" is the present one.
+func several() transform.Spec {
+	return transform.Spec{
+		Name: "several", Revision: "1",
+		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: secrets.Kind}}}},
+		New: transform.Side{Kinds: []transform.GroupedKind{
+			{KindSpec: record.KindSpec{Name: secrets.Kind}},
+			{
+				KindSpec: record.KindSpec{Name: versions},
+				GroupOf: func(k record.Key) (string, error) {
+					name, _ := k.Name()
+					secret, _, ok := strings.Cut(name, "/versions/")
+					if !ok {
+						return "", errors.New("it is no version of a secret")
+					}
+					return string(record.StringKey(secret)), nil
+				},
+				Select: func(group string) record.Selector {
+					name, _ := record.Key(group).Name()
+					return record.Selector{Key: record.StringKey(name + "/versions/"), Prefix: true}
+				},
+			},
+		}},
+		Up: func(src, _ transform.Group) (out []record.Record, err error) {
+			for _, r := range src.Records {
+				name, _ := r.Key.Name()
+				payload := r.Doc.Lookup("payload")
+				for _, version := range []string{"v1", "v2"} {
+					key := record.StringKey(name + "/versions/" + version)
+					out = append(out, record.Record{Kind: versions, Key: key, Doc: with(nil, "_id", key.Value(), "payload", payload)})
+				}
+				out = append(out, record.Record{Kind: secrets.Kind, Key: r.Key, Doc: with(r.Doc, "payload", bson.RawValue{})})
+			}
+			return out, nil
+		},
+		Down: func(src, _ transform.Group) (out []record.Record, err error) {
+			var payload bson.RawValue
+			for _, r := range src.Records {
+				if name, _ := r.Key.Name(); r.Kind == versions && strings.HasSuffix(name, "/v2") {
+					payload = r.Doc.Lookup("payload")
+				}
+			}
+			for _, r := range src.Records {
+				if r.Kind == secrets.Kind {
+					out = append(out, record.Record{Kind: secrets.Kind, Key: r.Key, Doc: with(r.Doc, "payload", payload)})
+				}
+			}
+			return out, nil
+		},
+	}
+}
+
+// with is a document with fields of these values, at its end; without those of the zero value.
+func with(doc bson.Raw, fields ...any) bson.Raw {
+	_, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)+512))
+	elements, err := doc.Elements()
+	if doc != nil && err != nil {
+		panic(err) // our own
+	}
+	for _, e := range elements {
+		if !slices.Contains(fields, any(e.Key())) {
+			out = append(out, e...)
+		}
+	}
+	for i := 0; i < len(fields); i += 2 {
+		if v := fields[i+1].(bson.RawValue); v.Type != 0 { //nolint:forcetypeassert // names and values
+			out = bsoncore.AppendHeader(out, bsoncore.Type(v.Type), fields[i].(string)) //nolint:forcetypeassert // as above
+			out = append(out, v.Value...)
+		}
+	}
+	out, err = bsoncore.AppendDocumentEnd(out, 0)
+	if err != nil {
+		panic(err) // it was begun
+	}
+	return out
+}
+
 // lists has the handlers of v1 list its secrets over its own data and over those of v2, in turn.
 func lists(ctx context.Context, b *bench, _ int) error {
-	up, _, err := ways("secrets", secrets.Specs()...)
+	one, _, err := ways("secrets", secrets.Specs()...)
 	if err != nil {
 		return err
 	}
@@ -139,11 +250,19 @@ func lists(ctx context.Context, b *bench, _ int) error {
 	if err != nil {
 		return err
 	}
+	many, manyBack, err := ways("several", several())
+	if err != nil {
+		return err
+	}
 	stores := map[string]namespaceStore{}
-	for what, doc := range map[string]func(i int) (bson.Raw, error){
-		"own":  func(i int) (bson.Raw, error) { return secret(i).Doc, nil },
-		"v2":   func(i int) (bson.Raw, error) { return moved(up, secret(i)) },
-		"swap": func(i int) (bson.Raw, error) { return moved(swap, secret(i)) },
+	for what, of := range map[string]struct {
+		kinds []record.KindSpec
+		make  func(record.Record) ([]record.Record, error)
+	}{
+		"own":     {one.SourceKinds(), func(r record.Record) ([]record.Record, error) { return []record.Record{r}, nil }},
+		"v2":      {one.TargetKinds(), moved(one)},
+		"swap":    {swap.TargetKinds(), moved(swap)},
+		"several": {many.TargetKinds(), moved(many)},
 	} {
 		database := scratch(what)
 		ns, err := mongostore.Open(ctx, mongostore.Config{URI: b.from.server.URI(), Database: database})
@@ -152,11 +271,15 @@ func lists(ctx context.Context, b *bench, _ int) error {
 		}
 		defer b.from.drop(ctx, database)
 		defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // scratch
-		if stores[what], err = b.secretsIn(ctx, ns, database, doc); err != nil {
+		if stores[what], err = b.secretsIn(ctx, ns, database, of.kinds, of.make); err != nil {
 			return fmt.Errorf("fill: %w", err)
 		}
 	}
-	shown, err := adapt.New(stores["swap"], swapBack, swap, adapt.Config{})
+	other, err := adapt.New(stores["swap"], swapBack, swap, adapt.Config{})
+	if err != nil {
+		return err
+	}
+	groups, err := adapt.New(stores["several"], manyBack, many, adapt.Config{Leads: map[string]string{secrets.Kind: secrets.Kind}})
 	if err != nil {
 		return err
 	}
@@ -164,59 +287,65 @@ func lists(ctx context.Context, b *bench, _ int) error {
 		_, h := secrets.NativeV1(s)
 		return secretsv1connect.NewSecretServiceClient(inprocess.Client(h), "http://inprocess")
 	}
-	own, adapted := client(stores["own"]), client(secrets.OverV2(stores["v2"]))
-	other := client(vrunner.Over(stores["swap"], shown))
-	return b.listed(ctx, own, adapted, other)
+	return b.listed(ctx, client(stores["own"]), []adapted{
+		{"", "from v2's data", client(secrets.OverV2(stores["v2"]))},
+		{".several", "from v2's data, of which a secret is three records: itself and two payloads under its name", client(vrunner.Over(stores["several"], groups))},
+		{".otherwise", "from v2's data, whose names begin with the secret, so that they sort otherwise: v1's order is kept, by an index of the names in the server's memory", client(vrunner.Over(stores["swap"], other))},
+	})
+}
+
+// adapted is v1 over v2's data.
+type adapted struct {
+	rows   string // what is added to the names of their rows
+	how    string
+	client secretsv1connect.SecretServiceClient
 }
 
 // listed measures first pages and whole lists.
-func (b *bench) listed(ctx context.Context, own, adapted, other secretsv1connect.SecretServiceClient) error {
-	const pageOf, allOf, firsts = 10, 1000, 100
-	first := func(c secretsv1connect.SecretServiceClient) func() error {
-		return func() error { return listPages(ctx, c, pageOf, pageOf) }
+func (b *bench) listed(ctx context.Context, own secretsv1connect.SecretServiceClient, over []adapted) error {
+	const pageOf, allOf, firsts, walks = 10, 1000, 200, 3
+	clients := []secretsv1connect.SecretServiceClient{own}
+	filled := time.Duration(0)
+	for _, a := range over {
+		begun := time.Now()
+		if err := listPages(ctx, a.client, pageOf, pageOf); err != nil { // fills the index, if there is one
+			return err
+		}
+		filled = max(filled, time.Since(begun))
+		clients = append(clients, a.client)
 	}
-	all := func(c secretsv1connect.SecretServiceClient) func() error {
-		return func() error { return listPages(ctx, c, allOf, b.lists) }
-	}
-	took := func(times int, ways ...func() error) ([]float64, error) {
-		felt := make([][]float64, len(ways))
+	took := func(times, size, want int) ([]float64, error) {
+		felt := make([][]float64, len(clients))
 		for n := range times {
-			for i := range ways {
-				way := (n + i) % len(ways)
+			for i := range clients {
+				at := (n + i) % len(clients)
 				begun := time.Now()
-				if err := ways[way](); err != nil {
+				if err := listPages(ctx, clients[at], size, want); err != nil {
 					return nil, err
 				}
-				felt[way] = append(felt[way], float64(time.Since(begun).Nanoseconds())/1e6)
+				felt[at] = append(felt[at], float64(time.Since(begun).Nanoseconds())/1e6)
 			}
 		}
-		medians := make([]float64, len(ways))
-		for i := range ways {
+		medians := make([]float64, len(clients))
+		for i := range clients {
 			medians[i] = percentile(felt[i], 50)
 		}
 		return medians, nil
 	}
-	page, err := took(firsts, first(own), first(adapted))
+	first, err := took(firsts, pageOf, pageOf)
 	if err != nil {
 		return err
 	}
-	whole, err := took(2, all(own), all(adapted))
+	all, err := took(walks, allOf, b.lists)
 	if err != nil {
 		return err
 	}
-	away, err := took(5, first(other))
-	if err != nil {
-		return err
+	const how = "%d secrets of about 500 B (sample/secrets) in MongoDB, listed by v1's own handlers from v1's data and %s, in turn, in this process: "
+	for i, a := range over {
+		b.figure("adapt.list"+a.rows+".first", first[i+1]/first[0], how+"the first page of %d, %d times each, median %.2f and %.2f ms.", b.lists, a.how, pageOf, firsts, first[0], first[i+1])
+		b.figure("adapt.list"+a.rows+".all", all[i+1]/all[0], how+"all pages of %d, %d times each, median %.0f and %.0f ms, which is %.0f and %.0f records/s.", b.lists, a.how, allOf, walks, all[0], all[i+1], 1000*float64(b.lists)/all[0], 1000*float64(b.lists)/all[i+1])
 	}
-	through, err := took(1, all(other))
-	if err != nil {
-		return err
-	}
-	const how = "%d secrets of about 500 B (sample/secrets) in MongoDB, listed by v1's own handlers over v1's data and over v2's, in turn, in this process: "
-	b.figure("adapt.list.first", page[1]/page[0], how+"the first page of %d, %d times each, median %.2f and %.2f ms.", b.lists, pageOf, firsts, page[0], page[1])
-	b.figure("adapt.list.all", whole[1]/whole[0], how+"all pages of %d, %.0f and %.0f ms, which is %.0f and %.0f records/s.", b.lists, allOf, whole[0], whole[1], 1000*float64(b.lists)/whole[0], 1000*float64(b.lists)/whole[1])
-	b.figure("adapt.list.otherwise", away[0], how+"the first page of %d where v2's names begin with the secret, so that they sort otherwise: v1's order is kept, and each page goes over all names.", b.lists, pageOf)
-	b.figure("adapt.list.otherwise.all", through[0]/whole[0], how+"the same, all pages of %d, %.0f ms.", b.lists, allOf, through[0])
+	b.figure("adapt.list.otherwise.fill", float64(filled.Milliseconds()), "the first list of a server, or after a minute without any, makes the index of %d names.", b.lists)
 	return nil
 }
 

@@ -56,6 +56,13 @@ type settings struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if len(os.Args) > 1 && os.Args[1] == controllerCommand {
+		if err := controllerOfManaged(ctx, os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var o settings
 	flag.IntVar(&o.records, "records", 1_000_000, "records of the main copy")
 	flag.IntVar(&o.others, "others", 200_000, "records of each other copy; managed kinds are copied with half as many again, workloads with half as many")
@@ -66,14 +73,14 @@ func main() {
 	flag.IntVar(&o.workers, "workers", 4, "copy workers, also of the limit")
 	flag.IntVar(&o.runs, "runs", 3, "interleaved runs; their median counts")
 	flag.IntVar(&o.seconds, "seconds", 5, "how long a lag or a backlog is measured")
-	flag.IntVar(&o.switches, "switches", 4, "switches of each run, for the pause")
-	flag.IntVar(&o.pauseRate, "pause-rate", 300, "writes a second, and as many reads, for the pause")
-	flag.IntVar(&o.pauseRecords, "pause-records", 5000, "records of the application, for the pause; pause.data has ten times as many")
+	flag.IntVar(&o.switches, "switches", 10, "switches of each run, for the pause")
+	flag.IntVar(&o.pauseRate, "pause-rate", 2000, "writes a second, for the pause")
+	flag.IntVar(&o.pauseRecords, "pause-records", 5000, "records, for the pause; pause.data has ten times as many")
 	flag.IntVar(&o.kinds, "kinds", 100, "collections of the switch of many kinds")
 	flag.IntVar(&o.kindRecords, "kind-records", 1000, "records of each of them")
 	flag.IntVar(&o.lists, "lists", 100_000, "records of a list of the old version")
 	flag.IntVar(&o.scale, "scale", 0, "measure how the cost of a record grows instead, up to a copy of so many records, and write scale.*; 0: do not")
-	flag.StringVar(&o.programs, "programs", "bin", "folder of dbcontroller and demo")
+	flag.StringVar(&o.programs, "programs", "bin", "folder of dbcontroller")
 	flag.StringVar(&o.peers, "peers", os.Getenv("PEERS_DIR"), "folder with programs of peers, looked at before the PATH")
 	flag.StringVar(&o.only, "only", "", "pattern of names of rows; with it figures are printed, and written only where -out says")
 	flag.StringVar(&o.out, "out", "", "folder for benchmarks.json, benchmarks.md and charts; docs unless -only is given")

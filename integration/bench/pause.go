@@ -1,83 +1,163 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/rand"
+	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"dbcontroller.dev/integration/bench/figures"
-	"dbcontroller.dev/integration/subprocess"
+	"dbcontroller.dev/upgradestate"
 )
 
-// felt is what clients of a demo felt of its switches, in milliseconds.
-type felt struct{ p50, p99, most, held []float64 }
+// felt is what clients felt of switches, in milliseconds, each switch by itself.
+type felt struct {
+	p50, p99, most, held []float64
+	phases               map[string][]float64 // by the driver
+}
 
-// demo runs one and returns what it says of its switches.
-func (b *bench) demo(ctx context.Context, records, switches, seed int) (f felt, err error) {
-	cmd := exec.Command(filepath.Join(b.programs, "demo"), "--json", "--records", fmt.Sprint(records), "--rate", fmt.Sprint(b.pauseRate), //nolint:noctx // it is stopped in order
-		"--switches", fmt.Sprint(switches), "--seed", fmt.Sprint(seed))
-	var out bytes.Buffer
-	log, err := os.Create(filepath.Join(b.dir, "demo.log"))
+// median is that of each phase, for people.
+func (f felt) median() string {
+	medians := map[string]float64{}
+	for phase, millis := range f.phases {
+		medians[phase] = figures.Median(millis)
+	}
+	return fmt.Sprint(medians)[len("map"):]
+}
+
+// switchUnderLoad has clients write through two servers while their data are switched to v2, back
+// to v1, and so on.
+func (b *bench) switchUnderLoad(ctx context.Context, records, switches int) (f felt, err error) {
+	sp := spec{from: b.from, to: b.to, database: scratch("old"), controllers: 2, auto: true}
+	s, err := b.deploy(ctx, sp)
 	if err != nil {
 		return f, err
 	}
-	defer log.Close() //nolint:errcheck // nobody reads it if the demo is fine
-	cmd.Stdout, cmd.Stderr = &out, log
-	p, err := subprocess.Start(cmd)
+	defer s.close(ctx)
+	kind, err := s.kind("v1")
 	if err != nil {
 		return f, err
 	}
-	select {
-	case <-p.Done():
-	case <-ctx.Done():
-		p.Stop(grace / 2)
-		return f, ctx.Err()
+	if err := b.small("", records).insertInto(ctx, s.from.client.Database(sp.database).Collection(kind.Physical), records); err != nil {
+		return f, err
 	}
-	if _, err := p.Wait(); err != nil {
-		return f, fmt.Errorf("demo: %w: %s", err, subprocess.Tail(log.Name(), 1))
+	serving, err := s.serve(ctx, 2)
+	if err != nil {
+		return f, err
 	}
-	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
-	var d struct {
-		Switches []struct {
-			Pause struct {
-				P50 float64 `json:"p50"`
-				P99 float64 `json:"p99"`
-				Max float64 `json:"max"`
-			} `json:"write_pause_ms"`
-			Phases map[string]float64 `json:"phases_ms"`
-		} `json:"switches"`
-	}
-	if err := json.Unmarshal(lines[len(lines)-1], &d); err != nil {
-		return f, fmt.Errorf("demo: %w", err)
-	}
-	for _, s := range d.Switches {
-		held := 0.0
-		for _, ms := range s.Phases {
-			held += ms
+	defer serving.close(ctx)
+	app := &clients{rate: b.pauseRate, write: serving.update(records, b.size), timed: serving.timed}
+	writing, stop := context.WithCancel(ctx)
+	done := make(chan float64, 1)
+	go func() { done <- app.run(writing) }()
+	defer func() {
+		stop()
+		if rate := <-done; err == nil {
+			err = app.failed
+			// Otherwise it would be a pause of fewer clients than it says.
+			if least := 0.9 * float64(b.pauseRate); err == nil && rate < least {
+				err = fmt.Errorf("clients made %.0f writes/s of %d: this machine is too slow for them", rate, b.pauseRate)
+			}
 		}
-		f.p50, f.p99, f.most, f.held = append(f.p50, s.Pause.P50), append(f.p99, s.Pause.P99), append(f.most, s.Pause.Max), append(f.held, held)
+	}()
+	f.phases = map[string][]float64{}
+	to, from := "v2", "v1"
+	for range switches {
+		rest(ctx, time.Second) // what writes were held for is over
+		felt, held, err := s.switchTo(ctx, to, serving)
+		if err != nil {
+			return f, errors.Join(fmt.Errorf("switch to %s: %w", to, err), app.problem())
+		}
+		f.p50, f.p99, f.most, f.held = append(f.p50, percentile(felt, 50)), append(f.p99, percentile(felt, 99)), append(f.most, percentile(felt, 100)), append(f.held, held)
+		for phase, millis := range s.now().LastSwitch.Millis {
+			f.phases[phase] = append(f.phases[phase], float64(millis))
+		}
+		to, from = from, to
 	}
 	return f, nil
 }
 
-func pauses(ctx context.Context, b *bench, round int) error {
-	f, err := b.demo(ctx, b.pauseRecords, b.switches, round+1)
+// switchTo makes one switch, and returns what the clients felt of it, and for how long the record
+// had no place to write: both in milliseconds.
+func (s *system) switchTo(ctx context.Context, to string, serving *serving) (felt []float64, held float64, err error) {
+	serving.expect(to)
+	id := rand.Text()
+	ended, stop := context.WithCancel(ctx)
+	defer stop()
+	window := make(chan window, 1)
+	go func() { window <- s.window(ended, to) }()
+	err = s.poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		_, err := s.store.Apply(ctx, upgradestate.Begin{ID: id, TargetVersion: to})
+		var refused *upgradestate.RefusedError
+		if errors.As(err, &refused) {
+			return false, nil // after a switch it is offered a little later
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	select {
+	case w := <-window:
+		if err := ctx.Err(); err != nil {
+			return nil, 0, s.failed(err)
+		}
+		rest(ctx, time.Second) // until what was held is acknowledged
+		felt, err = serving.underWay(w.begun)
+		return felt, w.millis(), err
+	case <-ctx.Done():
+		return nil, 0, s.failed(ctx.Err())
+	}
+}
+
+// window is when writes were held, by the record.
+type window struct{ begun, ended time.Time }
+
+func (w window) millis() float64 { return float64(w.ended.Sub(w.begun).Microseconds()) / 1000 }
+
+// window waits for a switch to a version to begin, and for the record that has a place to write
+// again.
+func (s *system) window(ctx context.Context, to string) (w window) {
+	for d := range s.store.Watch(ctx) {
+		switching := d.Upgrade != nil && d.Upgrade.TargetVersion == to && d.Upgrade.State == upgradestate.Switching
+		version, places := upgradestate.WritePlaces(d)
+		switch {
+		case switching && w.begun.IsZero():
+			w.begun = time.Now()
+		case !switching && d.Upgrade != nil && version != to:
+			w = window{} // an attempt that was given up
+		case !w.begun.IsZero() && version == to && len(places) > 0:
+			w.ended = time.Now()
+			return w
+		}
+	}
+	return w
+}
+
+// kind is the managed kind of a version.
+func (s *system) kind(version string) (upgradestate.Kind, error) {
+	ns, _ := s.now().Namespace(version)
+	k, ok := ns.Kind(kindName)
+	if !ok {
+		return k, fmt.Errorf("version %s has no kind %s yet", version, kindName)
+	}
+	return k, nil
+}
+
+func pauses(ctx context.Context, b *bench, _ int) error {
+	f, err := b.switchUnderLoad(ctx, b.pauseRecords, b.switches)
 	if err != nil {
 		return err
 	}
-	how := "Latency, from when it was due, of the writes under way between the beginning of SWITCHING and the first write on the new version, in %s; 16 shards, 2 controllers, 2 servers, %d writes and as many reads a second, %d records of the application. Each run is the median of %d switches of one demo; nothing failed or was lost, or the run would have."
-	args := []any{"`bin/demo`", b.pauseRate, b.pauseRecords, len(f.p50)}
-	b.figure("pause.p50", figures.Median(f.p50), how+" The phases together took %.0f ms.", append(args, figures.Median(f.held))...)
+	how := "Latency, from when it was due, of the writes under way between the beginning of SWITCHING and the first write on the new version; %d shards, 2 controllers as processes, 2 servers in the benchmark's process (a vrunner over mongostore's Client, as a service in Go embeds them), %d replacements a second of %d records of %d B of a managed kind, between two clusters. Each run is the median of %d switches, there and back; no write failed, or the run would have."
+	args := []any{ring, b.pauseRate, b.pauseRecords, b.size, len(f.p50)}
+	b.figure("pause.p50", figures.Median(f.p50), how+" By the record writes were held for %.0f ms, of which in its phases %s.", append(args, figures.Median(f.held), f.median())...)
 	b.figure("pause.p99", figures.Median(f.p99), how+" Median of the maxima %.0f ms.", append(args, figures.Median(f.most))...)
 	const asked = 2000
 	if b.pauseRate < asked {
 		for _, row := range []string{"pause.p50", "pause.p99"} {
-			b.short(row, fmt.Sprintf("It does not count: %d writes/s, not %d, because the demo's servers, clients and databases share the cores of this machine and more would measure their queues. On a larger one: `make bench ARGS=\"-only '^pause' -pause-rate %d -switches 50\"`.", b.pauseRate, asked, asked))
+			b.short(row, fmt.Sprintf("It does not count: %d writes/s, not %d.", b.pauseRate, asked))
 		}
 	}
 	b.held = figures.Median(f.held)
@@ -85,21 +165,22 @@ func pauses(ctx context.Context, b *bench, round int) error {
 }
 
 // pauseOfMore: how long writes are held must not depend on how much there is.
-func pauseOfMore(ctx context.Context, b *bench, round int) error {
-	const more, switches = 10, 2
+func pauseOfMore(ctx context.Context, b *bench, _ int) error {
+	const more = 10
 	if b.held == 0 {
-		f, err := b.demo(ctx, b.pauseRecords, switches, round+1)
+		f, err := b.switchUnderLoad(ctx, b.pauseRecords, b.switches)
 		if err != nil {
 			return err
 		}
 		b.held = figures.Median(f.held)
 	}
-	f, err := b.demo(ctx, more*b.pauseRecords, switches, round+1)
+	f, err := b.switchUnderLoad(ctx, more*b.pauseRecords, b.switches)
 	if err != nil {
 		return err
 	}
-	b.figure("pause.data", figures.Median(f.held)/b.held, "How long the phases of a switch take over %d and over %d records of the application; in the last run %.0f and %.0f ms, medians of %d and %d switches.",
-		more*b.pauseRecords, b.pauseRecords, figures.Median(f.held), b.held, switches, b.switches)
+	b.figure("pause.data", figures.Median(f.held)/b.held, "How long writes are held, by the record, over %d and over %d records; in the last run %.0f and %.0f ms, medians of %d switches each.",
+		more*b.pauseRecords, b.pauseRecords, figures.Median(f.held), b.held, b.switches)
+	b.held = 0
 	return nil
 }
 
@@ -108,7 +189,7 @@ func manyKinds(ctx context.Context, b *bench, _ int) error {
 	took, held, how, err := b.switchKinds(ctx, b.kinds, b.kindRecords)
 	if err == nil {
 		b.figure("kinds.switch", took, "%s", how)
-		b.figure("kinds.held", held, "%s Held is their sum.", how)
+		b.figure("kinds.held", held, "%s Held is from the beginning of SWITCHING until the record has a place to write for every kind again.", how)
 	}
 	return err
 }
@@ -118,7 +199,7 @@ func manyKinds(ctx context.Context, b *bench, _ int) error {
 func thousandKinds(ctx context.Context, b *bench, _ int) error {
 	took, held, how, err := b.switchKinds(ctx, 10*b.kinds, b.kindRecords/10)
 	if err == nil {
-		b.figure("kinds.thousand", took, "%s Held is their sum: %.0f ms.", how, held)
+		b.figure("kinds.thousand", took, "%s Held for %.0f ms.", how, held)
 	}
 	return err
 }
@@ -147,18 +228,26 @@ func (b *bench) switchKinds(ctx context.Context, kinds, records int) (took, held
 	}
 	ready := time.Since(begun)
 	begun = time.Now()
+	ended, stop := context.WithCancel(ctx)
+	defer stop()
+	seen := make(chan window, 1)
+	go func() { seen <- s.window(ended, "v2") }()
 	if err := s.begin(ctx, false); err != nil {
 		return 0, 0, "", err
 	}
-	if err := s.poll(ctx, 5*time.Millisecond, func() (bool, error) { return s.now().CurrentVersion == "v2", nil }); err != nil {
+	var w window
+	if err := s.poll(ctx, 5*time.Millisecond, func() (bool, error) {
+		select {
+		case w = <-seen:
+			return true, nil
+		default:
+			return false, nil
+		}
+	}); err != nil {
 		return 0, 0, "", err
 	}
-	took = time.Since(begun).Seconds()
-	last := s.now().LastSwitch
-	for _, ms := range last.Millis {
-		held += float64(ms)
-	}
+	took, held = w.ended.Sub(begun).Seconds(), w.millis()
 	how = fmt.Sprintf("%d fixed-name kinds of %d records of %d B, one controller, copied and compared before (ready %.1f s after its start); nobody writes. Phases of the last run in ms: %v.",
-		kinds, records, b.size, ready.Seconds(), last.Millis)
+		kinds, records, b.size, ready.Seconds(), s.now().LastSwitch.Millis)
 	return took, held, how, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -17,10 +18,10 @@ import (
 )
 
 // peerCopy copies a collection with a peer, from its start until it is copied.
-func (b *bench) peerCopy(ctx context.Context, p peer, database string, records int) (time.Duration, error) {
+func (b *bench) peerCopy(ctx context.Context, p peer, database string, records int) (took time.Duration, used spent, err error) {
 	dir, err := os.MkdirTemp(b.dir, "peer")
 	if err != nil {
-		return 0, err
+		return 0, used, err
 	}
 	into := database
 	if p.renames {
@@ -30,33 +31,37 @@ func (b *bench) peerCopy(ctx context.Context, p peer, database string, records i
 		"{collection}", kindName, "{into}", into, "{dir}", dir)
 	for name, text := range p.files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(words.Replace(text)), 0o600); err != nil {
-			return 0, err
+			return 0, used, err
 		}
 	}
 	defer b.to.drop(ctx, into)
 	if p.own != "" {
 		b.to.drop(ctx, p.own)
 	}
-	begun := time.Now()
+	before, begun := b.spentNow(b.from, b.to, usage(syscall.RUSAGE_CHILDREN)), time.Now()
 	ps, err := b.pipe(p.pipe, words, dir)
-	defer func() {
+	kill := func() {
 		for _, p := range ps {
 			p.Kill()
 		}
-	}()
+	}
+	defer kill()
 	if err != nil {
-		return 0, err
+		return 0, used, err
 	}
 	for _, command := range p.then {
 		if err := b.follow(ctx, command, words); err != nil {
-			return 0, err
+			return 0, used, err
 		}
 	}
 	target := b.to.client.Database(into).Collection(kindName)
 	if err := awaitPeer(ctx, p, ps, target, records); err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", p.name, err, subprocess.Tail(filepath.Join(dir, "log"), 2))
+		return 0, used, fmt.Errorf("%s: %w: %s", p.name, err, subprocess.Tail(filepath.Join(dir, "log"), 2))
 	}
-	return time.Since(begun), nil
+	took, used = time.Since(begun), b.spentNow(b.from, b.to, 0)
+	kill()
+	used.client = usage(syscall.RUSAGE_CHILDREN)
+	return took, used.since(before), nil
 }
 
 // pipe starts commands, each one's output the next one's input. What they say goes to a log.

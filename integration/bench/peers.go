@@ -94,14 +94,15 @@ func clusterSync(name string, flags []string, how string) peer {
 	}
 }
 
-func peerRow(p peer) string { return "peer." + p.name }
+func peerRow(p peer) string   { return "peer." + p.name }
+func peerSpent(p peer) string { return "cpu.all." + p.name }
 
 // peerRows are those of all peers, so that it is seen which did not run.
 func peerRows() (rows []figures.Row) {
 	for _, p := range peers() {
 		rows = append(rows, figures.Row{
 			Name: peerRow(p), Group: figures.Peers, Unit: "records/s", Title: "copy by " + p.name, Note: "What it does less: " + p.less + ".",
-		})
+		}, figures.Row{Name: peerSpent(p), Group: figures.Peers, Unit: "µs/record", Title: "processor time of all processes for a record, by " + p.name})
 	}
 	return rows
 }
@@ -129,7 +130,7 @@ func (b *bench) program(name string) (string, error) {
 // peerScenarios are those of all peers; absent ones say so.
 func peerScenarios() (out []scenario) {
 	for _, p := range peers() {
-		out = append(out, scenario{name: "peer " + p.name, rows: []string{peerRow(p)}, deadline: 3 * time.Minute, run: func(ctx context.Context, b *bench, round int) error {
+		out = append(out, scenario{name: "peer " + p.name, rows: []string{peerRow(p), peerSpent(p)}, deadline: 3 * time.Minute, run: func(ctx context.Context, b *bench, round int) error {
 			if b.absent(p) {
 				return nil
 			}
@@ -137,10 +138,11 @@ func peerScenarios() (out []scenario) {
 			if err := b.fill(ctx, d); err != nil {
 				return err
 			}
-			took, err := b.peerCopy(ctx, p, d.name, d.records())
+			took, used, err := b.peerCopy(ctx, p, d.name, d.records())
 			if err != nil {
 				return err
 			}
+			b.spent(peerSpent(p), used, b.records, "Of "+p.name)
 			b.figure(peerRow(p), float64(b.records)/took.Seconds(), "%d records of %d B between two clusters, in the same rounds as copy.fixed.", b.records, b.size)
 			b.comparePeer(took)
 			return nil
@@ -163,7 +165,7 @@ func (b *bench) absent(p peer) bool {
 	return why != ""
 }
 
-// comparePeer sets the copies of this run beside the fastest peer so far.
+// comparePeer sets the copies of this run next to the fastest peer so far.
 func (b *bench) comparePeer(took time.Duration) {
 	if len(b.mainCopy) == 0 {
 		return
@@ -180,7 +182,7 @@ func (b *bench) comparePeer(took time.Duration) {
 			runs[i] = round(value(c))
 		}
 		b.change(row, func(r *figures.Row) {
-			r.Runs, r.Missing, r.Measured = runs, "", fmt.Sprintf("The runs of copy.fixed beside the fastest run of any peer, which took %.1f s.", b.fastest.Seconds())
+			r.Runs, r.Missing, r.Measured = runs, "", fmt.Sprintf("The runs of copy.fixed next to the fastest run of any peer, which took %.1f s.", b.fastest.Seconds())
 		})
 	}
 }

@@ -147,7 +147,7 @@ func TestPeerCopies(t *testing.T) {
 		if why := b.lacks(p); why != "" {
 			t.Errorf("%s lacks %s", p.name, why)
 		}
-		took, err := b.peerCopy(t.Context(), p, database, peerRecords)
+		took, _, err := b.peerCopy(t.Context(), p, database, peerRecords)
 		if err != nil || took <= 0 {
 			t.Errorf("%s took %v: %v", p.name, took, err)
 		}
@@ -169,7 +169,7 @@ func TestPeerFails(t *testing.T) {
 		{peer{name: "idle", renames: true, pipe: [][]string{{"daemon", "{source}", "{database}", "{into}", "{dir}/never"}}}, 2 * time.Second, "0 of 100 records are there"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), tc.patience)
-		_, err := b.peerCopy(ctx, tc.peer, database, peerRecords)
+		_, _, err := b.peerCopy(ctx, tc.peer, database, peerRecords)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.peer.name, err, tc.want)
@@ -198,7 +198,7 @@ func TestAbsentPeer(t *testing.T) {
 	}
 }
 
-// What a peer took is set beside the copies of the same rounds.
+// What a peer took is set next to the copies of the same rounds.
 func TestComparedWithPeers(t *testing.T) {
 	t.Parallel()
 	b := &bench{mainCopy: []copied{{copy: 10, ready: 16}, {copy: 8, ready: 24}}}

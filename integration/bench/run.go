@@ -67,7 +67,7 @@ func round(v float64) float64 {
 	return math.Round(v*digits) / digits
 }
 
-// note says something beside a figure, once.
+// note says something next to a figure, once.
 func (s *sheet) note(name, text string) {
 	s.change(name, func(r *figures.Row) { r.Note = withNote(r.Note, text) })
 }

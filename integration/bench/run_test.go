@@ -134,3 +134,12 @@ func TestScenariosHaveRows(t *testing.T) {
 		t.Errorf("scenarios measure rows that there are not: %v", by)
 	}
 }
+
+// TestMissingProgram: it is said before anything is started.
+func TestMissingProgram(t *testing.T) {
+	t.Parallel()
+	b, err := open(t.Context(), settings{programs: t.TempDir()})
+	if b != nil || err == nil || !strings.HasPrefix(err.Error(), "no program dbcontroller: ") || !strings.HasSuffix(err.Error(), "(make build)") {
+		t.Errorf("%v, %v", b, err)
+	}
+}

@@ -31,7 +31,7 @@ func copyScaled(ctx context.Context, b *bench, size, round int) error {
 	}
 	b.against(figures.Cost(size, "copy"), c.speed, c.limit, "Records of %d B of a fixed-name kind, identity, one controller with %d workers, between two clusters with caches of %d GB each. %s", b.size, b.workers, cacheGB, limitIs)
 	b.figure(figures.Cost(size, "ready"), c.ready, "The same runs: copied, compared both ways, the rollback proved.")
-	b.figure(figures.Cost(size, "cpu"), c.processor*1e6/float64(size), "The same runs: processor time of the controller's process (without etcd), until the last record was copied.")
+	b.figure(figures.Cost(size, "cpu"), c.processors.client*1e6/float64(size), "The same runs: processor time of the controller's process (without etcd), until the last record was copied.")
 	b.figure(figures.Cost(size, "memory"), c.memory, "The same runs: peak resident memory of the controller's process, until ready.")
 	return nil
 }

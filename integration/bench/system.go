@@ -44,6 +44,9 @@ type spec struct {
 	controllers int             // 0: 1
 	auto        bool            // copies before an upgrade begins
 	updates     string          // section of the configuration
+	// inEtcd has the prefixes of versions whose records are in etcd, at the endpoint in etcd.
+	inEtcd map[string]string
+	etcd   string
 	// inside: the controllers run in this process, over a coordination store in memory.
 	inside bool
 	wrap   func(version string, ns record.Namespace) record.Namespace // only inside
@@ -76,9 +79,15 @@ initialVersion: v1
 operator: {listen: "127.0.0.1:0"}
 api: {listen: "127.0.0.1:0"}
 dbs:
-- {namespace: bench/v1, backend: mongo, apiVersion: v1, mongo: {endpoint: $(FROM), database: %s}}
-- {namespace: bench/v2, backend: mongo, apiVersion: v2, mongo: {endpoint: $(TO), database: %s}}
-%s`
+%s%s%s`
+
+// place is the entry of a version.
+func (sp spec) place(version, endpoint, database string) string {
+	if prefix, ok := sp.inEtcd[version]; ok {
+		return fmt.Sprintf("- {namespace: bench/%[1]s, backend: etcd, apiVersion: %[1]s, etcd: {endpoints: [%[2]q], prefix: %[3]s}}\n", version, sp.etcd, prefix)
+	}
+	return fmt.Sprintf("- {namespace: bench/%[1]s, backend: mongo, apiVersion: %[1]s, mongo: {endpoint: $(%[2]s), database: %[3]s}}\n", version, endpoint, database)
+}
 
 // deploy starts the controllers, and returns when they own the ring and an upgrade can begin. The
 // collections of the source are there already.
@@ -103,7 +112,7 @@ func (b *bench) deploy(ctx context.Context, sp spec) (_ *system, err error) {
 	if kinds != "" {
 		kinds = "kinds:\n" + kinds
 	}
-	text := fmt.Sprintf(configuration, name, ring, etcd, s.auto, b.workers, s.database, s.target, kinds+s.updates)
+	text := fmt.Sprintf(configuration, name, ring, etcd, s.auto, b.workers, s.place("v1", "FROM", s.database), s.place("v2", "TO", s.target), kinds+s.updates)
 	file := filepath.Join(folder, "bench.yaml")
 	for path, text := range map[string]string{file: text, filepath.Join(folder, "lens.yaml"): s.lens, filepath.Join(folder, "update.yaml"): updateLens} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -169,7 +178,14 @@ func (s *system) start(ctx context.Context, file string) error {
 			})
 			continue
 		}
-		cmd := exec.Command(filepath.Join(s.bench.programs, "dbcontroller"), "run", "--config", file, "--id", id) //nolint:noctx // it is stopped in order
+		program, args := filepath.Join(s.bench.programs, "dbcontroller"), []string{"run", "--config", file, "--id", id}
+		if len(s.kinds) == 0 {
+			if program, err = os.Executable(); err != nil {
+				return err
+			}
+			args = append([]string{controllerCommand}, args...)
+		}
+		cmd := exec.Command(program, args...) //nolint:noctx // it is stopped in order
 		for name, value := range env {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
@@ -187,6 +203,15 @@ func (s *system) start(ctx context.Context, file string) error {
 		s.processes, s.logs = append(s.processes, p), append(s.logs, log.Name())
 	}
 	return nil
+}
+
+// controllerCommand makes this program the controller of a service whose transformers are Go.
+const controllerCommand = "controller"
+
+func controllerOfManaged(ctx context.Context, args []string) error {
+	cmd := cli.Command(managed)
+	cmd.SetArgs(args)
+	return cmd.ExecuteContext(ctx)
 }
 
 // managed is a kind that only a service's own store reads and writes, and that stays as it is.

@@ -65,7 +65,7 @@ func updateInPlace(ctx context.Context, b *bench, _ int) error {
 }
 
 // updateBesideClients has clients write small transactions through the store of a server, first
-// alone and then beside a data update of the same records.
+// alone and then during a data update of the same records.
 func updateBesideClients(ctx context.Context, b *bench, _ int) error {
 	const rate, written = 100, 2 // transactions a second, and records in each
 	records := b.others / 2
@@ -115,10 +115,10 @@ func updateBesideClients(ctx context.Context, b *bench, _ int) error {
 	reached := <-done
 	for _, err := range []error{err, alone.failed, beside.failed} {
 		if err != nil {
-			return fmt.Errorf("clients beside an update: %w", err)
+			return fmt.Errorf("clients during an update: %w", err)
 		}
 	}
-	b.figure("update.client.p99", percentile(beside.felt, 99), "Latency, from when it was due, of transactions of %d random records through mongostore's Client, as sample servers write; asked %d/s, reached %.0f/s (n = %d), beside a data update by a lens of the same %d records of a managed kind, which took %.1f s: %s. The same clients without it, in the same run: p99 %.1f ms. The controller is in the benchmark's process.",
+	b.figure("update.client.p99", percentile(beside.felt, 99), "Latency, from when it was due, of transactions of %d random records through mongostore's Client, as sample servers write; asked %d/s, reached %.0f/s (n = %d), during a data update by a lens of the same %d records of a managed kind, which took %.1f s: %s. The same clients without it, in the same run: p99 %.1f ms. The controller is in the benchmark's process.",
 		written, rate, reached, len(beside.felt), records, took, outcome, percentile(alone.felt, 99))
 	b.note("update.client.p99", fmt.Sprintf("p50 %.1f ms, without it %.1f ms; longest %.0f ms, without it %.0f ms.", percentile(beside.felt, 50), percentile(alone.felt, 50), percentile(beside.felt, 100), percentile(alone.felt, 100)))
 	return nil

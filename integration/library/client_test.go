@@ -28,13 +28,17 @@ type session struct {
 	first    map[string]int64 // revision, by name
 	made     string           // the id that the service made
 	served   map[string]int   // responses, by the version whose handlers answered
+	midway   func(api libraryv1connect.LibraryServiceClient)
 }
 
-// requestsOfSession is how many requests a session sends.
-const requestsOfSession = 79
+// How many requests a session sends, and how many of them are to be answered by an error, which
+// has no header of the version.
+const (
+	requestsOfSession = 79
+	refusedOfSession  = 24
+)
 
-// call sends a request and notes what comes back. A client tries again what UNAVAILABLE
-// tells it to, as a switch longer than a hold would.
+// call sends a request, once, and notes what comes back.
 func call[Req, Res any](s *session, send func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) *Res {
 	s.requests++
 	res, err := send(s.ctx, connect.NewRequest(req))
@@ -107,6 +111,7 @@ func (s *session) run() {
 	s.libraries()
 	s.books()
 	s.lists()
+	s.midway(a)
 	s.errors()
 	// It leaves nothing behind.
 	for i := range 6 {

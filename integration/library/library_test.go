@@ -179,9 +179,14 @@ func (s *system) eventually(what string, try func() error) {
 
 // session runs the client once, at one of the servers.
 func (s *system) session(server int) *session {
+	return s.sessionOver(server, func(libraryv1connect.LibraryServiceClient) {})
+}
+
+// sessionOver runs the client, and something else when half of its requests are answered.
+func (s *system) sessionOver(server int, midway func(api libraryv1connect.LibraryServiceClient)) *session {
 	c := &session{
 		ctx: s.ctx, api: libraryv1connect.NewLibraryServiceClient(s.http, s.servers[server%len(s.servers)]),
-		first: map[string]int64{}, served: map[string]int{},
+		first: map[string]int64{}, served: map[string]int{}, midway: midway,
 	}
 	c.run()
 	return c
@@ -198,44 +203,49 @@ func (s *system) same(phase string, want, got *session) {
 	}
 }
 
-// switchTo switches to a version, and runs sessions until it is done.
+// switchTo switches to a version in the middle of a session, and runs more until it serves all servers.
 func (s *system) switchTo(want *session, version string, args ...string) {
 	s.t.Helper()
 	done := make(chan error, 1)
-	go func() { done <- s.command(s.ctx, append(args, "--server", s.control)...) }()
-	both := false
+	over := s.sessionOver(0, func(api libraryv1connect.LibraryServiceClient) {
+		go func() { done <- s.command(s.ctx, append(args, "--server", s.control)...) }()
+		s.eventually("an answer of "+version, func() error { return s.during(api, version) })
+	})
+	s.same("over the switch to "+version, want, over)
+	if len(over.served) != 2 || over.served[version] == 0 {
+		s.t.Errorf("the session over the switch to %s was served by %v", version, over.served)
+	}
+	if err := <-done; err != nil {
+		s.t.Fatal(err)
+	}
 	for i := 0; ; i++ {
 		got := s.session(i)
 		s.same("during the switch to "+version, want, got)
-		both = both || len(got.served) == 2
-		if i == 0 && got.served[version] == requestsOfSession-s.refused(want) {
-			s.t.Errorf("nothing was asked before the switch to %s", version)
-		}
-		select {
-		case err := <-done:
-			if err != nil {
-				s.t.Fatal(err)
-			}
-		default:
-		}
-		if got.served[version] == requestsOfSession-s.refused(want) {
+		if got.served[version] == requestsOfSession-refusedOfSession {
 			break
 		}
 		if s.ctx.Err() != nil || s.t.Failed() {
 			s.t.Fatalf("no switch to %s", version)
 		}
 	}
-	s.t.Logf("switched to %s; a session was served by both versions: %t", version, both)
+	s.t.Logf("switched to %s; the session over it was served by %v", version, over.served)
 }
 
-// refused is how many requests of a session are answered with an error, which has no header
-// of the version.
-func (s *system) refused(of *session) int {
-	answered := 0
-	for _, n := range of.served {
-		answered += n
+// during makes a book and deletes it, which always works. It is an error as long as another
+// version answers.
+func (s *system) during(api libraryv1connect.LibraryServiceClient, version string) error {
+	_, err := api.CreateBook(s.ctx, connect.NewRequest(&v1.CreateBookRequest{BookId: "during", Book: &v1.Book{Title: "During", Library: "libraries/north"}}))
+	if err != nil {
+		s.t.Fatalf("make a book during a switch: %v", err)
 	}
-	return of.requests - answered
+	res, err := api.DeleteBook(s.ctx, connect.NewRequest(&v1.DeleteRequest{Name: "books/during"}))
+	if err != nil {
+		s.t.Fatalf("delete a book during a switch: %v", err)
+	}
+	if by := res.Header().Get(dbcontroller.VersionHeader); by != version {
+		return fmt.Errorf("served by %s", by)
+	}
+	return nil
 }
 
 // TestService: a client of v1 that knows nothing of v2 is told the same, whichever version
@@ -249,6 +259,9 @@ func TestService(t *testing.T) {
 	before := s.session(0)
 	if before.served["v1"] == 0 || len(before.served) != 1 {
 		t.Fatalf("served by %v", before.served)
+	}
+	if n := requestsOfSession - before.served["v1"]; n != refusedOfSession {
+		t.Fatalf("%d requests of a session are refused, want %d: %s", n, refusedOfSession, strings.Join(before.told, "\n"))
 	}
 	s.same("before", before, s.session(1))
 	w := s.watch()

@@ -17,7 +17,7 @@ const (
 
 // dataDir is a temporary folder that belongs to this process as long as it
 // holds the lock in it. The kernel drops the lock when the process dies, which
-// is how a later process knows that nobody needs the data any more; a process
+// is how a later process knows that nobody needs the data any longer; a process
 // id would not tell that across containers that share a folder.
 type dataDir struct {
 	path string

@@ -65,7 +65,7 @@ func (e *NotFoundError) Unwrap() []error {
 type place struct {
 	uri    string
 	mongod string
-	// mongos is beside mongod when a sharded cluster was asked for, else empty.
+	// mongos is next to mongod when a sharded cluster was asked for, else empty.
 	mongos string
 	// libs is a folder of shared libraries that only these programs get to see.
 	libs string

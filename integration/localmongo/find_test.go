@@ -88,7 +88,7 @@ func TestFindGoesInOrder(t *testing.T) {
 			[]string{triedURI + "not set", triedPath + "/opt/mongod does not run"}},
 		{"sharded cluster", everything, Options{Shards: 2}, "/opt/mongod",
 			[]string{triedURI + "set, but not used: a sharded cluster of 2 shards is needed"}},
-		{"no mongos beside mongod", fakeMachine{path: true, pathRuns: true, noMongos: true, cached: true}, Options{Shards: 2},
+		{"no mongos next to mongod", fakeMachine{path: true, pathRuns: true, noMongos: true, cached: true}, Options{Shards: 2},
 			"/cache/dbcontroller/mongodb-8.2.0/bin/mongod",
 			[]string{triedURI + "not set", triedPath + "mongod is there, but a sharded cluster needs mongos too: executable file not found in $PATH"}},
 		{"docker cannot do a sharded cluster", fakeMachine{docker: true}, Options{Shards: 2}, "",

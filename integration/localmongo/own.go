@@ -90,7 +90,7 @@ func makeNodeDir(parent string, i int, secret string, o Options) (string, error)
 	return dir, nil
 }
 
-// startAll starts nodes beside each other and returns when all accept connections.
+// startAll starts nodes at the same time and returns when all accept connections.
 func startAll(ctx context.Context, nodes []*Node) error {
 	for _, n := range nodes {
 		if err := n.start(); err != nil {

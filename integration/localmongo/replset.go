@@ -27,7 +27,7 @@ type hello struct {
 }
 
 // poll calls try until it returns nil or a permanent error, or ctx ends; then
-// the last error of try is returned beside that of ctx.
+// the last error of try is returned next to that of ctx.
 func poll(ctx context.Context, try func() error) error {
 	b := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(10*time.Millisecond),

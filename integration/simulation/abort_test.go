@@ -30,9 +30,9 @@ func TestDeadlineAbortsByItself(t *testing.T) {
 		s.await(ctx, "the switch", func(d upgradestate.Deployment) bool {
 			return d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
 		})
-		begun := time.Now()
+		start := time.Now()
 		d := s.await(ctx, "the end of the abort", rest)
-		if took := time.Since(begun); took > 15*time.Second {
+		if took := time.Since(start); took > 15*time.Second {
 			t.Errorf("the abort took %s, the deadline is 10 s", took)
 		}
 		if _, places := upgradestate.WritePlaces(d); d.CurrentVersion != "v1" || len(places) == 0 {
@@ -61,9 +61,9 @@ func TestAbortWhileTheDriverHolds(t *testing.T) {
 		})
 		_, err = s.admin.Apply(ctx, upgradestate.Abort{ID: "upgrade-1", Reason: "the operator says so"})
 		s.check(err)
-		begun := time.Now()
+		start := time.Now()
 		s.await(ctx, "the end of the abort", rest)
-		if took := time.Since(begun); took > 5*time.Second {
+		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("the abort took %s", took)
 		}
 		cancel()

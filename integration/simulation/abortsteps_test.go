@@ -12,28 +12,30 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
+var abortMoments = []moment{
+	{"to HOLD", 0}, {"to FENCE", 0}, {"fence v1", 0}, {"fenced v1", 0}, {"to DRAIN", 0}, {"to SEAL_TARGET", 0},
+	{"fence v2", 2}, {"fence v2", 3}, {"fenced v2", 2}, {"to SEAL_SOURCE", 0}, {"fence v1", 1}, {"fenced v1", 1}, {"flip", 0},
+	{"fence v2", 0}, {"fenced v2", 1}, // of the loaders
+}
+
 // TestAbortAtEveryStep has an operator abort right when the driver is about to leave a
 // step, so that its next record is outdated. Writes go on at once, and a second upgrade
 // goes through.
 func TestAbortAtEveryStep(t *testing.T) {
-	for i, m := range []moment{
-		{"to HOLD", 0}, {"to FENCE", 0}, {"fence v1", 0}, {"fenced v1", 0}, {"to DRAIN", 0}, {"to SEAL_TARGET", 0},
-		{"fence v2", 2}, {"fence v2", 3}, {"fenced v2", 2}, {"to SEAL_SOURCE", 0}, {"fence v1", 1}, {"fenced v1", 1}, {"flip", 0},
-		{"fence v2", 0}, {"fenced v2", 1}, // of the loaders
-	} {
-		for seed := range uint64(2) {
+	for i, m := range abortMoments {
+		for seed := range seeds(2) {
 			t.Run(fmt.Sprintf("%s/%d", m, seed), func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { abortAt(t, uint64(i)*100+seed, m) })
+				synctest.Test(t, func(t *testing.T) { abortAt(t, newSystem, uint64(i)*100+seed, m) })
 			})
 		}
 	}
 }
 
-func abortAt(t *testing.T, seed uint64, m moment) {
+func abortAt(t *testing.T, made founding, seed uint64, m moment) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := newSystem(ctx, t)
+	s := made(ctx, t)
 	a, pa := s.server(ctx, "server-a", nil)
 	b, pb := s.server(ctx, "server-b", nil)
 	tr := newTraffic(t, a, b)
@@ -126,7 +128,7 @@ func TestDeadlineAtEveryStep(t *testing.T) {
 		{step: "FENCE", v1: 1}, {step: "DRAIN", streams: true}, {step: "SEAL_TARGET", v2: 3},
 		{step: "SEAL_TARGET, one kind of two", v2: 4}, {step: "SEAL_SOURCE", v1: 2},
 	} {
-		for seed := range uint64(4) {
+		for seed := range seeds(4) {
 			t.Run(fmt.Sprintf("%s/%d", tc.step, seed), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
@@ -150,13 +152,13 @@ func TestDeadlineAtEveryStep(t *testing.T) {
 					s.await(ctx, "the switch", func(d upgradestate.Deployment) bool {
 						return d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
 					})
-					begun := time.Now()
+					start := time.Now()
 					// No announced rename is waited for, neither of the source nor of the target, and
 					// clients write while the driver waits with its next attempt.
 					d := s.await(ctx, "the end of the attempt", func(d upgradestate.Deployment) bool {
 						return d.Upgrade != nil && d.Upgrade.State == upgradestate.InitialSyncing && d.Upgrade.Failures == 1
 					})
-					if took := time.Since(begun); took > 10500*time.Millisecond {
+					if took := time.Since(start); took > 10500*time.Millisecond {
 						t.Errorf("clients could write %s after the switch began, its deadline is 10 s", took)
 					}
 					pass(2 * time.Second)

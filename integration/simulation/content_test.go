@@ -410,7 +410,7 @@ func TestContentKillController(t *testing.T) {
 		{"apply", 0}, {"applied", 0}, {"apply", 7}, {"applied", 8}, {"applied", 30}, {"apply", 60}, {"applied", 90},
 		{"to HOLD", 0}, {"fenced v1", 1}, {"to DRAIN", 0}, {"fence v2", 3}, {"fenced v2", 5}, {"flip", 0}, {"flipped", 0},
 	} {
-		for _, controllers := range []int{1, 2} {
+		for _, controllers := range turns(i, 1, 2) {
 			t.Run(fmt.Sprintf("%s/%d controllers", m, controllers), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { killContent(t, uint64(i), m, controllers) })

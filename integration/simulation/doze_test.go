@@ -37,7 +37,7 @@ func (c dozer) Write(ctx context.Context, toks record.Tokens, ms []record.Mutati
 // namespace that was left does not change, and each request has one effect in the other.
 func TestServerSleepsOverTheReverseSync(t *testing.T) {
 	for i, what := range []string{"abort before the fence", "abort in DRAIN", "abort at the flip", "rollback", "there and back", "snapshot", "aborted snapshot"} {
-		for seed := range uint64(2) {
+		for seed := range seeds(2) {
 			t.Run(fmt.Sprintf("%s/%d", what, seed), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { dozeOver(t, uint64(i)*10+seed, what) })

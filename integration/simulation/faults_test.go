@@ -105,13 +105,13 @@ func (w *weather) sleep(id string, p *process, d time.Duration, cutOnly bool) {
 // and controllers; controllers stop or are cut off past their leases and come back. Once
 // that ends the upgrade goes through, and whatever was acknowledged is there.
 func TestBadWeather(t *testing.T) {
-	eachSeed(t, 16, badWeather)
+	eachSeed(t, 16, func(t *testing.T, seed uint64) { badWeather(t, newSystem, seed) })
 }
 
-func badWeather(t *testing.T, seed uint64) {
+func badWeather(t *testing.T, made founding, seed uint64) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := newSystem(ctx, t)
+	s := made(ctx, t)
 	s.quiet()
 	s.maxRate = 100
 	w := newWeather(seed)

@@ -159,7 +159,7 @@ func (a *application) run(ctx context.Context, seed uint64, writer, writers int)
 func TestForeignApplication(t *testing.T) {
 	for _, class := range []record.FenceClass{record.FenceValidator, record.FenceView} {
 		for _, oneWay := range []bool{false, true} {
-			for seed := range uint64(12) {
+			for seed := range seeds(12) {
 				t.Run(fmt.Sprintf("%s/one way %t/%d", class, oneWay, seed), func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) { foreign(t, class, oneWay, seed) })

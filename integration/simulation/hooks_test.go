@@ -151,7 +151,7 @@ func TestHooksOfAnUpgrade(t *testing.T) {
 }
 
 // TestHooksOutliveControllers: controllers are killed while they tell of events, before and
-// after an event has arrived; whoever leads next tells what is missing, under the same id, and
+// after an event has arrived; the next leader tells what is missing, under the same id, and
 // nothing twice that was noted.
 func TestHooksOutliveControllers(t *testing.T) {
 	for _, nth := range []int{1, 2, 3} {
@@ -229,7 +229,7 @@ func TestHooksWithoutAController(t *testing.T) {
 		c := s.controller(ctx, "controller-1", nil)
 		pass(5 * time.Second)
 		s.begin(ctx)
-		s.await(ctx, "a way back", func(d upgradestate.Deployment) bool { return active("v2")(d) && upgradestate.ReverseSynced(d) })
+		s.await(ctx, "the reverse sync", func(d upgradestate.Deployment) bool { return active("v2")(d) && upgradestate.ReverseSynced(d) })
 		c.kill()
 		// Meanwhile, and without a controller, somebody begins and gives up.
 		_, err := s.admin.Apply(ctx, upgradestate.Begin{ID: "held", TargetVersion: "v1", Policy: upgradestate.Policy{Hold: true}})

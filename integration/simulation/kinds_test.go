@@ -279,7 +279,7 @@ func (n idleDrowsy) Apply(ctx context.Context, b record.Batch) ([]record.Result,
 // groups while they are copied, followed and switched.
 func TestKindsUnderTraffic(t *testing.T) {
 	for name, registry := range map[string]func() *transform.Registry{"one step": kindsRegistry, "chain": chainRegistry} {
-		for seed := range uint64(4) {
+		for seed := range seeds(4) {
 			t.Run(fmt.Sprintf("%s/%d", name, seed), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { kindsUnderTraffic(t, seed, registry()) })

@@ -18,8 +18,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// What a controller does beside the switch: it proves the rollback before it, keeps TTL
-// indexes where they belong, and retires what nobody needs any more.
+// What a controller does besides the switch: it proves the rollback before it, keeps TTL
+// indexes where they belong, and retires what nobody needs any longer.
 
 // TestRetirement: v1 is completed, and the controller killed that comes first to a moment of
 // it. Its collections are set aside whole, and dropped when their time is over,

@@ -29,7 +29,7 @@ type loaders struct {
 	kills  int // left
 	pauses int // left
 	died   chan *process
-	still  atomic.Bool // nothing changes in the source any more
+	still  atomic.Bool // nothing changes in the source any longer
 }
 
 func (l *loaders) wrap(p *process, version string, ns record.Namespace) record.Namespace {

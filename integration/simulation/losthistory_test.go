@@ -16,7 +16,7 @@ import (
 // other, in the copy and while they follow; one is killed in between. What clients have
 // written and deleted meanwhile is there after the switch, and nothing else.
 func TestHistoryIsLost(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range seeds(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())

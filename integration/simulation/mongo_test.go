@@ -9,12 +9,17 @@ import (
 
 	"go.uber.org/goleak"
 
+	"dbcontroller.dev/integration/localetcd"
 	"dbcontroller.dev/integration/localmongo/mongotest"
 	"dbcontroller.dev/record/mongostore"
 )
 
 // TestMain leaves goroutines to the tests over MongoDB, which check for them themselves.
-func TestMain(m *testing.M) { os.Exit(mongotest.Run(m)) }
+func TestMain(m *testing.M) {
+	code := mongotest.Run(m)
+	localetcd.Remove()
+	os.Exit(code)
+}
 
 // real is a database of MongoDB.
 type real struct {

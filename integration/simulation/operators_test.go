@@ -339,6 +339,9 @@ func (o *operator) run(ctx context.Context, rng *rand.Rand, verbs int, between t
 func TestTwoOperators(t *testing.T) {
 	total := &tally{granted: map[string]int{}}
 	t.Cleanup(func() {
+		if raced {
+			return // some seeds grant only some of them
+		}
 		for _, v := range []string{"begin", "abort", "switch", "set-policy", "pause", "resume", "update", "cancel-update", "complete", "dropped"} {
 			if total.granted[v] == 0 {
 				t.Errorf("%s was never granted", v)
@@ -348,7 +351,7 @@ func TestTwoOperators(t *testing.T) {
 			t.Error("nothing was ever refused")
 		}
 	})
-	for seed := range uint64(8) {
+	for seed := range seeds(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { twoOperators(t, seed, total) })
@@ -425,7 +428,7 @@ func twoOperators(t *testing.T, seed uint64, total *tally) {
 }
 
 // retire has the operators ask for the end of v1 and for the rollback to it: one of the two
-// is refused, and in the end nothing leads to v1 any more.
+// is refused, and in the end nothing leads to v1 any longer.
 func retire(ctx context.Context, t *testing.T, s *system, p *past, operators []*operator, seed uint64, total *tally) {
 	var wg sync.WaitGroup
 	for i, o := range operators {

@@ -36,27 +36,29 @@ func (s *system) beginTo(ctx context.Context, to string) {
 	s.check(err)
 }
 
+var backMoments = []moment{
+	{"apply", 3}, {"applied", 10}, {"to HOLD", 0}, {"fence v2", 0}, {"fenced v2", 0}, {"to DRAIN", 0},
+	{"to SEAL_TARGET", 0}, {"fenced v1", 0}, {"to SEAL_SOURCE", 0}, {"fence v2", 1}, {"fenced v2", 1},
+}
+
 // TestKillOnTheReverseSync kills the controller that comes first to a moment after the flip,
 // under traffic: of the reverse sync, or of the switch back, which is then finished, or
 // aborted and begun again. The controllers come late: v2 was written to since the flip. Then the service goes forward, back, and forward again.
 func TestKillOnTheReverseSync(t *testing.T) {
-	for i, m := range []moment{
-		{"apply", 3}, {"applied", 10}, {"to HOLD", 0}, {"fence v2", 0}, {"fenced v2", 0}, {"to DRAIN", 0},
-		{"to SEAL_TARGET", 0}, {"fenced v1", 0}, {"to SEAL_SOURCE", 0}, {"fence v2", 1}, {"fenced v2", 1},
-	} {
+	for i, m := range backMoments {
 		for _, aborts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/abort %t", m, aborts), func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { killBack(t, uint64(i), m, aborts) })
+				synctest.Test(t, func(t *testing.T) { killBack(t, newSystem, uint64(i), m, aborts) })
 			})
 		}
 	}
 }
 
-func killBack(t *testing.T, seed uint64, m moment, aborts bool) {
+func killBack(t *testing.T, made founding, seed uint64, m moment, aborts bool) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := newSystem(ctx, t)
+	s := made(ctx, t)
 	a, pa := s.server(ctx, "server-a", nil)
 	tr := newTraffic(t, a)
 	tr.lenient = true // an abort may come to a halt until the next controller

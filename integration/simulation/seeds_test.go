@@ -2,14 +2,47 @@ package simulation_test
 
 import (
 	"fmt"
+	"iter"
 	"testing"
 	"testing/synctest"
 )
 
+// The race detector makes a system take five times as long, and needs no seeds: it looks
+// whether something orders two accesses, not in which order they came, so a run that goes
+// through the code is as good as another one. What was lost or doubled depends on the order.
+// So scripts/test runs these tests twice: with the race detector each of them for some of its
+// seeds, and without it for all.
+
+// raceEvery has no divisor in common with the numbers of choices that tests make by their seed,
+// so that the choices take turns.
+const raceEvery = 5
+
+// seeds are the first n; with the race detector one of each raceEvery.
+func seeds(n uint64) iter.Seq[uint64] {
+	step := uint64(1)
+	if raced {
+		step = raceEvery
+	}
+	return func(yield func(uint64) bool) {
+		for seed := uint64(0); seed < n && yield(seed); seed += step {
+		}
+	}
+}
+
+// turns are all of the ways in which the nth case runs; with the race detector one of them,
+// another one for the next case.
+func turns[T any](nth int, all ...T) []T {
+	if raced {
+		nth %= len(all)
+		return all[nth : nth+1]
+	}
+	return all
+}
+
 // eachSeed runs a test with each of n seeds, in a world of its own whose time is not real.
 func eachSeed(t *testing.T, n uint64, test func(t *testing.T, seed uint64)) {
 	t.Helper()
-	for seed := range n {
+	for seed := range seeds(n) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { test(t, seed) })

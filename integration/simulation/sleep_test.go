@@ -39,13 +39,13 @@ func (n drowsy) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 // to; then the first one goes on. What it holds is of the past, whatever it asks for
 // before it sends it.
 func TestControllerSleepsOverTheSwitch(t *testing.T) {
-	eachSeed(t, 20, sleepyController)
+	eachSeed(t, 20, func(t *testing.T, seed uint64) { sleepyController(t, newSystem, seed) })
 }
 
-func sleepyController(t *testing.T, seed uint64) {
+func sleepyController(t *testing.T, made founding, seed uint64) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := newSystem(ctx, t)
+	s := made(ctx, t)
 	s.quiet()
 	a, pa := s.server(ctx, "server-a", nil)
 	tr := newTraffic(t, a)

@@ -44,6 +44,8 @@ type system struct {
 	begun    int           // upgrades
 	lagBound time.Duration // of controllers; 0 is theirs
 
+	forgets bool // histories end at any moment, and what was copied is compared again
+
 	// Of controllers that start from now on:
 	carry        collections.Carries
 	manual       bool          // they copy when an upgrade begins, and not before
@@ -59,6 +61,9 @@ type database interface {
 	controller.Space
 	record.Client
 }
+
+// founding makes a system whose deployment is there.
+type founding func(ctx context.Context, t *testing.T) *system
 
 func newSystem(ctx context.Context, t *testing.T) *system {
 	t.Helper()

@@ -74,10 +74,10 @@ func (tr *traffic) remove(server *vrunner.Runner, name string) {
 
 func (tr *traffic) write(server *vrunner.Runner, r *http.Request, name string, next oldItem) {
 	tr.items.Begin(name, next)
-	begun := time.Now()
+	start := time.Now()
 	w := httptest.NewRecorder()
 	server.ServeHTTP(w, r)
-	took := time.Since(begun)
+	took := time.Since(start)
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.pauseOf = max(tr.pauseOf, took)

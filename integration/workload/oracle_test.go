@@ -79,7 +79,7 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 	gone := ""
 	for _, tc := range []struct {
 		name  string
-		plant map[string]string // instead of, or beside what is intact
+		plant map[string]string // instead of, or besides what is intact
 		want  []string          // kinds and keys
 	}{
 		{"nothing", nil, nil},

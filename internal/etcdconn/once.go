@@ -64,5 +64,12 @@ func Refused(err error) bool {
 // MakeRoom is what a person does about etcd that is full. An embedded one does it itself.
 const MakeRoom = "run 'etcdctl compact' with a recent revision, 'etcdctl defrag' and 'etcdctl alarm disarm', or give etcd a higher --quota-backend-bytes"
 
+// TooLarge reports whether a request has more bytes, or operations, than etcd takes.
+func TooLarge(err error) bool {
+	known := rpctypes.Error(err)
+	return errors.Is(known, rpctypes.ErrRequestTooLarge) || errors.Is(known, rpctypes.ErrTooManyOps) ||
+		strings.Contains(rpctypes.ErrorDesc(err), "message larger than max")
+}
+
 // NoSpace reports whether etcd refuses writes because its quota was reached.
 func NoSpace(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) }

@@ -19,6 +19,8 @@ type attempt struct {
 	ops   []clientv3.Op
 	keys  []string
 	size  int
+	// failed is why it cannot be made.
+	failed error
 }
 
 func (a *attempt) compare(key string, mod int64) { a.cmps = append(a.cmps, unchanged(key, mod)) }
@@ -26,7 +28,7 @@ func (a *attempt) compare(key string, mod int64) { a.cmps = append(a.cmps, uncha
 func (a *attempt) put(key, value string) {
 	a.ops = append(a.ops, clientv3.OpPut(key, value))
 	a.keys = append(a.keys, key)
-	a.size += len(key) + len(value) + overhead
+	a.size += 2*len(key) + len(value) + overhead // it is compared as well
 }
 
 // conditions is how many comparisons it needs.
@@ -38,48 +40,58 @@ func (a *attempt) join(b attempt) {
 		a.gates = gates{}
 	}
 	maps.Copy(a.gates, b.gates)
+	a.failed = errors.Join(a.failed, b.failed)
 	a.cmps, a.ops, a.keys, a.size = append(a.cmps, b.cmps...), append(a.ops, b.ops...), append(a.keys, b.keys...), a.size+b.size
+}
+
+// fitting reports why an attempt is more than one transaction may be.
+func (s *Store) fitting(a attempt) error {
+	if a.failed != nil {
+		return a.failed
+	}
+	return s.fits(len(a.ops), len(a.gates), a.size+s.weight(a.gates, nil))
 }
 
 // fits reports why something is more than one transaction may be; nil: it is not.
 func (s *Store) fits(records, kinds, bytes int) error {
 	if records+kinds > s.most {
-		return fmt.Errorf("it has %d records of %d kinds, and etcd takes %d of both in a transaction: raise its --max-txn-ops, and the limit in the configuration", records, kinds, s.most)
+		return fmt.Errorf("%w: it has %d records of %d kinds (one of an application is two, with its guard), and etcd takes %d of both in a transaction: raise its --max-txn-ops, and etcd.maxTxnOps in the configuration", record.ErrOversize, records, kinds, s.most)
 	}
 	if bytes > s.bytes {
-		return fmt.Errorf("it has %d bytes, and etcd takes %d in a transaction: raise its --max-request-bytes, and the limit in the configuration", bytes, s.bytes)
+		return fmt.Errorf("%w: it has %d bytes, and etcd takes %d in a transaction: raise its --max-request-bytes, and etcd.maxRequestBytes in the configuration", record.ErrOversize, bytes, s.bytes)
 	}
 	return nil
 }
 
 // together writes n things, as many in a transaction as it takes. try makes what the thing
 // wants of what its keys held at the beginning, or nothing where it is done without; alone
-// writes one by itself, reading anew. Things that share a key are not in one transaction.
-func (s *Store) together(ctx context.Context, what string, n int, try func(i int) (attempt, bool), alone func(i int) error) error {
+// writes one by itself, reading anew. Things that share a key are not in one transaction. What
+// etcd takes in no transaction, since it was started with less than the configuration says, is
+// Refused by the results.
+func (s *Store) together(ctx context.Context, what string, results []record.Result, try func(i int) (attempt, bool), alone func(i int) error) error {
 	var pack attempt
-	var in []int
+	var parts []part
 	taken := map[string]bool{}
 	flush := func() error {
-		err := s.commit(ctx, what, pack)
-		if errors.Is(err, errBehind) {
-			err = nil
-			for _, i := range in {
-				if err = alone(i); err != nil {
-					break
-				}
+		err := s.send(ctx, what, pack, parts, func(i int) error {
+			err := alone(i)
+			if errors.Is(err, errTooLarge) {
+				results[i], err = record.Result{Outcome: record.Refused, Err: err}, nil
 			}
-		}
-		pack, in = attempt{}, in[:0]
+			return err
+		})
+		pack, parts = attempt{}, parts[:0]
 		clear(taken)
 		return err
 	}
-	for i := range n {
+	for i := range results {
 		a, wants := try(i)
 		if !wants {
 			continue
 		}
-		full := pack.conditions()+a.conditions() > s.most || len(pack.ops)+len(a.ops) > s.most || pack.size+a.size > s.bytes
-		if full || slices.ContainsFunc(a.keys, func(key string) bool { return taken[key] }) {
+		size := pack.size + a.size + s.weight(pack.gates, nil) + s.weight(a.gates, pack.gates)
+		full := pack.conditions()+a.conditions() > s.most || len(pack.ops)+len(a.ops) > s.most || size > s.bytes
+		if len(parts) > 0 && full || slices.ContainsFunc(a.keys, func(key string) bool { return taken[key] }) {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -88,12 +100,45 @@ func (s *Store) together(ctx context.Context, what string, n int, try func(i int
 		for _, key := range a.keys {
 			taken[key] = true
 		}
-		in = append(in, i)
+		parts = append(parts, part{i, a})
 	}
-	if len(in) == 0 {
+	if len(parts) == 0 {
 		return nil
 	}
 	return flush()
+}
+
+// part is one thing of several that are in a transaction.
+type part struct {
+	i int
+	attempt
+}
+
+// send commits a transaction: its parts by themselves where one of them is behind, and by halves
+// where etcd does not take them at once.
+func (s *Store) send(ctx context.Context, what string, pack attempt, parts []part, alone func(i int) error) error {
+	err := s.commit(ctx, what, pack)
+	if errors.Is(err, errTooLarge) && len(parts) > 1 {
+		for half := range slices.Chunk(parts, (len(parts)+1)/2) {
+			var pack attempt
+			for _, p := range half {
+				pack.join(p.attempt)
+			}
+			if err := s.send(ctx, what, pack, half, alone); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if !errors.Is(err, errBehind) && !errors.Is(err, errTooLarge) {
+		return err
+	}
+	for _, p := range parts {
+		if err := alone(p.i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Apply writes each group whose guards are all lower.
@@ -109,30 +154,30 @@ func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, err
 	}
 	alone := func(i int) error {
 		for {
-			keys := s.keysOf(b, b.Groups[i])
+			keys := keysOf(s.slots(b, b.Groups[i]))
 			have, err := s.states(ctx, g, keys)
 			if err != nil {
 				return err
 			}
-			a, outcome := s.join(b, b.Groups[i], have)
-			if outcome == record.Applied {
+			a, result := s.join(b, b.Groups[i], have)
+			if result.Outcome == record.Applied {
 				err = s.commit(ctx, "apply", a)
 			}
 			if err == nil {
-				results[i].Outcome = outcome
+				results[i] = result
 			}
 			if !errors.Is(err, errBehind) {
 				return err
 			}
 		}
 	}
-	err = s.together(ctx, "apply", len(b.Groups), func(i int) (attempt, bool) {
+	err = s.together(ctx, "apply", results, func(i int) (attempt, bool) {
 		if results[i].Outcome == record.Refused {
 			return attempt{}, false
 		}
-		a, outcome := s.join(b, b.Groups[i], have)
-		results[i].Outcome = outcome
-		return a, outcome == record.Applied
+		a, result := s.join(b, b.Groups[i], have)
+		results[i] = result
+		return a, result.Outcome == record.Applied
 	}, alone)
 	if err != nil {
 		return nil, err
@@ -159,55 +204,70 @@ func (s *Store) admit(b record.Batch, results []record.Result) (gates, []string,
 		if group.Anchor < 0 || group.Anchor >= len(group.Writes) {
 			return nil, nil, fmt.Errorf("group %s: anchor %d of %d writes", group.Group, group.Anchor, len(group.Writes))
 		}
-		size, kinds := 0, map[string]bool{}
 		var refusal error
 		for _, w := range group.Writes {
 			if err := s.checkDoc(b.Tokens[w.Kind], w.Key, w.Doc); err != nil {
 				refusal = fmt.Errorf("%s %s: %w", w.Kind, w.Key, err)
 				break
 			}
-			size += len(w.Doc) + 2*len(w.Key) + overhead
-			kinds[w.Kind] = true
-		}
-		if refusal == nil {
-			refusal = s.fits(len(group.Writes), len(kinds), size)
 		}
 		if refusal != nil {
 			results[i] = record.Result{Outcome: record.Refused, Err: refusal}
 			continue
 		}
-		keys = append(keys, s.keysOf(b, group)...)
+		keys = append(keys, keysOf(s.slots(b, group))...)
 	}
 	return g, keys, nil
 }
 
-func (s *Store) keysOf(b record.Batch, g record.GroupWrite) []string {
-	keys := make([]string, len(g.Writes))
+func (s *Store) slots(b record.Batch, g record.GroupWrite) []slot {
+	slots := make([]slot, len(g.Writes))
 	for i, w := range g.Writes {
-		keys[i] = s.at.record(b.Tokens[w.Kind].ID, w.Key)
+		slots[i] = s.slot(b.Tokens[w.Kind], w.Key)
+	}
+	return slots
+}
+
+func keysOf(slots []slot) (keys []string) {
+	for _, l := range slots {
+		keys = append(keys, l.reads()...)
 	}
 	return keys
 }
 
-// join makes a group's part of a transaction unless its guards forbid it.
-func (s *Store) join(b record.Batch, g record.GroupWrite, have map[string]state) (attempt, record.Outcome) {
+// join makes a group's part of a transaction, unless its guards forbid it or none can have it.
+func (s *Store) join(b record.Batch, g record.GroupWrite, have map[string]state) (attempt, record.Result) {
 	guard := record.Guard{Epoch: b.Epoch, Version: g.Version}
-	keys := s.keysOf(b, g)
-	for _, key := range keys {
-		if !have[key].guard.Older(guard, b.Repair) {
-			return attempt{}, record.Stale
+	for _, l := range s.slots(b, g) {
+		if !l.held(have).guard.Older(guard, b.Repair) {
+			return attempt{}, record.Result{Outcome: record.Stale}
 		}
 	}
-	a := attempt{gates: gates{}}
+	a, expected := s.guards(b, g, have)
+	if !expected {
+		return attempt{}, record.Result{Outcome: record.Changed}
+	}
+	if err := s.fitting(a); err != nil {
+		return attempt{}, record.Result{Outcome: record.Refused, Err: err}
+	}
+	return a, record.Result{Outcome: record.Applied}
+}
+
+// guards writes all records of a group with their guards. expected is false where one of them has
+// another guard than the group expects.
+func (s *Store) guards(b record.Batch, g record.GroupWrite, have map[string]state) (a attempt, expected bool) {
+	a.gates = gates{}
+	slots := s.slots(b, g)
 	for i, w := range g.Writes {
 		a.gates[b.Tokens[w.Kind].ID] = b.Tokens[w.Kind]
-		if w.Expect != nil && have[keys[i]].guard != *w.Expect {
-			return attempt{}, record.Changed
+		st := slots[i].held(have)
+		if w.Expect != nil && st.guard != *w.Expect {
+			return attempt{}, false
 		}
-		a.compare(keys[i], have[keys[i]].mod)
-		a.put(keys[i], envelope{guard: guard, doc: w.Doc}.bytes())
+		a.guarded(slots[i], st)
+		a.store(slots[i], envelope{guard: record.Guard{Epoch: b.Epoch, Version: g.Version}, doc: w.Doc})
 	}
-	return a, record.Applied
+	return a, true
 }
 
 // Load inserts what is absent. A transaction has many groups; where something of it is there,
@@ -228,10 +288,14 @@ func (s *Store) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 			if w.Doc == nil || only >= 0 && i != only {
 				continue
 			}
-			key := s.at.record(b.Tokens[w.Kind].ID, w.Key)
+			l := s.slot(b.Tokens[w.Kind], w.Key)
 			a.gates[b.Tokens[w.Kind].ID] = b.Tokens[w.Kind]
-			a.cmps = append(a.cmps, absent(key))
-			a.put(key, envelope{guard: guard, doc: w.Doc}.bytes())
+			a.cmps = append(a.cmps, absent(l.doc))
+			e := envelope{doc: w.Doc}
+			if l.in == nil {
+				e.guard = guard
+			}
+			a.store(l, e)
 		}
 		return a
 	}
@@ -250,12 +314,22 @@ func (s *Store) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 		}
 		return nil
 	}
-	err = s.together(ctx, "load", len(b.Groups), func(i int) (attempt, bool) {
+	err = s.together(ctx, "load", results, func(i int) (attempt, bool) {
 		if results[i].Outcome == record.Refused {
 			return attempt{}, false
 		}
-		results[i].Outcome = record.Applied
 		a := insert(b.Groups[i], -1)
+		whole := a
+		if slices.ContainsFunc(s.slots(b, b.Groups[i]), func(l slot) bool { return l.in != nil }) {
+			// An application's record gets its guard with the first change, which would be parked
+			// then if that were more than a transaction takes.
+			whole, _ = s.guards(b, b.Groups[i], nil)
+		}
+		if err := s.fitting(whole); err != nil {
+			results[i] = record.Result{Outcome: record.Refused, Err: err}
+			return a, false
+		}
+		results[i].Outcome = record.Applied
 		return a, len(a.ops) > 0
 	}, alone)
 	if err != nil {

@@ -46,9 +46,15 @@ func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.
 	if err != nil {
 		return nil, s.readError("watch", err)
 	}
-	st := &stream{store: s, kinds: map[string]bool{}, names: map[string]string{}, at: revision, closed: make(chan struct{})}
+	st := &stream{store: s, kinds: map[string]bool{}, own: map[string]Keys{}, names: map[string]string{}, at: revision, closed: make(chan struct{})}
+	// One watch has all of it: several could bring a fence before what was written under it.
+	first, end := s.at.all(), clientv3.GetPrefixRangeEnd(s.at.all())
 	for _, k := range kinds {
 		st.kinds[k.Name] = true
+		if in := s.keys(record.Token{Kind: k.Name, Name: k.Name, Fixed: k.Fixed}); in != nil {
+			st.own[k.Name] = *in
+			first, end = min(first, in.Prefix), max(end, clientv3.GetPrefixRangeEnd(in.Prefix))
+		}
 	}
 	for _, kv := range resp.Kvs {
 		st.names[strings.TrimPrefix(string(kv.Key), s.at.gates())] = string(kv.Value)
@@ -59,7 +65,7 @@ func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.
 	watching, stop := context.WithCancel(own)
 	keep := context.AfterFunc(ctx, stop)
 	st.watching, st.stop = watching, stop
-	st.events = s.conn.Watch(watching, s.at.all(), clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	st.events = s.conn.Watch(watching, first, clientv3.WithRange(end), clientv3.WithRev(revision+1))
 	if !keep() {
 		stop()
 		return nil, fmt.Errorf("watch: %w", ctx.Err())
@@ -71,13 +77,14 @@ func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.
 const idle = time.Second
 
 // patience is how often a stream asks how far it has come before it counts as dead: until there
-// is an answer nobody knows whether it is level.
+// is an answer nobody knows whether it is in sync.
 const patience = 10
 
 // stream follows a namespace. Next is called by one at a time, as the contract has it.
 type stream struct {
 	store    *Store
 	kinds    map[string]bool
+	own      map[string]Keys   // those of them that applications have
 	names    map[string]string // of collections, by identity, as of at
 	at       int64             // all up to this revision was delivered
 	broken   error
@@ -116,12 +123,42 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 			}
 			st.take(resp, &batch)
 			if len(batch.Changes) > 0 || resp.IsProgressNotify() {
+				st.gather(&batch)
 				batch.Pos = positionAt(st.at)
 				return batch, nil
 			}
 		}
 	}
 	return record.ChangeBatch{}, st.broken
+}
+
+// How long a batch waits for a further change and goes on at most, and how many it has.
+const (
+	gatherPause = 2 * time.Millisecond
+	gatherTime  = 100 * time.Millisecond
+	mostChanges = 1000
+)
+
+// gather adds what follows the first change without a pause. etcd sends each commit by itself:
+// who applies them one by one is slower than those who commit.
+func (st *stream) gather(batch *record.ChangeBatch) {
+	whole, pause := time.NewTimer(gatherTime), time.NewTimer(gatherPause)
+	defer whole.Stop()
+	defer pause.Stop()
+	for len(batch.Changes) > 0 && len(batch.Changes) < mostChanges && st.broken == nil {
+		select {
+		case resp, ok := <-st.events:
+			if st.ended(resp, ok) != nil {
+				return // the next call meets it again: what is broken stays so, what has ended is closed
+			}
+			st.take(resp, batch)
+			pause.Reset(gatherPause)
+		case <-pause.C:
+			return
+		case <-whole.C:
+			return
+		}
+	}
 }
 
 // askProgress asks how far the stream has come. The client takes the request only while it is
@@ -185,6 +222,14 @@ func (st *stream) take(resp clientv3.WatchResponse, batch *record.ChangeBatch) {
 
 // change is what an event means to the stream's kinds. An error ends the stream.
 func (st *stream) change(ev *clientv3.Event) (c record.Change, wall int64, ok bool, err error) {
+	for kind, in := range st.own {
+		if name, ok := strings.CutPrefix(string(ev.Kv.Key), in.Prefix); ok {
+			return record.Change{Kind: kind, Key: record.StringKey(name), Delete: ev.Type == mvccpb.DELETE}, time.Now().UnixMilli(), true, nil
+		}
+	}
+	if !strings.HasPrefix(string(ev.Kv.Key), st.store.at.all()) {
+		return c, 0, false, nil // what lies between
+	}
 	what, id, rest := st.store.at.split(string(ev.Kv.Key))
 	switch what {
 	case "g":
@@ -212,11 +257,19 @@ func (st *stream) change(ev *clientv3.Event) (c record.Change, wall int64, ok bo
 	return record.Change{Kind: kind, Key: key, Delete: ev.Type == mvccpb.DELETE}, wall, true, nil
 }
 
+// kindOf is the kind that a name of a collection is of.
+func (st *stream) kindOf(name string) (kind string, ok bool) {
+	if _, own := st.own[name]; own {
+		return name, true
+	}
+	kind, _, ok = record.KindOfPhysical(name)
+	return kind, ok && st.kinds[kind]
+}
+
 // moved is a change of a gate: a collection that was made, renamed or dropped.
 func (st *stream) moved(id string, ev *clientv3.Event) (c record.Change, wall int64, ok bool, err error) {
 	was := st.names[id]
-	kind, _, isEpoch := record.KindOfPhysical(was)
-	own := isEpoch && st.kinds[kind]
+	_, own := st.kindOf(was)
 	if ev.Type == mvccpb.DELETE {
 		delete(st.names, id)
 		if own {
@@ -226,11 +279,11 @@ func (st *stream) moved(id string, ev *clientv3.Event) (c record.Change, wall in
 	}
 	to := string(ev.Kv.Value)
 	st.names[id] = to
-	next, _, isEpoch := record.KindOfPhysical(to)
+	next, isOurs := st.kindOf(to)
 	switch {
 	case was == "" || was == to:
 		return c, 0, false, nil
-	case isEpoch && st.kinds[next]:
+	case isOurs:
 		return record.Change{Kind: next, Marker: to}, time.Now().UnixMilli(), true, nil
 	case own:
 		return c, 0, false, fmt.Errorf("%s was renamed to %s: %w", was, to, record.ErrBroken)

@@ -2,9 +2,12 @@ package etcdstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -24,14 +27,17 @@ func (s *Store) Write(ctx context.Context, toks record.Tokens, ms []record.Mutat
 	if err != nil || len(ms) == 0 {
 		return err
 	}
+	if err := s.refuseClient(slices.Collect(maps.Values(g))...); err != nil {
+		return err
+	}
 	size := 0
 	for _, m := range ms {
 		if err := s.checkDoc(toks[m.Kind], m.Key, m.Doc); err != nil {
-			return fmt.Errorf("write %s %s: %w", m.Kind, m.Key, err)
+			return fmt.Errorf("write %s %s: %w", m.Kind, m.Key, record.Refuse(err))
 		}
-		size += len(m.Doc) + 2*len(m.Key) + overhead
+		size += s.slot(toks[m.Kind], m.Key).weight(len(m.Doc))
 	}
-	if err := s.fits(len(ms), len(g), size); err != nil {
+	if err := s.fits(len(ms), len(g), size+s.weight(g, nil)); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	for {
@@ -48,8 +54,8 @@ type change struct {
 	now    map[string]state // as the mutations so far leave it
 	order  []string         // keys that change
 	decide map[string]bool  // keys that something was decided by
-	extra  []clientv3.Op    // beside records
-	cmps   []clientv3.Cmp   // beside those of records
+	extra  []clientv3.Op    // next to records
+	cmps   []clientv3.Cmp   // next to those of records
 }
 
 // writeOnce reads what the mutations need to know and makes them, if nothing has changed then.
@@ -123,7 +129,17 @@ func (c *change) mutate(key string, m record.Mutation) error {
 	return nil
 }
 
-// CreateOnce creates records together with a marker, which is noted with each collection.
+// perOnce is how many operations CreateOnce needs for each kind next to those of records.
+const perOnce = 2
+
+// MostOnce is how many records CreateOnce takes, in a namespace of so many kinds, of an etcd that
+// takes so many operations in a transaction (0: its default).
+func MostOnce(operations, kinds int) int {
+	return max(0, cmp.Or(operations, defaultOperations)-labelConditions-(perOnce+1)*kinds)
+}
+
+// CreateOnce creates records together with a marker, which is noted with each collection. It takes
+// MostOnce of them.
 func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (made bool, err error) {
 	var ms []record.Mutation
 	size := 0
@@ -132,13 +148,10 @@ func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker strin
 			return false, fmt.Errorf("%s %s: no document to create", r.Kind, r.Key)
 		}
 		if err := s.checkDoc(toks[r.Kind], r.Key, r.Doc); err != nil {
-			return false, fmt.Errorf("create %s %s: %w", r.Kind, r.Key, err)
+			return false, fmt.Errorf("create %s %s: %w", r.Kind, r.Key, record.Refuse(err))
 		}
-		size += len(r.Doc) + 2*len(r.Key) + overhead
+		size += s.slot(toks[r.Kind], r.Key).weight(len(r.Doc))
 		ms = append(ms, record.Mutation{Kind: r.Kind, Key: r.Key, Doc: r.Doc, Absent: true})
-	}
-	if err := s.fits(len(records)+2*len(toks), len(toks), size); err != nil {
-		return false, fmt.Errorf("create: %w", err)
 	}
 	g, err := gatesOf(toks, func(yield func(string) bool) {
 		for _, m := range ms {
@@ -149,6 +162,13 @@ func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker strin
 	})
 	if err != nil {
 		return false, err
+	}
+	size += 2 * s.weight(g, nil) // they are compared for the markers, too
+	for _, tok := range toks {
+		size += 2*len(s.at.once(tok.ID)+marker) + overhead
+	}
+	if err := s.fits(len(records)+perOnce*len(toks), len(toks), size); err != nil {
+		return false, fmt.Errorf("create: %w", err)
 	}
 	for {
 		made, err := s.createOnce(ctx, g, toks, marker, ms)
@@ -213,11 +233,11 @@ func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap)
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]string, len(swaps))
+	slots := make([]slot, len(swaps))
 	for i, w := range swaps {
-		keys[i] = s.at.record(tok.ID, w.Key)
+		slots[i] = s.slot(tok, w.Key)
 	}
-	have, err := s.states(ctx, g, keys)
+	have, err := s.states(ctx, g, keysOf(slots))
 	if err != nil {
 		return nil, fmt.Errorf("swap: %w", err)
 	}
@@ -228,7 +248,7 @@ func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap)
 			results[i] = record.Result{Outcome: record.Changed}
 			return a, false
 		}
-		if err := errors.Join(record.CheckReserved(tok, w.Doc), record.CheckSwap(w)); err != nil {
+		if err := errors.Join(st.err, record.CheckReserved(tok, w.Doc), record.CheckSwap(w)); err != nil {
 			results[i] = record.Result{Outcome: record.Refused, Err: err}
 			return a, false
 		}
@@ -238,17 +258,17 @@ func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap)
 		}
 		results[i] = record.Result{Outcome: record.Applied}
 		a.gates = g
-		a.compare(keys[i], st.mod)
-		a.put(keys[i], envelope{doc: w.Doc}.bytes())
+		a.compare(slots[i].doc, st.mod)
+		a.store(slots[i], envelope{doc: w.Doc})
 		return a, true
 	}
 	alone := func(i int) error {
 		for {
-			have, err := s.states(ctx, g, keys[i:i+1])
+			have, err := s.states(ctx, g, slots[i].reads())
 			if err != nil {
 				return err
 			}
-			a, wants := try(i, have[keys[i]])
+			a, wants := try(i, slots[i].held(have))
 			if !wants {
 				return nil
 			}
@@ -257,7 +277,7 @@ func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap)
 			}
 		}
 	}
-	err = s.together(ctx, "swap", len(swaps), func(i int) (attempt, bool) { return try(i, have[keys[i]]) }, alone)
+	err = s.together(ctx, "swap", results, func(i int) (attempt, bool) { return try(i, slots[i].held(have)) }, alone)
 	if err != nil {
 		return nil, err
 	}

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"dbcontroller.dev/record"
 )
 
-// Prepare knows one class: a gate that every transaction compares.
+// Prepare knows one class for each kind: a gate that every transaction compares, and next to it,
+// where an application writes itself, the rights of its roles.
 func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	g, err := gateOf(tok)
 	if err != nil {
@@ -19,10 +21,20 @@ func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.Fence
 	if _, err := s.states(ctx, g, nil); err != nil {
 		return "", "", fmt.Errorf("prepare: %w", err)
 	}
-	if want != "" && want != record.FenceUUID {
-		return "", "", &record.UnsupportedError{What: "fence of " + tok.Name, Reason: fmt.Sprintf("etcd has none of class %s, only %s", want, record.FenceUUID)}
+	class := record.FenceUUID
+	if s.keys(tok) != nil || want == record.FenceRole && standsIn(tok) {
+		class = record.FenceRole
 	}
-	return record.FenceUUID, "", nil
+	if want != "" && want != class {
+		return "", "", &record.UnsupportedError{What: "fence of " + tok.Name, Reason: fmt.Sprintf("etcd has none of class %s for this kind, only %s", want, class)}
+	}
+	restore := ""
+	if s.keys(tok) != nil {
+		if restore, err = s.prepareRoles(ctx, tok); err != nil {
+			return "", "", err
+		}
+	}
+	return class, restore, nil
 }
 
 // Fence gives a collection its next name. Once that is committed no transaction with an earlier
@@ -31,17 +43,21 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	if !f.Renames() || f.Class == record.FenceView {
 		return &record.UnsupportedError{What: "fence of " + f.Token.Name, Reason: fmt.Sprintf("etcd has none of class %s", f.Class)}
 	}
+	if s.keys(f.Token) != nil || f.Class == record.FenceRole && standsIn(f.Token) {
+		return s.fenceKeys(ctx, f)
+	}
 	for {
-		err := s.fenceOnce(ctx, f)
+		err := s.fenceOnce(ctx, f, true)
 		if !errors.Is(err, errBehind) {
 			return err
 		}
 	}
 }
 
-func (s *Store) fenceOnce(ctx context.Context, f record.Fence) error {
+// fenceOnce tries to give a collection its next name, or only whether it could be given that.
+func (s *Store) fenceOnce(ctx context.Context, f record.Fence, move bool) error {
 	id, what := f.Token.ID, fmt.Sprintf("fence %s to %s", f.Token.Name, f.To)
-	if f.Ends != "" {
+	if f.Ends != "" && move {
 		if _, err := s.write(ctx, what, nil, []clientv3.Op{clientv3.OpPut(s.at.closed(id)+f.Ends, "ended")}, nil); err != nil {
 			return err
 		}
@@ -65,12 +81,20 @@ func (s *Store) fenceOnce(ctx context.Context, f record.Fence) error {
 		return fmt.Errorf("%s: it was given up, a new attempt needs a new name", what)
 	case taken.Count > 0:
 		return fmt.Errorf("%s: the name is taken", what)
+	case !move:
+		return nil
+	}
+	ops := []clientv3.Op{clientv3.OpPut(s.at.gate(id), f.To), clientv3.OpDelete(s.at.name(f.Token.Name)), clientv3.OpPut(s.at.name(f.To), id)}
+	switch own := f.Token.Kind; {
+	case s.keys(f.Token) == nil:
+	case f.To == own: // the application has its keys again
+		ops = append(ops, clientv3.OpDelete(s.at.fenced(id)), clientv3.OpDelete(s.at.given(id)))
+	case f.Token.Name == own:
+		ops = append(ops, clientv3.OpPut(s.at.fenced(id), f.To), clientv3.OpDelete(s.at.given(id)))
 	}
 	resp, err = s.write(ctx, what, []clientv3.Cmp{
 		clientv3.Compare(clientv3.Value(s.at.gate(id)), "=", f.Token.Name), absent(s.at.closed(id) + f.To), absent(s.at.name(f.To)),
-	}, []clientv3.Op{
-		clientv3.OpPut(s.at.gate(id), f.To), clientv3.OpDelete(s.at.name(f.Token.Name)), clientv3.OpPut(s.at.name(f.To), id),
-	}, nil)
+	}, ops, nil)
 	switch {
 	case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil:
 		return errBehind // reading shows what became of it
@@ -113,12 +137,30 @@ func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err er
 // Hindrances: nothing holds up a transaction of etcd.
 func (s *Store) Hindrances(context.Context, []record.Token) ([]string, error) { return nil, nil }
 
-// Unfence does nothing: no kind here is given back to an application.
-func (s *Store) Unfence(_ context.Context, f record.Fence) error { return managedAlone(f) }
+// Unfence gives a kind back to its application. A gate cannot be taken away by one who knows
+// nothing of it, and needs no more than to be moved.
+func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
+	if f.Class == record.FenceRole && (s.keys(f.Token) != nil || standsIn(f.Token)) {
+		return s.unfenceKeys(ctx, f)
+	}
+	return managedAlone(f)
+}
 
-// Uphold does nothing: a gate cannot be taken away by whoever knows nothing of it.
-func (s *Store) Uphold(_ context.Context, f record.Fence, _ []string) ([]record.Breach, error) {
+// Uphold looks after the rights of applications.
+func (s *Store) Uphold(ctx context.Context, f record.Fence, _ []string) ([]record.Breach, error) {
+	if f.Class == record.FenceRole && s.keys(f.Token) != nil {
+		return s.upholdKeys(ctx, f)
+	}
+	if f.Class == record.FenceRole && standsIn(f.Token) {
+		return nil, nil
+	}
 	return nil, managedAlone(f)
+}
+
+// standsIn reports whether a collection is a scratch one that stands for a kind of an application.
+// It is fenced like one, by its name alone: no role has rights that could be taken.
+func standsIn(tok record.Token) bool {
+	return tok.Fixed && strings.HasPrefix(tok.Kind, sweepable)
 }
 
 func managedAlone(f record.Fence) error {

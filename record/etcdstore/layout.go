@@ -21,9 +21,16 @@ import (
 //	d/ID/KEY    a record, or a tombstone
 //	x/ID/NAME   a name that the collection can no longer be given
 //	o/ID/MARK   a marker of CreateOnce
+//	b/ID/NAME   the guard of a record of a fixed-name kind, which lies with its application
+//	r/ID        rights that a fence has taken from its application
+//	f/ID        made when that fence was set; t/ID is the latest that was to take rights
+//	w/ID        a right that came back behind a fence, for a moment
+//	p/KIND      identity of the collection that a fixed-name kind is
 //	i           identity of the namespace
 //	m/OWNER     a mark
 //	c/KIND      whose a kind is; e/ID is the kind that a collection is claimed as
+//	l           which labels documents must have, by collection
+//	scratch     all of it may be thrown away
 type layout string
 
 func (l layout) all() string              { return string(l) }
@@ -34,10 +41,18 @@ func (l layout) shape(id string) string   { return string(l) + "s/" + id }
 func (l layout) records(id string) string { return string(l) + "d/" + id + "/" }
 func (l layout) closed(id string) string  { return string(l) + "x/" + id + "/" }
 func (l layout) once(id string) string    { return string(l) + "o/" + id + "/" }
+func (l layout) beside(id string) string  { return string(l) + "b/" + id }
+func (l layout) rights(id string) string  { return string(l) + "r/" + id }
+func (l layout) fenced(id string) string  { return string(l) + "f/" + id }
+func (l layout) taking(id string) string  { return string(l) + "t/" + id }
+func (l layout) given(id string) string   { return string(l) + "w/" + id }
+func (l layout) place(kind string) string { return string(l) + "p/" + kind }
 func (l layout) identity() string         { return string(l) + "i" }
 func (l layout) marks() string            { return string(l) + "m/" }
 func (l layout) claims() string           { return string(l) + "c/" }
 func (l layout) claim(kind string) string { return string(l) + "c/" + kind }
+func (l layout) labels() string           { return string(l) + "l" }
+func (l layout) scratch() string          { return string(l) + "scratch" }
 func (l layout) claimed(id string) string { return string(l) + "e/" + id }
 
 func (l layout) mark(o record.Owner) string {
@@ -68,11 +83,14 @@ const (
 	hasDocument = 2
 )
 
-// overhead is more than an envelope adds to its document, and a request to a key.
-const overhead = 256
+// overhead is more than a request adds to a key that it compares and puts.
+const overhead = 64
+
+// envelopeBytes is what an envelope adds to its document, at most.
+const envelopeBytes = 2 + 8 + record.GuardSize
 
 func (e envelope) bytes() string {
-	b := make([]byte, 2, 2+8+record.GuardSize+len(e.doc))
+	b := make([]byte, 2, envelopeBytes+len(e.doc))
 	b[0] = format
 	b = binary.BigEndian.AppendUint64(b, uint64(time.Now().UnixMilli()))
 	if !e.guard.IsZero() {

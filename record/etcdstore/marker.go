@@ -28,14 +28,18 @@ func (s *Store) Identity(ctx context.Context) (record.Identity, error) {
 	return id, nil
 }
 
-// Identify makes the identity of the namespace.
+// Identify makes the identity of the namespace, where no other one is and nobody else has keys.
 func (s *Store) Identify(ctx context.Context) (record.Identity, error) {
 	for {
 		id, err := s.Identity(ctx)
 		if err != nil || id.Database != "" {
 			return id, err
 		}
-		_, err = s.write(ctx, "identify", []clientv3.Cmp{absent(s.at.identity())}, []clientv3.Op{clientv3.OpPut(s.at.identity(), rand.Text())}, nil)
+		still, err := s.alone(ctx)
+		if err != nil {
+			return record.Identity{}, fmt.Errorf("identify: %w", err)
+		}
+		_, err = s.write(ctx, "identify", append(still, absent(s.at.identity())), []clientv3.Op{clientv3.OpPut(s.at.identity(), rand.Text())}, nil)
 		if err != nil && (!errors.Is(err, record.ErrUnknown) || ctx.Err() != nil) {
 			return record.Identity{}, err
 		}

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
 )
@@ -19,17 +21,15 @@ import (
 // overtakes them, or skip some after a compaction.
 var oldest = []int{3, 5, 13}
 
-// Check checks whether etcd answers, and whether all members that do are new enough.
+// Check checks whether etcd answers, whether all members that do are new enough, whether the
+// user may read and write below the prefix, and, before a namespace is begun, whether there is
+// room for it: Identify refuses what Check does.
 func (s *Store) Check(ctx context.Context) error {
-	failed := errors.New("check etcd: it has no endpoints")
-	answered := false
-	for _, endpoint := range s.conn.Endpoints() {
-		status, err := s.conn.Status(ctx, endpoint)
-		if err != nil {
-			failed = s.readError("check etcd", err)
-			continue
-		}
-		answered = true
+	members, err := s.members(ctx)
+	if err != nil {
+		return fmt.Errorf("check etcd: %w", err)
+	}
+	for _, status := range members {
 		have := make([]int, len(oldest))
 		if _, err := fmt.Sscanf(status.Version, "%d.%d.%d", &have[0], &have[1], &have[2]); err != nil {
 			return fmt.Errorf("check etcd: version %q: %w", status.Version, err)
@@ -38,17 +38,44 @@ func (s *Store) Check(ctx context.Context) error {
 			return &record.UnsupportedError{What: "etcd " + status.Version, Reason: "version 3.5.13 or later is needed: before it watches may lose changes"}
 		}
 	}
-	if !answered {
-		return failed
+	if slices.ContainsFunc(members, full) {
+		s.log.Warn(errFull.Error(), zap.String("prefix", s.at.all())) // it can be read and followed
 	}
-	return nil
+	// Never done: etcd looks beforehand whether it would be allowed. It would refuse a put where
+	// it is full, and the right to delete is that to put.
+	never := clientv3.Compare(clientv3.ModRevision(s.at.identity()), "<", 0)
+	_, err = s.write(ctx, "check etcd", []clientv3.Cmp{never},
+		[]clientv3.Op{clientv3.OpDelete(s.at.scratch()), clientv3.OpDelete(s.at.gates(), clientv3.WithPrefix())},
+		[]clientv3.Op{clientv3.OpGet(s.at.all(), clientv3.WithPrefix(), clientv3.WithCountOnly())})
+	if errors.Is(err, record.ErrUnknown) {
+		return fmt.Errorf("%w: %w", record.ErrUnavailable, err)
+	}
+	if err != nil {
+		return err
+	}
+	return s.free(ctx)
 }
 
-// refuse says what of a kind etcd cannot hold.
-func refuse(kind record.KindSpec) error {
+// free refuses a prefix where no namespace has begun and none may.
+func (s *Store) free(ctx context.Context) error {
+	if id, err := s.Identity(ctx); err != nil || id.Database != "" {
+		return err
+	}
+	_, err := s.alone(ctx)
+	return err
+}
+
+// Holds fails for a kind that etcd cannot hold as it is declared.
+func (s *Store) Holds(_ context.Context, kind record.KindSpec) error {
+	return s.refuse(kind, kind.Name)
+}
+
+// refuse says what of a kind, under a name, etcd cannot hold.
+func (s *Store) refuse(kind record.KindSpec, name string) error {
+	_, known := s.fixed[kind.Name]
 	switch {
-	case kind.Fixed:
-		return &record.UnsupportedError{What: "kind " + kind.Name, Reason: "etcd cannot keep an application out of keys that it writes itself: only managed kinds can be in etcd"}
+	case kind.Fixed && !known && !strings.HasPrefix(name, sweepable):
+		return &record.UnsupportedError{What: "kind " + kind.Name, Reason: "it is not said where in etcd its application has its keys: give its prefix and format in etcd.kinds of that version"}
 	case len(kind.Shape.Indexes) > 0:
 		return &record.UnsupportedError{What: "kind " + kind.Name, Reason: fmt.Sprintf("etcd has no indexes, and the kind declares %s: drop it from the version that is in etcd", record.IndexName(kind.Shape.Indexes[0]))}
 	case len(kind.Shape.Options) > 0:
@@ -58,32 +85,81 @@ func refuse(kind record.KindSpec) error {
 	}
 }
 
-// Describe returns what has a name.
+// Describe returns what has a name. An application's keys are a collection under the kind's own
+// name if there are any, unless they are one already, under another name; that they are one is
+// noted when they are first seen.
 func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
-	id, _, err := s.get(ctx, "describe "+name, s.at.name(name))
-	if err != nil || id == nil {
-		return record.Info{}, err
+	for {
+		id, _, err := s.get(ctx, "describe "+name, s.at.name(name))
+		if err != nil {
+			return record.Info{}, err
+		}
+		tok := record.Token{Kind: kind.Name, Name: name, ID: string(id), Fixed: kind.Fixed}
+		if id != nil {
+			return record.Info{Exists: true, Token: tok}, nil
+		}
+		in := s.keys(tok)
+		if in == nil || name != kind.Name {
+			return record.Info{}, nil
+		}
+		there, err := s.inhabited(ctx, tok)
+		if err != nil || !there {
+			return record.Info{}, err
+		}
+		if err := s.make(ctx, tok); err != nil {
+			return record.Info{}, err
+		}
+		if is, _, err := s.get(ctx, "describe "+name, s.at.place(kind.Name)); err != nil || is == nil {
+			return record.Info{}, err
+		} else if at, err := s.Locate(ctx, string(is)); err != nil || at != name {
+			return record.Info{}, err
+		}
 	}
-	return record.Info{Exists: true, Token: record.Token{Kind: kind.Name, Name: name, ID: string(id), Fixed: kind.Fixed}}, nil
+}
+
+// inhabited reports whether an application has a key of a kind.
+func (s *Store) inhabited(ctx context.Context, tok record.Token) (bool, error) {
+	resp, err := s.conn.Get(ctx, s.keys(tok).Prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	if err != nil {
+		return false, s.readError("keys of "+tok.Kind, err)
+	}
+	return len(resp.Kvs) > 0, nil
+}
+
+// make makes a collection, unless there is one that has the name, or the application's keys.
+func (s *Store) make(ctx context.Context, tok record.Token) error {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	id := hex.EncodeToString(random[:])
+	cmps := []clientv3.Cmp{absent(s.at.name(tok.Name)), absent(s.at.gate(id))}
+	ops := []clientv3.Op{clientv3.OpPut(s.at.gate(id), tok.Name), clientv3.OpPut(s.at.name(tok.Name), id)}
+	if s.keys(tok) != nil {
+		cmps = append(cmps, absent(s.at.place(tok.Kind)))
+		ops = append(ops, clientv3.OpPut(s.at.place(tok.Kind), id))
+	}
+	_, err := s.write(ctx, "provision "+tok.Name, cmps, ops, nil)
+	if errors.Is(err, record.ErrUnknown) && ctx.Err() == nil {
+		return nil // reading shows what became of it
+	}
+	return err
 }
 
 // Size counts the records, and measures some.
 func (s *Store) Size(ctx context.Context, tok record.Token) (record.Size, error) {
-	g, err := gateOf(tok)
-	if err != nil {
-		return record.Size{}, err
+	from, in := s.at.records(tok.ID), s.keys(tok)
+	if in != nil {
+		from = in.Prefix
 	}
-	from := s.at.records(tok.ID)
 	resp, err := s.conn.Get(ctx, from, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		return record.Size{}, s.readError("size of "+tok.Name, err)
 	}
 	const some = 100
 	seen, bytes := 0, 0
-	_, err = s.walk(ctx, g, from, clientv3.GetPrefixRangeEnd(from), 0, func(_ string, st state) (bool, error) {
+	_, err = s.walk(ctx, 0, &keyWalk{tok: tok, from: from, to: clientv3.GetPrefixRangeEnd(from), want: some, use: func(_ string, st state) (bool, error) {
 		seen, bytes = seen+1, bytes+len(st.doc)
 		return seen < some, nil
-	})
+	}})
 	if err != nil || seen == 0 {
 		return record.Size{}, err
 	}
@@ -92,21 +168,36 @@ func (s *Store) Size(ctx context.Context, tok record.Token) (record.Size, error)
 
 // Provision makes a collection under a name, once.
 func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
-	if err := refuse(kind); err != nil {
+	if err := s.refuse(kind, name); err != nil {
 		return record.Token{}, err
 	}
-	what := "provision " + name
 	for {
 		info, err := s.Describe(ctx, kind, name)
 		if err != nil || info.Exists {
 			return info.Token, err
 		}
-		var random [16]byte
-		_, _ = rand.Read(random[:]) // never fails
-		id := hex.EncodeToString(random[:])
-		_, err = s.write(ctx, what, []clientv3.Cmp{absent(s.at.name(name)), absent(s.at.gate(id))},
-			[]clientv3.Op{clientv3.OpPut(s.at.gate(id), name), clientv3.OpPut(s.at.name(name), id)}, nil)
-		if err != nil && (!errors.Is(err, record.ErrUnknown) || ctx.Err() != nil) {
+		tok := record.Token{Kind: kind.Name, Name: name, Fixed: kind.Fixed}
+		if in := s.keys(tok); in != nil {
+			taken, _, err := s.get(ctx, "provision "+name, s.at.place(kind.Name))
+			if err != nil {
+				return record.Token{}, err
+			}
+			there, err := s.inhabited(ctx, tok)
+			if err != nil {
+				return record.Token{}, err
+			}
+			if at := ""; taken != nil {
+				if at, err = s.Locate(ctx, string(taken)); err != nil {
+					return record.Token{}, err
+				}
+				if at != name {
+					return record.Token{}, &record.UnsupportedError{What: "kind " + kind.Name, Reason: fmt.Sprintf("the keys below %s are that of collection %s already", in.Prefix, at)}
+				}
+			} else if there {
+				return record.Token{}, &record.UnsupportedError{What: "kind " + kind.Name, Reason: fmt.Sprintf("there are keys below %s already, and they are needed for it: remove them, or use others", in.Prefix)}
+			}
+		}
+		if err := s.make(ctx, tok); err != nil {
 			return record.Token{}, err
 		}
 	}
@@ -114,7 +205,7 @@ func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string
 
 // BuildIndexes refuses indexes.
 func (s *Store) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
-	if err := refuse(kind); err != nil {
+	if err := s.refuse(kind, tok.Name); err != nil {
 		return err
 	}
 	return s.open(ctx, tok)
@@ -138,19 +229,27 @@ func (s *Store) open(ctx context.Context, tok record.Token) error {
 // splitPage is how many keys are read at once to find where ranges meet.
 const splitPage = 10_000
 
+// leastRange is how many records are worth a range of their own: each is at least one page, and a
+// page is a wait for both databases.
+const leastRange = 500
+
 // Split counts the keys and reads them, without values, up to each cut.
 func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error) {
 	if err := s.open(ctx, tok); err != nil {
 		return nil, err
 	}
-	from := s.at.records(tok.ID)
+	from, in := s.at.records(tok.ID), s.keys(tok)
+	if in != nil {
+		from = in.Prefix
+	}
 	to := clientv3.GetPrefixRangeEnd(from)
 	count, err := s.conn.Get(ctx, from, clientv3.WithRange(to), clientv3.WithCountOnly())
 	if err != nil {
 		return nil, s.readError("split "+tok.Name, err)
 	}
 	var cuts []record.Cursor
-	each := max(1, count.Count/int64(max(n, 1)))
+	n = max(1, min(n, int(count.Count/leastRange)))
+	each := max(1, count.Count/int64(n))
 	for seen := int64(0); n > 1; {
 		resp, err := s.conn.Get(ctx, from, clientv3.WithRange(to), clientv3.WithKeysOnly(), clientv3.WithLimit(splitPage))
 		if err != nil {
@@ -190,7 +289,7 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 	var dead []attempt
 	remove := func() error {
 		defer func() { dead = dead[:0] }()
-		return s.together(ctx, "purge", len(dead), func(i int) (attempt, bool) { return dead[i], true }, func(i int) error {
+		return s.together(ctx, "purge", make([]record.Result, len(dead)), func(i int) (attempt, bool) { return dead[i], true }, func(i int) error {
 			if err := s.commit(ctx, "purge", dead[i]); !errors.Is(err, errBehind) {
 				return err
 			}
@@ -203,16 +302,37 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 		if st.live() {
 			return true, nil
 		}
-		a := attempt{gates: g, ops: []clientv3.Op{clientv3.OpDelete(key)}, keys: []string{key}, size: len(key)}
+		a := attempt{gates: g}
 		a.compare(key, st.mod)
+		a.remove(key)
 		if dead = append(dead, a); len(dead) < s.most/2 {
+			return true, nil
+		}
+		return true, remove()
+	}
+	after := "" // names of an application's records that are done
+	besides := func(name string, st state) (bool, error) {
+		after = name + "\x00"
+		if st.live() {
+			return true, nil
+		}
+		l := s.slot(tok, record.StringKey(name))
+		a := attempt{gates: g, cmps: []clientv3.Cmp{absent(l.doc)}, size: len(l.doc) + overhead}
+		a.guarded(l, st)
+		a.remove(l.guard)
+		if dead = append(dead, a); len(dead) < s.most/4 {
 			return true, nil
 		}
 		return true, remove()
 	}
 	// No snapshot is needed: where one is compacted, a newer one goes on.
 	for {
-		_, err := s.walk(ctx, g, from, end, 0, use)
+		var err error
+		if s.keys(tok) != nil {
+			_, err = s.walk(ctx, 0, s.nameWalk(tok, after, "", 0, besides))
+		} else {
+			_, err = s.walk(ctx, 0, &keyWalk{tok: tok, from: from, to: end, use: use})
+		}
 		if err == nil {
 			return remove()
 		}
@@ -238,14 +358,23 @@ func (s *Store) Drop(ctx context.Context, tok record.Token) error {
 	if kind != nil {
 		ops = append(ops, clientv3.OpDelete(s.at.claimed(tok.ID)), clientv3.OpDelete(s.at.claim(string(kind))))
 	}
-	for _, prefix := range []string{s.at.records(tok.ID), s.at.closed(tok.ID), s.at.once(tok.ID)} {
+	prefixes := []string{s.at.records(tok.ID), s.at.closed(tok.ID), s.at.once(tok.ID), s.at.beside(tok.ID)}
+	if in := s.keys(tok); in != nil {
+		prefixes = append(prefixes, in.Prefix)
+		ops = append(ops, clientv3.OpDelete(s.at.place(tok.Kind)), clientv3.OpDelete(s.at.rights(tok.ID)),
+			clientv3.OpDelete(s.at.fenced(tok.ID)), clientv3.OpDelete(s.at.taking(tok.ID)), clientv3.OpDelete(s.at.given(tok.ID)))
+	}
+	for _, prefix := range prefixes {
 		ops = append(ops, clientv3.OpDelete(prefix, clientv3.WithPrefix()))
 	}
 	g, err := gateOf(tok)
 	if err != nil {
 		return err
 	}
-	return s.commit(ctx, "drop "+tok.Name, attempt{gates: g, ops: ops})
+	if err := s.commit(ctx, "drop "+tok.Name, attempt{gates: g, ops: ops}); err != nil {
+		return err
+	}
+	return s.unlabel(ctx, tok.ID)
 }
 
 // sweepable begins the names of scratch collections.
@@ -257,11 +386,11 @@ func (s *Store) Sweep(ctx context.Context, prefix string) error {
 	if !strings.HasPrefix(prefix, sweepable) || prefix == sweepable {
 		return fmt.Errorf("sweep: names that begin with %q are not those of scratch collections", prefix)
 	}
-	resp, err := s.conn.Get(ctx, s.at.name(prefix), clientv3.WithPrefix())
+	named, err := s.named(ctx, prefix)
 	if err != nil {
-		return s.readError("sweep", err)
+		return err
 	}
-	for _, kv := range resp.Kvs {
+	for _, kv := range named {
 		name := strings.TrimPrefix(string(kv.Key), s.at.name(""))
 		err := s.Drop(ctx, record.Token{Kind: name, Name: name, ID: string(kv.Value)})
 		if err != nil && !errors.Is(err, record.ErrFenced) {
@@ -269,6 +398,25 @@ func (s *Store) Sweep(ctx context.Context, prefix string) error {
 		}
 	}
 	return nil
+}
+
+// Names returns the names of collections that begin with a prefix.
+func (s *Store) Names(ctx context.Context, prefix string) ([]string, error) {
+	named, err := s.named(ctx, prefix)
+	names := make([]string, 0, len(named))
+	for _, kv := range named {
+		names = append(names, strings.TrimPrefix(string(kv.Key), s.at.name("")))
+	}
+	return names, err
+}
+
+// named are the keys of names that begin with a prefix.
+func (s *Store) named(ctx context.Context, prefix string) ([]*mvccpb.KeyValue, error) {
+	resp, err := s.conn.Get(ctx, s.at.name(prefix), clientv3.WithPrefix())
+	if err != nil {
+		return nil, s.readError("names of collections", err)
+	}
+	return resp.Kvs, nil
 }
 
 // claim is what is stored of one.

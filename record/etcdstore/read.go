@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -23,13 +24,18 @@ func (s *Store) snapshot(ctx context.Context, g gates, keys []string, revision i
 	rest := maps.Clone(g)
 	for first := true; first || len(keys) > 0 || len(rest) > 0; first = false {
 		most := min(keysAtOnce, s.most/2)
-		run := keys[:min(len(keys), most)]
-		keys = keys[len(run):]
+		n, bytes := 0, 0
+		for n < min(len(keys), most) && (n == 0 || bytes+len(keys[n])+overhead <= s.bytes) {
+			bytes += len(keys[n]) + overhead
+			n++
+		}
+		run := keys[:n]
+		keys = keys[n:]
 		ops := make([]clientv3.Op, 0, len(run))
 		now := gates{}
 		for _, key := range run {
 			ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(revision)))
-			_, id, _ := s.at.split(key)
+			id := s.gateOfKey(g, key)
 			now[id] = g[id]
 			delete(rest, id)
 		}
@@ -40,19 +46,19 @@ func (s *Store) snapshot(ctx context.Context, g gates, keys []string, revision i
 			now[id] = tok
 			delete(rest, id)
 		}
-		kvs, at, err := s.gated(ctx, now, ops)
+		found, at, err := s.gated(ctx, now, ops)
 		if err != nil {
 			return 0, err
 		}
 		if revision == 0 {
 			revision = at
 		}
-		for _, kv := range kvs {
-			e, err := open(kv.Value)
+		for _, kv := range slices.Concat(found...) {
+			st, err := s.found(g, kv)
 			if err != nil {
-				return 0, fmt.Errorf("read %q: %w", kv.Key, err)
+				return 0, err
 			}
-			if err := use(string(kv.Key), state{e, kv.ModRevision}); err != nil {
+			if err := use(string(kv.Key), st); err != nil {
 				return 0, err
 			}
 		}
@@ -60,8 +66,9 @@ func (s *Store) snapshot(ctx context.Context, g gates, keys []string, revision i
 	return revision, nil
 }
 
-// gated runs operations that read, where all gates are as the tokens have them.
-func (s *Store) gated(ctx context.Context, g gates, ops []clientv3.Op) (kvs []*mvccpb.KeyValue, revision int64, err error) {
+// gated runs operations that read, where all gates are as the tokens have them, and returns what
+// each has found.
+func (s *Store) gated(ctx context.Context, g gates, ops []clientv3.Op) (found [][]*mvccpb.KeyValue, revision int64, err error) {
 	resp, err := s.read(ctx, "read", s.conditions(g), ops, s.looks(g))
 	if err != nil {
 		return nil, 0, err
@@ -72,10 +79,11 @@ func (s *Store) gated(ctx context.Context, g gates, ops []clientv3.Op) (kvs []*m
 		}
 		return nil, 0, fmt.Errorf("read: %w", record.ErrFenced) // cannot be: a gate was the reason
 	}
-	for _, r := range resp.Responses {
-		kvs = append(kvs, r.GetResponseRange().GetKvs()...)
+	found = make([][]*mvccpb.KeyValue, len(resp.Responses))
+	for i, r := range resp.Responses {
+		found[i] = r.GetResponseRange().GetKvs()
 	}
-	return kvs, resp.Header.Revision, nil
+	return found, resp.Header.Revision, nil
 }
 
 // notBefore refuses a revision that is older than a version. It cannot be of the cluster that
@@ -110,6 +118,7 @@ func (s *Store) readOnce(ctx context.Context, req record.ReadRequest) (record.Sn
 		return record.Snapshot{}, err
 	}
 	names := map[string]record.Selector{} // by key in etcd, for single records
+	slots := map[string]slot{}
 	var keys []string
 	var prefixes []record.Selector
 	for _, sel := range req.Select {
@@ -117,10 +126,10 @@ func (s *Store) readOnce(ctx context.Context, req record.ReadRequest) (record.Sn
 			prefixes = append(prefixes, sel)
 			continue
 		}
-		key := s.at.record(req.Tokens[sel.Kind].ID, sel.Key)
-		if _, twice := names[key]; !twice {
-			names[key] = sel
-			keys = append(keys, key)
+		l := s.slot(req.Tokens[sel.Kind], sel.Key)
+		if _, twice := names[l.doc]; !twice {
+			names[l.doc], slots[l.doc] = sel, l
+			keys = append(keys, l.reads()...)
 		}
 	}
 	var snap record.Snapshot
@@ -136,82 +145,76 @@ func (s *Store) readOnce(ctx context.Context, req record.ReadRequest) (record.Sn
 		}
 		return nil
 	}
+	have := map[string]state{} // of fixed-name kinds, each in two keys
 	revision, err := s.snapshot(ctx, g, keys, 0, func(key string, st state) error {
+		if l, ok := slots[key]; !ok || l.in != nil {
+			have[key] = st
+			return nil
+		}
 		return add(names[key].Kind, names[key].Key, st)
 	})
 	if err != nil {
 		return record.Snapshot{}, err
 	}
+	for key, l := range slots {
+		if l.in == nil {
+			continue
+		}
+		if st := l.held(have); st.live() || !st.guard.IsZero() {
+			if err := add(names[key].Kind, names[key].Key, st); err != nil {
+				return record.Snapshot{}, err
+			}
+		}
+	}
 	if err := notBefore(revision, req.NotBefore); err != nil {
 		return record.Snapshot{}, err
 	}
 	seen := map[string]bool{}
+	var walkers []walker
 	for _, sel := range prefixes {
-		g := gates{req.Tokens[sel.Kind].ID: req.Tokens[sel.Kind]}
 		name, ok := sel.Key.Name()
 		if !ok {
 			continue
 		}
 		tok := req.Tokens[sel.Kind]
-		from := s.at.records(tok.ID) + prefixText(name)
-		_, err := s.walk(ctx, g, from, clientv3.GetPrefixRangeEnd(from), revision, func(key string, st state) (bool, error) {
-			k, err := s.keyOf(tok, key)
-			if err != nil {
-				return false, err
-			}
+		take := func(key string, k record.Key, st state) (bool, error) {
 			if _, isName := k.Name(); !isName || seen[key] || names[key].Kind != "" {
 				return true, nil
 			}
 			seen[key] = true
 			return true, add(sel.Kind, k, st)
-		})
-		if err != nil {
-			return record.Snapshot{}, err
 		}
+		if in := s.keys(tok); in != nil {
+			end := ""
+			if name != "" {
+				end = clientv3.GetPrefixRangeEnd(name)
+			}
+			walkers = append(walkers, s.nameWalk(tok, name, end, 0, func(name string, st state) (bool, error) {
+				return take(in.Prefix+name, record.StringKey(name), st)
+			}))
+			continue
+		}
+		from := s.at.records(tok.ID) + prefixText(name)
+		walkers = append(walkers, &keyWalk{tok: tok, from: from, to: clientv3.GetPrefixRangeEnd(from), use: func(key string, st state) (bool, error) {
+			k, err := s.keyOf(tok, key)
+			if err != nil {
+				return false, err
+			}
+			return take(key, k, st)
+		}})
+	}
+	if _, err := s.walk(ctx, revision, walkers...); err != nil {
+		return record.Snapshot{}, err
 	}
 	snap.Version = versionAt(revision)
 	return snap, nil
 }
 
 func (s *Store) keyOf(tok record.Token, key string) (record.Key, error) {
-	return keyFrom(key[len(s.at.records(tok.ID)):])
-}
-
-// A page of keys is as large as it may be by what the records before it took: so many bytes
-// are wanted at a time.
-const (
-	firstWalk = 16
-	walkBytes = 4 << 20
-)
-
-// walk reads a range of keys at one revision, which it returns, until use says that it is
-// enough. revision 0: the newest.
-func (s *Store) walk(ctx context.Context, g gates, from, to string, revision int64, use func(key string, st state) (more bool, err error)) (int64, error) {
-	for limit := int64(firstWalk); ; {
-		kvs, at, err := s.gated(ctx, g, []clientv3.Op{clientv3.OpGet(from, clientv3.WithRange(to), clientv3.WithRev(revision), clientv3.WithLimit(limit))})
-		if err != nil {
-			return 0, err
-		}
-		if revision == 0 {
-			revision = at
-		}
-		size := 1
-		for _, kv := range kvs {
-			size += len(kv.Value)
-			e, err := open(kv.Value)
-			if err != nil {
-				return 0, fmt.Errorf("read %q: %w", kv.Key, err)
-			}
-			if more, err := use(string(kv.Key), state{e, kv.ModRevision}); err != nil || !more {
-				return revision, err
-			}
-		}
-		if int64(len(kvs)) < limit {
-			return revision, nil
-		}
-		from = string(kvs[len(kvs)-1].Key) + "\x00"
-		limit = max(1, min(4*limit, walkBytes*int64(len(kvs))/int64(size)))
+	if in := s.keys(tok); in != nil {
+		return record.StringKey(strings.TrimPrefix(key, in.Prefix)), nil
 	}
+	return keyFrom(key[len(s.at.records(tok.ID)):])
 }
 
 // shown is a state as a reader asked for it. ok is false for what it must not see.
@@ -219,7 +222,7 @@ func shown(kind string, key record.Key, st state, guards, keysOnly bool) (rec re
 	if !st.live() && !guards {
 		return record.Record{}, false, nil
 	}
-	rec = record.Record{Kind: kind, Key: key, Doc: st.doc}
+	rec = record.Record{Kind: kind, Key: key, Doc: st.doc, Err: st.err}
 	if guards {
 		rec.Guard, rec.Tombstone = st.guard, !st.live()
 	}
@@ -261,6 +264,7 @@ func (s *Store) scanOnce(ctx context.Context, req record.ScanRequest) (record.Pa
 		limit = defaultPage
 	}
 	base := s.at.records(req.Token.ID)
+	in := s.keys(req.Token)
 	from, to := base, clientv3.GetPrefixRangeEnd(base)
 	if len(req.Range.From) > 0 {
 		from = base + place(req.Range.From)
@@ -271,6 +275,9 @@ func (s *Store) scanOnce(ctx context.Context, req record.ScanRequest) (record.Pa
 	page := record.Page{Done: true}
 	size := 0
 	use := func(key string, st state) (bool, error) {
+		if in != nil {
+			key = in.Prefix + key
+		}
 		k, err := s.keyOf(req.Token, key)
 		if err != nil {
 			return false, err
@@ -288,10 +295,17 @@ func (s *Store) scanOnce(ctx context.Context, req record.ScanRequest) (record.Pa
 		return true, nil
 	}
 	var revision int64
-	if from < to {
-		revision, err = s.walk(ctx, g, from, to, 0, use)
-	} else { // of which etcd makes a single key
+	first, last, none := "", "", from >= to // of which etcd makes a single key
+	if in != nil {
+		first, last, none = names(req.Range)
+	}
+	switch {
+	case none:
 		revision, err = s.snapshot(ctx, g, nil, 0, nil)
+	case in != nil:
+		revision, err = s.walk(ctx, 0, s.nameWalk(req.Token, first, last, limit+1, use))
+	default:
+		revision, err = s.walk(ctx, 0, &keyWalk{tok: req.Token, from: from, to: to, want: limit + 1, use: use})
 	}
 	if err != nil {
 		return record.Page{}, err
@@ -307,6 +321,9 @@ func (s *Store) scanOnce(ctx context.Context, req record.ScanRequest) (record.Pa
 func (s *Store) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
 	g, err := gateOf(tok)
 	if err != nil {
+		return record.Record{}, err
+	}
+	if err := s.refuseClient(tok); err != nil {
 		return record.Record{}, err
 	}
 	at := s.at.record(tok.ID, key)
@@ -344,16 +361,15 @@ func (s *Store) listed(req record.ListRequest) (from, to string, limit int, ok b
 
 // List returns live records in name order.
 func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
+	if err := s.refuseClient(req.Token); err != nil {
+		return nil, err
+	}
 	from, to, limit, ok := s.listed(req)
 	if !ok {
 		return nil, s.open(ctx, req.Token)
 	}
-	g, err := gateOf(req.Token)
-	if err != nil {
-		return nil, err
-	}
 	var out []record.Record
-	_, err = s.walk(ctx, g, from, to, 0, func(key string, st state) (bool, error) {
+	_, err := s.walk(ctx, 0, &keyWalk{tok: req.Token, from: from, to: to, want: limit, use: func(key string, st state) (bool, error) {
 		k, err := s.keyOf(req.Token, key)
 		if err != nil {
 			return false, err
@@ -362,12 +378,15 @@ func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Reco
 			out = append(out, record.Record{Kind: req.Token.Kind, Key: k, Doc: st.doc})
 		}
 		return len(out) < limit, nil
-	})
+	}})
 	return slices.Clip(out), err
 }
 
 // ListNames reads keys without values, and so those of tombstones, too.
 func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
+	if err := s.refuseClient(req.Token); err != nil {
+		return nil, err
+	}
 	from, to, limit, ok := s.listed(req)
 	if !ok {
 		return nil, s.open(ctx, req.Token)
@@ -379,7 +398,7 @@ func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string
 	var names []string
 	for revision := int64(0); ; {
 		want := limit - len(names)
-		kvs, at, err := s.gated(ctx, g, []clientv3.Op{
+		found, at, err := s.gated(ctx, g, []clientv3.Op{
 			clientv3.OpGet(from, clientv3.WithRange(to), clientv3.WithRev(revision), clientv3.WithKeysOnly(), clientv3.WithLimit(int64(want))),
 		})
 		if err != nil {
@@ -388,6 +407,7 @@ func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string
 		if revision == 0 {
 			revision = at
 		}
+		kvs := found[0]
 		for _, kv := range kvs {
 			k, err := s.keyOf(req.Token, string(kv.Key))
 			if err != nil {

@@ -26,6 +26,8 @@ func (s *Store) write(ctx context.Context, what string, cmps []clientv3.Cmp, the
 		return resp, nil
 	case etcdconn.NoSpace(err):
 		return nil, fmt.Errorf("%s: %w: etcd is full: %s", what, record.ErrUnavailable, etcdconn.MakeRoom)
+	case etcdconn.TooLarge(err):
+		return nil, fmt.Errorf("%s: %w: %w", what, errTooLarge, err)
 	case etcdconn.Refused(err):
 		return nil, fmt.Errorf("%s: %w", what, s.conn.Denied(err))
 	default:
@@ -76,4 +78,21 @@ func absent(key string) clientv3.Cmp {
 // unchanged is the condition that a key is as it was read.
 func unchanged(key string, mod int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(key), "=", mod)
+}
+
+// IsUnavailable reports whether any error, of whatever request, means that etcd could not be
+// reached, had no leader or no room, so that the same may succeed later. It knows nothing of
+// effects: after a write, ErrUnknown decides.
+func IsUnavailable(err error) bool {
+	var known rpctypes.EtcdError
+	switch {
+	case err == nil || errors.Is(err, context.Canceled):
+		return false
+	case errors.Is(err, record.ErrUnavailable):
+		return true
+	case errors.As(err, &known):
+		return known.Code() == codes.Unavailable
+	}
+	var answer interface{ GRPCStatus() *status.Status }
+	return errors.As(err, &answer) && (answer.GRPCStatus().Code() == codes.Unavailable || answer.GRPCStatus().Code() == codes.DeadlineExceeded)
 }

@@ -1,10 +1,15 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -35,6 +40,8 @@ type Config struct {
 	// Bytes is how many bytes a transaction may have, somewhat less than etcd's
 	// --max-request-bytes. 0: 1.4 MiB.
 	Bytes int
+	// Fixed has where applications have the records of fixed-name kinds, by kind.
+	Fixed map[string]Keys
 	Log   *zap.Logger // nil for none
 }
 
@@ -42,9 +49,14 @@ type Config struct {
 type Store struct {
 	conn  *etcdconn.Conn
 	at    layout
-	most  int // operations of a transaction
+	most  int // operations of a transaction, next to the comparison of labels
 	bytes int // of a transaction
+	fixed map[string]Keys
 	log   *zap.Logger
+	known atomic.Pointer[labels]
+
+	mu    sync.Mutex
+	rooms map[string]int64 // by a collection's identity, what room returns
 }
 
 // New is the namespace below a prefix. The connection is the caller's to close.
@@ -61,7 +73,10 @@ func New(conn *etcdconn.Conn, cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	return &Store{conn: conn, at: layout(cfg.Prefix), most: cfg.Operations, bytes: cfg.Bytes, log: cfg.Log}, nil
+	if err := checkKeys(cfg.Prefix, cfg.Fixed); err != nil {
+		return nil, err
+	}
+	return &Store{conn: conn, at: layout(cfg.Prefix), most: cfg.Operations - labelConditions, bytes: cfg.Bytes, fixed: maps.Clone(cfg.Fixed), log: cfg.Log, rooms: map[string]int64{}}, nil
 }
 
 // gates are the gates of the kinds that a command touches, as its tokens have them.
@@ -83,8 +98,29 @@ func gatesOf(toks record.Tokens, kinds func(yield func(string) bool)) (gates, er
 	return g, nil
 }
 
+// managed reports whether any is of a managed kind, which may have a label.
+func (g gates) managed() bool {
+	for _, tok := range g {
+		if !tok.Fixed {
+			return true
+		}
+	}
+	return false
+}
+
 func gateOf(tok record.Token) (gates, error) {
 	return gatesOf(record.Tokens{tok.Kind: tok}, func(yield func(string) bool) { yield(tok.Kind) })
+}
+
+// weight is how much of a request gates take that are not among others: they are compared, and
+// read where a comparison did not hold.
+func (s *Store) weight(g, others gates) (bytes int) {
+	for id, tok := range g {
+		if _, counted := others[id]; !counted {
+			bytes += 2*(len(s.at)+len("g/")+len(id)) + len(tok.Name) + overhead
+		}
+	}
+	return bytes + 2*len(s.at.labels()) + overhead
 }
 
 // conditions are what a transaction compares so that it has no effect after a fence.
@@ -98,9 +134,12 @@ func (s *Store) conditions(g gates) []clientv3.Cmp {
 
 // looks are what a transaction reads when a comparison did not hold.
 func (s *Store) looks(g gates) []clientv3.Op {
-	ops := make([]clientv3.Op, 0, len(g))
+	ops := make([]clientv3.Op, 0, len(g)+1)
 	for id := range g {
 		ops = append(ops, clientv3.OpGet(s.at.gate(id)))
+	}
+	if g.managed() {
+		ops = append(ops, clientv3.OpGet(s.at.labels()))
 	}
 	return ops
 }
@@ -125,7 +164,9 @@ func (s *Store) fenced(g gates, resp *clientv3.TxnResponse) error {
 // state is what a key holds.
 type state struct {
 	envelope
-	mod int64 // revision of the key, 0: there is none
+	mod    int64 // revision of the key, 0: there is none
+	beside int64 // of the key that has the guard, of a record of a fixed-name kind
+	err    error // why the value is none that a document can be made of
 }
 
 func (st state) live() bool { return st.doc != nil }
@@ -143,20 +184,34 @@ func (s *Store) states(ctx context.Context, g gates, keys []string) (map[string]
 // errBehind: another transaction has changed what this one compares; read again.
 var errBehind = errors.New("the records have changed meanwhile")
 
+// errTooLarge: etcd was started with less than the configuration says.
+var errTooLarge = fmt.Errorf("%w: etcd takes less in a request than etcd.maxRequestBytes and etcd.maxTxnOps in the configuration say: raise its --max-request-bytes and --max-txn-ops, or lower these", record.ErrOversize)
+
 // commit makes the operations where all comparisons hold: ErrFenced if a gate is the reason
 // that one does not, errBehind if it is another.
 func (s *Store) commit(ctx context.Context, what string, a attempt) error {
-	resp, err := s.write(ctx, what, append(s.conditions(a.gates), a.cmps...), a.ops, s.looks(a.gates))
-	if err != nil {
-		return err
+	if a.failed != nil {
+		return fmt.Errorf("%s: %w", what, a.failed)
 	}
-	if resp.Succeeded {
-		return nil
+	for {
+		labelled, err := s.labelled(ctx, a.gates, a.ops)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		resp, err := s.write(ctx, what, slices.Concat(s.conditions(a.gates), labelled, a.cmps), a.ops, s.looks(a.gates))
+		if err != nil {
+			return err
+		}
+		if resp.Succeeded {
+			return nil
+		}
+		if err := s.fenced(a.gates, resp); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if changed, err := s.relabelled(a.gates, resp); err != nil || !changed {
+			return cmp.Or(err, errBehind)
+		}
 	}
-	if err := s.fenced(a.gates, resp); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return errBehind
 }
 
 // checkDoc is what is insisted on: the document carries the _id of its key, leaves the
@@ -164,6 +219,12 @@ func (s *Store) commit(ctx context.Context, what string, a attempt) error {
 func (s *Store) checkDoc(tok record.Token, key record.Key, doc bson.Raw) error {
 	if err := record.CheckKey(key); err != nil {
 		return err
+	}
+	in := s.keys(tok)
+	if in != nil {
+		if _, err := named(key); err != nil {
+			return err
+		}
 	}
 	if doc == nil {
 		return nil
@@ -175,8 +236,18 @@ func (s *Store) checkDoc(tok record.Token, key record.Key, doc bson.Raw) error {
 	if have != key {
 		return fmt.Errorf("document of %s has the _id of %s", key, have)
 	}
-	if size := len(doc) + 2*len(key) + overhead; size > s.bytes {
-		return fmt.Errorf("the document has %d bytes, and etcd takes %d in a request: raise its --max-request-bytes, and the limit in the configuration", len(doc), s.bytes)
+	if in != nil {
+		value, err := in.Format.value(doc)
+		if err != nil {
+			return err
+		}
+		doc = value
+	}
+	if s.slot(tok, key).weight(len(doc)) > s.bytes {
+		return fmt.Errorf("%w: the document has %d bytes, and etcd takes %d in a request: raise its --max-request-bytes, and etcd.maxRequestBytes in the configuration", record.ErrOversize, len(doc), s.bytes)
+	}
+	if in != nil {
+		return nil
 	}
 	return record.CheckReserved(tok, doc)
 }

@@ -39,6 +39,7 @@ const (
 	Provision    Command = "provision"
 	Expire       Command = "expire"
 	BuildIndexes Command = "buildIndexes"
+	Require      Command = "require"
 	Split        Command = "split"
 	Purge        Command = "purge"
 	Drop         Command = "drop"

@@ -153,6 +153,10 @@ func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[st
 	return doErr(ctx, n.inj, opOf(Expire, tok), func() error { return n.inner.Expire(ctx, tok, seconds) })
 }
 
+func (n *Namespace) Require(ctx context.Context, toks []record.Token, l record.Label) error {
+	return doErr(ctx, n.inj, opOf(Require, toks...), func() error { return n.inner.Require(ctx, toks, l) })
+}
+
 func (n *Namespace) Split(ctx context.Context, tok record.Token, parts int) ([]record.Range, error) {
 	return do(ctx, n.inj, opOf(Split, tok), func() ([]record.Range, error) { return n.inner.Split(ctx, tok, parts) })
 }

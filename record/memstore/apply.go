@@ -83,6 +83,9 @@ func (s *Store) eachGroup(ctx context.Context, b record.Batch, do func(*txn, map
 		}
 		res, err := s.group(b, g, do)
 		s.cluster.mu.Unlock()
+		if errors.Is(res.Err, record.ErrLabel) {
+			err = res.Err
+		}
 		if err != nil {
 			return nil, fmt.Errorf("group %s: %w", g.Group, err)
 		}

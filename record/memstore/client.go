@@ -41,11 +41,15 @@ func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Reco
 		return nil, err
 	}
 	defer s.cluster.mu.Unlock()
+	return s.listed(col, req), nil
+}
+
+// listed are the records that a list returns. Callers hold mu.
+func (s *Store) listed(col *collection, req record.ListRequest) (out []record.Record) {
 	limit := req.Limit
 	if limit <= 0 {
 		limit = defaultPage
 	}
-	var out []record.Record
 	for _, r := range col.withPrefix(req.Prefix) {
 		name, _ := r.key.Name()
 		if req.After != "" && name <= req.After {
@@ -58,11 +62,11 @@ func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Reco
 			break
 		}
 	}
-	return out, nil
+	return out
 }
 
-// ListNames returns the names of records and, as a backend may, of tombstones: whoever counts
-// on a name that they have shall find out here.
+// ListNames returns the names of records and, as a backend may, of tombstones: a caller that
+// counts on a name that they have must find out here.
 func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
 	col, err := s.open(ctx, req.Token, s.resolve)
 	if err != nil {
@@ -119,7 +123,7 @@ func (s *Store) Write(ctx context.Context, toks record.Tokens, ms []record.Mutat
 
 func mutate(t *txn, col *collection, tok record.Token, m record.Mutation) error {
 	if err := checkDoc(tok, m.Key, m.Doc); err != nil {
-		return err
+		return record.Refuse(err)
 	}
 	st := t.get(col, m.Key)
 	switch {

@@ -17,6 +17,7 @@ type collection struct {
 	fixed     bool
 	validator *validator // nil: none
 	mark      string     // of the validator fence in force; empty: none
+	label     *record.Label
 	rows      []*row
 	unique    map[string]*uniqueIndex // by index name
 	indexes   []bson.Raw              // all of them, as given

@@ -148,6 +148,19 @@ func (s *Store) Expire(ctx context.Context, tok record.Token, seconds map[string
 	return nil
 }
 
+// Require is met by every commit.
+func (s *Store) Require(ctx context.Context, toks []record.Token, l record.Label) error {
+	for _, tok := range toks {
+		col, err := s.open(ctx, tok, s.resolve)
+		if err != nil {
+			return err
+		}
+		col.label = &l
+		s.cluster.mu.Unlock()
+	}
+	return nil
+}
+
 // Split cuts the rows into runs of equal length.
 func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error) {
 	col, err := s.open(ctx, tok, s.resolve)

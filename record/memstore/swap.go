@@ -41,7 +41,11 @@ func (s *Store) swap(ctx context.Context, tok record.Token, w record.Swap) (reco
 		return record.Result{Outcome: record.Refused, Err: err}, nil
 	}
 	t.set(col, w.Key, state{doc: w.Doc, guard: beside(col, st)})
-	if err := t.commit(false); err != nil {
+	err = t.commit(false)
+	if errors.Is(err, record.ErrLabel) {
+		return record.Result{}, err
+	}
+	if err != nil {
 		return record.Result{Outcome: record.Refused, Err: err}, nil
 	}
 	return record.Result{Outcome: record.Applied}, nil

@@ -10,10 +10,10 @@ import (
 
 // ErrRejected is what an application gets whose write a validator, a view or a write
 // block keeps out, and what stands in a Result that is Refused by a validator.
-var ErrRejected = errors.New("the database refuses the write")
+var ErrRejected = record.Refuse(errors.New("the database refuses the write"))
 
 // errTooLarge stands in a Result of a document over the limit.
-var errTooLarge = fmt.Errorf("document exceeds %d bytes", maxDocument)
+var errTooLarge = fmt.Errorf("%w: a document exceeds %d bytes", record.ErrOversize, maxDocument)
 
 // txn collects the writes of one atomic commit. It lives within one hold of the
 // cluster's lock; later statements see earlier ones.
@@ -91,6 +91,9 @@ func (t *txn) check(col *collection, bypass bool) error {
 		doc := w.states[key].doc
 		if doc == nil {
 			continue
+		}
+		if col.label != nil && !col.label.On(doc) {
+			return fmt.Errorf("record %s: %w", key, record.ErrLabel)
 		}
 		if len(doc) > maxDocument {
 			return fmt.Errorf("record %s: %w", key, errTooLarge)

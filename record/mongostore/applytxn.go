@@ -280,13 +280,16 @@ func judge(what string, we mongo.WriteError) (verdict, error) {
 		if strings.Contains(we.Details.String(), fencePrefix) {
 			return failed, fmt.Errorf("%s: %w", what, errValidatorFence)
 		}
+		if byLabel(we) {
+			return failed, fmt.Errorf("%s: %w", what, record.ErrLabel)
+		}
 		return refused, invalidError(what, we)
 	case codeTransactionTooLarge, codeTooLargeForCache:
 		return failed, fmt.Errorf("%s: %w: %s", what, errTooMuch, we.Message)
 	case codeUUIDMismatch, codeQueryPlanKilled, codeViewWrite, codeWriteBlocked:
 		return failed, fmt.Errorf("%s: %w", what, record.ErrFenced)
-	case 13, 24, 46, 50, 64, 91, 112, 189, 246, 262, 10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436:
-		// Privileges, locks, time limits, elections, shard versions: another time or
+	case 13, 24, 46, 50, 64, 91, 112, 189, 246, 262, 10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436, codeOutOfDiskSpace:
+		// Privileges, locks, time limits, elections, shard versions, a full disk: another time or
 		// another server would take the same document.
 		return failed, refusedError(what, we)
 	default:

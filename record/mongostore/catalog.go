@@ -41,6 +41,7 @@ const (
 	codeBackgroundOperation      = 12587
 	codeNotPrimaryNoSecondaryOk  = 13435
 	codeNotPrimaryOrSecondary    = 13436
+	codeOutOfDiskSpace           = 14031 // less than the server wants to see free: to build an index, say
 	codeUnknownField             = 40415
 	codeCannotConvertIndexUnique = 359
 )
@@ -59,7 +60,7 @@ const (
 	// markBlocked is the field of a mark that only write blocks count up.
 	markBlocked = "blocked"
 
-	noteLifted      = "lifted/"
+	unfencedNotes   = "lifted/" // the word of the format, which stays as it is
 	noteRestore     = "restore/"
 	noteProvisioned = "provisioned/"
 	noteOnce        = "once/"
@@ -205,14 +206,14 @@ func (n *Namespace) noted(ctx context.Context, id string) (bson.Raw, error) {
 	return doc, nil
 }
 
-// errLifted: a fence has ended, and can no longer be set.
-var errLifted = errors.New("the fence was removed")
+// errUnfenced: a fence has ended, and can no longer be set.
+var errUnfenced = errors.New("the fence was removed")
 
-// lifted returns those names to which fences have ended.
-func (n *Namespace) lifted(ctx context.Context, asked []string) (names []string, err error) {
+// unfenced returns those names to which fences have ended.
+func (n *Namespace) unfenced(ctx context.Context, asked []string) (names []string, err error) {
 	ids := make(bson.A, len(asked))
 	for i, to := range asked {
-		ids[i] = noteLifted + to
+		ids[i] = unfencedNotes + to
 	}
 	marks := n.db.Collection(marksCollection, options.Collection().SetReadConcern(readconcern.Majority()))
 	cursor, err := marks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
@@ -226,20 +227,20 @@ func (n *Namespace) lifted(ctx context.Context, asked []string) (names []string,
 		return nil, fmt.Errorf("read marks of fences: %w", err)
 	}
 	for _, d := range docs {
-		names = append(names, strings.TrimPrefix(d.ID, noteLifted))
+		names = append(names, strings.TrimPrefix(d.ID, unfencedNotes))
 	}
 	return names, nil
 }
 
-// refuseLifted fails when a fence was removed: a caller that slept since must not take
+// refuseUnfenced fails when a fence was removed: a caller that slept since must not take
 // the application's collection away from it again.
-func (n *Namespace) refuseLifted(ctx context.Context, f record.Fence) error {
+func (n *Namespace) refuseUnfenced(ctx context.Context, f record.Fence) error {
 	ended, err := n.ends.ask(ctx, f.To)
 	if err != nil {
 		return err
 	}
 	if slices.Contains(ended, f.To) {
-		return permanent(fmt.Errorf("%w: %s; a new attempt needs a new name", errLifted, f.To))
+		return permanent(fmt.Errorf("%w: %s; a new attempt needs a new name", errUnfenced, f.To))
 	}
 	return nil
 }

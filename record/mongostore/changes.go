@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,12 +68,18 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 	if mongos {
 		s.beat, s.got, wait = n.beat, n.pulse.quicken, shardedWait
 	}
+	batch := int32(streamBatch)
+	if !slices.ContainsFunc(kinds, func(k record.KindSpec) bool { return !record.IsScratch(k.Name) }) {
+		// That anything is seen is what is asked of scratch collections. A reply with room for
+		// more would go on through all that a copy inserts meanwhile, and may never reach its end.
+		batch = 1
+	}
 	start := s.at
 	opts := options.ChangeStream().
 		SetStartAtOperationTime(&start).
 		SetShowExpandedEvents(true). // collMod is a fence of the validator class
 		SetMaxAwaitTime(wait).
-		SetBatchSize(streamBatch)
+		SetBatchSize(batch)
 	cs, err := n.db.Watch(ctx, streamPipeline(kinds), opts)
 	if err != nil {
 		return nil, classify("watch "+n.name, err)

@@ -187,9 +187,14 @@ func unreliable(t *testing.T) *watched {
 // fail makes the next command of that name fail once, for the lossy client only.
 func (w *watched) fail(t *testing.T, command string, data ...bson.E) {
 	t.Helper()
+	w.failTimes(t, 1, command, data...)
+}
+
+func (w *watched) failTimes(t *testing.T, times int, command string, data ...bson.E) {
+	t.Helper()
 	err := w.raw.Client().Database("admin").RunCommand(t.Context(), bson.D{
 		{Key: "configureFailPoint", Value: "failCommand"},
-		{Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
+		{Key: "mode", Value: bson.D{{Key: "times", Value: times}}},
 		{Key: "data", Value: append(bson.D{{Key: "failCommands", Value: bson.A{command}}, {Key: "appName", Value: "lossy"}}, data...)},
 	}).Err()
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"dbcontroller.dev/record"
 )
@@ -64,21 +66,24 @@ func (c *Client) listing(ctx context.Context, req record.ListRequest, begin func
 	if err := c.check(req.Token); err != nil {
 		return err
 	}
-	limit := req.Limit
-	if limit <= 0 {
-		limit = defaultListLimit
-	}
+	limit := limitOf(req)
 	cmd, err := withUUID(append(append(bson.D{{Key: "find", Value: req.Token.Name}}, selects...),
 		bson.E{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
 		bson.E{Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}},
 		bson.E{Key: "limit", Value: limit},
 		bson.E{Key: "batchSize", Value: limit},
-		bson.E{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
+		bson.E{Key: "readConcern", Value: c.ns.seen.concern()},
 	), req.Token)
 	if err != nil {
 		return err
 	}
-	return c.reading(ctx, func() error {
+	session, err := c.ns.client.StartSession(options.Session().SetCausalConsistency(false))
+	if err != nil {
+		return fmt.Errorf("start session: %w", err)
+	}
+	defer session.EndSession(context.WithoutCancel(ctx))
+	ctx = mongo.NewSessionContext(ctx, session)
+	return reading(ctx, func() error {
 		begin()
 		cursor, err := c.ns.db.RunCommandCursor(ctx, cmd)
 		if err != nil {
@@ -90,37 +95,62 @@ func (c *Client) listing(ctx context.Context, req record.ListRequest, begin func
 				return permanent(err)
 			}
 		}
+		if at := session.OperationTime(); at != nil && cursor.Err() == nil {
+			c.ns.seen.reach(*at)
+		}
 		return cursor.Err()
 	})
 }
 
 // Select returns live records at one snapshot, which is not older than what was acknowledged
 // before the call, unless it is asked for as a list.
-func (c *Client) Select(ctx context.Context, req record.SelectRequest) ([]record.Record, error) {
+func (c *Client) Select(ctx context.Context, req record.SelectRequest) (found []record.Record, err error) {
+	if req.AsList && len(req.Select) == 1 && !req.Select[0].Prefix {
+		return c.selectOne(ctx, req.Tokens, req.Select[0])
+	}
+	err = c.selecting(ctx, req, func(read record.Snapshot) { found = read.Records })
+	return found, err
+}
+
+// selectOne is a Select of one key as a list, which needs no snapshot to be of one moment.
+func (c *Client) selectOne(ctx context.Context, toks record.Tokens, sel record.Selector) ([]record.Record, error) {
+	tok := toks[sel.Kind]
+	if err := c.check(tok); err != nil {
+		return nil, fmt.Errorf("select: %w", err)
+	}
+	doc, err := c.newest(ctx, tok, sel.Key, func() (bson.Timestamp, error) { return c.ns.seen.time(), nil })
+	if doc == nil || err != nil {
+		return nil, err
+	}
+	return []record.Record{{Kind: sel.Kind, Key: sel.Key, Doc: doc}}, nil
+}
+
+func (c *Client) selecting(ctx context.Context, req record.SelectRequest, use func(record.Snapshot)) error {
 	for _, sel := range req.Select {
 		if err := c.check(req.Tokens[sel.Kind]); err != nil {
-			return nil, fmt.Errorf("select: %w", err)
+			return fmt.Errorf("select: %w", err)
 		}
 	}
 	if len(req.Select) == 0 {
-		return nil, nil
+		return nil
 	}
-	var found []record.Record
-	err := c.reading(ctx, func() error {
-		read := record.ReadRequest{Tokens: req.Tokens, Select: req.Select}
+	err := reading(ctx, func() error {
+		notBefore := c.ns.seen.time()
 		if !req.AsList {
-			at, err := c.barrier.ask(ctx, struct{}{})
-			if err != nil {
+			var err error
+			if notBefore, err = c.barrier.ask(ctx, struct{}{}); err != nil {
 				return err
 			}
-			read.NotBefore = versionOf(at)
 		}
-		snap, err := c.ns.Read(ctx, read)
-		found = snap.Records
+		snap, err := c.ns.Read(ctx, record.ReadRequest{Tokens: req.Tokens, Select: req.Select, NotBefore: versionOf(notBefore)})
+		if err == nil {
+			c.ns.seen.reach(timestampOf(snap.Version))
+		}
+		use(snap)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("select: %w", err)
+		return fmt.Errorf("select: %w", err)
 	}
-	return found, nil
+	return nil
 }

@@ -42,7 +42,7 @@ func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker stri
 			return false, fmt.Errorf("%s: %s %s: no document", what, r.Kind, r.Key)
 		}
 		if stmts[i], err = c.statement(toks, record.Mutation{Kind: r.Kind, Key: r.Key, Doc: r.Doc, Absent: true}); err != nil {
-			return false, fmt.Errorf("%s: %s %s: %w", what, r.Kind, r.Key, err)
+			return false, fmt.Errorf("%s: %s %s: %w", what, r.Kind, r.Key, record.Refuse(err))
 		}
 	}
 	var marks []string
@@ -54,7 +54,7 @@ func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker stri
 	slices.Sort(marks) // of two that meet one is first everywhere
 	call := bson.NewObjectID()
 	err = retry(ctx, writeLimit, func() error {
-		err := c.ns.transact(ctx, what, func(ctx context.Context) error {
+		err := c.transact(ctx, what, func(ctx context.Context) error {
 			made, err = c.createOnce(ctx, marks, call, stmts)
 			return err
 		})

@@ -93,6 +93,7 @@ func (c *Client) write(ctx context.Context, cmd bson.D) (answer, error) {
 		switch end {
 		case endDone:
 			c.sessions.give(s)
+			c.ns.seen.answered(raw)
 			n, _ := raw.Lookup("n").AsInt64OK()
 			if n == 0 && doubt {
 				// A condition that did not hold is a refusal, too.
@@ -108,6 +109,7 @@ func (c *Client) write(ctx context.Context, cmd bson.D) (answer, error) {
 				}
 			}
 			c.sessions.give(s)
+			c.ns.seen.answered(raw)
 			return answer{refused: writeError}, nil
 		case endRejected:
 			if doubt {
@@ -148,7 +150,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // useUp makes the transaction number of an earlier attempt, whose answer was lost,
-// unusable: if that attempt is still on its way, it cannot run any more.
+// unusable: if that attempt is still on its way, it cannot run any longer.
 func (c *Client) useUp(ctx context.Context, s *writeSession, why error) error {
 	s.number++
 	err := c.ns.db.RunCommand(mongo.NewSessionContext(ctx, s.session), bson.D{

@@ -64,8 +64,23 @@ func (c *Client) statement(toks record.Tokens, m record.Mutation) (statement, er
 		id := bson.NewObjectID()
 		touch = id[:]
 	}
-	s.doc, s.emptyTS, err = stored(m.Key, m.Doc, touch)
-	return s, err
+	if s.doc, s.emptyTS, err = stored(m.Key, m.Doc, touch); err != nil {
+		return s, err
+	}
+	if size := s.size(); size > maxStatement {
+		return s, fmt.Errorf("%w: document and condition have %d bytes, and MongoDB takes %d together: make them smaller", record.ErrOversize, size, maxStatement)
+	}
+	return s, nil
+}
+
+// size is about what the statement has in a command.
+func (s statement) size() int {
+	const overhead = 256
+	n := len(s.doc) + len(s.whole) + len(s.Key) + overhead
+	if s.Match != nil && s.whole == nil {
+		n += len(s.Match.Path) + len(s.Match.Value.Value)
+	}
+	return n
 }
 
 // stored is a document of a key as it is stored, with touch as its guard unless it is nil.
@@ -86,6 +101,9 @@ func stored(key record.Key, doc bson.Raw, touch []byte) (out bson.Raw, emptyTS b
 	}
 	if l.idStart != 4 || touch != nil {
 		doc = appendStored(nil, doc, l, touch)
+	}
+	if err := checkSize(doc, l, 0); err != nil {
+		return nil, false, err
 	}
 	return doc, l.emptyTS, nil
 }
@@ -179,7 +197,10 @@ func refusalOf(s statement, we *mongo.WriteError) error {
 		if byFence(we) {
 			return fmt.Errorf("%w: %s", record.ErrFenced, we.Message)
 		}
-		return invalidError("write", *we)
+		if byLabel(*we) {
+			return record.ErrLabel
+		}
+		return record.Refuse(invalidError("write", *we))
 	case codeDuplicateKey:
 		d := duplicateOf(we.Raw, we.Message)
 		switch {
@@ -189,6 +210,17 @@ func refusalOf(s statement, we *mongo.WriteError) error {
 			return errAgain // two upserts met
 		}
 		return conflictError(d)
+	case codeDocumentTooLarge, codeResultTooLarge:
+		return fmt.Errorf("%w: %w", record.ErrOversize, refusedError("write", *we))
+	}
+	verdict, err := judge("write", *we)
+	switch {
+	case verdict == refused:
+		return record.Refuse(err)
+	case errors.Is(err, errTooMuch):
+		return err
+	case we.Code == codeOutOfDiskSpace:
+		return &unavailableError{err}
 	default:
 		return refusedError("write", *we)
 	}
@@ -198,6 +230,9 @@ func refusalOf(s statement, we *mongo.WriteError) error {
 func rejection(err error) error {
 	if errors.Is(err, record.ErrUnknown) {
 		return err
+	}
+	if hasCode(err, codeOutOfDiskSpace) {
+		return asUnavailable(err, classify("write", err))
 	}
 	return classify("write", err)
 }

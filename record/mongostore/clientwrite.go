@@ -20,7 +20,7 @@ func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Muta
 	for i, m := range ms {
 		s, err := c.statement(toks, m)
 		if err != nil {
-			return fmt.Errorf("write %s %s: %w", m.Kind, m.Key, err)
+			return fmt.Errorf("write %s %s: %w", m.Kind, m.Key, record.Refuse(err))
 		}
 		stmts[i] = s
 	}
@@ -109,9 +109,10 @@ func (c *Client) reason(ctx context.Context, s statement) (reason, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for the reason: %w", err)
 	}
+	c.ns.seen.reach(at) // the caller that is refused finds by what
 	// Both at one time, or a record that comes or goes between could look changed.
 	snapshot := bson.D{{Key: "level", Value: "snapshot"}, {Key: "atClusterTime", Value: at}}
-	err = c.reading(ctx, func() error {
+	err = reading(ctx, func() error {
 		reason, err = c.reasonAt(ctx, s, snapshot)
 		return err
 	})
@@ -145,10 +146,26 @@ func (c *Client) reasonAt(ctx context.Context, s statement, concern bson.D) (rea
 // errShort reports that a command of several statements found fewer records than it needs.
 var errShort = errors.New("a condition does not hold")
 
+// transact is the namespace's. What it commits is in the horizon.
+func (c *Client) transact(ctx context.Context, what string, body func(context.Context) error) error {
+	var session *mongo.Session
+	err := c.ns.transact(ctx, what, func(ctx context.Context) error {
+		session = mongo.SessionFromContext(ctx)
+		return body(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	if at := session.OperationTime(); at != nil {
+		c.ns.seen.reach(*at)
+	}
+	return nil
+}
+
 // writeAll makes the mutations in one transaction, with at most so many statements in
 // one command.
 func (c *Client) writeAll(ctx context.Context, stmts []statement, most int) error {
-	return c.ns.transact(ctx, "write", func(ctx context.Context) error {
+	return c.transact(ctx, "write", func(ctx context.Context) error {
 		for rest := stmts; len(rest) > 0; {
 			run := rest[:runLength(rest, most)]
 			rest = rest[len(run):]
@@ -164,7 +181,7 @@ func (c *Client) writeAll(ctx context.Context, stmts []statement, most int) erro
 func runLength(stmts []statement, most int) int {
 	first, size := stmts[0], 0
 	for i, s := range stmts {
-		size += len(s.doc) + 256
+		size += s.size()
 		if i == most || s.tok != first.tok || s.deletes() != first.deletes() ||
 			mustHit(s) != mustHit(first) || (i > 0 && size > maxCommandBytes) {
 			return i

@@ -13,19 +13,25 @@ import (
 	"dbcontroller.dev/record/recordtest"
 )
 
-func TestConformance(t *testing.T) {
-	recordtest.Exercise(t, func(t *testing.T) recordtest.Backend {
-		uri, name := mongotest.Database(t)
-		ns := openSuite(t, uri, name)
-		app := application{mongotest.Client(t).Database(name)}
-		return recordtest.Backend{
-			Namespace: ns,
-			Client:    ns.Client(),
-			Reopen:    func() record.Namespace { return openSuite(t, uri, name) },
-			App:       app,
-			Leftovers: app.names,
-		}
-	})
+func TestConformance(t *testing.T) { recordtest.Exercise(t, factory) }
+
+// TestConformanceEncrypted: what is in front of the backend asks of it what it does.
+func TestConformanceEncrypted(t *testing.T) {
+	recordtest.ExerciseTopics(t, func(t *testing.T) recordtest.Backend { return recordtest.Encrypted(t, factory(t)) },
+		"scan", "read", "apply", "load", "client", "swap", "once", "indexes") // the others pass documents on
+}
+
+func factory(t *testing.T) recordtest.Backend {
+	uri, name := mongotest.Database(t)
+	ns := openSuite(t, uri, name)
+	app := application{mongotest.Client(t).Database(name)}
+	return recordtest.Backend{
+		Namespace: ns,
+		Client:    ns.Client(),
+		Reopen:    func() record.Namespace { return openSuite(t, uri, name) },
+		App:       app,
+		Leftovers: app.names,
+	}
 }
 
 func openSuite(t *testing.T, uri, name string) *Namespace {

@@ -11,7 +11,7 @@ import (
 
 // Describe returns what a collection is. The shape is the declared one: without the
 // validator of a fence, and without the condition under which a managed kind's tombstones
-// pass.
+// pass, and without a label.
 func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	info, err := n.describe(ctx, kind, name)
 	if err != nil {
@@ -138,7 +138,10 @@ func (n *Namespace) optionsOf(ctx context.Context, kind record.KindSpec, c *coll
 	if !kind.Fixed {
 		validation.Validator = withoutTombstones(validation.Validator)
 	}
-	if len(validation.Validator) > 5 {
+	if isLabel(validation.Validator) {
+		validation.Validator = nil
+	}
+	if len(validation.Validator) > len(emptyDocument) {
 		options = append(options, bson.E{Key: "validator", Value: validation.Validator})
 		// A removed fence leaves the defaults spelled out.
 		if validation.Level != "" && validation.Level != "strict" {

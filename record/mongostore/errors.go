@@ -41,6 +41,8 @@ const (
 	codeTemporarilyUnavailable = 365
 	codeWriteBlocked           = 371
 	codeTooLargeForCache       = 388
+	codeDocumentTooLarge       = 10334
+	codeResultTooLarge         = 17419 // of an update
 	codeDuplicateKey           = 11000
 )
 
@@ -58,6 +60,8 @@ func classify(what string, err error) error {
 		return fmt.Errorf("%s: %w: %w", what, record.ErrFenced, err)
 	case hasCode(err, codeTransactionTooLarge, codeTooLargeForCache):
 		return fmt.Errorf("%s: %w: %w", what, errTooMuch, err)
+	case hasCode(err, codeDocumentTooLarge):
+		return fmt.Errorf("%s: %w: %w", what, record.ErrOversize, err)
 	case hasCode(err, codeHistoryLost, codeOplogPositionLost, codeInvalidResumeToken, codeChangeStreamFatal):
 		return fmt.Errorf("%s: %w: %w", what, record.ErrHistoryLost, err)
 	default:
@@ -113,7 +117,7 @@ func hasCode(err error, codes ...int) bool {
 
 // errTooMuch: a transaction was more than the server takes, or has room for, at once.
 // Nothing of it was written.
-var errTooMuch = errors.New("the transaction is too large for the server")
+var errTooMuch = fmt.Errorf("%w: the transaction is too large for the server", record.ErrOversize)
 
 // isTransient reports whether a transaction failed as a whole, without effect, and may
 // simply be tried again.

@@ -287,6 +287,85 @@ func TestPagesAreNotOlderThanAsked(t *testing.T) {
 	}
 }
 
+// TestReadsAsListOfServersLeftBehind: a node that others have left behind, like a primary that does
+// not know yet that it was deposed, answers reads as a list from the past, where a Get is not
+// answered. Where this process has been acknowledged what is missing there, neither is.
+func TestReadsAsListOfServersLeftBehind(t *testing.T) {
+	r := newReplicas(t)
+	tok := r.managed(t, record.Shape{})
+	toks := record.Tokens{"things": tok}
+	behind := r.direct[(r.primary(t, -1)+1)%len(r.direct)]
+	stop := func(mode string) {
+		t.Helper()
+		err := behind.admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: mode}}).Err()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	start, err := r.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := behind.Scan(t.Context(), record.ScanRequest{Token: tok, NotBefore: start.At}); err != nil {
+		t.Fatal(err)
+	}
+	stop("alwaysOn")
+	if err := r.Client().Write(t.Context(), toks, []record.Mutation{replacement("a", 2)}); err != nil {
+		t.Fatal(err)
+	}
+	key, c := record.StringKey("a"), behind.Client()
+	of := func(recs []record.Record, err error) (int64, error) {
+		for _, rec := range recs {
+			if rec.Key == key {
+				return rec.Doc.Lookup("n").AsInt64(), err
+			}
+		}
+		return 0, err
+	}
+	reads := map[string]func(ctx context.Context) (int64, error){
+		"select of one": func(ctx context.Context) (int64, error) {
+			return of(c.Select(ctx, record.SelectRequest{Tokens: toks, AsList: true, Select: []record.Selector{{Kind: "things", Key: key}}}))
+		},
+		"select of two": func(ctx context.Context) (int64, error) {
+			return of(c.Select(ctx, record.SelectRequest{Tokens: toks, AsList: true, Select: []record.Selector{{Kind: "things", Key: key}, {Kind: "things", Key: record.StringKey("b")}}}))
+		},
+		"list": func(ctx context.Context) (int64, error) { return of(c.List(ctx, record.ListRequest{Token: tok})) },
+		"list with": func(ctx context.Context) (int64, error) {
+			recs, _, err := c.ListWith(ctx, toks, record.ListRequest{Token: tok}, func([]record.Record) ([]record.Selector, error) { return nil, nil })
+			return of(recs, err)
+		},
+	}
+	get := func(ctx context.Context) (int64, error) {
+		rec, err := c.Get(ctx, tok, key)
+		return of([]record.Record{rec}, err)
+	}
+	briefly := func(read func(ctx context.Context) (int64, error)) (int64, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		return read(ctx)
+	}
+	for what, read := range reads {
+		if n, err := read(t.Context()); err != nil || n != 1 {
+			t.Fatalf("the test is void: a %s of the past shows %d, %v", what, n, err)
+		}
+	}
+	if n, err := briefly(get); err == nil {
+		t.Errorf("a get is answered from the past: %d", n)
+	}
+	behind.seen.reach(r.seen.time()) // as if it were of one process
+	for what, read := range reads {
+		if n, err := briefly(read); err == nil {
+			t.Errorf("a %s shows %d after 2 was acknowledged", what, n)
+		}
+	}
+	stop("off")
+	for what, read := range reads {
+		if n, err := read(t.Context()); err != nil || n != 2 {
+			t.Errorf("a %s shows %d, %v", what, n, err)
+		}
+	}
+}
+
 // TestFrozenPrimaryIsGivenUp: calls that were sent to a primary which then freezes,
 // with all its connections open, are answered by the next one before long, and not when
 // the old one goes on.

@@ -29,7 +29,7 @@ func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
 	if _, err := n.gates.ask(ctx, f); err != nil {
 		return fmt.Errorf("make gate: %w", err)
 	}
-	err := n.refuseLifted(ctx, f)
+	err := n.refuseUnfenced(ctx, f)
 	var final *backoff.PermanentError
 	if errors.As(err, &final) {
 		if err := n.dropGate(ctx, f.To); err != nil {
@@ -127,7 +127,7 @@ func (n *Namespace) dropGates(ctx context.Context, tos []string) (struct{}, erro
 // closeFence has the fence to a name of a collection no longer be set: a caller that has passed the
 // check of openGate finds no gate.
 func (n *Namespace) closeFence(ctx context.Context, name, to string) error {
-	if err := n.noteLift(ctx, name, to); err != nil {
+	if err := n.noteUnfenced(ctx, name, to); err != nil {
 		return err
 	}
 	return n.dropGate(ctx, to)

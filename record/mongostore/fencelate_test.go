@@ -18,9 +18,9 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// TestLiftRestoresThePresentValidator: what counts is the validator that the fence found,
+// TestUnfenceRestoresThePresentValidator: what counts is the validator that the fence found,
 // not the one that Prepare saw days before.
-func TestLiftRestoresThePresentValidator(t *testing.T) {
+func TestUnfenceRestoresThePresentValidator(t *testing.T) {
 	b := newBench(t)
 	tok := b.fixed(t, "orders")
 	_, restore, err := b.Prepare(t.Context(), tok, record.FenceValidator)

@@ -95,7 +95,7 @@ func TestFenceBesideOneThatFails(t *testing.T) {
 	}
 	for i, f := range fs {
 		err := b.Fence(t.Context(), f)
-		if ended := i == 2; ended != errors.Is(err, errLifted) || !ended && err != nil {
+		if ended := i == 2; ended != errors.Is(err, errUnfenced) || !ended && err != nil {
 			t.Fatalf("fence %d: %v", i, err)
 		}
 	}

@@ -53,7 +53,7 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 		return found, err
 	}
 	if err := n.openGate(ctx, f); err != nil {
-		return nil, unlessLifted(err)
+		return nil, unlessUnfenced(err)
 	}
 	defer func() {
 		if err := n.dropGate(context.WithoutCancel(ctx), f.To); err != nil {
@@ -65,7 +65,7 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 	}
 	b, err := n.putBack(ctx, f, at)
 	if err != nil {
-		return nil, unlessLifted(err)
+		return nil, unlessUnfenced(err)
 	}
 	return append(found, b), nil
 }
@@ -181,7 +181,7 @@ func (n *Namespace) upholdValidator(ctx context.Context, f record.Fence) ([]reco
 		return nil, nil
 	}
 	if err := n.fenceValidator(ctx, f); err != nil {
-		return nil, unlessLifted(err)
+		return nil, unlessUnfenced(err)
 	}
 	return []record.Breach{{What: fmt.Sprintf("the validator of %s was removed; it is put back, and what was written meanwhile is in the collection, and not in the other version", f.Token.Name)}}, nil
 }
@@ -193,14 +193,14 @@ func (n *Namespace) upholdWriteBlock(ctx context.Context, f record.Fence) ([]rec
 	if err != nil || mode == blockOn {
 		return nil, err
 	}
-	if err := n.refuseLifted(ctx, f); err != nil {
-		return nil, unlessLifted(err)
+	if err := n.refuseUnfenced(ctx, f); err != nil {
+		return nil, unlessUnfenced(err)
 	}
 	if err := n.setWriteBlock(ctx, true); err != nil {
 		return nil, err
 	}
-	if err := n.refuseLifted(ctx, f); err != nil {
-		return nil, errors.Join(unlessLifted(err), n.setWriteBlock(ctx, false))
+	if err := n.refuseUnfenced(ctx, f); err != nil {
+		return nil, errors.Join(unlessUnfenced(err), n.setWriteBlock(ctx, false))
 	}
 	if mode, err = n.writeBlockMode(ctx); err == nil && mode != blockOn {
 		err = errors.New("the write block was not there when it was checked again")
@@ -208,9 +208,9 @@ func (n *Namespace) upholdWriteBlock(ctx context.Context, f record.Fence) ([]rec
 	return []record.Breach{{What: "the write block of the cluster was removed; it is put back, and what was written meanwhile is not in the other version"}}, err
 }
 
-// unlessLifted is nil for the error of a fence that has ended.
-func unlessLifted(err error) error {
-	if errors.Is(err, errLifted) {
+// unlessUnfenced is nil for the error of a fence that has ended.
+func unlessUnfenced(err error) error {
+	if errors.Is(err, errUnfenced) {
 		return nil
 	}
 	return err

@@ -113,7 +113,7 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 		return err
 	}
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
-		if err := n.refuseLifted(ctx, f); err != nil {
+		if err := n.refuseUnfenced(ctx, f); err != nil {
 			return err
 		}
 		c, err := n.fencedCollection(ctx, f.Token)
@@ -176,7 +176,7 @@ func refusing(mark string) restoration {
 
 func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error {
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
-		if err := n.noteLift(ctx, f.Token.Name, f.To); err != nil {
+		if err := n.noteUnfenced(ctx, f.Token.Name, f.To); err != nil {
 			return err
 		}
 		c, err := n.fencedCollection(ctx, f.Token)
@@ -233,9 +233,9 @@ func (n *Namespace) setValidator(ctx context.Context, tok record.Token, r restor
 	return n.change(ctx, n.db, cmd)
 }
 
-// noteLift remembers that a fence was removed, before it is.
-func (n *Namespace) noteLift(ctx context.Context, name, to string) error {
-	return n.note(ctx, noteLifted+to, bson.D{{Key: "$set", Value: bson.D{{Key: "name", Value: name}}}})
+// noteUnfenced remembers that a fence was removed, before it is.
+func (n *Namespace) noteUnfenced(ctx context.Context, name, to string) error {
+	return n.note(ctx, unfencedNotes+to, bson.D{{Key: "$set", Value: bson.D{{Key: "name", Value: name}}}})
 }
 
 // decided makes errors that no repetition changes permanent.

@@ -45,7 +45,7 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 	look := func(ctx context.Context) (placement, error) { return n.viewPlacement(ctx, f, uuid) }
 	tried := false
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
-		if err := n.refuseLifted(ctx, f); err != nil {
+		if err := n.refuseUnfenced(ctx, f); err != nil {
 			return err
 		}
 		at, err := look(ctx)

@@ -112,9 +112,9 @@ func TestViewFenceStopsTheApplication(t *testing.T) {
 	b.noScratch(t)
 }
 
-// TestViewFenceAndLiftUnderFire: acknowledged inserts are all in the one collection, and
+// TestViewFenceAndUnfenceUnderFire: acknowledged inserts are all in the one collection, and
 // no gap lets one make a collection of its own.
-func TestViewFenceAndLiftUnderFire(t *testing.T) {
+func TestViewFenceAndUnfenceUnderFire(t *testing.T) {
 	b := newBench(t)
 	tok := b.fixed(t, "orders")
 	const writers, turns = 16, 6
@@ -350,7 +350,7 @@ func TestValidatorFenceKillsOpenTransactions(t *testing.T) {
 }
 
 // TestRenameUnderView: the hidden collection gets another hidden name, as when a switch back
-// seals it. Whoever still reads the old name finds what there is, all the time.
+// seals it. A client that still reads the old name finds what there is, all the time.
 func TestRenameUnderView(t *testing.T) {
 	b := newBench(t)
 	tok := b.fixed(t, "orders")

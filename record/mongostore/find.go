@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -17,7 +16,6 @@ import (
 const (
 	keysPerFind     = 1000    // of an $in
 	keyBytesPerFind = 8 << 20 // of an $in: a command is 16 MiB at most
-	prefixesPerFind = 100     // of an $or
 )
 
 // readOptions control how a find reads and what it returns.
@@ -28,7 +26,9 @@ type readOptions struct {
 	// at one not before after. Without it the find belongs to a transaction.
 	snapshot  bool
 	at, after bson.Timestamp
+	majority  bool   // read concern majority, not before after, of a find with one batch
 	bound     *bound // of all finds of a read together; nil: none
+	near      bool   // prefixes are probably neighbours
 }
 
 // bound is how many bytes of documents a read may still bring.
@@ -63,11 +63,15 @@ func (o readOptions) append(dst []byte) []byte {
 		}
 		dst = endDocument(dst, at)
 	}
-	if !o.snapshot {
+	level := "snapshot"
+	switch {
+	case o.majority:
+		level = "majority"
+	case !o.snapshot:
 		return dst
 	}
 	dst, start := beginElement(dst, bson.TypeEmbeddedDocument, "readConcern")
-	dst = bsoncore.AppendStringElement(dst, "level", "snapshot")
+	dst = bsoncore.AppendStringElement(dst, "level", level)
 	switch {
 	case !o.at.IsZero():
 		dst = bsoncore.AppendTimestampElement(dst, "atClusterTime", o.at.T, o.at.I)
@@ -134,6 +138,9 @@ func (n *Namespace) find(ctx context.Context, p place, command []byte, o readOpt
 			return at, fmt.Errorf("%s: %w", what, err)
 		}
 		if err := each(r.docs, yield); err != nil {
+			if r.id != 0 {
+				n.killCursor(ctx, p, r.id)
+			}
 			return at, fmt.Errorf("%s: %w", what, err)
 		}
 		if r.id == 0 {
@@ -161,37 +168,40 @@ func (n *Namespace) findSelected(ctx context.Context, p place, s selection, o re
 	buf := getBuffer()
 	defer putBuffer(buf)
 	at := o.at
-	run := func(batch int, filter func(dst []byte) []byte) error {
+	run := func(batch int, sorted bool, filter func(dst []byte) []byte, yield func(doc []byte) error) error {
 		b := appendCommand((*buf)[:0], "find", p)
 		b, start := beginElement(b, bson.TypeEmbeddedDocument, "filter")
 		b = endDocument(filter(b), start)
+		if sorted {
+			var by int
+			b, by = beginElement(b, bson.TypeEmbeddedDocument, "sort")
+			b = endDocument(bsoncore.AppendInt32Element(b, "_id", 1), by)
+		}
 		b = bsoncore.AppendInt32Element(b, "batchSize", int32(batch))
 		*buf = endDocument(o.append(b), 0)
 		got, err := n.find(ctx, p, *buf, o, yield)
-		if err == nil && o.snapshot {
+		if o.snapshot && !got.IsZero() {
 			// Everything else is read at the same time.
 			at, o.at = got, got
 		}
 		return err
 	}
 	for keys := range chunkKeys(s.keys) {
-		err := run(len(keys)+1, func(b []byte) []byte { return appendIn(b, keys) })
+		err := run(len(keys)+1, false, func(b []byte) []byte { return appendIn(b, keys) }, yield)
 		if err != nil {
 			return at, err
 		}
 	}
-	for prefixes := range slices.Chunk(s.prefixes, prefixesPerFind) {
-		err := run(10000, func(b []byte) []byte { return appendPrefixes(b, prefixes) })
-		if err != nil {
-			return at, err
-		}
+	find := findPrefixes
+	if o.near {
+		find = findNear
 	}
-	return at, nil
+	return at, find(s.prefixes, run, yield)
 }
 
-// chunkKeys cuts keys into what one command takes, by number and by bytes.
-func chunkKeys(keys []record.Key) iter.Seq[[]record.Key] {
-	return func(yield func([]record.Key) bool) {
+// chunkKeys cuts keys, or patterns of them, into what one command takes, by number and by bytes.
+func chunkKeys[K ~string](keys []K) iter.Seq[[]K] {
+	return func(yield func([]K) bool) {
 		for len(keys) > 0 {
 			n, size := 0, 0
 			for n < min(len(keys), keysPerFind) && (n == 0 || size+len(keys[n]) <= keyBytesPerFind) {
@@ -214,23 +224,6 @@ func appendIn(dst []byte, keys []record.Key) []byte {
 		dst = append(dst, k[1:]...)
 	}
 	return endDocument(endDocument(dst, in), id)
-}
-
-func appendPrefixes(dst []byte, prefixes []string) []byte {
-	dst, or := beginElement(dst, bson.TypeArray, "$or")
-	for i, p := range prefixes {
-		dst = appendIndexed(dst, byte(bson.TypeEmbeddedDocument), i)
-		start := len(dst)
-		dst = append(dst, 0, 0, 0, 0)
-		var id int
-		dst, id = beginElement(dst, bson.TypeEmbeddedDocument, "_id")
-		dst = bsoncore.AppendStringElement(dst, "$gte", p)
-		if end := successor(p); end != "" {
-			dst = bsoncore.AppendStringElement(dst, "$lt", end)
-		}
-		dst = endDocument(endDocument(dst, id), start)
-	}
-	return endDocument(dst, or)
 }
 
 // successor is the least string that is greater than all with the prefix, or empty when

@@ -171,11 +171,11 @@ func checkSize(doc []byte, l layout, guard int) error {
 	size := len(doc) + guard
 	switch {
 	case size > maxDocument && guard > 0:
-		return fmt.Errorf("it has %d bytes, with the %d that a managed kind's record carries in addition to its fields, and MongoDB takes %d: make it smaller", size, guard, maxDocument)
+		return fmt.Errorf("%w: it has %d bytes, with the %d that a managed kind's record carries in addition to its fields, and MongoDB takes %d: make it smaller", record.ErrOversize, size, guard, maxDocument)
 	case size > maxDocument:
-		return fmt.Errorf("it has %d bytes, and MongoDB takes %d: make it smaller", size, maxDocument)
+		return fmt.Errorf("%w: it has %d bytes, and MongoDB takes %d: make it smaller", record.ErrOversize, size, maxDocument)
 	case size+2*len(l.id.Value) > maxStatement:
-		return fmt.Errorf("it has %d bytes and an _id of %d, which MongoDB cannot write together: make it smaller", size, len(l.id.Value))
+		return fmt.Errorf("%w: it has %d bytes and an _id of %d, which MongoDB cannot write together: make it smaller", record.ErrOversize, size, len(l.id.Value))
 	default:
 		return nil
 	}

@@ -76,7 +76,7 @@ func TestLagOfHours(t *testing.T) {
 		t.Errorf("the lag is %s", got)
 	}
 	if got := l.look(status(t, 11_001, 1, 11_001, 6000)); got < 4500*time.Second || got > 5001*time.Second {
-		t.Errorf("half way back, the lag is %s", got)
+		t.Errorf("halfway, the lag is %s", got)
 	}
 }
 

@@ -43,7 +43,7 @@ func (l *leftOpen) take() []*mongo.Session {
 	return taken
 }
 
-// EndTransactions ends what former has left open because no server answered it any more: n has
+// EndTransactions ends what former has left open because no server answered it any longer: n has
 // another login of the same user, or is former itself. It does nothing where nothing was left.
 // What cannot be ended either is kept for the next call; the server ends it after a minute.
 func (n *Namespace) EndTransactions(ctx context.Context, former *Namespace) error {

@@ -123,15 +123,20 @@ func (n *Namespace) Marks(ctx context.Context) ([]record.Mark, error) {
 	return marks, nil
 }
 
-// ownerDocs reads the documents whose _id begins with a prefix.
+// ownerDocs reads the documents whose _id begins with a prefix. Errors that go away are not its
+// callers': clients read by which key they write, and an election or a login that was changed just
+// now must not fail their writes.
 func (n *Namespace) ownerDocs(ctx context.Context, prefix string) ([]ownerDoc, error) {
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
-	cursor, err := n.owners().Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: prefix}, {Key: "$lt", Value: end}}}})
-	if err != nil {
-		return nil, n.markError("read marks", err)
-	}
 	var docs []ownerDoc
-	if err := cursor.All(ctx, &docs); err != nil {
+	err := reading(ctx, func() error {
+		cursor, err := n.owners().Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: prefix}, {Key: "$lt", Value: end}}}})
+		if err != nil {
+			return err
+		}
+		return cursor.All(ctx, &docs)
+	})
+	if err != nil {
 		return nil, n.markError("read marks", err)
 	}
 	for _, d := range docs {

@@ -31,7 +31,7 @@ func isOfDocument(err error) bool {
 const (
 	// offenderNames is how many are named; all are counted.
 	offenderNames = 100
-	// offendersAgain is how long a search counts: whoever builds tries again every second,
+	// offendersAgain is how long a search counts: the builder tries again every second,
 	// and each search reads the collection.
 	offendersAgain = time.Minute
 )

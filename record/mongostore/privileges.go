@@ -63,7 +63,7 @@ func Privileges() []Privilege {
 		{"createCollection", OfDatabase, controllers, "makes the collections of the target", ""},
 		{"createIndex", OfDatabase, controllers, "makes their indexes", ""},
 		{"dropIndex", OfDatabase, controllers, "drops indexes whose builds were started and block a fence", ""},
-		{"collMod", OfDatabase, controllers, "validators as fences, TTL indexes, options", ""},
+		{"collMod", OfDatabase, controllers, "validators as fences and against writes under a former key, TTL indexes, options", ""},
 		{"bypassDocumentValidation", OfDatabase, controllers, "writes behind a fence that is a validator, on the rollback", ""},
 		{"renameCollectionSameDB", OfDatabase, controllers, "fences and switches", ""},
 		{"dropCollection", OfDatabase, controllers, "drops what it made: scratch collections, a version that is completed", ""},

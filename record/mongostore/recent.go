@@ -45,14 +45,14 @@ func (r *recent[A]) ask(ctx context.Context, find func(context.Context) (A, erro
 }
 
 func (r *recent[A]) find(ctx context.Context, find func(context.Context) (A, error)) (A, error) {
-	begun := time.Now()
+	start := time.Now()
 	answer, err := find(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(r.turn)
 	r.turn = nil
 	if err == nil {
-		r.at, r.answer = begun, answer
+		r.at, r.answer = start, answer
 	}
 	return answer, err
 }

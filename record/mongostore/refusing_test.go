@@ -154,3 +154,26 @@ func buildOver(t *testing.T, raw bson.Raw, bad map[string]bson.D, want int) {
 		t.Errorf("left %v, %v", left, err)
 	}
 }
+
+// TestUniqueIndexThatRefuses: what one document breaks of a unique index of several fields is
+// named as that of any other; that two documents are alike is for the build itself.
+func TestUniqueIndexThatRefuses(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	kind := record.KindSpec{Name: "k", Fixed: true}
+	tok, err := e.ns.Provision(t.Context(), kind, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range []bson.D{
+		{{Key: "a", Value: bson.A{1, 2}}, {Key: "b", Value: bson.A{3, 4}}}, {{Key: "a", Value: 1}, {Key: "b", Value: 2}},
+		{{Key: "a", Value: bson.A{5, 6}}, {Key: "b", Value: bson.A{7, 8}}}, {{Key: "a", Value: 1}, {Key: "b", Value: 3}},
+	} {
+		e.insert(tok, append(bson.D{{Key: "_id", Value: fmt.Sprint("d", i)}}, d...))
+	}
+	kind.Shape.Indexes = []bson.Raw{mustMarshal(bson.D{{Key: "key", Value: bson.D{{Key: "a", Value: 1}, {Key: "b", Value: 1}}}, {Key: "unique", Value: true}, {Key: "name", Value: "ix"}})}
+	err = e.ns.BuildIndexes(t.Context(), tok, kind)
+	if err == nil || !strings.Contains(err.Error(), "2 documents have values") || !strings.Contains(err.Error(), "d0 (") || !strings.Contains(err.Error(), "d2 (") {
+		t.Errorf("%v, want d0 and d2", err)
+	}
+}

@@ -37,7 +37,7 @@ func (c collection) retired() bool {
 	return c.Type == "view" && strings.HasPrefix(c.fenceMark(), retiredMark)
 }
 
-// CloseName has whoever still uses a kind's own name get an error that says said. f.To is the
+// CloseName has clients that still use a kind's own name get an error that says said. f.To is the
 // name that the collection bears from now on, or bore; the fence that stood, f.Ends, can no longer be set or
 // put back. It may be repeated. While the collection itself bears the name nothing is done.
 //

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// samplesPerRange makes ranges that differ by some 20 % in size.
+	// samplesPerRange makes ranges that differ by some 20 % in size where the server's samples
+	// are even. Those of a collection that is in its cache are not: there they differ by several times.
 	samplesPerRange = 20
 	// leastRange is how many documents are worth a range of their own.
 	leastRange = 500
@@ -152,7 +153,7 @@ func (n *Namespace) purgeBatch(ctx context.Context, tok record.Token, remove bso
 }
 
 // Drop removes a collection by its identity and, for fixed-name kinds, the guards
-// beside it. A view that a fence left under the application's name stays, so that a late
+// next to it. A view that a fence left under the application's name stays, so that a late
 // writer still fails instead of making a new collection.
 func (n *Namespace) Drop(ctx context.Context, tok record.Token) error {
 	err := n.untilDone(ctx, n.name+"."+tok.Name, func(ctx context.Context) error { return n.drop(ctx, tok) })

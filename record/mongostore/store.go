@@ -30,6 +30,9 @@ type Config struct {
 	// server or blocks its writes. Fixed-name kinds get the validator class. It is for
 	// rehearsals, and for the proof of the rollback.
 	Quiet bool
+	// Seen is shared with those who have opened the same database in this process before, by
+	// another login; nil: nobody has.
+	Seen *Horizon
 }
 
 // selectTimeout bounds the wait for a usable server. A failover takes about 10 s with
@@ -56,6 +59,7 @@ type Namespace struct {
 	quiet    bool            // Config.Quiet
 	log      *zap.Logger
 	left     *leftOpen // shared by those of one client
+	seen     *Horizon  // likewise
 
 	sides     sideCollections
 	offending offending
@@ -133,6 +137,9 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 	}
 	n := newNamespace(client, cfg.Database, locationOf(opts.Hosts, cfg.Database), cfg.Log)
 	n.app, n.quiet = cfg.AppName, cfg.Quiet
+	if cfg.Seen != nil {
+		n.seen = cfg.Seen
+	}
 	if err := client.Ping(ctx, readpref.Primary()); err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
@@ -145,8 +152,8 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 
 // newNamespace is a database that client reaches; nothing is asked of it.
 func newNamespace(client *mongo.Client, database, location string, log *zap.Logger) *Namespace {
-	n := &Namespace{client: client, db: client.Database(database), name: database, location: location, log: log, left: new(leftOpen)}
-	n.names.do, n.checks.do, n.notes.do, n.ends.do = n.listNamed, n.checksUUIDs, n.writeNotes, n.lifted
+	n := &Namespace{client: client, db: client.Database(database), name: database, location: location, log: log, left: new(leftOpen), seen: new(Horizon)}
+	n.names.do, n.checks.do, n.notes.do, n.ends.do = n.listNamed, n.checksUUIDs, n.writeNotes, n.unfenced
 	n.gates.do, n.passes.do, n.closed.do = n.makeGates, n.throughGates, n.dropGates
 	n.few = semaphore.NewWeighted(looksAtOnce)
 	n.gates.most, n.passes.most, n.closed.most = atOnce, atOnce, atOnce
@@ -158,7 +165,7 @@ func newNamespace(client *mongo.Client, database, location string, log *zap.Logg
 // not close.
 func (n *Namespace) Quietly() *Namespace {
 	quiet := newNamespace(n.client, n.name, n.location, n.log)
-	quiet.app, quiet.left, quiet.quiet = n.app, n.left, true
+	quiet.app, quiet.left, quiet.seen, quiet.quiet = n.app, n.left, n.seen, true
 	return quiet
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Survey looks at the server and changes nothing.
 func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
-	var s record.Survey
+	s := record.Survey{MaxDocument: maxDocument}
 	fail := func(err error) (record.Survey, error) {
 		return s, fmt.Errorf("survey %s: %w", n.location, n.reachable(err))
 	}
@@ -33,6 +33,7 @@ func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
 	if err == nil {
 		s.Feature, _ = raw.Lookup("featureCompatibilityVersion", "version").StringValueOK()
 	}
+	s.Text = textOf(s)
 	if raw, err = n.db.RunCommand(ctx, bson.D{{Key: "dbStats", Value: 1}}).Raw(); err == nil {
 		var used int64
 		s.DiskTotal, _ = raw.Lookup("fsTotalSize").AsInt64OK()
@@ -43,6 +44,20 @@ func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
 		s.OplogProblem = err.Error()
 	}
 	return s, n.surveyUser(ctx, &s)
+}
+
+func textOf(s record.Survey) string {
+	kind, feature, uuids := "replica set", s.Feature, ""
+	if s.Mongos {
+		kind = "sharded cluster"
+	}
+	if feature == "" {
+		feature = "not known (grant clusterMonitor on admin)"
+	}
+	if s.UUIDs {
+		uuids = ", collection UUIDs are checked"
+	}
+	return fmt.Sprintf("MongoDB %s, %s, feature compatibility %s, change streams and transactions%s", s.Server, kind, feature, uuids)
 }
 
 // oplogWindow is how much time lies between the first and the last entry of the oplog, or

@@ -22,6 +22,19 @@ func (n *Namespace) Sweep(ctx context.Context, prefix string) error {
 	return nil
 }
 
+// Names returns the names of collections and views that begin with a prefix.
+func (n *Namespace) Names(ctx context.Context, prefix string) ([]string, error) {
+	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.Regex{Pattern: "^" + regexp.QuoteMeta(prefix)}}})
+	if err != nil {
+		return nil, classify("names of collections", err)
+	}
+	names := make([]string, 0, len(found))
+	for _, c := range found {
+		names = append(names, c.Name)
+	}
+	return names, nil
+}
+
 // sweepsAtOnce is how many collections are dropped at once: each drop waits for a majority, and
 // many wait as long as one.
 const sweepsAtOnce = 16
@@ -63,7 +76,7 @@ func (n *Namespace) sweep(ctx context.Context, prefix string) error {
 		}
 	}
 	n.forgetSides(prefix)
-	either := bson.A{bson.D{{Key: "_id", Value: bson.Regex{Pattern: "^(" + regexp.QuoteMeta(noteLifted) + ")?" + quoted}}}}
+	either := bson.A{bson.D{{Key: "_id", Value: bson.Regex{Pattern: "^(" + regexp.QuoteMeta(unfencedNotes) + ")?" + quoted}}}}
 	if len(notes) > 0 {
 		either = append(either, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: notes}}}})
 	}

@@ -51,7 +51,7 @@ func unavailable(err error) bool {
 		}
 		return true
 	case errors.As(err, &server):
-		return worthRepeating(err)
+		return worthRepeating(err) || hasCode(err, codeOutOfDiskSpace) // somebody makes room
 	default:
 		return true // no server has answered
 	}
@@ -80,7 +80,7 @@ func loginRefused(err error) bool {
 func IsLoginRefused(err error) bool { return loginRefused(err) }
 
 // IsUnavailable reports whether any error, of whatever command, means that a database could
-// not be reached or had no primary, so that the same may succeed later. It knows nothing of
+// not be reached, had no primary or no room on its disk, so that the same may succeed later. It knows nothing of
 // effects: after a write, ErrUnknown decides.
 func IsUnavailable(err error) bool {
 	var selection topology.ServerSelectionError
@@ -95,7 +95,7 @@ func IsUnavailable(err error) bool {
 	case errors.As(err, &server):
 		return mongo.IsNetworkError(err) || mongo.IsTimeout(err) || hasCode(err, codeNotWritablePrimary,
 			codeNotPrimaryNoSecondaryOk, codeNotPrimaryOrSecondary, codeInterruptedAtShutdown, codeInterruptedReplState,
-			codeShutdownInProgress, codePrimarySteppedDown, codeHostUnreachable, codeNetworkTimeout)
+			codeShutdownInProgress, codePrimarySteppedDown, codeHostUnreachable, codeNetworkTimeout, codeOutOfDiskSpace)
 	default:
 		return mongo.IsNetworkError(err) || mongo.IsTimeout(err)
 	}
@@ -114,9 +114,16 @@ func newBackoff(ctx context.Context, limit time.Duration) backoff.BackOff {
 // loop itself would answer with the end of ctx alone, and a write whose end is unknown would
 // look like one that was never made.
 func retry(ctx context.Context, limit time.Duration, attempt func() error) error {
-	var last error
+	last := attempt()
+	if last == nil {
+		return nil // before anything is made that only the next attempt needs
+	}
+	again := false
 	err := backoff.Retry(func() error {
-		last = attempt()
+		if again {
+			last = attempt()
+		}
+		again = true
 		return last
 	}, newBackoff(ctx, limit))
 	var final *backoff.PermanentError

@@ -318,6 +318,7 @@ func applyTooLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	}
 	for _, res := range [][]record.Result{b.apply(t, tokens(k), 1, batch("a", "b")...), b.load(t, tokens(k), 1, batch("c", "d")...)} {
 		wantOutcomes(t, res, want...)
+		wantError(t, "a document that is too large", res[1].Err, record.ErrOversize)
 		wantError(t, "a key that is too long", res[2].Err, record.ErrLongKey)
 		if text := fmt.Sprint(res[1].Err); len(text) > 300 || !strings.Contains(text, fmt.Sprint(cmp.Or(b.MaxDocument, 16<<20))) {
 			t.Errorf("the error of a document that is too large is %.300s", text)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
 )
@@ -333,4 +334,17 @@ func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// together is for what is done during a test, with a limit on how long it may take. Whatever ends
+// the test, it ends before it: what it would still report is about the end, and hides its reason.
+func together(t *testing.T) (*errgroup.Group, context.Context) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	g, ctx := errgroup.WithContext(ctx)
+	t.Cleanup(func() {
+		cancel()
+		_ = g.Wait()
+	})
+	return g, ctx
 }

@@ -2,14 +2,15 @@ package recordtest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
 )
@@ -27,9 +28,14 @@ var clientTests = []test{
 	{"names", withClient(clientNames)},
 	{"select", withClient(clientSelect)},
 	{"select at one moment", withClient(clientSelectMoment)},
+	{"reads as a list", withClient(clientAsList)},
+	{"list with what belongs to it", withPager(pagerListWith)},
+	{"list with what belongs to it at one moment", withPager(pagerMoment)},
+	{"changes since a list", withPager(pagerSince)},
 	{"transaction", withClient(clientTransaction)},
 	{"tombstones are invisible", withClient(clientTombstones)},
 	{"unique index", withClient(clientUnique)},
+	{"what is refused for good", withClient(clientRefused)},
 	{"one creator wins", withClient(clientCreators)},
 	{"compare-and-swap loses nothing", withClient(clientSwap)},
 }
@@ -166,7 +172,7 @@ func clientChecks(t *testing.T, b *bench) {
 			docs[name] = d
 		}
 		var won atomic.Int32
-		g, ctx := errgroup.WithContext(bounded(t))
+		g, ctx := together(t)
 		for w := range names {
 			mine, theirs := names[w], names[1-w]
 			g.Go(func() error {
@@ -346,6 +352,50 @@ func clientUnique(t *testing.T, b *bench) {
 	ok(t, "put of its own value", k.do(t, mut("a", "m@x")))
 }
 
+// clientRefused: what no repetition would write is told apart from what may be written, and
+// nothing is written of the call.
+func clientRefused(t *testing.T, b *bench) {
+	k, most := b.managed(t), cmp.Or(b.MaxDocument, 16<<20)
+	filled := func(name string, bytes int) record.Mutation {
+		return record.Mutation{Kind: k.spec.Name, Key: record.StringKey(name), Doc: raw(bson.D{{Key: "_id", Value: name}, {Key: "filler", Value: make([]byte, bytes)}})}
+	}
+	create, other, long := filled("b", most), k.mutation("d", 1), k.mutation(strings.Repeat("l", record.MaxKey), 1)
+	create.Absent, other.Key = true, record.StringKey("e")
+	for what, tc := range map[string]struct {
+		m    record.Mutation
+		also error
+	}{
+		"a put that is too large":    {filled("a", most), record.ErrOversize},
+		"a create that is too large": {create, record.ErrOversize},
+		"a document of another key":  {other, record.ErrRefused},
+		"a key that is too long":     {long, record.ErrLongKey},
+	} {
+		for how, ms := range map[string][]record.Mutation{" alone": {tc.m}, " with another": {k.mutation("with", 1), tc.m}} {
+			err := b.Client.Write(t.Context(), tokens(k), ms)
+			wantError(t, what+how, err, record.ErrRefused)
+			wantError(t, what+how, err, tc.also)
+			if errors.Is(err, record.ErrUnknown) {
+				t.Errorf("%s%s: %v", what, how, err)
+			}
+		}
+	}
+	if once, is := b.Client.(record.OnceClient); is {
+		m := filled("a", most)
+		_, err := once.CreateOnce(t.Context(), tokens(k), "large", []record.Record{{Kind: m.Kind, Key: m.Key, Doc: m.Doc}})
+		wantError(t, "a first record that is too large", err, record.ErrOversize)
+	}
+	for _, name := range []string{"a", "b", "d", "e", "with"} {
+		k.wantDoc(t, name, -1)
+	}
+	// What is written and what it is compared with may each be small enough, and both together not.
+	was, now := filled("f", most*3/5), filled("f", most*3/5-1)
+	ok(t, "a large record", k.do(t, was))
+	now.Match = record.MatchDoc(was.Doc)
+	if err := k.do(t, now); err != nil {
+		wantError(t, "a large document and what it replaces", err, record.ErrOversize)
+	}
+}
+
 func clientCreators(t *testing.T, b *bench) {
 	k := b.managed(t)
 	for round := range 5 {
@@ -354,7 +404,7 @@ func clientCreators(t *testing.T, b *bench) {
 			b.apply(t, tokens(k), 1, group(1, k.set(name, -1)))
 		}
 		var won atomic.Int32
-		g, ctx := errgroup.WithContext(bounded(t))
+		g, ctx := together(t)
 		for w := range 6 {
 			g.Go(func() error {
 				m := k.mutation(name, w)
@@ -382,7 +432,7 @@ func clientSwap(t *testing.T, b *bench) {
 	k := b.managed(t)
 	ok(t, "put", k.do(t, k.mutation("counter", 0)))
 	var swaps atomic.Int32
-	g, ctx := errgroup.WithContext(bounded(t))
+	g, ctx := together(t)
 	for range 4 {
 		g.Go(func() error {
 			for range 12 {

@@ -162,3 +162,94 @@ func clientSelectMoment(t *testing.T, b *bench) {
 		t.Error(err)
 	}
 }
+
+// asList are the reads that are as recent as a list: each returns the state of the record, or -1.
+func (k *kind) asList(name string) map[string]func(ctx context.Context) (int64, error) {
+	key := record.StringKey(name)
+	of := func(recs []record.Record, err error) (int64, error) {
+		for _, r := range recs {
+			if r.Key == key {
+				return r.Doc.Lookup("n").AsInt64(), err
+			}
+		}
+		return -1, err
+	}
+	selected := func(ctx context.Context, keys ...record.Key) (int64, error) {
+		req := record.SelectRequest{Tokens: tokens(k), AsList: true}
+		for _, key := range keys {
+			req.Select = append(req.Select, record.Selector{Kind: k.spec.Name, Key: key})
+		}
+		return of(k.b.Client.Select(ctx, req))
+	}
+	return map[string]func(ctx context.Context) (int64, error){
+		"select of one": func(ctx context.Context) (int64, error) { return selected(ctx, key) },
+		"select of two": func(ctx context.Context) (int64, error) { return selected(ctx, key, record.StringKey("other")) },
+		"list": func(ctx context.Context) (int64, error) {
+			return of(k.b.Client.List(ctx, record.ListRequest{Token: k.tok, Prefix: name}))
+		},
+	}
+}
+
+// clientAsList: what was acknowledged, by a write or a transaction, and what refused a write is
+// shown; what was shown once is never taken back, by whatever read; and what was refused is not
+// shown.
+func clientAsList(t *testing.T, b *bench) {
+	k := b.managed(t)
+	reads := k.asList("a")
+	k.put(t, "b")
+	write := func(ctx context.Context, ms ...record.Mutation) error { return b.Client.Write(ctx, tokens(k), ms) }
+	ok(t, "put", write(t.Context(), k.mutation("a", 0)))
+	ctx, stop := context.WithCancel(bounded(t))
+	defer stop()
+	g, ctx := errgroup.WithContext(ctx)
+	const writes = 60
+	g.Go(func() error {
+		defer stop()
+		for n := 1; n <= writes; n++ {
+			ms := []record.Mutation{k.mutation("a", n)}
+			if n%2 == 0 {
+				ms = append(ms, k.mutation("b", n))
+			}
+			if err := write(ctx, ms...); err != nil {
+				return err
+			}
+			taken := k.mutation("a", n+1000)
+			taken.Absent = true
+			if err := write(ctx, taken); !errors.Is(err, record.ErrExists) {
+				return fmt.Errorf("created again: %w", err)
+			}
+			for what, read := range reads {
+				if have, err := read(ctx); err != nil || have != int64(n) {
+					return fmt.Errorf("%s: %d, %w after %d was acknowledged", what, have, err, n)
+				}
+			}
+		}
+		return nil
+	})
+	g.Go(func() error {
+		var last int64
+		for ctx.Err() == nil {
+			for what, read := range reads {
+				have, err := read(ctx)
+				if err == nil && have < last {
+					return fmt.Errorf("%s: %d after %d was shown", what, have, last)
+				}
+				if err != nil && ctx.Err() == nil {
+					return fmt.Errorf("%s: %w", what, err)
+				}
+				last = max(last, have)
+			}
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	gone := k.mutation("a", -1)
+	ok(t, "delete", write(t.Context(), gone))
+	for what, read := range reads {
+		if have, err := read(t.Context()); err != nil || have != -1 {
+			t.Errorf("%s: %d, %v after it was deleted", what, have, err)
+		}
+	}
+}

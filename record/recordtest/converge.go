@@ -9,8 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sync/errgroup"
-
 	"dbcontroller.dev/record"
 )
 
@@ -20,7 +18,7 @@ import (
 var convergeTests = []test{
 	{"outcomes like a naive model", flavours(convergeModel)},
 	{"many appliers", flavours(convergeMany)},
-	{"copy beside changes", flavours(convergeCopy)},
+	{"copy during changes", flavours(convergeCopy)},
 }
 
 // retries bounds how often a batch is sent again after an error.
@@ -196,7 +194,7 @@ func convergeMany(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	rnd := random(t)
 	k, l := mk(t), mk(t)
 	all, newest := states(rnd, k, l, 6, 8)
-	appliers, ctx := errgroup.WithContext(bounded(t))
+	appliers, ctx := together(t)
 	for range 4 {
 		work := batches(rnd, tokens(k, l), shuffled(rnd, all))
 		appliers.Go(func() error {
@@ -230,7 +228,7 @@ func convergeCopy(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	k, l := mk(t), mk(t)
 	all, newest := states(rnd, k, l, 8, 4)
 	copied := slices.DeleteFunc(slices.Clone(all), func(g record.GroupWrite) bool { return g.Version.Compare(version(2)) > 0 })
-	appliers, ctx := errgroup.WithContext(bounded(t))
+	appliers, ctx := together(t)
 	for range 2 {
 		work := batches(rnd, tokens(k, l), shuffled(rnd, copied))
 		appliers.Go(func() error {

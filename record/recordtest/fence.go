@@ -20,7 +20,7 @@ var fenceTests = []test{
 	{"given up after it was set", movers(fencePreventLate)},
 	{"given up and set at once", movers(fencePreventRace)},
 	{"another collection of the same name", withClient(fenceImpostor)},
-	{"unfence of a managed kind", withClient(fenceLiftManaged)},
+	{"unfence of a managed kind", withClient(unfenceManaged)},
 	{"clients hammer", withClient(fenceHammer)},
 	{"appliers hammer", movers(fenceAppliers)},
 }
@@ -201,7 +201,7 @@ func fenceLate(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kin
 func fenceConcurrent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	f := k.announce(t)
-	g, ctx := errgroup.WithContext(bounded(t))
+	g, ctx := together(t)
 	for range 4 {
 		g.Go(func() error { return b.Namespace.Fence(ctx, f) })
 	}
@@ -322,7 +322,7 @@ func fenceImpostor(t *testing.T, b *bench) {
 }
 
 // A managed kind is never given back: its old tokens stay dead.
-func fenceLiftManaged(t *testing.T, b *bench) {
+func unfenceManaged(t *testing.T, b *bench) {
 	k := b.managed(t)
 	k.put(t, "a")
 	f := k.announce(t)

@@ -4,8 +4,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/sync/errgroup"
-
 	"dbcontroller.dev/record"
 )
 
@@ -141,7 +139,7 @@ func onceOne(t *testing.T, b *bench, c record.OnceClient) {
 	for range 3 {
 		k, l := b.managed(t), b.managed(t)
 		var won atomic.Int32
-		g, ctx := errgroup.WithContext(bounded(t))
+		g, ctx := together(t)
 		for n := range 6 {
 			g.Go(func() error {
 				made, err := c.CreateOnce(ctx, tokens(k, l), "start", []record.Record{k.start("a", n), l.start("b", n)})

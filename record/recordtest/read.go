@@ -281,6 +281,10 @@ func readOneSnapshot(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 }
 
 func readNumbers(t *testing.T, b *bench) {
+	if b.TextKeys {
+		t.Log("left out: the backend has only texts as an _id")
+		return
+	}
 	k := b.fixed(t)
 	stored := raw(bson.D{{Key: "_id", Value: 5.0}})
 	nested := raw(bson.D{{Key: "_id", Value: bson.D{{Key: "x", Value: int32(5)}}}})

@@ -45,8 +45,16 @@ type Backend struct {
 	Reopen func() record.Namespace
 	// App acts as the application of fixed-name kinds. Nil: the backend has none.
 	App App
+	// TextKeys: records of fixed-name kinds have texts as their _id, and nothing else.
+	TextKeys bool
 	// NoIndexes: the backend has no unique indexes.
 	NoIndexes bool
+	// NoOptions: its collections have no validators.
+	NoOptions bool
+	// NoLateIndexes: an index cannot be declared over fields of records that are there.
+	NoLateIndexes bool
+	// NoLabels: they belong to what is in front of the database, which encrypts.
+	NoLabels bool
 	// MaxDocument is how many bytes the largest document has. 0: 16 MiB, as in MongoDB.
 	MaxDocument int
 	// NoMaxKey: the database itself loses sight of a record whose _id is MaxKey, and back,
@@ -107,6 +115,7 @@ func ExerciseTopics(t *testing.T, f Factory, only ...string) {
 		{"indexes", indexTests},
 		{"client", clientTests},
 		{"swap", swapTests},
+		{"label", labelTests},
 		{"once", onceTests},
 		{"marker", markerTests},
 	}
@@ -140,7 +149,7 @@ func ExerciseConvergence(t *testing.T, f Factory) {
 }
 
 // limit bounds each wait of a test; it is reached only by a failure.
-const limit = 60 * time.Second
+const limit = 3 * time.Minute
 
 // random returns a generator that a failure lets one repeat.
 func random(t *testing.T) *rand.Rand {

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
 )
@@ -18,7 +17,7 @@ var swapTests = []test{
 	{"byte for byte", flavours(swapBytes)},
 	{"any id", flavours(swapIDs)},
 	{"refusals", flavours(swapRefused)},
-	{"beside writers", flavours(swapBeside)},
+	{"during writes", flavours(swapBeside)},
 	{"fenced", swapFenced},
 }
 
@@ -91,7 +90,7 @@ func swapIDs(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind)
 	k := mk(t)
 	var swaps []record.Swap
 	want := map[record.Key]string{}
-	for _, id := range everyType() {
+	for _, id := range k.types() {
 		was, next := raw(bson.D{{Key: "_id", Value: id}}), raw(bson.D{{Key: "_id", Value: id}, {Key: "filled", Value: true}})
 		key, err := record.KeyOfDoc(was)
 		if err != nil {
@@ -163,7 +162,7 @@ type rested struct {
 func swapBeside(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	const records, writes, every = 5, 60, 20
-	g, ctx := errgroup.WithContext(bounded(t))
+	g, ctx := together(t)
 	rests := make(chan rest, records)
 	var writers atomic.Int64
 	for i := range records {

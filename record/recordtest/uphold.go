@@ -3,7 +3,9 @@ package recordtest
 import (
 	"context"
 	"testing"
+	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
@@ -49,6 +51,31 @@ func fixedUpheld(t *testing.T, b *bench, class record.FenceClass) {
 	}
 }
 
+// insertOpened inserts into a kind that has just been opened. Rights of roles are compared with
+// nothing, so that one who upholds a fence while it ends takes them for a moment.
+func (k *kind) insertOpened(t *testing.T, class record.FenceClass, d bson.Raw) {
+	t.Helper()
+	if class != record.FenceRole {
+		k.insert(t, d)
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := k.b.App.Insert(ctx, k.spec.Name, d)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("application inserts %s: %v", d, err)
+		case <-tick.C:
+		}
+	}
+}
+
 // upheld is a fence as the record has it once it is in force.
 func (k *kind) upheld(f record.Fence) record.Fence {
 	f.Token = k.tok
@@ -77,7 +104,7 @@ func fixedOpened(t *testing.T, k *kind, f record.Fence) {
 	if err := b.Namespace.Fence(t.Context(), open); err != nil {
 		t.Errorf("open: %v", err)
 	}
-	k.insert(t, doc("d", 1))
+	k.insertOpened(t, f.Class, doc("d", 1))
 	cancel()
 	_ = g.Wait() // it has no error
 	found, err := b.Namespace.Uphold(t.Context(), behind.upheld(f), []string{k.tok.ID})

@@ -30,7 +30,7 @@ func adaptedStack(t *testing.T) (api, *sampletest.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := sampletest.New(t, KindDeployments, KindDefinitions)
+	s := sampletest.New(t, kindsV2...)
 	a, err := adapt.New(s, show, keep, adapt.Config{Leads: map[string]string{KindDesiredLRPs: KindDeployments}})
 	if err != nil {
 		t.Fatal(err)

@@ -14,14 +14,19 @@ import (
 )
 
 // What clients give is bounded alike in both versions: what one accepts, the other shows.
-// A process is written in one transaction, with all its definitions.
+// A process is written in one transaction, with all its definitions, and migrated in one with
+// all its instances, too (etcd takes 128 records).
 const (
+	maxInstances   = 100       // of a process
 	maxName        = 256       // bytes of guids and definition ids
 	maxDefinitions = 100       // of a process
 	maxDefinition  = 128 << 10 // bytes of a definition, encoded
 	maxRoutes      = 128 << 10 // bytes of all routes
 	maxAnnotation  = 128 << 10 // bytes
 )
+
+// anyProcess stands for all processes where instances are listed, and so can name none.
+const anyProcess = "-"
 
 // pattern is how processes are named.
 const pattern = "{process_guid}"
@@ -84,6 +89,9 @@ func checkIdentity(p identity) error {
 	if err := checkName("process_guid", p.GetProcessGuid()); err != nil {
 		return err
 	}
+	if p.GetProcessGuid() == anyProcess {
+		return listing.Invalid("process_guid", "must not be %q, which stands for all processes in names of instances", anyProcess)
+	}
 	if p.GetDomain() == "" {
 		return listing.Invalid("domain", "is missing")
 	}
@@ -92,8 +100,8 @@ func checkIdentity(p identity) error {
 
 // checkMutable checks what an update can set, too.
 func checkMutable(instances int32, routes map[string]string, annotation string) error {
-	if instances < 0 {
-		return listing.Invalid("instances", "is %d, must be 0 or more", instances)
+	if instances < 0 || instances > maxInstances {
+		return listing.Invalid("instances", "is %d, must be from 0 to %d", instances, maxInstances)
 	}
 	size := 0
 	for name, route := range routes {

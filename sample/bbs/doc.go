@@ -3,23 +3,35 @@
 //
 // v1 has one record for each process, a DesiredLRP with its definition inside. v2 has an
 // LRPDeployment for each process and every definition as a record of its own, one of
-// them active: one v1 record becomes 1 + N records.
+// them active: one v1 record becomes 1 + N records. Both have the instances of a process, as
+// clients and cells see them; which definition one runs is v2's to know.
 //
 //	v1  desired_lrps     <guid>       {..., definition: {...}}
-//	v2  lrp_deployments  <guid>       {..., active_definition_id, healthy_definition_id}
+//	    actual_lrps      processes/<guid>/instances/<index>  {instance: {state, cell_id, ...}, evacuating: {...}}
+//	    cells            <cell>       {seen_ms}
+//	v2  lrp_deployments  <guid>       {..., active_definition_id, healthy_definition_id, former_definition_ids}
 //	    definitions      <guid>/<id>  {process_guid, definition_id, definition: {...}}
+//	    actual_lrps      as in v1, with a definition_id in instance and evacuating
+//	    cells            as in v1
 //
-// All records of a process are one group. Up promotes: where v2 holds nothing, the
+// All records of a process are one group, its instances included: what one that v1 has started
+// runs is the definition that is active then. Up promotes: where v2 holds nothing, the
 // process guid is the id of the only definition. Down projects: v1 sees the active
 // definition. Projection after promotion is the identity, and promotion over what v2
-// holds keeps other definitions and the healthy one, unless v1 has deleted and made the
-// process anew meanwhile, which the epoch of its modification tag tells.
+// holds keeps other definitions, the healthy one and what each instance runs, unless v1 has
+// deleted and made the process anew meanwhile, which the epoch of its modification tag tells.
 //
 // Each version's API over its own data is a resource.Table, and what it has beyond the
-// standard methods (v1.go and v2.go); v2's definitions are the parts of its table, and the
-// modification tag is the revision of both. v1 over v2 data is the middleware of
-// apiversion: overv2.go pairs the methods and turns the messages, and that is all there is
-// of it. While v1 is active, v2 can be read and not written.
+// standard methods (v1.go and v2.go, actualv1.go and actualv2.go); v2's definitions are the
+// parts of its table, and the modification tag is the revision of both. v1 over v2 data is the
+// middleware of apiversion: overv2.go and actualover.go pair the methods and turn the messages,
+// and that is all there is of it. While v1 is active, v2 can be read and not written.
+//
+// The instances of both versions are kept by one reconciler (controller.go), a background
+// controller with a leader, over a decision that knows neither messages nor records (package
+// converge). A switch ends its run like that of any controller: the other version's begins with
+// what it finds. Cells are clients of the API like any other (package cell simulates them): an
+// instance is theirs by its guid, and what is not, they stop. A process has at most 100 instances.
 //
 // What v1 cannot ask of v2 data: filters and orders on its definition, for they would
 // depend on which of a process's definitions is the active one, and v2's API cannot say
@@ -52,6 +64,8 @@ const (
 	KindDesiredLRPs = "desired_lrps"    // v1
 	KindDeployments = "lrp_deployments" // v2
 	KindDefinitions = "definitions"     // v2
+	KindActualLRPs  = "actual_lrps"     // both
+	KindCells       = "cells"           // both
 )
 
 // Register adds the transformers between v1 and v2.

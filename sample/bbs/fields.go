@@ -44,9 +44,18 @@ var (
 		fieldDefinition: definitionType, fieldTag: tagType,
 	}
 
+	instanceType = objectOf(map[string]fieldType{
+		fieldPlacement: isText, "instance_guid": isText, "cell_id": isText, "state": isText, "epoch": isText, "wanted_ms": isInt, "since_ms": isInt,
+		"crash_count": isInt, "crash_reason": isText, "placement_error": isText, "retire": isBool, fieldDefID: isText,
+	})
+
+	actualTypes = map[string]fieldType{
+		"name": isText, "revision": isInt, fieldGUID: isText, "index": isInt, fieldInstance: instanceType, fieldEvacuating: instanceType,
+	}
+
 	deploymentTypes = map[string]fieldType{
 		fieldGUID: isText, "domain": isText, "instances": isInt, "routes": isObject, "annotation": isText,
-		fieldActive: isText, fieldHealthy: isText, fieldTag: tagType,
+		fieldActive: isText, fieldHealthy: isText, fieldFormer: isList, fieldTag: tagType,
 	}
 
 	definitionTypes = map[string]fieldType{fieldGUID: isText, fieldDefID: isText, fieldDefinition: definitionType}

@@ -76,8 +76,12 @@ func newWorld(t *testing.T, db map[string]database) *world {
 	w := &world{t: t, store: deployment.New(memcoord.New(), "services/bbs/deployments/d", deployment.Config{}), db: db}
 	d, err := w.store.Create(ctx, V1, 1)
 	w.check(err)
-	for version, kinds := range map[string][]record.KindSpec{V1: {{Name: KindDesiredLRPs}}, V2: {{Name: KindDeployments}, {Name: KindDefinitions}}} {
-		ns, err := syncer.Provision(ctx, w.db[version], d, version, "mem:"+version, kinds, func(string) record.FenceClass { return "" })
+	for version, kinds := range map[string][]string{V1: kindsV1, V2: kindsV2} {
+		var specs []record.KindSpec
+		for _, kind := range kinds {
+			specs = append(specs, record.KindSpec{Name: kind})
+		}
+		ns, err := syncer.Provision(ctx, w.db[version], d, version, "mem:"+version, specs, func(string) record.FenceClass { return "" })
 		w.check(err)
 		w.apply(upgradestate.AnnounceNamespace{Namespace: ns})
 	}

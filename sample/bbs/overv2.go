@@ -20,6 +20,9 @@ import (
 var (
 	serviceV1 = bbsv1.File_bbs_v1_bbs_proto.Services().ByName("DesiredLRPService")
 	serviceV2 = bbsv2.File_bbs_v2_bbs_proto.Services().ByName("LRPDeploymentService")
+
+	actualServiceV1 = bbsv1.File_bbs_v1_bbs_proto.Services().ByName("ActualLRPService")
+	actualServiceV2 = bbsv2.File_bbs_v2_bbs_proto.Services().ByName("ActualLRPService")
 )
 
 // Table pairs the methods of both versions.
@@ -33,6 +36,7 @@ var Table = sync.OnceValue(func() *apiversion.Table {
 				{Old: "CreateDesiredLRP", New: "CreateLRPDeployment", Request: checkCreate},
 				{Old: "GetDesiredLRP", New: "GetLRPDeployment"},
 				{Old: "ListDesiredLRPs", New: "ListLRPDeployments"},
+				{Old: "ListDesiredLRPSchedulingInfos", New: "ListLRPDeployments", Response: scheduled},
 				{Old: "UpdateDesiredLRP", New: "UpdateLRPDeployment"},
 				{Old: "DeleteDesiredLRP", New: "DeleteLRPDeployment"},
 				{Old: "WatchDesiredLRPs", New: "WatchLRPDeployments"},
@@ -47,12 +51,8 @@ var Table = sync.OnceValue(func() *apiversion.Table {
 
 // checkCreate refuses what v1 refuses over its own data, in the same words.
 func checkCreate(ctx context.Context, old proto.Message, _ *dynamicpb.Message, derive func(handled ...string) error) error {
-	raw, err := proto.Marshal(old)
-	if err != nil {
-		return err
-	}
 	req := new(bbsv1.CreateDesiredLRPRequest)
-	if err := proto.Unmarshal(raw, req); err != nil {
+	if err := recast(req, old); err != nil {
 		return err
 	}
 	if p := req.DesiredLrp; p != nil {
@@ -66,11 +66,40 @@ func checkCreate(ctx context.Context, old proto.Message, _ *dynamicpb.Message, d
 	return derive()
 }
 
+// recast copies a message to another one of the same fields.
+func recast(to, from proto.Message) error {
+	raw, err := proto.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(raw, to)
+}
+
+// scheduled lists what a scheduler needs of what v2 lists: of the active definitions.
+func scheduled(_ context.Context, _, now proto.Message, old *dynamicpb.Message, derive func(handled ...string) error) error {
+	page := new(bbsv2.ListLRPDeploymentsResponse)
+	if err := recast(page, now); err != nil {
+		return err
+	}
+	res := &bbsv1.ListDesiredLRPSchedulingInfosResponse{}
+	for _, d := range page.LrpDeployments {
+		p, err := projected(d, nil)
+		if err != nil {
+			return err
+		}
+		res.DesiredLrpSchedulingInfos = append(res.DesiredLrpSchedulingInfos, schedulingInfo(p))
+	}
+	if err := recast(old, res); err != nil {
+		return err
+	}
+	return derive("desired_lrp_scheduling_infos")
+}
+
 // newResource is a process as both APIs show it: the same promotion and projection as the
 // transformer's, on messages.
 func newResource() (*apiversion.Resource, error) {
 	r, err := apiversion.Typed(promoted, projected,
-		apiversion.OnlyOld(fieldDefinition), apiversion.OnlyNew(fieldDefinitions, fieldActive, fieldHealthy))
+		apiversion.OnlyOld(fieldDefinition), apiversion.OnlyNew(fieldDefinitions, fieldActive, fieldHealthy, fieldFormer))
 	if err != nil {
 		return nil, err
 	}

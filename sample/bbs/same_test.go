@@ -57,20 +57,6 @@ func drawProcess(t *rapid.T) *bbsv1.DesiredLRP {
 	return p
 }
 
-func drawFilter(t *rapid.T, depth int) string {
-	kind := rapid.IntRange(0, 5).Draw(t, "filter")
-	switch {
-	case kind == 0 && depth > 0:
-		return "!(" + drawFilter(t, depth-1) + ")"
-	case kind == 1 && depth > 0:
-		return "(" + drawFilter(t, depth-1) + ") && (" + drawFilter(t, depth-1) + ")"
-	case kind == 2 && depth > 0:
-		return "(" + drawFilter(t, depth-1) + ") || (" + drawFilter(t, depth-1) + ")"
-	default:
-		return rapid.SampledFrom(sameAtoms).Draw(t, "atom")
-	}
-}
-
 func drawPaths(t *rapid.T) []string {
 	return rapid.SliceOfN(rapid.SampledFrom(samePaths), 0, 3).Draw(t, "mask")
 }
@@ -113,7 +99,7 @@ func drawRequest(t *rapid.T) request {
 		}}
 	default:
 		req := &bbsv1.ListDesiredLRPsRequest{
-			Domain: rapid.SampledFrom([]string{"", "", "cf"}).Draw(t, "of domain"), Prefix: rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "prefix"), Filter: drawFilter(t, 2),
+			Domain: rapid.SampledFrom([]string{"", "", "cf"}).Draw(t, "of domain"), Prefix: rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "prefix"), Filter: sampletest.DrawFilter(t, sameAtoms, 2),
 			OrderBy: rapid.SampledFrom(sameOrders).Draw(t, "order"), PageSize: rapid.Int32Range(-1, 3).Draw(t, "size"), ReadMask: mask(drawPaths(t)...),
 		}
 		return request{fmt.Sprint("list ", req), func(a api) (proto.Message, error) { return allPages(a, proto.CloneOf(req)) }}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -23,25 +24,33 @@ const (
 	fieldDefinitions = "definitions"
 	fieldActive      = "active_definition_id"
 	fieldHealthy     = "healthy_definition_id"
+	fieldFormer      = "former_definition_ids"
 	fieldTag         = "modification_tag"
 )
+
+// onlyV2 are the fields of a deployment that v1 does not have.
+var onlyV2 = []string{fieldActive, fieldHealthy, fieldFormer}
 
 // Specs returns the transformers between v1 and v2.
 func Specs() []transform.Spec {
 	return []transform.Spec{{
 		Name:     "lrp",
-		Revision: "2",
-		Old:      transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: KindDesiredLRPs}}}},
+		Revision: "3",
+		Old: transform.Side{Kinds: []transform.GroupedKind{
+			{KindSpec: record.KindSpec{Name: KindDesiredLRPs}},
+			kindActualLRPs(),
+		}},
 		New: transform.Side{Kinds: []transform.GroupedKind{
 			{KindSpec: record.KindSpec{Name: KindDeployments}},
 			{KindSpec: record.KindSpec{Name: KindDefinitions}, GroupOf: groupOfDefinition, Select: selectDefinitions},
+			kindActualLRPs(),
 		}},
 		Up:   promote,
 		Down: project,
 		// Each way also for the order of the fields: what nobody has changed comes back as
 		// the same bytes, which is how the two sides are compared.
 		UpNeedsHave: true, DownNeedsHave: true,
-	}}
+	}, cellSpec()}
 }
 
 func definitionKey(guid, id string) string { return guid + "/" + id }
@@ -117,33 +126,59 @@ func (p process) definition(id string) (bson.Raw, bool) {
 	return nil, false
 }
 
-// promote makes the v2 group of a v1 record.
-func promote(src, have transform.Group) ([]record.Record, error) {
-	if len(src.Records) == 0 {
-		return nil, nil
+// headOf is the record of a group after which it is named, nil for instances that their process
+// has left behind.
+func headOf(g transform.Group, kind string) *record.Record {
+	for i := range g.Records {
+		if g.Records[i].Kind == kind {
+			return &g.Records[i]
+		}
 	}
-	guid, err := guidOf(src.Records[0].Key)
+	return nil
+}
+
+// promote makes the v2 group of a v1 group.
+func promote(src, have transform.Group) ([]record.Record, error) {
+	out, active, err := promoteProcess(src, have)
 	if err != nil {
 		return nil, err
 	}
-	f, err := readFields(src.Records[0].Doc, guid, desiredLRPTypes, fieldActive, fieldHealthy)
+	instances, err := promoteInstances(src, have, active)
+	return append(out, instances...), err
+}
+
+// promoteProcess makes the records of a process, and returns the definition that it runs.
+func promoteProcess(src, have transform.Group) (out []record.Record, active string, err error) {
+	head := headOf(src, KindDesiredLRPs)
+	if head == nil {
+		guid, _ := record.Key(src.Name).Name()
+		return nil, guid, nil
+	}
+	guid, err := guidOf(head.Key)
 	if err != nil {
-		return nil, fmt.Errorf("desired LRP: %w", err)
+		return nil, "", err
+	}
+	f, err := readFields(head.Doc, guid, desiredLRPTypes, onlyV2...)
+	if err != nil {
+		return nil, "", fmt.Errorf("desired LRP: %w", err)
 	}
 	definition := f.get(fieldDefinition)
 	if definition.Type == 0 {
-		return nil, fmt.Errorf("desired LRP: no %s", fieldDefinition)
+		return nil, "", fmt.Errorf("desired LRP: no %s", fieldDefinition)
 	}
 	held, err := processOf(have)
 	if err != nil {
-		return nil, fmt.Errorf("held by v2: %w", err)
+		return nil, "", fmt.Errorf("held by v2: %w", err)
 	}
 	active, healthy, hasHealthy := guid, guid, true
-	if held.deployment != nil && sameIncarnation(src.Records[0].Doc, held.deployment) {
+	former := bsoncore.Value{Type: bsoncore.TypeArray, Data: bsoncore.BuildArray(nil)}
+	if held.deployment != nil && sameIncarnation(head.Doc, held.deployment) {
 		if active, err = activeOf(held.deployment); err != nil {
-			return nil, fmt.Errorf("held by v2: %w", err)
+			return nil, "", fmt.Errorf("held by v2: %w", err)
 		}
 		healthy, hasHealthy = held.deployment.Lookup(fieldHealthy).StringValueOK()
+		v := held.deployment.Lookup(fieldFormer)
+		former = bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value}
 	} else {
 		held = process{guid: guid}
 	}
@@ -152,14 +187,17 @@ func promote(src, have transform.Group) ([]record.Record, error) {
 		if hasHealthy {
 			dst = bsoncore.AppendStringElement(dst, fieldHealthy, healthy)
 		}
+		if former.Type != 0 {
+			dst = bsoncore.AppendValueElement(dst, fieldFormer, former)
+		}
 		return dst
 	})
 	if held.deployment != nil {
 		if doc, err = inOrderOf(held.deployment, doc); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	out := make([]record.Record, 0, 2+len(held.definitions))
+	out = make([]record.Record, 0, 2+len(held.definitions))
 	out = append(out, record.Record{Kind: KindDeployments, Key: record.StringKey(guid), Doc: doc})
 	activeKey := record.StringKey(definitionKey(guid, active))
 	for _, r := range held.definitions {
@@ -173,7 +211,7 @@ func promote(src, have transform.Group) ([]record.Record, error) {
 	if activeKey != "" {
 		out = append(out, record.Record{Kind: KindDefinitions, Key: activeKey, Doc: definitionRecord(guid, active, definition)})
 	}
-	return out, nil
+	return out, active, nil
 }
 
 // holds reports whether a definition's record has this definition.
@@ -215,9 +253,19 @@ func activeOf(deployment bson.Raw) (string, error) {
 	return active, nil
 }
 
-// project makes the v1 record of a v2 group. v1 has nothing that v2 cannot hold, so that
-// what it holds already decides on the order of the fields alone.
+// project makes the v1 group of a v2 group.
 func project(src, have transform.Group) ([]record.Record, error) {
+	out, err := projectProcess(src, have)
+	if err != nil {
+		return nil, err
+	}
+	instances, err := projectInstances(src, have)
+	return append(out, instances...), err
+}
+
+// projectProcess makes the v1 record of a process. v1 has nothing that v2 cannot hold, so that
+// what it holds already decides on the order of the fields alone.
+func projectProcess(src, have transform.Group) ([]record.Record, error) {
 	p, err := processOf(src)
 	if err != nil || p.deployment == nil {
 		return nil, err
@@ -242,11 +290,11 @@ func project(src, have transform.Group) ([]record.Record, error) {
 	if definition.Type == 0 {
 		return nil, fmt.Errorf("definition %s: no %s", active, fieldDefinition)
 	}
-	doc := f.build(func(name []byte) bool { return string(name) != fieldActive && string(name) != fieldHealthy }, func(dst []byte) []byte {
+	doc := f.build(func(name []byte) bool { return !slices.Contains(onlyV2, string(name)) }, func(dst []byte) []byte {
 		return bsoncore.AppendValueElement(dst, fieldDefinition, definition)
 	})
-	if len(have.Records) == 1 {
-		if doc, err = inOrderOf(have.Records[0].Doc, doc); err != nil {
+	if head := headOf(have, KindDesiredLRPs); head != nil {
+		if doc, err = inOrderOf(head.Doc, doc); err != nil {
 			return nil, fmt.Errorf("held by v1: %w", err)
 		}
 	}

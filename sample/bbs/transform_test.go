@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/apiversion/protodoc"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/sample/bbs/converge"
 	"dbcontroller.dev/sample/sampletest"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
@@ -83,11 +84,41 @@ func drawIdentity(t *rapid.T, guid string) bson.D {
 	return append(bson.D{{Key: fieldID, Value: guid}}, rapid.Permutation(d).Draw(t, "order")...)
 }
 
+// drawInstances has instances of some indexes, each with a placement of its own. ids are the
+// definitions that they can run; none in v1.
+func drawInstances(t *rapid.T, guid string, ids ...string) []record.Record {
+	var out []record.Record
+	for index := range rapid.IntRange(0, 2).Draw(t, "instances") {
+		name := converge.Name(guid, index)
+		d := bson.D{{Key: "name", Value: name}, {Key: "revision", Value: int64(rapid.IntRange(1, 3).Draw(t, "revision"))}, {Key: fieldGUID, Value: guid}, {Key: "unknown", Value: 1}}
+		for _, slot := range slotFields {
+			if rapid.IntRange(0, 3).Draw(t, "without "+slot) == 0 {
+				continue
+			}
+			in := bson.D{
+				{Key: fieldPlacement, Value: fmt.Sprint(slot, index, rapid.IntRange(0, 1).Draw(t, "placement"))}, {Key: "state", Value: rapid.SampledFrom([]string{"UNCLAIMED", "RUNNING"}).Draw(t, "state")},
+				{Key: "epoch", Value: rapid.SampledFrom(epochs).Draw(t, "epoch")}, {Key: "future", Value: bson.D{{Key: "x", Value: 1.5}}},
+			}
+			if len(ids) > 0 {
+				in = append(in, bson.E{Key: fieldDefID, Value: rapid.SampledFrom(ids).Draw(t, "definition")})
+			}
+			d = append(d, bson.E{Key: slot, Value: rapid.Permutation(in).Draw(t, "order of "+slot)})
+		}
+		out = append(out, rec(t, KindActualLRPs, append(bson.D{{Key: fieldID, Value: name}}, rapid.Permutation(d).Draw(t, "order of instance")...)))
+	}
+	return out
+}
+
 func oldGroups() *rapid.Generator[[]record.Record] {
 	return rapid.Custom(func(t *rapid.T) []record.Record {
-		d := drawIdentity(t, rapid.SampledFrom(guids).Draw(t, "guid"))
+		guid := rapid.SampledFrom(guids).Draw(t, "guid")
+		out := drawInstances(t, guid)
+		if len(out) > 0 && rapid.IntRange(0, 4).Draw(t, "deleted") == 0 {
+			return out
+		}
+		d := drawIdentity(t, guid)
 		at := rapid.IntRange(1, len(d)).Draw(t, "place of definition")
-		return []record.Record{rec(t, KindDesiredLRPs, slices.Insert(d, at, bson.E{Key: fieldDefinition, Value: drawDefinition(t)}))}
+		return append(out, rec(t, KindDesiredLRPs, slices.Insert(d, at, bson.E{Key: fieldDefinition, Value: drawDefinition(t)})))
 	})
 }
 
@@ -95,14 +126,21 @@ func newGroups() *rapid.Generator[[]record.Record] {
 	return rapid.Custom(func(t *rapid.T) []record.Record {
 		guid := rapid.SampledFrom(guids).Draw(t, "guid")
 		ids := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"one", "two", "three", guid}), 1, 4, rapid.ID).Draw(t, "ids")
+		out := drawInstances(t, guid, append(ids, "pruned")...)
+		if len(out) > 0 && rapid.IntRange(0, 4).Draw(t, "deleted") == 0 {
+			return out
+		}
 		d := append(drawIdentity(t, guid), bson.E{Key: fieldActive, Value: ids[0]})
 		if rapid.Bool().Draw(t, "with healthy") {
 			d = append(d, bson.E{Key: fieldHealthy, Value: rapid.SampledFrom(append(ids, "")).Draw(t, "healthy")})
 		}
-		out := []record.Record{rec(t, KindDeployments, d)}
+		if rapid.Bool().Draw(t, "with former") {
+			d = append(d, bson.E{Key: fieldFormer, Value: ids[1:]})
+		}
+		out = append(out, rec(t, KindDeployments, d))
 		for _, id := range ids {
 			def := bson.D{{Key: fieldID, Value: definitionKey(guid, id)}, {Key: fieldGUID, Value: guid}, {Key: fieldDefID, Value: id}, {Key: fieldDefinition, Value: drawDefinition(t)}}
-			if rapid.Bool().Draw(t, "unknown beside definition") {
+			if rapid.Bool().Draw(t, "unknown next to definition") {
 				def = append(def, bson.E{Key: "future", Value: 1})
 			}
 			out = append(out, rec(t, KindDefinitions, def))
@@ -115,6 +153,10 @@ func TestLaws(t *testing.T) {
 	t.Parallel()
 	up, down := directions(t)
 	lawtest.Check(t, lawtest.Case{Up: up, Down: down, Old: oldGroups(), New: newGroups(), LossyDown: true})
+	cells := rapid.Custom(func(t *rapid.T) []record.Record {
+		return []record.Record{rec(t, KindCells, bson.D{{Key: fieldID, Value: rapid.SampledFrom(guids).Draw(t, "cell")}, {Key: "seen_ms", Value: rapid.Int64().Draw(t, "seen")}})}
+	})
+	lawtest.Check(t, lawtest.Case{Up: up, Down: down, Old: cells, New: cells})
 }
 
 func mustTransform(t testing.TB, d transform.Direction, src, have []record.Record) []record.Record {

@@ -19,9 +19,8 @@ type nativeV1 struct {
 	processes *resource.Table[*bbsv1.DesiredLRP]
 }
 
-// NativeV1 returns the v1 API over v1 data, and the path to mount it at.
-func NativeV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
-	table := resource.New(store, resource.Config[*bbsv1.DesiredLRP]{
+func tableV1(store vrunner.Store) *resource.Table[*bbsv1.DesiredLRP] {
+	return resource.New(store, resource.Config[*bbsv1.DesiredLRP]{
 		Kind: KindDesiredLRPs, Pattern: pattern, NameField: fieldGUID, MaxID: maxName, Check: checkV1, Within: within,
 		Revision: resource.Revision[*bbsv1.DesiredLRP]{
 			Field: fieldTag,
@@ -30,6 +29,11 @@ func NativeV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.
 			Text:  func(p *bbsv1.DesiredLRP) string { return tagText(p.ModificationTag) },
 		},
 	})
+}
+
+// NativeV1 returns the v1 API of processes over v1 data, and the path to mount it at.
+func NativeV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
+	table := tableV1(store)
 	_, own := bbsv1connect.NewDesiredLRPServiceHandler(nativeV1{processes: table}, opts...)
 	return resource.NewHandler(resource.Service{Descriptor: serviceV1, Tables: []resource.Standard{table}, Own: own, Options: opts})
 }
@@ -64,4 +68,20 @@ func (n nativeV1) UpdateDesiredLRP(ctx context.Context, req *connect.Request[bbs
 		return nil
 	})
 	return apiversion.Respond(&bbsv1.UpdateDesiredLRPResponse{DesiredLrp: p}, err)
+}
+
+func (n nativeV1) ListDesiredLRPSchedulingInfos(ctx context.Context, req *connect.Request[bbsv1.ListDesiredLRPSchedulingInfosRequest]) (*connect.Response[bbsv1.ListDesiredLRPSchedulingInfosResponse], error) {
+	page, err := n.processes.List(ctx, req.Msg)
+	res := &bbsv1.ListDesiredLRPSchedulingInfosResponse{NextPageToken: page.NextPageToken}
+	for _, p := range page.Items {
+		res.DesiredLrpSchedulingInfos = append(res.DesiredLrpSchedulingInfos, schedulingInfo(p))
+	}
+	return apiversion.Respond(res, err)
+}
+
+func schedulingInfo(p *bbsv1.DesiredLRP) *bbsv1.DesiredLRPSchedulingInfo {
+	return &bbsv1.DesiredLRPSchedulingInfo{
+		ProcessGuid: p.ProcessGuid, Domain: p.Domain, Instances: p.Instances, Annotation: p.Annotation, ModificationTag: p.ModificationTag,
+		Rootfs: p.GetDefinition().GetRootfs(), MemoryMb: p.GetDefinition().GetMemoryMb(), DiskMb: p.GetDefinition().GetDiskMb(),
+	}
 }

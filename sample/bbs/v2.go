@@ -23,9 +23,8 @@ type nativeV2 struct {
 	processes *resource.Table[*bbsv2.LRPDeployment]
 }
 
-// NativeV2 returns the v2 API over v2 data, and the path to mount it at.
-func NativeV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
-	table := resource.New(store, resource.Config[*bbsv2.LRPDeployment]{
+func tableV2(store vrunner.Store) *resource.Table[*bbsv2.LRPDeployment] {
+	return resource.New(store, resource.Config[*bbsv2.LRPDeployment]{
 		Kind: KindDeployments, Pattern: pattern, NameField: fieldGUID, MaxID: maxName, Check: checkV2, Within: within,
 		Revision: resource.Revision[*bbsv2.LRPDeployment]{
 			Field: fieldTag,
@@ -35,6 +34,11 @@ func NativeV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.
 		},
 		Parts: resource.PartsOf(KindDefinitions, fieldDefinitions, splitDefinitions, joinDefinitions),
 	})
+}
+
+// NativeV2 returns the v2 API of processes over v2 data, and the path to mount it at.
+func NativeV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
+	table := tableV2(store)
 	_, own := bbsv2connect.NewLRPDeploymentServiceHandler(nativeV2{processes: table}, opts...)
 	return resource.NewHandler(resource.Service{Descriptor: serviceV2, Tables: []resource.Standard{table}, Own: own, Options: opts})
 }
@@ -94,7 +98,21 @@ func (n nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[
 	if err := checkMutable(m.GetInstances(), m.GetRoutes().GetEntries(), m.GetAnnotation()); err != nil {
 		return nil, err
 	}
+	adds := m.GetDefinitionId() != "" || m.Definition != nil
+	if adds {
+		if err := checkNewDefinition(m.GetDefinitionId(), m.GetDefinition()); err != nil {
+			return nil, err
+		}
+	}
 	p, err := n.processes.Change(ctx, m, func(p *bbsv2.LRPDeployment) error {
+		if adds {
+			if err := addDefinition(p, m.GetDefinitionId(), m.GetDefinition()); err != nil {
+				return err
+			}
+			if err := activate(p, m.GetDefinitionId()); err != nil {
+				return err
+			}
+		}
 		if m.Instances != nil {
 			p.Instances = *m.Instances
 		}
@@ -123,32 +141,38 @@ func hasDefinition(p *bbsv2.LRPDeployment, id string) error {
 	return nil
 }
 
+func checkNewDefinition(id string, d *bbsv2.Definition) error {
+	if err := checkName("definition_id", id); err != nil {
+		return err
+	}
+	return checkDefinition(fieldDefinition, d)
+}
+
+func addDefinition(p *bbsv2.LRPDeployment, id string, d *bbsv2.Definition) error {
+	if hasDefinition(p, id) == nil {
+		return fmt.Errorf("definition %q: %w", id, record.ErrExists)
+	}
+	if have := len(p.Definitions); have >= maxDefinitions {
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the process has %d definitions, the most that are allowed", have))
+	}
+	p.Definitions[id] = d
+	return nil
+}
+
 func (n nativeV2) AddDefinition(ctx context.Context, req *connect.Request[bbsv2.AddDefinitionRequest]) (*connect.Response[bbsv2.AddDefinitionResponse], error) {
 	m := req.Msg
-	id := m.GetDefinitionId()
-	if err := checkName("definition_id", id); err != nil {
-		return nil, err
-	}
-	if err := checkDefinition("definition", m.GetDefinition()); err != nil {
+	if err := checkNewDefinition(m.GetDefinitionId(), m.GetDefinition()); err != nil {
 		return nil, err
 	}
 	p, err := n.processes.Change(ctx, m, func(p *bbsv2.LRPDeployment) error {
-		if hasDefinition(p, id) == nil {
-			return fmt.Errorf("definition %q: %w", id, record.ErrExists)
-		}
-		if have := len(p.Definitions); have >= maxDefinitions {
-			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the process has %d definitions, the most that are allowed", have))
-		}
-		p.Definitions[id] = m.GetDefinition()
-		return nil
+		return addDefinition(p, m.GetDefinitionId(), m.GetDefinition())
 	})
 	return apiversion.Respond(&bbsv2.AddDefinitionResponse{LrpDeployment: p}, err)
 }
 
 func (n nativeV2) ActivateDefinition(ctx context.Context, req *connect.Request[bbsv2.ActivateDefinitionRequest]) (*connect.Response[bbsv2.ActivateDefinitionResponse], error) {
 	p, err := n.processes.Change(ctx, req.Msg, func(p *bbsv2.LRPDeployment) error {
-		p.ActiveDefinitionId = req.Msg.GetDefinitionId()
-		return hasDefinition(p, p.ActiveDefinitionId)
+		return activate(p, req.Msg.GetDefinitionId())
 	})
 	return apiversion.Respond(&bbsv2.ActivateDefinitionResponse{LrpDeployment: p}, err)
 }

@@ -66,7 +66,8 @@ func TestV2CreateGetList(t *testing.T) {
 		t.Errorf("%v, %v", res, err)
 	}
 	for label, change := range map[string]func(*bbsv2.LRPDeployment){
-		"slash in guid": func(d *bbsv2.LRPDeployment) { d.ProcessGuid = "a/b" }, "no definitions": func(d *bbsv2.LRPDeployment) { d.Definitions = nil },
+		"slash in guid": func(d *bbsv2.LRPDeployment) { d.ProcessGuid = "a/b" }, "all processes": func(d *bbsv2.LRPDeployment) { d.ProcessGuid = "-" },
+		"too many instances": func(d *bbsv2.LRPDeployment) { d.Instances = 101 }, "no definitions": func(d *bbsv2.LRPDeployment) { d.Definitions = nil },
 		"foreign active": func(d *bbsv2.LRPDeployment) { d.ActiveDefinitionId = "three" }, "foreign healthy": func(d *bbsv2.LRPDeployment) { d.HealthyDefinitionId = "three" },
 		"slash in id": func(d *bbsv2.LRPDeployment) { d.Definitions["a/b"] = &bbsv2.Definition{} }, "empty id": func(d *bbsv2.LRPDeployment) { d.Definitions[""] = &bbsv2.Definition{} },
 		"too many": func(d *bbsv2.LRPDeployment) {
@@ -123,7 +124,7 @@ func TestV2Changes(t *testing.T) {
 	if _, err = a.v2.ActivateDefinition(ctx, connect.NewRequest(&bbsv2.ActivateDefinitionRequest{ProcessGuid: "p", DefinitionId: "three"})); err != nil {
 		t.Fatal(err)
 	}
-	want.ActiveDefinitionId = "three"
+	want.ActiveDefinitionId, want.FormerDefinitionIds = "three", []string{"two"}
 	want.ModificationTag.Index++
 	if got := getV2(t, a, "p"); !proto.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -1,6 +1,7 @@
 // Package sampletest is what the tests of the sample services have in common: a namespace in
-// memory in which nothing is fenced, with places for a test to look and to interfere. It does
-// not own the switch between versions; tests of that use vrunner.
+// memory in which nothing is fenced, with places for a test to look and to interfere, and what
+// both services hold of lists. It does not own the switch between versions; tests of that use
+// vrunner.
 //
 // It is not for users and may change with any version.
 package sampletest

@@ -218,34 +218,19 @@ func TestTokensAcrossTheFlip(t *testing.T) {
 		{OrderBy: "expires_at"}, {OrderBy: "expires_at desc", Filter: `expires_at > 0`}, {OrderBy: "name"},
 	} {
 		t.Run(req.String(), func(t *testing.T) {
-			want := strings.Join(listV1(t, before, proto.CloneOf(req)), " ")
-			for flipAt := range 5 {
-				var got []string
+			want := listV1(t, before, proto.CloneOf(req))
+			sampletest.AcrossTheFlip(t, before, after, back, want, func(a api, token string) (names []string, next string, err error) {
 				req := proto.CloneOf(req)
-				req.PageSize = 1
-				for page := 0; ; page++ {
-					a := before
-					switch {
-					case page > flipAt+1:
-						a = back
-					case page > flipAt:
-						a = after
-					}
-					res, err := a.v1.ListSecrets(context.Background(), connect.NewRequest(req))
-					if err != nil {
-						t.Fatal(err)
-					}
-					for _, s := range res.Msg.GetSecrets() {
-						got = append(got, s.GetName()[strings.LastIndexByte(s.GetName(), '/')+1:])
-					}
-					if req.PageToken = res.Msg.GetNextPageToken(); req.PageToken == "" {
-						break
-					}
+				req.PageSize, req.PageToken = 1, token
+				res, err := a.v1.ListSecrets(context.Background(), connect.NewRequest(req))
+				if err != nil {
+					return nil, "", err
 				}
-				if strings.Join(got, " ") != want {
-					t.Errorf("with flips after page %d: %v, want %s", flipAt, got, want)
+				for _, s := range res.Msg.GetSecrets() {
+					names = append(names, s.GetName()[strings.LastIndexByte(s.GetName(), '/')+1:])
 				}
-			}
+				return names, res.Msg.GetNextPageToken(), nil
+			})
 		})
 	}
 }

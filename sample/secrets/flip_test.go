@@ -168,7 +168,7 @@ func (f *flippable) serve(t *testing.T) api {
 }
 
 // TestRevisionsAcrossTheSwitches: a v1 client's compare-and-set goes on over the flip and the
-// rollback, whoever has changed the secret, with the revisions and errors of v1.
+// rollback, by whichever version the secret was changed, with the revisions and errors of v1.
 func TestRevisionsAcrossTheSwitches(t *testing.T) {
 	t.Parallel()
 	up, down := directions(t)

@@ -53,20 +53,6 @@ func drawSecret(t *rapid.T) *secretsv1.Secret {
 	return s
 }
 
-func drawFilter(t *rapid.T, depth int) string {
-	kind := rapid.IntRange(0, 5).Draw(t, "filter")
-	switch {
-	case kind == 0 && depth > 0:
-		return "!(" + drawFilter(t, depth-1) + ")"
-	case kind == 1 && depth > 0:
-		return "(" + drawFilter(t, depth-1) + ") && (" + drawFilter(t, depth-1) + ")"
-	case kind == 2 && depth > 0:
-		return "(" + drawFilter(t, depth-1) + ") || (" + drawFilter(t, depth-1) + ")"
-	default:
-		return rapid.SampledFrom(atoms).Draw(t, "atom")
-	}
-}
-
 func drawMask(t *rapid.T) *fieldmaskpb.FieldMask {
 	return &fieldmaskpb.FieldMask{Paths: rapid.SliceOfN(rapid.SampledFrom(samePaths), 0, 3).Draw(t, "mask")}
 }
@@ -98,7 +84,7 @@ func drawRequest(t *rapid.T) request {
 		}}
 	default:
 		req := &secretsv1.ListSecretsRequest{
-			Parent: rapid.SampledFrom([]string{"", "projects/-", "projects/p", "projects/q", "p", "projects/-/secrets", "-", "projects", "projects/", "projects/p/", "projects/p/secrets/a", "projects/ü.%"}).Draw(t, "parent"), Filter: drawFilter(t, 2), ReadMask: drawMask(t),
+			Parent: rapid.SampledFrom([]string{"", "projects/-", "projects/p", "projects/q", "p", "projects/-/secrets", "-", "projects", "projects/", "projects/p/", "projects/p/secrets/a", "projects/ü.%"}).Draw(t, "parent"), Filter: sampletest.DrawFilter(t, atoms, 2), ReadMask: drawMask(t),
 			OrderBy:  rapid.SampledFrom([]string{"", "name", "name desc", "expires_at", "expires_at desc, name", "nonesuch"}).Draw(t, "order"),
 			PageSize: rapid.Int32Range(-1, 3).Draw(t, "size"),
 		}

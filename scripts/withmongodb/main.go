@@ -1,4 +1,4 @@
-// Command withmongodb runs a command with a real MongoDB beside it:
+// Command withmongodb runs a command with a real MongoDB next to it:
 //
 //	withmongodb [-nodes N] [-cache GB] [-v] -- COMMAND [ARG...]
 //

@@ -34,11 +34,14 @@
 //     where Config.Leads declares which one leads, by the same names; and where a lens or
 //     Config.Names maps names and it is certain (transform.KeepsOrder, which a lens knows of
 //     its patterns), or Config.Ordered declares, that the order is kept.
-//   - For all others each page goes over the stored names within the prefix, as far as it can
-//     be mapped, from the index alone, and reads the groups of the first ones. It remembers
-//     some thousand names, whatever there is, and takes one or two seconds for a million.
+//   - For all others a page is made of an index of the names, as the version shown has them, in
+//     memory. It follows what is written as pages need it, and a page is made of it only once it
+//     has all that there was when the page was asked for. Where there is none (a Store that is no
+//     PagingStore, more names than it may hold) each page goes over the stored names within the
+//     prefix, as far as it can be mapped, from the database's index alone. It remembers some
+//     thousand names then, whatever there is, and takes one or two seconds for a million.
 //
-// The groups of a page are read with one command where the Store is a BatchStore.
+// The groups of a page are read with one command for each kind where the Store is a BatchStore.
 //
 // Groups by content are refused: what their records show follows from lineage, which no
 // Store has. The package does not know tokens, switches or which version is active.
@@ -49,6 +52,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -76,6 +80,21 @@ type BatchStore interface {
 	ListNames(ctx context.Context, kind, prefix, after string, limit int) ([]string, error)
 }
 
+// PagingStore is a BatchStore that can also tell what was read at one moment, and what has changed
+// since: an Adapter makes long lists of it. A method that the database cannot serve returns an
+// *record.UnsupportedError, and lists are made without.
+type PagingStore interface {
+	BatchStore
+	// ListWith lists as List does, and returns with the records what also selects for them, of
+	// kinds, all as they were at one moment.
+	ListWith(ctx context.Context, kind, prefix, after string, limit int, kinds []string, also func(listed []record.Record) ([]record.Selector, error)) (listed, with []record.Record, err error)
+	// SelectAt is Select as a list, with the moment that it shows.
+	SelectAt(ctx context.Context, sels []record.Selector) (record.Snapshot, error)
+	// Since returns the changes of kinds after a position, waiting for none, and the place that
+	// it came to; with no position the present place.
+	Since(ctx context.Context, after record.Position, kinds ...string) ([]record.Change, record.Position, error)
+}
+
 // Config configures an Adapter. The zero value is enough for most kinds, and for those of a lens:
 // it declares itself what leads and how names are mapped (transform.Spec).
 type Config struct {
@@ -99,8 +118,18 @@ type Adapter struct {
 	batch      BatchStore // stored, if it is one
 	show, keep transform.Direction
 	cfg        Config
-	leads      map[string]string // of each kind shown the stored one that leads its lists, if any
-	most       int               // windowNames, or fewer in a test
+	paging     PagingStore         // stored, if it is one
+	alone      atomic.Bool         // stored cannot do what a PagingStore does
+	leads      map[string]string   // of each kind shown the stored one that leads its lists, if any
+	makers     map[string][]string // of each kind shown the stored ones whose records may show in it
+	indexes    map[string]*index   // of each kind shown, for lists in another order
+	most       bounds
+}
+
+// bounds are what lists in another order remember at most: fewer in a test.
+type bounds struct {
+	window int // names
+	index  int // bytes
 }
 
 var _ Store = (*Adapter)(nil)
@@ -123,13 +152,19 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 		}
 	}
 	// What is written is checked here (loss), and what is shown is never stored.
-	a := &Adapter{stored: stored, show: transform.Unchecked(show), keep: transform.Unchecked(keep), cfg: cfg, leads: map[string]string{}, most: windowNames}
+	a := &Adapter{stored: stored, show: transform.Unchecked(show), keep: transform.Unchecked(keep), cfg: cfg, leads: map[string]string{}, makers: map[string][]string{}, indexes: map[string]*index{}, most: bounds{windowNames, indexBytes}}
 	a.batch, _ = stored.(BatchStore)
+	a.paging, _ = stored.(PagingStore)
 	for _, k := range show.TargetKinds() {
 		if lead, names := transform.NamesOf(show, k.Name); names != nil && cfg.Leads[k.Name] == "" {
 			a.cfg.Leads[k.Name], a.cfg.Names[k.Name] = lead, names
 		}
 		a.leads[k.Name] = a.lead(k.Name)
+		a.makers[k.Name] = a.Follows(k.Name)
+		if a.paging != nil {
+			of, _ := a.sources(page{kind: k.Name})
+			a.indexes[k.Name] = newIndex(k.Name, of)
+		}
 	}
 	return a, nil
 }

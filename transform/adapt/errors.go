@@ -44,7 +44,8 @@ func (e *shownError) Unwrap() error { return e.cause }
 // first that an error is counts.
 var known = []error{
 	record.ErrFenced, record.ErrUnknown, record.ErrNotFound, record.ErrExists, record.ErrMismatch,
-	record.ErrConflict, record.ErrUnavailable, context.Canceled, context.DeadlineExceeded, ErrTransform,
+	record.ErrConflict, record.ErrOversize, record.ErrRefused, record.ErrNoKey, record.ErrUnreadable,
+	record.ErrUnavailable, context.Canceled, context.DeadlineExceeded, ErrTransform,
 }
 
 // about makes an error one about a record shown, or about the beginning of names of a list.

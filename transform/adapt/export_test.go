@@ -1,4 +1,5 @@
 package adapt
 
-// Remember bounds the names that a list in another order remembers.
-func (a *Adapter) Remember(names int) { a.most = names }
+// Remember bounds the names that a list in another order remembers, with an index of so many
+// bytes.
+func (a *Adapter) Remember(names, bytes int) { a.most = bounds{names, bytes} }

@@ -71,30 +71,68 @@ func (a *Adapter) loadAll(ctx context.Context, ids []transform.GroupID, asList b
 		return found, err
 	}
 	for ids := range slices.Chunk(ids, fullPage) {
-		var sels []record.Selector
-		for _, id := range ids {
-			found[id] = nil
-			of, err := a.selectors(id)
-			if err != nil {
-				return nil, err
-			}
-			sels = append(sels, of...)
+		sels, err := a.selectAll(ids)
+		if err != nil {
+			return nil, err
 		}
 		recs, err := a.batch.Select(ctx, sels, asList)
 		if err != nil {
 			return nil, err
 		}
-		for _, rec := range recs {
-			id, ok, err := a.show.GroupOf(rec.Kind, rec.Key)
-			if of, wanted := found[id]; ok && err == nil && wanted {
-				found[id] = append(of, rec)
-			}
-		}
-	}
-	for _, recs := range found {
-		transform.SortRecords(recs)
+		a.sort(found, ids, recs)
 	}
 	return found, nil
+}
+
+// loadAt is loadAll as a list, with the moment that it shows: of several the last one.
+func (a *Adapter) loadAt(ctx context.Context, of []candidate) (found groups, at record.Version, err error) {
+	found = make(groups, len(of))
+	for of := range slices.Chunk(of, fullPage) {
+		ids := make([]transform.GroupID, len(of))
+		for i, c := range of {
+			ids[i] = c.id
+		}
+		sels, err := a.selectAll(ids)
+		if err != nil {
+			return nil, at, err
+		}
+		snap, err := a.paging.SelectAt(ctx, sels)
+		if err != nil {
+			return nil, at, a.paged(err)
+		}
+		if snap.Version.Compare(at) > 0 {
+			at = snap.Version
+		}
+		a.sort(found, ids, snap.Records)
+	}
+	return found, at, nil
+}
+
+func (a *Adapter) selectAll(ids []transform.GroupID) (sels []record.Selector, err error) {
+	for _, id := range ids {
+		of, err := a.selectors(id)
+		if err != nil {
+			return nil, err
+		}
+		sels = append(sels, of...)
+	}
+	return sels, nil
+}
+
+// sort puts stored records into their groups.
+func (a *Adapter) sort(found groups, ids []transform.GroupID, recs []record.Record) {
+	for _, id := range ids {
+		found[id] = nil
+	}
+	for _, rec := range recs {
+		id, ok, err := a.show.GroupOf(rec.Kind, rec.Key)
+		if of, wanted := found[id]; ok && err == nil && wanted {
+			found[id] = append(of, rec)
+		}
+	}
+	for _, id := range ids {
+		transform.SortRecords(found[id])
+	}
 }
 
 // selectors find the stored records of a group.
@@ -152,7 +190,7 @@ func (a *Adapter) read(ctx context.Context, id transform.GroupID, sels []record.
 	for _, sel := range sels {
 		name, _ := sel.Key.Name()
 		if sel.Prefix {
-			if err := a.each(ctx, sel.Kind, name, add); err != nil {
+			if err := a.each(ctx, sel.Kind, name, func(rec record.Record) error { add(rec); return nil }); err != nil {
 				return nil, err
 			}
 			continue
@@ -170,15 +208,17 @@ func (a *Adapter) read(ctx context.Context, id transform.GroupID, sels []record.
 	return out, nil
 }
 
-// each calls fn for all stored records of a kind whose names have a prefix.
-func (a *Adapter) each(ctx context.Context, kind, prefix string, fn func(record.Record)) error {
+// each calls fn for all stored records of a kind whose names have a prefix, until it fails.
+func (a *Adapter) each(ctx context.Context, kind, prefix string, fn func(record.Record) error) error {
 	for after := ""; ; {
 		page, err := a.stored.List(ctx, kind, prefix, after, fullPage)
 		if err != nil {
 			return err
 		}
 		for _, rec := range page {
-			fn(rec)
+			if err := fn(rec); err != nil {
+				return err
+			}
 			after, _ = rec.Key.Name()
 		}
 		if len(page) < fullPage {

@@ -2,6 +2,7 @@ package adapt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -161,7 +162,7 @@ type member struct {
 // sort the same.
 func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page) ([]record.Record, error) {
 	for limit := p.limit; ; limit = min(2*limit, max(limit, fullPage)) { // what shows nothing is passed in larger steps
-		members, more, err := a.members(ctx, lead, prefix, after, limit)
+		members, more, err := a.members(ctx, p.kind, lead, prefix, after, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -194,14 +195,20 @@ func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page
 // A record that is its group alone is read with the list. Of others the names come first, and
 // then all groups with one command. Records in no group show nothing: they are parked where
 // they are copied, and must not keep the others back.
-func (a *Adapter) members(ctx context.Context, lead, prefix, after string, limit int) (out []member, more bool, err error) {
+func (a *Adapter) members(ctx context.Context, kind, lead, prefix, after string, limit int) (out []member, more bool, err error) {
 	if a.show.Whole(lead) || a.batch == nil {
 		recs, err := a.stored.List(ctx, lead, prefix, after, limit)
 		if err != nil {
 			return nil, false, err
 		}
-		out, err = a.showAll(ctx, lead, recs)
+		out, err = a.showAll(lead, recs, func(ids []transform.GroupID) (groups, error) { return a.loadAll(ctx, ids, true) })
 		return out, len(recs) == limit, err
+	}
+	if a.paging != nil && !a.alone.Load() {
+		out, more, err := a.together(ctx, kind, lead, prefix, after, limit)
+		if !errors.Is(err, errNoIndex) {
+			return out, more, err
+		}
 	}
 	names, err := a.batch.ListNames(ctx, lead, prefix, after, limit)
 	if err != nil {
@@ -211,12 +218,53 @@ func (a *Adapter) members(ctx context.Context, lead, prefix, after string, limit
 	for i, name := range names {
 		recs[i] = record.Record{Kind: lead, Key: record.StringKey(name)}
 	}
-	out, err = a.showAll(ctx, lead, recs)
+	out, err = a.showAll(lead, recs, func(ids []transform.GroupID) (groups, error) { return a.loadAll(ctx, ids, true) })
 	return out, len(names) == limit, err
 }
 
+// together lists the stored kind that leads and reads the rest of the groups at the same moment,
+// with one walk over the names of each kind.
+func (a *Adapter) together(ctx context.Context, kind, lead, prefix, after string, limit int) (out []member, more bool, err error) {
+	var refused error // what the groups cannot be read for, whatever the store can
+	recs, with, err := a.paging.ListWith(ctx, lead, prefix, after, limit, a.makers[kind], func(recs []record.Record) (rest []record.Selector, err error) {
+		for _, rec := range recs {
+			id, ok, err := a.show.GroupOf(rec.Kind, rec.Key)
+			if !ok || err != nil {
+				continue // as in showAll
+			}
+			sels, err := a.selectors(id)
+			if refused = err; err != nil {
+				return nil, err
+			}
+			for _, sel := range sels {
+				if sel.Kind != lead || sel.Prefix || sel.Key != rec.Key {
+					rest = append(rest, sel)
+				}
+			}
+		}
+		return rest, nil
+	})
+	if refused != nil {
+		return nil, false, refused
+	}
+	if err != nil {
+		return nil, false, a.paged(err)
+	}
+	out, err = a.showAll(lead, recs, func(ids []transform.GroupID) (groups, error) {
+		found := make(groups, len(ids))
+		a.sort(found, ids, append(with, recs...))
+		for id, of := range found {
+			// A selector of the rest may have found what was listed.
+			found[id] = slices.CompactFunc(of, func(a, b record.Record) bool { return a.Kind == b.Kind && a.Key == b.Key })
+		}
+		return found, nil
+	})
+	return out, len(recs) == limit, err
+}
+
 // showAll makes what the groups of stored records of the kind that leads show, for each record.
-func (a *Adapter) showAll(ctx context.Context, lead string, recs []record.Record) ([]member, error) {
+// load reads groups of which the records are not all.
+func (a *Adapter) showAll(lead string, recs []record.Record, load func([]transform.GroupID) (groups, error)) ([]member, error) {
 	out := make([]member, len(recs))
 	of := make([]int, len(recs)) // the place of each one's group
 	var ids []transform.GroupID
@@ -242,7 +290,7 @@ func (a *Adapter) showAll(ctx context.Context, lead string, recs []record.Record
 		of[i] = at
 	}
 	if !alone {
-		loaded, err := a.loadAll(ctx, ids, true)
+		loaded, err := load(ids)
 		if err != nil {
 			return nil, err
 		}
@@ -294,12 +342,7 @@ func (a *Adapter) sources(p page) (kinds []string, prefix string) {
 	if lead := a.leads[p.kind]; lead != "" {
 		return []string{lead}, p.prefix
 	}
-	for _, k := range a.show.SourceKinds() {
-		if !transform.IsLineage(k.Name) && a.makes(k.Name, p.kind) {
-			kinds = append(kinds, k.Name)
-		}
-	}
-	return kinds, ""
+	return a.makers[p.kind], ""
 }
 
 // makes reports whether records of a stored kind may show records of a kind.

@@ -3,6 +3,7 @@ package adapt
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -63,37 +64,71 @@ func (w *window) add(c candidate) {
 	}
 }
 
-// merge lists a kind whose stored names are in another order. It goes over the stored names
-// alone, keeps the first ones that come after the page's, as the version shown has them, and
-// reads the groups of these: so much is read of records as the page has, whatever there is.
+// source is where a page in another order gets its candidates and their groups.
+type source interface {
+	// window returns the first candidates in their order: of those that begin at from or, at the
+	// beginning, of those that reach behind the page's place.
+	window(ctx context.Context, p page, from string) (*window, error)
+	load(ctx context.Context, of []candidate) (groups, error)
+}
+
+// merge lists a kind whose stored names are in another order. It takes the first names that come
+// after the page's place, as the version shown has them, from the index, or goes over the stored
+// names where there is none, and reads the groups of these: so much is read of records as the
+// page has, whatever there is.
 //
 // Each page is made of what is there when it is asked for, and its place is a name, which a
 // record keeps as long as it is there: whatever changes meanwhile, on whichever server the
 // next page is made, and whichever version is active then, what is there all the time is
 // listed once.
 func (a *Adapter) merge(ctx context.Context, p page) ([]record.Record, error) {
-	from := "" // what begins before it was read
+	if x := a.indexes[p.kind]; x != nil && !a.alone.Load() {
+		of := &indexed{a: a, x: x}
+		err := x.fill(ctx, a)
+		var recs []record.Record
+		if err == nil {
+			recs, err = a.mergeOf(ctx, p, of)
+		}
+		if errors.Is(err, errMoved) { // once: the index is fresh then
+			recs, err = a.mergeOf(ctx, p, of)
+		}
+		if !errors.Is(err, errNoIndex) {
+			return recs, err
+		}
+	}
+	return a.mergeOf(ctx, p, walk{a})
+}
+
+// paged is an error of a PagingStore. One that never can is not asked again.
+func (a *Adapter) paged(err error) error {
+	var unsupported *record.UnsupportedError
+	if errors.As(err, &unsupported) {
+		a.alone.Store(true)
+		return errNoIndex
+	}
+	return err
+}
+
+func (a *Adapter) mergeOf(ctx context.Context, p page, from source) ([]record.Record, error) {
+	begin := "" // what begins before it was read
 	for {
-		w, err := a.window(ctx, p, from)
+		w, err := from.window(ctx, p, begin)
 		if err != nil {
 			return nil, err
 		}
 		for len(w.of) > 0 {
 			// As many as are missing: most show one record each.
 			n := min(len(w.of), max(p.limit-len(p.recs), 1))
-			ids := make([]transform.GroupID, n)
-			for i, c := range w.of[:n] {
-				ids[i] = c.id
-			}
+			of := w.of[:n]
 			w.of = w.of[n:]
-			stored, err := a.loadAll(ctx, ids, true)
+			stored, err := from.load(ctx, of)
 			if err != nil {
 				return nil, err
 			}
-			groups := make([][]record.Record, len(ids))
-			for i, id := range ids {
-				if led(a.leads[p.kind], stored[id]) {
-					groups[i] = stored[id]
+			ids, groups := make([]transform.GroupID, len(of)), make([][]record.Record, len(of))
+			for i, c := range of {
+				if ids[i] = c.id; led(a.leads[p.kind], stored[c.id]) {
+					groups[i] = stored[c.id]
 				}
 			}
 			shown, err := a.projectAll(ids, groups)
@@ -112,7 +147,7 @@ func (a *Adapter) merge(ctx context.Context, p page) ([]record.Record, error) {
 		if !w.bounded {
 			return p.sorted(), nil
 		}
-		from = w.bound
+		begin = w.bound
 	}
 }
 
@@ -134,17 +169,27 @@ func (p *page) until(name string) (n int) {
 	return n
 }
 
-// window goes over the stored names, and returns the first candidates in their order: of those
-// that begin at from or, at the beginning, of those that reach behind the page's place.
-func (a *Adapter) window(ctx context.Context, p page, from string) (*window, error) {
-	w := &window{in: map[transform.GroupID]bool{}, most: a.most}
+// walk goes over the stored names for each page.
+type walk struct{ a *Adapter }
+
+func (of walk) load(ctx context.Context, cs []candidate) (groups, error) {
+	ids := make([]transform.GroupID, len(cs))
+	for i, c := range cs {
+		ids[i] = c.id
+	}
+	return of.a.loadAll(ctx, ids, true)
+}
+
+func (of walk) window(ctx context.Context, p page, from string) (*window, error) {
+	a := of.a
+	w := &window{in: map[transform.GroupID]bool{}, most: a.most.window}
 	kinds, prefix := a.sources(p)
 	for _, kind := range kinds {
-		err := a.names(ctx, kind, prefix, func(name string) {
+		err := a.names(ctx, kind, prefix, func(name string) error {
 			c, ok := a.candidate(p.kind, kind, name)
 			switch {
 			case !ok:
-				return
+				return nil
 			case c.open:
 				ok = (strings.HasPrefix(c.low, p.prefix) || strings.HasPrefix(p.prefix, c.low)) && (c.low > p.after || strings.HasPrefix(p.after, c.low))
 			default:
@@ -153,6 +198,7 @@ func (a *Adapter) window(ctx context.Context, p page, from string) (*window, err
 			if ok && c.low >= from {
 				w.add(c)
 			}
+			return nil
 		})
 		if err != nil {
 			return nil, err
@@ -176,13 +222,14 @@ func (a *Adapter) candidate(kind, stored, name string) (candidate, bool) {
 	return candidate{}, false
 }
 
-// names calls fn for all stored names of a kind that have a prefix.
-func (a *Adapter) names(ctx context.Context, kind, prefix string, fn func(name string)) error {
+// names calls fn for all stored names of a kind that have a prefix, until it fails.
+func (a *Adapter) names(ctx context.Context, kind, prefix string, fn func(name string) error) error {
 	if a.batch == nil {
-		return a.each(ctx, kind, prefix, func(rec record.Record) {
+		return a.each(ctx, kind, prefix, func(rec record.Record) error {
 			if name, ok := rec.Key.Name(); ok {
-				fn(name)
+				return fn(name)
 			}
+			return nil
 		})
 	}
 	for after := ""; ; {
@@ -191,7 +238,9 @@ func (a *Adapter) names(ctx context.Context, kind, prefix string, fn func(name s
 			return err
 		}
 		for _, name := range names {
-			fn(name)
+			if err := fn(name); err != nil {
+				return err
+			}
 			after = name
 		}
 		if len(names) < namesPage {

@@ -160,7 +160,7 @@ func TestModel(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				ctx := context.Background()
 				f, model := as.make(t)
-				f.adapter.Remember(rapid.SampledFrom([]int{1, 2, 4, 100}).Draw(t, "remember"))
+				f.adapter.Remember(rapid.SampledFrom([]int{1, 2, 4, 100}).Draw(t, "remember"), rapid.SampledFrom([]int{0, 500, 1 << 20}).Draw(t, "index"))
 				kept := map[string]bool{}
 				mutation := rapid.Custom(func(t *rapid.T) record.Mutation {
 					name := as.name.Draw(t, "name")

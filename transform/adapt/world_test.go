@@ -45,10 +45,13 @@ func (n *namespace) note(what string) {
 	n.asked = append(n.asked, what)
 }
 
-var _ adapt.BatchStore = (*namespace)(nil)
+var _ adapt.PagingStore = (*namespace)(nil)
 
 // single is a Store that reads one record at a time.
 type single struct{ adapt.Store }
+
+// batched is a Store that cannot tell what has changed.
+type batched struct{ adapt.BatchStore }
 
 type database interface {
 	record.Provisioner
@@ -86,6 +89,26 @@ func (n *namespace) Select(ctx context.Context, sels []record.Selector, asList b
 func (n *namespace) ListNames(ctx context.Context, kind, prefix, after string, limit int) ([]string, error) {
 	n.note("names")
 	return n.client.ListNames(ctx, record.ListRequest{Token: n.tokens[kind], Prefix: prefix, After: after, Limit: limit})
+}
+
+func (n *namespace) ListWith(ctx context.Context, kind, prefix, after string, limit int, _ []string, also func([]record.Record) ([]record.Selector, error)) (listed, with []record.Record, err error) {
+	n.note("together")
+	return n.client.(record.Pager).ListWith(ctx, n.tokens, record.ListRequest{Token: n.tokens[kind], Prefix: prefix, After: after, Limit: limit}, also)
+}
+
+func (n *namespace) SelectAt(ctx context.Context, sels []record.Selector) (record.Snapshot, error) {
+	n.note("select")
+	return n.client.(record.Pager).SelectAt(ctx, record.SelectRequest{Tokens: n.tokens, Select: sels})
+}
+
+func (n *namespace) Since(ctx context.Context, after record.Position, kinds ...string) ([]record.Change, record.Position, error) {
+	n.note("since")
+	specs := make([]record.KindSpec, len(kinds))
+	for i, k := range kinds {
+		specs[i].Name = k
+	}
+	batch, err := n.client.(record.Pager).Since(ctx, specs, after)
+	return batch.Changes, batch.Pos, err
 }
 
 func (n *namespace) Write(ctx context.Context, ms []record.Mutation) error {

@@ -376,32 +376,7 @@ func TestReferenceToIDs(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			all := map[string]string{"k": "operations:\n  - " + tc.operation}
-			for name, text := range texts {
-				all[name] = text
-			}
-			ls, err := linked(t, all)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := ls["k"].Spec("k", "k")
-			old := fromJSON(t, "k "+tc.old)
-			now, err := taken(s.Up, old, nil)
-			if tc.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("error is %v, want %q", err, tc.err)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := fromJSON(t, "k "+tc.now); !sameBytes(now, want) {
-				t.Errorf("became %s, want %s", shown(t, now), shown(t, want))
-			}
-			if back := mustTake(t, s.Down, now, nil); !sameBytes(back, old) {
-				t.Errorf("came back as %s", shown(t, back))
-			}
+			checkOf(t, texts, tc.operation, tc.old, tc.now, tc.err)
 		})
 	}
 }

@@ -107,6 +107,7 @@ func (t *target) link(own setKind, among []setKind) error {
 		return bad("%s of %s is discontinued, so that nothing of the new version can refer to it", t.kind, where)
 	}
 	t.keys, t.linked = found.lens.keys, true
+	t.old, t.now = found.from, found.to
 	return t.linkParts()
 }
 
@@ -134,7 +135,7 @@ func (t *target) linkParts() error {
 			return p.at.errorf("with: {%s} is of type %s in the key of %s, which has no conversion to %s that can be undone; it can be: %s", p.name, own, t.kind, p.typ, joinIDTypes(own.targets()))
 		}
 	}
-	if k == nil {
+	if k == nil || t.asks {
 		return nil
 	}
 	for _, v := range k.variables {

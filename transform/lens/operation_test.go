@@ -1,7 +1,6 @@
 package lens
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -56,12 +55,7 @@ func TestComplementOfItems(t *testing.T) {
 		inMap   = "each: {field: by, in: map, operations: [add: {field: s, default: new}]}"
 		deep    = "each: {field: rows, match: k, operations: [rename: {from: k, to: key}, each: {field: items, match: id, operations: [convert: {field: id, from: int, to: string}, add: {field: o.s, default: 1}]}]}"
 	)
-	for _, tc := range []struct {
-		name            string
-		ops             []string
-		down            bool
-		src, have, want string
-	}{
+	for _, tc := range []heldCase{
 		{"by id, whatever the order", []string{added}, false, `{"items":[{"id":1},{"id":2},{"id":3}]}`, `{"items":[{"id":2,"s":"two"},{"id":1}]}`,
 			`{"items":[{"id":1},{"id":2,"s":"two"},{"id":3,"s":"new"}]}`},
 		{"a number of another type is the same id", []string{added}, false, `{"items":[{"id":1}]}`, `{"items":[{"id":{"$numberLong":"1"},"s":"long"}]}`, `{"items":[{"id":1,"s":"long"}]}`},
@@ -78,18 +72,7 @@ func TestComplementOfItems(t *testing.T) {
 		{"copy is owned by the new side", []string{"copy: {from: a, to: b}"}, false, `{"a":2}`, `{"a":1,"b":1}`, `{"a":2,"b":1}`},
 		{"copy that was taken out stays out", []string{"copy: {from: a, to: b}"}, false, `{"a":2}`, `{"a":1}`, `{"a":2}`},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			l := parse(t, tc.ops...)
-			run := l.Up
-			if tc.down {
-				run = l.Down
-			}
-			got, err := run(js(t, tc.src), js(t, tc.have))
-			if want := js(t, tc.want); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%s, %v\nwant %s", text(got), err, text(want))
-			}
-		})
+		t.Run(tc.name, tc.check)
 	}
 }
 

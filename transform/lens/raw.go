@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform"
 )
 
 // errMalformed is returned for bytes that are not a BSON document.
@@ -41,6 +43,10 @@ type editor struct {
 	vars    []string // values of the variables of the key
 	group   *group   // the records around the one that is worked on; nil where there are none
 	have    bson.Raw // what the target has of the record; nil for nothing
+	// Of a data update that follows references: what is known of keys; where what is not is
+	// asked for. Nil: it is not asked.
+	answers transform.Answers
+	asked   *[]transform.Question
 }
 
 var editors = sync.Pool{New: func() any { return &editor{} }}
@@ -61,7 +67,7 @@ func (e *editor) release() {
 	}
 	e.used = 0
 	clear(e.vars)
-	e.group, e.have = nil, nil
+	e.group, e.have, e.answers, e.asked = nil, nil, nil, nil
 	// Nothing outside refers to scratch: encode has copied all of it.
 	e.scratch = e.scratch[:0]
 	editors.Put(e)

@@ -22,6 +22,7 @@ type reference struct {
 	field    path
 	list     bool // of keys, instead of one
 	optional bool // values that are no keys of the kind stay
+	both     path // of the list of old and new keys, while a data update has both held; nil: none
 	to       *target
 	up       bool
 }
@@ -30,8 +31,10 @@ type reference struct {
 type target struct {
 	kind, service string
 	with          []targetPart
-	keys          *keys // nil: its keys are the same on both sides
+	keys          *keys  // nil: its keys are the same on both sides
+	old, now      string // what both versions call the kind
 	linked        bool
+	asks          bool // what does not follow from keys alone is looked up
 	at            position
 }
 
@@ -182,7 +185,7 @@ var (
 
 // reference reads the operation of that name.
 func (p *lensParser) reference(n ast.Node) (op, error) {
-	f, err := p.fields(n, "reference", []string{"field", "kind"}, []string{"service", "list", "optional", "with"})
+	f, err := p.fields(n, "reference", []string{"field", "kind"}, []string{"service", "list", "optional", "with", "both"})
 	if err != nil {
 		return nil, err
 	}
@@ -212,6 +215,19 @@ func (p *lensParser) reference(n ast.Node) (op, error) {
 	}
 	if o.to.with, err = p.targetParts(f["with"]); err != nil {
 		return nil, err
+	}
+	if n := f["both"]; n != nil {
+		if o.both, err = p.path(n, "both"); err != nil {
+			return nil, err
+		}
+		switch {
+		case o.to.service == "":
+			return nil, p.errorAt(n, "both is for a kind of another service: name it with service and imports")
+		case o.field.isItem() || o.field.equal(o.both) || !o.field.parent().equal(o.both.parent()):
+			return nil, p.errorAt(n, "both must be another field of the object that has %s: the list of its old and new key", o.field)
+		}
+		at := p.position(n)
+		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("%s is for data updates: as an upgrade this lens leaves it as it is", o.both)})
 	}
 	p.lens.references = append(p.lens.references, o)
 	return o, nil

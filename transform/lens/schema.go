@@ -150,6 +150,7 @@ type (
 		List     bool                     `json:"list,omitempty" jsonschema_description:"The field is a list of keys."`
 		Optional bool                     `json:"optional,omitempty" jsonschema_description:"Values that are no key of the kind stay as they are."`
 		With     map[string]partFieldBody `json:"with,omitempty" jsonschema_description:"The fields that hold what only one version's keys have, by its variable."`
+		Both     fieldPath                `json:"both,omitempty" jsonschema_description:"The field next to it that lists the old and the new key, while a data update has both held."`
 	}
 	fanBody struct {
 		Field      fieldPath      `json:"field" jsonschema_description:"The list, map or object."`

@@ -53,6 +53,7 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 	}
 	if len(l.references) > 0 {
 		s.Revision += " references " + l.linked
+		s.Imports = l.rewrites(from)
 	}
 	m := members{Lens: l, from: from, to: to}
 	s.Old.Kinds, s.New.Kinds = m.kinds()

@@ -1,6 +1,8 @@
 // One process of an application, which follows its collections through switches.
+import { randomBytes } from 'node:crypto'
 import { Controllers } from './controllers.js'
-import { NotWrittenError, UnknownOutcomeError, mayHaveMoved, outcomeOf } from './errors.js'
+import { Attempt, watched, wroteNothing } from './collection.js'
+import { NotWrittenError, UnknownOutcomeError, mayHaveMoved } from './errors.js'
 import * as memory from './memory.js'
 
 const callTimeout = 2000
@@ -28,57 +30,67 @@ export async function connect (options) {
 }
 
 export class App {
-  #options; #id = ''; #newest; #open; #writes = 0; #closed = false; #cluster
+  #options; #id; #met = false; #newest; #open; #writes = 0; #closed = false; #cluster
   #news = deferred() // resolved, and another one, with each newer location
   #idle = null // resolved when writes falls to 0, if somebody waits
   #clients = new Map() // of options.mongo as a function, by cluster
-  #written // revision of what is in the memory
+  #written // moment of what is in the memory
   #stopping = new AbortController()
   #stopped = deferred() // with it
   #following = Promise.resolve()
 
   constructor (options) {
     this.#options = complete(options)
+    this.#id = `client-${this.#options.application}-${randomBytes(8).toString('hex')}`
     this.controllers = new Controllers(this.#options)
   }
 
   /** The version that reads go to now. */
   get version () { return this.#open?.version }
 
-  /** The revision of the newest location that was heard of. It grows. */
+  /** The revision of the newest location that was heard of. It grows, unless the record of the deployment was lost and recovered. */
   get revision () { return Number(this.#newest?.revision ?? 0) }
 
   /**
    * Runs a write where the data is, and again where the data has moved to if the database refused
-   * it. Whatever fn writes, it must be one document, or one transaction (see transaction), or
-   * something that may be done twice: of several documents at once a part may be written before a
-   * switch.
+   * it as a whole, which is known of methods of at.collection that write single documents, and of
+   * transactions. It should be one of these: of several documents that are written at once or one
+   * after the other, some may have been before a fence met the others, and that is an UnknownOutcomeError.
    */
-  async write (fn, { patience = this.#options.patience } = {}) {
+  write (fn, options) {
+    return this.#write((place, attempt) => fn(place(attempt)), options)
+  }
+
+  async #write (fn, { patience = this.#options.patience } = {}) {
     const until = Date.now() + patience
     for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
-      const { at, seen } = await this.#enter(until)
+      const { place, seen } = await this.#enter(until)
+      const attempt = new Attempt()
       let failure
       try {
-        return await fn(at)
+        return await fn(place, attempt)
       } catch (err) {
         failure = err
       } finally {
         this.#leave()
       }
-      switch (outcomeOf(failure)) {
+      const became = attempt.became(failure)
+      switch (became) {
         case 'unknown':
           throw new UnknownOutcomeError(failure)
         case 'failed':
           throw failure
-        case 'refused': {
+        case 'refused':
+        case 'torn': {
           let moved
           try {
             moved = await this.#moved(seen, until)
           } catch (err) {
+            if (became === 'torn') throw new UnknownOutcomeError(failure)
             throw new NotWrittenError(`${err.message}; the database said: ${failure.message}`, failure)
           }
           if (!moved) throw failure // the application's own validator, view or block
+          if (became === 'torn') throw new UnknownOutcomeError(failure)
         }
       }
       if (Date.now() + wait > until) throw new NotWrittenError(failure.message, failure)
@@ -88,7 +100,15 @@ export class App {
 
   /** Runs a transaction as write does a write. Operations take the session that fn gets. */
   transaction (fn, options) {
-    return this.write(at => at.client.withSession(session => session.withTransaction(() => fn(at, session))), options)
+    return this.#write(async place => {
+      const at = place()
+      try {
+        return await at.client.withSession(session => session.withTransaction(() => fn(at, session)))
+      } catch (err) {
+        wroteNothing(err) // if something was refused, the transaction was ended with it
+        throw err
+      }
+    }, options)
   }
 
   /**
@@ -98,9 +118,9 @@ export class App {
   async read (fn, { patience = this.#options.patience } = {}) {
     const until = Date.now() + patience
     for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
-      const { at, seen } = await this.#readable(until)
+      const { place, seen } = await this.#readable(until)
       try {
-        return await fn(at)
+        return await fn(place())
       } catch (err) {
         if (!mayHaveMoved(err) || Date.now() + wait > until) throw err
         // While a switch is under way the rename that ended a read may not be confirmed yet.
@@ -121,7 +141,7 @@ export class App {
     this.#stopped.resolve()
     await this.#following
     try {
-      if (this.#id) await this.#anyOf(c => c.call('DeregisterClient', { clientId: this.#id }))
+      if (this.#met) await this.#anyOf(c => c.call('DeregisterClient', { clientId: this.#id }))
     } finally {
       this.controllers.close()
     }
@@ -130,10 +150,13 @@ export class App {
   // start registers, or goes by what is remembered.
   async start () {
     const until = Date.now() + this.#options.startTimeout
+    const { memory: file } = this.#options
+    this.controllers.deployment ||= await memory.deploymentOf(file)
     let first = 0
     let registered = 0
+    let said // by each controller
     for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
-      const said = []
+      said = []
       for (const [i, c] of this.controllers.all.entries()) {
         try {
           await this.#register(c)
@@ -147,10 +170,9 @@ export class App {
       }
       if (registered) break
       if (Date.now() + wait > until) {
-        const { memory: file, deployment = '' } = this.#options
         let at
         try {
-          at = await memory.recall(file, deployment, l => this.#clientAt(l))
+          at = await memory.recall(file, this.#options.deployment, l => this.#clientAt(l))
         } catch (err) {
           throw new Error(`no controller can be reached (${said.join('; ')}), and ${err.message}`)
         }
@@ -221,7 +243,7 @@ export class App {
   async #register (c) {
     const { application, ttl } = this.#options
     const answer = await c.call('RegisterClient', { application, clientId: this.#id, ttlMs: ttl })
-    this.#id = answer.clientId
+    this.#met = true
     this.#accept(answer.location)
   }
 
@@ -237,9 +259,18 @@ export class App {
     throw last
   }
 
-  // accept takes a location, unless it is older than the one at hand.
+  // accept takes a location, unless it is older than the one at hand. One of another deployment
+  // is refused: its collections are not those of this application, whatever they are called.
   #accept (location) {
-    if (this.#newest && Number(location.revision) <= Number(this.#newest.revision)) return
+    const { deployment: of } = location // empty: a controller that does not say so yet
+    const { deployment: ours } = this.controllers
+    if (of && ours && of !== ours) {
+      const { deployment, memory: file } = this.#options
+      throw new Error(`this is a controller of ${of}, not of ${ours}: correct controllers` +
+        (!deployment && file ? `, or remove ${file} if this application has changed its deployment` : ''))
+    }
+    if (this.#newest && !isNewer(location, momentOf(this.#newest))) return
+    this.controllers.deployment ||= of
     if (!this.#newest) this.#cluster = location.cluster
     this.#newest = location
     if (location.state === 'OPEN') this.#open = location
@@ -253,12 +284,13 @@ export class App {
   }
 
   async #remember () {
-    const { memory: file, deployment = '' } = this.#options
+    const { memory: file } = this.#options
     const location = this.#newest
-    if (!file || location.state !== 'OPEN' || location.revision === this.#written || location.revision === '0') return
+    if (!file || location.state !== 'OPEN' || location.revision === '0') return
+    if (this.#written && !isNewer(location, this.#written)) return
     try {
-      await memory.write(file, deployment, location, await memory.identities(await this.#clientAt(location), location))
-      this.#written = location.revision
+      await memory.write(file, this.controllers.deployment, location, await memory.identities(await this.#clientAt(location), location))
+      this.#written = momentOf(location)
     } catch (err) {
       this.#options.log(`cannot remember where the data is in ${file}: ${err.message}`)
     }
@@ -272,7 +304,7 @@ export class App {
       if (location.state === 'OPEN') {
         this.#writes++
         try {
-          return { at: await this.#place(location), seen: Number(location.revision) }
+          return { place: await this.#place(location), seen: momentOf(location) }
         } catch (err) {
           this.#leave()
           throw new NotWrittenError(err.message, err)
@@ -289,13 +321,13 @@ export class App {
     }
   }
 
-  // readable waits for the first location that is open, and returns the newest such one, and the
-  // revision of what is known now: a location that holds writes may name a version whose
+  // readable waits for the first location that is open, and returns the newest such one, and how
+  // new what is known now is: a location that holds writes may name a version whose
   // collections do not bear their names yet, and there reads would find nothing.
   async #readable (until) {
     for (;;) {
       if (this.#closed) throw new Error('the application was closed')
-      if (this.#open) return { at: await this.#place(this.#open), seen: this.revision }
+      if (this.#open) return { place: await this.#place(this.#open), seen: momentOf(this.#newest) }
       if (!await within(this.#news.promise, until)) throw new Error('the application was opened during a switch, which has not ended')
     }
   }
@@ -310,11 +342,10 @@ export class App {
   // moved tells whether the location is newer than one that was seen.
   async #moved (seen, until) {
     for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
-      if (this.revision > seen) return true
+      if (isNewer(this.#newest, seen)) return true
       try {
-        const location = await this.controllers.ask('GetLocation', {})
-        this.#accept(location)
-        return Number(location.revision) > seen
+        const location = await this.controllers.ask('GetLocation', {}, location => this.#accept(location))
+        return isNewer(location, seen)
       } catch (err) {
         if (Date.now() + wait > until) throw new Error(`ask where the data is: ${err.message}`)
         await sleep(wait)
@@ -322,18 +353,21 @@ export class App {
     }
   }
 
+  // place returns what makes the place of a location, for an attempt if it matters which
+  // operations wrote something.
   async #place (location) {
     const client = await this.#clientAt(location)
     const { version, kinds } = location
-    return {
+    return attempt => ({
       version,
       client,
       collection (kind) {
         const k = kinds.find(k => k.kind === kind)
         if (!k) throw new Error(`version ${version} has no kind ${JSON.stringify(kind)}, only ${kinds.map(k => k.kind).join(', ')}`)
-        return client.db(k.database).collection(k.collection)
+        const collection = client.db(k.database).collection(k.collection)
+        return attempt ? watched(collection, attempt) : collection
       }
-    }
+    })
   }
 
   #clientAt (location) {
@@ -356,10 +390,20 @@ export class App {
   }
 }
 
+// What orders locations: revisions alone do not, for they begin anew in the record that is
+// recovered after etcd was lost, with a higher epoch.
+const momentOf = ({ epoch = '0', revision }) => ({ epoch: Number(epoch), revision: Number(revision) })
+
+function isNewer (location, than) {
+  const { epoch, revision } = momentOf(location)
+  return epoch > than.epoch || (epoch === than.epoch && revision > than.revision)
+}
+
 function complete (options) {
   const { controllers, application, mongo, startTimeout = 10_000, patience = 30_000, ttl = 15_000, log = () => {} } = options
   if (!Array.isArray(controllers) || controllers.length === 0) throw new TypeError('no controllers are given: give the addresses of all of them, HOST:PORT')
   if (!application) throw new TypeError('the application has no name: give one, such as billing')
+  if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/.test(application)) throw new TypeError(`application ${JSON.stringify(application)}: give a name of up to 100 letters, digits, and any of . _ -`)
   if (!mongo) throw new TypeError('give mongo, a MongoClient or a function that returns one for a place')
   if (!(ttl >= 1000 && ttl <= 300_000)) throw new TypeError(`ttl is ${ttl}: give 1000 to 300000 (ms)`)
   if ((options.cert === undefined) !== (options.key === undefined)) throw new TypeError('a client certificate and its key belong together: give both')

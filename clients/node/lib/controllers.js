@@ -9,16 +9,20 @@ const longestAnswer = 16 << 20
 export class Controllers {
   /** @param {import('../index.js').Options} options */
   constructor (options) {
-    this.options = options
-    this.all = options.controllers.map(address => new Controller(address, options))
+    this.deployment = options.deployment // its name, once it is known
+    this.all = options.controllers.map(address => new Controller(address, options, this))
   }
 
   close () { for (const c of this.all) c.close() }
 
-  /** Asks all controllers at once, since one may stand still, and returns the first answer. */
-  async ask (method, request) {
+  /** Asks all controllers at once, since one may stand still, and returns the first answer that accept takes. */
+  async ask (method, request, accept) {
     try {
-      return await Promise.any(this.all.map(c => c.call(method, request)))
+      return await Promise.any(this.all.map(async c => {
+        const answer = await c.call(method, request)
+        accept(answer)
+        return answer
+      }))
     } catch (err) {
       throw new Error(err.errors.map(e => e.message).join('; '), { cause: err })
     }
@@ -26,8 +30,9 @@ export class Controllers {
 }
 
 class Controller {
-  constructor (address, options) {
+  constructor (address, options, all) {
     this.options = options
+    this.of = all
     const tls = options.ca || options.cert
     const url = new URL(address.includes('://') ? address : `${tls ? 'https' : 'http'}://${address}`)
     if (!['http:', 'https:'].includes(url.protocol) || url.username || url.password || url.pathname !== '/' || url.search) {
@@ -50,7 +55,7 @@ class Controller {
   call (method, request, { timeout = callTimeout, signal } = {}) {
     return new Promise((resolve, reject) => {
       const failed = (code, message) => reject(Object.assign(new Error(`${this.url.host}: ${method}: ${message}`), { code }))
-      const body = JSON.stringify(this.options.deployment ? { name: this.options.deployment, ...request } : request)
+      const body = JSON.stringify(this.of.deployment ? { name: this.of.deployment, ...request } : request)
       const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) }
       try {
         const { token, tokenFile } = this.options

@@ -27,7 +27,7 @@ export class MovedError extends Error {
   }
 }
 
-// How a server refuses what is sent to a fenced collection. Nothing was written then.
+// How a server refuses what is sent to a fenced collection.
 const fenceCodes = [
   121, // a validator
   166, // a view
@@ -60,32 +60,31 @@ const isA = (err, ...names) => {
 }
 
 /**
- * Tells what became of a write: 'refused' by a fence or by something of the application's own,
- * nothing was written; 'undone', a transaction that was ended and can be run again at once;
+ * Tells what became of a write from its error, and whether a fence, if it was one, is known to have
+ * refused it as a whole: 'refused' by a fence or by something of the application's own,
+ * nothing was written; 'torn', the same, and a part may have been written; 'undone', a transaction that was ended and can be run again at once;
  * 'unknown'; 'failed' by an error that has nothing to do with a switch.
  */
-export function outcomeOf (err) {
+export function outcomeOf (err, whole) {
   if (err instanceof MovedError) return 'refused'
   if (hasLabel(err, 'UnknownTransactionCommitResult')) return 'unknown'
   if (hasLabel(err, 'TransientTransactionError')) return 'undone'
-  if (isA(err, 'MongoBulkWriteError', 'MongoClientBulkWriteError')) return bulkOutcome(err)
+  if (isA(err, 'MongoBulkWriteError', 'MongoClientBulkWriteError')) return bulkOutcome(err, whole)
   if (isA(err, 'MongoWriteConcernError')) return 'unknown' // done there, and maybe not by a majority
-  if (fenceCodes.includes(err?.code)) return 'refused'
+  if (fenceCodes.includes(err?.code)) return whole ? 'refused' : 'torn'
   if (hasLabel(err, 'NoWritesPerformed')) return 'failed'
   if (isA(err, 'MongoNetworkError', 'MongoNetworkTimeoutError', 'MongoServerSelectionError', 'MongoOperationTimeoutError', 'MongoPoolClearedError')) return 'unknown'
   if (hasLabel(err, 'RetryableWriteError') || err?.name === 'AbortError' || unknownCodes.includes(err?.code)) return 'unknown'
   return 'failed'
 }
 
-function bulkOutcome (err) {
+function bulkOutcome (err, whole) {
   const errors = [err.writeErrors ?? []].flat().concat(err.writeErrors instanceof Map ? [...err.writeErrors.values()] : [])
   const codes = errors.map(e => e?.code ?? e?.err?.code)
   const concern = err.writeConcernErrors?.length > 0 || err.result?.getWriteConcernError?.()
   if (concern) return 'unknown'
   if (![err.code, ...codes].some(c => fenceCodes.includes(c))) return 'failed'
-  const r = err.partialResult ?? err
-  const done = ['insertedCount', 'matchedCount', 'modifiedCount', 'deletedCount', 'upsertedCount'].some(n => r?.[n] > 0)
-  return done ? 'unknown' : 'refused'
+  return whole ? 'refused' : 'unknown'
 }
 
 /** Tells whether a read can have failed because its data has moved. */

@@ -34,6 +34,15 @@ export async function write (file, deployment, location, ids) {
   }
 }
 
+/** Whose memory a file is; empty where there is none, or none that can be read. */
+export async function deploymentOf (file) {
+  try {
+    return file ? JSON.parse(await readFile(file, 'utf8')).deployment : ''
+  } catch {
+    return ''
+  }
+}
+
 /** The location of the file, if the collections are still where it says. */
 export async function recall (file, deployment, clientAt) {
   if (!file) throw new Error('nothing is remembered, for no file is configured')
@@ -46,9 +55,9 @@ export async function recall (file, deployment, clientAt) {
   if (was.format !== format || was.location?.state !== 'OPEN' || !Array.isArray(was.location.kinds)) {
     throw new Error(`${file} is no memory of an application: remove it`)
   }
-  if (was.deployment !== deployment) throw new Error(`${file} is of another deployment: give another file`)
+  if (deployment && was.deployment !== deployment) throw new Error(`${file} is of another deployment: give another file`)
   const now = await identities(await clientAt(was.location), was.location)
   const same = was.location.kinds.every(k => now[k.kind] && now[k.kind] === was.identities?.[k.kind])
   if (!same) throw new Error(`${file}: the data is not where it was: a controller has to be reached`)
-  return { ...was.location, revision: '0' } // whatever a controller says is newer
+  return { ...was.location, epoch: '0', revision: '0' } // whatever a controller says is newer
 }

@@ -13,7 +13,9 @@ export const hold = (version, revision, attempt) => ({ ...at(version, revision),
 export class Deployment {
   location = at('v1', 1)
   registered = new Set()
+  loseAnswers = 0 // of so many registrations more
   acks = []
+  answersAnyName = false // as a controller of a time before it looked
   waiting = new Set()
 
   set (location) {
@@ -23,10 +25,16 @@ export class Deployment {
   }
 }
 
-/** Starts a controller; t ends it. */
-export async function controller (t, deployment, { status, silent } = {}) {
+/** Starts a controller; t ends it. It answers where the data is, to who does not wait for news, when ready says so. */
+export async function controller (t, deployment, { status, silent, ready = () => true } = {}) {
+  const unanswered = new Set() // of a silent one
   const server = http.createServer(async (req, res) => {
-    if (silent) return
+    if (silent) {
+      const method = req.url.split('/').pop()
+      unanswered.add(method)
+      res.on('close', () => unanswered.delete(method))
+      return
+    }
     let text = ''
     for await (const part of req) text += part
     const ask = JSON.parse(text)
@@ -37,10 +45,14 @@ export async function controller (t, deployment, { status, silent } = {}) {
     }
     if (status) return answer(status.body, status.code)
     server.seen.push({ method, ...ask, authorization: req.headers.authorization })
+    if (ask.name && deployment.location.deployment && !deployment.answersAnyName && ask.name !== deployment.location.deployment) {
+      return answer({ code: 'not_found', message: 'there is no such deployment' }, 404)
+    }
     switch (method) {
       case 'RegisterClient': {
-        const clientId = ask.clientId || `client-${ask.application}-1`
+        const { clientId } = ask
         deployment.registered.add(clientId)
+        if (deployment.loseAnswers-- > 0) return req.socket.destroy()
         return answer({ clientId, ttlMs: ask.ttlMs, location: deployment.location })
       }
       case 'DeregisterClient':
@@ -56,6 +68,7 @@ export async function controller (t, deployment, { status, silent } = {}) {
             setTimeout(resolve, ask.timeoutMs).unref()
           })
         }
+        while (!ask.waitRevision && !res.closed && !ready()) await new Promise(resolve => setTimeout(resolve, 2))
         return answer(deployment.location)
     }
   })
@@ -64,11 +77,15 @@ export async function controller (t, deployment, { status, silent } = {}) {
   await once(server, 'listening')
   const end = () => { server.closeAllConnections(); server.close() }
   t.after(end)
-  return { address: `127.0.0.1:${server.address().port}`, end, seen: server.seen }
+  return { address: `127.0.0.1:${server.address().port}`, end, seen: server.seen, unanswered }
 }
 
-/** A client of a MongoDB that is never asked. */
-export const mongo = { db: database => ({ collection: name => ({ place: `${database}.${name}` }) }) }
+/** A client of a MongoDB that is never asked; an error that is inserted is thrown, as the server's. */
+export const mongo = {
+  db: database => ({
+    collection: name => ({ place: `${database}.${name}`, insertOne: async what => { if (what instanceof Error) throw what } })
+  })
+}
 
 export async function eventually (what, ok) {
   for (const until = Date.now() + 10_000; !ok();) {

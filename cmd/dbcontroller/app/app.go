@@ -51,7 +51,7 @@ func New(cfg config.Config, registry *transform.Registry, store coord.Store, opt
 	opts.OperatorListen = cmp.Or(opts.OperatorListen, cfg.Operator)
 	opts.AppsListen = cmp.Or(opts.AppsListen, cfg.Applications)
 	opts.Aside = func() coord.Store { return memcoord.New() }
-	set := settings(cfg, opts.EmbeddedEtcd)
+	set := settings(cfg, opts.EmbeddedEtcd, log)
 	var wrong error
 	set.Hooks, wrong = hooksOf(cfg)
 	return &App{
@@ -78,13 +78,13 @@ func (a *App) Run(ctx context.Context) error {
 // controller.App.PlanAlone.
 func PlanAlone(ctx context.Context, cfg config.Config, registry *transform.Registry, carry collections.Carries, embedded bool,
 	d *upgradestate.Deployment, target string, progress func(api.Work), log *zap.Logger) (*pb.PlanReport, error) {
-	c := controller.New(settings(cfg, embedded), registry, memcoord.New(), backend{cfg, log}, controller.Options{ID: "plan", Carry: carry}, log)
+	c := controller.New(settings(cfg, embedded, log), registry, memcoord.New(), backend{cfg, log}, controller.Options{ID: "plan", Carry: carry}, log)
 	return c.PlanAlone(ctx, d, target, progress)
 }
 
 // settings are what a configuration says to a controller. embedded: its coordination store is
 // in a process of this machine.
-func settings(cfg config.Config, embedded bool) controller.Settings {
+func settings(cfg config.Config, embedded bool, log *zap.Logger) controller.Settings {
 	s := controller.Settings{
 		File: filepath.Base(cfg.Path), Deployment: cfg.Deployment, RingSize: cfg.RingSize, InitialVersion: cfg.InitialVersion,
 		Fences: map[string]record.FenceClass{},
@@ -102,11 +102,18 @@ func settings(cfg config.Config, embedded bool) controller.Settings {
 	if !cfg.Etcd.IsTLS() {
 		s.Coordination.Plaintext = config.Beyond(cfg.Etcd.Endpoints)
 	}
-	for _, db := range cfg.DBs {
-		s.Databases = append(s.Databases, controller.Database{
-			Version: db.Version, APIVersion: db.APIVersion, Name: db.Database, Location: "mongo:" + db.Database,
-			Hosts: db.Hosts(), Plaintext: db.Plaintext(), Disabled: db.Disabled,
-		})
+	s.Databases = databasesOf(cfg)
+	for _, i := range cfg.Imports {
+		in := controller.Import{Import: preflight.Import{Service: i.Service, Deployment: i.Deployment, Older: i.Older, Newer: i.Newer}}
+		if len(i.DBs) > 0 {
+			theirs := cfg
+			theirs.DBs = i.DBs
+			in.Backend, in.Databases = backend{theirs, log}, databasesOf(theirs)
+		}
+		s.Imports = append(s.Imports, in)
+	}
+	for _, r := range cfg.Referrers {
+		s.Referrers = append(s.Referrers, preflight.Referrer(r))
 	}
 	for _, k := range cfg.Kinds {
 		for _, kind := range []string{k.From, k.To} {
@@ -116,4 +123,16 @@ func settings(cfg config.Config, embedded bool) controller.Settings {
 		}
 	}
 	return s
+}
+
+// databasesOf are the databases of a configuration, or of another deployment that it names.
+func databasesOf(cfg config.Config) []controller.Database {
+	out := make([]controller.Database, len(cfg.DBs))
+	for i, db := range cfg.DBs {
+		out[i] = controller.Database{
+			Version: db.Version, APIVersion: db.APIVersion, Name: db.Database, Location: db.Place(),
+			Hosts: db.Hosts(), Plaintext: db.Plaintext(), Disabled: db.Disabled,
+		}
+	}
+	return out
 }

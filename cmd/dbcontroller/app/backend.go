@@ -10,14 +10,13 @@ import (
 	"dbcontroller.dev/controller"
 	"dbcontroller.dev/preflight"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
 	"dbcontroller.dev/rehearsal"
 )
 
 // appName is this process in the logs of database servers.
 const appName = "dbcontroller"
 
-// backend is the MongoDB of a configuration, for a controller.
+// backend is the databases of a configuration, for a controller.
 type backend struct {
 	cfg config.Config
 	log *zap.Logger
@@ -31,7 +30,7 @@ var (
 func (b backend) Connect(dbs []controller.Database, o controller.Opening) (map[string]controller.Connection, func(context.Context)) {
 	how := databases.Config{App: appName, Log: o.Log, Quiet: o.Quiet}
 	if o.Check != nil {
-		how.Checks = []databases.Check{func(ctx context.Context, db config.DB, ns *mongostore.Namespace) error {
+		how.Checks = []databases.Check{func(ctx context.Context, db config.DB, ns record.Namespace) error {
 			return o.Check(ctx, db.Version, ns)
 		}}
 	}
@@ -51,36 +50,44 @@ func (b backend) Connect(dbs []controller.Database, o controller.Opening) (map[s
 // entry is how a database is reached: as that of its version, by its own name.
 func (b backend) entry(db controller.Database) config.DB {
 	entry, _ := b.cfg.DB(db.Version)
+	if entry.Database != db.Name {
+		entry.Kinds = nil // a scratch database is never where an application has its keys
+	}
 	entry.Database, entry.Disabled = db.Name, db.Disabled
 	return entry
 }
 
 func (backend) Unavailable(err error) bool { return databases.Unavailable(err) }
 
-func (backend) Unprivileged(err error) bool { return mongostore.IsPrivilege(err) }
+func (backend) Unprivileged(err error) bool { return databases.Unprivileged(err) }
 
-// scratch is how a scratch database is reached, with the login that files hold now.
-func (b backend) scratch(db controller.Database) mongostore.Config {
-	entry := b.entry(db)
-	if now, err := entry.Renewed(); err == nil {
-		entry = now
+// scratchable refuses a rehearsal of what has no second place.
+func (b backend) scratchable(db controller.Database) error {
+	if entry, _ := b.cfg.DB(db.Version); len(entry.Kinds) > 0 {
+		return &record.UnsupportedError{What: "a rehearsal of kind " + entry.Kinds[0].Name, Reason: "its application has its keys in etcd at one place, and there is no second one: rehearse with a configuration of its own on an etcd that was restored from a snapshot (etcdctl snapshot save), or leave it at 'plan', which transforms a sample"}
 	}
-	cfg := databases.MongoConfig(entry, appName, b.log)
-	cfg.Quiet = true
-	return cfg
+	return nil
 }
 
 func (b backend) CheckScratch(ctx context.Context, db controller.Database) error {
-	return mongostore.CheckScratch(ctx, b.scratch(db))
+	if err := b.scratchable(db); err != nil {
+		return err
+	}
+	return databases.CheckScratch(ctx, b.entry(db), b.how())
 }
 
 func (b backend) ClaimScratch(ctx context.Context, db controller.Database) error {
-	return mongostore.ClaimScratch(ctx, b.scratch(db))
+	if err := b.scratchable(db); err != nil {
+		return err
+	}
+	return databases.ClaimScratch(ctx, b.entry(db), b.how())
 }
 
 func (b backend) DropScratch(ctx context.Context, db controller.Database) error {
-	return mongostore.DropScratch(ctx, b.scratch(db))
+	return databases.DropScratch(ctx, b.entry(db), b.how())
 }
+
+func (b backend) how() databases.Config { return databases.Config{App: appName, Log: b.log} }
 
 // connection is one of the databases.
 type connection struct{ *databases.Database }
@@ -89,6 +96,7 @@ var (
 	_ record.Monitor     = connection{}
 	_ preflight.Surveyor = connection{}
 	_ preflight.Sharder  = connection{}
+	_ preflight.Holder   = connection{}
 	_ rehearsal.Clients  = connection{}
 )
 

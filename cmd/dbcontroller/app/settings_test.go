@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ func TestSettingsSayWhoCanListen(t *testing.T) {
 		"database elsewhere": {config.Etcd{Endpoints: []string{"https://etcd1:2379"}}, config.NewSecret("mongodb://me:hidden@db1"), 0, 1},
 		"database with TLS":  {config.Etcd{Endpoints: []string{"https://etcd1:2379"}}, config.NewSecret("mongodb://me:hidden@db1/?tls=true"), 0, 0},
 	} {
-		s := settings(config.Config{Etcd: c.etcd, DBs: []config.DB{{Version: "v1", Endpoint: c.db}}}, true)
+		s := settings(config.Config{Etcd: c.etcd, DBs: []config.DB{{Version: "v1", Endpoint: c.db}}}, true, zap.NewNop())
 		if len(s.Coordination.Plaintext) != c.etcdFar || len(s.Databases[0].Plaintext) != c.farther || !s.Coordination.Embedded {
 			t.Errorf("%s: %+v", name, s)
 		}
@@ -44,26 +45,34 @@ func TestSettingsSayWhoCanListen(t *testing.T) {
 // TestSettingsFences: the first entry that names a kind says which fence it has.
 func TestSettingsFences(t *testing.T) {
 	t.Parallel()
-	s := settings(config.Config{Kinds: []config.Kind{{From: "a", To: "b"}, {From: "b", To: "c", Fence: "view"}}}, false)
+	s := settings(config.Config{Kinds: []config.Kind{{From: "a", To: "b"}, {From: "b", To: "c", Fence: "view"}}}, false, zap.NewNop())
 	if got := fmt.Sprint(s.Fences); got != "map[a: b: c:view]" {
 		t.Errorf("fences %s", got)
 	}
 }
 
-// TestScratchDatabaseIsQuiet: it is on the server of its version, and what is done there is
-// not felt elsewhere.
-func TestScratchDatabaseIsQuiet(t *testing.T) {
+// TestScratchDatabase: it is on the server of its version, by its own name.
+func TestScratchDatabase(t *testing.T) {
 	t.Parallel()
 	b := backend{config.Config{DBs: []config.DB{
 		{Version: "v1", Database: "old", Endpoint: config.NewSecret("mongodb://db1"), Disabled: true},
 		{Version: "v2", Database: "new", Endpoint: config.NewSecret("mongodb://db2")},
+		{Version: "v3", Backend: "etcd", Database: "/new", Kinds: []config.EtcdKind{{Name: "a", Prefix: "/a", Format: "json"}}},
 	}}, zap.NewNop()}
-	db := controller.Database{Version: "v1", Name: rehearsal.ScratchName("old")}
-	if cfg := b.scratch(db); cfg.URI != "mongodb://db1" || cfg.Database != "old_dbcrehearsal" || !cfg.Quiet {
-		t.Errorf("%+v", cfg)
+	for name, kinds := range map[string]int{"/new": 1, rehearsal.ScratchName("/new"): 0} {
+		if entry := b.entry(controller.Database{Version: "v3", Name: name}); len(entry.Kinds) != kinds {
+			t.Errorf("%s has the keys of applications %+v", name, entry.Kinds)
+		}
 	}
-	if entry := b.entry(db); entry.Disabled {
-		t.Error("the scratch database is disabled")
+	for _, scratch := range []func(context.Context, controller.Database) error{b.CheckScratch, b.ClaimScratch} {
+		err := scratch(t.Context(), controller.Database{Version: "v3", Name: rehearsal.ScratchName("/new")})
+		if err == nil || !strings.Contains(err.Error(), "rehearse with a configuration of its own") {
+			t.Errorf("a scratch database for keys of an application: %v", err)
+		}
+	}
+	db := controller.Database{Version: "v1", Name: rehearsal.ScratchName("old")}
+	if entry := b.entry(db); entry.Endpoint.Reveal() != "mongodb://db1" || entry.Database != "old_dbcrehearsal" || entry.Disabled {
+		t.Errorf("%+v", entry)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func beginCommand() *cobra.Command {
-	a, p, pace := &asker{}, &policyFlags{}, &paceFlags{}
+	a, p, pace := &asker{starts: true}, &policyFlags{}, &paceFlags{}
 	var target string
 	var shards int32
 	cmd := &cobra.Command{
@@ -71,7 +71,7 @@ func (a *asker) upgrade(cmd *cobra.Command, p *policyFlags, pace *paceFlags, req
 }
 
 func rollbackCommand() *cobra.Command {
-	a, p, pace := &asker{}, &policyFlags{}, &paceFlags{}
+	a, p, pace := &asker{starts: true}, &policyFlags{}, &paceFlags{}
 	var snapshot, accept, noController bool
 	var confirm string
 	alone := &offline{}
@@ -85,7 +85,7 @@ func rollbackCommand() *cobra.Command {
 			"was written since is lost to the service then: the command counts it first, and goes on only\n" +
 			"with --accept-loss and --confirm, which names the deployment, and the cluster and the database of\n" +
 			"the version that is left, as the refusal says: staging's is refused in production.\n\n" +
-			"When no controller can run any more, --to-snapshot --offline --config FILE does that with etcd and\n" +
+			"When no controller can run any longer, --to-snapshot --offline --config FILE does that with etcd and\n" +
 			"the old database alone; see docs/break-glass.md.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -141,9 +141,9 @@ func rollbackCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&snapshot, "to-snapshot", false, "go back to the old data as the switch left it, without what was written since")
 	cmd.Flags().BoolVar(&accept, "accept-loss", false, "with --to-snapshot: lose what was written since")
 	cmd.Flags().StringVar(&confirm, "confirm", "", "with --accept-loss: deployment, cluster and database that lose it, as the refusal without it says")
-	cmd.Flags().BoolVar(&noController, "offline", false, "with --to-snapshot: do it here, for no controller can run any more")
+	cmd.Flags().BoolVar(&noController, "offline", false, "with --to-snapshot: do it here, for no controller can run any longer")
 	cmd.Flags().StringVar(&alone.config, "config", "", "with --offline: configuration file (YAML)")
-	cmd.Flags().BoolVar(&alone.newLost, "new-database-lost", false, "with --offline: the new database cannot be reached, and nobody writes there any more")
+	cmd.Flags().BoolVar(&alone.newLost, "new-database-lost", false, "with --offline: the new database cannot be reached, and nobody writes there any longer")
 	return cmd
 }
 

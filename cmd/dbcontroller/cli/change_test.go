@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"dbcontroller.dev/access/accesstest"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
@@ -103,7 +104,7 @@ func TestAnInterruptedChangeSaysThatItMayBeDone(t *testing.T) {
 func TestServersFailOver(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv(serverEnv, "")
-	at := closedPort(t) + ", " + serve(t, &fake{deployment: sample()})
+	at := accesstest.ClosedPort(t) + ", " + serve(t, &fake{deployment: sample()})
 	if _, _, err := run(t, "get", "deployment", "--server", at); err != nil {
 		t.Error(err)
 	}
@@ -117,7 +118,7 @@ func TestServersFailOver(t *testing.T) {
 	if _, _, err := run(t, "verify"); err == nil || !strings.Contains(err.Error(), "without a report") {
 		t.Error(err)
 	}
-	a, b := closedPort(t), closedPort(t)
+	a, b := accesstest.ClosedPort(t), accesstest.ClosedPort(t)
 	if _, _, err := run(t, "list", "--server", a+","+b); err == nil || !strings.HasPrefix(err.Error(), "no controller answers at "+a+", "+b+": ") {
 		t.Error(err)
 	}

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"dbcontroller.dev/access/client"
+	"dbcontroller.dev/cmd/internal/databases"
 	"dbcontroller.dev/cmd/internal/process"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/identity"
-	"dbcontroller.dev/record/mongostore"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/upgradestate"
 )
@@ -119,7 +119,7 @@ func exitOf(err error) exit {
 		return exitRefused
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout
-	case mongostore.IsUnavailable(err):
+	case databases.Unavailable(err):
 		return exitUnreachable
 	default:
 		return exitFailed

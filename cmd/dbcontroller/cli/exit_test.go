@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"dbcontroller.dev/access/accesstest"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/upgradestate"
 )
@@ -72,10 +73,10 @@ func TestExitStatusTellsTheKindOfFailure(t *testing.T) {
 		{"parked waive --kind packages --all --server " + good, exitRefused},
 		{"get deployment --server " + answers(connect.CodeUnauthenticated), exitNotAllowed},
 		{"verify --server " + answers(connect.CodePermissionDenied), exitNotAllowed},
-		{"get deployment --server " + closedPort(t), exitUnreachable},
-		{"verify --server " + closedPort(t), exitUnreachable},
-		{"watch deployment --server " + closedPort(t), exitUnreachable},
-		{"pause --server " + closedPort(t) + "," + closedPort(t), exitUnreachable},
+		{"get deployment --server " + accesstest.ClosedPort(t), exitUnreachable},
+		{"verify --server " + accesstest.ClosedPort(t), exitUnreachable},
+		{"watch deployment --server " + accesstest.ClosedPort(t), exitUnreachable},
+		{"pause --server " + accesstest.ClosedPort(t) + "," + accesstest.ClosedPort(t), exitUnreachable},
 		{"get deployment --server " + answers(connect.CodeUnavailable), exitUnreachable},
 		{"recover --config " + alone, exitUnreachable},
 		{"get deployment --server " + answers(connect.CodeDeadlineExceeded), exitTimeout},
@@ -107,7 +108,7 @@ func TestTheProgramEndsWithItsStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line, want := range map[string]exit{"version": exitDone, "gett": exitUsage, "list --server " + closedPort(t): exitUnreachable} {
+	for line, want := range map[string]exit{"version": exitDone, "gett": exitUsage, "list --server " + accesstest.ClosedPort(t): exitUnreachable} {
 		cmd := exec.CommandContext(t.Context(), exe, strings.Fields(line)...)
 		cmd.Env = append(os.Environ(), asProgram+"=1", "DBCONTROLLER_SERVER=")
 		out, _ := cmd.CombinedOutput()

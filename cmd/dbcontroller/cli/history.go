@@ -33,7 +33,7 @@ func historyCommand() *cobra.Command {
 					return printHistory(cmd.OutOrStdout(), d.GetHistory())
 				}
 				if n := d.GetHistoryDropped(); n > 0 {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%d older entries have no room here any more; the audit logs of the controllers have them\n", n)
+					fmt.Fprintf(cmd.ErrOrStderr(), "%d older entries have no room here any longer; the audit logs of the controllers have them\n", n)
 				}
 				return renderHistory(cmd.OutOrStdout(), d.GetHistory())
 			})
@@ -77,7 +77,7 @@ func renderHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 	return write(w, trimLines(b.Bytes()))
 }
 
-// whoOf is who asked: as proven, with its own account beside it.
+// whoOf is who asked: as proven, with its own account next to it.
 func whoOf(e *dbv1.HistoryEntry) string {
 	switch {
 	case e.GetIdentity() == "":

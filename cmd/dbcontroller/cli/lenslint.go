@@ -33,6 +33,8 @@ type lintedFile struct {
 	To     string      `json:"to,omitempty"`
 	Errors []fileError `json:"errors,omitempty"`
 	Notes  []fileError `json:"notes,omitempty"`
+	// References are those that a data update follows.
+	References []followedField `json:"references,omitempty"`
 }
 
 // fileError is one thing that is wrong in a lens. Line and column count from 1; 0 is a
@@ -46,6 +48,7 @@ type fileError struct {
 func lensLintCommand(options []lens.Option) *cobra.Command {
 	var sample sampleFlags
 	var asJSON, indexes bool
+	var references string
 	cmd := &cobra.Command{
 		Use:   "lint [FILE]...",
 		Short: "Check lenses, and try them on real records",
@@ -61,6 +64,12 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 		Example: "  dbcontroller lens lint packages.yaml --sample packages.jsonl.gz\n" +
 			"  dbcontroller lens lint --config shop.yaml --random --limit 10000 --json",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if references != "" {
+				if sample.config != "" || len(sample.samples) > 0 || indexes {
+					return usage("--references: lenses of data updates are checked without records: 'lens try --references' shows what becomes of one")
+				}
+				return lintFollowing(cmd.OutOrStdout(), args, references, options, asJSON)
+			}
 			f := lensFiles{config: sample.config, options: options}
 			files, cfg, errs := f.load(args)
 			if len(errs) > 0 {
@@ -112,6 +121,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 	}
 	sample.register(cmd)
 	cmd.Flags().BoolVar(&indexes, "indexes", false, "with --config: have the new version's database take the records, in scratch collections with its indexes, and name all that it refuses")
+	cmd.Flags().StringVar(&references, "references", "", "check FILE "+referencesFlag)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
+	"dbcontroller.dev/cmd/internal/databases"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/transform/lens/lint"
 )
@@ -26,7 +27,11 @@ const connectTimeout = 10 * time.Second
 func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg config.Config, files []lint.File) error {
 	at := slices.IndexFunc(cfg.DBs, func(db config.DB) bool { return db.APIVersion == cfg.Kinds[0].Older })
 	db, kinds := cfg.DBs[at], oldKinds(files)
-	opts := options.Client().ApplyURI(db.Endpoint.Reveal())
+	endpoint, ok := databases.Documents(db)
+	if !ok {
+		return usage("%s: dbs[%d] is in %s, and samples are read from MongoDB alone: give files with records instead", cfg.Path, at, db.Backend)
+	}
+	opts := options.Client().ApplyURI(endpoint.Reveal())
 	if opts.Validate() != nil {
 		// The driver's text may show parts of the connection string.
 		return usage("%s: dbs[%d].mongo.endpoint is no connection string that the driver takes", cfg.Path, at)

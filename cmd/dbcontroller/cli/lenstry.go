@@ -49,6 +49,7 @@ type tryError struct {
 func lensTryCommand(options []lens.Option) *cobra.Command {
 	var have, with []string
 	var over, back, asJSON bool
+	var references string
 	cmd := &cobra.Command{
 		Use:   "try FILE [OTHER]... < RECORD",
 		Short: "Show one record's way to the new version and back",
@@ -68,6 +69,12 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if references != "" {
+				if len(args) > 1 || len(have)+len(with) > 0 || over || back || asJSON {
+					return usage("--references: a data update changes one record where it is: give FILE and nothing else")
+				}
+				return tryFollowing(cmd, args[0], references, options)
+			}
 			f := lensFiles{options: options}
 			files, _, errs := f.load(args)
 			if len(errs) > 0 {
@@ -124,6 +131,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 	fs.StringArrayVar(&with, "with", nil, "further records that belong to it, `KIND=FILE`; repeatable")
 	fs.BoolVar(&back, "down", false, "the record is of the new version: take it to the old one, and back")
 	fs.BoolVar(&over, "over", false, "go back over the record itself, as while its version still has it")
+	fs.StringVar(&references, "references", "", "change the record "+referencesFlag)
 	fs.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

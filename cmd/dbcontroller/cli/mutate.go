@@ -23,6 +23,7 @@ type asker struct {
 	connection
 	by     string
 	dryRun bool
+	starts bool // what it asks for goes on after the answer
 }
 
 func (a *asker) register(cmd *cobra.Command) {
@@ -104,11 +105,14 @@ func (a *asker) answer(cmd *cobra.Command, d *dbv1.Deployment, changed bool) err
 	if a.json {
 		return printJSON(cmd.OutOrStdout(), d)
 	}
-	word := "done"
-	if !changed {
+	word, follow := "done", ""
+	switch runs := d.GetUpgradeState() != nil || d.GetUpdate() != nil || d.GetRetiring() != ""; {
+	case !changed:
 		word = "nothing changed"
+	case a.starts && runs:
+		word, follow = "started", "; 'watch deployment' shows how far it is"
 	}
-	return write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: %s\n", word, standing(d)))
+	return write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: %s%s\n", word, standing(d), follow))
 }
 
 // announce prints effects, each on a line.

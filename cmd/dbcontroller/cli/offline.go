@@ -23,7 +23,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// offline is the rollback to the snapshot when no controller can run any more: this process
+// offline is the rollback to the snapshot when no controller can run any longer: this process
 // drives the ordinary switch, and reports for all shards, since there is nothing to sync. It
 // needs etcd and the database of the old version. That of the new one is fenced if it can be
 // reached; if it is lost, a person says so, for then nobody keeps late writers out of it.
@@ -198,7 +198,7 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 		say("will: cancel data update %s", d.Update.Name)
 	}
 	if o.newReachable {
-		say("will: fence %s, so that nobody writes there any more", o.new)
+		say("will: fence %s, so that nobody writes there any longer", o.new)
 	} else {
 		say("will: leave %s unfenced, for its database is lost: a process that reaches it later is not kept out", o.new)
 	}
@@ -272,7 +272,7 @@ func (o *offline) begin(ctx context.Context, d upgradestate.Deployment) error {
 // report says of all shards what there is to be said where nothing is synced, until the old
 // version is open to its clients.
 func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
-	begun := false
+	started := false
 	for d := range o.store.Watch(ctx) {
 		u := d.Upgrade
 		_, places := upgradestate.WritePlaces(d)
@@ -280,12 +280,12 @@ func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 		case d.CurrentVersion == o.old && len(places) > 0:
 			fmt.Fprintf(o.say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
 			return keeper.Keep(ctx, d)
-		case u == nil && begun && d.CurrentVersion == o.new:
+		case u == nil && started && d.CurrentVersion == o.new:
 			return refused("it was aborted, and %s is still the current version: see 'history', and give the same command again", o.new)
 		case u == nil:
 			continue
 		}
-		begun = true
+		started = true
 		if u.Step != upgradestate.StepNone && u.Step != upgradestate.StepDrain || upgradestate.AllReady(d) {
 			continue
 		}

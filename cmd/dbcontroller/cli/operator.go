@@ -22,7 +22,7 @@ func operatorCommands(register Register) []*cobra.Command {
 		verb("get", "Show a deployment", getCommand()),
 		verb("watch", "Follow a deployment as it changes", watchCommand()),
 		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(), breachesCommand(),
-		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), planCommand(register), rehearseCommand(),
+		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), keysCommand(), planCommand(register), rehearseCommand(),
 	}
 }
 

@@ -59,8 +59,7 @@ func recoverCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&r.common.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
-	cmd.Flags().StringVar(&r.common.LogLevel, "log-level", "warn", "debug, info, warn or error")
+	quietFlags(cmd, &r.common)
 	cmd.Flags().StringVar(&r.confirm, "confirm", "", "deployment, cluster and database, as the refusal without it says, to write what is said")
 	cmd.Flags().StringVar(&r.current, "current", "", "version that is the current one, where the marks do not tell")
 	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "say what would be written, and write nothing")

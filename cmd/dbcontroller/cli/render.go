@@ -119,9 +119,6 @@ func summary(d *dbv1.Deployment) []labelled {
 		}
 		add("policy", "%s", policyOf(u))
 		add("shards", "%d of %d ready%s", len(u.GetReadyShards()), d.GetRingSize(), pendingOf(u))
-		if late := notHolding(d); late != "" {
-			add("waits for", "%s", late)
-		}
 	case len(d.GetAvailableUpgrades()) > 0:
 		var to []string
 		for _, a := range d.GetAvailableUpgrades() {
@@ -135,8 +132,13 @@ func summary(d *dbv1.Deployment) []labelled {
 		add("pace", "%s", paceOf(p))
 	}
 	if p := d.GetUpdate(); p != nil {
-		add("data update", "%s over %s of %s: %d of %d shards, %s seen, %s changed%s", p.GetName(), p.GetKind(), p.GetVersion(),
+		add("data update", "%s over %s of %s%s: %d of %d shards, %s seen, %s changed%s", updateName(p), p.GetKind(), p.GetVersion(), kindOf(p),
 			p.GetDoneShards(), d.GetRingSize(), count(p.GetSeen()), count(p.GetChanged()), after("; last error: ", p.GetLastError()))
+	}
+	for _, ns := range d.GetNamespaces() {
+		if text := encryptionOf(ns); text != "" {
+			add("encryption", "%s: %s", ns.GetVersion(), text)
+		}
 	}
 	if p := d.GetProgress(); p != nil {
 		if p.GetTotal() > 0 { // a rollback has nothing to copy
@@ -214,28 +216,6 @@ func phaseOf(u *dbv1.UpgradeState) string {
 		s += "/" + u.GetStep()
 	}
 	return s
-}
-
-// notHolding says which servers and applications a hold still waits for; empty: none.
-func notHolding(d *dbv1.Deployment) string {
-	const most = 5
-	if u := d.GetUpgradeState(); u.GetState() != dbv1.UpgradeState_SWITCHING || u.GetStep() != "HOLD" {
-		return ""
-	}
-	var late []string
-	for _, s := range d.GetServers() {
-		if !s.GetAcked() {
-			late = append(late, s.GetId())
-		}
-	}
-	if len(late) == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("%d of %d servers and applications to hold their writes: %s", len(late), len(d.GetServers()), strings.Join(late[:min(most, len(late))], ", "))
-	if len(late) > most {
-		text += ", ..."
-	}
-	return text
 }
 
 // pendingOf names the shards that are waited for, unless that is most of them.

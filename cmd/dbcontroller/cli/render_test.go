@@ -23,8 +23,17 @@ func TestRenderingIsAsReviewed(t *testing.T) {
 	for _, s := range dead.Progress.Shards[2:] {
 		s.Owner, s.State, s.Copied, s.Total, s.LagMillis, s.WaitsFor = "", "waiting", 0, 0, nil, "a controller"
 	}
+	rotating := switched()
+	rotating.Update = &dbv1.DataUpdate{Id: "d-1", Name: "rotate-keys", Version: "v2", Kind: "packages", DoneShards: 2, Seen: 9000, Changed: 8120, Key: "b002", DoneKinds: 1, Kinds: 3}
+	rotating.Namespaces = []*dbv1.Namespace{
+		{Version: "v1", Encryption: &dbv1.Encryption{Key: "a001", Keys: []string{"a001"}, Every: true, Active: "a001", At: "2026-01-02T03:04:05Z", Error: "no reachable servers"}},
+		{Version: "v2", Encryption: &dbv1.Encryption{Key: "b002", Keys: []string{"b001", "b002"}, Active: "b002"}},
+		{Version: "v3", Encryption: &dbv1.Encryption{Key: "off", Keys: []string{"off"}, Every: true, Active: "c001", Declined: "c001"}},
+		{Version: "v4", Encryption: &dbv1.Encryption{Active: "d001", Error: "no reachable servers"}},
+	}
 	for name, d := range map[string]*dbv1.Deployment{
-		"dead": dead, "upgrade": sample(), "switched": switched(), "aborting": aborting, "available": available,
+		"rotating": rotating,
+		"dead":     dead, "upgrade": sample(), "switched": switched(), "aborting": aborting, "available": available,
 		"new": {Name: "services/a/deployments/b", CurrentVersion: "v1", Epoch: 1, RingSize: 16},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,10 +24,56 @@ func standing(d *dbv1.Deployment) string {
 		parts = append(parts, pace)
 	}
 	if u := d.GetUpdate(); u != nil {
-		parts = append(parts, fmt.Sprintf("data update %s runs, %d of %d shards done", u.GetName(), u.GetDoneShards(), d.GetRingSize()))
+		parts = append(parts, fmt.Sprintf("data update %s runs, %d of %d shards done", updateName(u), u.GetDoneShards(), d.GetRingSize()))
 	}
 	if d.GetRetiring() != "" {
 		parts = append(parts, d.GetRetiring()+" is being retired")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// updateName is a data update as people tell it from others.
+func updateName(u *dbv1.DataUpdate) string { return u.GetName() + after(" to ", u.GetKey()) }
+
+// kindOf says which kind a rotation is at; empty where there is one.
+func kindOf(u *dbv1.DataUpdate) string {
+	if u.GetKinds() <= 1 {
+		return ""
+	}
+	return fmt.Sprintf(", kind %d of %d", u.GetDoneKinds()+1, u.GetKinds())
+}
+
+// encryptionOf says which keys the records of a namespace are under, and what is to come of it;
+// empty: there are no keys.
+func encryptionOf(ns *dbv1.Namespace) string {
+	const off = "off"
+	e := ns.GetEncryption()
+	if e == nil {
+		return ""
+	}
+	under := func(key string) string {
+		if key == off {
+			return "plain"
+		}
+		return "under " + key
+	}
+	var parts []string
+	switch {
+	case e.GetKey() == "":
+		parts = append(parts, "not known yet")
+	case e.GetEvery():
+		parts = append(parts, "every record is "+under(e.GetKey()))
+	default:
+		parts = append(parts, fmt.Sprintf("written %s, records may be under %s: NOT PROMISED that every one is %s", under(e.GetKey()), strings.Join(e.GetKeys(), ", "), under(e.GetKey())))
+	}
+	if e.GetActive() != e.GetKey() && e.GetKey() != "" {
+		parts = append(parts, "configured as active is "+e.GetActive())
+	}
+	if e.GetDeclined() != "" {
+		parts = append(parts, fmt.Sprintf("a rotation to %s was cancelled or has failed on records: 'dbcontroller keys rotate' begins it again", e.GetDeclined()))
+	}
+	if e.GetError() != "" {
+		parts = append(parts, "the database does not answer"+after(" since ", e.GetAt())+": "+e.GetError())
 	}
 	return strings.Join(parts, "; ")
 }

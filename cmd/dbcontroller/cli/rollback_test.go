@@ -39,7 +39,7 @@ func TestRollback(t *testing.T) {
 			case err != nil:
 				t.Fatal(err)
 			}
-			word := "done: v1 -> v2"
+			word := "started: v1 -> v2"
 			if tc.want == nil {
 				word = "nothing changed: v1 -> v2"
 			}

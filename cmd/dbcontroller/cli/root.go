@@ -80,6 +80,13 @@ func start(ctx context.Context, flags process.Flags) (*process.Process, error) {
 	return p, err
 }
 
+// quietFlags are those of a command that works on what a configuration names, without a
+// controller, and logs only what is wrong.
+func quietFlags(cmd *cobra.Command, f *process.Flags) {
+	cmd.Flags().StringVar(&f.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
+	cmd.Flags().StringVar(&f.LogLevel, "log-level", "warn", "debug, info, warn or error")
+}
+
 func runCommand(program Program) *cobra.Command {
 	common := process.Flags{Host: program.Etcd}
 	var opts app.Options

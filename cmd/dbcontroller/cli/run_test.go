@@ -21,7 +21,7 @@ dbs:
 kinds:
 `
 
-// configured writes lenses beside a configuration with these kinds, and reads it.
+// configured writes lenses next to a configuration with these kinds, and reads it.
 func configured(t *testing.T, kinds string, lenses map[string]string) config.Config {
 	t.Helper()
 	dir := t.TempDir()

@@ -199,21 +199,6 @@ func TestWhatIsLongIsWrapped(t *testing.T) {
 	}
 }
 
-// TestTheHoldSaysWhoIsLate: whoever has not acknowledged it.
-func TestTheHoldSaysWhoIsLate(t *testing.T) {
-	t.Parallel()
-	d := sample()
-	d.UpgradeState.State, d.UpgradeState.Step = dbv1.UpgradeState_SWITCHING, "HOLD"
-	d.Servers = []*dbv1.Server{{Id: "server-1", Acked: true}, {Id: "billing", Client: true}, {Id: "server-2"}}
-	const want = "2 of 3 servers and applications to hold their writes: billing, server-2"
-	if text := frame(d, 120, 50); !strings.Contains(text, want) {
-		t.Errorf("the view:\n%s", text)
-	}
-	if text := changeLine(d); !strings.Contains(text, "waits for "+want) {
-		t.Errorf("the line: %s", text)
-	}
-}
-
 // quietly is a controller whose stream shows what there is and then nothing more, as one does
 // that has frozen.
 type quietly struct {
@@ -247,7 +232,7 @@ func TestWatchAsksAgainWhereNothingComes(t *testing.T) {
 	}
 }
 
-// TestWatchEndsWithTheUpgrade: a version that is not reached any more is not waited for.
+// TestWatchEndsWithTheUpgrade: a version that is not reached any longer is not waited for.
 func TestWatchEndsWithTheUpgrade(t *testing.T) {
 	t.Parallel()
 	aborted := sample()

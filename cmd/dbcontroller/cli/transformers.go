@@ -31,7 +31,10 @@ func Transformers(cfg config.Config, register Register) (*transform.Registry, co
 	}
 	versions := cfg.APIVersions()
 	if len(versions) == 1 {
-		return r, nil, r.Declare(versions[0], fixed(cfg.Kinds)...)
+		if err := r.Declare(versions[0], fixed(cfg.Kinds)...); err != nil {
+			return nil, nil, err
+		}
+		return r, nil, knownInEtcd(r, cfg.DBs)
 	}
 	shapes := collections.Carries{}
 	var before []string // fixed-name kinds that the pair before made of the version
@@ -60,7 +63,26 @@ func Transformers(cfg config.Config, register Register) (*transform.Registry, co
 		}
 		shapes[[2]string{p.older, p.newer}] = p.shapes
 	}
-	return r, shapes, nil
+	return r, shapes, knownInEtcd(r, cfg.DBs)
+}
+
+// knownInEtcd refuses etcd.kinds that are no fixed-name kinds of their version: under a name with
+// a typo nobody would look for the application's keys.
+func knownInEtcd(r *transform.Registry, dbs []config.DB) error {
+	for _, db := range dbs {
+		var kinds []string
+		for _, k := range r.Kinds(db.APIVersion) {
+			if k.Fixed {
+				kinds = append(kinds, k.Name)
+			}
+		}
+		for _, k := range db.Kinds {
+			if !slices.Contains(kinds, k.Name) {
+				return usage("etcd.kinds of %s: %s is no kind of that version in kinds, which has: %s", db.Version, k.Name, strings.Join(kinds, ", "))
+			}
+		}
+	}
+	return nil
 }
 
 // fixed are the kinds of a service that has one version only.

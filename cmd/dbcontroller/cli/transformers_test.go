@@ -125,6 +125,23 @@ func TestKindsThatMove(t *testing.T) {
 	}
 }
 
+// TestKindsInEtcd: a name with a typo would say of no kind where its keys are.
+func TestKindsInEtcd(t *testing.T) {
+	t.Parallel()
+	for versions, kinds := range map[string]string{"v1 v1@b": "- {from: orders}\n", "v1 v2": "- {from: sales, to: orders, lens: one.yaml}\n"} {
+		cfg := placed(t, "shop", versions, kinds)
+		cfg.DBs[1].Kinds = []config.EtcdKind{{Name: "orders", Prefix: "/orders"}}
+		if _, _, err := Transformers(cfg, nil); err != nil {
+			t.Errorf("%s: %v", versions, err)
+		}
+		cfg.DBs[1].Kinds[0].Name = "order"
+		_, _, err := Transformers(cfg, nil)
+		if want := "etcd.kinds of " + cfg.DBs[1].Version + ": order is no kind of that version in kinds, which has: orders"; err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", versions, err, want)
+		}
+	}
+}
+
 // TestOwnTransformers: a service's own are in the registry of its configuration, beside
 // lenses, and those of the samples are not.
 func TestOwnTransformers(t *testing.T) {

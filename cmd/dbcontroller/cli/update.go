@@ -19,7 +19,7 @@ import (
 // addUpdates adds the data updates of a configuration to those of the program.
 func addUpdates(r *transform.Registry, updates []config.Update) error {
 	for _, u := range updates {
-		t, err := dataupdate.FromLens(u.Name, u.Version, u.Kind, u.Lens)
+		t, err := dataupdate.FromLens(u.Name, u.Version, u.Kind, u.Lens, transform.Keys(u.References))
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func renderTasks(w io.Writer, tasks []*dbv1.ListUpdatesResponse_Task) error {
 }
 
 func beginUpdateCommand() *cobra.Command {
-	a := &asker{}
+	a := &asker{starts: true}
 	var task string
 	cmd := &cobra.Command{
 		Use:   "begin --task NAME",

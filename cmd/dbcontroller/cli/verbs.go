@@ -75,7 +75,7 @@ func paceCommand() *cobra.Command {
 }
 
 func switchCommand() *cobra.Command {
-	a := &asker{}
+	a := &asker{starts: true}
 	var id string
 	cmd := &cobra.Command{
 		Use:   "switch",
@@ -178,7 +178,7 @@ func policyCommand() *cobra.Command {
 }
 
 func abortCommand() *cobra.Command {
-	a := &asker{}
+	a := &asker{starts: true}
 	var reason, id string
 	cmd := &cobra.Command{
 		Use:   "abort",
@@ -201,12 +201,12 @@ func abortCommand() *cobra.Command {
 }
 
 func completeCommand() *cobra.Command {
-	a := &asker{}
+	a := &asker{starts: true}
 	var version, confirm string
 	var unused, keep time.Duration
 	var ignore bool
 	cmd := &cobra.Command{
-		Use:   "complete --version VERSION --confirm DATABASE",
+		Use:   "complete --version VERSION --confirm DEPLOYMENT/CLUSTER/DATABASE",
 		Short: "Retire a version that was left: set its collections aside, drop them later; there is no rollback afterwards",
 		Long: "Retire a version that was left: its collections get names that nobody uses, and are dropped for\n" +
 			"good after --keep-for; what is kept for the sync with it goes at once. Until this command nothing\n" +
@@ -227,6 +227,8 @@ func completeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// The API takes 0 for the hour that is its default.
+			millis = max(millis, 1)
 			kept, err := asMillis("keep-for", keep)
 			if err != nil {
 				return err
@@ -247,7 +249,7 @@ func completeCommand() *cobra.Command {
 	a.register(cmd)
 	cmd.Flags().StringVar(&version, "version", "", "version to retire, e.g. v1")
 	cmd.Flags().StringVar(&confirm, "confirm", "", "deployment, cluster and database of the version, as the refusal without it says")
-	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "how long it must not have been served, and nobody have called its API")
+	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "how long it must not have been served, and nobody have called its API; 0s: not at all")
 	cmd.Flags().DurationVar(&keep, "keep-for", 24*time.Hour, "how long its collections are kept under other names before they are dropped; 0s: dropped at once")
 	cmd.Flags().BoolVar(&ignore, "ignore-usage", false, "retire it although servers were called by its API lately, or cannot tell")
 	return cmd

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"dbcontroller.dev/access/accesstest"
 	"dbcontroller.dev/cmd/internal/build"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
@@ -36,7 +37,7 @@ func TestVersionOfAController(t *testing.T) {
 	if out, _, err = run(t, "version", "--server", serve(t, &fake{})); err != nil || out != here+"controller an older version, which does not say which\n" {
 		t.Errorf("of an older one: %v %s", err, out)
 	}
-	if out, _, err = run(t, "version", "--server", closedPort(t)); exitOf(err) != exitUnreachable || out != "" {
+	if out, _, err = run(t, "version", "--server", accesstest.ClosedPort(t)); exitOf(err) != exitUnreachable || out != "" {
 		t.Errorf("nobody answers: %v %s", err, out)
 	}
 }

@@ -60,13 +60,13 @@ func (c *connection) view(w, diagnostics io.Writer) (show func(*dbv1.Deployment)
 }
 
 // errQuiet ends a stream of which nothing has come for a while. There may be nothing new, or
-// nobody there any more: it is opened again, at another controller if need be.
+// nobody there any longer: it is opened again, at another controller if need be.
 var errQuiet = errors.New("nothing has come for a while")
 
 // follow shows each change until the version asked for is reached or ctx ends, which is
 // no error. A controller that goes away may be restarting: it is asked again for a while.
 func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, until string, show func(*dbv1.Deployment) error, note func(string)) error {
-	seen, begun := false, false
+	seen, started := false, false
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(watchPatience))
 	for {
@@ -80,10 +80,10 @@ func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.Deplo
 			switch {
 			case u == nil && d.GetCurrentVersion() == until:
 				return true, nil
-			case u == nil && begun:
+			case u == nil && started:
 				return true, refused("the upgrade to %s has ended, and %s is the current version: 'dbcontroller history' says why", until, d.GetCurrentVersion())
 			}
-			begun = begun || u.GetTargetVersion() == until
+			started = started || u.GetTargetVersion() == until
 			return false, nil
 		})
 		var ce *connect.Error
@@ -169,9 +169,6 @@ func changeLine(d *dbv1.Deployment) string {
 	if u := d.GetUpgradeState(); u != nil {
 		parts[0] += "->" + u.GetTargetVersion()
 		parts = append(parts, phaseOf(u), fmt.Sprintf("ready %d/%d", len(u.GetReadyShards()), d.GetRingSize()))
-		if late := notHolding(d); late != "" {
-			parts = append(parts, "waits for "+late)
-		}
 	}
 	if d.GetPace().GetPaused() {
 		parts = append(parts, "paused")

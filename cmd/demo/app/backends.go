@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -131,7 +132,7 @@ func Host(ctx context.Context, dir string, databases []string) (err error) {
 
 // keptBackends starts a host that outlives the demo, and waits until it serves.
 func keptBackends(ctx context.Context, o Options, l layout) (*backends, *child, error) {
-	args := []string{HostCommand, "--dir", l.dir, "--databases", l.oldDB + "," + l.newDB}
+	args := []string{HostCommand, "--dir", l.dir, "--databases", strings.Join(l.databases(), ",")}
 	host, err := spawn("host", o.Binary, args, nil, l.file("host.log"), true)
 	if err != nil {
 		return nil, nil, err

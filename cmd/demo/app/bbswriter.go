@@ -34,13 +34,21 @@ type bbsWriter struct {
 func (w *bbsWriter) put(ctx context.Context, n int) error {
 	for len(w.live) < n {
 		p := created(w.newGUID(), w.ops.Add(1))
-		w.ledger.Begin(p.guid, p.state())
-		if _, err := w.client.call(ctx, w.creation(false, p)); err != nil {
-			return fmt.Errorf("create %s: %w", p.guid, err)
+		if err := w.make(ctx, p); err != nil {
+			return err
 		}
-		w.ledger.Ack(p.guid)
 		w.live = append(w.live, p)
 	}
+	return nil
+}
+
+// make makes a process before traffic begins.
+func (w *bbsWriter) make(ctx context.Context, p lrp) error {
+	w.ledger.Begin(p.guid, p.state())
+	if _, err := w.client.call(ctx, w.creation(false, p)); err != nil {
+		return fmt.Errorf("create %s: %w", p.guid, err)
+	}
+	w.ledger.Ack(p.guid)
 	return nil
 }
 
@@ -113,7 +121,7 @@ func (w *bbsWriter) remove(ctx context.Context, due time.Time, v2 bool) {
 
 func (w *bbsWriter) update(ctx context.Context, due time.Time, op int64, v2 bool) {
 	p := taken(w.rng, &w.live).updated(op)
-	instances, annotation := p.instances(), p.annotation()
+	instances, annotation := p.running, p.annotation()
 	if w.run(ctx, due, p.guid, v2, p.state(), func(ctx context.Context, s int) (http.Header, error) {
 		if v2 {
 			return sent(ctx, w.client.v2[s].UpdateLRPDeployment, &bbsv2.UpdateLRPDeploymentRequest{

@@ -11,17 +11,16 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller.dev/cmd/internal/databases"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	secretsv1 "dbcontroller.dev/gen/secrets/v1"
 	"dbcontroller.dev/integration/workload"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/sample/bbs"
-	"dbcontroller.dev/sample/secrets"
-	"dbcontroller.dev/upgradestate"
 )
 
 // listV1 and listV2 see the processes of one client through an API at one server.
@@ -121,15 +120,15 @@ const (
 // catchUp looks again until the view has what was acknowledged, or the limit has passed:
 // what is wrong then is wrong.
 func (v *view) catchUp(ctx context.Context, writers int, l *ledger, f *findings) error {
-	begun := time.Now()
+	start := time.Now()
 	for first := true; ; first = false {
 		wrong := v.check(l)
 		if first {
 			f.noteLate(wrong)
 		}
-		if len(wrong) == 0 || time.Since(begun) > lateLimit {
+		if len(wrong) == 0 || time.Since(start) > lateLimit {
 			if !first {
-				f.lateFor = max(f.lateFor, time.Since(begun))
+				f.lateFor = max(f.lateFor, time.Since(start))
 			}
 			return nil
 		}
@@ -147,10 +146,11 @@ func (v *view) catchUp(ctx context.Context, writers int, l *ledger, f *findings)
 	}
 }
 
-// checkServices looks the services' data up through their APIs, and in MongoDB: ns is the
-// namespace of the active version.
-func checkServices(ctx context.Context, t *traffic, writers int, db *mongo.Database, ns upgradestate.Namespace, f *findings) error {
-	err := checkAPIs(ctx, ns.Version, t.service.servers, writers,
+// checkServices looks the services' data up through their APIs, and past these in the database
+// of the active version.
+func (r *run) checkServices(ctx context.Context, t *traffic, f *findings) error {
+	active, writers := r.services.after.CurrentVersion, r.Writers
+	err := checkAPIs(ctx, active, t.service.servers, writers,
 		func(ctx context.Context, server, w int, see func(string, string)) error {
 			return t.bbs.listV1(ctx, server, guidPrefix(w), see)
 		},
@@ -160,7 +160,7 @@ func checkServices(ctx context.Context, t *traffic, writers int, db *mongo.Datab
 	if err != nil {
 		return err
 	}
-	err = checkAPIs(ctx, ns.Version, t.service.servers, writers,
+	err = checkAPIs(ctx, active, t.service.servers, writers,
 		func(ctx context.Context, server, w int, see func(string, string)) error {
 			return t.secretAPI.listV1(ctx, server, projectOf(w), see)
 		},
@@ -170,18 +170,32 @@ func checkServices(ctx context.Context, t *traffic, writers int, db *mongo.Datab
 	if err != nil {
 		return err
 	}
-	seen, strays, err := rawProcesses(ctx, db, ns)
+	db, _ := r.services.config.DB(active)
+	ns, _ := r.services.after.Namespace(active)
+	place := databases.Product(db)
+	var records raw
+	if _, plain := databases.Documents(db); plain {
+		records = rawMongo(r.mongo.Database(db.Database), ns)
+	} else {
+		space, err := databases.Open(ctx, db, databases.Config{App: "demo-check", Log: zap.NewNop()}, r.services.config.Path)
+		if err != nil {
+			return fmt.Errorf("database of %s: %w", active, err)
+		}
+		defer space.Close(context.WithoutCancel(ctx)) //nolint:errcheck // only read
+		records = rawStore(space.Client(), tokensOf(r.services.after, active))
+	}
+	seen, strays, err := rawProcesses(ctx, records, active)
 	if err != nil {
 		return err
 	}
-	f.add(t.lrps.Check("MongoDB", seen, outlineIn(ns.Version)))
+	f.add(t.lrps.Check(place, seen, outlineIn(active)))
 	for _, s := range strays {
-		f.add(workload.Findings{{Kind: workload.Foreign, Record: t.lrps.Name + " " + s, Detail: "a definition without its process is in MongoDB"}})
+		f.add(workload.Findings{{Kind: workload.Foreign, Record: t.lrps.Name + " " + s, Detail: "a definition without its process is in " + place}})
 	}
-	if seen, err = rawSecrets(ctx, db, ns); err != nil {
+	if seen, err = rawSecrets(ctx, records); err != nil {
 		return err
 	}
-	f.add(t.secrets.Check("MongoDB", seen, secretOutline))
+	f.add(t.secrets.Check(place, seen, secretOutline))
 	return nil
 }
 
@@ -192,15 +206,6 @@ func secretOutline(s state) string {
 		return err.Error()
 	}
 	return "operation " + m.GetLabels()["operation"]
-}
-
-func rawSecrets(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (workload.Seen, error) {
-	seen := workload.Seen{}
-	err := eachRaw(ctx, db, ns, secrets.Kind, func(id string, doc bson.Raw) {
-		op, _ := doc.Lookup("labels", "operation").StringValueOK()
-		seen.Add(oldName(id), "operation "+op)
-	})
-	return seen, err
 }
 
 // outlineIn is a process as the raw records of a version show it.
@@ -234,60 +239,6 @@ func outline(s state) string {
 func outlineOf(annotation, active string, definitions []string) string {
 	slices.Sort(definitions)
 	return fmt.Sprintf("%s, active %s of %s", annotation, active, strings.Join(definitions, " "))
-}
-
-// rawProcesses reads the service's collections past everything that is ours. strays are
-// definitions that belong to no process.
-func rawProcesses(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace) (seen workload.Seen, strays []string, err error) {
-	if ns.Version == oldVersion {
-		seen = workload.Seen{}
-		err = eachRaw(ctx, db, ns, bbs.KindDesiredLRPs, func(guid string, doc bson.Raw) {
-			annotation, _ := doc.Lookup("annotation").StringValueOK()
-			seen.Add(guid, annotation)
-		})
-		return seen, nil, err
-	}
-	definitions := map[string][]string{}
-	err = eachRaw(ctx, db, ns, bbs.KindDefinitions, func(id string, _ bson.Raw) {
-		guid, definition, _ := strings.Cut(id, "/")
-		definitions[guid] = append(definitions[guid], definition)
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	seen = workload.Seen{}
-	err = eachRaw(ctx, db, ns, bbs.KindDeployments, func(guid string, doc bson.Raw) {
-		annotation, _ := doc.Lookup("annotation").StringValueOK()
-		active, _ := doc.Lookup("active_definition_id").StringValueOK()
-		seen.Add(guid, outlineOf(annotation, active, definitions[guid]))
-		delete(definitions, guid)
-	})
-	for guid, ids := range definitions {
-		strays = append(strays, guid+"/"+ids[0])
-	}
-	return seen, strays, err
-}
-
-// eachRaw reads a managed kind's collection. Tombstones, which end with their direction,
-// are no records.
-func eachRaw(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace, kind string, each func(id string, doc bson.Raw)) error {
-	k, ok := ns.Kind(kind)
-	if !ok {
-		return fmt.Errorf("read %s: the deployment does not have it", kind)
-	}
-	cursor, err := db.Collection(k.Physical).Find(ctx, bson.D{{Key: "_dbc.x", Value: bson.D{{Key: "$ne", Value: true}}}})
-	if err != nil {
-		return fmt.Errorf("read %s: %w", kind, err)
-	}
-	defer cursor.Close(context.WithoutCancel(ctx)) //nolint:errcheck // read whole
-	for cursor.Next(ctx) {
-		id, _ := cursor.Current.Lookup("_id").StringValueOK()
-		each(id, cursor.Current)
-	}
-	if err := cursor.Err(); err != nil {
-		return fmt.Errorf("read %s: %w", kind, err)
-	}
-	return nil
 }
 
 // checkPackages looks the application's data up where the application would. No two

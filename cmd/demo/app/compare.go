@@ -7,9 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/cmd/internal/databases"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/verify"
@@ -26,13 +28,13 @@ type comparison struct {
 // with the other: clients have stopped, and the namespace that is not active follows the
 // one that is, so that both ways everything must be equal within a moment.
 func compare(ctx context.Context, cfg config.Config, registry *transform.Registry, d upgradestate.Deployment, note func(string)) (out comparison, err error) {
-	spaces, views := map[string]*mongostore.Namespace{}, map[string]transform.View{}
+	spaces, views := map[string]databases.Space{}, map[string]transform.View{}
 	for _, v := range []string{oldVersion, newVersion} {
 		db, ok := cfg.DB(v)
 		if !ok {
 			return out, fmt.Errorf("version %s is not configured", v)
 		}
-		ns, err := mongostore.Open(ctx, mongostore.Config{URI: db.Endpoint.Reveal(), Database: db.Database, AppName: "demo-check"})
+		ns, err := databases.Open(ctx, db, databases.Config{App: "demo-check", Log: zap.NewNop()}, cfg.Path)
 		if err != nil {
 			return out, fmt.Errorf("database of %s: %w", v, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -13,10 +14,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller.dev/config"
 	"dbcontroller.dev/coord/etcdcoord"
 	"dbcontroller.dev/deployment"
-	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/integration/subprocess"
 	"dbcontroller.dev/transform/lens"
 )
@@ -33,6 +32,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	r := &run{Options: o, layout: l, begun: time.Now(), people: o.Stdout, http: httpClient(o)}
+	r.services, r.application = newDeployments()
 	if o.JSON {
 		r.people = o.Stderr
 	}
@@ -85,14 +85,16 @@ type run struct {
 	printing sync.Mutex
 	people   io.Writer
 
-	backends    *backends
-	host        *child // hosts the backends of a demo that is kept
-	controllers []*child
-	servers     []*child
-	mongo       *mongo.Client
-	etcd        *etcdcoord.Store
-	config      config.Config
+	backends              *backends
+	host                  *child // hosts the backends of a demo that is kept
+	services, application *deployed
+	servers               []*child // of the services
+	mongo                 *mongo.Client
+	etcd                  *etcdcoord.Store
 }
+
+// deployments are both of a demo.
+func (r *run) deployments() []*deployed { return []*deployed{r.services, r.application} }
 
 // say tells people what happens, with the time since the start.
 func (r *run) say(format string, args ...any) {
@@ -116,19 +118,20 @@ func (r *run) demo(ctx context.Context) (Result, error) {
 	if err := r.startProcesses(ctx); err != nil {
 		return Result{}, err
 	}
-	text, err := os.ReadFile(r.layout.file("packages.yaml"))
+	text, err := os.ReadFile(r.layout.file(lensFile))
 	if err != nil {
 		return Result{}, fmt.Errorf("read the lens: %w", err)
 	}
-	lens, err := lens.Parse("packages.yaml", text)
+	lens, err := lens.Parse(lensFile, text)
 	if err != nil {
 		return Result{}, err
 	}
 	t.shapes = shapes{lens}
+	defer func() { t.cells.stopAll() }()
 	if err := t.prepare(ctx); err != nil {
 		return Result{}, err
 	}
-	r.say("%d processes and as many secrets are in the services' database", t.stored())
+	r.say("%d processes and as many secrets are in the services' database, in etcd", t.stored())
 	u, err := r.upgrade(ctx, t)
 	if err != nil {
 		return Result{}, err
@@ -136,18 +139,9 @@ func (r *run) demo(ctx context.Context) (Result, error) {
 	return r.judge(ctx, t, u)
 }
 
-// apis are the Deployment APIs of all controllers.
-func (r *run) apis() []dbcontrollerv1connect.DeploymentServiceClient {
-	var out []dbcontrollerv1connect.DeploymentServiceClient
-	for _, c := range r.controllers {
-		out = append(out, dbcontrollerv1connect.NewDeploymentServiceClient(r.http, "http://"+c.api))
-	}
-	return out
-}
-
 // children are all processes that run for the demo.
 func (r *run) children() []*child {
-	all := slices.Concat(r.servers, r.controllers)
+	all := slices.Concat(r.servers, r.services.controllers, r.application.controllers)
 	if r.host != nil {
 		all = append(all, r.host)
 	}
@@ -158,38 +152,48 @@ func (r *run) children() []*child {
 func (r *run) judge(ctx context.Context, t *traffic, u upgraded) (Result, error) {
 	r.say("looking every acknowledged write up")
 	f := newFindings(r.note)
-	active := u.record.CurrentVersion
+	active := r.services.after.CurrentVersion
+	if err := t.cells.settle(ctx, f, r.say); err != nil {
+		return Result{}, err
+	}
+	if err := r.checkServices(ctx, t, f); err != nil {
+		return Result{}, err
+	}
 	db := r.mongo.Database(r.layout.newDB)
 	if active == oldVersion {
 		db = r.mongo.Database(r.layout.oldDB)
 	}
-	ns, _ := u.record.Namespace(active)
-	if err := checkServices(ctx, t, r.Writers, db, ns, f); err != nil {
-		return Result{}, err
-	}
 	if err := checkPackages(ctx, db, active, t.packages, f); err != nil {
 		return Result{}, err
 	}
-	r.say("comparing all data through the transform, both ways")
-	registry, err := r.Transformers(r.config)
-	if err != nil {
-		return Result{}, err
-	}
-	c, err := compare(ctx, r.config, registry, u.record, r.note)
-	if err != nil {
-		return Result{}, err
-	}
 	res := Result{
-		Backend: "mongodb " + r.backends.Version, Active: active, Shards: u.record.RingSize,
-		Controllers: len(r.controllers), Servers: len(r.servers), Records: c.records,
+		Backend: "mongodb " + r.backends.Version, Active: active, Shards: ringSize,
+		Controllers: controllerCount, Servers: len(r.servers),
 		CopyDocsPerSecond: u.copyRate, Lost: f.lost(), Duplicated: f.duplicated(), Resurrected: f.resurrected(),
-		Late: len(f.late), LateMillis: f.lateFor.Milliseconds(),
-		Fence:       fences(u.record),
+		Late: len(f.late), LateMillis: f.lateFor.Milliseconds(), Fence: map[string]string{}, Engines: map[string][]string{},
 		WritesAcked: len(t.tally.writes), WritesFailed: t.tally.failed, Reads: t.tally.reads, ReadsFailed: t.tally.readsFailed,
-		Verified: Verified{Compared: c.compared, Mismatched: c.mismatched, Parked: u.parked},
+		Verified: Verified{Parked: u.parked}, CellCrashes: t.cells.crashes,
+	}
+	r.say("comparing all data through the transform, both ways")
+	for _, d := range r.deployments() {
+		registry, err := r.Transformers(d.config)
+		if err != nil {
+			return Result{}, err
+		}
+		c, err := compare(ctx, d.config, registry, d.after, r.note)
+		if err != nil {
+			return Result{}, err
+		}
+		res.Records += c.records
+		res.Verified.Compared += c.compared
+		res.Verified.Mismatched += c.mismatched
+		maps.Copy(res.Fence, fences(d.after))
+		for _, kind := range d.kinds {
+			res.Engines[kind] = d.engines()
+		}
 	}
 	for _, s := range u.switches {
-		p := pause(t.tally.writes, s.start, s.to)
+		p := s.pause(t.tally.writes)
 		res.Switches = append(res.Switches, Switch{From: s.from, To: s.to, WritePause: p, Phases: s.phases})
 		if len(res.Switches) == 1 || p.Max > res.WritePause.Max {
 			res.WritePause, res.Phases = p, s.phases
@@ -198,11 +202,15 @@ func (r *run) judge(ctx context.Context, t *traffic, u upgraded) (Result, error)
 	return res, nil
 }
 
-// openEtcd connects to etcd, to watch the record as it changes.
-func (r *run) openEtcd(ctx context.Context) (*deployment.Store, error) {
+// openEtcd connects to etcd, to watch the records as they change.
+func (r *run) openEtcd(ctx context.Context) error {
 	var err error
 	if r.etcd, err = etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: r.backends.Etcd}); err != nil {
-		return nil, err
+		return err
 	}
-	return deployment.New(r.etcd, deploymentName, deployment.Config{}), nil
+	for _, d := range r.deployments() {
+		d.record = deployment.New(r.etcd, d.deployment, deployment.Config{})
+		d.line = newTimeline(func(text string) { r.say("%s: %s", d.name, text) })
+	}
+	return nil
 }

@@ -14,13 +14,25 @@ import (
 // ringSize is the number of shards of a demo.
 const ringSize = 16
 
-// deploymentName names what a demo moves.
-const deploymentName = "services/" + bbs.Service + "/deployments/local"
+// What a demo moves: the sample services, whose records are in etcd first, and the collection
+// of an existing application.
+const (
+	servicesName    = "services/" + bbs.Service + "/deployments/local"
+	applicationName = "services/packages.example.com/deployments/local"
+)
+
+// Files that a demo's processes read.
+const (
+	servicesFile    = "services.yaml"
+	applicationFile = "application.yaml"
+	lensFile        = "packages.yaml"
+)
 
 // layout is where a demo keeps its things.
 type layout struct {
-	dir          string // configuration, lens, logs, etcd
-	oldDB, newDB string // databases, of this run alone
+	dir string // configurations, lens, logs, etcd
+	// Databases in MongoDB, of this run alone: the application's, and the services' second one.
+	oldDB, newDB, servicesDB string
 }
 
 func newLayout() (layout, error) {
@@ -29,8 +41,12 @@ func newLayout() (layout, error) {
 		return layout{}, fmt.Errorf("make a folder for the demo: %w", err)
 	}
 	run := strings.ToLower(rand.Text()[:10])
-	return layout{dir: dir, oldDB: "dbc_demo_" + run + "_" + oldVersion, newDB: "dbc_demo_" + run + "_" + newVersion}, nil
+	name := "dbc_demo_" + run + "_"
+	return layout{dir: dir, oldDB: name + oldVersion, newDB: name + newVersion, servicesDB: name + "services_" + newVersion}, nil
 }
+
+// databases are what a run leaves in MongoDB.
+func (l layout) databases() []string { return []string{l.oldDB, l.newDB, l.servicesDB} }
 
 func (l layout) file(name string) string { return filepath.Join(l.dir, name) }
 
@@ -38,28 +54,28 @@ func (l layout) file(name string) string { return filepath.Join(l.dir, name) }
 // holds no secret.
 const uriVariable = "MONGO_URI"
 
-// write writes what the processes read. Each has its own ports, so the configuration
-// names none.
+// write writes what the processes read. Each has its own ports, so the configurations
+// name none.
 func (l layout) write(etcd []string) error {
-	text := fmt.Sprintf(`# One service, two versions of its database, on one machine.
-deployment: %s
+	endpoints := strings.Join(etcd, `", "`)
+	common := func(deployment string) string {
+		return fmt.Sprintf(`deployment: %s
 sharding: {ringSize: %d}
-etcd: {endpoints: [%q]}
+etcd: {endpoints: ["%s"]}
 copy: {auto: false, workers: 1}   # the copy begins with the upgrade, so that it can be watched
-initialVersion: %[4]s              # a service that begins would begin at the newest
-dbs:
-- namespace: demo/bbs/%[4]s
-  backend: mongo
-  apiVersion: %[4]s
-  mongo: {endpoint: "$(%[5]s)", database: %[6]s}
-- namespace: demo/bbs/%[7]s
-  backend: mongo
-  apiVersion: %[7]s
-  mongo: {endpoint: "$(%[5]s)", database: %[8]s}
-kinds:
-- {from: %[9]s, to: %[9]s, lens: packages.yaml}
-`, deploymentName, ringSize, strings.Join(etcd, `", "`), oldVersion, uriVariable, l.oldDB, newVersion, l.newDB, packagesKind)
-	for name, content := range map[string][]byte{"config.yaml": []byte(text), "packages.yaml": packages.Lens()} {
+initialVersion: %s              # a service that begins would begin at the newest
+`, deployment, ringSize, endpoints, oldVersion)
+	}
+	inMongo := func(of, version, database string) string {
+		return fmt.Sprintf("- {namespace: demo/%s/%s, backend: mongo, apiVersion: %s, mongo: {endpoint: \"$(%s)\", database: %s}}\n", of, version, version, uriVariable, database)
+	}
+	services := "# Two services that move from etcd to MongoDB with their second version.\n" + common(servicesName) +
+		fmt.Sprintf("dbs:\n- {namespace: demo/services/%[1]s, backend: etcd, apiVersion: %[1]s, etcd: {endpoints: [\"%[2]s\"]}}\n", oldVersion, endpoints) +
+		inMongo("services", newVersion, l.servicesDB) + "kinds: []\n"
+	application := "# An existing application's collection, on one machine.\n" + common(applicationName) +
+		"dbs:\n" + inMongo("packages", oldVersion, l.oldDB) + inMongo("packages", newVersion, l.newDB) +
+		fmt.Sprintf("kinds:\n- {from: %[1]s, to: %[1]s, lens: %[2]s}\n", packagesKind, lensFile)
+	for name, content := range map[string][]byte{servicesFile: []byte(services), applicationFile: []byte(application), lensFile: packages.Lens()} {
 		if err := os.WriteFile(l.file(name), content, 0o600); err != nil {
 			return fmt.Errorf("write the demo's files: %w", err)
 		}

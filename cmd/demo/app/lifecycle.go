@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/cmd/internal/databases"
 	"dbcontroller.dev/config"
 )
 
@@ -37,11 +39,13 @@ func (r *run) startBackends(ctx context.Context) error {
 	if err := r.layout.write(r.backends.Etcd); err != nil {
 		return err
 	}
-	r.config, err = config.Load(r.layout.file("config.yaml"), func(name string) (string, bool) {
-		return r.backends.URI, name == uriVariable
-	})
-	if err != nil {
-		return err
+	for _, d := range r.deployments() {
+		d.config, err = config.Load(r.layout.file(d.file), func(name string) (string, bool) {
+			return r.backends.URI, name == uriVariable
+		})
+		if err != nil {
+			return err
+		}
 	}
 	r.say("MongoDB %s and etcd run; logs are in %s", r.backends.Version, r.layout.dir)
 	return nil
@@ -50,32 +54,34 @@ func (r *run) startBackends(ctx context.Context) error {
 // startProcesses starts controllers and servers, and waits until all are ready.
 func (r *run) startProcesses(ctx context.Context) error {
 	env := []string{uriVariable + "=" + r.backends.URI}
-	start := func(name, binary string, args ...string) (*child, error) {
-		args = append(args, "--config", r.layout.file("config.yaml"), "--id", name, "--operator-listen", "127.0.0.1:0")
+	start := func(d *deployed, name, binary string, args ...string) (*child, error) {
+		args = append(args, "--config", r.layout.file(d.file), "--id", name, "--operator-listen", "127.0.0.1:0")
 		return spawn(name, binary, args, env, r.layout.file(name+".log"), r.Keep)
 	}
-	for i := range controllerCount {
-		c, err := start(fmt.Sprintf("controller-%d", i+1), r.Binary, ControllerCommand, "run", "--api-listen", "127.0.0.1:0")
-		if err != nil {
-			return err
+	for _, d := range r.deployments() {
+		for i := range controllerCount {
+			c, err := start(d, fmt.Sprintf("%s-controller-%d", d.name, i+1), r.Binary, ControllerCommand, "run", "--api-listen", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			d.controllers = append(d.controllers, c)
 		}
-		r.controllers = append(r.controllers, c)
 	}
 	for i := range serverCount {
-		s, err := start(fmt.Sprintf("server-%d", i+1), r.ServerBinary, "--listen", "127.0.0.1:0")
+		s, err := start(r.services, fmt.Sprintf("server-%d", i+1), r.ServerBinary, "--listen", "127.0.0.1:0", "--converge", "1s")
 		if err != nil {
 			return err
 		}
 		r.servers = append(r.servers, s)
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	for _, c := range append(r.controllers[:controllerCount:controllerCount], r.servers...) {
+	for _, c := range slices.Concat(r.services.controllers, r.application.controllers, r.servers) {
 		g.Go(func() error { return c.ready(gctx, startPatience) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	r.say("%d controllers and %d servers are ready", len(r.controllers), len(r.servers))
+	r.say("%d controllers each of the services and the application, and %d servers are ready", controllerCount, len(r.servers))
 	return nil
 }
 
@@ -89,9 +95,9 @@ func (r *run) cleanUp(ctx context.Context, kept bool) {
 	}
 	if !kept {
 		stopAll(r.servers)
-		stopAll(r.controllers)
+		stopAll(slices.Concat(r.services.controllers, r.application.controllers))
 		if r.mongo != nil {
-			complain(r.backends.drop(ctx, r.mongo, r.layout.oldDB, r.layout.newDB))
+			complain(r.backends.drop(ctx, r.mongo, r.layout.databases()...))
 		}
 	}
 	r.http.CloseIdleConnections()
@@ -127,11 +133,12 @@ func stopAll(cs []*child) {
 func (r *run) lookAround() {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "  "+format+"\n", args...) }
-	api := r.controllers[0].api
+	api := r.services.controllers[0].api
 	b.WriteString("\nEverything is left running. Look around:\n")
 	for _, cmd := range []string{"get deployment", "watch deployment", "parked"} {
 		line("%s %s %s --server %s", r.Binary, ControllerCommand, cmd, api)
 	}
+	line("%s %s get deployment --server %s   # of the application", r.Binary, ControllerCommand, r.application.controllers[0].api)
 	line("curl -s -H 'Content-Type: application/json' -d '{}' http://%s/dbcontroller.v1.DeploymentService/GetDeployment", api)
 	line("curl -s -H 'Content-Type: application/json' -d '{\"pageSize\": 2}' http://%s/bbs.v1.DesiredLRPService/ListDesiredLRPs", r.servers[0].api)
 	line("curl -s -H 'Content-Type: application/json' -d '{\"pageSize\": 2}' http://%s/bbs.v2.LRPDeploymentService/ListLRPDeployments", r.servers[1].api)
@@ -142,13 +149,15 @@ func (r *run) lookAround() {
 			line("curl -s http://%s/metrics   # %s, process %d", c.operator, c.name, c.Pid())
 		}
 	}
-	for _, v := range []string{oldVersion, newVersion} {
-		if db, ok := r.config.DB(v); ok {
-			line("mongosh '%s'   # %s", db.Location(), v)
+	for _, d := range r.deployments() {
+		for _, v := range []string{oldVersion, newVersion} {
+			db, _ := d.config.DB(v)
+			line("%s   # %s of the %s", databases.Shell(db), v, d.name)
 		}
 	}
-	line("ls %s   # configuration, lens, logs", r.layout.dir)
-	pids := make([]string, 0, 5)
+	line("etcdctl --endpoints %s get --prefix '' --keys-only   # both deployments", strings.Join(r.backends.Etcd, ","))
+	line("ls %s   # configurations, lens, logs", r.layout.dir)
+	pids := make([]string, 0, 7)
 	for _, c := range r.children() {
 		pids = append(pids, fmt.Sprint(c.Pid()))
 	}

@@ -14,8 +14,9 @@ import (
 // operations that wrote it, so that a state that is older, or mixed, is told apart.
 type lrp struct {
 	guid        string
-	op          int64            // that wrote instances, routes and annotation
-	definitions map[string]int64 // by id, the operation that made it
+	op          int64            // that wrote routes and annotation
+	running     int32            // instances, of which cells know; most processes have none
+	definitions map[string]int64 // by id, the operation that made it; none that was active before
 	active      string           // id of a definition
 }
 
@@ -35,12 +36,14 @@ func (p lrp) withDefinition(id string, op int64) lrp {
 	return p
 }
 
+// activated is a process with another active definition. The one before may go at any time, so
+// it counts no more.
 func (p lrp) activated(id string) lrp {
+	p.definitions = maps.Clone(p.definitions)
+	delete(p.definitions, p.active)
 	p.active = id
 	return p
 }
-
-func (p lrp) instances() int32 { return int32(p.op%97) + 1 }
 
 func (p lrp) annotation() string { return fmt.Sprintf("operation %d", p.op) }
 
@@ -51,7 +54,7 @@ func (p lrp) routes() map[string]string {
 // v1 is the process as the v1 API shows it: with its active definition.
 func (p lrp) v1() *bbsv1.DesiredLRP {
 	return &bbsv1.DesiredLRP{
-		ProcessGuid: p.guid, Domain: domain, Instances: p.instances(), Routes: p.routes(), Annotation: p.annotation(),
+		ProcessGuid: p.guid, Domain: domain, Instances: p.running, Routes: p.routes(), Annotation: p.annotation(),
 		Definition: definitionV1(p.definitions[p.active]),
 	}
 }
@@ -59,7 +62,7 @@ func (p lrp) v1() *bbsv1.DesiredLRP {
 // v2 is the process as the v2 API shows it.
 func (p lrp) v2() *bbsv2.LRPDeployment {
 	d := &bbsv2.LRPDeployment{
-		ProcessGuid: p.guid, Domain: domain, Instances: p.instances(), Routes: p.routes(), Annotation: p.annotation(),
+		ProcessGuid: p.guid, Domain: domain, Instances: p.running, Routes: p.routes(), Annotation: p.annotation(),
 		Definitions: map[string]*bbsv2.Definition{}, ActiveDefinitionId: p.active,
 	}
 	for id, op := range p.definitions {
@@ -104,7 +107,10 @@ func printV1(d *bbsv1.DesiredLRP) string {
 
 func printV2(d *bbsv2.LRPDeployment) string {
 	d = proto.CloneOf(d)
-	d.ModificationTag, d.HealthyDefinitionId = nil, ""
+	for _, former := range d.FormerDefinitionIds {
+		delete(d.Definitions, former)
+	}
+	d.ModificationTag, d.HealthyDefinitionId, d.FormerDefinitionIds = nil, "", nil
 	return printed(d)
 }
 

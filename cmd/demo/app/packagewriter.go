@@ -49,7 +49,7 @@ func (w *packageWriter) do(ctx context.Context, due time.Time) {
 
 // run makes one write and notes what became of it. A document whose state is unknown is
 // not touched again.
-func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next state, do func(context.Context, *mongo.Collection, string) error) bool {
+func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next state, do func(context.Context, appclient.Collection, string) error) bool {
 	w.ledger.Begin(key, next)
 	version, err := w.app.write(ctx, do)
 	if err != nil {
@@ -95,7 +95,7 @@ func (w *packageWriter) insert(ctx context.Context, due time.Time, op int64) {
 	if !ok {
 		return
 	}
-	if w.run(ctx, due, key, next, func(ctx context.Context, c *mongo.Collection, version string) error {
+	if w.run(ctx, due, key, next, func(ctx context.Context, c appclient.Collection, version string) error {
 		shaped, err := w.shapes.in(version, doc)
 		if err == nil {
 			_, err = c.InsertOne(ctx, shaped)
@@ -125,7 +125,7 @@ func (w *packageWriter) remove(ctx context.Context, due time.Time) {
 	if !ok {
 		return
 	}
-	if w.run(ctx, due, key, state{}, func(ctx context.Context, c *mongo.Collection, _ string) error {
+	if w.run(ctx, due, key, state{}, func(ctx context.Context, c appclient.Collection, _ string) error {
 		res, err := c.DeleteOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}})
 		if err == nil && res.DeletedCount == 0 {
 			return appclient.ErrMoved
@@ -147,7 +147,7 @@ func (w *packageWriter) replace(ctx context.Context, due time.Time, op int64) {
 	if !ok {
 		return
 	}
-	if w.run(ctx, due, key, next, func(ctx context.Context, c *mongo.Collection, version string) error {
+	if w.run(ctx, due, key, next, func(ctx context.Context, c appclient.Collection, version string) error {
 		shaped, err := w.shapes.in(version, doc)
 		if err != nil {
 			return err
@@ -172,7 +172,7 @@ func (w *packageWriter) update(ctx context.Context, due time.Time, op int64) {
 	if !ok {
 		return
 	}
-	if w.run(ctx, due, key, next, func(ctx context.Context, c *mongo.Collection, version string) error {
+	if w.run(ctx, due, key, next, func(ctx context.Context, c appclient.Collection, version string) error {
 		fields, err := w.shapes.renamed(version, set, doc)
 		if err != nil {
 			return err
@@ -203,7 +203,7 @@ func openApplication(ctx context.Context, controllers []string, m *mongo.Client)
 }
 
 // write makes a write where the data is, and returns the version written to.
-func (a *application) write(ctx context.Context, do func(ctx context.Context, c *mongo.Collection, version string) error) (version string, err error) {
+func (a *application) write(ctx context.Context, do func(ctx context.Context, c appclient.Collection, version string) error) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
 	err = a.Write(ctx, func(ctx context.Context, at appclient.Place) error {

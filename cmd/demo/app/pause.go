@@ -105,6 +105,11 @@ func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecon
 // switch to the first acknowledgement by the version that it led to: due before its end,
 // and acknowledged after its start.
 func pause(writes []write, start time.Time, to string) Pause {
+	return pauseOf(underWay(writes, start, to))
+}
+
+// underWay is what the clients of these writes felt.
+func underWay(writes []write, start time.Time, to string) (felt []time.Duration) {
 	var end time.Time
 	for _, w := range writes {
 		if w.on == to && w.acked.After(start) && (end.IsZero() || w.acked.Before(end)) {
@@ -112,14 +117,17 @@ func pause(writes []write, start time.Time, to string) Pause {
 		}
 	}
 	if start.IsZero() || end.IsZero() {
-		return Pause{}
+		return nil
 	}
-	var felt []time.Duration
 	for _, w := range writes {
 		if !w.due.After(end) && !w.acked.Before(start) {
 			felt = append(felt, w.acked.Sub(w.due))
 		}
 	}
+	return felt
+}
+
+func pauseOf(felt []time.Duration) Pause {
 	slices.Sort(felt)
 	return Pause{
 		N: len(felt), P50: percentile(felt, 50).Milliseconds(),

@@ -8,7 +8,6 @@ import (
 	"connectrpc.com/connect"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
 // progress notes whether an upgrade moves on.
@@ -36,8 +35,8 @@ func (p *progress) moved() bool {
 }
 
 // show tells people of the shards' progress, as an operator's watch would, until ctx ends.
-func (r *run) show(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, p *progress) error {
-	stream, err := api.WatchDeployment(ctx, connect.NewRequest(&dbv1.WatchDeploymentRequest{}))
+func (r *run) show(ctx context.Context, d *deployed, p *progress) error {
+	stream, err := d.apis(r.http)[0].WatchDeployment(ctx, connect.NewRequest(&dbv1.WatchDeploymentRequest{}))
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -47,8 +46,8 @@ func (r *run) show(ctx context.Context, api dbcontrollerv1connect.DeploymentServ
 	defer stream.Close() //nolint:errcheck // nothing more is wanted of it
 	last := ""
 	for stream.Receive() {
-		d := stream.Msg()
-		u, pr := d.GetUpgradeState(), d.GetProgress()
+		now := stream.Msg()
+		u, pr := now.GetUpgradeState(), now.GetProgress()
 		if u == nil || pr == nil {
 			continue
 		}
@@ -56,7 +55,7 @@ func (r *run) show(ctx context.Context, api dbcontrollerv1connect.DeploymentServ
 		if pr.MaxLagMillis != nil {
 			lag = fmt.Sprintf("%d ms", pr.GetMaxLagMillis())
 		}
-		text := fmt.Sprintf("ready %d/%d shards, copied %d of %d, lag %s, compared %d", len(u.GetReadyShards()), d.GetRingSize(),
+		text := fmt.Sprintf("%s: ready %d/%d shards, copied %d of %d, lag %s, compared %d", d.name, len(u.GetReadyShards()), now.GetRingSize(),
 			pr.GetCopied(), pr.GetTotal(), lag, pr.GetVerified())
 		if pr.GetParked() > 0 {
 			text += fmt.Sprintf(", parked %d", pr.GetParked())

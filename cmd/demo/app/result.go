@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -13,7 +15,7 @@ type Result struct {
 	Backend           string            `json:"backend"` // with its version
 	Active            string            `json:"active"`  // version after the switch
 	Shards            int               `json:"shards"`
-	Controllers       int               `json:"controllers"`
+	Controllers       int               `json:"controllers"` // of each deployment
 	Servers           int               `json:"servers"`
 	Records           int               `json:"records"`              // moved, of all kinds
 	CopyDocsPerSecond int               `json:"copy_docs_per_second"` // from the copy's begin until all shards were copied
@@ -31,6 +33,10 @@ type Result struct {
 	Switches          []Switch          `json:"switches"` // in order
 	Late              int               `json:"late"`     // keys that the version that is not active had a moment later, in the end
 	LateMillis        int64             `json:"late_ms"`  // until the last of these was there
+	// Engines are the databases of the old version and the new one, by what was moved.
+	Engines map[string][]string `json:"engines"`
+	// CellCrashes is in how many of the switches a cell of the BBS crashed.
+	CellCrashes int `json:"cell_crashes"`
 }
 
 // Switch is one of the switches of a demo.
@@ -57,6 +63,13 @@ type Phases struct {
 	Drain   int64 `json:"drain"`
 	Flip    int64 `json:"flip"`
 	Restart int64 `json:"restart"` // of the slowest server, from seeing the flip
+}
+
+// longer has the longer one of each phase of two deployments.
+func (p Phases) longer(o Phases) Phases {
+	return Phases{
+		Hold: max(p.Hold, o.Hold), Fence: max(p.Fence, o.Fence), Drain: max(p.Drain, o.Drain), Flip: max(p.Flip, o.Flip), Restart: max(p.Restart, o.Restart),
+	}
 }
 
 func (p Phases) String() string {
@@ -130,6 +143,10 @@ func (r Result) report(w io.Writer) error {
 		}
 	}
 	line("fences", "bbs by %s, secrets by %s, packages by %s", r.Fence["bbs"], r.Fence["secrets"], r.Fence["packages"])
+	for _, moved := range slices.Sorted(maps.Keys(r.Engines)) {
+		line("engines", "%s from %s", moved, strings.Join(r.Engines[moved], " to "))
+	}
+	line("crashes", "of a cell in %d of %d switches", r.CellCrashes, len(r.Switches))
 	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("print result: %w", err)
 	}

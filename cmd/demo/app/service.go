@@ -15,6 +15,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"dbcontroller.dev/cmd/server/app"
+	"dbcontroller.dev/refusal"
 )
 
 // The versions that a demo moves between.
@@ -106,7 +107,7 @@ func (s *service) call(ctx context.Context, send func(ctx context.Context, serve
 		if connect.CodeOf(err) == connect.CodeNotFound && connect.IsWireError(err) {
 			return "", errNotThere
 		}
-		if connect.CodeOf(err) != connect.CodeUnavailable || !connect.IsWireError(err) {
+		if reason, _ := refusal.Of(err); !reason.Again() {
 			return "", fmt.Errorf("%w: %w", errUnknownOutcome, err)
 		}
 		wait := policy.NextBackOff()

@@ -26,6 +26,7 @@ type traffic struct {
 
 	service        *service
 	bbs            *bbsClient
+	cells          *cells
 	secretAPI      *secretsClient
 	app            *application
 	bbsWriters     []*bbsWriter
@@ -51,10 +52,7 @@ func (t *traffic) rng(client int) *rand.Rand {
 
 // prepare makes the clients, and the service's data through the v1 API.
 func (t *traffic) prepare(ctx context.Context) error {
-	servers := make([]string, 0, len(t.run.servers))
-	for _, s := range t.run.servers {
-		servers = append(servers, s.api)
-	}
+	servers := addresses(t.run.servers)
 	t.service = &service{servers: len(servers)}
 	t.bbs, t.secretAPI = newBBSClient(t.run.http, t.service, servers), newSecretsClient(t.run.http, t.service, servers)
 	n := t.run.Writers
@@ -71,11 +69,10 @@ func (t *traffic) prepare(ctx context.Context) error {
 		return fmt.Errorf("fill the service's database: %w", err)
 	}
 	var err error
-	var controllers []string
-	for _, c := range t.run.controllers {
-		controllers = append(controllers, c.api)
+	if t.cells, err = startCells(ctx, t.bbsWriters[0], t.run.http, servers); err != nil {
+		return err
 	}
-	if t.app, err = openApplication(ctx, controllers, t.run.mongo); err != nil {
+	if t.app, err = openApplication(ctx, addresses(t.run.application.controllers), t.run.mongo); err != nil {
 		return err
 	}
 	for i := range n {

@@ -4,33 +4,44 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/sample/bbs"
 	"dbcontroller.dev/upgradestate"
 )
 
-// upgraded is what was seen of the upgrade, and of the ways back and forth after it.
+// upgraded is what was seen of the upgrades, and of the ways back and forth after them.
 type upgraded struct {
-	record   upgradestate.Deployment // after the last switch
 	copyRate int
 	switches []switched
 	parked   int
 }
 
-// switched is what was seen of one switch.
+// switched is what was seen of one switch of both deployments.
 type switched struct {
 	from, to string
-	start    time.Time // of SWITCHING
-	phases   Phases
+	start    map[*deployed]time.Time // of SWITCHING
+	paths    map[*deployed][]string  // on which its clients write
+	phases   Phases                  // of whichever took longer
 }
 
-// upgrade drives traffic, moves the deployment to the new version meanwhile, and back and
+// pause is what the clients of both deployments felt.
+func (s switched) pause(writes []write) Pause {
+	var felt []time.Duration
+	for d, paths := range s.paths {
+		own := slices.DeleteFunc(slices.Clone(writes), func(w write) bool { return !slices.Contains(paths, w.path) })
+		felt = append(felt, underWay(own, s.start[d], s.to)...)
+	}
+	return pauseOf(felt)
+}
+
+// upgrade drives traffic, moves the deployments to the new version meanwhile, and back and
 // forth as often as is asked for, and stops the traffic some time after that.
 func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
 	defer func() {
@@ -38,11 +49,9 @@ func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
 		defer cancel()
 		err = errors.Join(err, t.app.Close(ended))
 	}()
-	store, err := r.openEtcd(ctx)
-	if err != nil {
+	if err := r.openEtcd(ctx); err != nil {
 		return u, err
 	}
-	line := newTimeline(r.note)
 	stop := make(chan struct{})
 	// Clients work until stop; what watches them, and the processes, until they are done.
 	watching, unwatch := context.WithCancel(ctx)
@@ -51,14 +60,16 @@ func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
 	for _, c := range r.children() {
 		g.Go(func() error { return watch(gctx, c) })
 	}
-	g.Go(func() error { line.follow(gctx, store); return nil })
+	for _, d := range r.deployments() {
+		g.Go(func() error { d.line.follow(gctx, d.record); return nil })
+	}
 	work, wctx := errgroup.WithContext(gctx)
 	t.drive(wctx, work, stop)
 	g.Go(func() error {
 		defer unwatch()
 		defer func() { _ = work.Wait() }() // clients return no errors; they count them
 		defer close(stop)
-		u, err = r.moves(gctx, t, line)
+		u, err = r.moves(gctx, t)
 		if err != nil {
 			unwatch() // nobody waits for calls that are held up
 		}
@@ -67,23 +78,25 @@ func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
 	if err := g.Wait(); err != nil {
 		return u, err
 	}
-	res, err := r.apis()[0].ListParked(ctx, connect.NewRequest(&dbv1.ListParkedRequest{}))
-	if err != nil {
-		return u, fmt.Errorf("ask for what is parked: %w", err)
+	for _, d := range r.deployments() {
+		res, err := d.apis(r.http)[0].ListParked(ctx, connect.NewRequest(&dbv1.ListParkedRequest{}))
+		if err != nil {
+			return u, fmt.Errorf("ask for what is parked: %w", err)
+		}
+		u.parked += len(res.Msg.GetParked())
 	}
-	u.parked = len(res.Msg.GetParked())
 	return u, nil
 }
 
 // moves switches as often as is asked for.
-func (r *run) moves(ctx context.Context, t *traffic, line *timeline) (u upgraded, err error) {
+func (r *run) moves(ctx context.Context, t *traffic) (u upgraded, err error) {
 	r.say("%d clients drive %d writes and %d reads a second", 5*r.Writers, r.Rate, r.Rate)
 	if err := sleep(ctx, r.Warm); err != nil {
 		return u, err
 	}
 	from, to := oldVersion, newVersion
 	for i := range r.Switches {
-		rate, s, err := r.move(ctx, t, line, from, to)
+		rate, s, err := r.move(ctx, t, from, to)
 		if err != nil {
 			return u, fmt.Errorf("switch %d, to %s: %w", i+1, to, err)
 		}
@@ -93,78 +106,97 @@ func (r *run) moves(ctx context.Context, t *traffic, line *timeline) (u upgraded
 		u.switches = append(u.switches, s)
 		from, to = to, from
 	}
-	_, _, u.record = line.window()
+	for _, d := range r.deployments() {
+		_, _, d.after = d.line.window()
+	}
 	return u, nil
 }
 
-// move begins an upgrade and sees it through, and lets clients go on for a while.
-func (r *run) move(ctx context.Context, t *traffic, line *timeline, from, to string) (copyRate int, s switched, err error) {
+// move begins an upgrade of both deployments and sees them through, and lets clients go on for
+// a while. A cell of the BBS crashes while its service switches.
+func (r *run) move(ctx context.Context, t *traffic, from, to string) (copyRate int, s switched, err error) {
 	if to == newVersion {
 		t.service.newAPI.open()
 	} else {
 		t.service.newAPI.close()
 	}
-	_, before, _ := line.window()
-	api := r.apis()[0]
-	begin, err := r.begin(ctx, api, to)
-	if err != nil {
-		return 0, s, err
-	}
-	begun := time.Now()
 	r.say("before it: %s", t.tally.latency())
-	r.say("the upgrade to %s has begun", to)
+	before, revision := map[*deployed]int{}, map[*deployed]int64{}
+	for _, d := range r.deployments() {
+		_, before[d], _ = d.line.window()
+		begin, err := r.begin(ctx, d, to)
+		if err != nil {
+			return 0, s, err
+		}
+		revision[d] = begin.GetRevision()
+	}
+	since := time.Now()
+	r.say("the upgrades to %s have begun", to)
 	progress := &progress{}
+	var copying meter
 	g, gctx := errgroup.WithContext(ctx)
-	flipped, arrived := context.WithCancel(gctx)
-	defer arrived()
-	if before == 0 {
+	for _, d := range r.deployments() {
+		until, flipped := context.WithCancel(gctx)
+		defer flipped()
 		g.Go(func() error {
-			n, err := copyMeter(flipped, r.operators(), ringSize, progress.copied)
-			if err != nil {
-				if flipped.Err() != nil && gctx.Err() == nil {
+			defer flipped()
+			return d.line.awaitFlip(gctx, to, revision[d], r.Patience, progress.moved)
+		})
+		g.Go(func() error { return r.show(until, d, progress) })
+		if before[d] == 0 {
+			g.Go(func() error {
+				n, err := copyMeter(until, operators(d), ringSize, progress.copied)
+				if err != nil && until.Err() != nil && gctx.Err() == nil {
 					return nil // it has switched, so it was copied; only the rate is not known
 				}
+				copying.add(n.docs, time.Since(since))
 				return err
-			}
-			took := time.Since(begun)
-			copyRate = int(float64(n.docs) / took.Seconds())
-			r.say("all shards are copied: %d documents in %.2f s, %d a second", n.docs, took.Seconds(), copyRate)
-			r.say("meanwhile: %s", t.tally.latency())
-			return nil
-		})
+			})
+		}
+		if d == r.services {
+			g.Go(func() error { return t.cells.crash(until, d.line, before[d], r.say) })
+		}
 	}
-	g.Go(func() error { return r.show(flipped, api, progress) })
-	g.Go(func() error {
-		defer arrived()
-		return line.awaitFlip(gctx, to, begin.GetRevision(), r.Patience, progress.moved)
-	})
 	if err := g.Wait(); err != nil {
-		return copyRate, s, err
+		return 0, s, err
+	}
+	if docs, took := copying.sum(); docs > 0 {
+		copyRate = int(float64(docs) / took.Seconds())
+		r.say("%d documents were copied in %.2f s, %d a second", docs, took.Seconds(), copyRate)
 	}
 	if err := r.cool(ctx, t, to, time.Now()); err != nil {
 		return copyRate, s, err
 	}
-	start, switches, _ := line.window()
-	if switches != before+1 {
-		r.say("SWITCHING began %d times; the pause is that of the last", switches-before)
+	s = switched{from: from, to: to, start: map[*deployed]time.Time{}, paths: map[*deployed][]string{
+		r.services: {pathV1, pathV2}, r.application: {pathPackages},
+	}}
+	for _, d := range r.deployments() {
+		start, switches, _ := d.line.window()
+		if switches != before[d]+1 {
+			r.say("%s: SWITCHING began %d times; the pause is that of the last", d.name, switches-before[d])
+		}
+		s.start[d] = start
+		phases, err := r.measured(ctx, d, to)
+		if err != nil {
+			return copyRate, s, err
+		}
+		s.phases = s.phases.longer(phases)
 	}
-	s = switched{from: from, to: to, start: start}
-	s.phases, err = r.measured(ctx, to)
-	return copyRate, s, err
+	return copyRate, s, nil
 }
 
 // begin begins an upgrade as soon as the controllers offer it: after a switch they have to
 // see it first.
-func (r *run) begin(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, to string) (*dbv1.Deployment, error) {
+func (r *run) begin(ctx context.Context, d *deployed, to string) (*dbv1.Deployment, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Patience)
 	defer cancel()
 	for {
-		res, err := api.BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{TargetVersion: to, TotalShardsCount: ringSize}))
+		res, err := d.apis(r.http)[0].BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{TargetVersion: to, TotalShardsCount: ringSize}))
 		if err == nil {
 			return res.Msg, nil
 		}
 		if connect.CodeOf(err) != connect.CodeFailedPrecondition || sleep(ctx, 50*time.Millisecond) != nil {
-			return nil, fmt.Errorf("begin the upgrade: %w", err)
+			return nil, fmt.Errorf("begin the upgrade of the %s: %w", d.name, err)
 		}
 	}
 }
@@ -200,9 +232,28 @@ func (r *run) cool(ctx context.Context, t *traffic, version string, flipped time
 	return nil
 }
 
-func (r *run) operators() []string {
+// meter sums up what several deployments have copied in the same time.
+type meter struct {
+	mu   sync.Mutex
+	docs int64
+	took time.Duration // the longest
+}
+
+func (m *meter) add(docs int64, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.docs, m.took = m.docs+docs, max(m.took, took)
+}
+
+func (m *meter) sum() (int64, time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.docs, m.took
+}
+
+func operators(d *deployed) []string {
 	var out []string
-	for _, c := range r.controllers {
+	for _, c := range d.controllers {
 		out = append(out, c.operator)
 	}
 	return out
@@ -210,11 +261,15 @@ func (r *run) operators() []string {
 
 // measured asks for what the driver and the servers measured of the switch to a version.
 // Servers publish the time of their restart after it, so it is waited for.
-func (r *run) measured(ctx context.Context, to string) (Phases, error) {
+func (r *run) measured(ctx context.Context, d *deployed, to string) (Phases, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Patience)
 	defer cancel()
+	servers := 0
+	if d == r.services {
+		servers = len(r.servers)
+	}
 	for {
-		res, err := r.apis()[0].GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
+		res, err := d.apis(r.http)[0].GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
 		if err != nil {
 			return Phases{}, fmt.Errorf("ask for the measured times: %w", err)
 		}
@@ -228,11 +283,11 @@ func (r *run) measured(ctx context.Context, to string) (Phases, error) {
 			p.Restart = max(p.Restart, int64(s.GetRestartMillis()))
 			restarted++
 		}
-		if restarted >= len(r.servers) {
+		if restarted >= servers {
 			return p, nil
 		}
 		if err := sleep(ctx, 50*time.Millisecond); err != nil {
-			return p, fmt.Errorf("wait for the servers' restart times, %d of %d are known: %w", restarted, len(r.servers), err)
+			return p, fmt.Errorf("wait for the servers' restart times, %d of %d are known: %w", restarted, servers, err)
 		}
 	}
 }
@@ -243,9 +298,11 @@ func fences(d upgradestate.Deployment) map[string]string {
 	out := map[string]string{}
 	ns, _ := d.Namespace(oldVersion)
 	for _, k := range ns.Kinds {
-		if k.Kind == bbs.KindDesiredLRPs {
+		switch k.Kind {
+		case bbs.KindDesiredLRPs:
 			out["bbs"] = k.Fence
-		} else {
+		case bbs.KindActualLRPs, bbs.KindCells: // as the processes
+		default:
 			out[k.Kind] = k.Fence
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
 )
 
 var _ record.OnceClient = (*client)(nil)
@@ -17,10 +16,10 @@ type client struct {
 	inner atomic.Pointer[bound]
 }
 
-// bound is the client of a namespace; another login is another one.
+// bound is the client of a way to a database; another login is another one.
 type bound struct {
-	ns     *mongostore.Namespace
-	client *mongostore.Client
+	way    *way
+	client record.OnceClient
 }
 
 // Client returns a client that opens the database with its first command.
@@ -28,21 +27,21 @@ func (d *Database) Client() record.OnceClient { return &client{db: d} }
 
 func (c *client) get(ctx context.Context) (*bound, error) {
 	for {
-		ns, err := c.db.Get(ctx)
+		w, err := c.db.way(ctx)
 		if err != nil {
 			return nil, err
 		}
 		b := c.inner.Load()
-		if b != nil && b.ns == ns {
+		if b != nil && b.way == w {
 			return b, nil
 		}
-		c.inner.CompareAndSwap(b, &bound{ns, ns.Client()})
+		c.inner.CompareAndSwap(b, &bound{w, w.Client()})
 	}
 }
 
 // ask makes a call, and again with another login when the server does not take the one of now:
 // the password was changed, and a connection had to be made. What was refused was not sent.
-func ask[T any](ctx context.Context, c *client, call func(*mongostore.Client) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, c *client, call func(record.OnceClient) (T, error)) (T, error) {
 	for {
 		b, err := c.get(ctx)
 		if err != nil {
@@ -50,33 +49,33 @@ func ask[T any](ctx context.Context, c *client, call func(*mongostore.Client) (T
 			return none, err
 		}
 		out, err := call(b.client)
-		if !mongostore.IsLoginRefused(err) || errors.Is(err, record.ErrUnknown) || !c.db.relogin(ctx, b.ns) {
+		if !c.db.engine.loginRefused(err) || errors.Is(err, record.ErrUnknown) || !c.db.relogin(ctx, b.way) {
 			return out, err
 		}
 	}
 }
 
 func (c *client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
-	return ask(ctx, c, func(m *mongostore.Client) (record.Record, error) { return m.Get(ctx, tok, key) })
+	return ask(ctx, c, func(m record.OnceClient) (record.Record, error) { return m.Get(ctx, tok, key) })
 }
 
 func (c *client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
-	return ask(ctx, c, func(m *mongostore.Client) ([]record.Record, error) { return m.List(ctx, req) })
+	return ask(ctx, c, func(m record.OnceClient) ([]record.Record, error) { return m.List(ctx, req) })
 }
 
 func (c *client) Select(ctx context.Context, req record.SelectRequest) ([]record.Record, error) {
-	return ask(ctx, c, func(m *mongostore.Client) ([]record.Record, error) { return m.Select(ctx, req) })
+	return ask(ctx, c, func(m record.OnceClient) ([]record.Record, error) { return m.Select(ctx, req) })
 }
 
 func (c *client) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
-	return ask(ctx, c, func(m *mongostore.Client) ([]string, error) { return m.ListNames(ctx, req) })
+	return ask(ctx, c, func(m record.OnceClient) ([]string, error) { return m.ListNames(ctx, req) })
 }
 
 func (c *client) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
-	_, err := ask(ctx, c, func(m *mongostore.Client) (struct{}, error) { return struct{}{}, m.Write(ctx, toks, ms) })
+	_, err := ask(ctx, c, func(m record.OnceClient) (struct{}, error) { return struct{}{}, m.Write(ctx, toks, ms) })
 	return err
 }
 
 func (c *client) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (bool, error) {
-	return ask(ctx, c, func(m *mongostore.Client) (bool, error) { return m.CreateOnce(ctx, toks, marker, records) })
+	return ask(ctx, c, func(m record.OnceClient) (bool, error) { return m.CreateOnce(ctx, toks, marker, records) })
 }

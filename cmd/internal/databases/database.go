@@ -12,7 +12,7 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/watchedfile"
 )
 
 // retryOpen is how long a database that could not be opened is left alone: callers that come
@@ -24,14 +24,19 @@ var errClosed = errors.New("the process ends")
 // Database is one database of the configuration: open, or opened by who needs it first. Its
 // methods may be called concurrently.
 type Database struct {
-	db   config.DB
-	how  Config
-	file string          // of the configuration, for messages
-	life context.Context // of the Set, in which attempts run: they are shared by who waits
-	of   *Database       // that this one is, as nobody else feels it; nil for all others
+	db     config.DB
+	engine engine
+	how    Config
+	cfg    config.Config
+	file   string          // of the configuration, for messages
+	life   context.Context // of the Set, in which attempts run: they are shared by who waits
+	of     *Database       // that this one is, as nobody else feels it; nil for all others
 
-	opened atomic.Pointer[mongostore.Namespace] // that of the present login
-	quiet  atomic.Pointer[quiet]                // of one that has of
+	// keys are those of the configuration, from the first attempt on.
+	keys atomic.Pointer[watchedfile.Value[*held]]
+
+	opened atomic.Pointer[way]   // that of the present login
+	quiet  atomic.Pointer[quiet] // of one that has of
 
 	mu       sync.Mutex
 	attempt  chan struct{} // closed when the attempt that runs ends; nil: none runs
@@ -39,15 +44,15 @@ type Database struct {
 	retryAt  time.Time
 	closed   bool
 	look     chan struct{} // asks for a look at the login at once
-	renewing chan struct{} // closed when the login is not followed any more; nil: it is not
+	renewing chan struct{} // closed when the login is not followed any longer; nil: it is not
 }
 
-// quiet is a namespace and how it is used quietly.
-type quiet struct{ of, ns *mongostore.Namespace }
+// quiet is a way and how it is used quietly.
+type quiet struct{ of, now *way }
 
 // Quietly is the same database, over the same connections, as nobody else on its server feels
-// it (mongostore.Config.Quiet).
-func (d *Database) Quietly() *Database { return &Database{db: d.db, of: d} }
+// it (Config.Quiet).
+func (d *Database) Quietly() *Database { return &Database{db: d.db, engine: d.engine, of: d} }
 
 // Opened reports whether the database is open.
 func (d *Database) Opened() bool {
@@ -70,21 +75,29 @@ func (d *Database) Problem() error {
 
 // Get returns the open database. It makes an attempt where there was none lately, and
 // otherwise says why the latest one failed.
-func (d *Database) Get(ctx context.Context) (*mongostore.Namespace, error) {
+func (d *Database) Get(ctx context.Context) (Space, error) {
+	w, err := d.way(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w.Space, nil
+}
+
+func (d *Database) way(ctx context.Context) (*way, error) {
 	if d.of != nil {
-		ns, err := d.of.Get(ctx)
+		w, err := d.of.way(ctx)
 		if err != nil {
 			return nil, err
 		}
 		q := d.quiet.Load()
-		if q == nil || q.of != ns {
-			q = &quiet{ns, ns.Quietly()}
+		if q == nil || q.of != w {
+			q = &quiet{w, &way{Space: w.Quietly(), backend: w.backend}}
 			d.quiet.Store(q)
 		}
-		return q.ns, nil
+		return q.now, nil
 	}
-	if ns := d.opened.Load(); ns != nil {
-		return ns, nil
+	if w := d.opened.Load(); w != nil {
+		return w, nil
 	}
 	d.mu.Lock()
 	if d.closed {
@@ -109,8 +122,8 @@ func (d *Database) Get(ctx context.Context) (*mongostore.Namespace, error) {
 		}
 		return nil, fmt.Errorf("database of %s does not answer yet: %w (%w)", d.db.Version, record.ErrUnavailable, ctx.Err())
 	}
-	if ns := d.opened.Load(); ns != nil {
-		return ns, nil
+	if w := d.opened.Load(); w != nil {
+		return w, nil
 	}
 	return nil, d.Problem()
 }
@@ -118,16 +131,19 @@ func (d *Database) Get(ctx context.Context) (*mongostore.Namespace, error) {
 // try makes the one attempt that runs, for all who wait.
 func (d *Database) try() {
 	used := &d.db
-	var ns *mongostore.Namespace
+	var w *way
 	login, err := d.db.WatchLogin(d.how.Log)
 	if err == nil {
+		err = d.watchKeys()
+	}
+	if err == nil {
 		used = login.Get()
-		ns, err = open(d.life, *used, d.how, d.file)
+		w, err = d.open(d.life, *used)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err == nil {
-		d.opened.Store(ns)
+		d.opened.Store(w)
 		if d.db.HasFiles() {
 			d.renewing = make(chan struct{})
 			go d.renew(login, used)
@@ -193,7 +209,7 @@ func (d *Database) close(ctx context.Context) {
 	if renewing != nil {
 		<-renewing
 	}
-	if ns := d.opened.Load(); ns != nil {
-		d.end(ctx, ns)
+	if w := d.opened.Load(); w != nil {
+		d.end(ctx, w)
 	}
 }

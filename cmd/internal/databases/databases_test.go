@@ -17,7 +17,6 @@ import (
 	"dbcontroller.dev/integration/localmongo"
 	"dbcontroller.dev/integration/localmongo/mongotest"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
@@ -28,8 +27,8 @@ const patience = time.Minute
 func configured(uri string) config.Config {
 	const nowhere = "mongodb://127.0.0.1:1/?replicaSet=rs0"
 	return config.Config{Path: "/etc/config.yaml", DBs: []config.DB{
-		{Version: "v1", Database: "dbc_opened", Endpoint: config.NewSecret(uri)},
-		{Version: "v2", Database: "dbc_opened", Endpoint: config.NewSecret(nowhere)},
+		{Version: "v1", Backend: "mongo", Database: "dbc_opened", Endpoint: config.NewSecret(uri)},
+		{Version: "v2", Backend: "mongo", Database: "dbc_opened", Endpoint: config.NewSecret(nowhere)},
 	}}
 }
 
@@ -106,7 +105,7 @@ func TestNoPrimaryIsWaitedFor(t *testing.T) {
 	defer cancel()
 	server := own(ctx, t, localmongo.Options{})
 	stepDown(ctx, t, server.URI(), 20)
-	db := open(t, configured(server.URI()), func(ctx context.Context, _ config.DB, ns *mongostore.Namespace) error {
+	db := open(t, configured(server.URI()), func(ctx context.Context, _ config.DB, ns record.Namespace) error {
 		return ns.Check(ctx)
 	}).Database("v1")
 	if _, err := db.Get(ctx); !errors.Is(err, record.ErrUnavailable) || !strings.Contains(err.Error(), "no primary") {
@@ -125,7 +124,7 @@ func TestStepDownDuringChecks(t *testing.T) {
 	defer cancel()
 	server := own(ctx, t, localmongo.Options{TestCommands: true})
 	checks := 0
-	db := open(t, configured(server.URI()), func(ctx context.Context, _ config.DB, ns *mongostore.Namespace) error {
+	db := open(t, configured(server.URI()), func(ctx context.Context, _ config.DB, ns record.Namespace) error {
 		if checks++; checks == 1 {
 			refuse(ctx, t, server.URI(), "create", 189) // PrimarySteppedDown
 		}
@@ -158,7 +157,7 @@ func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
 	uri, _ := mongotest.Database(t)
 	somebodyElses := errors.New("it is somebody else's")
-	db := open(t, configured(uri), func(context.Context, config.DB, *mongostore.Namespace) error { return somebodyElses }).Database("v1")
+	db := open(t, configured(uri), func(context.Context, config.DB, record.Namespace) error { return somebodyElses }).Database("v1")
 	if err := db.Wait(t.Context()); !errors.Is(err, somebodyElses) {
 		t.Errorf("got %v", err)
 	}

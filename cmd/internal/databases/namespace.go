@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
 )
 
 var (
@@ -13,7 +12,7 @@ var (
 )
 
 // with runs a command on the open database.
-func with[T any](ctx context.Context, d *Database, do func(*mongostore.Namespace) (T, error)) (T, error) {
+func with[T any](ctx context.Context, d *Database, do func(Space) (T, error)) (T, error) {
 	ns, err := d.Get(ctx)
 	if err != nil {
 		var none T
@@ -23,7 +22,7 @@ func with[T any](ctx context.Context, d *Database, do func(*mongostore.Namespace
 }
 
 // run is with for a command that answers nothing.
-func run(ctx context.Context, d *Database, do func(*mongostore.Namespace) error) error {
+func run(ctx context.Context, d *Database, do func(Space) error) error {
 	ns, err := d.Get(ctx)
 	if err != nil {
 		return err
@@ -32,35 +31,35 @@ func run(ctx context.Context, d *Database, do func(*mongostore.Namespace) error)
 }
 
 func (d *Database) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Page, error) { return ns.Scan(ctx, req) })
+	return with(ctx, d, func(ns Space) (record.Page, error) { return ns.Scan(ctx, req) })
 }
 
 func (d *Database) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Snapshot, error) { return ns.Read(ctx, req) })
+	return with(ctx, d, func(ns Space) (record.Snapshot, error) { return ns.Read(ctx, req) })
 }
 
 func (d *Database) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Result, error) { return ns.Apply(ctx, b) })
+	return with(ctx, d, func(ns Space) ([]record.Result, error) { return ns.Apply(ctx, b) })
 }
 
 func (d *Database) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Result, error) { return ns.Load(ctx, b) })
+	return with(ctx, d, func(ns Space) ([]record.Result, error) { return ns.Load(ctx, b) })
 }
 
 func (d *Database) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Result, error) { return ns.Swap(ctx, tok, swaps) })
+	return with(ctx, d, func(ns Space) ([]record.Result, error) { return ns.Swap(ctx, tok, swaps) })
 }
 
 func (d *Database) Position(ctx context.Context) (record.Position, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Position, error) { return ns.Position(ctx) })
+	return with(ctx, d, func(ns Space) (record.Position, error) { return ns.Position(ctx) })
 }
 
 func (d *Database) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Stream, error) { return ns.Watch(ctx, from, kinds) })
+	return with(ctx, d, func(ns Space) (record.Stream, error) { return ns.Watch(ctx, from, kinds) })
 }
 
 func (d *Database) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (class record.FenceClass, restore string, err error) {
-	err = run(ctx, d, func(ns *mongostore.Namespace) error {
+	err = run(ctx, d, func(ns Space) error {
 		class, restore, err = ns.Prepare(ctx, tok, want)
 		return err
 	})
@@ -68,119 +67,128 @@ func (d *Database) Prepare(ctx context.Context, tok record.Token, want record.Fe
 }
 
 func (d *Database) Fence(ctx context.Context, f record.Fence) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Fence(ctx, f) })
+	return run(ctx, d, func(ns Space) error { return ns.Fence(ctx, f) })
 }
 
 func (d *Database) Unfence(ctx context.Context, f record.Fence) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Unfence(ctx, f) })
+	return run(ctx, d, func(ns Space) error { return ns.Unfence(ctx, f) })
 }
 
 func (d *Database) Prevent(ctx context.Context, f record.Fence) (bool, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (bool, error) { return ns.Prevent(ctx, f) })
+	return with(ctx, d, func(ns Space) (bool, error) { return ns.Prevent(ctx, f) })
 }
 
 func (d *Database) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Breach, error) { return ns.Uphold(ctx, f, known) })
+	return with(ctx, d, func(ns Space) ([]record.Breach, error) { return ns.Uphold(ctx, f, known) })
 }
 
 func (d *Database) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) ([]string, error) { return ns.Hindrances(ctx, toks) })
+	return with(ctx, d, func(ns Space) ([]string, error) { return ns.Hindrances(ctx, toks) })
 }
 
 func (d *Database) Locate(ctx context.Context, id string) (string, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (string, error) { return ns.Locate(ctx, id) })
+	return with(ctx, d, func(ns Space) (string, error) { return ns.Locate(ctx, id) })
 }
 
 func (d *Database) Check(ctx context.Context) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Check(ctx) })
+	return run(ctx, d, func(ns Space) error { return ns.Check(ctx) })
 }
 
 func (d *Database) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Info, error) { return ns.Describe(ctx, kind, name) })
+	return with(ctx, d, func(ns Space) (record.Info, error) { return ns.Describe(ctx, kind, name) })
 }
 
 func (d *Database) Size(ctx context.Context, tok record.Token) (record.Size, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Size, error) { return ns.Size(ctx, tok) })
+	return with(ctx, d, func(ns Space) (record.Size, error) { return ns.Size(ctx, tok) })
 }
 
 func (d *Database) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Token, error) { return ns.Provision(ctx, kind, name) })
+	return with(ctx, d, func(ns Space) (record.Token, error) { return ns.Provision(ctx, kind, name) })
 }
 
 func (d *Database) Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Range, error) { return ns.Split(ctx, tok, n) })
+	return with(ctx, d, func(ns Space) ([]record.Range, error) { return ns.Split(ctx, tok, n) })
 }
 
 func (d *Database) Purge(ctx context.Context, tok record.Token) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Purge(ctx, tok) })
+	return run(ctx, d, func(ns Space) error { return ns.Purge(ctx, tok) })
 }
 
 func (d *Database) Drop(ctx context.Context, tok record.Token) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Drop(ctx, tok) })
+	return run(ctx, d, func(ns Space) error { return ns.Drop(ctx, tok) })
 }
 
 func (d *Database) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.BuildIndexes(ctx, tok, kind) })
+	return run(ctx, d, func(ns Space) error { return ns.BuildIndexes(ctx, tok, kind) })
 }
 
 func (d *Database) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Expire(ctx, tok, seconds) })
+	return run(ctx, d, func(ns Space) error { return ns.Expire(ctx, tok, seconds) })
+}
+
+func (d *Database) Require(ctx context.Context, toks []record.Token, l record.Label) error {
+	return run(ctx, d, func(ns Space) error { return ns.Require(ctx, toks, l) })
 }
 
 func (d *Database) Health(ctx context.Context) (record.Health, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Health, error) { return ns.Health(ctx) })
+	return with(ctx, d, func(ns Space) (record.Health, error) { return ns.Health(ctx) })
 }
 
 // Survey looks at the server.
 func (d *Database) Survey(ctx context.Context) (record.Survey, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Survey, error) { return ns.Survey(ctx) })
+	return with(ctx, d, func(ns Space) (record.Survey, error) { return ns.Survey(ctx) })
 }
 
 // Sharding looks how a collection is spread over shards.
 func (d *Database) Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Sharding, error) { return ns.Sharding(ctx, kind, name) })
+	return with(ctx, d, func(ns Space) (record.Sharding, error) { return ns.Sharding(ctx, kind, name) })
+}
+
+// Holds fails for a kind that cannot be there as it is declared.
+func (d *Database) Holds(ctx context.Context, kind record.KindSpec) error {
+	return run(ctx, d, func(ns Space) error { return ns.Holds(ctx, kind) })
 }
 
 // Sweep drops the collections whose names begin with a prefix.
 func (d *Database) Sweep(ctx context.Context, prefix string) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Sweep(ctx, prefix) })
+	return run(ctx, d, func(ns Space) error { return ns.Sweep(ctx, prefix) })
 }
 
-// Clear drops what the backend keeps beside the kinds, and returns what others have in the
+// Clear drops what the backend keeps besides the kinds, and returns what others have in the
 // database.
 func (d *Database) Clear(ctx context.Context) (left []string, err error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) ([]string, error) { return ns.Clear(ctx) })
+	return with(ctx, d, func(ns Space) ([]string, error) { return ns.Clear(ctx) })
 }
 
-// CloseName has whoever still uses the name of a retired version's kind get an error.
+// CloseName has clients that still use the name of a retired version's kind get an error.
 func (d *Database) CloseName(ctx context.Context, f record.Fence, said string, known []string) ([]record.Breach, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Breach, error) { return ns.CloseName(ctx, f, said, known) })
+	return with(ctx, d, func(ns Space) ([]record.Breach, error) { return ns.CloseName(ctx, f, said, known) })
 }
 
 func (d *Database) Identity(ctx context.Context) (record.Identity, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Identity, error) { return ns.Identity(ctx) })
+	return with(ctx, d, func(ns Space) (record.Identity, error) { return ns.Identity(ctx) })
 }
 
 func (d *Database) Identify(ctx context.Context) (record.Identity, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) (record.Identity, error) { return ns.Identify(ctx) })
+	return with(ctx, d, func(ns Space) (record.Identity, error) { return ns.Identify(ctx) })
 }
 
 func (d *Database) Marks(ctx context.Context) ([]record.Mark, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Mark, error) { return ns.Marks(ctx) })
+	return with(ctx, d, func(ns Space) ([]record.Mark, error) { return ns.Marks(ctx) })
 }
 
 func (d *Database) PutMark(ctx context.Context, m record.Mark) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.PutMark(ctx, m) })
+	return run(ctx, d, func(ns Space) error { return ns.PutMark(ctx, m) })
 }
 
 func (d *Database) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Claim(ctx, tok, owner) })
+	return run(ctx, d, func(ns Space) error { return ns.Claim(ctx, tok, owner) })
 }
 
 func (d *Database) Claims(ctx context.Context) ([]record.Claim, error) {
-	return with(ctx, d, func(ns *mongostore.Namespace) ([]record.Claim, error) { return ns.Claims(ctx) })
+	return with(ctx, d, func(ns Space) ([]record.Claim, error) { return ns.Claims(ctx) })
 }
 
 func (d *Database) Release(ctx context.Context, owner record.Owner) error {
-	return run(ctx, d, func(ns *mongostore.Namespace) error { return ns.Release(ctx, owner) })
+	return run(ctx, d, func(ns Space) error { return ns.Release(ctx, owner) })
 }

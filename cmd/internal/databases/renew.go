@@ -7,7 +7,6 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/config"
-	"dbcontroller.dev/record/mongostore"
 	"dbcontroller.dev/watchedfile"
 )
 
@@ -23,9 +22,9 @@ const (
 	loginPatience = 5 * time.Second
 )
 
-// former is a namespace whose login is not the present one.
+// former is a way whose login is not the present one.
 type former struct {
-	ns    *mongostore.Namespace
+	way   *way
 	since time.Time
 }
 
@@ -41,17 +40,17 @@ func (d *Database) renew(login *watchedfile.Value[*config.DB], used *config.DB) 
 		select {
 		case <-d.life.Done():
 			for _, f := range before {
-				d.end(d.life, f.ns)
+				d.end(d.life, f.way)
 			}
 			return
 		case <-look.C:
 		case <-d.look:
 		}
 		for _, f := range before {
-			d.endTransactions(d.life, f.ns)
+			d.endTransactions(d.life, f.way)
 		}
 		if len(before) > 0 && time.Since(before[0].since) > formerLogin {
-			d.end(d.life, before[0].ns)
+			d.end(d.life, before[0].way)
 			before = before[1:]
 		}
 		now := login.Get()
@@ -59,7 +58,7 @@ func (d *Database) renew(login *watchedfile.Value[*config.DB], used *config.DB) 
 			said = ""
 			continue
 		}
-		ns, err := open(d.life, *now, d.how, d.file)
+		w, err := d.open(d.life, *now)
 		if err != nil {
 			if text := err.Error(); text != said && d.life.Err() == nil {
 				said = text
@@ -67,34 +66,34 @@ func (d *Database) renew(login *watchedfile.Value[*config.DB], used *config.DB) 
 			}
 			continue
 		}
-		before = append(before, former{d.opened.Swap(ns), time.Now()})
+		before = append(before, former{d.opened.Swap(w), time.Now()})
 		used, said = now, ""
 		d.how.Log.Info("the database is used with another login", zap.String("version", d.db.Version))
 	}
 }
 
-// end closes a namespace, whether or not ctx has ended.
-func (d *Database) end(ctx context.Context, ns *mongostore.Namespace) {
-	if err := ns.Close(context.WithoutCancel(ctx)); err != nil {
+// end closes a way, whether or not ctx has ended.
+func (d *Database) end(ctx context.Context, w *way) {
+	if err := w.Close(context.WithoutCancel(ctx)); err != nil {
 		d.how.Log.Debug("close database", zap.Error(err))
 	}
 }
 
 // endTransactions ends, by the login of now, what was left open by one that the server does not
-// take any more.
-func (d *Database) endTransactions(ctx context.Context, former *mongostore.Namespace) {
+// take any longer.
+func (d *Database) endTransactions(ctx context.Context, former *way) {
 	now := d.opened.Load()
 	if now == nil || now == former {
 		return
 	}
-	if err := now.EndTransactions(ctx, former); err != nil {
+	if err := now.backend.EndTransactions(ctx, former.backend); err != nil {
 		d.how.Log.Debug("a transaction stays open", zap.String("version", d.db.Version), zap.Error(err))
 	}
 }
 
-// relogin reports whether there is another login than that of a namespace, and waits a little
+// relogin reports whether there is another login than that of a way, and waits a little
 // for it: files and server are changed one after the other.
-func (d *Database) relogin(ctx context.Context, refused *mongostore.Namespace) bool {
+func (d *Database) relogin(ctx context.Context, refused *way) bool {
 	d.mu.Lock()
 	followed := d.renewing != nil
 	d.mu.Unlock()

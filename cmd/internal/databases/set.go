@@ -2,7 +2,6 @@ package databases
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"time"
 
@@ -18,14 +17,18 @@ import (
 // Check is asked of a database that has answered, before anything else uses it. An error
 // that is record.ErrUnavailable is tried again, another one refuses the database. It may
 // not keep the namespace, which is closed after an error.
-type Check func(ctx context.Context, db config.DB, ns *mongostore.Namespace) error
+type Check func(ctx context.Context, db config.DB, ns record.Namespace) error
 
 // Config says how the databases of a process are opened.
 type Config struct {
 	App    string // as the servers' logs show this process
 	Checks []Check
 	Log    *zap.Logger
-	Quiet  bool // of mongostore.Config
+	// Quiet keeps what is done from being felt by anybody else on the servers: rehearsals, and
+	// the proof of the rollback.
+	Quiet bool
+
+	seen *mongostore.Horizon // of the one database, by whatever login; nil: of this one
 }
 
 // Set is the databases of one configuration.
@@ -39,7 +42,8 @@ func New(cfg config.Config, how Config) *Set {
 	ctx, stop := context.WithCancel(context.Background()) // until Close
 	s := &Set{byVersion: map[string]*Database{}, stop: stop}
 	for _, db := range cfg.DBs {
-		s.byVersion[db.Version] = &Database{db: db, how: how, file: filepath.Base(cfg.Path), life: ctx, look: make(chan struct{}, 1)}
+		how.seen = new(mongostore.Horizon)
+		s.byVersion[db.Version] = &Database{db: db, engine: engineOf(db), how: how, cfg: cfg, file: filepath.Base(cfg.Path), life: ctx, look: make(chan struct{}, 1)}
 	}
 	return s
 }
@@ -52,10 +56,7 @@ func (s *Set) Database(version string) *Database {
 	return s.byVersion[version]
 }
 
-// Unavailable reports whether an error of a database, of whatever command, passes by itself.
-func Unavailable(err error) bool { return mongostore.IsUnavailable(err) }
-
-// Close closes what is open, and lets nothing be opened any more.
+// Close closes what is open, and lets nothing be opened any longer.
 func (s *Set) Close(ctx context.Context) {
 	s.stop()
 	for _, d := range s.byVersion {
@@ -63,40 +64,10 @@ func (s *Set) Close(ctx context.Context) {
 	}
 }
 
-// MongoConfig is how the database of a configuration is reached by the process of a name.
-func MongoConfig(db config.DB, app string, log *zap.Logger) mongostore.Config {
-	return mongostore.Config{
-		URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: app, Log: log,
-	}
-}
-
-// open makes one attempt.
-func open(ctx context.Context, db config.DB, how Config, file string) (*mongostore.Namespace, error) {
-	if far := db.Plaintext(); len(far) > 0 {
-		how.Log.Warn("plaintext connection to a database on another machine: who can listen there reads the records; add tls=true to the connection string",
-			zap.String("version", db.Version), zap.Strings("hosts", far))
-	}
-	mongo := MongoConfig(db, how.App, how.Log)
-	mongo.Quiet = how.Quiet
-	ns, err := mongostore.Open(ctx, mongo)
-	if err != nil {
-		return nil, fmt.Errorf("database of %s: %w: start the server, or correct mongo.endpoint in %s", db.Version, err, file)
-	}
-	for _, check := range how.Checks {
-		if err := check(ctx, db, ns); err != nil {
-			if closeErr := ns.Close(context.WithoutCancel(ctx)); closeErr != nil {
-				how.Log.Debug("close database", zap.Error(closeErr))
-			}
-			return nil, fmt.Errorf("database of %s: %w", db.Version, err)
-		}
-	}
-	return ns, nil
-}
-
 // Belongs is the Check that a database is the one that the deployment means, and that the
 // two are of one time. Where there is no such deployment, nothing of it may have lived there.
 func Belongs(ds *deployment.Store) Check {
-	return func(ctx context.Context, db config.DB, ns *mongostore.Namespace) error {
+	return func(ctx context.Context, db config.DB, ns record.Namespace) error {
 		return identity.Belongs(ctx, ds, deployment.ErrNotFound, ds.Name(), db.Version, ns)
 	}
 }

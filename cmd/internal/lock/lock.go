@@ -1,4 +1,6 @@
 // Package lock makes of a configuration what the listeners of a process ask of those who call.
+// What is wrong with it is an error before anything listens. Who may do what is access's to
+// decide, and door's to ask.
 package lock
 
 import (

@@ -1,5 +1,6 @@
 // Package process is what the long-running commands have in common: flags, configuration,
-// logging, and the connection to etcd, embedded or not.
+// logging, and the connection to etcd, embedded or not. It does not own what a command does with
+// them, nor databases.
 package process
 
 import (
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"dbcontroller.dev/cmd/internal/etcdlogin"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/coord/etcdfile"
@@ -115,12 +117,12 @@ func (p *Process) connect(ctx context.Context, f Flags) error {
 		p.Embedded = true
 	}
 	store, err := openEtcd(ctx, etcd, p.Log)
-	var file *fileError
+	var file *etcdlogin.FileError
 	if err != nil && !errors.As(err, &file) {
 		err = &EtcdError{err}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s in %s", err, correct(err, etcd), filepath.Base(p.Config.Path))
+		return fmt.Errorf("%w: %s in %s", err, etcdlogin.Correct(err, etcd, p.Embedded), filepath.Base(p.Config.Path))
 	}
 	p.close = append(p.close, store.Close)
 	p.Store = store

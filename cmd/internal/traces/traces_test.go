@@ -81,14 +81,14 @@ func TestCollectorHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tracer, stop, logs := open(t, address, 1)
-			begun := time.Now()
+			start := time.Now()
 			spans(tracer, "copy page", 100_000)
-			if took := time.Since(begun); took > 2*time.Minute {
+			if took := time.Since(start); took > 2*time.Minute {
 				t.Errorf("100,000 spans took %v", took)
 			}
-			begun = time.Now()
+			start = time.Now()
 			stop()
-			if took := time.Since(begun); took > 20*time.Second {
+			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("the end took %v", took)
 			}
 			if logs.Len() != 1 {

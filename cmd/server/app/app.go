@@ -2,7 +2,7 @@
 // the version that is active. Package dbcontroller, at the root, is how a service calls it.
 //
 // It has a vrunner.Runner in front of the handlers, a view of each version's namespace
-// behind them, a registration in etcd beside. It goes on serving when etcd is gone; what it
+// behind them, and a registration in etcd. It goes on serving when etcd is gone; what it
 // then may not know, the database refuses.
 //
 // It does not know flags, and not what a service's handlers do.
@@ -50,6 +50,9 @@ type Service struct {
 	APIs     []protoreflect.ServiceDescriptor // of all versions
 	// Stack builds what belongs to a version. opts are for each handler in it.
 	Stack func(version string, views map[string]*vrunner.View, opts ...connect.HandlerOption) vrunner.Stack
+	// Kinds are those of a version, for those who name some; one that is not in there may have
+	// any.
+	Kinds map[string][]string
 	// Watches mounts what goes in front of the runner; nil: nothing does.
 	Watches func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption)
 }
@@ -112,11 +115,16 @@ func (a *App) Run(ctx context.Context) error {
 		return fmt.Errorf("dbs: none is of a version that this program serves (%s): correct apiVersion in %s",
 			strings.Join(a.service.Versions, ", "), filepath.Base(a.cfg.Path))
 	}
+	start, err := fixtures(a.cfg.DBs, a.service.Kinds)
+	if err != nil {
+		return err
+	}
 	lock, err := lock.New(a.cfg.Access, a.opts.Insecure, a.log)
 	if err != nil {
 		return err
 	}
-	api, err := door.Open(door.Config{What: "API port", Address: a.opts.Listen, Flag: "--listen", Lock: lock, Table: Table(a.service.APIs), Unencrypted2: true,
+	api, err := door.Open(door.Config{What: "API port", Address: a.opts.Listen, Flag: "--listen", Lock: lock, Table: Table(a.service.APIs),
+		Absent: apiversion.NewRange(a.service.APIs, nil).Refusal, Unencrypted2: true,
 		Connections: limits.ServerConnections, Requests: limits.ServerRequests, BodyBytes: limits.ServerRequestBytes,
 		BodiesBytes: limits.ServerRequestsBytes, Log: a.log})
 	if err != nil {
@@ -133,7 +141,7 @@ func (a *App) Run(ctx context.Context) error {
 		if a.opts.Wrap != nil {
 			client = a.opts.Wrap(db.Version, client)
 		}
-		reached[db.Version] = vrunner.Database{Client: client, Watcher: ns.Watcher(deployments)}
+		reached[db.Version] = vrunner.Database{Client: client, Watcher: ns.Watcher(deployments), ReadsAsList: db.MajorityReads}
 	}
 	presence := deployment.NewPresence(deployments)
 	usage := apiversion.NewUsage(apiversion.UsageConfig{Services: a.service.APIs})
@@ -141,7 +149,7 @@ func (a *App) Run(ctx context.Context) error {
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{deployments, presence}, reached, a.service.Bounded, vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals,
+	}{deployments, presence}, reached, a.service.starting(start), vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals, Keys: set.KeysHere,
 		Warnings: func() []string { return slices.Concat(api.Warnings(), port.Warnings()) }}, a.log)
 	port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: lock, Log: a.log},
 		func() error { return ready(runner, deployments, set) }, Pages(usage), Metrics(runner), usage)
@@ -189,6 +197,15 @@ func (svc Service) Bounded(version string, views map[string]*vrunner.View) vrunn
 		inner.ServeHTTP(w, r)
 	})
 	return s
+}
+
+// starting is Bounded with what the configuration has versions start with.
+func (svc Service) starting(fixtures map[string][]record.Record) func(string, map[string]*vrunner.View) vrunner.Stack {
+	return func(version string, views map[string]*vrunner.View) vrunner.Stack {
+		s := svc.Bounded(version, views)
+		s.Fixtures = slices.Concat(s.Fixtures, fixtures[version])
+		return s
+	}
 }
 
 // Metrics are those of a server, for Prometheus.

@@ -94,7 +94,13 @@ func ready(runner *vrunner.Runner, deployments *deployment.Store, set *databases
 	}
 	version := runner.State().Active
 	db := set.Database(version)
-	if db == nil || db.Opened() {
+	if db == nil {
+		return nil
+	}
+	if err := db.Unreadable(); err != nil {
+		return fmt.Errorf("records of %s cannot be decrypted: %w", version, err)
+	}
+	if db.Opened() {
 		return nil
 	}
 	if err := db.Problem(); err != nil {

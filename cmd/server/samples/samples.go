@@ -6,6 +6,7 @@ package samples
 
 import (
 	"net/http"
+	"os"
 	"time"
 
 	"connectrpc.com/connect"
@@ -20,40 +21,55 @@ import (
 // Service is both in both versions. Of bbs v1 is served over v2 data by translated requests,
 // of secrets by its own handlers over an adapted store.
 func Service() dbcontroller.Service {
-	var keep time.Duration // how long expired secrets stay; 0: for ever
-	janitor := func(of func(vrunner.Store, time.Duration) vrunner.Controller) func(vrunner.Store) []vrunner.Controller {
-		return func(data vrunner.Store) []vrunner.Controller {
-			if keep <= 0 {
-				return nil
+	var keep time.Duration     // how long expired secrets stay; 0: for ever
+	var converge time.Duration // how often all processes are looked at; 0: never
+	controllers := func(janitor, reconciler func(vrunner.Store, time.Duration) vrunner.Controller) func(vrunner.Store) []vrunner.Controller {
+		return func(data vrunner.Store) (out []vrunner.Controller) {
+			if keep > 0 {
+				out = append(out, janitor(data, keep))
 			}
-			return []vrunner.Controller{of(data, keep)}
+			if converge > 0 {
+				out = append(out, reconciler(data, converge))
+			}
+			return out
 		}
 	}
-	process, secret := bbs.Services(), secrets.Services()
+	var audit *bbs.Audit // of what v1 clients of bbs are served over v2; nil: there is none
+	secret := secrets.Services()
 	return dbcontroller.Service{
 		Name: "samples",
 		Versions: []dbcontroller.Version{
-			{Name: bbs.V1, APIs: append(process[:1:1], secret[:1]...), Controllers: janitor(secrets.JanitorV1)},
-			{Name: bbs.V2, APIs: append(process[1:2:2], secret[1:]...), Controllers: janitor(secrets.JanitorV2),
+			{Name: bbs.V1, APIs: append(bbs.ServicesV1(), secret[:1]...), Controllers: controllers(secrets.JanitorV1, bbs.ControllerV1)},
+			{Name: bbs.V2, APIs: append(bbs.ServicesV2(), secret[1:]...), Controllers: controllers(secrets.JanitorV2, bbs.ControllerV2),
 				Transformers: append(bbs.Specs(), secrets.Specs()...)},
 		},
-		Stacks: stack,
+		Stacks: func(version string, stores map[string]vrunner.Store, opts ...connect.HandlerOption) http.Handler {
+			return stack(version, stores, audit, opts...)
+		},
 		Watches: func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption) {
 			bbs.MountWatches(mux, r, opts...)
 			secrets.MountWatches(mux, r, opts...)
 		},
 		Flags: func(fs *pflag.FlagSet) {
 			fs.DurationVar(&keep, "delete-expired", 0, "delete secrets that expired longer ago than this, one server at a time; 0: never")
+			fs.DurationVar(&converge, "converge", 0, "start, replace and retire instances of processes as they ask for, looking at all of them so often, one server at a time; 0: never")
+			fs.Func("audit", "file to append to what v1 clients ask of bbs and get while v2 is active, as both versions have it, without values of environment variables", func(path string) error {
+				f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // until the process ends
+				if err == nil {
+					audit = bbs.NewAudit(f)
+				}
+				return err
+			})
 		},
 	}
 }
 
 // stack has both services side by side.
-func stack(version string, stores map[string]vrunner.Store, opts ...connect.HandlerOption) http.Handler {
+func stack(version string, stores map[string]vrunner.Store, audit *bbs.Audit, opts ...connect.HandlerOption) http.Handler {
 	process := bbs.StackV1(stores[bbs.V1], stores[bbs.V2], opts...)
 	secret := secrets.StackV1(stores[secrets.V1], stores[secrets.V2], opts...)
 	if version == bbs.V2 {
-		process = bbs.StackV2(stores[bbs.V2], opts...)
+		process = bbs.AuditedV2(stores[bbs.V2], audit, opts...)
 		secret = secrets.StackV2(stores[secrets.V2], opts...)
 	}
 	both := http.NewServeMux()

@@ -76,17 +76,70 @@ func (x WatchDesiredLRPsResponse_Event) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchDesiredLRPsResponse_Event.Descriptor instead.
 func (WatchDesiredLRPsResponse_Event) EnumDescriptor() ([]byte, []int) {
-	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{17, 0}
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{20, 0}
+}
+
+type WatchActualLRPGroupsResponse_Event int32
+
+const (
+	WatchActualLRPGroupsResponse_EVENT_UNSPECIFIED WatchActualLRPGroupsResponse_Event = 0
+	WatchActualLRPGroupsResponse_EVENT_PUT         WatchActualLRPGroupsResponse_Event = 1
+	WatchActualLRPGroupsResponse_EVENT_DELETE      WatchActualLRPGroupsResponse_Event = 2
+	WatchActualLRPGroupsResponse_EVENT_CAUGHT_UP   WatchActualLRPGroupsResponse_Event = 3
+)
+
+// Enum value maps for WatchActualLRPGroupsResponse_Event.
+var (
+	WatchActualLRPGroupsResponse_Event_name = map[int32]string{
+		0: "EVENT_UNSPECIFIED",
+		1: "EVENT_PUT",
+		2: "EVENT_DELETE",
+		3: "EVENT_CAUGHT_UP",
+	}
+	WatchActualLRPGroupsResponse_Event_value = map[string]int32{
+		"EVENT_UNSPECIFIED": 0,
+		"EVENT_PUT":         1,
+		"EVENT_DELETE":      2,
+		"EVENT_CAUGHT_UP":   3,
+	}
+)
+
+func (x WatchActualLRPGroupsResponse_Event) Enum() *WatchActualLRPGroupsResponse_Event {
+	p := new(WatchActualLRPGroupsResponse_Event)
+	*p = x
+	return p
+}
+
+func (x WatchActualLRPGroupsResponse_Event) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatchActualLRPGroupsResponse_Event) Descriptor() protoreflect.EnumDescriptor {
+	return file_bbs_v1_bbs_proto_enumTypes[1].Descriptor()
+}
+
+func (WatchActualLRPGroupsResponse_Event) Type() protoreflect.EnumType {
+	return &file_bbs_v1_bbs_proto_enumTypes[1]
+}
+
+func (x WatchActualLRPGroupsResponse_Event) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatchActualLRPGroupsResponse_Event.Descriptor instead.
+func (WatchActualLRPGroupsResponse_Event) EnumDescriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{31, 0}
 }
 
 // DesiredLRP is a process, how many instances must run, and what it is.
 type DesiredLRP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the process. Not empty, without '/'.
+	// Names the process. Not empty, without '/', and not "-", which stands for all of them.
 	ProcessGuid string `protobuf:"bytes,1,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
 	// The client that owns the process. Not empty.
-	Domain    string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
-	Instances int32  `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
+	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	// From 0 to 100.
+	Instances int32 `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
 	// By router, what that router needs to know, usually JSON.
 	Routes map[string]string `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Free text of the client.
@@ -857,6 +910,244 @@ func (x *ListDesiredLRPsResponse) GetNextPageToken() string {
 	return ""
 }
 
+// DesiredLRPSchedulingInfo is a process without what only its cell needs.
+type DesiredLRPSchedulingInfo struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	ProcessGuid     string                 `protobuf:"bytes,1,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
+	Domain          string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	Instances       int32                  `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
+	Annotation      string                 `protobuf:"bytes,4,opt,name=annotation,proto3" json:"annotation,omitempty"`
+	ModificationTag *ModificationTag       `protobuf:"bytes,5,opt,name=modification_tag,json=modificationTag,proto3" json:"modification_tag,omitempty"`
+	Rootfs          string                 `protobuf:"bytes,6,opt,name=rootfs,proto3" json:"rootfs,omitempty"`
+	MemoryMb        int32                  `protobuf:"varint,7,opt,name=memory_mb,json=memoryMb,proto3" json:"memory_mb,omitempty"`
+	DiskMb          int32                  `protobuf:"varint,8,opt,name=disk_mb,json=diskMb,proto3" json:"disk_mb,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *DesiredLRPSchedulingInfo) Reset() {
+	*x = DesiredLRPSchedulingInfo{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DesiredLRPSchedulingInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DesiredLRPSchedulingInfo) ProtoMessage() {}
+
+func (x *DesiredLRPSchedulingInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DesiredLRPSchedulingInfo.ProtoReflect.Descriptor instead.
+func (*DesiredLRPSchedulingInfo) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DesiredLRPSchedulingInfo) GetProcessGuid() string {
+	if x != nil {
+		return x.ProcessGuid
+	}
+	return ""
+}
+
+func (x *DesiredLRPSchedulingInfo) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *DesiredLRPSchedulingInfo) GetInstances() int32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *DesiredLRPSchedulingInfo) GetAnnotation() string {
+	if x != nil {
+		return x.Annotation
+	}
+	return ""
+}
+
+func (x *DesiredLRPSchedulingInfo) GetModificationTag() *ModificationTag {
+	if x != nil {
+		return x.ModificationTag
+	}
+	return nil
+}
+
+func (x *DesiredLRPSchedulingInfo) GetRootfs() string {
+	if x != nil {
+		return x.Rootfs
+	}
+	return ""
+}
+
+func (x *DesiredLRPSchedulingInfo) GetMemoryMb() int32 {
+	if x != nil {
+		return x.MemoryMb
+	}
+	return 0
+}
+
+func (x *DesiredLRPSchedulingInfo) GetDiskMb() int32 {
+	if x != nil {
+		return x.DiskMb
+	}
+	return 0
+}
+
+// As ListDesiredLRPsRequest, without a mask.
+type ListDesiredLRPSchedulingInfosRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Prefix        string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	PageSize      int32                  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string                 `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Filter        string                 `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
+	OrderBy       string                 `protobuf:"bytes,6,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDesiredLRPSchedulingInfosRequest) Reset() {
+	*x = ListDesiredLRPSchedulingInfosRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDesiredLRPSchedulingInfosRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDesiredLRPSchedulingInfosRequest) ProtoMessage() {}
+
+func (x *ListDesiredLRPSchedulingInfosRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDesiredLRPSchedulingInfosRequest.ProtoReflect.Descriptor instead.
+func (*ListDesiredLRPSchedulingInfosRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListDesiredLRPSchedulingInfosRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *ListDesiredLRPSchedulingInfosRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *ListDesiredLRPSchedulingInfosRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListDesiredLRPSchedulingInfosRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListDesiredLRPSchedulingInfosRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *ListDesiredLRPSchedulingInfosRequest) GetOrderBy() string {
+	if x != nil {
+		return x.OrderBy
+	}
+	return ""
+}
+
+type ListDesiredLRPSchedulingInfosResponse struct {
+	state                     protoimpl.MessageState      `protogen:"open.v1"`
+	DesiredLrpSchedulingInfos []*DesiredLRPSchedulingInfo `protobuf:"bytes,1,rep,name=desired_lrp_scheduling_infos,json=desiredLrpSchedulingInfos,proto3" json:"desired_lrp_scheduling_infos,omitempty"`
+	NextPageToken             string                      `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields             protoimpl.UnknownFields
+	sizeCache                 protoimpl.SizeCache
+}
+
+func (x *ListDesiredLRPSchedulingInfosResponse) Reset() {
+	*x = ListDesiredLRPSchedulingInfosResponse{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDesiredLRPSchedulingInfosResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDesiredLRPSchedulingInfosResponse) ProtoMessage() {}
+
+func (x *ListDesiredLRPSchedulingInfosResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDesiredLRPSchedulingInfosResponse.ProtoReflect.Descriptor instead.
+func (*ListDesiredLRPSchedulingInfosResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListDesiredLRPSchedulingInfosResponse) GetDesiredLrpSchedulingInfos() []*DesiredLRPSchedulingInfo {
+	if x != nil {
+		return x.DesiredLrpSchedulingInfos
+	}
+	return nil
+}
+
+func (x *ListDesiredLRPSchedulingInfosResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type UpdateDesiredLRPRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ProcessGuid string                 `protobuf:"bytes,1,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
@@ -872,7 +1163,7 @@ type UpdateDesiredLRPRequest struct {
 
 func (x *UpdateDesiredLRPRequest) Reset() {
 	*x = UpdateDesiredLRPRequest{}
-	mi := &file_bbs_v1_bbs_proto_msgTypes[12]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1175,7 @@ func (x *UpdateDesiredLRPRequest) String() string {
 func (*UpdateDesiredLRPRequest) ProtoMessage() {}
 
 func (x *UpdateDesiredLRPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v1_bbs_proto_msgTypes[12]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1188,7 @@ func (x *UpdateDesiredLRPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateDesiredLRPRequest.ProtoReflect.Descriptor instead.
 func (*UpdateDesiredLRPRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{12}
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateDesiredLRPRequest) GetProcessGuid() string {
@@ -944,7 +1235,7 @@ type UpdateDesiredLRPResponse struct {
 
 func (x *UpdateDesiredLRPResponse) Reset() {
 	*x = UpdateDesiredLRPResponse{}
-	mi := &file_bbs_v1_bbs_proto_msgTypes[13]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1247,7 @@ func (x *UpdateDesiredLRPResponse) String() string {
 func (*UpdateDesiredLRPResponse) ProtoMessage() {}
 
 func (x *UpdateDesiredLRPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v1_bbs_proto_msgTypes[13]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1260,7 @@ func (x *UpdateDesiredLRPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateDesiredLRPResponse.ProtoReflect.Descriptor instead.
 func (*UpdateDesiredLRPResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{13}
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateDesiredLRPResponse) GetDesiredLrp() *DesiredLRP {
@@ -988,7 +1279,7 @@ type DeleteDesiredLRPRequest struct {
 
 func (x *DeleteDesiredLRPRequest) Reset() {
 	*x = DeleteDesiredLRPRequest{}
-	mi := &file_bbs_v1_bbs_proto_msgTypes[14]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1291,7 @@ func (x *DeleteDesiredLRPRequest) String() string {
 func (*DeleteDesiredLRPRequest) ProtoMessage() {}
 
 func (x *DeleteDesiredLRPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v1_bbs_proto_msgTypes[14]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1304,7 @@ func (x *DeleteDesiredLRPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteDesiredLRPRequest.ProtoReflect.Descriptor instead.
 func (*DeleteDesiredLRPRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{14}
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteDesiredLRPRequest) GetProcessGuid() string {
@@ -1031,7 +1322,7 @@ type DeleteDesiredLRPResponse struct {
 
 func (x *DeleteDesiredLRPResponse) Reset() {
 	*x = DeleteDesiredLRPResponse{}
-	mi := &file_bbs_v1_bbs_proto_msgTypes[15]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1334,7 @@ func (x *DeleteDesiredLRPResponse) String() string {
 func (*DeleteDesiredLRPResponse) ProtoMessage() {}
 
 func (x *DeleteDesiredLRPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v1_bbs_proto_msgTypes[15]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1347,7 @@ func (x *DeleteDesiredLRPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteDesiredLRPResponse.ProtoReflect.Descriptor instead.
 func (*DeleteDesiredLRPResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{15}
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{18}
 }
 
 type WatchDesiredLRPsRequest struct {
@@ -1071,7 +1362,7 @@ type WatchDesiredLRPsRequest struct {
 
 func (x *WatchDesiredLRPsRequest) Reset() {
 	*x = WatchDesiredLRPsRequest{}
-	mi := &file_bbs_v1_bbs_proto_msgTypes[16]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1374,7 @@ func (x *WatchDesiredLRPsRequest) String() string {
 func (*WatchDesiredLRPsRequest) ProtoMessage() {}
 
 func (x *WatchDesiredLRPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v1_bbs_proto_msgTypes[16]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1387,7 @@ func (x *WatchDesiredLRPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDesiredLRPsRequest.ProtoReflect.Descriptor instead.
 func (*WatchDesiredLRPsRequest) Descriptor() ([]byte, []int) {
-	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{16}
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchDesiredLRPsRequest) GetFilter() string {
@@ -1124,7 +1415,7 @@ type WatchDesiredLRPsResponse struct {
 
 func (x *WatchDesiredLRPsResponse) Reset() {
 	*x = WatchDesiredLRPsResponse{}
-	mi := &file_bbs_v1_bbs_proto_msgTypes[17]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1427,7 @@ func (x *WatchDesiredLRPsResponse) String() string {
 func (*WatchDesiredLRPsResponse) ProtoMessage() {}
 
 func (x *WatchDesiredLRPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bbs_v1_bbs_proto_msgTypes[17]
+	mi := &file_bbs_v1_bbs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1440,7 @@ func (x *WatchDesiredLRPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDesiredLRPsResponse.ProtoReflect.Descriptor instead.
 func (*WatchDesiredLRPsResponse) Descriptor() ([]byte, []int) {
-	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{17}
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchDesiredLRPsResponse) GetEvent() WatchDesiredLRPsResponse_Event {
@@ -1171,6 +1462,1127 @@ func (x *WatchDesiredLRPsResponse) GetDesiredLrp() *DesiredLRP {
 		return x.DesiredLrp
 	}
 	return nil
+}
+
+// ActualLRPGroup is what there is of one instance of a process.
+type ActualLRPGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// processes/{process_guid}/instances/{index}
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Set by the service: grows with each change.
+	Revision    int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	ProcessGuid string `protobuf:"bytes,3,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
+	Index       int32  `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	// Not set for a moment: it was removed, and what follows is not decided.
+	Instance *ActualLRP `protobuf:"bytes,5,opt,name=instance,proto3" json:"instance,omitempty"`
+	// An instance that runs until the other one does.
+	Evacuating    *ActualLRP `protobuf:"bytes,6,opt,name=evacuating,proto3" json:"evacuating,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActualLRPGroup) Reset() {
+	*x = ActualLRPGroup{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActualLRPGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActualLRPGroup) ProtoMessage() {}
+
+func (x *ActualLRPGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActualLRPGroup.ProtoReflect.Descriptor instead.
+func (*ActualLRPGroup) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ActualLRPGroup) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ActualLRPGroup) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ActualLRPGroup) GetProcessGuid() string {
+	if x != nil {
+		return x.ProcessGuid
+	}
+	return ""
+}
+
+func (x *ActualLRPGroup) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *ActualLRPGroup) GetInstance() *ActualLRP {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+func (x *ActualLRPGroup) GetEvacuating() *ActualLRP {
+	if x != nil {
+		return x.Evacuating
+	}
+	return nil
+}
+
+// ActualLRP is an instance on a cell, or one that is to be.
+type ActualLRP struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Drawn when the service wanted an instance here: it is another one for each start of which
+	// something else than a crash is the reason.
+	Placement string `protobuf:"bytes,1,opt,name=placement,proto3" json:"placement,omitempty"`
+	// Given by the cell that claims it.
+	InstanceGuid string `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// UNCLAIMED, CLAIMED, RUNNING or CRASHED.
+	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	// The epoch of the process that it belongs to: another one is an instance of a process that
+	// was deleted, and made anew under the same guid.
+	Epoch string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Since when it is wanted, and in this state; milliseconds since 1970.
+	WantedMs       int64  `protobuf:"varint,6,opt,name=wanted_ms,json=wantedMs,proto3" json:"wanted_ms,omitempty"`
+	SinceMs        int64  `protobuf:"varint,7,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	CrashCount     int32  `protobuf:"varint,8,opt,name=crash_count,json=crashCount,proto3" json:"crash_count,omitempty"`
+	CrashReason    string `protobuf:"bytes,9,opt,name=crash_reason,json=crashReason,proto3" json:"crash_reason,omitempty"`
+	PlacementError string `protobuf:"bytes,10,opt,name=placement_error,json=placementError,proto3" json:"placement_error,omitempty"`
+	// Its cell must stop it, and remove it then.
+	Retire        bool `protobuf:"varint,11,opt,name=retire,proto3" json:"retire,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActualLRP) Reset() {
+	*x = ActualLRP{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActualLRP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActualLRP) ProtoMessage() {}
+
+func (x *ActualLRP) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActualLRP.ProtoReflect.Descriptor instead.
+func (*ActualLRP) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ActualLRP) GetPlacement() string {
+	if x != nil {
+		return x.Placement
+	}
+	return ""
+}
+
+func (x *ActualLRP) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *ActualLRP) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+func (x *ActualLRP) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ActualLRP) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *ActualLRP) GetWantedMs() int64 {
+	if x != nil {
+		return x.WantedMs
+	}
+	return 0
+}
+
+func (x *ActualLRP) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *ActualLRP) GetCrashCount() int32 {
+	if x != nil {
+		return x.CrashCount
+	}
+	return 0
+}
+
+func (x *ActualLRP) GetCrashReason() string {
+	if x != nil {
+		return x.CrashReason
+	}
+	return ""
+}
+
+func (x *ActualLRP) GetPlacementError() string {
+	if x != nil {
+		return x.PlacementError
+	}
+	return ""
+}
+
+func (x *ActualLRP) GetRetire() bool {
+	if x != nil {
+		return x.Retire
+	}
+	return false
+}
+
+// Cell is a machine that runs instances, as it was last heard of.
+type Cell struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CellId        string                 `protobuf:"bytes,1,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	SeenMs        int64                  `protobuf:"varint,3,opt,name=seen_ms,json=seenMs,proto3" json:"seen_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cell) Reset() {
+	*x = Cell{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cell) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cell) ProtoMessage() {}
+
+func (x *Cell) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cell.ProtoReflect.Descriptor instead.
+func (*Cell) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Cell) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+func (x *Cell) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Cell) GetSeenMs() int64 {
+	if x != nil {
+		return x.SeenMs
+	}
+	return 0
+}
+
+type ReportCellRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CellId        string                 `protobuf:"bytes,1,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportCellRequest) Reset() {
+	*x = ReportCellRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportCellRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportCellRequest) ProtoMessage() {}
+
+func (x *ReportCellRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportCellRequest.ProtoReflect.Descriptor instead.
+func (*ReportCellRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ReportCellRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+type ReportCellResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportCellResponse) Reset() {
+	*x = ReportCellResponse{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportCellResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportCellResponse) ProtoMessage() {}
+
+func (x *ReportCellResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportCellResponse.ProtoReflect.Descriptor instead.
+func (*ReportCellResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{25}
+}
+
+type GetActualLRPGroupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetActualLRPGroupRequest) Reset() {
+	*x = GetActualLRPGroupRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetActualLRPGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetActualLRPGroupRequest) ProtoMessage() {}
+
+func (x *GetActualLRPGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetActualLRPGroupRequest.ProtoReflect.Descriptor instead.
+func (*GetActualLRPGroupRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GetActualLRPGroupRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetActualLRPGroupRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type GetActualLRPGroupResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ActualLrpGroup *ActualLRPGroup        `protobuf:"bytes,1,opt,name=actual_lrp_group,json=actualLrpGroup,proto3" json:"actual_lrp_group,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *GetActualLRPGroupResponse) Reset() {
+	*x = GetActualLRPGroupResponse{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetActualLRPGroupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetActualLRPGroupResponse) ProtoMessage() {}
+
+func (x *GetActualLRPGroupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetActualLRPGroupResponse.ProtoReflect.Descriptor instead.
+func (*GetActualLRPGroupResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *GetActualLRPGroupResponse) GetActualLrpGroup() *ActualLRPGroup {
+	if x != nil {
+		return x.ActualLrpGroup
+	}
+	return nil
+}
+
+type ListActualLRPGroupsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// processes/{process_guid}; empty for all.
+	Parent    string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	PageSize  int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// As in ListDesiredLRPsRequest, for example instance.cell_id == "cell-7".
+	Filter        string                 `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
+	OrderBy       string                 `protobuf:"bytes,5,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,6,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListActualLRPGroupsRequest) Reset() {
+	*x = ListActualLRPGroupsRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListActualLRPGroupsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListActualLRPGroupsRequest) ProtoMessage() {}
+
+func (x *ListActualLRPGroupsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListActualLRPGroupsRequest.ProtoReflect.Descriptor instead.
+func (*ListActualLRPGroupsRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ListActualLRPGroupsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *ListActualLRPGroupsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListActualLRPGroupsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListActualLRPGroupsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *ListActualLRPGroupsRequest) GetOrderBy() string {
+	if x != nil {
+		return x.OrderBy
+	}
+	return ""
+}
+
+func (x *ListActualLRPGroupsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type ListActualLRPGroupsResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	ActualLrpGroups []*ActualLRPGroup      `protobuf:"bytes,1,rep,name=actual_lrp_groups,json=actualLrpGroups,proto3" json:"actual_lrp_groups,omitempty"`
+	NextPageToken   string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ListActualLRPGroupsResponse) Reset() {
+	*x = ListActualLRPGroupsResponse{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListActualLRPGroupsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListActualLRPGroupsResponse) ProtoMessage() {}
+
+func (x *ListActualLRPGroupsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListActualLRPGroupsResponse.ProtoReflect.Descriptor instead.
+func (*ListActualLRPGroupsResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ListActualLRPGroupsResponse) GetActualLrpGroups() []*ActualLRPGroup {
+	if x != nil {
+		return x.ActualLrpGroups
+	}
+	return nil
+}
+
+func (x *ListActualLRPGroupsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type WatchActualLRPGroupsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parent        string                 `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	Filter        string                 `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchActualLRPGroupsRequest) Reset() {
+	*x = WatchActualLRPGroupsRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchActualLRPGroupsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchActualLRPGroupsRequest) ProtoMessage() {}
+
+func (x *WatchActualLRPGroupsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchActualLRPGroupsRequest.ProtoReflect.Descriptor instead.
+func (*WatchActualLRPGroupsRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *WatchActualLRPGroupsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *WatchActualLRPGroupsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *WatchActualLRPGroupsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type WatchActualLRPGroupsResponse struct {
+	state          protoimpl.MessageState             `protogen:"open.v1"`
+	Event          WatchActualLRPGroupsResponse_Event `protobuf:"varint,1,opt,name=event,proto3,enum=bbs.v1.WatchActualLRPGroupsResponse_Event" json:"event,omitempty"`
+	Name           string                             `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	ActualLrpGroup *ActualLRPGroup                    `protobuf:"bytes,3,opt,name=actual_lrp_group,json=actualLrpGroup,proto3" json:"actual_lrp_group,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WatchActualLRPGroupsResponse) Reset() {
+	*x = WatchActualLRPGroupsResponse{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchActualLRPGroupsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchActualLRPGroupsResponse) ProtoMessage() {}
+
+func (x *WatchActualLRPGroupsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchActualLRPGroupsResponse.ProtoReflect.Descriptor instead.
+func (*WatchActualLRPGroupsResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *WatchActualLRPGroupsResponse) GetEvent() WatchActualLRPGroupsResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return WatchActualLRPGroupsResponse_EVENT_UNSPECIFIED
+}
+
+func (x *WatchActualLRPGroupsResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchActualLRPGroupsResponse) GetActualLrpGroup() *ActualLRPGroup {
+	if x != nil {
+		return x.ActualLrpGroup
+	}
+	return nil
+}
+
+type ClaimActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimActualLRPRequest) Reset() {
+	*x = ClaimActualLRPRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimActualLRPRequest) ProtoMessage() {}
+
+func (x *ClaimActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*ClaimActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ClaimActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClaimActualLRPRequest) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *ClaimActualLRPRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+type StartActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartActualLRPRequest) Reset() {
+	*x = StartActualLRPRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartActualLRPRequest) ProtoMessage() {}
+
+func (x *StartActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*StartActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *StartActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StartActualLRPRequest) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *StartActualLRPRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+type CrashActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	CrashReason   string                 `protobuf:"bytes,4,opt,name=crash_reason,json=crashReason,proto3" json:"crash_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrashActualLRPRequest) Reset() {
+	*x = CrashActualLRPRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrashActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrashActualLRPRequest) ProtoMessage() {}
+
+func (x *CrashActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrashActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*CrashActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *CrashActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CrashActualLRPRequest) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *CrashActualLRPRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+func (x *CrashActualLRPRequest) GetCrashReason() string {
+	if x != nil {
+		return x.CrashReason
+	}
+	return ""
+}
+
+type FailActualLRPRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	PlacementError string                 `protobuf:"bytes,2,opt,name=placement_error,json=placementError,proto3" json:"placement_error,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *FailActualLRPRequest) Reset() {
+	*x = FailActualLRPRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailActualLRPRequest) ProtoMessage() {}
+
+func (x *FailActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*FailActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *FailActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FailActualLRPRequest) GetPlacementError() string {
+	if x != nil {
+		return x.PlacementError
+	}
+	return ""
+}
+
+type RemoveActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveActualLRPRequest) Reset() {
+	*x = RemoveActualLRPRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveActualLRPRequest) ProtoMessage() {}
+
+func (x *RemoveActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*RemoveActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RemoveActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RemoveActualLRPRequest) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *RemoveActualLRPRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+type EvacuateActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvacuateActualLRPRequest) Reset() {
+	*x = EvacuateActualLRPRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvacuateActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvacuateActualLRPRequest) ProtoMessage() {}
+
+func (x *EvacuateActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvacuateActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*EvacuateActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *EvacuateActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EvacuateActualLRPRequest) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *EvacuateActualLRPRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+type RetireActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetireActualLRPRequest) Reset() {
+	*x = RetireActualLRPRequest{}
+	mi := &file_bbs_v1_bbs_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetireActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetireActualLRPRequest) ProtoMessage() {}
+
+func (x *RetireActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v1_bbs_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetireActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*RetireActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v1_bbs_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *RetireActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 var File_bbs_v1_bbs_proto protoreflect.FileDescriptor
@@ -1249,6 +2661,28 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\tread_mask\x18\a \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"x\n" +
 	"\x17ListDesiredLRPsResponse\x125\n" +
 	"\fdesired_lrps\x18\x01 \x03(\v2\x12.bbs.v1.DesiredLRPR\vdesiredLrps\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa5\x02\n" +
+	"\x18DesiredLRPSchedulingInfo\x12!\n" +
+	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x1c\n" +
+	"\tinstances\x18\x03 \x01(\x05R\tinstances\x12\x1e\n" +
+	"\n" +
+	"annotation\x18\x04 \x01(\tR\n" +
+	"annotation\x12B\n" +
+	"\x10modification_tag\x18\x05 \x01(\v2\x17.bbs.v1.ModificationTagR\x0fmodificationTag\x12\x16\n" +
+	"\x06rootfs\x18\x06 \x01(\tR\x06rootfs\x12\x1b\n" +
+	"\tmemory_mb\x18\a \x01(\x05R\bmemoryMb\x12\x17\n" +
+	"\adisk_mb\x18\b \x01(\x05R\x06diskMb\"\xc5\x01\n" +
+	"$ListDesiredLRPSchedulingInfosRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06filter\x18\x05 \x01(\tR\x06filter\x12\x19\n" +
+	"\border_by\x18\x06 \x01(\tR\aorderBy\"\xb2\x01\n" +
+	"%ListDesiredLRPSchedulingInfosResponse\x12a\n" +
+	"\x1cdesired_lrp_scheduling_infos\x18\x01 \x03(\v2 .bbs.v1.DesiredLRPSchedulingInfoR\x19desiredLrpSchedulingInfos\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9e\x02\n" +
 	"\x17UpdateDesiredLRPRequest\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12!\n" +
@@ -1279,14 +2713,113 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x032\xa2\x04\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x03\"\xdb\x01\n" +
+	"\x0eActualLRPGroup\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12!\n" +
+	"\fprocess_guid\x18\x03 \x01(\tR\vprocessGuid\x12\x14\n" +
+	"\x05index\x18\x04 \x01(\x05R\x05index\x12-\n" +
+	"\binstance\x18\x05 \x01(\v2\x11.bbs.v1.ActualLRPR\binstance\x121\n" +
+	"\n" +
+	"evacuating\x18\x06 \x01(\v2\x11.bbs.v1.ActualLRPR\n" +
+	"evacuating\"\xd0\x02\n" +
+	"\tActualLRP\x12\x1c\n" +
+	"\tplacement\x18\x01 \x01(\tR\tplacement\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\x1b\n" +
+	"\twanted_ms\x18\x06 \x01(\x03R\bwantedMs\x12\x19\n" +
+	"\bsince_ms\x18\a \x01(\x03R\asinceMs\x12\x1f\n" +
+	"\vcrash_count\x18\b \x01(\x05R\n" +
+	"crashCount\x12!\n" +
+	"\fcrash_reason\x18\t \x01(\tR\vcrashReason\x12'\n" +
+	"\x0fplacement_error\x18\n" +
+	" \x01(\tR\x0eplacementError\x12\x16\n" +
+	"\x06retire\x18\v \x01(\bR\x06retire\"T\n" +
+	"\x04Cell\x12\x17\n" +
+	"\acell_id\x18\x01 \x01(\tR\x06cellId\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x17\n" +
+	"\aseen_ms\x18\x03 \x01(\x03R\x06seenMs\",\n" +
+	"\x11ReportCellRequest\x12\x17\n" +
+	"\acell_id\x18\x01 \x01(\tR\x06cellId\"\x14\n" +
+	"\x12ReportCellResponse\"g\n" +
+	"\x18GetActualLRPGroupRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"]\n" +
+	"\x19GetActualLRPGroupResponse\x12@\n" +
+	"\x10actual_lrp_group\x18\x01 \x01(\v2\x16.bbs.v1.ActualLRPGroupR\x0eactualLrpGroup\"\xdc\x01\n" +
+	"\x1aListActualLRPGroupsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06filter\x18\x04 \x01(\tR\x06filter\x12\x19\n" +
+	"\border_by\x18\x05 \x01(\tR\aorderBy\x127\n" +
+	"\tread_mask\x18\x06 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x89\x01\n" +
+	"\x1bListActualLRPGroupsResponse\x12B\n" +
+	"\x11actual_lrp_groups\x18\x01 \x03(\v2\x16.bbs.v1.ActualLRPGroupR\x0factualLrpGroups\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x86\x01\n" +
+	"\x1bWatchActualLRPGroupsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x16\n" +
+	"\x06filter\x18\x02 \x01(\tR\x06filter\x127\n" +
+	"\tread_mask\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x8c\x02\n" +
+	"\x1cWatchActualLRPGroupsResponse\x12@\n" +
+	"\x05event\x18\x01 \x01(\x0e2*.bbs.v1.WatchActualLRPGroupsResponse.EventR\x05event\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12@\n" +
+	"\x10actual_lrp_group\x18\x03 \x01(\v2\x16.bbs.v1.ActualLRPGroupR\x0eactualLrpGroup\"T\n" +
+	"\x05Event\x12\x15\n" +
+	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tEVENT_PUT\x10\x01\x12\x10\n" +
+	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x03\"i\n" +
+	"\x15ClaimActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\"i\n" +
+	"\x15StartActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\"\x8c\x01\n" +
+	"\x15CrashActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12!\n" +
+	"\fcrash_reason\x18\x04 \x01(\tR\vcrashReason\"S\n" +
+	"\x14FailActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
+	"\x0fplacement_error\x18\x02 \x01(\tR\x0eplacementError\"j\n" +
+	"\x16RemoveActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\"l\n" +
+	"\x18EvacuateActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\",\n" +
+	"\x16RetireActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name2\xa6\x05\n" +
 	"\x11DesiredLRPService\x12U\n" +
 	"\x10CreateDesiredLRP\x12\x1f.bbs.v1.CreateDesiredLRPRequest\x1a .bbs.v1.CreateDesiredLRPResponse\x12Q\n" +
 	"\rGetDesiredLRP\x12\x1c.bbs.v1.GetDesiredLRPRequest\x1a\x1d.bbs.v1.GetDesiredLRPResponse\"\x03\x90\x02\x01\x12W\n" +
-	"\x0fListDesiredLRPs\x12\x1e.bbs.v1.ListDesiredLRPsRequest\x1a\x1f.bbs.v1.ListDesiredLRPsResponse\"\x03\x90\x02\x01\x12U\n" +
+	"\x0fListDesiredLRPs\x12\x1e.bbs.v1.ListDesiredLRPsRequest\x1a\x1f.bbs.v1.ListDesiredLRPsResponse\"\x03\x90\x02\x01\x12\x81\x01\n" +
+	"\x1dListDesiredLRPSchedulingInfos\x12,.bbs.v1.ListDesiredLRPSchedulingInfosRequest\x1a-.bbs.v1.ListDesiredLRPSchedulingInfosResponse\"\x03\x90\x02\x01\x12U\n" +
 	"\x10UpdateDesiredLRP\x12\x1f.bbs.v1.UpdateDesiredLRPRequest\x1a .bbs.v1.UpdateDesiredLRPResponse\x12U\n" +
 	"\x10DeleteDesiredLRP\x12\x1f.bbs.v1.DeleteDesiredLRPRequest\x1a .bbs.v1.DeleteDesiredLRPResponse\x12\\\n" +
-	"\x10WatchDesiredLRPs\x12\x1f.bbs.v1.WatchDesiredLRPsRequest\x1a .bbs.v1.WatchDesiredLRPsResponse\"\x03\x90\x02\x010\x01B#Z!dbcontroller.dev/gen/bbs/v1;bbsv1b\x06proto3"
+	"\x10WatchDesiredLRPs\x12\x1f.bbs.v1.WatchDesiredLRPsRequest\x1a .bbs.v1.WatchDesiredLRPsResponse\"\x03\x90\x02\x010\x012\x8c\a\n" +
+	"\x10ActualLRPService\x12]\n" +
+	"\x11GetActualLRPGroup\x12 .bbs.v1.GetActualLRPGroupRequest\x1a!.bbs.v1.GetActualLRPGroupResponse\"\x03\x90\x02\x01\x12c\n" +
+	"\x13ListActualLRPGroups\x12\".bbs.v1.ListActualLRPGroupsRequest\x1a#.bbs.v1.ListActualLRPGroupsResponse\"\x03\x90\x02\x01\x12h\n" +
+	"\x14WatchActualLRPGroups\x12#.bbs.v1.WatchActualLRPGroupsRequest\x1a$.bbs.v1.WatchActualLRPGroupsResponse\"\x03\x90\x02\x010\x01\x12G\n" +
+	"\x0eClaimActualLRP\x12\x1d.bbs.v1.ClaimActualLRPRequest\x1a\x16.bbs.v1.ActualLRPGroup\x12G\n" +
+	"\x0eStartActualLRP\x12\x1d.bbs.v1.StartActualLRPRequest\x1a\x16.bbs.v1.ActualLRPGroup\x12G\n" +
+	"\x0eCrashActualLRP\x12\x1d.bbs.v1.CrashActualLRPRequest\x1a\x16.bbs.v1.ActualLRPGroup\x12E\n" +
+	"\rFailActualLRP\x12\x1c.bbs.v1.FailActualLRPRequest\x1a\x16.bbs.v1.ActualLRPGroup\x12I\n" +
+	"\x0fRemoveActualLRP\x12\x1e.bbs.v1.RemoveActualLRPRequest\x1a\x16.bbs.v1.ActualLRPGroup\x12M\n" +
+	"\x11EvacuateActualLRP\x12 .bbs.v1.EvacuateActualLRPRequest\x1a\x16.bbs.v1.ActualLRPGroup\x12I\n" +
+	"\x0fRetireActualLRP\x12\x1e.bbs.v1.RetireActualLRPRequest\x1a\x16.bbs.v1.ActualLRPGroup\x12C\n" +
+	"\n" +
+	"ReportCell\x12\x19.bbs.v1.ReportCellRequest\x1a\x1a.bbs.v1.ReportCellResponseB#Z!dbcontroller.dev/gen/bbs/v1;bbsv1b\x06proto3"
 
 var (
 	file_bbs_v1_bbs_proto_rawDescOnce sync.Once
@@ -1300,68 +2833,125 @@ func file_bbs_v1_bbs_proto_rawDescGZIP() []byte {
 	return file_bbs_v1_bbs_proto_rawDescData
 }
 
-var file_bbs_v1_bbs_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_bbs_v1_bbs_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_bbs_v1_bbs_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_bbs_v1_bbs_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_bbs_v1_bbs_proto_goTypes = []any{
-	(WatchDesiredLRPsResponse_Event)(0), // 0: bbs.v1.WatchDesiredLRPsResponse.Event
-	(*DesiredLRP)(nil),                  // 1: bbs.v1.DesiredLRP
-	(*Definition)(nil),                  // 2: bbs.v1.Definition
-	(*EnvVar)(nil),                      // 3: bbs.v1.EnvVar
-	(*Action)(nil),                      // 4: bbs.v1.Action
-	(*ModificationTag)(nil),             // 5: bbs.v1.ModificationTag
-	(*Routes)(nil),                      // 6: bbs.v1.Routes
-	(*CreateDesiredLRPRequest)(nil),     // 7: bbs.v1.CreateDesiredLRPRequest
-	(*CreateDesiredLRPResponse)(nil),    // 8: bbs.v1.CreateDesiredLRPResponse
-	(*GetDesiredLRPRequest)(nil),        // 9: bbs.v1.GetDesiredLRPRequest
-	(*GetDesiredLRPResponse)(nil),       // 10: bbs.v1.GetDesiredLRPResponse
-	(*ListDesiredLRPsRequest)(nil),      // 11: bbs.v1.ListDesiredLRPsRequest
-	(*ListDesiredLRPsResponse)(nil),     // 12: bbs.v1.ListDesiredLRPsResponse
-	(*UpdateDesiredLRPRequest)(nil),     // 13: bbs.v1.UpdateDesiredLRPRequest
-	(*UpdateDesiredLRPResponse)(nil),    // 14: bbs.v1.UpdateDesiredLRPResponse
-	(*DeleteDesiredLRPRequest)(nil),     // 15: bbs.v1.DeleteDesiredLRPRequest
-	(*DeleteDesiredLRPResponse)(nil),    // 16: bbs.v1.DeleteDesiredLRPResponse
-	(*WatchDesiredLRPsRequest)(nil),     // 17: bbs.v1.WatchDesiredLRPsRequest
-	(*WatchDesiredLRPsResponse)(nil),    // 18: bbs.v1.WatchDesiredLRPsResponse
-	nil,                                 // 19: bbs.v1.DesiredLRP.RoutesEntry
-	nil,                                 // 20: bbs.v1.Routes.EntriesEntry
-	(*fieldmaskpb.FieldMask)(nil),       // 21: google.protobuf.FieldMask
+	(WatchDesiredLRPsResponse_Event)(0),           // 0: bbs.v1.WatchDesiredLRPsResponse.Event
+	(WatchActualLRPGroupsResponse_Event)(0),       // 1: bbs.v1.WatchActualLRPGroupsResponse.Event
+	(*DesiredLRP)(nil),                            // 2: bbs.v1.DesiredLRP
+	(*Definition)(nil),                            // 3: bbs.v1.Definition
+	(*EnvVar)(nil),                                // 4: bbs.v1.EnvVar
+	(*Action)(nil),                                // 5: bbs.v1.Action
+	(*ModificationTag)(nil),                       // 6: bbs.v1.ModificationTag
+	(*Routes)(nil),                                // 7: bbs.v1.Routes
+	(*CreateDesiredLRPRequest)(nil),               // 8: bbs.v1.CreateDesiredLRPRequest
+	(*CreateDesiredLRPResponse)(nil),              // 9: bbs.v1.CreateDesiredLRPResponse
+	(*GetDesiredLRPRequest)(nil),                  // 10: bbs.v1.GetDesiredLRPRequest
+	(*GetDesiredLRPResponse)(nil),                 // 11: bbs.v1.GetDesiredLRPResponse
+	(*ListDesiredLRPsRequest)(nil),                // 12: bbs.v1.ListDesiredLRPsRequest
+	(*ListDesiredLRPsResponse)(nil),               // 13: bbs.v1.ListDesiredLRPsResponse
+	(*DesiredLRPSchedulingInfo)(nil),              // 14: bbs.v1.DesiredLRPSchedulingInfo
+	(*ListDesiredLRPSchedulingInfosRequest)(nil),  // 15: bbs.v1.ListDesiredLRPSchedulingInfosRequest
+	(*ListDesiredLRPSchedulingInfosResponse)(nil), // 16: bbs.v1.ListDesiredLRPSchedulingInfosResponse
+	(*UpdateDesiredLRPRequest)(nil),               // 17: bbs.v1.UpdateDesiredLRPRequest
+	(*UpdateDesiredLRPResponse)(nil),              // 18: bbs.v1.UpdateDesiredLRPResponse
+	(*DeleteDesiredLRPRequest)(nil),               // 19: bbs.v1.DeleteDesiredLRPRequest
+	(*DeleteDesiredLRPResponse)(nil),              // 20: bbs.v1.DeleteDesiredLRPResponse
+	(*WatchDesiredLRPsRequest)(nil),               // 21: bbs.v1.WatchDesiredLRPsRequest
+	(*WatchDesiredLRPsResponse)(nil),              // 22: bbs.v1.WatchDesiredLRPsResponse
+	(*ActualLRPGroup)(nil),                        // 23: bbs.v1.ActualLRPGroup
+	(*ActualLRP)(nil),                             // 24: bbs.v1.ActualLRP
+	(*Cell)(nil),                                  // 25: bbs.v1.Cell
+	(*ReportCellRequest)(nil),                     // 26: bbs.v1.ReportCellRequest
+	(*ReportCellResponse)(nil),                    // 27: bbs.v1.ReportCellResponse
+	(*GetActualLRPGroupRequest)(nil),              // 28: bbs.v1.GetActualLRPGroupRequest
+	(*GetActualLRPGroupResponse)(nil),             // 29: bbs.v1.GetActualLRPGroupResponse
+	(*ListActualLRPGroupsRequest)(nil),            // 30: bbs.v1.ListActualLRPGroupsRequest
+	(*ListActualLRPGroupsResponse)(nil),           // 31: bbs.v1.ListActualLRPGroupsResponse
+	(*WatchActualLRPGroupsRequest)(nil),           // 32: bbs.v1.WatchActualLRPGroupsRequest
+	(*WatchActualLRPGroupsResponse)(nil),          // 33: bbs.v1.WatchActualLRPGroupsResponse
+	(*ClaimActualLRPRequest)(nil),                 // 34: bbs.v1.ClaimActualLRPRequest
+	(*StartActualLRPRequest)(nil),                 // 35: bbs.v1.StartActualLRPRequest
+	(*CrashActualLRPRequest)(nil),                 // 36: bbs.v1.CrashActualLRPRequest
+	(*FailActualLRPRequest)(nil),                  // 37: bbs.v1.FailActualLRPRequest
+	(*RemoveActualLRPRequest)(nil),                // 38: bbs.v1.RemoveActualLRPRequest
+	(*EvacuateActualLRPRequest)(nil),              // 39: bbs.v1.EvacuateActualLRPRequest
+	(*RetireActualLRPRequest)(nil),                // 40: bbs.v1.RetireActualLRPRequest
+	nil,                                           // 41: bbs.v1.DesiredLRP.RoutesEntry
+	nil,                                           // 42: bbs.v1.Routes.EntriesEntry
+	(*fieldmaskpb.FieldMask)(nil),                 // 43: google.protobuf.FieldMask
 }
 var file_bbs_v1_bbs_proto_depIdxs = []int32{
-	19, // 0: bbs.v1.DesiredLRP.routes:type_name -> bbs.v1.DesiredLRP.RoutesEntry
-	5,  // 1: bbs.v1.DesiredLRP.modification_tag:type_name -> bbs.v1.ModificationTag
-	2,  // 2: bbs.v1.DesiredLRP.definition:type_name -> bbs.v1.Definition
-	3,  // 3: bbs.v1.Definition.env:type_name -> bbs.v1.EnvVar
-	4,  // 4: bbs.v1.Definition.action:type_name -> bbs.v1.Action
-	20, // 5: bbs.v1.Routes.entries:type_name -> bbs.v1.Routes.EntriesEntry
-	1,  // 6: bbs.v1.CreateDesiredLRPRequest.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	1,  // 7: bbs.v1.CreateDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	21, // 8: bbs.v1.GetDesiredLRPRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 9: bbs.v1.GetDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	21, // 10: bbs.v1.ListDesiredLRPsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 11: bbs.v1.ListDesiredLRPsResponse.desired_lrps:type_name -> bbs.v1.DesiredLRP
-	6,  // 12: bbs.v1.UpdateDesiredLRPRequest.routes:type_name -> bbs.v1.Routes
-	5,  // 13: bbs.v1.UpdateDesiredLRPRequest.expected_modification_tag:type_name -> bbs.v1.ModificationTag
-	1,  // 14: bbs.v1.UpdateDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	21, // 15: bbs.v1.WatchDesiredLRPsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,  // 16: bbs.v1.WatchDesiredLRPsResponse.event:type_name -> bbs.v1.WatchDesiredLRPsResponse.Event
-	1,  // 17: bbs.v1.WatchDesiredLRPsResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	7,  // 18: bbs.v1.DesiredLRPService.CreateDesiredLRP:input_type -> bbs.v1.CreateDesiredLRPRequest
-	9,  // 19: bbs.v1.DesiredLRPService.GetDesiredLRP:input_type -> bbs.v1.GetDesiredLRPRequest
-	11, // 20: bbs.v1.DesiredLRPService.ListDesiredLRPs:input_type -> bbs.v1.ListDesiredLRPsRequest
-	13, // 21: bbs.v1.DesiredLRPService.UpdateDesiredLRP:input_type -> bbs.v1.UpdateDesiredLRPRequest
-	15, // 22: bbs.v1.DesiredLRPService.DeleteDesiredLRP:input_type -> bbs.v1.DeleteDesiredLRPRequest
-	17, // 23: bbs.v1.DesiredLRPService.WatchDesiredLRPs:input_type -> bbs.v1.WatchDesiredLRPsRequest
-	8,  // 24: bbs.v1.DesiredLRPService.CreateDesiredLRP:output_type -> bbs.v1.CreateDesiredLRPResponse
-	10, // 25: bbs.v1.DesiredLRPService.GetDesiredLRP:output_type -> bbs.v1.GetDesiredLRPResponse
-	12, // 26: bbs.v1.DesiredLRPService.ListDesiredLRPs:output_type -> bbs.v1.ListDesiredLRPsResponse
-	14, // 27: bbs.v1.DesiredLRPService.UpdateDesiredLRP:output_type -> bbs.v1.UpdateDesiredLRPResponse
-	16, // 28: bbs.v1.DesiredLRPService.DeleteDesiredLRP:output_type -> bbs.v1.DeleteDesiredLRPResponse
-	18, // 29: bbs.v1.DesiredLRPService.WatchDesiredLRPs:output_type -> bbs.v1.WatchDesiredLRPsResponse
-	24, // [24:30] is the sub-list for method output_type
-	18, // [18:24] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	41, // 0: bbs.v1.DesiredLRP.routes:type_name -> bbs.v1.DesiredLRP.RoutesEntry
+	6,  // 1: bbs.v1.DesiredLRP.modification_tag:type_name -> bbs.v1.ModificationTag
+	3,  // 2: bbs.v1.DesiredLRP.definition:type_name -> bbs.v1.Definition
+	4,  // 3: bbs.v1.Definition.env:type_name -> bbs.v1.EnvVar
+	5,  // 4: bbs.v1.Definition.action:type_name -> bbs.v1.Action
+	42, // 5: bbs.v1.Routes.entries:type_name -> bbs.v1.Routes.EntriesEntry
+	2,  // 6: bbs.v1.CreateDesiredLRPRequest.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	2,  // 7: bbs.v1.CreateDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	43, // 8: bbs.v1.GetDesiredLRPRequest.read_mask:type_name -> google.protobuf.FieldMask
+	2,  // 9: bbs.v1.GetDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	43, // 10: bbs.v1.ListDesiredLRPsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	2,  // 11: bbs.v1.ListDesiredLRPsResponse.desired_lrps:type_name -> bbs.v1.DesiredLRP
+	6,  // 12: bbs.v1.DesiredLRPSchedulingInfo.modification_tag:type_name -> bbs.v1.ModificationTag
+	14, // 13: bbs.v1.ListDesiredLRPSchedulingInfosResponse.desired_lrp_scheduling_infos:type_name -> bbs.v1.DesiredLRPSchedulingInfo
+	7,  // 14: bbs.v1.UpdateDesiredLRPRequest.routes:type_name -> bbs.v1.Routes
+	6,  // 15: bbs.v1.UpdateDesiredLRPRequest.expected_modification_tag:type_name -> bbs.v1.ModificationTag
+	2,  // 16: bbs.v1.UpdateDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	43, // 17: bbs.v1.WatchDesiredLRPsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 18: bbs.v1.WatchDesiredLRPsResponse.event:type_name -> bbs.v1.WatchDesiredLRPsResponse.Event
+	2,  // 19: bbs.v1.WatchDesiredLRPsResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	24, // 20: bbs.v1.ActualLRPGroup.instance:type_name -> bbs.v1.ActualLRP
+	24, // 21: bbs.v1.ActualLRPGroup.evacuating:type_name -> bbs.v1.ActualLRP
+	43, // 22: bbs.v1.GetActualLRPGroupRequest.read_mask:type_name -> google.protobuf.FieldMask
+	23, // 23: bbs.v1.GetActualLRPGroupResponse.actual_lrp_group:type_name -> bbs.v1.ActualLRPGroup
+	43, // 24: bbs.v1.ListActualLRPGroupsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	23, // 25: bbs.v1.ListActualLRPGroupsResponse.actual_lrp_groups:type_name -> bbs.v1.ActualLRPGroup
+	43, // 26: bbs.v1.WatchActualLRPGroupsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 27: bbs.v1.WatchActualLRPGroupsResponse.event:type_name -> bbs.v1.WatchActualLRPGroupsResponse.Event
+	23, // 28: bbs.v1.WatchActualLRPGroupsResponse.actual_lrp_group:type_name -> bbs.v1.ActualLRPGroup
+	8,  // 29: bbs.v1.DesiredLRPService.CreateDesiredLRP:input_type -> bbs.v1.CreateDesiredLRPRequest
+	10, // 30: bbs.v1.DesiredLRPService.GetDesiredLRP:input_type -> bbs.v1.GetDesiredLRPRequest
+	12, // 31: bbs.v1.DesiredLRPService.ListDesiredLRPs:input_type -> bbs.v1.ListDesiredLRPsRequest
+	15, // 32: bbs.v1.DesiredLRPService.ListDesiredLRPSchedulingInfos:input_type -> bbs.v1.ListDesiredLRPSchedulingInfosRequest
+	17, // 33: bbs.v1.DesiredLRPService.UpdateDesiredLRP:input_type -> bbs.v1.UpdateDesiredLRPRequest
+	19, // 34: bbs.v1.DesiredLRPService.DeleteDesiredLRP:input_type -> bbs.v1.DeleteDesiredLRPRequest
+	21, // 35: bbs.v1.DesiredLRPService.WatchDesiredLRPs:input_type -> bbs.v1.WatchDesiredLRPsRequest
+	28, // 36: bbs.v1.ActualLRPService.GetActualLRPGroup:input_type -> bbs.v1.GetActualLRPGroupRequest
+	30, // 37: bbs.v1.ActualLRPService.ListActualLRPGroups:input_type -> bbs.v1.ListActualLRPGroupsRequest
+	32, // 38: bbs.v1.ActualLRPService.WatchActualLRPGroups:input_type -> bbs.v1.WatchActualLRPGroupsRequest
+	34, // 39: bbs.v1.ActualLRPService.ClaimActualLRP:input_type -> bbs.v1.ClaimActualLRPRequest
+	35, // 40: bbs.v1.ActualLRPService.StartActualLRP:input_type -> bbs.v1.StartActualLRPRequest
+	36, // 41: bbs.v1.ActualLRPService.CrashActualLRP:input_type -> bbs.v1.CrashActualLRPRequest
+	37, // 42: bbs.v1.ActualLRPService.FailActualLRP:input_type -> bbs.v1.FailActualLRPRequest
+	38, // 43: bbs.v1.ActualLRPService.RemoveActualLRP:input_type -> bbs.v1.RemoveActualLRPRequest
+	39, // 44: bbs.v1.ActualLRPService.EvacuateActualLRP:input_type -> bbs.v1.EvacuateActualLRPRequest
+	40, // 45: bbs.v1.ActualLRPService.RetireActualLRP:input_type -> bbs.v1.RetireActualLRPRequest
+	26, // 46: bbs.v1.ActualLRPService.ReportCell:input_type -> bbs.v1.ReportCellRequest
+	9,  // 47: bbs.v1.DesiredLRPService.CreateDesiredLRP:output_type -> bbs.v1.CreateDesiredLRPResponse
+	11, // 48: bbs.v1.DesiredLRPService.GetDesiredLRP:output_type -> bbs.v1.GetDesiredLRPResponse
+	13, // 49: bbs.v1.DesiredLRPService.ListDesiredLRPs:output_type -> bbs.v1.ListDesiredLRPsResponse
+	16, // 50: bbs.v1.DesiredLRPService.ListDesiredLRPSchedulingInfos:output_type -> bbs.v1.ListDesiredLRPSchedulingInfosResponse
+	18, // 51: bbs.v1.DesiredLRPService.UpdateDesiredLRP:output_type -> bbs.v1.UpdateDesiredLRPResponse
+	20, // 52: bbs.v1.DesiredLRPService.DeleteDesiredLRP:output_type -> bbs.v1.DeleteDesiredLRPResponse
+	22, // 53: bbs.v1.DesiredLRPService.WatchDesiredLRPs:output_type -> bbs.v1.WatchDesiredLRPsResponse
+	29, // 54: bbs.v1.ActualLRPService.GetActualLRPGroup:output_type -> bbs.v1.GetActualLRPGroupResponse
+	31, // 55: bbs.v1.ActualLRPService.ListActualLRPGroups:output_type -> bbs.v1.ListActualLRPGroupsResponse
+	33, // 56: bbs.v1.ActualLRPService.WatchActualLRPGroups:output_type -> bbs.v1.WatchActualLRPGroupsResponse
+	23, // 57: bbs.v1.ActualLRPService.ClaimActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 58: bbs.v1.ActualLRPService.StartActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 59: bbs.v1.ActualLRPService.CrashActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 60: bbs.v1.ActualLRPService.FailActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 61: bbs.v1.ActualLRPService.RemoveActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 62: bbs.v1.ActualLRPService.EvacuateActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 63: bbs.v1.ActualLRPService.RetireActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	27, // 64: bbs.v1.ActualLRPService.ReportCell:output_type -> bbs.v1.ReportCellResponse
+	47, // [47:65] is the sub-list for method output_type
+	29, // [29:47] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_bbs_v1_bbs_proto_init() }
@@ -1369,16 +2959,16 @@ func file_bbs_v1_bbs_proto_init() {
 	if File_bbs_v1_bbs_proto != nil {
 		return
 	}
-	file_bbs_v1_bbs_proto_msgTypes[12].OneofWrappers = []any{}
+	file_bbs_v1_bbs_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bbs_v1_bbs_proto_rawDesc), len(file_bbs_v1_bbs_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   20,
+			NumEnums:      2,
+			NumMessages:   41,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_bbs_v1_bbs_proto_goTypes,
 		DependencyIndexes: file_bbs_v1_bbs_proto_depIdxs,

@@ -80,14 +80,67 @@ func (WatchLRPDeploymentsResponse_Event) EnumDescriptor() ([]byte, []int) {
 	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{22, 0}
 }
 
+type WatchActualLRPsResponse_Event int32
+
+const (
+	WatchActualLRPsResponse_EVENT_UNSPECIFIED WatchActualLRPsResponse_Event = 0
+	WatchActualLRPsResponse_EVENT_PUT         WatchActualLRPsResponse_Event = 1
+	WatchActualLRPsResponse_EVENT_DELETE      WatchActualLRPsResponse_Event = 2
+	WatchActualLRPsResponse_EVENT_CAUGHT_UP   WatchActualLRPsResponse_Event = 3
+)
+
+// Enum value maps for WatchActualLRPsResponse_Event.
+var (
+	WatchActualLRPsResponse_Event_name = map[int32]string{
+		0: "EVENT_UNSPECIFIED",
+		1: "EVENT_PUT",
+		2: "EVENT_DELETE",
+		3: "EVENT_CAUGHT_UP",
+	}
+	WatchActualLRPsResponse_Event_value = map[string]int32{
+		"EVENT_UNSPECIFIED": 0,
+		"EVENT_PUT":         1,
+		"EVENT_DELETE":      2,
+		"EVENT_CAUGHT_UP":   3,
+	}
+)
+
+func (x WatchActualLRPsResponse_Event) Enum() *WatchActualLRPsResponse_Event {
+	p := new(WatchActualLRPsResponse_Event)
+	*p = x
+	return p
+}
+
+func (x WatchActualLRPsResponse_Event) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatchActualLRPsResponse_Event) Descriptor() protoreflect.EnumDescriptor {
+	return file_bbs_v2_bbs_proto_enumTypes[1].Descriptor()
+}
+
+func (WatchActualLRPsResponse_Event) Type() protoreflect.EnumType {
+	return &file_bbs_v2_bbs_proto_enumTypes[1]
+}
+
+func (x WatchActualLRPsResponse_Event) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatchActualLRPsResponse_Event.Descriptor instead.
+func (WatchActualLRPsResponse_Event) EnumDescriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{33, 0}
+}
+
 // LRPDeployment is a process, how many instances must run, and what it can be.
 type LRPDeployment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the process. Not empty, without '/'.
+	// Names the process. Not empty, without '/', and not "-", which stands for all of them.
 	ProcessGuid string `protobuf:"bytes,1,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
 	// The client that owns the process. Not empty.
-	Domain    string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
-	Instances int32  `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
+	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	// From 0 to 100.
+	Instances int32 `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
 	// By router, what that router needs to know, usually JSON.
 	Routes map[string]string `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Free text of the client.
@@ -96,12 +149,16 @@ type LRPDeployment struct {
 	Definitions map[string]*Definition `protobuf:"bytes,6,rep,name=definitions,proto3" json:"definitions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// One of definitions.
 	ActiveDefinitionId string `protobuf:"bytes,7,opt,name=active_definition_id,json=activeDefinitionId,proto3" json:"active_definition_id,omitempty"`
-	// One of definitions, or empty: the last one that was seen to work.
+	// One of definitions, or empty: the last one that was seen to work. The service sets it when
+	// an instance of the active one runs, and makes it the active one when none does in time.
 	HealthyDefinitionId string `protobuf:"bytes,8,opt,name=healthy_definition_id,json=healthyDefinitionId,proto3" json:"healthy_definition_id,omitempty"`
 	// Set by the service.
 	ModificationTag *ModificationTag `protobuf:"bytes,9,opt,name=modification_tag,json=modificationTag,proto3" json:"modification_tag,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Set by the service: definitions that were active before. One goes when nothing names it:
+	// it is neither active nor healthy, and no instance runs it.
+	FormerDefinitionIds []string `protobuf:"bytes,10,rep,name=former_definition_ids,json=formerDefinitionIds,proto3" json:"former_definition_ids,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *LRPDeployment) Reset() {
@@ -193,6 +250,13 @@ func (x *LRPDeployment) GetHealthyDefinitionId() string {
 func (x *LRPDeployment) GetModificationTag() *ModificationTag {
 	if x != nil {
 		return x.ModificationTag
+	}
+	return nil
+}
+
+func (x *LRPDeployment) GetFormerDefinitionIds() []string {
+	if x != nil {
+		return x.FormerDefinitionIds
 	}
 	return nil
 }
@@ -946,8 +1010,11 @@ type UpdateLRPDeploymentRequest struct {
 	HealthyDefinitionId *string `protobuf:"bytes,5,opt,name=healthy_definition_id,json=healthyDefinitionId,proto3,oneof" json:"healthy_definition_id,omitempty"`
 	// If set, the update is refused (ABORTED) unless the process still has this tag.
 	ExpectedModificationTag *ModificationTag `protobuf:"bytes,6,opt,name=expected_modification_tag,json=expectedModificationTag,proto3" json:"expected_modification_tag,omitempty"`
-	unknownFields           protoimpl.UnknownFields
-	sizeCache               protoimpl.SizeCache
+	// Both or neither.
+	DefinitionId  string      `protobuf:"bytes,7,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
+	Definition    *Definition `protobuf:"bytes,8,opt,name=definition,proto3" json:"definition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateLRPDeploymentRequest) Reset() {
@@ -1018,6 +1085,20 @@ func (x *UpdateLRPDeploymentRequest) GetHealthyDefinitionId() string {
 func (x *UpdateLRPDeploymentRequest) GetExpectedModificationTag() *ModificationTag {
 	if x != nil {
 		return x.ExpectedModificationTag
+	}
+	return nil
+}
+
+func (x *UpdateLRPDeploymentRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
+func (x *UpdateLRPDeploymentRequest) GetDefinition() *Definition {
+	if x != nil {
+		return x.Definition
 	}
 	return nil
 }
@@ -1476,11 +1557,1141 @@ func (x *WatchLRPDeploymentsResponse) GetLrpDeployment() *LRPDeployment {
 	return nil
 }
 
+// ActualLRP is what there is of one instance of a process.
+type ActualLRP struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// processes/{process_guid}/instances/{index}
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Set by the service: grows with each change.
+	Revision    int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	ProcessGuid string `protobuf:"bytes,3,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
+	Index       int32  `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	// Not set for a moment: it was removed, and what follows is not decided.
+	Instance *Instance `protobuf:"bytes,5,opt,name=instance,proto3" json:"instance,omitempty"`
+	// An instance that runs until the other one does.
+	Evacuating    *Instance `protobuf:"bytes,6,opt,name=evacuating,proto3" json:"evacuating,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActualLRP) Reset() {
+	*x = ActualLRP{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActualLRP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActualLRP) ProtoMessage() {}
+
+func (x *ActualLRP) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActualLRP.ProtoReflect.Descriptor instead.
+func (*ActualLRP) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ActualLRP) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ActualLRP) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ActualLRP) GetProcessGuid() string {
+	if x != nil {
+		return x.ProcessGuid
+	}
+	return ""
+}
+
+func (x *ActualLRP) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *ActualLRP) GetInstance() *Instance {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+func (x *ActualLRP) GetEvacuating() *Instance {
+	if x != nil {
+		return x.Evacuating
+	}
+	return nil
+}
+
+// Instance is one on a cell, or one that is to be.
+type Instance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Drawn when the service wanted an instance here: it is another one for each start of which
+	// something else than a crash is the reason.
+	Placement string `protobuf:"bytes,1,opt,name=placement,proto3" json:"placement,omitempty"`
+	// Given by the cell that claims it.
+	InstanceGuid string `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// UNCLAIMED, CLAIMED, RUNNING or CRASHED.
+	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	// The epoch of the process that it belongs to: another one is an instance of a process that
+	// was deleted, and made anew under the same guid.
+	Epoch string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Since when it is wanted, and in this state; milliseconds since 1970.
+	WantedMs       int64  `protobuf:"varint,6,opt,name=wanted_ms,json=wantedMs,proto3" json:"wanted_ms,omitempty"`
+	SinceMs        int64  `protobuf:"varint,7,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	CrashCount     int32  `protobuf:"varint,8,opt,name=crash_count,json=crashCount,proto3" json:"crash_count,omitempty"`
+	CrashReason    string `protobuf:"bytes,9,opt,name=crash_reason,json=crashReason,proto3" json:"crash_reason,omitempty"`
+	PlacementError string `protobuf:"bytes,10,opt,name=placement_error,json=placementError,proto3" json:"placement_error,omitempty"`
+	// Its cell must stop it, and remove it then.
+	Retire bool `protobuf:"varint,11,opt,name=retire,proto3" json:"retire,omitempty"`
+	// What it runs: one of the definitions of its process.
+	DefinitionId  string `protobuf:"bytes,12,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Instance) Reset() {
+	*x = Instance{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Instance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Instance) ProtoMessage() {}
+
+func (x *Instance) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Instance.ProtoReflect.Descriptor instead.
+func (*Instance) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Instance) GetPlacement() string {
+	if x != nil {
+		return x.Placement
+	}
+	return ""
+}
+
+func (x *Instance) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *Instance) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+func (x *Instance) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Instance) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *Instance) GetWantedMs() int64 {
+	if x != nil {
+		return x.WantedMs
+	}
+	return 0
+}
+
+func (x *Instance) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *Instance) GetCrashCount() int32 {
+	if x != nil {
+		return x.CrashCount
+	}
+	return 0
+}
+
+func (x *Instance) GetCrashReason() string {
+	if x != nil {
+		return x.CrashReason
+	}
+	return ""
+}
+
+func (x *Instance) GetPlacementError() string {
+	if x != nil {
+		return x.PlacementError
+	}
+	return ""
+}
+
+func (x *Instance) GetRetire() bool {
+	if x != nil {
+		return x.Retire
+	}
+	return false
+}
+
+func (x *Instance) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
+// Cell is a machine that runs instances, as it was last heard of.
+type Cell struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CellId        string                 `protobuf:"bytes,1,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	SeenMs        int64                  `protobuf:"varint,3,opt,name=seen_ms,json=seenMs,proto3" json:"seen_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cell) Reset() {
+	*x = Cell{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cell) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cell) ProtoMessage() {}
+
+func (x *Cell) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cell.ProtoReflect.Descriptor instead.
+func (*Cell) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Cell) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+func (x *Cell) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Cell) GetSeenMs() int64 {
+	if x != nil {
+		return x.SeenMs
+	}
+	return 0
+}
+
+type ReportCellRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CellId        string                 `protobuf:"bytes,1,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportCellRequest) Reset() {
+	*x = ReportCellRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportCellRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportCellRequest) ProtoMessage() {}
+
+func (x *ReportCellRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportCellRequest.ProtoReflect.Descriptor instead.
+func (*ReportCellRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ReportCellRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+type ReportCellResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportCellResponse) Reset() {
+	*x = ReportCellResponse{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportCellResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportCellResponse) ProtoMessage() {}
+
+func (x *ReportCellResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportCellResponse.ProtoReflect.Descriptor instead.
+func (*ReportCellResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{27}
+}
+
+type GetActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetActualLRPRequest) Reset() {
+	*x = GetActualLRPRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetActualLRPRequest) ProtoMessage() {}
+
+func (x *GetActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*GetActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *GetActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetActualLRPRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type GetActualLRPResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ActualLrp     *ActualLRP             `protobuf:"bytes,1,opt,name=actual_lrp,json=actualLrp,proto3" json:"actual_lrp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetActualLRPResponse) Reset() {
+	*x = GetActualLRPResponse{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetActualLRPResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetActualLRPResponse) ProtoMessage() {}
+
+func (x *GetActualLRPResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetActualLRPResponse.ProtoReflect.Descriptor instead.
+func (*GetActualLRPResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *GetActualLRPResponse) GetActualLrp() *ActualLRP {
+	if x != nil {
+		return x.ActualLrp
+	}
+	return nil
+}
+
+type ListActualLRPsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// processes/{process_guid}; empty for all.
+	Parent    string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	PageSize  int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// As in ListLRPDeploymentsRequest, for example instance.cell_id == "cell-7".
+	Filter        string                 `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
+	OrderBy       string                 `protobuf:"bytes,5,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,6,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListActualLRPsRequest) Reset() {
+	*x = ListActualLRPsRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListActualLRPsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListActualLRPsRequest) ProtoMessage() {}
+
+func (x *ListActualLRPsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListActualLRPsRequest.ProtoReflect.Descriptor instead.
+func (*ListActualLRPsRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ListActualLRPsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *ListActualLRPsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListActualLRPsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListActualLRPsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *ListActualLRPsRequest) GetOrderBy() string {
+	if x != nil {
+		return x.OrderBy
+	}
+	return ""
+}
+
+func (x *ListActualLRPsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type ListActualLRPsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ActualLrps    []*ActualLRP           `protobuf:"bytes,1,rep,name=actual_lrps,json=actualLrps,proto3" json:"actual_lrps,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListActualLRPsResponse) Reset() {
+	*x = ListActualLRPsResponse{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListActualLRPsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListActualLRPsResponse) ProtoMessage() {}
+
+func (x *ListActualLRPsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListActualLRPsResponse.ProtoReflect.Descriptor instead.
+func (*ListActualLRPsResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListActualLRPsResponse) GetActualLrps() []*ActualLRP {
+	if x != nil {
+		return x.ActualLrps
+	}
+	return nil
+}
+
+func (x *ListActualLRPsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type WatchActualLRPsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parent        string                 `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	Filter        string                 `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchActualLRPsRequest) Reset() {
+	*x = WatchActualLRPsRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchActualLRPsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchActualLRPsRequest) ProtoMessage() {}
+
+func (x *WatchActualLRPsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchActualLRPsRequest.ProtoReflect.Descriptor instead.
+func (*WatchActualLRPsRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *WatchActualLRPsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *WatchActualLRPsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *WatchActualLRPsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type WatchActualLRPsResponse struct {
+	state         protoimpl.MessageState        `protogen:"open.v1"`
+	Event         WatchActualLRPsResponse_Event `protobuf:"varint,1,opt,name=event,proto3,enum=bbs.v2.WatchActualLRPsResponse_Event" json:"event,omitempty"`
+	Name          string                        `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	ActualLrp     *ActualLRP                    `protobuf:"bytes,3,opt,name=actual_lrp,json=actualLrp,proto3" json:"actual_lrp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchActualLRPsResponse) Reset() {
+	*x = WatchActualLRPsResponse{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchActualLRPsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchActualLRPsResponse) ProtoMessage() {}
+
+func (x *WatchActualLRPsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchActualLRPsResponse.ProtoReflect.Descriptor instead.
+func (*WatchActualLRPsResponse) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *WatchActualLRPsResponse) GetEvent() WatchActualLRPsResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return WatchActualLRPsResponse_EVENT_UNSPECIFIED
+}
+
+func (x *WatchActualLRPsResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchActualLRPsResponse) GetActualLrp() *ActualLRP {
+	if x != nil {
+		return x.ActualLrp
+	}
+	return nil
+}
+
+type ClaimActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimActualLRPRequest) Reset() {
+	*x = ClaimActualLRPRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimActualLRPRequest) ProtoMessage() {}
+
+func (x *ClaimActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*ClaimActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ClaimActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClaimActualLRPRequest) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *ClaimActualLRPRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+type StartActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartActualLRPRequest) Reset() {
+	*x = StartActualLRPRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartActualLRPRequest) ProtoMessage() {}
+
+func (x *StartActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*StartActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *StartActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StartActualLRPRequest) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *StartActualLRPRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+type CrashActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	CrashReason   string                 `protobuf:"bytes,4,opt,name=crash_reason,json=crashReason,proto3" json:"crash_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrashActualLRPRequest) Reset() {
+	*x = CrashActualLRPRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrashActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrashActualLRPRequest) ProtoMessage() {}
+
+func (x *CrashActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrashActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*CrashActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *CrashActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CrashActualLRPRequest) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *CrashActualLRPRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+func (x *CrashActualLRPRequest) GetCrashReason() string {
+	if x != nil {
+		return x.CrashReason
+	}
+	return ""
+}
+
+type FailActualLRPRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	PlacementError string                 `protobuf:"bytes,2,opt,name=placement_error,json=placementError,proto3" json:"placement_error,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *FailActualLRPRequest) Reset() {
+	*x = FailActualLRPRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailActualLRPRequest) ProtoMessage() {}
+
+func (x *FailActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*FailActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *FailActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FailActualLRPRequest) GetPlacementError() string {
+	if x != nil {
+		return x.PlacementError
+	}
+	return ""
+}
+
+type RemoveActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveActualLRPRequest) Reset() {
+	*x = RemoveActualLRPRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveActualLRPRequest) ProtoMessage() {}
+
+func (x *RemoveActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*RemoveActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *RemoveActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RemoveActualLRPRequest) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *RemoveActualLRPRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+type EvacuateActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvacuateActualLRPRequest) Reset() {
+	*x = EvacuateActualLRPRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvacuateActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvacuateActualLRPRequest) ProtoMessage() {}
+
+func (x *EvacuateActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvacuateActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*EvacuateActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *EvacuateActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EvacuateActualLRPRequest) GetInstanceGuid() string {
+	if x != nil {
+		return x.InstanceGuid
+	}
+	return ""
+}
+
+func (x *EvacuateActualLRPRequest) GetCellId() string {
+	if x != nil {
+		return x.CellId
+	}
+	return ""
+}
+
+type RetireActualLRPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetireActualLRPRequest) Reset() {
+	*x = RetireActualLRPRequest{}
+	mi := &file_bbs_v2_bbs_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetireActualLRPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetireActualLRPRequest) ProtoMessage() {}
+
+func (x *RetireActualLRPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bbs_v2_bbs_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetireActualLRPRequest.ProtoReflect.Descriptor instead.
+func (*RetireActualLRPRequest) Descriptor() ([]byte, []int) {
+	return file_bbs_v2_bbs_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *RetireActualLRPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 var File_bbs_v2_bbs_proto protoreflect.FileDescriptor
 
 const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\n" +
-	"\x10bbs/v2/bbs.proto\x12\x06bbs.v2\x1a google/protobuf/field_mask.proto\"\xc6\x04\n" +
+	"\x10bbs/v2/bbs.proto\x12\x06bbs.v2\x1a google/protobuf/field_mask.proto\"\xfa\x04\n" +
 	"\rLRPDeployment\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x1c\n" +
@@ -1492,7 +2703,9 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\vdefinitions\x18\x06 \x03(\v2&.bbs.v2.LRPDeployment.DefinitionsEntryR\vdefinitions\x120\n" +
 	"\x14active_definition_id\x18\a \x01(\tR\x12activeDefinitionId\x122\n" +
 	"\x15healthy_definition_id\x18\b \x01(\tR\x13healthyDefinitionId\x12B\n" +
-	"\x10modification_tag\x18\t \x01(\v2\x17.bbs.v2.ModificationTagR\x0fmodificationTag\x1a9\n" +
+	"\x10modification_tag\x18\t \x01(\v2\x17.bbs.v2.ModificationTagR\x0fmodificationTag\x122\n" +
+	"\x15former_definition_ids\x18\n" +
+	" \x03(\tR\x13formerDefinitionIds\x1a9\n" +
 	"\vRoutesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aR\n" +
@@ -1557,7 +2770,7 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\tread_mask\x18\a \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x84\x01\n" +
 	"\x1aListLRPDeploymentsResponse\x12>\n" +
 	"\x0flrp_deployments\x18\x01 \x03(\v2\x15.bbs.v2.LRPDeploymentR\x0elrpDeployments\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf4\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xcd\x03\n" +
 	"\x1aUpdateLRPDeploymentRequest\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12!\n" +
 	"\tinstances\x18\x02 \x01(\x05H\x00R\tinstances\x88\x01\x01\x12&\n" +
@@ -1566,7 +2779,11 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"annotation\x18\x04 \x01(\tH\x01R\n" +
 	"annotation\x88\x01\x01\x127\n" +
 	"\x15healthy_definition_id\x18\x05 \x01(\tH\x02R\x13healthyDefinitionId\x88\x01\x01\x12S\n" +
-	"\x19expected_modification_tag\x18\x06 \x01(\v2\x17.bbs.v2.ModificationTagR\x17expectedModificationTagB\f\n" +
+	"\x19expected_modification_tag\x18\x06 \x01(\v2\x17.bbs.v2.ModificationTagR\x17expectedModificationTag\x12#\n" +
+	"\rdefinition_id\x18\a \x01(\tR\fdefinitionId\x122\n" +
+	"\n" +
+	"definition\x18\b \x01(\v2\x12.bbs.v2.DefinitionR\n" +
+	"definitionB\f\n" +
 	"\n" +
 	"_instancesB\r\n" +
 	"\v_annotationB\x18\n" +
@@ -1602,7 +2819,96 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x032\x86\x06\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x03\"\xd4\x01\n" +
+	"\tActualLRP\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12!\n" +
+	"\fprocess_guid\x18\x03 \x01(\tR\vprocessGuid\x12\x14\n" +
+	"\x05index\x18\x04 \x01(\x05R\x05index\x12,\n" +
+	"\binstance\x18\x05 \x01(\v2\x10.bbs.v2.InstanceR\binstance\x120\n" +
+	"\n" +
+	"evacuating\x18\x06 \x01(\v2\x10.bbs.v2.InstanceR\n" +
+	"evacuating\"\xf4\x02\n" +
+	"\bInstance\x12\x1c\n" +
+	"\tplacement\x18\x01 \x01(\tR\tplacement\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\x1b\n" +
+	"\twanted_ms\x18\x06 \x01(\x03R\bwantedMs\x12\x19\n" +
+	"\bsince_ms\x18\a \x01(\x03R\asinceMs\x12\x1f\n" +
+	"\vcrash_count\x18\b \x01(\x05R\n" +
+	"crashCount\x12!\n" +
+	"\fcrash_reason\x18\t \x01(\tR\vcrashReason\x12'\n" +
+	"\x0fplacement_error\x18\n" +
+	" \x01(\tR\x0eplacementError\x12\x16\n" +
+	"\x06retire\x18\v \x01(\bR\x06retire\x12#\n" +
+	"\rdefinition_id\x18\f \x01(\tR\fdefinitionId\"T\n" +
+	"\x04Cell\x12\x17\n" +
+	"\acell_id\x18\x01 \x01(\tR\x06cellId\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x17\n" +
+	"\aseen_ms\x18\x03 \x01(\x03R\x06seenMs\",\n" +
+	"\x11ReportCellRequest\x12\x17\n" +
+	"\acell_id\x18\x01 \x01(\tR\x06cellId\"\x14\n" +
+	"\x12ReportCellResponse\"b\n" +
+	"\x13GetActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"H\n" +
+	"\x14GetActualLRPResponse\x120\n" +
+	"\n" +
+	"actual_lrp\x18\x01 \x01(\v2\x11.bbs.v2.ActualLRPR\tactualLrp\"\xd7\x01\n" +
+	"\x15ListActualLRPsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06filter\x18\x04 \x01(\tR\x06filter\x12\x19\n" +
+	"\border_by\x18\x05 \x01(\tR\aorderBy\x127\n" +
+	"\tread_mask\x18\x06 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"t\n" +
+	"\x16ListActualLRPsResponse\x122\n" +
+	"\vactual_lrps\x18\x01 \x03(\v2\x11.bbs.v2.ActualLRPR\n" +
+	"actualLrps\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x81\x01\n" +
+	"\x16WatchActualLRPsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x16\n" +
+	"\x06filter\x18\x02 \x01(\tR\x06filter\x127\n" +
+	"\tread_mask\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\xf2\x01\n" +
+	"\x17WatchActualLRPsResponse\x12;\n" +
+	"\x05event\x18\x01 \x01(\x0e2%.bbs.v2.WatchActualLRPsResponse.EventR\x05event\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
+	"\n" +
+	"actual_lrp\x18\x03 \x01(\v2\x11.bbs.v2.ActualLRPR\tactualLrp\"T\n" +
+	"\x05Event\x12\x15\n" +
+	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tEVENT_PUT\x10\x01\x12\x10\n" +
+	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x03\"i\n" +
+	"\x15ClaimActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\"i\n" +
+	"\x15StartActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\"\x8c\x01\n" +
+	"\x15CrashActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12!\n" +
+	"\fcrash_reason\x18\x04 \x01(\tR\vcrashReason\"S\n" +
+	"\x14FailActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
+	"\x0fplacement_error\x18\x02 \x01(\tR\x0eplacementError\"j\n" +
+	"\x16RemoveActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\"l\n" +
+	"\x18EvacuateActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\",\n" +
+	"\x16RetireActualLRPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name2\x86\x06\n" +
 	"\x14LRPDeploymentService\x12^\n" +
 	"\x13CreateLRPDeployment\x12\".bbs.v2.CreateLRPDeploymentRequest\x1a#.bbs.v2.CreateLRPDeploymentResponse\x12Z\n" +
 	"\x10GetLRPDeployment\x12\x1f.bbs.v2.GetLRPDeploymentRequest\x1a .bbs.v2.GetLRPDeploymentResponse\"\x03\x90\x02\x01\x12`\n" +
@@ -1611,7 +2917,20 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\rAddDefinition\x12\x1c.bbs.v2.AddDefinitionRequest\x1a\x1d.bbs.v2.AddDefinitionResponse\x12[\n" +
 	"\x12ActivateDefinition\x12!.bbs.v2.ActivateDefinitionRequest\x1a\".bbs.v2.ActivateDefinitionResponse\x12^\n" +
 	"\x13DeleteLRPDeployment\x12\".bbs.v2.DeleteLRPDeploymentRequest\x1a#.bbs.v2.DeleteLRPDeploymentResponse\x12e\n" +
-	"\x13WatchLRPDeployments\x12\".bbs.v2.WatchLRPDeploymentsRequest\x1a#.bbs.v2.WatchLRPDeploymentsResponse\"\x03\x90\x02\x010\x01B#Z!dbcontroller.dev/gen/bbs/v2;bbsv2b\x06proto3"
+	"\x13WatchLRPDeployments\x12\".bbs.v2.WatchLRPDeploymentsRequest\x1a#.bbs.v2.WatchLRPDeploymentsResponse\"\x03\x90\x02\x010\x012\xbc\x06\n" +
+	"\x10ActualLRPService\x12N\n" +
+	"\fGetActualLRP\x12\x1b.bbs.v2.GetActualLRPRequest\x1a\x1c.bbs.v2.GetActualLRPResponse\"\x03\x90\x02\x01\x12T\n" +
+	"\x0eListActualLRPs\x12\x1d.bbs.v2.ListActualLRPsRequest\x1a\x1e.bbs.v2.ListActualLRPsResponse\"\x03\x90\x02\x01\x12Y\n" +
+	"\x0fWatchActualLRPs\x12\x1e.bbs.v2.WatchActualLRPsRequest\x1a\x1f.bbs.v2.WatchActualLRPsResponse\"\x03\x90\x02\x010\x01\x12B\n" +
+	"\x0eClaimActualLRP\x12\x1d.bbs.v2.ClaimActualLRPRequest\x1a\x11.bbs.v2.ActualLRP\x12B\n" +
+	"\x0eStartActualLRP\x12\x1d.bbs.v2.StartActualLRPRequest\x1a\x11.bbs.v2.ActualLRP\x12B\n" +
+	"\x0eCrashActualLRP\x12\x1d.bbs.v2.CrashActualLRPRequest\x1a\x11.bbs.v2.ActualLRP\x12@\n" +
+	"\rFailActualLRP\x12\x1c.bbs.v2.FailActualLRPRequest\x1a\x11.bbs.v2.ActualLRP\x12D\n" +
+	"\x0fRemoveActualLRP\x12\x1e.bbs.v2.RemoveActualLRPRequest\x1a\x11.bbs.v2.ActualLRP\x12H\n" +
+	"\x11EvacuateActualLRP\x12 .bbs.v2.EvacuateActualLRPRequest\x1a\x11.bbs.v2.ActualLRP\x12D\n" +
+	"\x0fRetireActualLRP\x12\x1e.bbs.v2.RetireActualLRPRequest\x1a\x11.bbs.v2.ActualLRP\x12C\n" +
+	"\n" +
+	"ReportCell\x12\x19.bbs.v2.ReportCellRequest\x1a\x1a.bbs.v2.ReportCellResponseB#Z!dbcontroller.dev/gen/bbs/v2;bbsv2b\x06proto3"
 
 var (
 	file_bbs_v2_bbs_proto_rawDescOnce sync.Once
@@ -1625,85 +2944,136 @@ func file_bbs_v2_bbs_proto_rawDescGZIP() []byte {
 	return file_bbs_v2_bbs_proto_rawDescData
 }
 
-var file_bbs_v2_bbs_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_bbs_v2_bbs_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_bbs_v2_bbs_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_bbs_v2_bbs_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_bbs_v2_bbs_proto_goTypes = []any{
 	(WatchLRPDeploymentsResponse_Event)(0), // 0: bbs.v2.WatchLRPDeploymentsResponse.Event
-	(*LRPDeployment)(nil),                  // 1: bbs.v2.LRPDeployment
-	(*Definition)(nil),                     // 2: bbs.v2.Definition
-	(*DefinitionRecord)(nil),               // 3: bbs.v2.DefinitionRecord
-	(*EnvVar)(nil),                         // 4: bbs.v2.EnvVar
-	(*Action)(nil),                         // 5: bbs.v2.Action
-	(*ModificationTag)(nil),                // 6: bbs.v2.ModificationTag
-	(*Routes)(nil),                         // 7: bbs.v2.Routes
-	(*CreateLRPDeploymentRequest)(nil),     // 8: bbs.v2.CreateLRPDeploymentRequest
-	(*CreateLRPDeploymentResponse)(nil),    // 9: bbs.v2.CreateLRPDeploymentResponse
-	(*GetLRPDeploymentRequest)(nil),        // 10: bbs.v2.GetLRPDeploymentRequest
-	(*GetLRPDeploymentResponse)(nil),       // 11: bbs.v2.GetLRPDeploymentResponse
-	(*ListLRPDeploymentsRequest)(nil),      // 12: bbs.v2.ListLRPDeploymentsRequest
-	(*ListLRPDeploymentsResponse)(nil),     // 13: bbs.v2.ListLRPDeploymentsResponse
-	(*UpdateLRPDeploymentRequest)(nil),     // 14: bbs.v2.UpdateLRPDeploymentRequest
-	(*UpdateLRPDeploymentResponse)(nil),    // 15: bbs.v2.UpdateLRPDeploymentResponse
-	(*AddDefinitionRequest)(nil),           // 16: bbs.v2.AddDefinitionRequest
-	(*AddDefinitionResponse)(nil),          // 17: bbs.v2.AddDefinitionResponse
-	(*ActivateDefinitionRequest)(nil),      // 18: bbs.v2.ActivateDefinitionRequest
-	(*ActivateDefinitionResponse)(nil),     // 19: bbs.v2.ActivateDefinitionResponse
-	(*DeleteLRPDeploymentRequest)(nil),     // 20: bbs.v2.DeleteLRPDeploymentRequest
-	(*DeleteLRPDeploymentResponse)(nil),    // 21: bbs.v2.DeleteLRPDeploymentResponse
-	(*WatchLRPDeploymentsRequest)(nil),     // 22: bbs.v2.WatchLRPDeploymentsRequest
-	(*WatchLRPDeploymentsResponse)(nil),    // 23: bbs.v2.WatchLRPDeploymentsResponse
-	nil,                                    // 24: bbs.v2.LRPDeployment.RoutesEntry
-	nil,                                    // 25: bbs.v2.LRPDeployment.DefinitionsEntry
-	nil,                                    // 26: bbs.v2.Routes.EntriesEntry
-	(*fieldmaskpb.FieldMask)(nil),          // 27: google.protobuf.FieldMask
+	(WatchActualLRPsResponse_Event)(0),     // 1: bbs.v2.WatchActualLRPsResponse.Event
+	(*LRPDeployment)(nil),                  // 2: bbs.v2.LRPDeployment
+	(*Definition)(nil),                     // 3: bbs.v2.Definition
+	(*DefinitionRecord)(nil),               // 4: bbs.v2.DefinitionRecord
+	(*EnvVar)(nil),                         // 5: bbs.v2.EnvVar
+	(*Action)(nil),                         // 6: bbs.v2.Action
+	(*ModificationTag)(nil),                // 7: bbs.v2.ModificationTag
+	(*Routes)(nil),                         // 8: bbs.v2.Routes
+	(*CreateLRPDeploymentRequest)(nil),     // 9: bbs.v2.CreateLRPDeploymentRequest
+	(*CreateLRPDeploymentResponse)(nil),    // 10: bbs.v2.CreateLRPDeploymentResponse
+	(*GetLRPDeploymentRequest)(nil),        // 11: bbs.v2.GetLRPDeploymentRequest
+	(*GetLRPDeploymentResponse)(nil),       // 12: bbs.v2.GetLRPDeploymentResponse
+	(*ListLRPDeploymentsRequest)(nil),      // 13: bbs.v2.ListLRPDeploymentsRequest
+	(*ListLRPDeploymentsResponse)(nil),     // 14: bbs.v2.ListLRPDeploymentsResponse
+	(*UpdateLRPDeploymentRequest)(nil),     // 15: bbs.v2.UpdateLRPDeploymentRequest
+	(*UpdateLRPDeploymentResponse)(nil),    // 16: bbs.v2.UpdateLRPDeploymentResponse
+	(*AddDefinitionRequest)(nil),           // 17: bbs.v2.AddDefinitionRequest
+	(*AddDefinitionResponse)(nil),          // 18: bbs.v2.AddDefinitionResponse
+	(*ActivateDefinitionRequest)(nil),      // 19: bbs.v2.ActivateDefinitionRequest
+	(*ActivateDefinitionResponse)(nil),     // 20: bbs.v2.ActivateDefinitionResponse
+	(*DeleteLRPDeploymentRequest)(nil),     // 21: bbs.v2.DeleteLRPDeploymentRequest
+	(*DeleteLRPDeploymentResponse)(nil),    // 22: bbs.v2.DeleteLRPDeploymentResponse
+	(*WatchLRPDeploymentsRequest)(nil),     // 23: bbs.v2.WatchLRPDeploymentsRequest
+	(*WatchLRPDeploymentsResponse)(nil),    // 24: bbs.v2.WatchLRPDeploymentsResponse
+	(*ActualLRP)(nil),                      // 25: bbs.v2.ActualLRP
+	(*Instance)(nil),                       // 26: bbs.v2.Instance
+	(*Cell)(nil),                           // 27: bbs.v2.Cell
+	(*ReportCellRequest)(nil),              // 28: bbs.v2.ReportCellRequest
+	(*ReportCellResponse)(nil),             // 29: bbs.v2.ReportCellResponse
+	(*GetActualLRPRequest)(nil),            // 30: bbs.v2.GetActualLRPRequest
+	(*GetActualLRPResponse)(nil),           // 31: bbs.v2.GetActualLRPResponse
+	(*ListActualLRPsRequest)(nil),          // 32: bbs.v2.ListActualLRPsRequest
+	(*ListActualLRPsResponse)(nil),         // 33: bbs.v2.ListActualLRPsResponse
+	(*WatchActualLRPsRequest)(nil),         // 34: bbs.v2.WatchActualLRPsRequest
+	(*WatchActualLRPsResponse)(nil),        // 35: bbs.v2.WatchActualLRPsResponse
+	(*ClaimActualLRPRequest)(nil),          // 36: bbs.v2.ClaimActualLRPRequest
+	(*StartActualLRPRequest)(nil),          // 37: bbs.v2.StartActualLRPRequest
+	(*CrashActualLRPRequest)(nil),          // 38: bbs.v2.CrashActualLRPRequest
+	(*FailActualLRPRequest)(nil),           // 39: bbs.v2.FailActualLRPRequest
+	(*RemoveActualLRPRequest)(nil),         // 40: bbs.v2.RemoveActualLRPRequest
+	(*EvacuateActualLRPRequest)(nil),       // 41: bbs.v2.EvacuateActualLRPRequest
+	(*RetireActualLRPRequest)(nil),         // 42: bbs.v2.RetireActualLRPRequest
+	nil,                                    // 43: bbs.v2.LRPDeployment.RoutesEntry
+	nil,                                    // 44: bbs.v2.LRPDeployment.DefinitionsEntry
+	nil,                                    // 45: bbs.v2.Routes.EntriesEntry
+	(*fieldmaskpb.FieldMask)(nil),          // 46: google.protobuf.FieldMask
 }
 var file_bbs_v2_bbs_proto_depIdxs = []int32{
-	24, // 0: bbs.v2.LRPDeployment.routes:type_name -> bbs.v2.LRPDeployment.RoutesEntry
-	25, // 1: bbs.v2.LRPDeployment.definitions:type_name -> bbs.v2.LRPDeployment.DefinitionsEntry
-	6,  // 2: bbs.v2.LRPDeployment.modification_tag:type_name -> bbs.v2.ModificationTag
-	4,  // 3: bbs.v2.Definition.env:type_name -> bbs.v2.EnvVar
-	5,  // 4: bbs.v2.Definition.action:type_name -> bbs.v2.Action
-	2,  // 5: bbs.v2.DefinitionRecord.definition:type_name -> bbs.v2.Definition
-	26, // 6: bbs.v2.Routes.entries:type_name -> bbs.v2.Routes.EntriesEntry
-	1,  // 7: bbs.v2.CreateLRPDeploymentRequest.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	1,  // 8: bbs.v2.CreateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	27, // 9: bbs.v2.GetLRPDeploymentRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 10: bbs.v2.GetLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	27, // 11: bbs.v2.ListLRPDeploymentsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 12: bbs.v2.ListLRPDeploymentsResponse.lrp_deployments:type_name -> bbs.v2.LRPDeployment
-	7,  // 13: bbs.v2.UpdateLRPDeploymentRequest.routes:type_name -> bbs.v2.Routes
-	6,  // 14: bbs.v2.UpdateLRPDeploymentRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
-	1,  // 15: bbs.v2.UpdateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	2,  // 16: bbs.v2.AddDefinitionRequest.definition:type_name -> bbs.v2.Definition
-	6,  // 17: bbs.v2.AddDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
-	1,  // 18: bbs.v2.AddDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	6,  // 19: bbs.v2.ActivateDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
-	1,  // 20: bbs.v2.ActivateDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	27, // 21: bbs.v2.WatchLRPDeploymentsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,  // 22: bbs.v2.WatchLRPDeploymentsResponse.event:type_name -> bbs.v2.WatchLRPDeploymentsResponse.Event
-	1,  // 23: bbs.v2.WatchLRPDeploymentsResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
-	2,  // 24: bbs.v2.LRPDeployment.DefinitionsEntry.value:type_name -> bbs.v2.Definition
-	8,  // 25: bbs.v2.LRPDeploymentService.CreateLRPDeployment:input_type -> bbs.v2.CreateLRPDeploymentRequest
-	10, // 26: bbs.v2.LRPDeploymentService.GetLRPDeployment:input_type -> bbs.v2.GetLRPDeploymentRequest
-	12, // 27: bbs.v2.LRPDeploymentService.ListLRPDeployments:input_type -> bbs.v2.ListLRPDeploymentsRequest
-	14, // 28: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:input_type -> bbs.v2.UpdateLRPDeploymentRequest
-	16, // 29: bbs.v2.LRPDeploymentService.AddDefinition:input_type -> bbs.v2.AddDefinitionRequest
-	18, // 30: bbs.v2.LRPDeploymentService.ActivateDefinition:input_type -> bbs.v2.ActivateDefinitionRequest
-	20, // 31: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:input_type -> bbs.v2.DeleteLRPDeploymentRequest
-	22, // 32: bbs.v2.LRPDeploymentService.WatchLRPDeployments:input_type -> bbs.v2.WatchLRPDeploymentsRequest
-	9,  // 33: bbs.v2.LRPDeploymentService.CreateLRPDeployment:output_type -> bbs.v2.CreateLRPDeploymentResponse
-	11, // 34: bbs.v2.LRPDeploymentService.GetLRPDeployment:output_type -> bbs.v2.GetLRPDeploymentResponse
-	13, // 35: bbs.v2.LRPDeploymentService.ListLRPDeployments:output_type -> bbs.v2.ListLRPDeploymentsResponse
-	15, // 36: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:output_type -> bbs.v2.UpdateLRPDeploymentResponse
-	17, // 37: bbs.v2.LRPDeploymentService.AddDefinition:output_type -> bbs.v2.AddDefinitionResponse
-	19, // 38: bbs.v2.LRPDeploymentService.ActivateDefinition:output_type -> bbs.v2.ActivateDefinitionResponse
-	21, // 39: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:output_type -> bbs.v2.DeleteLRPDeploymentResponse
-	23, // 40: bbs.v2.LRPDeploymentService.WatchLRPDeployments:output_type -> bbs.v2.WatchLRPDeploymentsResponse
-	33, // [33:41] is the sub-list for method output_type
-	25, // [25:33] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	43, // 0: bbs.v2.LRPDeployment.routes:type_name -> bbs.v2.LRPDeployment.RoutesEntry
+	44, // 1: bbs.v2.LRPDeployment.definitions:type_name -> bbs.v2.LRPDeployment.DefinitionsEntry
+	7,  // 2: bbs.v2.LRPDeployment.modification_tag:type_name -> bbs.v2.ModificationTag
+	5,  // 3: bbs.v2.Definition.env:type_name -> bbs.v2.EnvVar
+	6,  // 4: bbs.v2.Definition.action:type_name -> bbs.v2.Action
+	3,  // 5: bbs.v2.DefinitionRecord.definition:type_name -> bbs.v2.Definition
+	45, // 6: bbs.v2.Routes.entries:type_name -> bbs.v2.Routes.EntriesEntry
+	2,  // 7: bbs.v2.CreateLRPDeploymentRequest.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	2,  // 8: bbs.v2.CreateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	46, // 9: bbs.v2.GetLRPDeploymentRequest.read_mask:type_name -> google.protobuf.FieldMask
+	2,  // 10: bbs.v2.GetLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	46, // 11: bbs.v2.ListLRPDeploymentsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	2,  // 12: bbs.v2.ListLRPDeploymentsResponse.lrp_deployments:type_name -> bbs.v2.LRPDeployment
+	8,  // 13: bbs.v2.UpdateLRPDeploymentRequest.routes:type_name -> bbs.v2.Routes
+	7,  // 14: bbs.v2.UpdateLRPDeploymentRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
+	3,  // 15: bbs.v2.UpdateLRPDeploymentRequest.definition:type_name -> bbs.v2.Definition
+	2,  // 16: bbs.v2.UpdateLRPDeploymentResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	3,  // 17: bbs.v2.AddDefinitionRequest.definition:type_name -> bbs.v2.Definition
+	7,  // 18: bbs.v2.AddDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
+	2,  // 19: bbs.v2.AddDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	7,  // 20: bbs.v2.ActivateDefinitionRequest.expected_modification_tag:type_name -> bbs.v2.ModificationTag
+	2,  // 21: bbs.v2.ActivateDefinitionResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	46, // 22: bbs.v2.WatchLRPDeploymentsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 23: bbs.v2.WatchLRPDeploymentsResponse.event:type_name -> bbs.v2.WatchLRPDeploymentsResponse.Event
+	2,  // 24: bbs.v2.WatchLRPDeploymentsResponse.lrp_deployment:type_name -> bbs.v2.LRPDeployment
+	26, // 25: bbs.v2.ActualLRP.instance:type_name -> bbs.v2.Instance
+	26, // 26: bbs.v2.ActualLRP.evacuating:type_name -> bbs.v2.Instance
+	46, // 27: bbs.v2.GetActualLRPRequest.read_mask:type_name -> google.protobuf.FieldMask
+	25, // 28: bbs.v2.GetActualLRPResponse.actual_lrp:type_name -> bbs.v2.ActualLRP
+	46, // 29: bbs.v2.ListActualLRPsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	25, // 30: bbs.v2.ListActualLRPsResponse.actual_lrps:type_name -> bbs.v2.ActualLRP
+	46, // 31: bbs.v2.WatchActualLRPsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 32: bbs.v2.WatchActualLRPsResponse.event:type_name -> bbs.v2.WatchActualLRPsResponse.Event
+	25, // 33: bbs.v2.WatchActualLRPsResponse.actual_lrp:type_name -> bbs.v2.ActualLRP
+	3,  // 34: bbs.v2.LRPDeployment.DefinitionsEntry.value:type_name -> bbs.v2.Definition
+	9,  // 35: bbs.v2.LRPDeploymentService.CreateLRPDeployment:input_type -> bbs.v2.CreateLRPDeploymentRequest
+	11, // 36: bbs.v2.LRPDeploymentService.GetLRPDeployment:input_type -> bbs.v2.GetLRPDeploymentRequest
+	13, // 37: bbs.v2.LRPDeploymentService.ListLRPDeployments:input_type -> bbs.v2.ListLRPDeploymentsRequest
+	15, // 38: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:input_type -> bbs.v2.UpdateLRPDeploymentRequest
+	17, // 39: bbs.v2.LRPDeploymentService.AddDefinition:input_type -> bbs.v2.AddDefinitionRequest
+	19, // 40: bbs.v2.LRPDeploymentService.ActivateDefinition:input_type -> bbs.v2.ActivateDefinitionRequest
+	21, // 41: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:input_type -> bbs.v2.DeleteLRPDeploymentRequest
+	23, // 42: bbs.v2.LRPDeploymentService.WatchLRPDeployments:input_type -> bbs.v2.WatchLRPDeploymentsRequest
+	30, // 43: bbs.v2.ActualLRPService.GetActualLRP:input_type -> bbs.v2.GetActualLRPRequest
+	32, // 44: bbs.v2.ActualLRPService.ListActualLRPs:input_type -> bbs.v2.ListActualLRPsRequest
+	34, // 45: bbs.v2.ActualLRPService.WatchActualLRPs:input_type -> bbs.v2.WatchActualLRPsRequest
+	36, // 46: bbs.v2.ActualLRPService.ClaimActualLRP:input_type -> bbs.v2.ClaimActualLRPRequest
+	37, // 47: bbs.v2.ActualLRPService.StartActualLRP:input_type -> bbs.v2.StartActualLRPRequest
+	38, // 48: bbs.v2.ActualLRPService.CrashActualLRP:input_type -> bbs.v2.CrashActualLRPRequest
+	39, // 49: bbs.v2.ActualLRPService.FailActualLRP:input_type -> bbs.v2.FailActualLRPRequest
+	40, // 50: bbs.v2.ActualLRPService.RemoveActualLRP:input_type -> bbs.v2.RemoveActualLRPRequest
+	41, // 51: bbs.v2.ActualLRPService.EvacuateActualLRP:input_type -> bbs.v2.EvacuateActualLRPRequest
+	42, // 52: bbs.v2.ActualLRPService.RetireActualLRP:input_type -> bbs.v2.RetireActualLRPRequest
+	28, // 53: bbs.v2.ActualLRPService.ReportCell:input_type -> bbs.v2.ReportCellRequest
+	10, // 54: bbs.v2.LRPDeploymentService.CreateLRPDeployment:output_type -> bbs.v2.CreateLRPDeploymentResponse
+	12, // 55: bbs.v2.LRPDeploymentService.GetLRPDeployment:output_type -> bbs.v2.GetLRPDeploymentResponse
+	14, // 56: bbs.v2.LRPDeploymentService.ListLRPDeployments:output_type -> bbs.v2.ListLRPDeploymentsResponse
+	16, // 57: bbs.v2.LRPDeploymentService.UpdateLRPDeployment:output_type -> bbs.v2.UpdateLRPDeploymentResponse
+	18, // 58: bbs.v2.LRPDeploymentService.AddDefinition:output_type -> bbs.v2.AddDefinitionResponse
+	20, // 59: bbs.v2.LRPDeploymentService.ActivateDefinition:output_type -> bbs.v2.ActivateDefinitionResponse
+	22, // 60: bbs.v2.LRPDeploymentService.DeleteLRPDeployment:output_type -> bbs.v2.DeleteLRPDeploymentResponse
+	24, // 61: bbs.v2.LRPDeploymentService.WatchLRPDeployments:output_type -> bbs.v2.WatchLRPDeploymentsResponse
+	31, // 62: bbs.v2.ActualLRPService.GetActualLRP:output_type -> bbs.v2.GetActualLRPResponse
+	33, // 63: bbs.v2.ActualLRPService.ListActualLRPs:output_type -> bbs.v2.ListActualLRPsResponse
+	35, // 64: bbs.v2.ActualLRPService.WatchActualLRPs:output_type -> bbs.v2.WatchActualLRPsResponse
+	25, // 65: bbs.v2.ActualLRPService.ClaimActualLRP:output_type -> bbs.v2.ActualLRP
+	25, // 66: bbs.v2.ActualLRPService.StartActualLRP:output_type -> bbs.v2.ActualLRP
+	25, // 67: bbs.v2.ActualLRPService.CrashActualLRP:output_type -> bbs.v2.ActualLRP
+	25, // 68: bbs.v2.ActualLRPService.FailActualLRP:output_type -> bbs.v2.ActualLRP
+	25, // 69: bbs.v2.ActualLRPService.RemoveActualLRP:output_type -> bbs.v2.ActualLRP
+	25, // 70: bbs.v2.ActualLRPService.EvacuateActualLRP:output_type -> bbs.v2.ActualLRP
+	25, // 71: bbs.v2.ActualLRPService.RetireActualLRP:output_type -> bbs.v2.ActualLRP
+	29, // 72: bbs.v2.ActualLRPService.ReportCell:output_type -> bbs.v2.ReportCellResponse
+	54, // [54:73] is the sub-list for method output_type
+	35, // [35:54] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_bbs_v2_bbs_proto_init() }
@@ -1717,10 +3087,10 @@ func file_bbs_v2_bbs_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bbs_v2_bbs_proto_rawDesc), len(file_bbs_v2_bbs_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   26,
+			NumEnums:      2,
+			NumMessages:   44,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_bbs_v2_bbs_proto_goTypes,
 		DependencyIndexes: file_bbs_v2_bbs_proto_depIdxs,

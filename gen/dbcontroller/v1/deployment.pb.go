@@ -128,7 +128,7 @@ func (x PlanCheck_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PlanCheck_Verdict.Descriptor instead.
 func (PlanCheck_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36, 0}
 }
 
 type Location_State int32
@@ -179,7 +179,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69, 0}
 }
 
 // Deployment is one service in one region.
@@ -724,7 +724,7 @@ func (x *Pace) GetNow() []string {
 // SwitchReadiness is what stands between an upgrade and its switch.
 type SwitchReadiness struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
-	WaitsFor             []string               `protobuf:"bytes,1,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                                              // beside the shards; for people
+	WaitsFor             []string               `protobuf:"bytes,1,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                                              // next to the shards; for people
 	PredictedPauseMillis *int64                 `protobuf:"varint,2,opt,name=predicted_pause_millis,json=predictedPauseMillis,proto3,oneof" json:"predicted_pause_millis,omitempty"` // absent: not known yet
 	Rollback             string                 `protobuf:"bytes,3,opt,name=rollback,proto3" json:"rollback,omitempty"`                                                              // proved, and how; or why not; or disabled
 	At                   string                 `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`                                                                          // RFC 3339
@@ -1055,7 +1055,10 @@ type DataUpdate struct {
 	Seen          int64                  `protobuf:"varint,6,opt,name=seen,proto3" json:"seen,omitempty"` // records, of the shards that are done and those that run
 	Changed       int64                  `protobuf:"varint,7,opt,name=changed,proto3" json:"changed,omitempty"`
 	LastError     string                 `protobuf:"bytes,8,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	Total         int64                  `protobuf:"varint,9,opt,name=total,proto3" json:"total,omitempty"` // estimated
+	Total         int64                  `protobuf:"varint,9,opt,name=total,proto3" json:"total,omitempty"`                           // estimated, of the kind
+	Key           string                 `protobuf:"bytes,10,opt,name=key,proto3" json:"key,omitempty"`                               // that records are brought under, or "off"; empty: it is no rotation
+	DoneKinds     int32                  `protobuf:"varint,11,opt,name=done_kinds,json=doneKinds,proto3" json:"done_kinds,omitempty"` // of a rotation, which goes over one kind after the other
+	Kinds         int32                  `protobuf:"varint,12,opt,name=kinds,proto3" json:"kinds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1149,6 +1152,27 @@ func (x *DataUpdate) GetLastError() string {
 func (x *DataUpdate) GetTotal() int64 {
 	if x != nil {
 		return x.Total
+	}
+	return 0
+}
+
+func (x *DataUpdate) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *DataUpdate) GetDoneKinds() int32 {
+	if x != nil {
+		return x.DoneKinds
+	}
+	return 0
+}
+
+func (x *DataUpdate) GetKinds() int32 {
+	if x != nil {
+		return x.Kinds
 	}
 	return 0
 }
@@ -1393,6 +1417,7 @@ type Namespace struct {
 	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	Location      string                 `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"` // without secrets
 	Kinds         []*Kind                `protobuf:"bytes,3,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	Encryption    *Encryption            `protobuf:"bytes,4,opt,name=encryption,proto3" json:"encryption,omitempty"` // absent: the controller that was asked has no keys for it; absent in lists
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1448,6 +1473,106 @@ func (x *Namespace) GetKinds() []*Kind {
 	return nil
 }
 
+func (x *Namespace) GetEncryption() *Encryption {
+	if x != nil {
+		return x.Encryption
+	}
+	return nil
+}
+
+// Encryption is which keys the records of a namespace are under, as its own database has it.
+type Encryption struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`           // that records are written under; "off": they are not encrypted; empty: not known yet
+	Keys          []string               `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`         // that records may be under; "off" is one
+	Every         bool                   `protobuf:"varint,3,opt,name=every,proto3" json:"every,omitempty"`      // every record is promised to be under key
+	Active        string                 `protobuf:"bytes,4,opt,name=active,proto3" json:"active,omitempty"`     // what the controller that was asked is configured with, or "off"
+	Declined      string                 `protobuf:"bytes,5,opt,name=declined,proto3" json:"declined,omitempty"` // no rotation to this key begins by itself: one was cancelled, or failed on records
+	Error         string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`       // why the database does not say so now
+	At            string                 `protobuf:"bytes,7,opt,name=at,proto3" json:"at,omitempty"`             // RFC 3339, when it did last, where there is an error
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Encryption) Reset() {
+	*x = Encryption{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Encryption) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Encryption) ProtoMessage() {}
+
+func (x *Encryption) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Encryption.ProtoReflect.Descriptor instead.
+func (*Encryption) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Encryption) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Encryption) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Encryption) GetEvery() bool {
+	if x != nil {
+		return x.Every
+	}
+	return false
+}
+
+func (x *Encryption) GetActive() string {
+	if x != nil {
+		return x.Active
+	}
+	return ""
+}
+
+func (x *Encryption) GetDeclined() string {
+	if x != nil {
+		return x.Declined
+	}
+	return ""
+}
+
+func (x *Encryption) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Encryption) GetAt() string {
+	if x != nil {
+		return x.At
+	}
+	return ""
+}
+
 // Kind is one collection of a namespace.
 type Kind struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -1464,7 +1589,7 @@ type Kind struct {
 
 func (x *Kind) Reset() {
 	*x = Kind{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1601,7 @@ func (x *Kind) String() string {
 func (*Kind) ProtoMessage() {}
 
 func (x *Kind) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1614,7 @@ func (x *Kind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kind.ProtoReflect.Descriptor instead.
 func (*Kind) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Kind) GetKind() string {
@@ -1552,7 +1677,7 @@ type AvailableUpgrade struct {
 
 func (x *AvailableUpgrade) Reset() {
 	*x = AvailableUpgrade{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1689,7 @@ func (x *AvailableUpgrade) String() string {
 func (*AvailableUpgrade) ProtoMessage() {}
 
 func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +1702,7 @@ func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvailableUpgrade.ProtoReflect.Descriptor instead.
 func (*AvailableUpgrade) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AvailableUpgrade) GetTargetVersion() string {
@@ -1610,7 +1735,7 @@ type LastSwitch struct {
 
 func (x *LastSwitch) Reset() {
 	*x = LastSwitch{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1747,7 @@ func (x *LastSwitch) String() string {
 func (*LastSwitch) ProtoMessage() {}
 
 func (x *LastSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1760,7 @@ func (x *LastSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastSwitch.ProtoReflect.Descriptor instead.
 func (*LastSwitch) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LastSwitch) GetId() string {
@@ -1698,7 +1823,7 @@ type ReverseSync struct {
 
 func (x *ReverseSync) Reset() {
 	*x = ReverseSync{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1835,7 @@ func (x *ReverseSync) String() string {
 func (*ReverseSync) ProtoMessage() {}
 
 func (x *ReverseSync) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1848,7 @@ func (x *ReverseSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseSync.ProtoReflect.Descriptor instead.
 func (*ReverseSync) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReverseSync) GetEnabled() bool {
@@ -1767,7 +1892,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1904,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1917,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Progress) GetCopied() int64 {
@@ -1925,7 +2050,7 @@ type ShardProgress struct {
 
 func (x *ShardProgress) Reset() {
 	*x = ShardProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2062,7 @@ func (x *ShardProgress) String() string {
 func (*ShardProgress) ProtoMessage() {}
 
 func (x *ShardProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2075,7 @@ func (x *ShardProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardProgress.ProtoReflect.Descriptor instead.
 func (*ShardProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ShardProgress) GetShard() int32 {
@@ -2085,7 +2210,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2222,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2235,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Server) GetId() string {
@@ -2202,7 +2327,7 @@ type VersionUsage struct {
 
 func (x *VersionUsage) Reset() {
 	*x = VersionUsage{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2339,7 @@ func (x *VersionUsage) String() string {
 func (*VersionUsage) ProtoMessage() {}
 
 func (x *VersionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2352,7 @@ func (x *VersionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionUsage.ProtoReflect.Descriptor instead.
 func (*VersionUsage) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *VersionUsage) GetVersion() string {
@@ -2262,7 +2387,7 @@ type GetDeploymentRequest struct {
 
 func (x *GetDeploymentRequest) Reset() {
 	*x = GetDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2399,7 @@ func (x *GetDeploymentRequest) String() string {
 func (*GetDeploymentRequest) ProtoMessage() {}
 
 func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2412,7 @@ func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*GetDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetDeploymentRequest) GetName() string {
@@ -2319,7 +2444,7 @@ type ListDeploymentsRequest struct {
 
 func (x *ListDeploymentsRequest) Reset() {
 	*x = ListDeploymentsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2456,7 @@ func (x *ListDeploymentsRequest) String() string {
 func (*ListDeploymentsRequest) ProtoMessage() {}
 
 func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2469,7 @@ func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsRequest.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
 }
 
 type ListDeploymentsResponse struct {
@@ -2356,7 +2481,7 @@ type ListDeploymentsResponse struct {
 
 func (x *ListDeploymentsResponse) Reset() {
 	*x = ListDeploymentsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2493,7 @@ func (x *ListDeploymentsResponse) String() string {
 func (*ListDeploymentsResponse) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2506,7 @@ func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListDeploymentsResponse) GetDeployments() []*Deployment {
@@ -2405,7 +2530,7 @@ type CreateDeploymentRequest struct {
 
 func (x *CreateDeploymentRequest) Reset() {
 	*x = CreateDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2542,7 @@ func (x *CreateDeploymentRequest) String() string {
 func (*CreateDeploymentRequest) ProtoMessage() {}
 
 func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2555,7 @@ func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateDeploymentRequest) GetName() string {
@@ -2471,7 +2596,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2608,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2621,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateDeploymentResponse) GetDeployment() *Deployment {
@@ -2532,7 +2657,7 @@ type BeginUpgradeRequest struct {
 
 func (x *BeginUpgradeRequest) Reset() {
 	*x = BeginUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2669,7 @@ func (x *BeginUpgradeRequest) String() string {
 func (*BeginUpgradeRequest) ProtoMessage() {}
 
 func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2682,7 @@ func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BeginUpgradeRequest) GetName() string {
@@ -2636,7 +2761,7 @@ type AbortUpgradeRequest struct {
 
 func (x *AbortUpgradeRequest) Reset() {
 	*x = AbortUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +2773,7 @@ func (x *AbortUpgradeRequest) String() string {
 func (*AbortUpgradeRequest) ProtoMessage() {}
 
 func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +2786,7 @@ func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*AbortUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AbortUpgradeRequest) GetName() string {
@@ -2711,7 +2836,7 @@ type SwitchRequest struct {
 
 func (x *SwitchRequest) Reset() {
 	*x = SwitchRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2848,7 @@ func (x *SwitchRequest) String() string {
 func (*SwitchRequest) ProtoMessage() {}
 
 func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2861,7 @@ func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRequest.ProtoReflect.Descriptor instead.
 func (*SwitchRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SwitchRequest) GetName() string {
@@ -2784,7 +2909,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2796,7 +2921,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2809,7 +2934,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetPolicyRequest) GetName() string {
@@ -2891,7 +3016,7 @@ type SetPaceRequest struct {
 
 func (x *SetPaceRequest) Reset() {
 	*x = SetPaceRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +3028,7 @@ func (x *SetPaceRequest) String() string {
 func (*SetPaceRequest) ProtoMessage() {}
 
 func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3041,7 @@ func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPaceRequest.ProtoReflect.Descriptor instead.
 func (*SetPaceRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetPaceRequest) GetName() string {
@@ -2985,7 +3110,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3122,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3135,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PlanRequest) GetName() string {
@@ -3042,7 +3167,7 @@ type PlanReport struct {
 
 func (x *PlanReport) Reset() {
 	*x = PlanReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3179,7 @@ func (x *PlanReport) String() string {
 func (*PlanReport) ProtoMessage() {}
 
 func (x *PlanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3192,7 @@ func (x *PlanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReport.ProtoReflect.Descriptor instead.
 func (*PlanReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PlanReport) GetFromVersion() string {
@@ -3122,7 +3247,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3259,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3272,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PlanResponse) GetWork() *WorkProgress {
@@ -3179,7 +3304,7 @@ type WorkProgress struct {
 
 func (x *WorkProgress) Reset() {
 	*x = WorkProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3316,7 @@ func (x *WorkProgress) String() string {
 func (*WorkProgress) ProtoMessage() {}
 
 func (x *WorkProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3329,7 @@ func (x *WorkProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkProgress.ProtoReflect.Descriptor instead.
 func (*WorkProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WorkProgress) GetDoing() string {
@@ -3254,7 +3379,7 @@ type PlanCheck struct {
 
 func (x *PlanCheck) Reset() {
 	*x = PlanCheck{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3391,7 @@ func (x *PlanCheck) String() string {
 func (*PlanCheck) ProtoMessage() {}
 
 func (x *PlanCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3404,7 @@ func (x *PlanCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanCheck.ProtoReflect.Descriptor instead.
 func (*PlanCheck) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PlanCheck) GetArea() string {
@@ -3322,7 +3447,7 @@ type RehearseRequest struct {
 
 func (x *RehearseRequest) Reset() {
 	*x = RehearseRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3459,7 @@ func (x *RehearseRequest) String() string {
 func (*RehearseRequest) ProtoMessage() {}
 
 func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3472,7 @@ func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseRequest.ProtoReflect.Descriptor instead.
 func (*RehearseRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RehearseRequest) GetName() string {
@@ -3389,7 +3514,7 @@ type RehearseResponse struct {
 
 func (x *RehearseResponse) Reset() {
 	*x = RehearseResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3401,7 +3526,7 @@ func (x *RehearseResponse) String() string {
 func (*RehearseResponse) ProtoMessage() {}
 
 func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3414,7 +3539,7 @@ func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseResponse.ProtoReflect.Descriptor instead.
 func (*RehearseResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RehearseResponse) GetProgress() string {
@@ -3457,7 +3582,7 @@ type RehearseReport struct {
 
 func (x *RehearseReport) Reset() {
 	*x = RehearseReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3594,7 @@ func (x *RehearseReport) String() string {
 func (*RehearseReport) ProtoMessage() {}
 
 func (x *RehearseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3607,7 @@ func (x *RehearseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseReport.ProtoReflect.Descriptor instead.
 func (*RehearseReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RehearseReport) GetOk() bool {
@@ -3568,7 +3693,7 @@ type Rehearsal struct {
 
 func (x *Rehearsal) Reset() {
 	*x = Rehearsal{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3580,7 +3705,7 @@ func (x *Rehearsal) String() string {
 func (*Rehearsal) ProtoMessage() {}
 
 func (x *Rehearsal) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3593,7 +3718,7 @@ func (x *Rehearsal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rehearsal.ProtoReflect.Descriptor instead.
 func (*Rehearsal) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Rehearsal) GetFrom() string {
@@ -3651,7 +3776,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +3788,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +3801,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CompleteRequest) GetName() string {
@@ -3744,7 +3869,7 @@ type EstimateLossRequest struct {
 
 func (x *EstimateLossRequest) Reset() {
 	*x = EstimateLossRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3756,7 +3881,7 @@ func (x *EstimateLossRequest) String() string {
 func (*EstimateLossRequest) ProtoMessage() {}
 
 func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3769,7 +3894,7 @@ func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossRequest.ProtoReflect.Descriptor instead.
 func (*EstimateLossRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EstimateLossRequest) GetName() string {
@@ -3790,7 +3915,7 @@ type EstimateLossResponse struct {
 
 func (x *EstimateLossResponse) Reset() {
 	*x = EstimateLossResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +3927,7 @@ func (x *EstimateLossResponse) String() string {
 func (*EstimateLossResponse) ProtoMessage() {}
 
 func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +3940,7 @@ func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossResponse.ProtoReflect.Descriptor instead.
 func (*EstimateLossResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *EstimateLossResponse) GetCompared() int64 {
@@ -3855,7 +3980,7 @@ type LossReport struct {
 
 func (x *LossReport) Reset() {
 	*x = LossReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3867,7 +3992,7 @@ func (x *LossReport) String() string {
 func (*LossReport) ProtoMessage() {}
 
 func (x *LossReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3880,7 +4005,7 @@ func (x *LossReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossReport.ProtoReflect.Descriptor instead.
 func (*LossReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *LossReport) GetCompared() int64 {
@@ -3941,7 +4066,7 @@ type ListUpdatesRequest struct {
 
 func (x *ListUpdatesRequest) Reset() {
 	*x = ListUpdatesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3953,7 +4078,7 @@ func (x *ListUpdatesRequest) String() string {
 func (*ListUpdatesRequest) ProtoMessage() {}
 
 func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3966,7 +4091,7 @@ func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesRequest.ProtoReflect.Descriptor instead.
 func (*ListUpdatesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListUpdatesRequest) GetName() string {
@@ -3985,7 +4110,7 @@ type ListUpdatesResponse struct {
 
 func (x *ListUpdatesResponse) Reset() {
 	*x = ListUpdatesResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3997,7 +4122,7 @@ func (x *ListUpdatesResponse) String() string {
 func (*ListUpdatesResponse) ProtoMessage() {}
 
 func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4010,7 +4135,7 @@ func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListUpdatesResponse) GetTasks() []*ListUpdatesResponse_Task {
@@ -4032,7 +4157,7 @@ type BeginUpdateRequest struct {
 
 func (x *BeginUpdateRequest) Reset() {
 	*x = BeginUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4044,7 +4169,7 @@ func (x *BeginUpdateRequest) String() string {
 func (*BeginUpdateRequest) ProtoMessage() {}
 
 func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4057,7 +4182,7 @@ func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpdateRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BeginUpdateRequest) GetName() string {
@@ -4101,7 +4226,7 @@ type CancelUpdateRequest struct {
 
 func (x *CancelUpdateRequest) Reset() {
 	*x = CancelUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4113,7 +4238,7 @@ func (x *CancelUpdateRequest) String() string {
 func (*CancelUpdateRequest) ProtoMessage() {}
 
 func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4126,7 +4251,7 @@ func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelUpdateRequest.ProtoReflect.Descriptor instead.
 func (*CancelUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CancelUpdateRequest) GetName() string {
@@ -4171,7 +4296,7 @@ type WaiveKindRequest struct {
 	DryRun      bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	RequestedBy string                 `protobuf:"bytes,4,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
 	// How many of the kind are parked now and not waived, as the refusal of a call without it
-	// and a dry run say. What is parked later in this direction is waived beside them, unseen.
+	// and a dry run say. What is parked later in this direction is waived with them, unseen.
 	Count         *int64 `protobuf:"varint,5,opt,name=count,proto3,oneof" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4179,7 +4304,7 @@ type WaiveKindRequest struct {
 
 func (x *WaiveKindRequest) Reset() {
 	*x = WaiveKindRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4191,7 +4316,7 @@ func (x *WaiveKindRequest) String() string {
 func (*WaiveKindRequest) ProtoMessage() {}
 
 func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4204,7 +4329,7 @@ func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindRequest.ProtoReflect.Descriptor instead.
 func (*WaiveKindRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WaiveKindRequest) GetName() string {
@@ -4252,7 +4377,7 @@ type WaiveKindResponse struct {
 
 func (x *WaiveKindResponse) Reset() {
 	*x = WaiveKindResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4389,7 @@ func (x *WaiveKindResponse) String() string {
 func (*WaiveKindResponse) ProtoMessage() {}
 
 func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4402,7 @@ func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindResponse.ProtoReflect.Descriptor instead.
 func (*WaiveKindResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WaiveKindResponse) GetWaived() int64 {
@@ -4303,7 +4428,7 @@ type WatchDeploymentRequest struct {
 
 func (x *WatchDeploymentRequest) Reset() {
 	*x = WatchDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4315,7 +4440,7 @@ func (x *WatchDeploymentRequest) String() string {
 func (*WatchDeploymentRequest) ProtoMessage() {}
 
 func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4328,7 +4453,7 @@ func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*WatchDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchDeploymentRequest) GetName() string {
@@ -4347,7 +4472,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4359,7 +4484,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4372,7 +4497,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListParkedRequest) GetName() string {
@@ -4391,7 +4516,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4528,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4541,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListParkedResponse) GetParked() []*ParkedRecord {
@@ -4443,7 +4568,7 @@ type ParkedRecord struct {
 
 func (x *ParkedRecord) Reset() {
 	*x = ParkedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4455,7 +4580,7 @@ func (x *ParkedRecord) String() string {
 func (*ParkedRecord) ProtoMessage() {}
 
 func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4468,7 +4593,7 @@ func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedRecord.ProtoReflect.Descriptor instead.
 func (*ParkedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ParkedRecord) GetKind() string {
@@ -4540,7 +4665,7 @@ type WaiveParkedRequest struct {
 
 func (x *WaiveParkedRequest) Reset() {
 	*x = WaiveParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4552,7 +4677,7 @@ func (x *WaiveParkedRequest) String() string {
 func (*WaiveParkedRequest) ProtoMessage() {}
 
 func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4565,7 +4690,7 @@ func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveParkedRequest.ProtoReflect.Descriptor instead.
 func (*WaiveParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WaiveParkedRequest) GetName() string {
@@ -4612,7 +4737,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4624,7 +4749,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4637,7 +4762,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *VerifyRequest) GetName() string {
@@ -4658,7 +4783,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4670,7 +4795,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4683,7 +4808,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *VerifyResponse) GetProgress() *VerifyProgress {
@@ -4717,7 +4842,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4729,7 +4854,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4742,7 +4867,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *VerifyProgress) GetCompared() int64 {
@@ -4772,7 +4897,7 @@ type VerifyReport struct {
 
 func (x *VerifyReport) Reset() {
 	*x = VerifyReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4784,7 +4909,7 @@ func (x *VerifyReport) String() string {
 func (*VerifyReport) ProtoMessage() {}
 
 func (x *VerifyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4797,7 +4922,7 @@ func (x *VerifyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReport.ProtoReflect.Descriptor instead.
 func (*VerifyReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *VerifyReport) GetEqual() bool {
@@ -4843,7 +4968,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4855,7 +4980,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4868,7 +4993,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
 }
 
 // Version is a build of the program. What it does not know of itself is "unknown".
@@ -4887,7 +5012,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4899,7 +5024,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4912,7 +5037,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Version) GetVersion() string {
@@ -4965,18 +5090,21 @@ func (x *Version) GetFormat() int32 {
 }
 
 type RegisterClientRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	ClientId      string                 `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"` // empty at first; then the one returned
-	Application   string                 `protobuf:"bytes,3,opt,name=application,proto3" json:"application,omitempty"`           // becomes part of a new client id
-	TtlMs         int32                  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`         // 0: 15000; 1000 to 300000
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Made up by the process when it begins: client-, the application, - and something random, of
+	// letters, digits, and any of . _ - in all; then a lost answer leaves no second registration.
+	// Empty: one is made here, and returned.
+	ClientId      string `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	Application   string `protobuf:"bytes,3,opt,name=application,proto3" json:"application,omitempty"`   // becomes part of a new client id
+	TtlMs         int32  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // 0: 15000; 1000 to 300000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterClientRequest) Reset() {
 	*x = RegisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4988,7 +5116,7 @@ func (x *RegisterClientRequest) String() string {
 func (*RegisterClientRequest) ProtoMessage() {}
 
 func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5001,7 +5129,7 @@ func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientRequest.ProtoReflect.Descriptor instead.
 func (*RegisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RegisterClientRequest) GetName() string {
@@ -5043,7 +5171,7 @@ type RegisterClientResponse struct {
 
 func (x *RegisterClientResponse) Reset() {
 	*x = RegisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5055,7 +5183,7 @@ func (x *RegisterClientResponse) String() string {
 func (*RegisterClientResponse) ProtoMessage() {}
 
 func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5068,7 +5196,7 @@ func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientResponse.ProtoReflect.Descriptor instead.
 func (*RegisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RegisterClientResponse) GetClientId() string {
@@ -5102,7 +5230,7 @@ type DeregisterClientRequest struct {
 
 func (x *DeregisterClientRequest) Reset() {
 	*x = DeregisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5114,7 +5242,7 @@ func (x *DeregisterClientRequest) String() string {
 func (*DeregisterClientRequest) ProtoMessage() {}
 
 func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5127,7 +5255,7 @@ func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DeregisterClientRequest) GetName() string {
@@ -5152,7 +5280,7 @@ type DeregisterClientResponse struct {
 
 func (x *DeregisterClientResponse) Reset() {
 	*x = DeregisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5164,7 +5292,7 @@ func (x *DeregisterClientResponse) String() string {
 func (*DeregisterClientResponse) ProtoMessage() {}
 
 func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5177,7 +5305,7 @@ func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
 }
 
 type AckHoldRequest struct {
@@ -5192,7 +5320,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5204,7 +5332,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5217,7 +5345,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -5258,7 +5386,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5270,7 +5398,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5283,7 +5411,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -5312,7 +5440,7 @@ type GetLocationRequest struct {
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5324,7 +5452,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5337,7 +5465,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -5370,23 +5498,28 @@ func (x *GetLocationRequest) GetClientId() string {
 
 // Location is where the data is, and whether it may be written.
 type Location struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         Location_State         `protobuf:"varint,1,opt,name=state,proto3,enum=dbcontroller.v1.Location_State" json:"state,omitempty"`
-	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	Database      string                 `protobuf:"bytes,3,opt,name=database,proto3" json:"database,omitempty"`
-	Kinds         []*KindLocation        `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`
-	UpgradeId     string                 `protobuf:"bytes,5,opt,name=upgrade_id,json=upgradeId,proto3" json:"upgrade_id,omitempty"` // in HOLD: what to acknowledge
-	Attempt       int64                  `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Revision      int64                  `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"` // for wait_revision
-	Hosts         string                 `protobuf:"bytes,8,opt,name=hosts,proto3" json:"hosts,omitempty"`        // where the database's servers are, comma-separated, without secrets
-	Cluster       string                 `protobuf:"bytes,9,opt,name=cluster,proto3" json:"cluster,omitempty"`    // what the cluster calls itself; empty where that is not known
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	State     Location_State         `protobuf:"varint,1,opt,name=state,proto3,enum=dbcontroller.v1.Location_State" json:"state,omitempty"`
+	Version   string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Database  string                 `protobuf:"bytes,3,opt,name=database,proto3" json:"database,omitempty"`
+	Kinds     []*KindLocation        `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	UpgradeId string                 `protobuf:"bytes,5,opt,name=upgrade_id,json=upgradeId,proto3" json:"upgrade_id,omitempty"` // in HOLD: what to acknowledge
+	Attempt   int64                  `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Revision  int64                  `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"` // for wait_revision; grows within an epoch
+	Hosts     string                 `protobuf:"bytes,8,opt,name=hosts,proto3" json:"hosts,omitempty"`        // where the database's servers are, comma-separated, without secrets
+	Cluster   string                 `protobuf:"bytes,9,opt,name=cluster,proto3" json:"cluster,omitempty"`    // what the cluster calls itself; empty where that is not known
+	// Whose location this is. One of another deployment than before comes from a wrong address.
+	Deployment string `protobuf:"bytes,10,opt,name=deployment,proto3" json:"deployment,omitempty"`
+	// Of two locations that with the higher epoch is newer, and within one that with the higher
+	// revision: an etcd that was lost, and whose record was recovered, counts revisions anew.
+	Epoch         int64 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5398,7 +5531,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5411,7 +5544,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Location) GetState() Location_State {
@@ -5477,6 +5610,20 @@ func (x *Location) GetCluster() string {
 	return ""
 }
 
+func (x *Location) GetDeployment() string {
+	if x != nil {
+		return x.Deployment
+	}
+	return ""
+}
+
+func (x *Location) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 type KindLocation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -5489,7 +5636,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5501,7 +5648,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5514,7 +5661,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -5557,7 +5704,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5569,7 +5716,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5582,7 +5729,7 @@ func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse_Task.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse_Task) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46, 0}
 }
 
 func (x *ListUpdatesResponse_Task) GetName() string {
@@ -5699,7 +5846,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\aaddress\x18\f \x01(\tR\aaddress\"1\n" +
 	"\tPhaseTime\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\tR\x02at\"\xe2\x01\n" +
+	"\x02at\x18\x02 \x01(\tR\x02at\"\xa9\x02\n" +
 	"\n" +
 	"DataUpdate\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -5712,7 +5859,12 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\achanged\x18\a \x01(\x03R\achanged\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\b \x01(\tR\tlastError\x12\x14\n" +
-	"\x05total\x18\t \x01(\x03R\x05total\"\xd6\x04\n" +
+	"\x05total\x18\t \x01(\x03R\x05total\x12\x10\n" +
+	"\x03key\x18\n" +
+	" \x01(\tR\x03key\x12\x1d\n" +
+	"\n" +
+	"done_kinds\x18\v \x01(\x05R\tdoneKinds\x12\x14\n" +
+	"\x05kinds\x18\f \x01(\x05R\x05kinds\"\xd6\x04\n" +
 	"\fUpgradeState\x12%\n" +
 	"\x0etarget_version\x18\x01 \x01(\tR\rtargetVersion\x12!\n" +
 	"\fready_shards\x18\x02 \x03(\x05R\vreadyShards\x12%\n" +
@@ -5742,11 +5894,23 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\fmax_pause_ms\x18\x03 \x01(\x03R\n" +
 	"maxPauseMs\x12\x1e\n" +
 	"\vmax_hold_ms\x18\x04 \x01(\x03R\tmaxHoldMs\x12\x18\n" +
-	"\aretries\x18\x05 \x01(\x05R\aretries\"n\n" +
+	"\aretries\x18\x05 \x01(\x05R\aretries\"\xab\x01\n" +
 	"\tNamespace\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1a\n" +
 	"\blocation\x18\x02 \x01(\tR\blocation\x12+\n" +
-	"\x05kinds\x18\x03 \x03(\v2\x15.dbcontroller.v1.KindR\x05kinds\"\xcc\x01\n" +
+	"\x05kinds\x18\x03 \x03(\v2\x15.dbcontroller.v1.KindR\x05kinds\x12;\n" +
+	"\n" +
+	"encryption\x18\x04 \x01(\v2\x1b.dbcontroller.v1.EncryptionR\n" +
+	"encryption\"\xa2\x01\n" +
+	"\n" +
+	"Encryption\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\tR\x04keys\x12\x14\n" +
+	"\x05every\x18\x03 \x01(\bR\x05every\x12\x16\n" +
+	"\x06active\x18\x04 \x01(\tR\x06active\x12\x1a\n" +
+	"\bdeclined\x18\x05 \x01(\tR\bdeclined\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\x12\x0e\n" +
+	"\x02at\x18\a \x01(\tR\x02at\"\xcc\x01\n" +
 	"\x04Kind\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05fixed\x18\x02 \x01(\bR\x05fixed\x12#\n" +
@@ -6117,7 +6281,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\rwait_revision\x18\x02 \x01(\x03R\fwaitRevision\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x03 \x01(\x05R\ttimeoutMs\x12\x1b\n" +
-	"\tclient_id\x18\x04 \x01(\tR\bclientId\"\xe5\x02\n" +
+	"\tclient_id\x18\x04 \x01(\tR\bclientId\"\x9b\x03\n" +
 	"\bLocation\x125\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1f.dbcontroller.v1.Location.StateR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
@@ -6128,7 +6292,12 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\aattempt\x18\x06 \x01(\x03R\aattempt\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x14\n" +
 	"\x05hosts\x18\b \x01(\tR\x05hosts\x12\x18\n" +
-	"\acluster\x18\t \x01(\tR\acluster\"2\n" +
+	"\acluster\x18\t \x01(\tR\acluster\x12\x1e\n" +
+	"\n" +
+	"deployment\x18\n" +
+	" \x01(\tR\n" +
+	"deployment\x12\x14\n" +
+	"\x05epoch\x18\v \x01(\x03R\x05epoch\"2\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04OPEN\x10\x01\x12\b\n" +
@@ -6185,7 +6354,7 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),          // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),           // 1: dbcontroller.v1.PlanCheck.Verdict
@@ -6203,75 +6372,76 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(*UpgradeState)(nil),             // 13: dbcontroller.v1.UpgradeState
 	(*SwitchPolicy)(nil),             // 14: dbcontroller.v1.SwitchPolicy
 	(*Namespace)(nil),                // 15: dbcontroller.v1.Namespace
-	(*Kind)(nil),                     // 16: dbcontroller.v1.Kind
-	(*AvailableUpgrade)(nil),         // 17: dbcontroller.v1.AvailableUpgrade
-	(*LastSwitch)(nil),               // 18: dbcontroller.v1.LastSwitch
-	(*ReverseSync)(nil),              // 19: dbcontroller.v1.ReverseSync
-	(*Progress)(nil),                 // 20: dbcontroller.v1.Progress
-	(*ShardProgress)(nil),            // 21: dbcontroller.v1.ShardProgress
-	(*Server)(nil),                   // 22: dbcontroller.v1.Server
-	(*VersionUsage)(nil),             // 23: dbcontroller.v1.VersionUsage
-	(*GetDeploymentRequest)(nil),     // 24: dbcontroller.v1.GetDeploymentRequest
-	(*ListDeploymentsRequest)(nil),   // 25: dbcontroller.v1.ListDeploymentsRequest
-	(*ListDeploymentsResponse)(nil),  // 26: dbcontroller.v1.ListDeploymentsResponse
-	(*CreateDeploymentRequest)(nil),  // 27: dbcontroller.v1.CreateDeploymentRequest
-	(*CreateDeploymentResponse)(nil), // 28: dbcontroller.v1.CreateDeploymentResponse
-	(*BeginUpgradeRequest)(nil),      // 29: dbcontroller.v1.BeginUpgradeRequest
-	(*AbortUpgradeRequest)(nil),      // 30: dbcontroller.v1.AbortUpgradeRequest
-	(*SwitchRequest)(nil),            // 31: dbcontroller.v1.SwitchRequest
-	(*SetPolicyRequest)(nil),         // 32: dbcontroller.v1.SetPolicyRequest
-	(*SetPaceRequest)(nil),           // 33: dbcontroller.v1.SetPaceRequest
-	(*PlanRequest)(nil),              // 34: dbcontroller.v1.PlanRequest
-	(*PlanReport)(nil),               // 35: dbcontroller.v1.PlanReport
-	(*PlanResponse)(nil),             // 36: dbcontroller.v1.PlanResponse
-	(*WorkProgress)(nil),             // 37: dbcontroller.v1.WorkProgress
-	(*PlanCheck)(nil),                // 38: dbcontroller.v1.PlanCheck
-	(*RehearseRequest)(nil),          // 39: dbcontroller.v1.RehearseRequest
-	(*RehearseResponse)(nil),         // 40: dbcontroller.v1.RehearseResponse
-	(*RehearseReport)(nil),           // 41: dbcontroller.v1.RehearseReport
-	(*Rehearsal)(nil),                // 42: dbcontroller.v1.Rehearsal
-	(*CompleteRequest)(nil),          // 43: dbcontroller.v1.CompleteRequest
-	(*EstimateLossRequest)(nil),      // 44: dbcontroller.v1.EstimateLossRequest
-	(*EstimateLossResponse)(nil),     // 45: dbcontroller.v1.EstimateLossResponse
-	(*LossReport)(nil),               // 46: dbcontroller.v1.LossReport
-	(*ListUpdatesRequest)(nil),       // 47: dbcontroller.v1.ListUpdatesRequest
-	(*ListUpdatesResponse)(nil),      // 48: dbcontroller.v1.ListUpdatesResponse
-	(*BeginUpdateRequest)(nil),       // 49: dbcontroller.v1.BeginUpdateRequest
-	(*CancelUpdateRequest)(nil),      // 50: dbcontroller.v1.CancelUpdateRequest
-	(*WaiveKindRequest)(nil),         // 51: dbcontroller.v1.WaiveKindRequest
-	(*WaiveKindResponse)(nil),        // 52: dbcontroller.v1.WaiveKindResponse
-	(*WatchDeploymentRequest)(nil),   // 53: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),        // 54: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),       // 55: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),             // 56: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),       // 57: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),            // 58: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),           // 59: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),           // 60: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),             // 61: dbcontroller.v1.VerifyReport
-	(*GetVersionRequest)(nil),        // 62: dbcontroller.v1.GetVersionRequest
-	(*Version)(nil),                  // 63: dbcontroller.v1.Version
-	(*RegisterClientRequest)(nil),    // 64: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),   // 65: dbcontroller.v1.RegisterClientResponse
-	(*DeregisterClientRequest)(nil),  // 66: dbcontroller.v1.DeregisterClientRequest
-	(*DeregisterClientResponse)(nil), // 67: dbcontroller.v1.DeregisterClientResponse
-	(*AckHoldRequest)(nil),           // 68: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),          // 69: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),       // 70: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                 // 71: dbcontroller.v1.Location
-	(*KindLocation)(nil),             // 72: dbcontroller.v1.KindLocation
-	nil,                              // 73: dbcontroller.v1.LastSwitch.MillisEntry
-	nil,                              // 74: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 75: dbcontroller.v1.ListUpdatesResponse.Task
+	(*Encryption)(nil),               // 16: dbcontroller.v1.Encryption
+	(*Kind)(nil),                     // 17: dbcontroller.v1.Kind
+	(*AvailableUpgrade)(nil),         // 18: dbcontroller.v1.AvailableUpgrade
+	(*LastSwitch)(nil),               // 19: dbcontroller.v1.LastSwitch
+	(*ReverseSync)(nil),              // 20: dbcontroller.v1.ReverseSync
+	(*Progress)(nil),                 // 21: dbcontroller.v1.Progress
+	(*ShardProgress)(nil),            // 22: dbcontroller.v1.ShardProgress
+	(*Server)(nil),                   // 23: dbcontroller.v1.Server
+	(*VersionUsage)(nil),             // 24: dbcontroller.v1.VersionUsage
+	(*GetDeploymentRequest)(nil),     // 25: dbcontroller.v1.GetDeploymentRequest
+	(*ListDeploymentsRequest)(nil),   // 26: dbcontroller.v1.ListDeploymentsRequest
+	(*ListDeploymentsResponse)(nil),  // 27: dbcontroller.v1.ListDeploymentsResponse
+	(*CreateDeploymentRequest)(nil),  // 28: dbcontroller.v1.CreateDeploymentRequest
+	(*CreateDeploymentResponse)(nil), // 29: dbcontroller.v1.CreateDeploymentResponse
+	(*BeginUpgradeRequest)(nil),      // 30: dbcontroller.v1.BeginUpgradeRequest
+	(*AbortUpgradeRequest)(nil),      // 31: dbcontroller.v1.AbortUpgradeRequest
+	(*SwitchRequest)(nil),            // 32: dbcontroller.v1.SwitchRequest
+	(*SetPolicyRequest)(nil),         // 33: dbcontroller.v1.SetPolicyRequest
+	(*SetPaceRequest)(nil),           // 34: dbcontroller.v1.SetPaceRequest
+	(*PlanRequest)(nil),              // 35: dbcontroller.v1.PlanRequest
+	(*PlanReport)(nil),               // 36: dbcontroller.v1.PlanReport
+	(*PlanResponse)(nil),             // 37: dbcontroller.v1.PlanResponse
+	(*WorkProgress)(nil),             // 38: dbcontroller.v1.WorkProgress
+	(*PlanCheck)(nil),                // 39: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),          // 40: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),         // 41: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),           // 42: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                // 43: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),          // 44: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),      // 45: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),     // 46: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),               // 47: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),       // 48: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),      // 49: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),       // 50: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),      // 51: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),         // 52: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),        // 53: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),   // 54: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),        // 55: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),       // 56: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),             // 57: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),       // 58: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),            // 59: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),           // 60: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),           // 61: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),             // 62: dbcontroller.v1.VerifyReport
+	(*GetVersionRequest)(nil),        // 63: dbcontroller.v1.GetVersionRequest
+	(*Version)(nil),                  // 64: dbcontroller.v1.Version
+	(*RegisterClientRequest)(nil),    // 65: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),   // 66: dbcontroller.v1.RegisterClientResponse
+	(*DeregisterClientRequest)(nil),  // 67: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil), // 68: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),           // 69: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),          // 70: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),       // 71: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                 // 72: dbcontroller.v1.Location
+	(*KindLocation)(nil),             // 73: dbcontroller.v1.KindLocation
+	nil,                              // 74: dbcontroller.v1.LastSwitch.MillisEntry
+	nil,                              // 75: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 76: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	13, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
 	15, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
-	17, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
-	18, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
-	19, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
-	20, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
-	22, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
+	18, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
+	19, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
+	20, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
+	21, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
+	23, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
 	7,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
 	8,  // 8: dbcontroller.v1.Deployment.readiness:type_name -> dbcontroller.v1.SwitchReadiness
 	9,  // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
@@ -6282,90 +6452,91 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	11, // 14: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
 	0,  // 15: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
 	14, // 16: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	16, // 17: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	73, // 18: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
-	21, // 19: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
-	23, // 20: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
-	3,  // 21: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
-	3,  // 22: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	14, // 23: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	38, // 24: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	37, // 25: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	35, // 26: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
-	1,  // 27: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	41, // 28: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	37, // 29: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	42, // 30: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	74, // 31: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	46, // 32: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	37, // 33: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	75, // 34: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	56, // 35: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	60, // 36: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	61, // 37: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	37, // 38: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	71, // 39: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,  // 40: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	72, // 41: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	24, // 42: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	25, // 43: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	27, // 44: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	29, // 45: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	30, // 46: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	31, // 47: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	6,  // 48: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	32, // 49: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	33, // 50: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	34, // 51: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	34, // 52: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
-	39, // 53: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	43, // 54: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	44, // 55: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	47, // 56: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	49, // 57: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	50, // 58: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	53, // 59: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	54, // 60: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	57, // 61: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	51, // 62: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	58, // 63: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	62, // 64: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
-	64, // 65: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	66, // 66: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
-	68, // 67: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	70, // 68: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	3,  // 69: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	26, // 70: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	28, // 71: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	3,  // 72: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 73: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 74: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	3,  // 75: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	3,  // 76: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	3,  // 77: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	35, // 78: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	36, // 79: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	40, // 80: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	3,  // 81: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	45, // 82: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	48, // 83: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	3,  // 84: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 85: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 86: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	55, // 87: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	56, // 88: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	52, // 89: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	59, // 90: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	63, // 91: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	65, // 92: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	67, // 93: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
-	69, // 94: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	71, // 95: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	69, // [69:96] is the sub-list for method output_type
-	42, // [42:69] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	17, // 17: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
+	16, // 18: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
+	74, // 19: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	22, // 20: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
+	24, // 21: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
+	3,  // 22: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
+	3,  // 23: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	14, // 24: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	39, // 25: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	38, // 26: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	36, // 27: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	1,  // 28: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	42, // 29: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	38, // 30: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	43, // 31: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	75, // 32: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	47, // 33: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	38, // 34: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	76, // 35: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	57, // 36: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	61, // 37: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	62, // 38: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	38, // 39: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	72, // 40: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,  // 41: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	73, // 42: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	25, // 43: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	26, // 44: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	28, // 45: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	30, // 46: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	31, // 47: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	32, // 48: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	6,  // 49: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	33, // 50: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	34, // 51: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	35, // 52: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	35, // 53: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	40, // 54: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	44, // 55: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	45, // 56: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	48, // 57: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	50, // 58: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	51, // 59: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	54, // 60: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	55, // 61: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	58, // 62: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	52, // 63: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	59, // 64: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	63, // 65: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	65, // 66: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	67, // 67: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	69, // 68: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	71, // 69: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	3,  // 70: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	27, // 71: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	29, // 72: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	3,  // 73: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 74: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 75: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	3,  // 76: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	3,  // 77: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	3,  // 78: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	36, // 79: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	37, // 80: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	41, // 81: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	3,  // 82: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	46, // 83: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	49, // 84: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	3,  // 85: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 86: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 87: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	56, // 88: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	57, // 89: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	53, // 90: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	60, // 91: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	64, // 92: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	66, // 93: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	68, // 94: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	70, // 95: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	72, // 96: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	70, // [70:97] is the sub-list for method output_type
+	43, // [43:70] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -6374,21 +6545,21 @@ func file_dbcontroller_v1_deployment_proto_init() {
 		return
 	}
 	file_dbcontroller_v1_deployment_proto_msgTypes[5].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[17].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[18].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[29].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[19].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[30].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[32].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[34].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[40].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[48].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[31].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[33].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[35].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[41].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[49].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   73,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

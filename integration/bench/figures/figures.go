@@ -5,7 +5,7 @@
 // A row is one figure, with the bar that it is held against, if there is one. Whether the bar is
 // met is computed from the runs, here and nowhere else: a bar that is missed stays visible, and a
 // figure that was not measured says why. What is made of a file depends on it alone, so that the
-// page that is committed can be compared with the file beside it.
+// page that is committed can be compared with the file next to it.
 //
 // It measures nothing and knows no command but those that it is told.
 //

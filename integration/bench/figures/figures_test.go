@@ -211,6 +211,8 @@ func TestBars(t *testing.T) {
 		"copy.lens": "at least 0.6 of the limit", "cpu.record": "at most 5", "ready.multiple": "at most 1.7", "ready.peers": "at most 1.5",
 		"controllers.two": "at least 1.7", "copy.updates": "at least 0.75", "application.peers": "at most 1",
 		"adapt.list.first": "at most 1.5", "adapt.list.all": "at most 1.5",
+		"adapt.list.several.first": "at most 1.5", "adapt.list.several.all": "at most 1.5",
+		"adapt.list.otherwise.first": "at most 1.5", "adapt.list.otherwise.all": "at most 1.5",
 		"lag.majority.p50": "at most 25", "lag.majority.p99": "at most 120", "lag.w1.p50": "at most 90", "lag.w1.p99": "at most 160",
 		"backlog.single": "at most 300", "backlog.bulk": "at most 300", "catchup.distinct": "at least 6,000", "catchup.hot": "at least 15,000",
 		"pause.p50": "at most 100", "pause.p99": "at most 250", "pause.data": "at most 1.2", "kinds.switch": "at most 5", "kinds.held": "at most 400",

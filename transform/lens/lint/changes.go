@@ -87,6 +87,7 @@ type comparison struct {
 	found map[changeKey]*Change
 	paths map[changeKey]counterpart // by kind and path
 	made  map[string]int64
+	full  bool // no more changes are distinguished
 }
 
 type changeKey struct{ change, kind, from, to, types string }
@@ -188,10 +189,11 @@ func (c *comparison) note(ch Change, name string, was, is *leaf) {
 	key := changeKey{ch.Change, ch.Kind, ch.From, ch.To, ch.Types}
 	f, ok := c.found[key]
 	if !ok {
-		if len(c.found) >= mostChanges {
+		if len(c.found) >= mostChanges && !c.full {
 			c.fold()
+			c.full = len(c.found) >= mostChanges // nothing is added, so that it stays so
 		}
-		if len(c.found) >= mostChanges {
+		if c.full {
 			return
 		}
 		ch.Example.Name = name

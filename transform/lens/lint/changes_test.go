@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -164,4 +165,27 @@ func TestUnifiedLeadsFromOneToTheOther(t *testing.T) {
 			t.Fatalf("%s\n%s", d, diff)
 		}
 	})
+}
+
+// TestCompareOfManyNames: many maps of many names take little longer than to read them.
+func TestCompareOfManyNames(t *testing.T) {
+	t.Parallel()
+	var sample strings.Builder
+	const records, maps, names = 20, 60, 30
+	for i := range records {
+		fmt.Fprintf(&sample, `{"_id":%d,"stock":{`, i)
+		for m := range maps {
+			fmt.Fprintf(&sample, `%s"m%d_%d":{"x":{`, map[bool]string{true: ","}[m > 0], i, m)
+			for n := range names {
+				fmt.Fprintf(&sample, `%s"w%d_%d":{"n":1}`, map[bool]string{true: ","}[n > 0], m, n)
+			}
+			sample.WriteString("}}")
+		}
+		sample.WriteString("}}\n")
+	}
+	start := time.Now()
+	got := changesOf(t, "operations: [{each: {field: stock, in: map, operations: [{each: {field: x, in: map, operations: [{convert: {field: n, from: int, to: long}}]}}]}}]\n", sample.String())
+	if took := time.Since(start); took > 20*time.Second || len(got) != 1 || !strings.HasPrefix(got[0], "type stock.<key>.x.<key>.n") {
+		t.Errorf("%.3q in %s", got, took)
+	}
 }

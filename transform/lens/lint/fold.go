@@ -17,39 +17,49 @@ const anyKey = "<key>"
 // happens to the values of a map happens to all of them, and is one thing to read. Fields of
 // the document itself are not folded.
 func (c *comparison) fold() {
-	for {
+	for again := true; again; {
+		again = false
 		groups := map[changeKey][]changeKey{}
 		for key := range c.found {
 			for _, p := range patterns(key) {
 				groups[p] = append(groups[p], key)
 			}
 		}
-		var best changeKey
+		// The largest first: a change of two open names is taken for what most have in common.
+		var order []changeKey
 		for p, keys := range groups {
-			if len(keys) > manyKeys && (len(groups[best]) == 0 || cmp.Or(
-				cmp.Compare(len(keys), len(groups[best])), -strings.Compare(p.from+p.to, best.from+best.to)) > 0) {
-				best = p
+			if len(keys) > manyKeys {
+				order = append(order, p)
 			}
 		}
-		keys := groups[best]
-		if len(keys) == 0 {
-			return
-		}
-		slices.SortFunc(keys, func(a, b changeKey) int { return strings.Compare(a.from+"\x00"+a.to, b.from+"\x00"+b.to) })
-		whole := c.found[best]
-		for _, key := range keys {
-			part := c.found[key]
-			delete(c.found, key)
-			if whole == nil {
-				one := *part
-				whole = &one
-				whole.From, whole.To, whole.Records = best.from, best.to, 0
+		slices.SortFunc(order, func(p, q changeKey) int {
+			return cmp.Or(-cmp.Compare(len(groups[p]), len(groups[q])), strings.Compare(p.from+p.to, q.from+q.to))
+		})
+		for _, p := range order {
+			keys := slices.DeleteFunc(groups[p], func(key changeKey) bool { return c.found[key] == nil })
+			if len(keys) > manyKeys {
+				again = true
+				c.foldInto(p, keys)
 			}
-			whole.Records = max(whole.Records, part.Records)
-			whole.Fields += max(1, part.Fields)
 		}
-		c.found[best] = whole
 	}
+}
+
+func (c *comparison) foldInto(p changeKey, keys []changeKey) {
+	slices.SortFunc(keys, func(a, b changeKey) int { return strings.Compare(a.from+"\x00"+a.to, b.from+"\x00"+b.to) })
+	whole := c.found[p]
+	for _, key := range keys {
+		part := c.found[key]
+		delete(c.found, key)
+		if whole == nil {
+			one := *part
+			whole = &one
+			whole.From, whole.To, whole.Records = p.from, p.to, 0
+		}
+		whole.Records = max(whole.Records, part.Records)
+		whole.Fields += max(1, part.Fields)
+	}
+	c.found[p] = whole
 }
 
 // patterns are a change with one name of a field left open, for each that is within an object.

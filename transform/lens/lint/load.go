@@ -77,6 +77,13 @@ func Load(inputs []Input, discontinued []string, options ...lens.Option) ([]File
 	return files, nil
 }
 
+// KindOf is the kind of a lens that leads from one to itself: as it says, or as its file is called.
+func KindOf(path string, l *lens.Lens) string {
+	f := File{Path: path, Lens: l}
+	f.kinds()
+	return f.From
+}
+
 // kinds fills in those that were not given.
 func (f *File) kinds() {
 	own := f.Lens.Spec("", "")

@@ -20,7 +20,7 @@ func equal(a, b us.Deployment) bool {
 
 func equalNamespaces(a, b us.Namespace) bool {
 	return a.Version == b.Version && a.Location == b.Location && a.Hosts == b.Hosts && a.Identity == b.Identity &&
-		a.Images == b.Images && slices.EqualFunc(a.Kinds, b.Kinds, equalKinds)
+		a.Images == b.Images && a.DeclinedKey == b.DeclinedKey && slices.EqualFunc(a.Kinds, b.Kinds, equalKinds)
 }
 
 func equalKinds(a, b us.Kind) bool {

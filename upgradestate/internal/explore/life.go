@@ -121,7 +121,7 @@ func checkLife(m Machine, s step, d, next us.Deployment) error {
 		return fmt.Errorf("retire: %s is served, and its data are going", next.CurrentVersion)
 	}
 	if next.Retire != nil && next.Upgrade != nil {
-		return fmt.Errorf("retire: an upgrade runs beside it")
+		return fmt.Errorf("retire: an upgrade runs at the same time")
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func checkImages(m Machine, d us.Deployment, version string, k us.Kind, c *coll)
 	return nil
 }
 
-// checkLoaders: where the comparison may begin, nobody can load any more.
+// checkLoaders: where the comparison may begin, nobody can load any longer.
 func checkLoaders(d us.Deployment, version string, c *coll) error {
 	if a, ok := us.Followed(d); ok && a.TargetVersion == version && us.LoadersFenced(d, version, 0) && c.tokens[c.name].load {
 		return fmt.Errorf("loaders: who loads without guards can write where everything is compared")

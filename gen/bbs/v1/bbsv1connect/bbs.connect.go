@@ -25,6 +25,8 @@ const _ = connect.IsAtLeastVersion1_13_0
 const (
 	// DesiredLRPServiceName is the fully-qualified name of the DesiredLRPService service.
 	DesiredLRPServiceName = "bbs.v1.DesiredLRPService"
+	// ActualLRPServiceName is the fully-qualified name of the ActualLRPService service.
+	ActualLRPServiceName = "bbs.v1.ActualLRPService"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -44,6 +46,9 @@ const (
 	// DesiredLRPServiceListDesiredLRPsProcedure is the fully-qualified name of the DesiredLRPService's
 	// ListDesiredLRPs RPC.
 	DesiredLRPServiceListDesiredLRPsProcedure = "/bbs.v1.DesiredLRPService/ListDesiredLRPs"
+	// DesiredLRPServiceListDesiredLRPSchedulingInfosProcedure is the fully-qualified name of the
+	// DesiredLRPService's ListDesiredLRPSchedulingInfos RPC.
+	DesiredLRPServiceListDesiredLRPSchedulingInfosProcedure = "/bbs.v1.DesiredLRPService/ListDesiredLRPSchedulingInfos"
 	// DesiredLRPServiceUpdateDesiredLRPProcedure is the fully-qualified name of the DesiredLRPService's
 	// UpdateDesiredLRP RPC.
 	DesiredLRPServiceUpdateDesiredLRPProcedure = "/bbs.v1.DesiredLRPService/UpdateDesiredLRP"
@@ -53,6 +58,39 @@ const (
 	// DesiredLRPServiceWatchDesiredLRPsProcedure is the fully-qualified name of the DesiredLRPService's
 	// WatchDesiredLRPs RPC.
 	DesiredLRPServiceWatchDesiredLRPsProcedure = "/bbs.v1.DesiredLRPService/WatchDesiredLRPs"
+	// ActualLRPServiceGetActualLRPGroupProcedure is the fully-qualified name of the ActualLRPService's
+	// GetActualLRPGroup RPC.
+	ActualLRPServiceGetActualLRPGroupProcedure = "/bbs.v1.ActualLRPService/GetActualLRPGroup"
+	// ActualLRPServiceListActualLRPGroupsProcedure is the fully-qualified name of the
+	// ActualLRPService's ListActualLRPGroups RPC.
+	ActualLRPServiceListActualLRPGroupsProcedure = "/bbs.v1.ActualLRPService/ListActualLRPGroups"
+	// ActualLRPServiceWatchActualLRPGroupsProcedure is the fully-qualified name of the
+	// ActualLRPService's WatchActualLRPGroups RPC.
+	ActualLRPServiceWatchActualLRPGroupsProcedure = "/bbs.v1.ActualLRPService/WatchActualLRPGroups"
+	// ActualLRPServiceClaimActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// ClaimActualLRP RPC.
+	ActualLRPServiceClaimActualLRPProcedure = "/bbs.v1.ActualLRPService/ClaimActualLRP"
+	// ActualLRPServiceStartActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// StartActualLRP RPC.
+	ActualLRPServiceStartActualLRPProcedure = "/bbs.v1.ActualLRPService/StartActualLRP"
+	// ActualLRPServiceCrashActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// CrashActualLRP RPC.
+	ActualLRPServiceCrashActualLRPProcedure = "/bbs.v1.ActualLRPService/CrashActualLRP"
+	// ActualLRPServiceFailActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// FailActualLRP RPC.
+	ActualLRPServiceFailActualLRPProcedure = "/bbs.v1.ActualLRPService/FailActualLRP"
+	// ActualLRPServiceRemoveActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// RemoveActualLRP RPC.
+	ActualLRPServiceRemoveActualLRPProcedure = "/bbs.v1.ActualLRPService/RemoveActualLRP"
+	// ActualLRPServiceEvacuateActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// EvacuateActualLRP RPC.
+	ActualLRPServiceEvacuateActualLRPProcedure = "/bbs.v1.ActualLRPService/EvacuateActualLRP"
+	// ActualLRPServiceRetireActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// RetireActualLRP RPC.
+	ActualLRPServiceRetireActualLRPProcedure = "/bbs.v1.ActualLRPService/RetireActualLRP"
+	// ActualLRPServiceReportCellProcedure is the fully-qualified name of the ActualLRPService's
+	// ReportCell RPC.
+	ActualLRPServiceReportCellProcedure = "/bbs.v1.ActualLRPService/ReportCell"
 )
 
 // DesiredLRPServiceClient is a client for the bbs.v1.DesiredLRPService service.
@@ -60,6 +98,8 @@ type DesiredLRPServiceClient interface {
 	CreateDesiredLRP(context.Context, *connect.Request[v1.CreateDesiredLRPRequest]) (*connect.Response[v1.CreateDesiredLRPResponse], error)
 	GetDesiredLRP(context.Context, *connect.Request[v1.GetDesiredLRPRequest]) (*connect.Response[v1.GetDesiredLRPResponse], error)
 	ListDesiredLRPs(context.Context, *connect.Request[v1.ListDesiredLRPsRequest]) (*connect.Response[v1.ListDesiredLRPsResponse], error)
+	// ListDesiredLRPSchedulingInfos lists what a scheduler needs of the processes.
+	ListDesiredLRPSchedulingInfos(context.Context, *connect.Request[v1.ListDesiredLRPSchedulingInfosRequest]) (*connect.Response[v1.ListDesiredLRPSchedulingInfosResponse], error)
 	// UpdateDesiredLRP changes what the request sets: instances, routes, annotation.
 	UpdateDesiredLRP(context.Context, *connect.Request[v1.UpdateDesiredLRPRequest]) (*connect.Response[v1.UpdateDesiredLRPResponse], error)
 	DeleteDesiredLRP(context.Context, *connect.Request[v1.DeleteDesiredLRPRequest]) (*connect.Response[v1.DeleteDesiredLRPResponse], error)
@@ -100,6 +140,13 @@ func NewDesiredLRPServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		listDesiredLRPSchedulingInfos: connect.NewClient[v1.ListDesiredLRPSchedulingInfosRequest, v1.ListDesiredLRPSchedulingInfosResponse](
+			httpClient,
+			baseURL+DesiredLRPServiceListDesiredLRPSchedulingInfosProcedure,
+			connect.WithSchema(desiredLRPServiceMethods.ByName("ListDesiredLRPSchedulingInfos")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		updateDesiredLRP: connect.NewClient[v1.UpdateDesiredLRPRequest, v1.UpdateDesiredLRPResponse](
 			httpClient,
 			baseURL+DesiredLRPServiceUpdateDesiredLRPProcedure,
@@ -124,12 +171,13 @@ func NewDesiredLRPServiceClient(httpClient connect.HTTPClient, baseURL string, o
 
 // desiredLRPServiceClient implements DesiredLRPServiceClient.
 type desiredLRPServiceClient struct {
-	createDesiredLRP *connect.Client[v1.CreateDesiredLRPRequest, v1.CreateDesiredLRPResponse]
-	getDesiredLRP    *connect.Client[v1.GetDesiredLRPRequest, v1.GetDesiredLRPResponse]
-	listDesiredLRPs  *connect.Client[v1.ListDesiredLRPsRequest, v1.ListDesiredLRPsResponse]
-	updateDesiredLRP *connect.Client[v1.UpdateDesiredLRPRequest, v1.UpdateDesiredLRPResponse]
-	deleteDesiredLRP *connect.Client[v1.DeleteDesiredLRPRequest, v1.DeleteDesiredLRPResponse]
-	watchDesiredLRPs *connect.Client[v1.WatchDesiredLRPsRequest, v1.WatchDesiredLRPsResponse]
+	createDesiredLRP              *connect.Client[v1.CreateDesiredLRPRequest, v1.CreateDesiredLRPResponse]
+	getDesiredLRP                 *connect.Client[v1.GetDesiredLRPRequest, v1.GetDesiredLRPResponse]
+	listDesiredLRPs               *connect.Client[v1.ListDesiredLRPsRequest, v1.ListDesiredLRPsResponse]
+	listDesiredLRPSchedulingInfos *connect.Client[v1.ListDesiredLRPSchedulingInfosRequest, v1.ListDesiredLRPSchedulingInfosResponse]
+	updateDesiredLRP              *connect.Client[v1.UpdateDesiredLRPRequest, v1.UpdateDesiredLRPResponse]
+	deleteDesiredLRP              *connect.Client[v1.DeleteDesiredLRPRequest, v1.DeleteDesiredLRPResponse]
+	watchDesiredLRPs              *connect.Client[v1.WatchDesiredLRPsRequest, v1.WatchDesiredLRPsResponse]
 }
 
 // CreateDesiredLRP calls bbs.v1.DesiredLRPService.CreateDesiredLRP.
@@ -145,6 +193,11 @@ func (c *desiredLRPServiceClient) GetDesiredLRP(ctx context.Context, req *connec
 // ListDesiredLRPs calls bbs.v1.DesiredLRPService.ListDesiredLRPs.
 func (c *desiredLRPServiceClient) ListDesiredLRPs(ctx context.Context, req *connect.Request[v1.ListDesiredLRPsRequest]) (*connect.Response[v1.ListDesiredLRPsResponse], error) {
 	return c.listDesiredLRPs.CallUnary(ctx, req)
+}
+
+// ListDesiredLRPSchedulingInfos calls bbs.v1.DesiredLRPService.ListDesiredLRPSchedulingInfos.
+func (c *desiredLRPServiceClient) ListDesiredLRPSchedulingInfos(ctx context.Context, req *connect.Request[v1.ListDesiredLRPSchedulingInfosRequest]) (*connect.Response[v1.ListDesiredLRPSchedulingInfosResponse], error) {
+	return c.listDesiredLRPSchedulingInfos.CallUnary(ctx, req)
 }
 
 // UpdateDesiredLRP calls bbs.v1.DesiredLRPService.UpdateDesiredLRP.
@@ -167,6 +220,8 @@ type DesiredLRPServiceHandler interface {
 	CreateDesiredLRP(context.Context, *connect.Request[v1.CreateDesiredLRPRequest]) (*connect.Response[v1.CreateDesiredLRPResponse], error)
 	GetDesiredLRP(context.Context, *connect.Request[v1.GetDesiredLRPRequest]) (*connect.Response[v1.GetDesiredLRPResponse], error)
 	ListDesiredLRPs(context.Context, *connect.Request[v1.ListDesiredLRPsRequest]) (*connect.Response[v1.ListDesiredLRPsResponse], error)
+	// ListDesiredLRPSchedulingInfos lists what a scheduler needs of the processes.
+	ListDesiredLRPSchedulingInfos(context.Context, *connect.Request[v1.ListDesiredLRPSchedulingInfosRequest]) (*connect.Response[v1.ListDesiredLRPSchedulingInfosResponse], error)
 	// UpdateDesiredLRP changes what the request sets: instances, routes, annotation.
 	UpdateDesiredLRP(context.Context, *connect.Request[v1.UpdateDesiredLRPRequest]) (*connect.Response[v1.UpdateDesiredLRPResponse], error)
 	DeleteDesiredLRP(context.Context, *connect.Request[v1.DeleteDesiredLRPRequest]) (*connect.Response[v1.DeleteDesiredLRPResponse], error)
@@ -203,6 +258,13 @@ func NewDesiredLRPServiceHandler(svc DesiredLRPServiceHandler, opts ...connect.H
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	desiredLRPServiceListDesiredLRPSchedulingInfosHandler := connect.NewUnaryHandler(
+		DesiredLRPServiceListDesiredLRPSchedulingInfosProcedure,
+		svc.ListDesiredLRPSchedulingInfos,
+		connect.WithSchema(desiredLRPServiceMethods.ByName("ListDesiredLRPSchedulingInfos")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	desiredLRPServiceUpdateDesiredLRPHandler := connect.NewUnaryHandler(
 		DesiredLRPServiceUpdateDesiredLRPProcedure,
 		svc.UpdateDesiredLRP,
@@ -230,6 +292,8 @@ func NewDesiredLRPServiceHandler(svc DesiredLRPServiceHandler, opts ...connect.H
 			desiredLRPServiceGetDesiredLRPHandler.ServeHTTP(w, r)
 		case DesiredLRPServiceListDesiredLRPsProcedure:
 			desiredLRPServiceListDesiredLRPsHandler.ServeHTTP(w, r)
+		case DesiredLRPServiceListDesiredLRPSchedulingInfosProcedure:
+			desiredLRPServiceListDesiredLRPSchedulingInfosHandler.ServeHTTP(w, r)
 		case DesiredLRPServiceUpdateDesiredLRPProcedure:
 			desiredLRPServiceUpdateDesiredLRPHandler.ServeHTTP(w, r)
 		case DesiredLRPServiceDeleteDesiredLRPProcedure:
@@ -257,6 +321,10 @@ func (UnimplementedDesiredLRPServiceHandler) ListDesiredLRPs(context.Context, *c
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.DesiredLRPService.ListDesiredLRPs is not implemented"))
 }
 
+func (UnimplementedDesiredLRPServiceHandler) ListDesiredLRPSchedulingInfos(context.Context, *connect.Request[v1.ListDesiredLRPSchedulingInfosRequest]) (*connect.Response[v1.ListDesiredLRPSchedulingInfosResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.DesiredLRPService.ListDesiredLRPSchedulingInfos is not implemented"))
+}
+
 func (UnimplementedDesiredLRPServiceHandler) UpdateDesiredLRP(context.Context, *connect.Request[v1.UpdateDesiredLRPRequest]) (*connect.Response[v1.UpdateDesiredLRPResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.DesiredLRPService.UpdateDesiredLRP is not implemented"))
 }
@@ -267,4 +335,364 @@ func (UnimplementedDesiredLRPServiceHandler) DeleteDesiredLRP(context.Context, *
 
 func (UnimplementedDesiredLRPServiceHandler) WatchDesiredLRPs(context.Context, *connect.Request[v1.WatchDesiredLRPsRequest], *connect.ServerStream[v1.WatchDesiredLRPsResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.DesiredLRPService.WatchDesiredLRPs is not implemented"))
+}
+
+// ActualLRPServiceClient is a client for the bbs.v1.ActualLRPService service.
+type ActualLRPServiceClient interface {
+	GetActualLRPGroup(context.Context, *connect.Request[v1.GetActualLRPGroupRequest]) (*connect.Response[v1.GetActualLRPGroupResponse], error)
+	ListActualLRPGroups(context.Context, *connect.Request[v1.ListActualLRPGroupsRequest]) (*connect.Response[v1.ListActualLRPGroupsResponse], error)
+	// WatchActualLRPGroups is to groups what WatchDesiredLRPs is to processes.
+	WatchActualLRPGroups(context.Context, *connect.Request[v1.WatchActualLRPGroupsRequest]) (*connect.ServerStreamForClient[v1.WatchActualLRPGroupsResponse], error)
+	// ClaimActualLRP takes an UNCLAIMED instance for a cell, which starts it then.
+	ClaimActualLRP(context.Context, *connect.Request[v1.ClaimActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// StartActualLRP says that an instance runs, which its cell has claimed or nobody has.
+	StartActualLRP(context.Context, *connect.Request[v1.StartActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// CrashActualLRP says that an instance has ended by itself. It is started again, each time
+	// after a longer pause.
+	CrashActualLRP(context.Context, *connect.Request[v1.CrashActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// FailActualLRP says why no cell has taken an UNCLAIMED instance.
+	FailActualLRP(context.Context, *connect.Request[v1.FailActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// RemoveActualLRP says that a cell has stopped an instance.
+	RemoveActualLRP(context.Context, *connect.Request[v1.RemoveActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// EvacuateActualLRP has a RUNNING instance run on until another one, on another cell, has
+	// taken its place.
+	EvacuateActualLRP(context.Context, *connect.Request[v1.EvacuateActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// RetireActualLRP has an instance stopped, and started anew if it is still desired.
+	RetireActualLRP(context.Context, *connect.Request[v1.RetireActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// ReportCell says that a cell is alive. What runs on one that has said so once, and then no
+	// more, is started elsewhere.
+	ReportCell(context.Context, *connect.Request[v1.ReportCellRequest]) (*connect.Response[v1.ReportCellResponse], error)
+}
+
+// NewActualLRPServiceClient constructs a client for the bbs.v1.ActualLRPService service. By
+// default, it uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses,
+// and sends uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the
+// connect.WithGRPC() or connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewActualLRPServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) ActualLRPServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	actualLRPServiceMethods := v1.File_bbs_v1_bbs_proto.Services().ByName("ActualLRPService").Methods()
+	return &actualLRPServiceClient{
+		getActualLRPGroup: connect.NewClient[v1.GetActualLRPGroupRequest, v1.GetActualLRPGroupResponse](
+			httpClient,
+			baseURL+ActualLRPServiceGetActualLRPGroupProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("GetActualLRPGroup")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		listActualLRPGroups: connect.NewClient[v1.ListActualLRPGroupsRequest, v1.ListActualLRPGroupsResponse](
+			httpClient,
+			baseURL+ActualLRPServiceListActualLRPGroupsProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("ListActualLRPGroups")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		watchActualLRPGroups: connect.NewClient[v1.WatchActualLRPGroupsRequest, v1.WatchActualLRPGroupsResponse](
+			httpClient,
+			baseURL+ActualLRPServiceWatchActualLRPGroupsProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("WatchActualLRPGroups")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		claimActualLRP: connect.NewClient[v1.ClaimActualLRPRequest, v1.ActualLRPGroup](
+			httpClient,
+			baseURL+ActualLRPServiceClaimActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("ClaimActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		startActualLRP: connect.NewClient[v1.StartActualLRPRequest, v1.ActualLRPGroup](
+			httpClient,
+			baseURL+ActualLRPServiceStartActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("StartActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		crashActualLRP: connect.NewClient[v1.CrashActualLRPRequest, v1.ActualLRPGroup](
+			httpClient,
+			baseURL+ActualLRPServiceCrashActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("CrashActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		failActualLRP: connect.NewClient[v1.FailActualLRPRequest, v1.ActualLRPGroup](
+			httpClient,
+			baseURL+ActualLRPServiceFailActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("FailActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		removeActualLRP: connect.NewClient[v1.RemoveActualLRPRequest, v1.ActualLRPGroup](
+			httpClient,
+			baseURL+ActualLRPServiceRemoveActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("RemoveActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		evacuateActualLRP: connect.NewClient[v1.EvacuateActualLRPRequest, v1.ActualLRPGroup](
+			httpClient,
+			baseURL+ActualLRPServiceEvacuateActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("EvacuateActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		retireActualLRP: connect.NewClient[v1.RetireActualLRPRequest, v1.ActualLRPGroup](
+			httpClient,
+			baseURL+ActualLRPServiceRetireActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("RetireActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		reportCell: connect.NewClient[v1.ReportCellRequest, v1.ReportCellResponse](
+			httpClient,
+			baseURL+ActualLRPServiceReportCellProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("ReportCell")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// actualLRPServiceClient implements ActualLRPServiceClient.
+type actualLRPServiceClient struct {
+	getActualLRPGroup    *connect.Client[v1.GetActualLRPGroupRequest, v1.GetActualLRPGroupResponse]
+	listActualLRPGroups  *connect.Client[v1.ListActualLRPGroupsRequest, v1.ListActualLRPGroupsResponse]
+	watchActualLRPGroups *connect.Client[v1.WatchActualLRPGroupsRequest, v1.WatchActualLRPGroupsResponse]
+	claimActualLRP       *connect.Client[v1.ClaimActualLRPRequest, v1.ActualLRPGroup]
+	startActualLRP       *connect.Client[v1.StartActualLRPRequest, v1.ActualLRPGroup]
+	crashActualLRP       *connect.Client[v1.CrashActualLRPRequest, v1.ActualLRPGroup]
+	failActualLRP        *connect.Client[v1.FailActualLRPRequest, v1.ActualLRPGroup]
+	removeActualLRP      *connect.Client[v1.RemoveActualLRPRequest, v1.ActualLRPGroup]
+	evacuateActualLRP    *connect.Client[v1.EvacuateActualLRPRequest, v1.ActualLRPGroup]
+	retireActualLRP      *connect.Client[v1.RetireActualLRPRequest, v1.ActualLRPGroup]
+	reportCell           *connect.Client[v1.ReportCellRequest, v1.ReportCellResponse]
+}
+
+// GetActualLRPGroup calls bbs.v1.ActualLRPService.GetActualLRPGroup.
+func (c *actualLRPServiceClient) GetActualLRPGroup(ctx context.Context, req *connect.Request[v1.GetActualLRPGroupRequest]) (*connect.Response[v1.GetActualLRPGroupResponse], error) {
+	return c.getActualLRPGroup.CallUnary(ctx, req)
+}
+
+// ListActualLRPGroups calls bbs.v1.ActualLRPService.ListActualLRPGroups.
+func (c *actualLRPServiceClient) ListActualLRPGroups(ctx context.Context, req *connect.Request[v1.ListActualLRPGroupsRequest]) (*connect.Response[v1.ListActualLRPGroupsResponse], error) {
+	return c.listActualLRPGroups.CallUnary(ctx, req)
+}
+
+// WatchActualLRPGroups calls bbs.v1.ActualLRPService.WatchActualLRPGroups.
+func (c *actualLRPServiceClient) WatchActualLRPGroups(ctx context.Context, req *connect.Request[v1.WatchActualLRPGroupsRequest]) (*connect.ServerStreamForClient[v1.WatchActualLRPGroupsResponse], error) {
+	return c.watchActualLRPGroups.CallServerStream(ctx, req)
+}
+
+// ClaimActualLRP calls bbs.v1.ActualLRPService.ClaimActualLRP.
+func (c *actualLRPServiceClient) ClaimActualLRP(ctx context.Context, req *connect.Request[v1.ClaimActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return c.claimActualLRP.CallUnary(ctx, req)
+}
+
+// StartActualLRP calls bbs.v1.ActualLRPService.StartActualLRP.
+func (c *actualLRPServiceClient) StartActualLRP(ctx context.Context, req *connect.Request[v1.StartActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return c.startActualLRP.CallUnary(ctx, req)
+}
+
+// CrashActualLRP calls bbs.v1.ActualLRPService.CrashActualLRP.
+func (c *actualLRPServiceClient) CrashActualLRP(ctx context.Context, req *connect.Request[v1.CrashActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return c.crashActualLRP.CallUnary(ctx, req)
+}
+
+// FailActualLRP calls bbs.v1.ActualLRPService.FailActualLRP.
+func (c *actualLRPServiceClient) FailActualLRP(ctx context.Context, req *connect.Request[v1.FailActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return c.failActualLRP.CallUnary(ctx, req)
+}
+
+// RemoveActualLRP calls bbs.v1.ActualLRPService.RemoveActualLRP.
+func (c *actualLRPServiceClient) RemoveActualLRP(ctx context.Context, req *connect.Request[v1.RemoveActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return c.removeActualLRP.CallUnary(ctx, req)
+}
+
+// EvacuateActualLRP calls bbs.v1.ActualLRPService.EvacuateActualLRP.
+func (c *actualLRPServiceClient) EvacuateActualLRP(ctx context.Context, req *connect.Request[v1.EvacuateActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return c.evacuateActualLRP.CallUnary(ctx, req)
+}
+
+// RetireActualLRP calls bbs.v1.ActualLRPService.RetireActualLRP.
+func (c *actualLRPServiceClient) RetireActualLRP(ctx context.Context, req *connect.Request[v1.RetireActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return c.retireActualLRP.CallUnary(ctx, req)
+}
+
+// ReportCell calls bbs.v1.ActualLRPService.ReportCell.
+func (c *actualLRPServiceClient) ReportCell(ctx context.Context, req *connect.Request[v1.ReportCellRequest]) (*connect.Response[v1.ReportCellResponse], error) {
+	return c.reportCell.CallUnary(ctx, req)
+}
+
+// ActualLRPServiceHandler is an implementation of the bbs.v1.ActualLRPService service.
+type ActualLRPServiceHandler interface {
+	GetActualLRPGroup(context.Context, *connect.Request[v1.GetActualLRPGroupRequest]) (*connect.Response[v1.GetActualLRPGroupResponse], error)
+	ListActualLRPGroups(context.Context, *connect.Request[v1.ListActualLRPGroupsRequest]) (*connect.Response[v1.ListActualLRPGroupsResponse], error)
+	// WatchActualLRPGroups is to groups what WatchDesiredLRPs is to processes.
+	WatchActualLRPGroups(context.Context, *connect.Request[v1.WatchActualLRPGroupsRequest], *connect.ServerStream[v1.WatchActualLRPGroupsResponse]) error
+	// ClaimActualLRP takes an UNCLAIMED instance for a cell, which starts it then.
+	ClaimActualLRP(context.Context, *connect.Request[v1.ClaimActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// StartActualLRP says that an instance runs, which its cell has claimed or nobody has.
+	StartActualLRP(context.Context, *connect.Request[v1.StartActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// CrashActualLRP says that an instance has ended by itself. It is started again, each time
+	// after a longer pause.
+	CrashActualLRP(context.Context, *connect.Request[v1.CrashActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// FailActualLRP says why no cell has taken an UNCLAIMED instance.
+	FailActualLRP(context.Context, *connect.Request[v1.FailActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// RemoveActualLRP says that a cell has stopped an instance.
+	RemoveActualLRP(context.Context, *connect.Request[v1.RemoveActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// EvacuateActualLRP has a RUNNING instance run on until another one, on another cell, has
+	// taken its place.
+	EvacuateActualLRP(context.Context, *connect.Request[v1.EvacuateActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// RetireActualLRP has an instance stopped, and started anew if it is still desired.
+	RetireActualLRP(context.Context, *connect.Request[v1.RetireActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error)
+	// ReportCell says that a cell is alive. What runs on one that has said so once, and then no
+	// more, is started elsewhere.
+	ReportCell(context.Context, *connect.Request[v1.ReportCellRequest]) (*connect.Response[v1.ReportCellResponse], error)
+}
+
+// NewActualLRPServiceHandler builds an HTTP handler from the service implementation. It returns the
+// path on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewActualLRPServiceHandler(svc ActualLRPServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	actualLRPServiceMethods := v1.File_bbs_v1_bbs_proto.Services().ByName("ActualLRPService").Methods()
+	actualLRPServiceGetActualLRPGroupHandler := connect.NewUnaryHandler(
+		ActualLRPServiceGetActualLRPGroupProcedure,
+		svc.GetActualLRPGroup,
+		connect.WithSchema(actualLRPServiceMethods.ByName("GetActualLRPGroup")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceListActualLRPGroupsHandler := connect.NewUnaryHandler(
+		ActualLRPServiceListActualLRPGroupsProcedure,
+		svc.ListActualLRPGroups,
+		connect.WithSchema(actualLRPServiceMethods.ByName("ListActualLRPGroups")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceWatchActualLRPGroupsHandler := connect.NewServerStreamHandler(
+		ActualLRPServiceWatchActualLRPGroupsProcedure,
+		svc.WatchActualLRPGroups,
+		connect.WithSchema(actualLRPServiceMethods.ByName("WatchActualLRPGroups")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceClaimActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceClaimActualLRPProcedure,
+		svc.ClaimActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("ClaimActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceStartActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceStartActualLRPProcedure,
+		svc.StartActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("StartActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceCrashActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceCrashActualLRPProcedure,
+		svc.CrashActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("CrashActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceFailActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceFailActualLRPProcedure,
+		svc.FailActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("FailActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceRemoveActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceRemoveActualLRPProcedure,
+		svc.RemoveActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("RemoveActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceEvacuateActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceEvacuateActualLRPProcedure,
+		svc.EvacuateActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("EvacuateActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceRetireActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceRetireActualLRPProcedure,
+		svc.RetireActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("RetireActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceReportCellHandler := connect.NewUnaryHandler(
+		ActualLRPServiceReportCellProcedure,
+		svc.ReportCell,
+		connect.WithSchema(actualLRPServiceMethods.ByName("ReportCell")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/bbs.v1.ActualLRPService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case ActualLRPServiceGetActualLRPGroupProcedure:
+			actualLRPServiceGetActualLRPGroupHandler.ServeHTTP(w, r)
+		case ActualLRPServiceListActualLRPGroupsProcedure:
+			actualLRPServiceListActualLRPGroupsHandler.ServeHTTP(w, r)
+		case ActualLRPServiceWatchActualLRPGroupsProcedure:
+			actualLRPServiceWatchActualLRPGroupsHandler.ServeHTTP(w, r)
+		case ActualLRPServiceClaimActualLRPProcedure:
+			actualLRPServiceClaimActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceStartActualLRPProcedure:
+			actualLRPServiceStartActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceCrashActualLRPProcedure:
+			actualLRPServiceCrashActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceFailActualLRPProcedure:
+			actualLRPServiceFailActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceRemoveActualLRPProcedure:
+			actualLRPServiceRemoveActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceEvacuateActualLRPProcedure:
+			actualLRPServiceEvacuateActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceRetireActualLRPProcedure:
+			actualLRPServiceRetireActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceReportCellProcedure:
+			actualLRPServiceReportCellHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedActualLRPServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedActualLRPServiceHandler struct{}
+
+func (UnimplementedActualLRPServiceHandler) GetActualLRPGroup(context.Context, *connect.Request[v1.GetActualLRPGroupRequest]) (*connect.Response[v1.GetActualLRPGroupResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.GetActualLRPGroup is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) ListActualLRPGroups(context.Context, *connect.Request[v1.ListActualLRPGroupsRequest]) (*connect.Response[v1.ListActualLRPGroupsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.ListActualLRPGroups is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) WatchActualLRPGroups(context.Context, *connect.Request[v1.WatchActualLRPGroupsRequest], *connect.ServerStream[v1.WatchActualLRPGroupsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.WatchActualLRPGroups is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) ClaimActualLRP(context.Context, *connect.Request[v1.ClaimActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.ClaimActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) StartActualLRP(context.Context, *connect.Request[v1.StartActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.StartActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) CrashActualLRP(context.Context, *connect.Request[v1.CrashActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.CrashActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) FailActualLRP(context.Context, *connect.Request[v1.FailActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.FailActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) RemoveActualLRP(context.Context, *connect.Request[v1.RemoveActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.RemoveActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) EvacuateActualLRP(context.Context, *connect.Request[v1.EvacuateActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.EvacuateActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) RetireActualLRP(context.Context, *connect.Request[v1.RetireActualLRPRequest]) (*connect.Response[v1.ActualLRPGroup], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.RetireActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) ReportCell(context.Context, *connect.Request[v1.ReportCellRequest]) (*connect.Response[v1.ReportCellResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v1.ActualLRPService.ReportCell is not implemented"))
 }

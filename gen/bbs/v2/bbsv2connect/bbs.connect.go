@@ -26,6 +26,8 @@ const _ = connect.IsAtLeastVersion1_13_0
 const (
 	// LRPDeploymentServiceName is the fully-qualified name of the LRPDeploymentService service.
 	LRPDeploymentServiceName = "bbs.v2.LRPDeploymentService"
+	// ActualLRPServiceName is the fully-qualified name of the ActualLRPService service.
+	ActualLRPServiceName = "bbs.v2.ActualLRPService"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -60,6 +62,39 @@ const (
 	// LRPDeploymentServiceWatchLRPDeploymentsProcedure is the fully-qualified name of the
 	// LRPDeploymentService's WatchLRPDeployments RPC.
 	LRPDeploymentServiceWatchLRPDeploymentsProcedure = "/bbs.v2.LRPDeploymentService/WatchLRPDeployments"
+	// ActualLRPServiceGetActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// GetActualLRP RPC.
+	ActualLRPServiceGetActualLRPProcedure = "/bbs.v2.ActualLRPService/GetActualLRP"
+	// ActualLRPServiceListActualLRPsProcedure is the fully-qualified name of the ActualLRPService's
+	// ListActualLRPs RPC.
+	ActualLRPServiceListActualLRPsProcedure = "/bbs.v2.ActualLRPService/ListActualLRPs"
+	// ActualLRPServiceWatchActualLRPsProcedure is the fully-qualified name of the ActualLRPService's
+	// WatchActualLRPs RPC.
+	ActualLRPServiceWatchActualLRPsProcedure = "/bbs.v2.ActualLRPService/WatchActualLRPs"
+	// ActualLRPServiceClaimActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// ClaimActualLRP RPC.
+	ActualLRPServiceClaimActualLRPProcedure = "/bbs.v2.ActualLRPService/ClaimActualLRP"
+	// ActualLRPServiceStartActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// StartActualLRP RPC.
+	ActualLRPServiceStartActualLRPProcedure = "/bbs.v2.ActualLRPService/StartActualLRP"
+	// ActualLRPServiceCrashActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// CrashActualLRP RPC.
+	ActualLRPServiceCrashActualLRPProcedure = "/bbs.v2.ActualLRPService/CrashActualLRP"
+	// ActualLRPServiceFailActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// FailActualLRP RPC.
+	ActualLRPServiceFailActualLRPProcedure = "/bbs.v2.ActualLRPService/FailActualLRP"
+	// ActualLRPServiceRemoveActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// RemoveActualLRP RPC.
+	ActualLRPServiceRemoveActualLRPProcedure = "/bbs.v2.ActualLRPService/RemoveActualLRP"
+	// ActualLRPServiceEvacuateActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// EvacuateActualLRP RPC.
+	ActualLRPServiceEvacuateActualLRPProcedure = "/bbs.v2.ActualLRPService/EvacuateActualLRP"
+	// ActualLRPServiceRetireActualLRPProcedure is the fully-qualified name of the ActualLRPService's
+	// RetireActualLRP RPC.
+	ActualLRPServiceRetireActualLRPProcedure = "/bbs.v2.ActualLRPService/RetireActualLRP"
+	// ActualLRPServiceReportCellProcedure is the fully-qualified name of the ActualLRPService's
+	// ReportCell RPC.
+	ActualLRPServiceReportCellProcedure = "/bbs.v2.ActualLRPService/ReportCell"
 )
 
 // LRPDeploymentServiceClient is a client for the bbs.v2.LRPDeploymentService service.
@@ -68,7 +103,7 @@ type LRPDeploymentServiceClient interface {
 	GetLRPDeployment(context.Context, *connect.Request[v2.GetLRPDeploymentRequest]) (*connect.Response[v2.GetLRPDeploymentResponse], error)
 	ListLRPDeployments(context.Context, *connect.Request[v2.ListLRPDeploymentsRequest]) (*connect.Response[v2.ListLRPDeploymentsResponse], error)
 	// UpdateLRPDeployment changes what the request sets: instances, routes, annotation,
-	// the definition known to be healthy.
+	// the definition known to be healthy. With a definition it adds that one and activates it.
 	UpdateLRPDeployment(context.Context, *connect.Request[v2.UpdateLRPDeploymentRequest]) (*connect.Response[v2.UpdateLRPDeploymentResponse], error)
 	// AddDefinition adds a definition, which is not active yet. Definitions never change.
 	AddDefinition(context.Context, *connect.Request[v2.AddDefinitionRequest]) (*connect.Response[v2.AddDefinitionResponse], error)
@@ -204,7 +239,7 @@ type LRPDeploymentServiceHandler interface {
 	GetLRPDeployment(context.Context, *connect.Request[v2.GetLRPDeploymentRequest]) (*connect.Response[v2.GetLRPDeploymentResponse], error)
 	ListLRPDeployments(context.Context, *connect.Request[v2.ListLRPDeploymentsRequest]) (*connect.Response[v2.ListLRPDeploymentsResponse], error)
 	// UpdateLRPDeployment changes what the request sets: instances, routes, annotation,
-	// the definition known to be healthy.
+	// the definition known to be healthy. With a definition it adds that one and activates it.
 	UpdateLRPDeployment(context.Context, *connect.Request[v2.UpdateLRPDeploymentRequest]) (*connect.Response[v2.UpdateLRPDeploymentResponse], error)
 	// AddDefinition adds a definition, which is not active yet. Definitions never change.
 	AddDefinition(context.Context, *connect.Request[v2.AddDefinitionRequest]) (*connect.Response[v2.AddDefinitionResponse], error)
@@ -332,4 +367,364 @@ func (UnimplementedLRPDeploymentServiceHandler) DeleteLRPDeployment(context.Cont
 
 func (UnimplementedLRPDeploymentServiceHandler) WatchLRPDeployments(context.Context, *connect.Request[v2.WatchLRPDeploymentsRequest], *connect.ServerStream[v2.WatchLRPDeploymentsResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.LRPDeploymentService.WatchLRPDeployments is not implemented"))
+}
+
+// ActualLRPServiceClient is a client for the bbs.v2.ActualLRPService service.
+type ActualLRPServiceClient interface {
+	GetActualLRP(context.Context, *connect.Request[v2.GetActualLRPRequest]) (*connect.Response[v2.GetActualLRPResponse], error)
+	ListActualLRPs(context.Context, *connect.Request[v2.ListActualLRPsRequest]) (*connect.Response[v2.ListActualLRPsResponse], error)
+	// WatchActualLRPs is to instances what WatchLRPDeployments is to processes.
+	WatchActualLRPs(context.Context, *connect.Request[v2.WatchActualLRPsRequest]) (*connect.ServerStreamForClient[v2.WatchActualLRPsResponse], error)
+	// ClaimActualLRP takes an UNCLAIMED instance for a cell, which starts it then.
+	ClaimActualLRP(context.Context, *connect.Request[v2.ClaimActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// StartActualLRP says that an instance runs, which its cell has claimed or nobody has.
+	StartActualLRP(context.Context, *connect.Request[v2.StartActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// CrashActualLRP says that an instance has ended by itself. It is started again, each time
+	// after a longer pause.
+	CrashActualLRP(context.Context, *connect.Request[v2.CrashActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// FailActualLRP says why no cell has taken an UNCLAIMED instance.
+	FailActualLRP(context.Context, *connect.Request[v2.FailActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// RemoveActualLRP says that a cell has stopped an instance.
+	RemoveActualLRP(context.Context, *connect.Request[v2.RemoveActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// EvacuateActualLRP has a RUNNING instance run on until another one, on another cell, has
+	// taken its place.
+	EvacuateActualLRP(context.Context, *connect.Request[v2.EvacuateActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// RetireActualLRP has an instance stopped, and started anew if it is still desired.
+	RetireActualLRP(context.Context, *connect.Request[v2.RetireActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// ReportCell says that a cell is alive. What runs on one that has said so once, and then no
+	// more, is started elsewhere.
+	ReportCell(context.Context, *connect.Request[v2.ReportCellRequest]) (*connect.Response[v2.ReportCellResponse], error)
+}
+
+// NewActualLRPServiceClient constructs a client for the bbs.v2.ActualLRPService service. By
+// default, it uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses,
+// and sends uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the
+// connect.WithGRPC() or connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewActualLRPServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) ActualLRPServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	actualLRPServiceMethods := v2.File_bbs_v2_bbs_proto.Services().ByName("ActualLRPService").Methods()
+	return &actualLRPServiceClient{
+		getActualLRP: connect.NewClient[v2.GetActualLRPRequest, v2.GetActualLRPResponse](
+			httpClient,
+			baseURL+ActualLRPServiceGetActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("GetActualLRP")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		listActualLRPs: connect.NewClient[v2.ListActualLRPsRequest, v2.ListActualLRPsResponse](
+			httpClient,
+			baseURL+ActualLRPServiceListActualLRPsProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("ListActualLRPs")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		watchActualLRPs: connect.NewClient[v2.WatchActualLRPsRequest, v2.WatchActualLRPsResponse](
+			httpClient,
+			baseURL+ActualLRPServiceWatchActualLRPsProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("WatchActualLRPs")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		claimActualLRP: connect.NewClient[v2.ClaimActualLRPRequest, v2.ActualLRP](
+			httpClient,
+			baseURL+ActualLRPServiceClaimActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("ClaimActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		startActualLRP: connect.NewClient[v2.StartActualLRPRequest, v2.ActualLRP](
+			httpClient,
+			baseURL+ActualLRPServiceStartActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("StartActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		crashActualLRP: connect.NewClient[v2.CrashActualLRPRequest, v2.ActualLRP](
+			httpClient,
+			baseURL+ActualLRPServiceCrashActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("CrashActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		failActualLRP: connect.NewClient[v2.FailActualLRPRequest, v2.ActualLRP](
+			httpClient,
+			baseURL+ActualLRPServiceFailActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("FailActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		removeActualLRP: connect.NewClient[v2.RemoveActualLRPRequest, v2.ActualLRP](
+			httpClient,
+			baseURL+ActualLRPServiceRemoveActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("RemoveActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		evacuateActualLRP: connect.NewClient[v2.EvacuateActualLRPRequest, v2.ActualLRP](
+			httpClient,
+			baseURL+ActualLRPServiceEvacuateActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("EvacuateActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		retireActualLRP: connect.NewClient[v2.RetireActualLRPRequest, v2.ActualLRP](
+			httpClient,
+			baseURL+ActualLRPServiceRetireActualLRPProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("RetireActualLRP")),
+			connect.WithClientOptions(opts...),
+		),
+		reportCell: connect.NewClient[v2.ReportCellRequest, v2.ReportCellResponse](
+			httpClient,
+			baseURL+ActualLRPServiceReportCellProcedure,
+			connect.WithSchema(actualLRPServiceMethods.ByName("ReportCell")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// actualLRPServiceClient implements ActualLRPServiceClient.
+type actualLRPServiceClient struct {
+	getActualLRP      *connect.Client[v2.GetActualLRPRequest, v2.GetActualLRPResponse]
+	listActualLRPs    *connect.Client[v2.ListActualLRPsRequest, v2.ListActualLRPsResponse]
+	watchActualLRPs   *connect.Client[v2.WatchActualLRPsRequest, v2.WatchActualLRPsResponse]
+	claimActualLRP    *connect.Client[v2.ClaimActualLRPRequest, v2.ActualLRP]
+	startActualLRP    *connect.Client[v2.StartActualLRPRequest, v2.ActualLRP]
+	crashActualLRP    *connect.Client[v2.CrashActualLRPRequest, v2.ActualLRP]
+	failActualLRP     *connect.Client[v2.FailActualLRPRequest, v2.ActualLRP]
+	removeActualLRP   *connect.Client[v2.RemoveActualLRPRequest, v2.ActualLRP]
+	evacuateActualLRP *connect.Client[v2.EvacuateActualLRPRequest, v2.ActualLRP]
+	retireActualLRP   *connect.Client[v2.RetireActualLRPRequest, v2.ActualLRP]
+	reportCell        *connect.Client[v2.ReportCellRequest, v2.ReportCellResponse]
+}
+
+// GetActualLRP calls bbs.v2.ActualLRPService.GetActualLRP.
+func (c *actualLRPServiceClient) GetActualLRP(ctx context.Context, req *connect.Request[v2.GetActualLRPRequest]) (*connect.Response[v2.GetActualLRPResponse], error) {
+	return c.getActualLRP.CallUnary(ctx, req)
+}
+
+// ListActualLRPs calls bbs.v2.ActualLRPService.ListActualLRPs.
+func (c *actualLRPServiceClient) ListActualLRPs(ctx context.Context, req *connect.Request[v2.ListActualLRPsRequest]) (*connect.Response[v2.ListActualLRPsResponse], error) {
+	return c.listActualLRPs.CallUnary(ctx, req)
+}
+
+// WatchActualLRPs calls bbs.v2.ActualLRPService.WatchActualLRPs.
+func (c *actualLRPServiceClient) WatchActualLRPs(ctx context.Context, req *connect.Request[v2.WatchActualLRPsRequest]) (*connect.ServerStreamForClient[v2.WatchActualLRPsResponse], error) {
+	return c.watchActualLRPs.CallServerStream(ctx, req)
+}
+
+// ClaimActualLRP calls bbs.v2.ActualLRPService.ClaimActualLRP.
+func (c *actualLRPServiceClient) ClaimActualLRP(ctx context.Context, req *connect.Request[v2.ClaimActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return c.claimActualLRP.CallUnary(ctx, req)
+}
+
+// StartActualLRP calls bbs.v2.ActualLRPService.StartActualLRP.
+func (c *actualLRPServiceClient) StartActualLRP(ctx context.Context, req *connect.Request[v2.StartActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return c.startActualLRP.CallUnary(ctx, req)
+}
+
+// CrashActualLRP calls bbs.v2.ActualLRPService.CrashActualLRP.
+func (c *actualLRPServiceClient) CrashActualLRP(ctx context.Context, req *connect.Request[v2.CrashActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return c.crashActualLRP.CallUnary(ctx, req)
+}
+
+// FailActualLRP calls bbs.v2.ActualLRPService.FailActualLRP.
+func (c *actualLRPServiceClient) FailActualLRP(ctx context.Context, req *connect.Request[v2.FailActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return c.failActualLRP.CallUnary(ctx, req)
+}
+
+// RemoveActualLRP calls bbs.v2.ActualLRPService.RemoveActualLRP.
+func (c *actualLRPServiceClient) RemoveActualLRP(ctx context.Context, req *connect.Request[v2.RemoveActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return c.removeActualLRP.CallUnary(ctx, req)
+}
+
+// EvacuateActualLRP calls bbs.v2.ActualLRPService.EvacuateActualLRP.
+func (c *actualLRPServiceClient) EvacuateActualLRP(ctx context.Context, req *connect.Request[v2.EvacuateActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return c.evacuateActualLRP.CallUnary(ctx, req)
+}
+
+// RetireActualLRP calls bbs.v2.ActualLRPService.RetireActualLRP.
+func (c *actualLRPServiceClient) RetireActualLRP(ctx context.Context, req *connect.Request[v2.RetireActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return c.retireActualLRP.CallUnary(ctx, req)
+}
+
+// ReportCell calls bbs.v2.ActualLRPService.ReportCell.
+func (c *actualLRPServiceClient) ReportCell(ctx context.Context, req *connect.Request[v2.ReportCellRequest]) (*connect.Response[v2.ReportCellResponse], error) {
+	return c.reportCell.CallUnary(ctx, req)
+}
+
+// ActualLRPServiceHandler is an implementation of the bbs.v2.ActualLRPService service.
+type ActualLRPServiceHandler interface {
+	GetActualLRP(context.Context, *connect.Request[v2.GetActualLRPRequest]) (*connect.Response[v2.GetActualLRPResponse], error)
+	ListActualLRPs(context.Context, *connect.Request[v2.ListActualLRPsRequest]) (*connect.Response[v2.ListActualLRPsResponse], error)
+	// WatchActualLRPs is to instances what WatchLRPDeployments is to processes.
+	WatchActualLRPs(context.Context, *connect.Request[v2.WatchActualLRPsRequest], *connect.ServerStream[v2.WatchActualLRPsResponse]) error
+	// ClaimActualLRP takes an UNCLAIMED instance for a cell, which starts it then.
+	ClaimActualLRP(context.Context, *connect.Request[v2.ClaimActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// StartActualLRP says that an instance runs, which its cell has claimed or nobody has.
+	StartActualLRP(context.Context, *connect.Request[v2.StartActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// CrashActualLRP says that an instance has ended by itself. It is started again, each time
+	// after a longer pause.
+	CrashActualLRP(context.Context, *connect.Request[v2.CrashActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// FailActualLRP says why no cell has taken an UNCLAIMED instance.
+	FailActualLRP(context.Context, *connect.Request[v2.FailActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// RemoveActualLRP says that a cell has stopped an instance.
+	RemoveActualLRP(context.Context, *connect.Request[v2.RemoveActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// EvacuateActualLRP has a RUNNING instance run on until another one, on another cell, has
+	// taken its place.
+	EvacuateActualLRP(context.Context, *connect.Request[v2.EvacuateActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// RetireActualLRP has an instance stopped, and started anew if it is still desired.
+	RetireActualLRP(context.Context, *connect.Request[v2.RetireActualLRPRequest]) (*connect.Response[v2.ActualLRP], error)
+	// ReportCell says that a cell is alive. What runs on one that has said so once, and then no
+	// more, is started elsewhere.
+	ReportCell(context.Context, *connect.Request[v2.ReportCellRequest]) (*connect.Response[v2.ReportCellResponse], error)
+}
+
+// NewActualLRPServiceHandler builds an HTTP handler from the service implementation. It returns the
+// path on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewActualLRPServiceHandler(svc ActualLRPServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	actualLRPServiceMethods := v2.File_bbs_v2_bbs_proto.Services().ByName("ActualLRPService").Methods()
+	actualLRPServiceGetActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceGetActualLRPProcedure,
+		svc.GetActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("GetActualLRP")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceListActualLRPsHandler := connect.NewUnaryHandler(
+		ActualLRPServiceListActualLRPsProcedure,
+		svc.ListActualLRPs,
+		connect.WithSchema(actualLRPServiceMethods.ByName("ListActualLRPs")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceWatchActualLRPsHandler := connect.NewServerStreamHandler(
+		ActualLRPServiceWatchActualLRPsProcedure,
+		svc.WatchActualLRPs,
+		connect.WithSchema(actualLRPServiceMethods.ByName("WatchActualLRPs")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceClaimActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceClaimActualLRPProcedure,
+		svc.ClaimActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("ClaimActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceStartActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceStartActualLRPProcedure,
+		svc.StartActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("StartActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceCrashActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceCrashActualLRPProcedure,
+		svc.CrashActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("CrashActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceFailActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceFailActualLRPProcedure,
+		svc.FailActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("FailActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceRemoveActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceRemoveActualLRPProcedure,
+		svc.RemoveActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("RemoveActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceEvacuateActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceEvacuateActualLRPProcedure,
+		svc.EvacuateActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("EvacuateActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceRetireActualLRPHandler := connect.NewUnaryHandler(
+		ActualLRPServiceRetireActualLRPProcedure,
+		svc.RetireActualLRP,
+		connect.WithSchema(actualLRPServiceMethods.ByName("RetireActualLRP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	actualLRPServiceReportCellHandler := connect.NewUnaryHandler(
+		ActualLRPServiceReportCellProcedure,
+		svc.ReportCell,
+		connect.WithSchema(actualLRPServiceMethods.ByName("ReportCell")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/bbs.v2.ActualLRPService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case ActualLRPServiceGetActualLRPProcedure:
+			actualLRPServiceGetActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceListActualLRPsProcedure:
+			actualLRPServiceListActualLRPsHandler.ServeHTTP(w, r)
+		case ActualLRPServiceWatchActualLRPsProcedure:
+			actualLRPServiceWatchActualLRPsHandler.ServeHTTP(w, r)
+		case ActualLRPServiceClaimActualLRPProcedure:
+			actualLRPServiceClaimActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceStartActualLRPProcedure:
+			actualLRPServiceStartActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceCrashActualLRPProcedure:
+			actualLRPServiceCrashActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceFailActualLRPProcedure:
+			actualLRPServiceFailActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceRemoveActualLRPProcedure:
+			actualLRPServiceRemoveActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceEvacuateActualLRPProcedure:
+			actualLRPServiceEvacuateActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceRetireActualLRPProcedure:
+			actualLRPServiceRetireActualLRPHandler.ServeHTTP(w, r)
+		case ActualLRPServiceReportCellProcedure:
+			actualLRPServiceReportCellHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedActualLRPServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedActualLRPServiceHandler struct{}
+
+func (UnimplementedActualLRPServiceHandler) GetActualLRP(context.Context, *connect.Request[v2.GetActualLRPRequest]) (*connect.Response[v2.GetActualLRPResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.GetActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) ListActualLRPs(context.Context, *connect.Request[v2.ListActualLRPsRequest]) (*connect.Response[v2.ListActualLRPsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.ListActualLRPs is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) WatchActualLRPs(context.Context, *connect.Request[v2.WatchActualLRPsRequest], *connect.ServerStream[v2.WatchActualLRPsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.WatchActualLRPs is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) ClaimActualLRP(context.Context, *connect.Request[v2.ClaimActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.ClaimActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) StartActualLRP(context.Context, *connect.Request[v2.StartActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.StartActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) CrashActualLRP(context.Context, *connect.Request[v2.CrashActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.CrashActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) FailActualLRP(context.Context, *connect.Request[v2.FailActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.FailActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) RemoveActualLRP(context.Context, *connect.Request[v2.RemoveActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.RemoveActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) EvacuateActualLRP(context.Context, *connect.Request[v2.EvacuateActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.EvacuateActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) RetireActualLRP(context.Context, *connect.Request[v2.RetireActualLRPRequest]) (*connect.Response[v2.ActualLRP], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.RetireActualLRP is not implemented"))
+}
+
+func (UnimplementedActualLRPServiceHandler) ReportCell(context.Context, *connect.Request[v2.ReportCellRequest]) (*connect.Response[v2.ReportCellResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bbs.v2.ActualLRPService.ReportCell is not implemented"))
 }

@@ -1,21 +1,16 @@
-// Package overetcd_test has the tests of package etcdstore over a real etcd. They are no tests of that
-// package's own folder, for the go command gives those who use a package the modules that its
-// tests need, and nobody needs an etcd server for that (docs_test.TestWhatUsersGet).
-package overetcd_test
+package etcdstore_test
 
 import (
 	"fmt"
-	"net"
-	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 
+	"dbcontroller.dev/integration/localetcd"
 	"dbcontroller.dev/internal/etcdconn"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/etcdstore"
@@ -23,7 +18,14 @@ import (
 	"dbcontroller.dev/record/recordtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	code := localetcd.Main(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // What the etcd of these tests takes: the suite has transactions of thousands of records.
 const (
@@ -32,36 +34,12 @@ const (
 	documentBytes  = mostBytes - 64<<10
 )
 
-func startEtcd(t *testing.T) string {
+func startEtcd(t testing.TB) string {
 	t.Helper()
-	cfg := embed.NewConfig()
-	cfg.Dir = t.TempDir()
-	at := url.URL{Scheme: "http", Host: freePort(t)}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls, cfg.ListenPeerUrls = []url.URL{at}, []url.URL{at}, nil
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.MaxTxnOps, cfg.MaxRequestBytes = mostOperations, mostBytes
-	cfg.UnsafeNoFsync = true // no test of the suite kills it
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	server, err := embed.StartEtcd(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-server.Server.ReadyNotify()
-	t.Cleanup(server.Close)
-	return at.String()
+	return localetcd.Start(t, localetcd.Options{Operations: mostOperations, Bytes: mostBytes})
 }
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close() //nolint:errcheck // etcd listens next
-	return l.Addr().String()
-}
-
-func connect(t *testing.T, endpoint string) *etcdconn.Conn {
+func connect(t testing.TB, endpoint string) *etcdconn.Conn {
 	t.Helper()
 	conn, err := etcdconn.Open(t.Context(), etcdconn.Config{Endpoints: []string{endpoint}, MaxRequest: mostBytes})
 	if err != nil {
@@ -71,7 +49,7 @@ func connect(t *testing.T, endpoint string) *etcdconn.Conn {
 	return conn
 }
 
-func at(t *testing.T, conn *etcdconn.Conn, prefix string) *etcdstore.Store {
+func at(t testing.TB, conn *etcdconn.Conn, prefix string) *etcdstore.Store {
 	t.Helper()
 	s, err := etcdstore.New(conn, etcdstore.Config{Prefix: prefix, Operations: mostOperations, Bytes: documentBytes})
 	if err != nil {
@@ -93,7 +71,7 @@ func factory(t *testing.T) recordtest.Factory {
 		conn, prefix := connect(t, endpoint), fmt.Sprintf("/suite/%d/", made.Add(1))
 		s := at(t, conn, prefix)
 		return recordtest.Backend{
-			Namespace: s, Client: s, NoIndexes: true, MaxDocument: documentBytes,
+			Namespace: s, Client: s, NoIndexes: true, NoOptions: true, MaxDocument: documentBytes,
 			Reopen:      func() record.Namespace { return at(t, connect(t, endpoint), prefix) },
 			LoseHistory: func(t *testing.T) { compact(t, conn) },
 			Leftovers: func(t *testing.T) (left []string) {

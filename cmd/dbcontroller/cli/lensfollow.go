@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/lint"
+)
+
+// followedField is a reference that a data update follows, in JSON output.
+type followedField struct {
+	Field    string `json:"field"`
+	Kind     string `json:"kind"`
+	Service  string `json:"service"`
+	LookedUp bool   `json:"lookedUp"` // some of its keys, in the other service's databases
+}
+
+const referencesFlag = "as a data update with references: `KEYS`, new, old or both, which follows another service's keys"
+
+// following reads a lens as that of a data update.
+func following(path, keys string, options []lens.Option) (*lens.Following, string, error) {
+	if !slices.Contains(transform.AllKeys, transform.Keys(keys)) {
+		return nil, "", usage("--references %s: give new, old or both", keys)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, "", err
+	}
+	l, err := lens.Parse(path, text, options...)
+	if err != nil {
+		return nil, "", err
+	}
+	if !l.HasReferences() {
+		return nil, "", usage("%s: it has no references", path)
+	}
+	kind := lint.KindOf(path, l)
+	f, err := l.Follow(kind, transform.Keys(keys))
+	return f, kind, err
+}
+
+// lintFollowing checks lenses as those of data updates.
+func lintFollowing(w io.Writer, paths []string, keys string, options []lens.Option, asJSON bool) error {
+	if len(paths) == 0 {
+		return usage("no lens named: give FILE with --references")
+	}
+	out := lintOutput{Clean: true, Problems: []string{}}
+	var text bytes.Buffer
+	var errs []error
+	for _, path := range paths {
+		f, kind, err := following(path, keys, options)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		file := lintedFile{File: path, From: kind, To: kind}
+		fmt.Fprintf(&text, "%s: a data update of %s, no errors\n", path, kind)
+		t := newTable(&text, "REFERENCE\tHOLDS KEYS OF\tTHE OTHER KEY")
+		for _, i := range f.Imports {
+			how := "follows from the key"
+			if i.Asks {
+				how = "is looked up: give the databases of " + i.Service + " in imports of the configuration"
+			}
+			fmt.Fprintf(t, "%s\t%s of %s\t%s\n", i.Field, i.Kind, i.Service, how)
+			file.References = append(file.References, followedField{i.Field, i.Kind, i.Service, i.Asks})
+		}
+		flush(t)
+		out.Files = append(out.Files, file)
+	}
+	switch {
+	case len(errs) > 0:
+		return wrongFiles(w, errs, asJSON)
+	case asJSON:
+		return writeJSON(w, out)
+	}
+	return write(w, text.Bytes())
+}
+
+// tryFollowing shows what a data update makes of a record.
+func tryFollowing(cmd *cobra.Command, path, keys string, options []lens.Option) error {
+	f, kind, err := following(path, keys, options)
+	if err != nil {
+		return err
+	}
+	source, _, err := openSource("-", cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	in, err := recordsOf(cmd, "standard input", kind, source)
+	switch {
+	case err != nil:
+		return err
+	case len(in) != 1:
+		return usage("standard input has %s: lens try takes one of %s there", plural(int64(len(in)), "record"), kind)
+	}
+	asked, err := f.Questions(in[0].Doc)
+	if err == nil && len(asked) > 0 {
+		q := asked[0]
+		err = fmt.Errorf("%s of %s: the other key of %s is looked up in the databases of %s, by a controller alone", strings.Join(slices.Compact([]string{q.Old, q.New}), ", "), q.Service, q.Key, q.Service)
+	}
+	if err == nil {
+		in[0].Doc, err = f.Change(in[0].Doc, nil)
+	}
+	if err != nil {
+		return finding("lens try: " + lint.Reason(err))
+	}
+	return write(cmd.OutOrStdout(), fmt.Appendf(nil, "%-5s %s %s\n", keys, kind, docJSON(in[0].Doc, lineWidth)))
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestLensFollow: what the page of lenses does not show of the lenses of data updates.
+func TestLensFollow(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"rooms.yaml": "kinds: {from: rooms, to: rooms}\nkey: {from: 'rooms/{r}', to: 'cities/{c}/rooms/{r}', with: {c: {field: city}}}\noperations: []\n",
+		"books.yaml": "imports: {places: rooms.yaml}\noperations:\n  - reference: {field: room, kind: rooms, service: places}\n",
+		"plain.yaml": "operations: []\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		args, in, want string
+		code           exit
+	}{
+		{"lint --references new", "", "no lens named: give FILE with --references", exitUsage},
+		{"lint --references newest books.yaml", "", "--references newest: give new, old or both", exitUsage},
+		{"lint --references new plain.yaml", "", "it has no references", exitUsage},
+		{"lint --references new none.yaml", "", "none.yaml: no such file", exitUsage},
+		{"lint --references new --sample books.json books.yaml", "", "are checked without records", exitUsage},
+		{"try --references new --down books.yaml", "", "give FILE and nothing else", exitUsage},
+		{"try --references new books.yaml", "", "standard input has 0 records", exitUsage},
+		{"try --references new books.yaml", `{"_id":1,"room":"rooms/a"}`, "rooms of places: the other key of rooms/a is looked up in the databases of places, by a controller alone", exitFindings},
+	} {
+		args := strings.ReplaceAll(tc.args, " books.yaml", " "+dir+"/books.yaml")
+		args = strings.ReplaceAll(strings.ReplaceAll(args, "plain.yaml", dir+"/plain.yaml"), "none.yaml", dir+"/none.yaml")
+		_, err := runLens(t, tc.in, args)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || exitOf(err) != tc.code {
+			t.Errorf("%s: %v (exit %v), want %q (exit %v)", tc.args, err, exitOf(err), tc.want, tc.code)
+		}
+	}
+	text, err := runLens(t, "", "lint --json --references new "+dir+"/books.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out lintOutput
+	if err := json.Unmarshal([]byte(text), &out); err != nil || !out.Clean || len(out.Files) != 1 || len(out.Files[0].References) != 1 || out.Files[0].References[0] != (followedField{"room", "rooms", "places", true}) {
+		t.Errorf("%v: %s", err, text)
+	}
+	if text, err = runLens(t, `{"_id":1,"room":"cities/c/rooms/a"}`, "try --references old "+dir+"/books.yaml"); err != nil || !strings.Contains(text, `"room": "rooms/a"`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}

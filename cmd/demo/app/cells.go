@@ -1,0 +1,147 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
+	"dbcontroller.dev/integration/workload"
+	"dbcontroller.dev/sample/bbs/cell"
+	"dbcontroller.dev/sample/bbs/converge"
+)
+
+const (
+	cellCount = 3
+	// scheduled is how many processes have instances that cells run: one to three each.
+	scheduled = 8
+)
+
+// cells run the instances of some processes. They are clients of the v1 API like any other, and
+// one of them crashes in each switch.
+type cells struct {
+	all  []*cell.Cell
+	want map[string]string // log guid of what must run, by the name of the instance
+	stop []func()          // of each cell
+	// crashes are how many cells crashed while a switch was under way.
+	crashes int
+}
+
+// startCells makes the processes, by a writer that does not touch them again, and starts cells.
+func startCells(ctx context.Context, w *bbsWriter, h *http.Client, servers []string) (*cells, error) {
+	c := &cells{want: map[string]string{}}
+	for i := range scheduled {
+		p := created(w.newGUID(), w.ops.Add(1))
+		p.running = int32(1 + i%3)
+		if err := w.make(ctx, p); err != nil {
+			return nil, err
+		}
+		for index := range int(p.running) {
+			c.want[converge.Name(p.guid, index)] = p.v1().GetDefinition().GetLogGuid()
+		}
+	}
+	instances, processes := clientsOf(h, servers, bbsv1connect.NewActualLRPServiceClient), clientsOf(h, servers, bbsv1connect.NewDesiredLRPServiceClient)
+	for i := range cellCount {
+		c.all = append(c.all, cell.New(cell.Config{
+			ID: fmt.Sprint("cell-", i+1), Instances: instances[i%len(servers)], Processes: processes[i%len(servers)],
+			Every: 250 * time.Millisecond, Room: 2 * scheduled,
+		}))
+		c.stop = append(c.stop, nil)
+		c.run(ctx, i)
+	}
+	return c, nil
+}
+
+func (c *cells) run(ctx context.Context, i int) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { c.all[i].Run(ctx) })
+	c.stop[i] = func() { cancel(); running.Wait() }
+}
+
+// stopAll ends the cells. There may be none yet.
+func (c *cells) stopAll() {
+	if c == nil {
+		return
+	}
+	for _, stop := range c.stop {
+		stop()
+	}
+}
+
+// crash has a cell crash when a switch begins, and come back when ctx ends, after it.
+func (c *cells) crash(ctx context.Context, line *timeline, before int, say func(string, ...any)) error {
+	const first = 0
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, switches, _ := line.window(); switches > before {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil // the switch was faster, or there is none
+		case <-tick.C:
+		}
+	}
+	lost := len(c.all[first].Runs())
+	c.stop[first]()
+	c.crashes++
+	say("cell-1 crashes, and with it %d instances", lost)
+	<-ctx.Done()
+	c.run(context.WithoutCancel(ctx), first)
+	return nil
+}
+
+// settlePatience is how long the reconciler has until all that is desired runs, once.
+const settlePatience = 30 * time.Second
+
+// settle waits until each desired instance runs once, and ends the cells. What does not is
+// found as of its process: lost, duplicated or resurrected.
+func (c *cells) settle(ctx context.Context, f *findings, say func(string, ...any)) error {
+	defer c.stopAll()
+	start := time.Now()
+	for {
+		found, err := c.check()
+		if len(found) == 0 {
+			say("%d instances run, each once", len(c.want))
+			return nil
+		}
+		if time.Since(start) > settlePatience {
+			if err != nil {
+				say("a cell is in trouble: %v", err)
+			}
+			f.add(found)
+			return nil
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *cells) check() (found workload.Findings, err error) {
+	census := cell.Census(c.all...)
+	for name, log := range c.want {
+		switch on := census[name]; {
+		case len(on) == 0:
+			found = append(found, workload.Finding{Kind: workload.Lost, Record: name, Detail: "it runs on no cell"})
+		case len(on) > 1:
+			found = append(found, workload.Finding{Kind: workload.Duplicated, Record: name, Detail: fmt.Sprintf("it runs on %d cells", len(on))})
+		case on[0].LogGUID != log:
+			found = append(found, workload.Finding{Kind: workload.Lost, Record: name, Detail: "it runs another definition"})
+		}
+	}
+	for name := range census {
+		if c.want[name] == "" {
+			found = append(found, workload.Finding{Kind: workload.Resurrected, Record: name, Detail: "nobody wants it to run"})
+		}
+	}
+	for _, one := range c.all {
+		err = errors.Join(err, one.Trouble())
+	}
+	return found, err
+}

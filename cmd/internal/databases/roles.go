@@ -1,0 +1,111 @@
+package databases
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/rehearsal"
+)
+
+// Part is a kind of process that uses databases, each with a login of its own.
+type Part = mongostore.Part
+
+// Parts are all.
+var Parts = []Part{mongostore.Controller, mongostore.Server, mongostore.Application}
+
+// Roles returns a script for mongosh that makes the least role which a part needs for databases,
+// and what other backends are told, as its comments. With scratch a controller may rehearse.
+func Roles(dbs []config.DB, part Part, scratch bool) (string, error) {
+	var backends []string
+	of := map[string][]config.DB{}
+	for _, db := range dbs {
+		if !slices.Contains(backends, db.Backend) {
+			backends = append(backends, db.Backend)
+		}
+		of[db.Backend] = append(of[db.Backend], db)
+	}
+	var b strings.Builder
+	for _, name := range backends {
+		text, err := engines[name].roles(of[name], part, scratch && part == mongostore.Controller)
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(text)
+	}
+	return b.String(), nil
+}
+
+// Why lists the privileges of a part's role, with what each is for.
+func Why(part Part) string {
+	where := map[mongostore.Scope]string{
+		mongostore.OfDatabase: "databases", mongostore.OfScratch: "rehearsal", mongostore.OfCluster: "cluster",
+		mongostore.OfOplog: "local.oplog.rs", mongostore.OfConfig: "config",
+	}
+	var b strings.Builder
+	for _, p := range mongostore.Privileges() {
+		if !slices.Contains(p.For, part) {
+			continue
+		}
+		text := p.Why
+		if p.Without != "" {
+			text += "; without it: " + p.Without
+		}
+		fmt.Fprintf(&b, "%-25s %-15s %s\n", p.Action, where[p.Scope], text)
+	}
+	return b.String()
+}
+
+func roleName(part Part) string { return "dbcontroller-" + string(part) }
+
+// roles has one for each cluster, told apart by their hosts.
+func (mongoEngine) roles(dbs []config.DB, part Part, scratch bool) (string, error) {
+	databases, scratches := map[string][]string{}, map[string][]string{}
+	var clusters []string
+	for _, db := range dbs {
+		hosts := db.Hosts()
+		if !slices.Contains(clusters, hosts) {
+			clusters = append(clusters, hosts)
+		}
+		if slices.Contains(databases[hosts], db.Database) {
+			continue
+		}
+		databases[hosts] = append(databases[hosts], db.Database)
+		if scratch {
+			scratches[hosts] = append(scratches[hosts], rehearsal.ScratchName(db.Database))
+		}
+	}
+	var b strings.Builder
+	for _, hosts := range clusters {
+		role := mongostore.RoleFor(part, roleName(part), databases[hosts], scratches[hosts])
+		text, err := bson.MarshalExtJSONIndent(role, false, false, "", "  ")
+		if err != nil {
+			return "", fmt.Errorf("role of %s: %w", hosts, err)
+		}
+		fmt.Fprintf(&b, "// On %s:\ndb.getSiblingDB(\"admin\").runCommand(%s)\n", hosts, text)
+	}
+	return b.String(), nil
+}
+
+// roles is what etcdctl is told. An application reads and writes through the service.
+func (etcdEngine) roles(dbs []config.DB, part Part, scratch bool) (string, error) {
+	if part == mongostore.Application {
+		return "", nil
+	}
+	var b strings.Builder
+	for _, db := range dbs {
+		prefixes := []string{db.Database}
+		if scratch {
+			prefixes = append(prefixes, rehearsal.ScratchName(db.Database))
+		}
+		fmt.Fprintf(&b, "// On etcd at %s, in a shell:\n//   etcdctl role add %s\n", db.Hosts(), roleName(part))
+		for _, prefix := range prefixes {
+			fmt.Fprintf(&b, "//   etcdctl role grant-permission %s --prefix=true readwrite %s/\n", roleName(part), prefix)
+		}
+	}
+	return b.String(), nil
+}

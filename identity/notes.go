@@ -1,0 +1,56 @@
+package identity
+
+import (
+	"context"
+	"errors"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/sealed"
+)
+
+// Notes keep in a namespace's mark which keys its records are under.
+type Notes struct {
+	db    record.Marker
+	owner record.Owner
+}
+
+var _ sealed.Notes = Notes{}
+
+// NotesOf are those of an owner's namespace in a database.
+func NotesOf(db record.Marker, owner record.Owner) Notes { return Notes{db, owner} }
+
+// State reads what is noted.
+func (n Notes) State(ctx context.Context) (sealed.State, error) {
+	m, _, err := readMark(ctx, n.db, n.owner)
+	return stateOf(m), err
+}
+
+func stateOf(m *Mark) sealed.State {
+	switch {
+	case m == nil:
+		return sealed.State{New: true}
+	case m.Keys == nil:
+		return sealed.State{}
+	default:
+		return *m.Keys
+	}
+}
+
+// Change notes something else. A namespace has to be begun before.
+func (n Notes) Change(ctx context.Context, change func(*sealed.State) (bool, error)) error {
+	return put(ctx, n.db, n.owner, func(m *Mark) (bool, error) {
+		s := stateOf(m)
+		if m.rev == 0 {
+			s = sealed.State{New: true}
+		}
+		write, err := change(&s)
+		if err != nil || !write {
+			return false, err
+		}
+		if m.rev == 0 {
+			return false, errors.New("the namespace has no mark")
+		}
+		m.Keys = &s
+		return true, nil
+	})
+}

@@ -1,0 +1,53 @@
+// Command etcd is a member of one, for tests that run it as a process of its own. It prints
+// where it listens, and ends when its standard input does: with its parent, however that ends.
+//
+// It is not for users and may change with any version.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "etcd:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	cfg := embed.NewConfig()
+	flag.StringVar(&cfg.Dir, "data-dir", "", "folder of the data")
+	flag.UintVar(&cfg.MaxTxnOps, "max-txn-ops", cfg.MaxTxnOps, "operations of a transaction")
+	flag.UintVar(&cfg.MaxRequestBytes, "max-request-bytes", cfg.MaxRequestBytes, "bytes of a request")
+	flag.Parse()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	at := url.URL{Scheme: "http", Host: l.Addr().String()}
+	if err := l.Close(); err != nil { // etcd listens next
+		return err
+	}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls, cfg.ListenPeerUrls = []url.URL{at}, []url.URL{at}, nil
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.UnsafeNoFsync = true // its data ends with it
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	<-server.Server.ReadyNotify()
+	fmt.Println(at.String())
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}

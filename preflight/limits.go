@@ -1,0 +1,162 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+)
+
+// Holder is a Space that cannot have everything that a kind may be.
+type Holder interface {
+	// Holds fails with a *record.UnsupportedError for a kind that cannot be there as it is
+	// declared.
+	Holds(ctx context.Context, kind record.KindSpec) error
+}
+
+// What is too large is searched for so long, and in so many groups.
+const (
+	searchTime   = 10 * time.Second
+	searchPage   = 1000
+	searchGroups = 500_000
+)
+
+// limits checks what of the source the target cannot hold: kinds as they are declared, and
+// records and groups that are larger than it takes.
+func (p *plan) limits(ctx context.Context) error {
+	if err := p.holds(ctx); err != nil {
+		return err
+	}
+	from, knownFrom := p.surveys[p.dir.From()]
+	to, knownTo := p.surveys[p.dir.To()]
+	if !knownFrom || !knownTo {
+		return nil
+	}
+	if narrower(to, from) {
+		if err := p.search(ctx, to); err != nil {
+			return p.failed(ctx, "limits", p.dir.To(), err)
+		}
+	}
+	if narrower(from, to) {
+		p.warn("limits", p.dir.From(), "it takes records of %s: what clients write beyond that after the switch is parked by the reverse sync, and keeps a rollback from beginning", bounds(from))
+	}
+	return nil
+}
+
+// holds asks the target about each of its kinds.
+func (p *plan) holds(ctx context.Context) error {
+	holder, ok := p.Space(p.dir.To()).(Holder)
+	if !ok {
+		return nil
+	}
+	for _, k := range p.like {
+		var refused *record.UnsupportedError
+		err := holder.Holds(ctx, k.spec)
+		switch {
+		case errors.As(err, &refused):
+			p.refused = true
+			p.fail("limits", k.kind, "the database of %s cannot hold it: %s", p.dir.To(), refused.Reason)
+		case err != nil:
+			return p.failed(ctx, "limits", p.dir.To(), err)
+		}
+	}
+	if p.refused {
+		p.like = nil // nothing of it can be tried
+	}
+	return nil
+}
+
+// narrower reports whether one database takes less than another.
+func narrower(a, b record.Survey) bool {
+	less := func(a, b int) bool { return a > 0 && (b == 0 || a < b) }
+	return less(a.MaxDocument, b.MaxDocument) || less(a.MaxGroup, b.MaxGroup) || less(a.MaxBytes, b.MaxBytes)
+}
+
+func bounds(s record.Survey) string {
+	text := "up to " + size(int64(s.MaxDocument))
+	if s.MaxGroup > 0 {
+		text += fmt.Sprintf(", and groups of up to %d records and kinds with %s together", s.MaxGroup, size(int64(s.MaxBytes)))
+	}
+	return text
+}
+
+// group is how large one is, and the last kind that was seen of it.
+type group struct {
+	records, kinds, bytes int
+	guards                int // that count as records of the target
+	kind                  string
+}
+
+// with is a group with one more record. Kinds come one after the other.
+func (g group) with(rec record.Record, perRecord int) group {
+	if g.kind != rec.Kind {
+		g.kind, g.kinds = rec.Kind, g.kinds+1
+	}
+	g.records, g.bytes = g.records+1, g.bytes+len(rec.Doc)+2*len(rec.Key)+perRecord
+	return g
+}
+
+// search looks for records and groups of the source that are larger than the target takes. What
+// the transform makes larger is found where a sample is copied.
+func (p *plan) search(ctx context.Context, most record.Survey) error {
+	groups := map[transform.GroupID]group{}
+	records, largest, whole := 0, 0, true
+	ends := time.Now().Add(searchTime)
+	for _, kind := range slices.Sorted(maps.Keys(p.infos)) {
+		over, widest := 0, 0
+		for r, done := (record.Range{}), false; !done; {
+			if time.Now().After(ends) || len(groups) > searchGroups {
+				whole = false
+				break
+			}
+			page, err := p.Space(p.dir.From()).Scan(ctx, record.ScanRequest{Token: p.infos[kind].Token, Range: r, Limit: searchPage})
+			if err != nil {
+				return fmt.Errorf("look for large records of %s: %w", kind, err)
+			}
+			for _, rec := range page.Records {
+				records++
+				widest = max(widest, len(rec.Doc))
+				if len(rec.Doc) > most.MaxDocument || most.MaxBytes > 0 && (group{}).with(rec, most.PerRecord).bytes > most.MaxBytes {
+					over++
+				}
+				if id, ok, err := p.dir.GroupOf(rec.Kind, rec.Key); ok && err == nil {
+					g := groups[id].with(rec, most.PerRecord)
+					if most.GuardsCount && p.infos[kind].Token.Fixed {
+						g.guards++
+					}
+					groups[id] = g
+				}
+			}
+			r, done = record.Range{From: page.Next}, page.Done
+		}
+		if over > 0 {
+			p.fail("limits", kind, "%d records have more than the %s that the database of %s takes, the largest %s: make them smaller, or %s",
+				over, size(int64(most.MaxDocument)), p.dir.To(), size(int64(widest)), most.Raise)
+		}
+		largest = max(largest, widest)
+	}
+	wide, over := group{}, 0
+	for _, g := range groups {
+		wide = group{records: max(wide.records, g.records), kinds: max(wide.kinds, g.kinds), bytes: max(wide.bytes, g.bytes)}
+		if most.MaxGroup > 0 && g.records+g.guards+g.kinds > most.MaxGroup || most.MaxBytes > 0 && g.bytes > most.MaxBytes && g.records > 1 {
+			over++
+		}
+	}
+	if over > 0 {
+		p.fail("limits", p.dir.To(), "%d groups have more than the %d records and kinds together, or the %s, that it takes in a transaction; there are up to %d records of %d kinds and %s in one: %s",
+			over, most.MaxGroup, size(int64(most.MaxBytes)), wide.records, wide.kinds, size(int64(wide.bytes)), most.Raise)
+		return nil
+	}
+	text := fmt.Sprintf("it takes records of %s; the largest has %s, the largest group %d records", bounds(most), size(int64(largest)), wide.records)
+	if whole {
+		p.ok("limits", p.dir.To(), "%s", text)
+		return nil
+	}
+	p.warn("limits", p.dir.To(), "%s, of the %d records that were looked at: of the others it is not known", text, records)
+	return nil
+}

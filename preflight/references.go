@@ -1,0 +1,117 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+)
+
+// references looks who refers to records that get other keys, and whose keys the upgrade and
+// the data updates of its versions follow.
+func (p *plan) references(ctx context.Context) error {
+	for _, r := range p.Settings.Referrers {
+		p.referrer(ctx, r)
+	}
+	for _, i := range p.Registry.Imports(upgradestate.APIVersion(p.dir.From()), upgradestate.APIVersion(p.dir.To())) {
+		p.imported(ctx, i, "the upgrade writes")
+	}
+	for _, t := range p.Registry.Tasks() {
+		if v := upgradestate.APIVersion(p.dir.From()); t.Version != v && t.Version != upgradestate.APIVersion(p.dir.To()) {
+			continue
+		}
+		for _, i := range t.Imports {
+			p.imported(ctx, i, fmt.Sprintf("data update %s of %s leaves", t.Name, t.Version))
+		}
+	}
+	return ctx.Err()
+}
+
+// referrer says what becomes of references from another deployment.
+func (p *plan) referrer(ctx context.Context, r Referrer) {
+	const area = "referrers"
+	subject := r.Kind + "." + r.Field
+	known, stays := p.keysOf(r.Of)
+	switch {
+	case !known:
+		p.warn(area, subject, "%s refers to %s, and neither version has such a kind: correct referrers", r.Deployment, r.Of)
+		return
+	case stays:
+		p.ok(area, subject, "%s refers to %s, whose keys stay", r.Deployment, r.Of)
+		return
+	}
+	keys := transform.NewKeys
+	if p.Registry.Older(upgradestate.APIVersion(p.dir.To()), upgradestate.APIVersion(p.dir.From())) {
+		keys = transform.OldKeys
+	}
+	p.warn(area, subject, "%s refers to %s, whose keys change: after the switch run a data update there with references: %s, or hold both keys before it; %s", r.Deployment, r.Of, keys, p.updated(ctx, r))
+}
+
+// keysOf reports whether a version has a kind, by its older or its newer name, and whether its
+// records keep their keys. A name that both versions have is the source's.
+func (p *plan) keysOf(name string) (known, stays bool) {
+	for _, k := range p.dir.SourceKinds() {
+		if k.Name == name {
+			return true, p.dir.Twin(name) != ""
+		}
+	}
+	for _, k := range p.dir.SourceKinds() {
+		stays = stays || p.dir.Twin(k.Name) == name
+	}
+	return slices.ContainsFunc(p.dir.TargetKinds(), func(k record.KindSpec) bool { return k.Name == name }), stays
+}
+
+// updated says what is known of the data updates of a kind that refers.
+func (p *plan) updated(ctx context.Context, r Referrer) string {
+	d, err := p.elsewhere(ctx, r.Deployment)
+	if err != nil {
+		return err.Error()
+	}
+	if d.Update != nil && d.Update.Kind == r.Kind {
+		return fmt.Sprintf("its data update %s runs", d.Update.Name)
+	}
+	for _, e := range slices.Backward(d.History) {
+		if name, of, _ := strings.Cut(e.Detail, " over "); e.What == "update" && of == r.Kind && e.Outcome != "" {
+			return fmt.Sprintf("its latest data update of %s is %s: %s", r.Kind, name, e.Outcome)
+		}
+	}
+	return fmt.Sprintf("it has not run any of %s lately", r.Kind)
+}
+
+// imported says whether keys that are written to references are served.
+func (p *plan) imported(ctx context.Context, i transform.Import, writes string) {
+	const area = "imports"
+	subject := i.From + "." + i.Field
+	at := slices.IndexFunc(p.Settings.Imports, func(in Import) bool { return in.Service == i.Service })
+	if at < 0 {
+		p.warn(area, subject, "%s %s keys of %s of %s: say in imports which deployment that is, or nobody sees whether it serves them", writes, i.Keys, i.Kind, i.Service)
+		return
+	}
+	in := p.Settings.Imports[at]
+	want := in.Version(i.Keys)
+	whose := fmt.Sprintf("%s keys of %s of %s", i.Keys, i.Kind, in.Deployment)
+	if want != "" {
+		whose += ", those of " + want
+	}
+	d, err := p.elsewhere(ctx, in.Deployment)
+	switch serves := upgradestate.APIVersion(d.CurrentVersion); {
+	case err != nil:
+		p.warn(area, subject, "%s %s: %v", writes, whose, err)
+	case want == "" || serves == want:
+		p.ok(area, subject, "%s %s, which serves %s", writes, whose, serves)
+	default:
+		p.warn(area, subject, "%s %s, which serves %s: until its switch nothing is found by them", writes, whose, serves)
+	}
+}
+
+// elsewhere reads the record of another deployment.
+func (p *plan) elsewhere(ctx context.Context, name string) (upgradestate.Deployment, error) {
+	if p.ReadOnly {
+		return upgradestate.Deployment{}, fmt.Errorf("its record is not read by a plan without a controller")
+	}
+	return p.Other(ctx, name)
+}

@@ -1,0 +1,243 @@
+package etcdstore
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"unicode/utf8"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+)
+
+// Format is how an application writes the values of its keys. A document is what its value has,
+// with the name that the key has as its _id in front.
+type Format string
+
+const (
+	// JSON is an object of JSON. What JSON has no type for stands as in MongoDB's Extended JSON:
+	// {"$date": ...}, {"$oid": ...}, and {"$numberLong": ...} for a long that fits into an int.
+	JSON Format = "json"
+	// BSON is a document of BSON.
+	BSON Format = "bson"
+)
+
+var errOwnID = errors.New("the value has a field _id, and the name of its key is that")
+
+// document is the value of a key as a document. It fails for what would not come back as it is.
+func (f Format) document(name string, value []byte) (bson.Raw, error) {
+	if !utf8.ValidString(name) {
+		return nil, errors.New("the key is not UTF-8")
+	}
+	body := bson.Raw(value)
+	if f == JSON {
+		if err := exactNumbers(value); err != nil {
+			return nil, err
+		}
+		var d bson.D
+		if err := bson.UnmarshalExtJSON(value, false, &d); err != nil {
+			return nil, errors.New("the value is no object of JSON")
+		}
+		raw, err := bson.Marshal(d)
+		if err != nil {
+			return nil, errors.New("the value is no document")
+		}
+		body = raw
+	}
+	if err := body.Validate(); err != nil {
+		return nil, errors.New("the value is no document of BSON")
+	}
+	if _, err := body.LookupErr("_id"); err == nil {
+		return nil, errOwnID
+	}
+	doc := withID(name, body)
+	if f == JSON {
+		// Dates that are none, numbers of other widths: whatever the reader takes and would not
+		// write so.
+		if again, err := f.value(doc); err != nil {
+			return nil, err
+		} else if back, err := f.body(again); err != nil || !bytes.Equal(back, body) {
+			return nil, errors.New("the value has something that would come back as something else")
+		}
+	}
+	return doc, nil
+}
+
+func (f Format) body(value []byte) (bson.Raw, error) {
+	var d bson.D
+	if err := bson.UnmarshalExtJSON(value, false, &d); err != nil {
+		return nil, err
+	}
+	return bson.Marshal(d)
+}
+
+func withID(name string, body bson.Raw) bson.Raw {
+	id, _ := bson.Marshal(bson.D{{Key: "_id", Value: name}}) // cannot fail
+	doc := append(id[:len(id)-1:len(id)-1], body[4:]...)
+	n := len(doc)
+	doc[0], doc[1], doc[2], doc[3] = byte(n), byte(n>>8), byte(n>>16), byte(n>>24)
+	return bson.Raw(doc)
+}
+
+// value is a document as the value of its key.
+func (f Format) value(doc bson.Raw) ([]byte, error) {
+	elems, err := doc.Elements()
+	if err != nil {
+		return nil, err
+	}
+	if len(elems) == 0 || elems[0].Key() != "_id" {
+		return nil, errors.New("the document does not begin with its _id")
+	}
+	if f == BSON {
+		body := append(bson.Raw{0, 0, 0, 0}, doc[4+len(elems[0]):]...)
+		n := len(body)
+		body[0], body[1], body[2], body[3] = byte(n), byte(n>>8), byte(n>>16), byte(n>>24)
+		return body, nil
+	}
+	return appendObject(nil, elems[1:])
+}
+
+func appendObject(dst []byte, elems []bson.RawElement) ([]byte, error) {
+	dst = append(dst, '{')
+	for i, e := range elems {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(appendText(dst, e.Key()), ':')
+		var err error
+		if dst, err = appendValue(dst, e.Value()); err != nil {
+			return nil, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+func appendText(dst []byte, s string) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string always can be
+	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
+}
+
+func appendValue(dst []byte, v bson.RawValue) ([]byte, error) {
+	switch v.Type {
+	case bson.TypeEmbeddedDocument, bson.TypeArray:
+		elems, err := bson.Raw(v.Value).Elements()
+		if err != nil {
+			return nil, err
+		}
+		if v.Type == bson.TypeEmbeddedDocument {
+			return appendObject(dst, elems)
+		}
+		dst = append(dst, '[')
+		for i, e := range elems {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, err = appendValue(dst, e.Value()); err != nil {
+				return nil, err
+			}
+		}
+		return append(dst, ']'), nil
+	case bson.TypeString:
+		s := v.StringValue()
+		if !utf8.ValidString(s) {
+			return nil, errors.New("a text is not UTF-8, and JSON has none else")
+		}
+		return appendText(dst, s), nil
+	case bson.TypeBoolean:
+		return strconv.AppendBool(dst, v.Boolean()), nil
+	case bson.TypeNull:
+		return append(dst, "null"...), nil
+	case bson.TypeInt32:
+		return strconv.AppendInt(dst, int64(v.Int32()), 10), nil
+	case bson.TypeInt64:
+		if n := v.Int64(); n < math.MinInt32 || n > math.MaxInt32 {
+			return strconv.AppendInt(dst, n, 10), nil
+		}
+	case bson.TypeDouble:
+		if d := v.Double(); !math.IsNaN(d) && !math.IsInf(d, 0) {
+			text := strconv.FormatFloat(d, 'g', -1, 64)
+			if !bytes.ContainsAny([]byte(text), ".e") {
+				text += ".0"
+			}
+			return append(dst, text...), nil
+		}
+	}
+	wrapped, err := bson.Marshal(bson.D{{Key: "v", Value: v}})
+	if err != nil {
+		return nil, err
+	}
+	text, err := bson.MarshalExtJSON(bson.Raw(wrapped), true, false)
+	if err != nil {
+		return nil, fmt.Errorf("a value of type %s has no form in JSON", v.Type)
+	}
+	return append(dst, text[len(`{"v":`):len(text)-1]...), nil
+}
+
+// exactNumbers refuses numbers that no type of BSON holds as they are written.
+func exactNumbers(value []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.UseNumber()
+	for depth := 0; ; {
+		tok, err := dec.Token()
+		if err != nil {
+			return errors.New("the value is no object of JSON")
+		}
+		switch t := tok.(type) {
+		case json.Delim:
+			if t == '{' || t == '[' {
+				depth++
+			} else {
+				depth--
+			}
+		case json.Number:
+			if !exact(string(t)) {
+				return errors.New("the value has a number that is too large, or too precise, for a document: write it as a text")
+			}
+		}
+		if depth > maxDepth {
+			return errors.New("the value is nested too deeply")
+		}
+		if depth == 0 {
+			if dec.More() {
+				return errors.New("there is something behind the object of JSON")
+			}
+			return nil
+		}
+	}
+}
+
+// maxDepth is how deeply MongoDB takes documents.
+const maxDepth = 100
+
+func exact(number string) bool {
+	if _, err := strconv.ParseInt(number, 10, 64); err == nil {
+		return number != "-0"
+	}
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || len(number) > 400 || !bytes.ContainsAny([]byte(number), ".eE") {
+		return false
+	}
+	is, ok := new(big.Rat).SetString(number)
+	back, _ := new(big.Rat).SetString(strconv.FormatFloat(f, 'e', -1, 64))
+	return ok && is.Cmp(back) == 0
+}
+
+// named is the string that a key is, or why a fixed-name kind here cannot have it.
+func named(key record.Key) (string, error) {
+	name, ok := key.Name()
+	if !ok {
+		return "", fmt.Errorf("its _id is of type %s, and the names of keys in etcd are texts: have the lens make one of it", bson.Type(key[0]))
+	}
+	if !utf8.ValidString(name) {
+		return "", errors.New("its _id is not UTF-8")
+	}
+	return name, nil
+}

@@ -1,0 +1,120 @@
+package etcdstore
+
+import (
+	"bytes"
+	"math"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+)
+
+func TestJSONIsADocument(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bson.D{
+		`{}`: {},
+		`{"n": 5, "long": 5000000000, "f": 0.1, "whole": 2.0, "e": 1e3}`: {
+			{Key: "n", Value: int32(5)}, {Key: "long", Value: int64(5000000000)}, {Key: "f", Value: 0.1}, {Key: "whole", Value: 2.0}, {Key: "e", Value: 1000.0},
+		},
+		`{"a":[1,{"b":null}],"t":true,"s":"ä\n\u00e4<"}`: {
+			{Key: "a", Value: bson.A{int32(1), bson.D{{Key: "b", Value: nil}}}}, {Key: "t", Value: true}, {Key: "s", Value: "ä\nä<"},
+		},
+		`{"at":{"$date":"2024-05-06T07:08:09.123Z"},"l":{"$numberLong":"7"}}`: {
+			{Key: "at", Value: time.Date(2024, 5, 6, 7, 8, 9, 123e6, time.UTC)}, {Key: "l", Value: int64(7)},
+		},
+	} {
+		doc, err := JSON.document("x/y", []byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if have, _ := bson.Marshal(append(bson.D{{Key: "_id", Value: "x/y"}}, want...)); !bytes.Equal(have, doc) {
+			t.Errorf("%s is %s, want %s", text, doc, bson.Raw(have))
+		}
+	}
+}
+
+// TestWhatIsNoDocument: values that would not come back as they are, are refused, without a word
+// of what they hold.
+func TestWhatIsNoDocument(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		``, `secret`, `"secret"`, `[1]`, `5`, `{"a":1} {"b":2}`, `{"a":1}x`, `{"a"}`, `{`, `{"_id":"secret"}`,
+		`{"n":12345678901234567890}`, `{"n":0.12345678901234567890123}`, `{"n":1e400}`, `{"n":-0}`,
+		`{"n":{"$oid":"secret"}}`,
+	} {
+		doc, err := JSON.document("x", []byte(text))
+		if err == nil {
+			t.Errorf("%s is %s", text, doc)
+		} else if bytes.Contains([]byte(err.Error()), []byte("secret")) || bytes.Contains([]byte(err.Error()), []byte("1234")) {
+			t.Errorf("%s: %v quotes it", text, err)
+		}
+	}
+	own, _ := bson.Marshal(bson.D{{Key: "a", Value: 1}, {Key: "_id", Value: "x"}})
+	for _, value := range [][]byte{nil, []byte("secret"), own, own[:len(own)-2]} {
+		if doc, err := BSON.document("x", value); err == nil {
+			t.Errorf("%q is %s", value, doc)
+		}
+	}
+	if _, err := BSON.document("\xff", []byte{5, 0, 0, 0, 0}); err == nil {
+		t.Error("a key that is no text has a document")
+	}
+}
+
+// TestDocumentsComeBack: whatever a document holds is the same, byte for byte, when it was
+// written as a value and read again.
+func TestDocumentsComeBack(t *testing.T) {
+	t.Parallel()
+	scalar := rapid.OneOf(
+		rapid.Map(rapid.Int32(), func(n int32) any { return n }), rapid.Map(rapid.Int64(), func(n int64) any { return n }),
+		rapid.Map(rapid.Int64Range(-9, 9), func(n int64) any { return n }), rapid.Map(rapid.Float64(), func(f float64) any { return f }),
+		rapid.Map(rapid.Int32(), func(n int32) any { return float64(n) }),
+		rapid.Map(rapid.String(), func(s string) any { return s }), rapid.Map(rapid.Bool(), func(b bool) any { return b }),
+		rapid.Map(rapid.Int64(), func(n int64) any { return bson.DateTime(n) }),
+		rapid.SampledFrom([]any{
+			nil, math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), bson.NewObjectID(), bson.Binary{Data: []byte{1, 2}}, bson.Binary{Subtype: 4, Data: make([]byte, 16)},
+			bson.Regex{Pattern: "a/b", Options: "i"}, bson.Timestamp{T: 5, I: 6}, bson.MinKey{}, bson.MaxKey{}, bson.Undefined{}, bson.JavaScript("f()"), bson.Symbol("s"),
+			bson.NewDecimal128(0x3040000000000000, 15), bson.D{}, bson.A{},
+		}),
+	)
+	field := rapid.StringMatching(`[a-zäß_."\\]{1,5}`)
+	rapid.Check(t, func(t *rapid.T) {
+		body := bson.D{{Key: "_id", Value: rapid.String().Draw(t, "id")}}
+		var fill func(depth int) bson.D
+		fill = func(depth int) (d bson.D) {
+			for range rapid.IntRange(0, 4).Draw(t, "fields") {
+				e := bson.E{Key: field.Draw(t, "field"), Value: scalar.Draw(t, "value")}
+				if e.Key == "_id" {
+					continue
+				}
+				switch {
+				case depth > 2:
+				case rapid.IntRange(0, 4).Draw(t, "nested") == 0:
+					e.Value = fill(depth + 1)
+				case rapid.IntRange(0, 4).Draw(t, "list") == 0:
+					e.Value = bson.A{fill(depth + 1), scalar.Draw(t, "item")}
+				}
+				d = append(d, e)
+			}
+			return d
+		}
+		doc, err := bson.Marshal(append(body, fill(0)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []Format{JSON, BSON} {
+			value, err := f.value(doc)
+			if err != nil {
+				t.Fatalf("%s: %v", f, err)
+			}
+			back, err := f.document(body[0].Value.(string), value)
+			if err != nil {
+				t.Fatalf("%s of %s: %v", f, value, err)
+			}
+			if !bytes.Equal(back, doc) {
+				t.Fatalf("%s became %s as %s", bson.Raw(doc), back, value)
+			}
+		}
+	})
+}

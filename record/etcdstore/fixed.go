@@ -1,0 +1,210 @@
+package etcdstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"dbcontroller.dev/record"
+)
+
+// Keys is where an application has the records of a fixed-name kind, and how it writes them.
+// The values are the application's: guards and tombstones lie below the namespace's prefix.
+type Keys struct {
+	// Prefix begins the keys, and ends with a slash. Each key below it is a record, whose name is
+	// what follows.
+	Prefix string
+	Format Format
+}
+
+// checkKeys refuses keys that would be of two things.
+func checkKeys(prefix string, fixed map[string]Keys) error {
+	taken := map[string]string{prefix: "the prefix of the namespace"}
+	for kind, in := range fixed {
+		if !strings.HasSuffix(in.Prefix, "/") || in.Prefix == "/" {
+			return fmt.Errorf("keys of kind %s: %q: they must have a prefix that ends with a slash", kind, in.Prefix)
+		}
+		if in.Format != JSON && in.Format != BSON {
+			return fmt.Errorf("keys of kind %s: format %q: want %s or %s", kind, in.Format, JSON, BSON)
+		}
+		for other, what := range taken {
+			if strings.HasPrefix(in.Prefix, other) || strings.HasPrefix(other, in.Prefix) {
+				return fmt.Errorf("keys of kind %s: %q meets %q, %s", kind, in.Prefix, other, what)
+			}
+		}
+		taken[in.Prefix] = "that of kind " + kind
+	}
+	return nil
+}
+
+// keys is where the records of a token's kind are, if that is with an application. A scratch
+// collection of such a kind is like those of managed ones.
+func (s *Store) keys(tok record.Token) *Keys {
+	if !tok.Fixed || strings.HasPrefix(tok.Name, sweepable) {
+		return nil
+	}
+	if in, ok := s.fixed[tok.Kind]; ok {
+		return &in
+	}
+	return nil
+}
+
+// slot is where one record is. A document of an application has its guard in a key of its own.
+type slot struct {
+	doc, guard string
+	in         *Keys
+	name       string // of an application's record
+}
+
+// slot is a record's. Of a key that an application cannot have there is none: it is absent.
+func (s *Store) slot(tok record.Token, key record.Key) slot {
+	in := s.keys(tok)
+	if in == nil {
+		return slot{doc: s.at.record(tok.ID, key)}
+	}
+	name, err := named(key)
+	if err != nil {
+		return slot{doc: s.at.beside(tok.ID) + "?", guard: s.at.beside(tok.ID) + "?", in: in}
+	}
+	return slot{doc: in.Prefix + name, guard: s.at.beside(tok.ID) + "/" + name, in: in, name: name}
+}
+
+// reads are the keys that have what there is to know of a record.
+func (l slot) reads() []string {
+	if l.in == nil {
+		return []string{l.doc}
+	}
+	return []string{l.doc, l.guard}
+}
+
+// weight is how much of a request a record takes whose value has so many bytes.
+func (l slot) weight(value int) int {
+	if l.in == nil {
+		return 2*len(l.doc) + envelopeBytes + value + overhead
+	}
+	return 2*len(l.doc) + value + 2*len(l.guard) + envelopeBytes + 2*overhead
+}
+
+// held is a record as its keys were read.
+func (l slot) held(have map[string]state) state {
+	st := have[l.doc]
+	if l.in != nil {
+		beside := have[l.guard]
+		st.guard, st.beside = beside.guard, beside.mod
+	}
+	return st
+}
+
+// guarded makes an attempt depend on the guard that was read.
+func (a *attempt) guarded(l slot, st state) {
+	if l.in == nil {
+		a.compare(l.doc, st.mod)
+	} else {
+		a.compare(l.guard, st.beside)
+	}
+}
+
+// store has an attempt write a record. What lies next to an application's document stays as it is
+// unless there is a guard.
+func (a *attempt) store(l slot, e envelope) {
+	if l.in == nil {
+		a.put(l.doc, e.bytes())
+		return
+	}
+	if e.doc == nil {
+		a.remove(l.doc)
+	} else {
+		value, err := l.in.Format.value(e.doc)
+		if err != nil {
+			a.failed = err // cannot be: checkDoc has tried
+		}
+		a.put(l.doc, string(value))
+	}
+	if !e.guard.IsZero() {
+		a.put(l.guard, envelope{guard: e.guard}.bytes())
+	}
+}
+
+func (a *attempt) remove(key string) {
+	a.ops = append(a.ops, clientv3.OpDelete(key))
+	a.keys = append(a.keys, key)
+	a.size += 2*len(key) + overhead // it is compared as well
+}
+
+// found is what a key holds. Whose it is, its place says.
+func (s *Store) found(g gates, kv *mvccpb.KeyValue) (state, error) {
+	tok, in := s.application(g, string(kv.Key))
+	if in == nil {
+		e, err := open(kv.Value)
+		if err != nil {
+			return state{}, fmt.Errorf("read %q: %w", kv.Key, err)
+		}
+		return state{envelope: e, mod: kv.ModRevision}, nil
+	}
+	name := strings.TrimPrefix(string(kv.Key), in.Prefix)
+	doc, err := in.Format.document(name, kv.Value)
+	if err == nil && kv.Lease != 0 {
+		err = errors.New("its key has a lease, and would be gone when that expires: no record can be: write it without one")
+	}
+	if err != nil {
+		doc, err = withID(name, empty), fmt.Errorf("key %s of kind %s: %w", kv.Key, tok.Kind, err)
+	}
+	return state{envelope: envelope{doc: doc}, mod: kv.ModRevision, err: err}, nil
+}
+
+var empty = []byte{5, 0, 0, 0, 0}
+
+// application is the kind whose application has a key.
+func (s *Store) application(g gates, key string) (record.Token, *Keys) {
+	for _, tok := range g {
+		if in := s.keys(tok); in != nil && strings.HasPrefix(key, in.Prefix) {
+			return tok, in
+		}
+	}
+	return record.Token{}, nil
+}
+
+// gateOfKey is the identity of the collection that a key belongs to.
+func (s *Store) gateOfKey(g gates, key string) string {
+	if tok, in := s.application(g, key); in != nil {
+		return tok.ID
+	}
+	_, id, _ := s.at.split(key)
+	return id
+}
+
+// names is the range of names of an application that lies between two cursors.
+func names(rg record.Range) (from, to string, none bool) {
+	first := record.Cursor(record.StringKey(""))
+	if len(rg.From) > 0 && rg.From.Compare(first) > 0 {
+		name, ok := record.Key(rg.From).Name()
+		if !ok {
+			return "", "", true // behind all texts
+		}
+		from = name
+	}
+	if len(rg.To) > 0 {
+		name, ok := record.Key(rg.To).Name()
+		switch {
+		case ok && name != "":
+			to = name
+		case rg.To.Compare(first) <= 0:
+			return "", "", true
+		}
+	}
+	return from, to, to != "" && from >= to
+}
+
+// refuseClient: a service reads and writes its managed kinds, and leaves those of applications
+// to them.
+func (s *Store) refuseClient(toks ...record.Token) error {
+	for _, tok := range toks {
+		if s.keys(tok) != nil {
+			return &record.UnsupportedError{What: "kind " + tok.Kind, Reason: "an application writes it itself, and no service does"}
+		}
+	}
+	return nil
+}

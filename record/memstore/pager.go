@@ -1,0 +1,66 @@
+package memstore
+
+import (
+	"context"
+
+	"dbcontroller.dev/record"
+)
+
+var _ record.Pager = (*Store)(nil)
+
+// ListWith lists, and reads what also selects, at the present moment. also is called with the
+// database locked.
+func (s *Store) ListWith(ctx context.Context, toks record.Tokens, list record.ListRequest, also func([]record.Record) ([]record.Selector, error)) (listed, with []record.Record, err error) {
+	col, err := s.open(ctx, list.Token, s.resolve)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.cluster.mu.Unlock()
+	listed = s.listed(col, list)
+	sels, err := also(listed)
+	if err != nil {
+		return nil, nil, err
+	}
+	cols, err := s.resolveAll(toks, kindsOf(sels))
+	if err != nil {
+		return nil, nil, err
+	}
+	with, err = gather(cols, record.ReadRequest{Select: sels}, s.cluster.clock)
+	return listed, with, err
+}
+
+// SelectAt returns the live records selected at the present moment.
+func (s *Store) SelectAt(ctx context.Context, req record.SelectRequest) (record.Snapshot, error) {
+	if err := s.begin(ctx); err != nil {
+		return record.Snapshot{}, err
+	}
+	defer s.cluster.mu.Unlock()
+	cols, err := s.resolveAll(req.Tokens, kindsOf(req.Select))
+	if err != nil {
+		return record.Snapshot{}, err
+	}
+	recs, err := gather(cols, record.ReadRequest{Select: req.Select}, s.cluster.clock)
+	return record.Snapshot{Version: versionAt(s.cluster.clock), Records: recs}, err
+}
+
+// Since returns the changes that the log has after a position.
+func (s *Store) Since(ctx context.Context, kinds []record.KindSpec, after record.Position) (all record.ChangeBatch, err error) {
+	if after.IsZero() {
+		all.Pos, err = s.Position(ctx)
+		return all, err
+	}
+	opened, err := s.Watch(ctx, after, kinds)
+	if err != nil {
+		return all, err
+	}
+	for {
+		batch, _, err := opened.(*stream).take(ctx, true) //nolint:forcetypeassert // our own
+		if err != nil {
+			return all, err
+		}
+		all.Changes, all.Pos, all.Wall = append(all.Changes, batch.Changes...), batch.Pos, max(all.Wall, batch.Wall)
+		if len(batch.Changes) == 0 {
+			return all, nil
+		}
+	}
+}

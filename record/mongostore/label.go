@@ -1,0 +1,119 @@
+package mongostore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller.dev/record"
+)
+
+// labelMark is in the validator of a label, and so in what the server says of a document that it
+// refuses: {$or: [a tombstone, {$expr: {$eq: ["dbc-label", ""]}}, the label ...]}.
+const labelMark = "dbc-label"
+
+// labelled is the validator that wants a label. Of what a field's bytes begin with the server
+// compares bits, for it has no operator for bytes.
+func labelled(l record.Label) bson.Raw {
+	rules := bson.A{
+		bson.D{{Key: guardField + ".x", Value: true}},
+		bson.D{{Key: "$expr", Value: bson.D{{Key: "$eq", Value: bson.A{labelMark, ""}}}}},
+	}
+	for _, begin := range l.Begins {
+		set, unset := bson.A{}, bson.A{}
+		for i, b := range begin {
+			for bit := range 8 {
+				if at := int32(8*i + bit); b>>bit&1 == 1 { //nolint:gosec // a label has few bytes
+					set = append(set, at)
+				} else {
+					unset = append(unset, at)
+				}
+			}
+		}
+		rules = append(rules, bson.D{{Key: l.Field, Value: bson.D{
+			{Key: "$type", Value: "binData"}, {Key: "$bitsAllSet", Value: set}, {Key: "$bitsAllClear", Value: unset},
+		}}})
+	}
+	if l.Absent {
+		rules = append(rules, bson.D{{Key: l.Field, Value: bson.D{{Key: "$exists", Value: false}}}})
+	}
+	return mustMarshal(bson.D{{Key: "$or", Value: rules}})
+}
+
+// isLabel reports whether a validator is that of a label.
+func isLabel(validator bson.Raw) bool {
+	text, _ := validator.Lookup("$or", "1", "$expr", "$eq", "0").StringValueOK()
+	return text == labelMark
+}
+
+// byLabel reports whether the validator that refused is a label's.
+func byLabel(we mongo.WriteError) bool {
+	text, _ := we.Details.Lookup("details", "clausesNotSatisfied", "1", "details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
+	return text == labelMark
+}
+
+// Require has the label be the validator of the collections. Its level is moderate: a document that
+// lacks the label, and is there already, may be written again, but none comes to be. A transaction
+// that began before and writes after it conflicts with the change, and one that has written holds
+// it up, and is ended.
+func (n *Namespace) Require(ctx context.Context, toks []record.Token, l record.Label) error {
+	if err := n.require(ctx, toks, l); err != nil {
+		return fmt.Errorf("require label in %s: %w", n.location, withPrivilege(err))
+	}
+	return nil
+}
+
+func (n *Namespace) require(ctx context.Context, toks []record.Token, l record.Label) error {
+	if len(toks) == 0 {
+		return nil
+	}
+	names := make([]string, len(toks))
+	for i, tok := range toks {
+		names[i] = tok.Name
+	}
+	found, err := n.named(ctx, names...)
+	if err != nil {
+		return err
+	}
+	want, all := labelled(l), map[string]*collection{}
+	for i := range found {
+		all[found[i].Name] = &found[i]
+	}
+	for _, tok := range toks {
+		c := all[tok.Name]
+		if err := n.mayLabel(tok, c); err != nil {
+			return err
+		}
+		if has, _ := c.Options.Lookup("validator").DocumentOK(); bytes.Equal(has, want) {
+			continue
+		}
+		err := n.untilDone(ctx, n.name+"."+tok.Name, func(ctx context.Context) error {
+			return n.setValidator(ctx, tok, restoration{Validator: want, Level: "moderate"})
+		})
+		if hasCode(err, codeUUIDMismatch, codeNamespaceNotFound) {
+			return fmt.Errorf("%s as %s: %w", tok.Kind, tok.Name, record.ErrFenced)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	// What a node lists it may still lose, unless a majority has it.
+	return n.confirmMajority(ctx)
+}
+
+// mayLabel refuses what has a validator of its own, or another name by now.
+func (n *Namespace) mayLabel(tok record.Token, c *collection) error {
+	if tok.Fixed {
+		return &record.UnsupportedError{What: "label of " + tok.Name, Reason: "it is of a fixed-name kind, whose application writes what it likes"}
+	}
+	if c == nil || tok.ID != "" && c.id() != tok.ID || c.fenceMark() != "" {
+		return fmt.Errorf("%s as %s: %w", tok.Kind, tok.Name, record.ErrFenced)
+	}
+	if has, _ := c.Options.Lookup("validator").DocumentOK(); len(has) > len(emptyDocument) && !isLabel(has) {
+		return &record.UnsupportedError{What: "label of " + n.name + "." + tok.Name, Reason: "the collection has a validator of its own: remove it"}
+	}
+	return nil
+}

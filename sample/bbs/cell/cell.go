@@ -1,0 +1,293 @@
+// Package cell simulates the cells of a container scheduler: clients of the v1 API that take
+// instances, run them as entries of a map, and say what becomes of them. They know nothing of
+// v2, of switches or of databases.
+//
+// A cell looks at what there is for it, again and again, and does what is missing: what it is
+// told is late, or twice, makes no difference, nor that a call fails. What it runs and the
+// service does not know of, it stops. So after some time in which no cell crashes each desired
+// instance runs on one cell; Census says so, from what the cells themselves run.
+//
+// It is not for users and may change with any version.
+package cell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
+	"dbcontroller.dev/sample/bbs/converge"
+)
+
+// FailingPath is the path of an action that ends at once, wherever it is started.
+const FailingPath = "/bin/false"
+
+// Config says what a cell is.
+type Config struct {
+	ID        string
+	Instances bbsv1connect.ActualLRPServiceClient
+	Processes bbsv1connect.DesiredLRPServiceClient
+	Every     time.Duration // how often it looks
+	Room      int           // instances that it can run
+}
+
+// Cell is one cell. Its methods may be called concurrently.
+type Cell struct {
+	cfg Config
+
+	mu         sync.Mutex
+	runs       map[string]Container // by the name of the instance's group and its guid
+	starts     int
+	evacuating bool
+	empty      chan struct{}
+	trouble    error // of the last look
+}
+
+// Container is what a cell runs.
+type Container struct {
+	Name, GUID string // of the instance
+	LogGUID    string // of its definition
+}
+
+// New makes a cell, which runs nothing.
+func New(cfg Config) *Cell {
+	return &Cell{cfg: cfg, runs: map[string]Container{}, empty: make(chan struct{})}
+}
+
+// Run works until ctx ends, which is a crash: what runs on it ends, and nobody is told. The cell
+// can be run again.
+func (c *Cell) Run(ctx context.Context) {
+	tick := time.NewTicker(c.cfg.Every)
+	defer tick.Stop()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		clear(c.runs)
+	}()
+	for ctx.Err() == nil {
+		err := c.look(ctx)
+		c.mu.Lock()
+		if ctx.Err() == nil {
+			c.trouble = err
+		}
+		c.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// Evacuate has the cell give away what it runs, and waits until it is empty. It takes nothing
+// any more.
+func (c *Cell) Evacuate(ctx context.Context) error {
+	c.mu.Lock()
+	c.evacuating = true
+	c.mu.Unlock()
+	select {
+	case <-c.empty:
+		return nil
+	case <-ctx.Done():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return fmt.Errorf("cell %s still runs %d: %w", c.cfg.ID, len(c.runs), errors.Join(ctx.Err(), c.trouble))
+	}
+}
+
+// Runs are the containers of the cell, now.
+func (c *Cell) Runs() []Container {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.runs))
+}
+
+// Census is what some cells run together, by the names of the instances.
+func Census(cells ...*Cell) map[string][]Container {
+	out := map[string][]Container{}
+	for _, c := range cells {
+		for _, run := range c.Runs() {
+			out[run.Name] = append(out[run.Name], run)
+		}
+	}
+	return out
+}
+
+// Trouble is why the cell's last look failed, nil if it did not.
+func (c *Cell) Trouble() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trouble
+}
+
+// look does once what is to be done.
+func (c *Cell) look(ctx context.Context) error {
+	if _, err := c.cfg.Instances.ReportCell(ctx, connect.NewRequest(&bbsv1.ReportCellRequest{CellId: c.cfg.ID})); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	groups, err := c.groups(ctx)
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	c.stopUnknown(groups)
+	var errs []error
+	for _, g := range groups {
+		for _, i := range []*bbsv1.ActualLRP{g.Instance, g.Evacuating} {
+			if i.GetCellId() == c.cfg.ID {
+				errs = append(errs, c.tend(ctx, g, i))
+			}
+		}
+		if g.Instance.GetState() == string(converge.Unclaimed) && c.hasRoom() {
+			errs = append(errs, c.take(ctx, g))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.evacuating && len(c.runs) == 0 {
+		select {
+		case <-c.empty:
+		default:
+			close(c.empty)
+		}
+	}
+	return nil
+}
+
+// groups are those with something for this cell.
+func (c *Cell) groups(ctx context.Context) ([]*bbsv1.ActualLRPGroup, error) {
+	var out []*bbsv1.ActualLRPGroup
+	filter := fmt.Sprintf("instance.cell_id == %q || evacuating.cell_id == %q || instance.state == %q", c.cfg.ID, c.cfg.ID, converge.Unclaimed)
+	for page := ""; ; {
+		res, err := c.cfg.Instances.ListActualLRPGroups(ctx, connect.NewRequest(&bbsv1.ListActualLRPGroupsRequest{Filter: filter, PageSize: 500, PageToken: page}))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, res.Msg.GetActualLrpGroups()...)
+		if page = res.Msg.GetNextPageToken(); page == "" {
+			return out, nil
+		}
+	}
+}
+
+// stopUnknown stops what the service no longer has on this cell.
+func (c *Cell) stopUnknown(groups []*bbsv1.ActualLRPGroup) {
+	known := map[string]bool{}
+	for _, g := range groups {
+		for _, i := range []*bbsv1.ActualLRP{g.Instance, g.Evacuating} {
+			if i.GetCellId() == c.cfg.ID {
+				known[key(g.Name, i.InstanceGuid)] = true
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.runs, func(k string, _ Container) bool { return !known[k] })
+}
+
+func key(name, guid string) string { return name + " " + guid }
+
+// tend does what an instance of this cell needs.
+func (c *Cell) tend(ctx context.Context, g *bbsv1.ActualLRPGroup, i *bbsv1.ActualLRP) error {
+	c.mu.Lock()
+	runs, known := c.runs[key(g.Name, i.InstanceGuid)]
+	evacuating := c.evacuating
+	c.mu.Unlock()
+	var err error
+	switch {
+	case !known && i.State == string(converge.Claimed):
+		// The answer to the claim was lost, or that it did not start.
+		_, err = c.cfg.Instances.RemoveActualLRP(ctx, connect.NewRequest(&bbsv1.RemoveActualLRPRequest{
+			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID,
+		}))
+	case !known:
+		// It was started before the cell crashed.
+		_, err = c.cfg.Instances.CrashActualLRP(ctx, connect.NewRequest(&bbsv1.CrashActualLRPRequest{
+			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, CrashReason: "the cell does not run it",
+		}))
+	case i.Retire:
+		c.stop(g.Name, i.InstanceGuid)
+		_, err = c.cfg.Instances.RemoveActualLRP(ctx, connect.NewRequest(&bbsv1.RemoveActualLRPRequest{
+			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID,
+		}))
+	case i.State == string(converge.Claimed):
+		err = c.start(ctx, runs)
+	case evacuating && i == g.Instance:
+		_, err = c.cfg.Instances.EvacuateActualLRP(ctx, connect.NewRequest(&bbsv1.EvacuateActualLRPRequest{
+			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID,
+		}))
+	}
+	return notLate(err)
+}
+
+// notLate leaves out that somebody was faster, which the next look shows.
+func notLate(err error) error {
+	switch connect.CodeOf(err) {
+	case connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeNotFound:
+		return nil
+	default:
+		return err
+	}
+}
+
+func (c *Cell) stop(name, guid string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.runs, key(name, guid))
+}
+
+func (c *Cell) hasRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.evacuating && len(c.runs) < c.cfg.Room
+}
+
+// take claims an instance, and starts it.
+func (c *Cell) take(ctx context.Context, g *bbsv1.ActualLRPGroup) error {
+	c.mu.Lock()
+	c.starts++
+	run := Container{Name: g.Name, GUID: fmt.Sprintf("%s-%s-%d", c.cfg.ID, g.Instance.Placement, c.starts)}
+	c.mu.Unlock()
+	if _, err := c.cfg.Instances.ClaimActualLRP(ctx, connect.NewRequest(&bbsv1.ClaimActualLRPRequest{Name: g.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID})); err != nil {
+		return notLate(err)
+	}
+	return notLate(c.start(ctx, run))
+}
+
+// start runs an instance that the cell has claimed, with the definition of its process.
+func (c *Cell) start(ctx context.Context, run Container) error {
+	guid, _, err := converge.SplitName(run.Name)
+	if err != nil {
+		return err
+	}
+	p, err := c.cfg.Processes.GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: guid}))
+	if err != nil {
+		return err
+	}
+	if p.Msg.GetDesiredLrp().GetDefinition().GetAction().GetPath() == FailingPath {
+		_, err := c.cfg.Instances.CrashActualLRP(ctx, connect.NewRequest(&bbsv1.CrashActualLRPRequest{
+			Name: run.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID, CrashReason: "exit status 1",
+		}))
+		return err
+	}
+	run.LogGUID = p.Msg.GetDesiredLrp().GetDefinition().GetLogGuid()
+	c.mu.Lock()
+	if ctx.Err() == nil {
+		c.runs[key(run.Name, run.GUID)] = run
+	}
+	c.mu.Unlock()
+	_, err = c.cfg.Instances.StartActualLRP(ctx, connect.NewRequest(&bbsv1.StartActualLRPRequest{Name: run.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID}))
+	switch connect.CodeOf(err) {
+	case connect.CodeFailedPrecondition, connect.CodeNotFound:
+		c.stop(run.Name, run.GUID) // it is another's by now
+	}
+	return err
+}

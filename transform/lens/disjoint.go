@@ -1,0 +1,105 @@
+package lens
+
+import (
+	"slices"
+	"strings"
+
+	"dbcontroller.dev/record"
+)
+
+// disjoint reports whether it is certain that no _id of a kind has both forms, which k maps to
+// each other. Where it is not, only the kind's records could say of which version an _id is.
+func (f *idForm) disjoint(g *idForm, k *keys) bool {
+	if f.document != g.document {
+		return true
+	}
+	if len(f.parts) != len(g.parts) {
+		return true
+	}
+	for i := range f.parts {
+		p, q := &f.parts[i], &g.parts[i]
+		if string(p.name) != string(q.name) || p.disjoint(q, k) {
+			return true
+		}
+	}
+	return false
+}
+
+// disjoint is that of forms for one part of a document, or for the whole _id.
+func (p *idPart) disjoint(q *idPart, k *keys) bool {
+	switch {
+	case p.pattern == nil && q.pattern == nil:
+		a, errA := record.KeyOf(p.constant)
+		b, errB := record.KeyOf(q.constant)
+		return errA == nil && errB == nil && a != b
+	case p.pattern == nil:
+		var values [maxVariables]string
+		return q.read(p.constant, readKey, values[:]) != nil
+	case q.pattern == nil:
+		return q.disjoint(p, k)
+	case p.text() && q.text():
+		return p.pattern.disjoint(q.pattern, k)
+	case p.alone == idAny || q.alone == idAny:
+		return false
+	case p.text() != q.text():
+		return true
+	}
+	return p.alone != q.alone && (!p.alone.numeric() || !q.alone.numeric())
+}
+
+// disjoint is that of forms for texts.
+func (p *Pattern) disjoint(q *Pattern, k *keys) bool {
+	n, m := len(p.segments), len(q.segments)
+	switch {
+	case p.whole < 0 && q.whole < 0 && n != m, p.whole < 0 && n < m, q.whole < 0 && m < n:
+		return true // {_key} has any number of slashes, the rest of a pattern as many as are written
+	}
+	// Before the first {_key} segments are counted from the beginning, behind the last one from the end.
+	head, tail := min(n, m), 0
+	for _, r := range []*Pattern{p, q} {
+		if r.whole >= 0 {
+			head, tail = min(head, r.whole), len(r.segments)-1-r.whole
+		}
+	}
+	if p.whole >= 0 && q.whole >= 0 {
+		tail = min(n-1-p.whole, m-1-q.whole)
+	}
+	for i := range head {
+		if p.fixed(i, k).disjoint(q.fixed(i, k)) {
+			return true
+		}
+	}
+	for i := 1; i <= tail; i++ {
+		if p.fixed(n-i, k).disjoint(q.fixed(m-i, k)) {
+			return true
+		}
+	}
+	return false
+}
+
+// fixed is a segment, with the constant that its variable has.
+func (p *Pattern) fixed(i int, k *keys) segment {
+	s := p.segments[i]
+	if s.variable < 0 {
+		return s
+	}
+	at := slices.IndexFunc(k.variables, func(v keyVariable) bool { return v.name == p.variables[s.variable] })
+	if at >= 0 && k.variables[at].oneSided && k.variables[at].field == nil {
+		return segment{before: s.before + k.variables[at].constant + s.after, variable: -1}
+	}
+	return s
+}
+
+func (s segment) disjoint(t segment) bool {
+	apart := func(a, b string, begins func(string, string) bool) bool { return !begins(a, b) && !begins(b, a) }
+	switch {
+	case s.variable < 0 && t.variable < 0:
+		return s.before != t.before
+	case s.variable < 0:
+		t.variable = 0
+		return !t.match(s.before, make([]string, 1), false)
+	case t.variable < 0:
+		return t.disjoint(s)
+	}
+	return apart(s.before, t.before, strings.HasPrefix) || apart(s.after, t.after, strings.HasSuffix)
+}

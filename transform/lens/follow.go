@@ -1,0 +1,324 @@
+package lens
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+)
+
+// Following is a lens as a data update that follows references. Its methods may be called
+// concurrently.
+type Following struct {
+	Revision string // a digest of what it does
+	Imports  []transform.Import
+
+	ops []op
+}
+
+// HasReferences reports whether the lens follows the keys of any record.
+func (l *Lens) HasReferences() bool { return len(l.references) > 0 }
+
+// Follow is the lens as a data update of the records of one kind, which stay where they are:
+// references to records of other services become keys of one version, or are held with both.
+// Each value may be a key of either version when it is met, so that a record can meet it any
+// number of times, in whichever order updates and clients write it.
+//
+// The lens must have references to imported services and nothing else, also within each. Kinds
+// of this service are refused: their keys change by an upgrade, which takes references along.
+// So are keys of which one could be taken for one of the other version.
+func (l *Lens) Follow(kind string, keys transform.Keys) (*Following, error) {
+	return l.follow(kind, keys, NewSet())
+}
+
+func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, error) {
+	refuse := func(format string, args ...any) (*Following, error) {
+		return nil, fmt.Errorf("%s: %s", l.file, fmt.Sprintf(format, args...))
+	}
+	for _, named := range []string{l.kinds.from, l.kinds.to} {
+		if named != "" && named != kind {
+			return refuse("kinds names %s: a data update changes records of %s where they are", named, kind)
+		}
+	}
+	if l.keys != nil {
+		return refuse("key changes names: a data update changes records of %s where they are", kind)
+	}
+	imported, err := s.importsOf(l, []string{l.file})
+	if err != nil {
+		return nil, err
+	}
+	f := &Following{}
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %s\n", l.digest, keys)
+	targets := map[*target]*target{}
+	for _, o := range l.references {
+		if o.to.service == "" {
+			return nil, o.to.at.errorf("%s is a kind of this service: its keys change by an upgrade, which takes its references along; a data update follows those of another one: say which with service and imports", o.to.kind)
+		}
+		// Another update may follow the same references, and an upgrade be made of this lens.
+		to := *o.to
+		to.asks = true
+		if err := to.link(setKind{kind, kind, l}, imported[to.service]); err != nil {
+			return nil, err
+		}
+		if to.keys != nil && !to.keys.from.disjoint(to.keys.to, to.keys) {
+			return nil, to.at.errorf("a key of the old version of %s can look like one of the new version (%s, %s), so that a data update could not tell which of them it has met", to.kind, to.keys.from, to.keys.to)
+		}
+		if keys == transform.BothKeys && o.both == nil {
+			return nil, o.to.at.errorf("%s: to hold both keys, both must name the field that lists them", o)
+		}
+		if to.keys != nil {
+			fmt.Fprintf(h, "%s %s %s %v\n", o.field, to.keys.from.written, to.keys.to.written, to.keys.variables)
+		}
+		targets[o.to] = &to
+	}
+	if f.ops, err = f.following(kind, l.up.ops, nil, keys, targets); err != nil {
+		return refuse("%v", err)
+	}
+	f.Revision = "follow " + hex.EncodeToString(h.Sum(nil)[:8])
+	return f, nil
+}
+
+// following are the operations of a data update for those of a lens. within is where the
+// items lie that they work on.
+func (f *Following) following(kind string, ops []op, within path, keys transform.Keys, targets map[*target]*target) ([]op, error) {
+	out := make([]op, 0, len(ops))
+	for _, o := range ops {
+		switch o := o.(type) {
+		case *reference:
+			r := *o
+			r.to = targets[o.to]
+			step := &follow{reference: &r, leave: keys}
+			f.Imports = append(f.Imports, transform.Import{Service: r.to.service, Kind: r.to.kind, From: kind, Field: within.join(r.field).String(), Keys: keys, Asks: r.to.looksUp(keys)})
+			out = append(out, step)
+		case *each:
+			inner, err := f.following(kind, o.run.ops, within.join(o.field), keys, targets)
+			if err != nil {
+				return nil, err
+			}
+			items := *o
+			items.run = program{ops: inner}
+			out = append(out, &items)
+		default:
+			return nil, fmt.Errorf("%s: a data update that follows references changes nothing else: move it to one of its own", o)
+		}
+	}
+	return out, nil
+}
+
+// Questions are what a document's references have to be looked up for.
+func (f *Following) Questions(doc bson.Raw) ([]transform.Question, error) {
+	var asked []transform.Question
+	_, err := f.run(doc, nil, &asked)
+	return asked, err
+}
+
+// Change is the document with its references as the update leaves them. answers has what
+// Questions asked for. The document itself is returned where nothing changes.
+func (f *Following) Change(doc bson.Raw, answers transform.Answers) (bson.Raw, error) {
+	return f.run(doc, answers, nil)
+}
+
+func (f *Following) run(doc bson.Raw, answers transform.Answers, asked *[]transform.Question) (bson.Raw, error) {
+	e := editors.Get().(*editor)
+	defer e.release()
+	e.answers, e.asked = answers, asked
+	root, err := e.open(doc)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range f.ops {
+		if err := o.apply(e, root); err != nil {
+			return nil, recordError(o, err)
+		}
+	}
+	if !root.dirty() {
+		return doc, nil
+	}
+	const names = 256 // that are longer, or listed
+	return root.encode(make([]byte, 0, len(doc)+names)), nil
+}
+
+// follow is a reference in a data update.
+type follow struct {
+	*reference
+	leave transform.Keys
+}
+
+func (o *follow) apply(e *editor, root *node) error {
+	if o.to.keys == nil {
+		return nil
+	}
+	var held []bson.RawValue
+	n, i, err := e.lookup(root, o.field)
+	if err == nil && i >= 0 && n.elems[i].typ != bson.TypeNull {
+		held, err = o.settle(e, root, n, i)
+	}
+	if err != nil {
+		return err
+	}
+	return o.hold(e, root, held)
+}
+
+// settle leaves the keys in the field, and returns the old and the new one of each.
+func (o *follow) settle(e *editor, root, n *node, i int) (held []bson.RawValue, err error) {
+	var parts [maxVariables]string
+	if err := o.parts(e, root, parts[:]); err != nil {
+		return nil, err
+	}
+	if !o.list {
+		if held, err = o.key(e, n, i, parts[:], held); err != nil {
+			return nil, refuse(o.field, "%w", err)
+		}
+		return held, nil
+	}
+	el := &n.elems[i]
+	if el.typ != bson.TypeArray {
+		return nil, refuse(o.field, "is of type %s, not a list of keys", TypeName(el.typ))
+	}
+	items, err := e.openAt(el)
+	if err != nil {
+		return nil, err
+	}
+	for k := range items.elems {
+		if held, err = o.key(e, items, k, parts[:], held); err != nil {
+			return nil, refuse(o.field.join(path{strconv.AppendInt(nil, int64(k), 10)}), "%w", err)
+		}
+	}
+	return held, nil
+}
+
+// key leaves one key at its place, and appends the old and the new one to held.
+func (o *follow) key(e *editor, n *node, i int, parts []string, held []bson.RawValue) ([]bson.RawValue, error) {
+	is := bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}
+	for _, up := range []bool{true, false} {
+		way := keyWay{o.to.keys, up}
+		var values [maxVariables]string
+		if way.read(is, readExact, values[:]) != nil {
+			continue
+		}
+		if o.leave != transform.BothKeys && up != (o.leave == transform.NewKeys) {
+			return held, nil // it is what the update leaves
+		}
+		far, err := o.far(e, way, is, values[:], parts)
+		switch {
+		case err != nil:
+			return nil, err
+		case o.leave != transform.BothKeys:
+			n.set(i, far.Type, far.Value)
+			return held, nil
+		case up:
+			return append(held, is, far), nil
+		default:
+			return append(held, far, is), nil
+		}
+	}
+	if o.optional {
+		return held, nil
+	}
+	return nil, fmt.Errorf("is %s (%s), no key of %s in either version", show(is.Type, is.Value), TypeName(is.Type), o.to.kind)
+}
+
+// far is the key of the other version. values are those of the variables of the key.
+func (o *follow) far(e *editor, way keyWay, is bson.RawValue, values, parts []string) (bson.RawValue, error) {
+	if o.to.open(way.up) {
+		return o.ask(e, way, is)
+	}
+	if err := o.fill(way, values, parts); err != nil {
+		return bson.RawValue{}, err
+	}
+	typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return way.appendTarget(dst, values) })
+	return bson.RawValue{Type: typ, Value: val}, nil
+}
+
+// ask looks the key of the other version up.
+func (o *follow) ask(e *editor, way keyWay, is bson.RawValue) (bson.RawValue, error) {
+	key, err := record.KeyOf(is)
+	if err != nil {
+		return bson.RawValue{}, err
+	}
+	q := transform.Question{Service: o.to.service, Old: o.to.old, New: o.to.now, Key: key, Up: way.up}
+	if e.asked != nil {
+		*e.asked = append(*e.asked, q)
+		return is, nil
+	}
+	far, known := e.answers[q]
+	if !known {
+		return bson.RawValue{}, fmt.Errorf("is %s: %s has no record of %s with this key that the other version has", show(is.Type, is.Value), o.to.service, o.to.kind)
+	}
+	// In the types that the form has: in a key equal numbers are one.
+	form, _ := way.target()
+	var buf [maxVariables]string
+	if err := form.read(far.Value(), readKey, buf[:len(form.variables)]); err != nil {
+		return bson.RawValue{}, fmt.Errorf("was made another key than the lens of %s does: %w", o.to.kind, err)
+	}
+	return form.value(buf[:len(form.variables)]), nil
+}
+
+// hold lists both keys of what the field holds, or takes the list away.
+func (o *follow) hold(e *editor, root *node, held []bson.RawValue) error {
+	if o.both == nil {
+		return nil
+	}
+	n, i, err := e.lookup(root, o.both)
+	if err != nil {
+		return err
+	}
+	if len(held) == 0 {
+		if i >= 0 {
+			n.remove(i)
+		}
+		return nil
+	}
+	start, list := bsoncore.AppendArrayStart(nil)
+	for k, v := range held {
+		list = bsoncore.AppendValueElement(list, strconv.Itoa(k), bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value})
+	}
+	if list, err = bsoncore.AppendArrayEnd(list, start); err != nil {
+		return err
+	}
+	if i >= 0 {
+		if el := &n.elems[i]; el.typ != bson.TypeArray || !bytes.Equal(el.value(), list) {
+			n.set(i, bson.TypeArray, list)
+		}
+		return nil
+	}
+	n.append(elem{typ: bson.TypeArray, name: o.both.last(), val: list})
+	return nil
+}
+
+// looksUp reports whether an update that leaves these keys has to look some up.
+func (t *target) looksUp(keys transform.Keys) bool {
+	return keys != transform.OldKeys && t.open(true) || keys != transform.NewKeys && t.open(false)
+}
+
+// open reports whether the keys of one version (up: the new one) have a part that neither those
+// of the other nor a field next to the reference hold.
+func (t *target) open(up bool) bool {
+	if t.keys == nil {
+		return false
+	}
+	way := keyWay{t.keys, up}
+	return slices.ContainsFunc(t.keys.variables, func(v keyVariable) bool {
+		return way.ofContent(v) && !slices.ContainsFunc(t.with, func(p targetPart) bool { return p.name == v.name })
+	})
+}
+
+// rewrites are the references to other services, as an upgrade gives them new keys.
+func (l *Lens) rewrites(from string) []transform.Import {
+	var out []transform.Import
+	for _, o := range l.references {
+		if o.to.service != "" {
+			out = append(out, transform.Import{Service: o.to.service, Kind: o.to.kind, From: from, Field: o.field.String(), Keys: transform.NewKeys})
+		}
+	}
+	return out
+}

@@ -1,0 +1,36 @@
+package lens_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestKeyMap: the names that a resource has besides one of them.
+func TestKeyMap(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ lens, name, others string }{
+		{users, "users/ann", "orgs/acme/users/ann"},
+		{users, "orgs/acme/users/ann", "users/ann"},
+		{users, "orgs/other/users/ann", ""},
+		{users, "unowned", ""},
+		{"operations: []", "x", ""},
+		{"key: {from: '{x}', to: 'u-{x}'}\noperations: []", "u-a", "u-u-a a"},
+	} {
+		m, err := parsed(t, tc.lens).KeyMap()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Others(tc.name); !slices.Equal(got, strings.Fields(tc.others)) {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.others)
+		}
+	}
+	for text, want := range map[string]string{
+		secretsByLocation: "names do not follow from each other alone: {region} is a field of the record",
+		"key: {from: '{id:objectId}', to: 'u/{id}'}\noperations: []": "the records of one version have no names",
+	} {
+		if _, err := parsed(t, text).KeyMap(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

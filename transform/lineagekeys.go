@@ -1,0 +1,148 @@
+package transform
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"dbcontroller.dev/record"
+)
+
+// Lineage is that of one service's records between two versions, in the database of one of them.
+type Lineage struct {
+	Reader record.Reader
+	Tokens record.Tokens // of its kinds, lineage and records
+	Kind   string        // LineageKind of the spec
+}
+
+// FarKeys returns the keys that records of a kind have in the other version, by what lineage
+// holds of their groups. own is that in the database of the records' version, far that in the
+// database of the other; of what both know the one that was written later counts, for they
+// take turns. Records that the other version does not have, or that share their group with
+// others of their kind, are left out.
+func FarKeys(ctx context.Context, own, far Lineage, kind, farKind string, keys []record.Key) (map[record.Key]record.Key, error) {
+	groups := map[record.Key]*later{}
+	names := map[string]*later{}
+	take := func(l Lineage, entry func(ref) record.Key, group func(record.Record) (string, error)) error {
+		asked := map[record.Key]record.Key{}
+		for _, k := range keys {
+			asked[entry(ref{kind, k})] = k
+		}
+		return readEntries(ctx, l, l.Kind, asked, func(k record.Key, r record.Record) error {
+			g, err := group(r)
+			if err == nil {
+				laterOf(groups, k).take(r, g, nil)
+			}
+			return err
+		})
+	}
+	// What the far side holds was made of the records; what the own side holds, the records
+	// were made of.
+	err := take(far, memberKey, func(r record.Record) (string, error) { d, err := readDescent(r.Doc); return d.group, err })
+	if err == nil {
+		err = take(own, targetKey, func(r record.Record) (string, error) { return readTarget(r.Doc) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	families := func(l Lineage, made func(family) []ref) error {
+		asked := map[record.Key]string{}
+		for _, g := range groups {
+			if g.group != "" {
+				asked[groupKey(g.group)] = g.group
+			}
+		}
+		return readEntries(ctx, l, l.Kind, asked, func(g string, r record.Record) error {
+			f, err := readFamily(r.Doc)
+			if err == nil {
+				laterOf(names, g).take(r, "", made(f))
+			}
+			return err
+		})
+	}
+	if err = families(far, func(f family) []ref { return f.targets }); err == nil {
+		err = families(own, func(f family) []ref { return f.members })
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := map[record.Key]record.Key{}
+	for k, g := range groups {
+		var found []record.Key
+		if of := names[g.group]; of != nil {
+			for _, r := range of.refs {
+				if r.kind == farKind {
+					found = append(found, r.key)
+				}
+			}
+		}
+		if len(found) == 1 {
+			out[k] = found[0]
+		}
+	}
+	// Lineage that was left behind at a switch still knows what was deleted since.
+	for _, side := range []struct {
+		Lineage
+		kind string
+		key  func(own, far record.Key) record.Key
+	}{{own, kind, func(own, _ record.Key) record.Key { return own }}, {far, farKind, func(_, far record.Key) record.Key { return far }}} {
+		there := map[record.Key]bool{}
+		asked := map[record.Key]record.Key{}
+		for k, f := range out {
+			at := side.key(k, f)
+			asked[at] = at
+		}
+		if err := readEntries(ctx, side.Lineage, side.kind, asked, func(k record.Key, r record.Record) error { there[k] = !r.Tombstone; return nil }); err != nil {
+			return nil, err
+		}
+		maps.DeleteFunc(out, func(k, f record.Key) bool { return !there[side.key(k, f)] })
+	}
+	return out, nil
+}
+
+// later is what the later one of two lineages holds.
+type later struct {
+	guard record.Guard
+	group string
+	refs  []ref
+}
+
+func laterOf[K comparable](all map[K]*later, k K) *later {
+	if all[k] == nil {
+		all[k] = &later{}
+	}
+	return all[k]
+}
+
+func (l *later) take(r record.Record, group string, refs []ref) {
+	if r.Guard.Epoch >= l.guard.Epoch {
+		*l = later{guard: r.Guard, group: group, refs: refs}
+	}
+}
+
+// readEntries reads records of a kind, each of which stands for something.
+func readEntries[K any](ctx context.Context, l Lineage, kind string, asked map[record.Key]K, take func(K, record.Record) error) error {
+	if _, there := l.Tokens[kind]; !there || len(asked) == 0 {
+		return nil // nothing was ever synced to it
+	}
+	req := record.ReadRequest{Tokens: l.Tokens, Guards: true}
+	for k := range asked {
+		req.Select = append(req.Select, record.Selector{Kind: kind, Key: k})
+	}
+	snap, err := l.Reader.Read(ctx, req)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", kind, err)
+	}
+	for _, r := range snap.Records {
+		if of, ok := asked[r.Key]; ok {
+			err := r.Err
+			if err == nil {
+				err = take(of, r)
+			}
+			if err != nil {
+				return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
+			}
+		}
+	}
+	return nil
+}

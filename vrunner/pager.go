@@ -1,0 +1,72 @@
+package vrunner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"dbcontroller.dev/record"
+)
+
+// ListWith lists as List does and returns what also selects for what is listed, of kinds, all as
+// they were at one moment. A client that cannot is an *record.UnsupportedError.
+func (v *View) ListWith(ctx context.Context, kind, prefix, after string, limit int, kinds []string, also func([]record.Record) ([]record.Selector, error)) (listed, with []record.Record, err error) {
+	pager, err := v.pager()
+	if err != nil {
+		return nil, nil, err
+	}
+	err = v.readAll(ctx, withKind(kinds, kind), func(toks record.Tokens) (err error) {
+		listed, with, err = pager.ListWith(ctx, toks, record.ListRequest{Token: toks[kind], Prefix: prefix, After: after, Limit: limit}, also)
+		return err
+	})
+	return listed, with, err
+}
+
+func withKind(kinds []string, kind string) []string {
+	if slices.Contains(kinds, kind) {
+		return kinds
+	}
+	return append(slices.Clip(kinds), kind)
+}
+
+// SelectAt is Select as a list, with the moment that it shows. A client that cannot is an
+// *record.UnsupportedError.
+func (v *View) SelectAt(ctx context.Context, sels []record.Selector) (snap record.Snapshot, err error) {
+	pager, err := v.pager()
+	if err != nil || len(sels) == 0 {
+		return record.Snapshot{}, err
+	}
+	var kinds []string
+	for _, sel := range sels {
+		kinds = withKind(kinds, sel.Kind)
+	}
+	err = v.readAll(ctx, kinds, func(toks record.Tokens) (err error) {
+		snap, err = pager.SelectAt(ctx, record.SelectRequest{Tokens: toks, Select: sels, AsList: true})
+		return err
+	})
+	return snap, err
+}
+
+// Since returns which records of kinds have changed after a position, and the place that it has
+// come to; with no position it returns the present place. A client, or a database, that cannot is
+// an *record.UnsupportedError.
+func (v *View) Since(ctx context.Context, after record.Position, kinds ...string) (changed []record.Change, now record.Position, err error) {
+	pager, err := v.pager()
+	if err != nil {
+		return nil, now, err
+	}
+	specs := make([]record.KindSpec, len(kinds))
+	for i, k := range kinds {
+		specs[i] = record.KindSpec{Name: k}
+	}
+	batch, err := pager.Since(ctx, specs, after)
+	return batch.Changes, batch.Pos, err
+}
+
+func (v *View) pager() (record.Pager, error) {
+	pager, ok := v.client.(record.Pager)
+	if !ok {
+		return nil, &record.UnsupportedError{What: fmt.Sprintf("pages of %s made of several kinds", v.version), Reason: "its database cannot read them together"}
+	}
+	return pager, nil
+}

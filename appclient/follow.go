@@ -23,7 +23,7 @@ const (
 	drainLook = 100 * time.Millisecond
 )
 
-// start registers, or goes by what is remembered. It returns the controller that answered, and
+// start registers, or goes by what is remembered if no controller answers. It returns the controller that answered, and
 // when; zero: none did.
 func (a *App) start(ctx context.Context) (first int, registered time.Time, err error) {
 	bounded, cancel := context.WithTimeout(ctx, a.cfg.StartTimeout)
@@ -32,6 +32,7 @@ func (a *App) start(ctx context.Context) (first int, registered time.Time, err e
 	var said []string // by each controller, lately
 	for {
 		var now []string
+		others := 0
 		for i, c := range a.controllers {
 			err := a.register(bounded, c)
 			if err == nil {
@@ -41,7 +42,13 @@ func (a *App) start(ctx context.Context) (first int, registered time.Time, err e
 			if permanent(err) {
 				return 0, time.Time{}, fmt.Errorf("register at %s: %w", c.address, err)
 			}
+			if errors.As(err, new(otherDeploymentError)) {
+				others++
+			}
 			now = append(now, c.address+": "+err.Error())
+		}
+		if others == len(a.controllers) {
+			return 0, time.Time{}, errors.New(strings.Join(now, "; ")) // time does not change whose they are
 		}
 		if said == nil || bounded.Err() == nil { // else it only says that time is over
 			said = now

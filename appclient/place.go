@@ -42,6 +42,13 @@ func (m moment) before(n moment) bool {
 	return m.epoch < n.epoch || m.epoch == n.epoch && m.revision < n.revision
 }
 
+// otherDeploymentError says that a controller is one of another deployment.
+type otherDeploymentError struct{ of, ours, why string }
+
+func (e otherDeploymentError) Error() string {
+	return fmt.Sprintf("this is a controller of %s, not of %s: %s", e.of, e.ours, e.why)
+}
+
 // accept takes a location, unless it is older than the one at hand. One of another deployment
 // is refused: its collections are not those of this application, whatever they are called.
 func (a *App) accept(loc *pb.Location) error {
@@ -53,7 +60,7 @@ func (a *App) accept(loc *pb.Location) error {
 		if a.cfg.Deployment == "" && a.cfg.Memory != "" {
 			why += ", or remove " + a.cfg.Memory + " if this application has changed its deployment"
 		}
-		return fmt.Errorf("this is a controller of %s, not of %s: %s", of, a.name, why)
+		return otherDeploymentError{of, a.name, why}
 	}
 	if a.newest != nil && !momentOf(a.newest).before(momentOf(loc)) {
 		return nil

@@ -14,6 +14,9 @@ const drainLook = 100
 // Errors that no controller will answer otherwise.
 const permanent = ['invalid_argument', 'unauthenticated', 'permission_denied', 'unimplemented']
 
+// A controller is one of another deployment.
+class OtherDeploymentError extends Error {}
+
 /**
  * Registers the application and finds out where its data is.
  * @param {import('../index.js').Options} options
@@ -157,6 +160,7 @@ export class App {
     let said // by each controller
     for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
       said = []
+      let others = 0
       for (const [i, c] of this.controllers.all.entries()) {
         try {
           await this.#register(c)
@@ -165,10 +169,12 @@ export class App {
           break
         } catch (err) {
           if (permanent.includes(err.code)) throw err
+          if (err instanceof OtherDeploymentError) others++
           said.push(err.message)
         }
       }
       if (registered) break
+      if (others === this.controllers.all.length) throw new Error(said.join('; ')) // time does not change whose they are
       if (Date.now() + wait > until) {
         let at
         try {
@@ -266,7 +272,7 @@ export class App {
     const { deployment: ours } = this.controllers
     if (of && ours && of !== ours) {
       const { deployment, memory: file } = this.#options
-      throw new Error(`this is a controller of ${of}, not of ${ours}: correct controllers` +
+      throw new OtherDeploymentError(`this is a controller of ${of}, not of ${ours}: correct controllers` +
         (!deployment && file ? `, or remove ${file} if this application has changed its deployment` : ''))
     }
     if (this.#newest && !isNewer(location, momentOf(this.#newest))) return

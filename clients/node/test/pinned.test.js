@@ -38,7 +38,7 @@ test('controllers of another deployment than what is remembered', async t => {
   const memory = join(dir, 'memory')
   await writeFile(memory, '{"format":1,"deployment":"ours"}')
   const c = await controller(t, theirs)
-  await assert.rejects(connect({ controllers: [c.address], application: 'orders', mongo, memory, startTimeout: 50 }),
+  await assert.rejects(connect({ controllers: [c.address], application: 'orders', mongo, memory, startTimeout: 3_600_000 }),
     /this is a controller of theirs, not of ours: correct controllers, or remove /)
 })
 

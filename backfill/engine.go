@@ -60,6 +60,9 @@ type Engine struct {
 	Parts
 	cfg     Config
 	workers *semaphore.Weighted
+	// read is how many records were read that Pacer was not told of. It is of all shards: the
+	// last page of one is told with the first of the next, else small shards would go free.
+	read atomic.Int64
 
 	mu      sync.Mutex
 	record  upgradestate.Deployment

@@ -255,6 +255,24 @@ func TestPause(t *testing.T) {
 	})
 }
 
+// Shards of a page each keep to the pace as larger ones do.
+func TestPaceOfSmallShards(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, false)
+		w.seed(18)
+		w.begin("u1", taskOf(fill))
+		start := time.Now()
+		e := w.engine(w.owner(0, 1, 2, 3), taskOf(fill), func(p *backfill.Parts) { p.Pacer = throttle.New(throttle.Config{MaxRate: 1}) })
+		defer e.stop(t)
+		wantOutcome(t, w.outcome("u1"), "done; 18 seen, 18 changed")
+		// The last page of each of two workers is not waited for.
+		if took := time.Since(start); took < 7*time.Second {
+			t.Errorf("18 records took %s at one a second", took)
+		}
+	})
+}
+
 // A controller without the task leaves its shards alone, and the next owner does them.
 func TestUnknownTask(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,6 @@ type shard struct {
 
 	// Used by work alone.
 	saved time.Time // when at was stored
-	read  int       // records of the page before
 }
 
 // work does what remains of the shard, and reports it. It returns early when ctx ends or the
@@ -161,10 +160,9 @@ func (s *shard) report(ctx context.Context) error {
 func (s *shard) page(ctx context.Context) error {
 	e := s.engine
 	if e.Pacer != nil {
-		if err := e.Pacer.Wait(ctx, s.read); err != nil {
+		if err := e.Pacer.Wait(ctx, int(e.read.Swap(0))); err != nil {
 			return err
 		}
-		s.read = 0
 	}
 	tok, err := e.awaitPlace(ctx, s.run.update.Kind)
 	if err != nil {
@@ -174,7 +172,7 @@ func (s *shard) page(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("scan %s: %w", tok.Kind, err)
 	}
-	s.read = len(page.Records)
+	e.read.Add(int64(len(page.Records)))
 	ch := &changing{run: s.run, tok: tok}
 	if err := ch.records(ctx, page.Records); err != nil {
 		return err

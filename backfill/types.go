@@ -108,8 +108,8 @@ type Tasks interface {
 type Pacer interface {
 	// Set takes over the pace of the record, and which share of the ring is owned here.
 	Set(said upgradestate.Pace, share float64)
-	// Wait returns when a page may be read. records is how many the caller's page before
-	// it had.
+	// Wait returns when a page may be read. records is how many were read since the call
+	// before it.
 	Wait(ctx context.Context, records int) error
 	// Reason returns why Wait holds back now; empty when it does not.
 	Reason() (why string, standstill bool)

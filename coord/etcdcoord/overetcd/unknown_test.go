@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/coord/etcdcoord"
@@ -141,14 +140,24 @@ func TestContextEndsAfterSending(t *testing.T) {
 	p := startProxy(t, at)
 	direct := open(t, etcdcoord.Config{Endpoints: []string{at}})
 	s := open(t, etcdcoord.Config{Endpoints: []string{"http://" + p.listener.Addr().String()}})
-	p.setDeaf(true)
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	_, err := s.Commit(ctx, []coord.Condition{{Key: "k"}}, []coord.Op{{Key: "k"}})
-	if !errors.Is(err, coord.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("Commit = %v, want ErrUnknown and the context's error", err)
+	w, err := direct.Watch(t.Context(), "k", 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := direct.Get(t.Context(), "k"); err != nil {
+	defer w.Close()
+	p.setDeaf(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() {
+		_, err := s.Commit(ctx, []coord.Condition{{Key: "k"}}, []coord.Op{{Key: "k"}})
+		result <- err
+	}()
+	_, err = w.Next(t.Context())
+	cancel()
+	if got := <-result; !errors.Is(got, coord.ErrUnknown) || !errors.Is(got, context.Canceled) {
+		t.Fatalf("Commit = %v, want ErrUnknown and the context's error", got)
+	}
+	if err != nil {
 		t.Fatalf("it did not go through: %v", err)
 	}
 }

@@ -26,6 +26,9 @@ import (
 // of its own, which gets this one as go get gives it to everybody. It builds, its tests pass,
 // no test container and no etcd server comes with it, and its programs serve v1, go to v2 and
 // back, with what was written on either side.
+//
+// Commands and requests are those of docs/library.md. Its mongod and mongosh are not: the server
+// of the tests stands for them. 'watch' ends only by an interrupt; TestGuideAsShown has it.
 func TestServiceOutsideTheTree(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -139,11 +142,7 @@ func (s source) Open() (io.ReadCloser, error) { return os.Open(s.path) }
 // shown is the command of docs/library.md that begins so, in its words.
 func (o *outsider) shown(begins string) []string {
 	o.t.Helper()
-	text, err := os.ReadFile("../docs/library.md")
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	for _, b := range page.Blocks(string(text)) {
+	for _, b := range o.blocks() {
 		for line := range strings.Lines(b.Text) {
 			line, _, _ = strings.Cut(line, " #")
 			for _, command := range strings.Split(line, " && ") {
@@ -155,6 +154,40 @@ func (o *outsider) shown(begins string) []string {
 	}
 	o.t.Fatalf("docs/library.md has no command that begins with %q", begins)
 	return nil
+}
+
+// posted is the request that docs/library.md has its reader send by curl.
+func (o *outsider) posted(method string) (body string) {
+	o.t.Helper()
+	curl := regexp.MustCompile(`curl -d '([^']*)' \\\n +-H 'Content-Type: application/json' http://127\.0\.0\.1:8080/` + regexp.QuoteMeta(method) + `\n`)
+	for _, b := range o.blocks() {
+		if m := curl.FindStringSubmatch(b.Text); m != nil && b.Language == "sh" {
+			return m[1]
+		}
+	}
+	o.t.Fatalf("docs/library.md has no request of %s", method)
+	return ""
+}
+
+// refused is the answer that docs/library.md shows, but for its details.
+func (o *outsider) refused() string {
+	o.t.Helper()
+	for _, b := range o.blocks() {
+		if b.Language == "json" {
+			return strings.TrimSuffix(strings.TrimSpace(b.Text), "}")
+		}
+	}
+	o.t.Fatal("docs/library.md shows no answer")
+	return ""
+}
+
+func (o *outsider) blocks() []page.Block {
+	o.t.Helper()
+	text, err := os.ReadFile("../docs/library.md")
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return page.Blocks(string(text))
 }
 
 // latest runs such a command, for which the latest version is this tree.
@@ -209,18 +242,23 @@ func (o *outsider) upgrade(ctx context.Context, dbc string) {
 	if err := os.WriteFile(filepath.Join(o.dir, "config.yaml"), []byte(text), 0o600); err != nil {
 		o.t.Fatal(err)
 	}
-	spawned := func(name, binary string, args ...string) *child {
-		cmd := command(o.t, binary, "", args, []string{"MONGO_URI=" + uri})
+	// The ports of the page may be taken here.
+	spawned := func(name, shown string, ports ...string) *child {
+		words := append(o.shown(shown), ports...)
+		if words[0] == "dbcontroller" {
+			words[0] = dbc
+		}
+		cmd := command(o.t, words[0], "", words[1:], []string{"MONGO_URI=" + uri})
 		cmd.Dir = o.dir
 		return spawn(o.t, name, cmd)
 	}
-	spawned("etcd", dbc, "etcd", "--config", "config.yaml")
+	spawned("etcd", "dbcontroller etcd")
 	eventually(ctx, o.t, "etcd is there", func() error {
 		_, err := os.Stat(filepath.Join(o.dir, "data", "etcd-endpoint"))
 		return err
 	})
-	controller := spawned("controller", "bin/controller", "run", "--config", "config.yaml", "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0").ready(ctx)
-	server := spawned("server", "bin/server", "--config", "config.yaml", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0").ready(ctx)
+	controller := spawned("controller", "bin/controller run", "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0").ready(ctx)
+	server := spawned("server", "bin/server", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0").ready(ctx)
 	api, _ := server.addresses()
 	at, _ := controller.addresses()
 	call := func(method, body string, want ...string) {
@@ -238,12 +276,14 @@ func (o *outsider) upgrade(ctx context.Context, dbc string) {
 	o.env = append(o.env, "DBCONTROLLER_SERVER="+at)
 	const name, fixture = `"name":"projects/home/tasks/paint"`, `"name":"projects/home/tasks/read"`
 	call("tasks.v1.TaskService/GetTask", `{`+fixture+`}`, "read README.md")
-	call("tasks.v1.TaskService/CreateTask", `{"parent":"projects/home","taskId":"paint","task":{"title":"paint","dueAt":"1800000000"}}`, name, "1800000000")
+	const create, get = "tasks.v1.TaskService/CreateTask", "tasks.v2.TaskService/GetTask"
+	call(create, o.posted(create), name, `"title":"paint the door"`, "1800000000")
+	call("tasks.v2.TaskService/UpdateTask", `{"task":{`+name+`,"priority":7},"updateMask":"priority"}`, o.refused())
 	o.latest(o.shown("bin/controller begin-upgrade"))
 	call("tasks.v2.TaskService/UpdateTask", `{"task":{`+name+`,"priority":7},"updateMask":"priority"}`, `"priority":7`, "2027-01-15T08:00:00Z")
-	call("tasks.v1.TaskService/UpdateTask", `{"task":{`+name+`,"title":"paint the door"},"updateMask":"title"}`, "paint the door", "1800000000")
-	call("tasks.v2.TaskService/GetTask", `{`+name+`}`, `"priority":7`, "paint the door")
-	call("tasks.v2.TaskService/GetTask", `{`+fixture+`}`, "read README.md")
+	call("tasks.v1.TaskService/UpdateTask", `{"task":{`+name+`,"title":"paint the fence"},"updateMask":"title"}`, "paint the fence", "1800000000")
+	call(get, o.posted(get), `"priority":7`, "paint the fence")
+	call(get, `{`+fixture+`}`, "read README.md")
 	// It is refused until the controller has announced that it can go back.
 	eventually(ctx, o.t, "the rollback", func() error {
 		back := o.shown("bin/controller rollback")
@@ -251,7 +291,7 @@ func (o *outsider) upgrade(ctx context.Context, dbc string) {
 		return err
 	})
 	call("tasks.v2.TaskService/DeleteTask", `{"name":"projects/home/tasks/none"}`, "v1 is the active version: write through tasks.v1.TaskService")
-	call("tasks.v1.TaskService/GetTask", `{`+name+`}`, "paint the door", "1800000000")
+	call("tasks.v1.TaskService/GetTask", `{`+name+`}`, "paint the fence", "1800000000")
 }
 
 // post is a call of a unary method in JSON, whose errors are answers as well.

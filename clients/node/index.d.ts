@@ -71,7 +71,7 @@ export class App {
   private constructor ()
   /** The version that reads go to now; undefined: it was opened during a switch. */
   readonly version: string | undefined
-  /** The revision of the newest location that was heard of. It grows. */
+  /** The revision of the newest location that was heard of. It grows, unless the record of the deployment was lost and recovered. */
   readonly revision: number
   /**
    * Runs a write where the data is, and again where the data has moved to if the database

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -96,7 +95,7 @@ func TestNodeExample(t *testing.T) {
 	})
 	collections{t}.insert(s.db["v1"], "orders", `{"_id":"first","state":"NEW"}`)
 	api, _ := s.controller("controller", breakPoint{}).ready(ctx).addresses()
-	shop := newNodeExample(t, s.uris["v1"], api)
+	shop := newNodeExample(ctx, t, s.uris["v1"], api)
 	placed := func(id string) {
 		t.Helper()
 		if res := shop.call("place", bson.M{"id": id, "state": "PAID"}); res["insertedId"] != id {
@@ -130,23 +129,26 @@ type nodeExample struct {
 	answers *json.Decoder
 }
 
-func newNodeExample(t *testing.T, uri, controllers string) nodeExample {
+func newNodeExample(ctx context.Context, t *testing.T, uri, controllers string) nodeExample {
 	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer write.Close()
+	deadline, _ := ctx.Deadline() // of an answer that does not come
+	if err := read.SetReadDeadline(deadline); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command("node", filepath.Join(nodeFolder, "scenario", "example.js"))
 	cmd.Env = append(os.Environ(), "MONGO_URI="+uri, "CONTROLLERS="+controllers)
 	cmd.Stdout = write
-	shop := nodeExample{spawn(t, "shop", cmd), json.NewDecoder(bufio.NewReader(read))}
+	shop := nodeExample{spawn(t, "shop", cmd), json.NewDecoder(read)}
 	t.Cleanup(func() { read.Close() })
 	return shop
 }
 
-// call calls what the example exports. Nothing else is read meanwhile; a process that hangs ends
-// with the test.
+// call calls what the example exports, and returns what that resolves to.
 func (e nodeExample) call(name string, of any) bson.M {
 	e.t.Helper()
 	call, err := json.Marshal(map[string]any{"call": name, "of": of})

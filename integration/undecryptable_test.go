@@ -28,7 +28,7 @@ const (
 // TestUndecryptable upgrades records of which one was damaged in the database and another one is
 // under a key that nobody has. Both are parked by name, with what to do and nothing of what they
 // hold, and the switch waits. The one goes along once it was restored, the other stays behind once
-// it was waived: neither the upgrade, nor what follows it, nor the way back touches what is stored
+// it was waived: neither the upgrade, nor reverse sync, nor the rollback touches what is stored
 // of it, so that it can still be restored.
 func TestUndecryptable(t *testing.T) {
 	t.Parallel()
@@ -107,9 +107,9 @@ func TestUndecryptable(t *testing.T) {
 	}
 
 	s.beginTo(ctx, "v1")
-	s.await(ctx, "the way back", flipped("v1"))
+	s.await(ctx, "the rollback", flipped("v1"))
 	if now := s.asStored(ctx, strangeGUID); !bytes.Equal(now, strange) {
-		t.Errorf("what v1 has of %s was %s, and after the way back it is %s", strangeGUID, strange, now)
+		t.Errorf("what v1 has of %s was %s, and after the rollback it is %s", strangeGUID, strange, now)
 	}
 	for _, c := range []*child{controller, server} {
 		if strings.Contains(c.output(), held) {

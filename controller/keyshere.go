@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/deployment"
@@ -51,6 +52,60 @@ func (r rotation) lacking(ctx context.Context, u upgradestate.Update, keys *seal
 		return "", nil
 	}
 	return fmt.Sprintf("processes that have no key %s for %s yet, or another one than %s: add it to encryption.keys there (%s)", u.Key, u.Version, r.opts.ID, strings.Join(lack, ", ")), nil
+}
+
+// KeysLack says for the API which processes are not configured with a key that records of a version
+// are under, before an upgrade goes there; "": none is known. A process whose configuration has lost
+// a key goes on with it in memory, but none that is started after it could serve. One that had no
+// reason yet to look for keys of that version announces none, and that says nothing.
+func (a *App) KeysLack(ctx context.Context, version string) (string, error) {
+	db, ok := a.databases[version].(Encrypted)
+	if !ok {
+		return "", nil
+	}
+	var st sealed.State
+	e, err := a.encryption(ctx, version)
+	if err == nil {
+		st, err = e.Sealer().State(ctx)
+	}
+	switch {
+	case errors.Is(err, sealed.ErrKey):
+		return err.Error(), nil
+	case err != nil: // no upgrade gets to its switch without this database, and says why
+		a.log.Warn("it is not known which keys an upgrade needs", zap.String("version", version), zap.Error(err))
+		return "", nil
+	}
+	has, err := a.deployment.ControllerKeys(ctx)
+	if err != nil {
+		return "", err
+	}
+	servers, err := a.deployment.Servers(ctx)
+	if err != nil {
+		return "", err
+	}
+	here := map[string][]string{"controller " + a.opts.ID: db.KeysHere()}
+	for id, keys := range has {
+		if id != a.opts.ID && len(keys[version]) > 0 {
+			here["controller "+id] = keys[version]
+		}
+	}
+	for _, s := range servers {
+		if !s.Client && len(s.Keys[version]) > 0 {
+			here["server "+s.ID] = s.Keys[version]
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(st.Under)) {
+		key, lack := e.Sealer().Keys().Check(name), []string(nil)
+		for _, process := range slices.Sorted(maps.Keys(here)) {
+			if name != sealed.Off && !slices.Contains(here[process], key) {
+				lack = append(lack, process)
+			}
+		}
+		if len(lack) > 0 {
+			return fmt.Sprintf("records of %s are under key %s, which is not one of encryption.keys any more, or another one, at %s: add the file of %s there", version, name, strings.Join(lack, ", "), name), nil
+		}
+	}
+	return "", nil
 }
 
 // announceKeys tells others which keys this controller has, as soon as it has any.

@@ -59,6 +59,9 @@ const (
 	Unreadable Reason = "UNREADABLE"
 	// KeyMissing: the server does not have the key that records are encrypted with.
 	KeyMissing Reason = "KEY_MISSING"
+	// NotInThisState: what an operator asks a controller for is not possible in the state that the
+	// deployment is in, or wants a confirmation that the text names. Services never answer so.
+	NotInThisState Reason = "NOT_IN_THIS_STATE"
 )
 
 // Names in the metadata.
@@ -97,6 +100,7 @@ var rows = []row{
 	{Refused, connect.CodeInvalidArgument},
 	{Unreadable, connect.CodeDataLoss},
 	{KeyMissing, connect.CodeFailedPrecondition},
+	{NotInThisState, connect.CodeFailedPrecondition},
 }
 
 // Reasons are all there are, in the order of docs/errors.md.

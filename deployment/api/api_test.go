@@ -13,6 +13,7 @@ import (
 
 	"dbcontroller.dev/deployment/api"
 	"dbcontroller.dev/deployment/deploymenttest"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/verify"
 )
 
@@ -143,11 +144,18 @@ func (a served) ok(t *testing.T, method, body string, v any) {
 func (a served) fails(t *testing.T, method, body, want string) {
 	t.Helper()
 	status, answer, err := a.call(t.Context(), method, body)
-	var e struct{ Code, Message string }
+	var e struct {
+		Code, Message string
+		Details       []struct{ Debug struct{ Reason string } }
+	}
 	if err == nil {
 		err = json.Unmarshal(answer, &e)
 	}
 	if got := e.Code + ": " + e.Message; err != nil || status == http.StatusOK || got != want {
 		t.Errorf("%s(%s)\n     %d %s %v\nwant %s", method, body, status, got, err, want)
+	}
+	// A record of a newer format is no state, but a controller that is too old.
+	if e.Code == "failed_precondition" && !strings.Contains(want, "newer format") && (len(e.Details) != 1 || e.Details[0].Debug.Reason != string(refusal.NotInThisState)) {
+		t.Errorf("%s(%s) says %q without the reason that programs read: %+v", method, body, want, e.Details)
 	}
 }

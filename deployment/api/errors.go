@@ -46,12 +46,14 @@ func connectError(err error) error {
 	case errors.As(err, &argument):
 		return line(connect.CodeInvalidArgument, argument.Error())
 	case errors.As(err, &refused):
-		return line(connect.CodeFailedPrecondition, refused.Reason)
+		return refusal.New(refusal.NotInThisState, oneLine(refused.Reason))
 	case errors.As(err, &notParked):
 		return line(connect.CodeNotFound, notParked.Error())
 	case errors.Is(err, deployment.ErrNotFound), errors.Is(err, deployment.ErrNotRegistered):
 		return line(connect.CodeNotFound, err.Error())
-	case errors.Is(err, upgradestate.ErrOutdated), errors.Is(err, deployment.ErrFormat):
+	case errors.Is(err, upgradestate.ErrOutdated):
+		return refusal.New(refusal.NotInThisState, oneLine(err.Error()))
+	case errors.Is(err, deployment.ErrFormat):
 		return line(connect.CodeFailedPrecondition, err.Error())
 	case errors.Is(err, deployment.ErrCorrupt):
 		return line(connect.CodeDataLoss, err.Error())

@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -19,23 +20,25 @@ func TestErrorsBecomeCodes(t *testing.T) {
 	t.Parallel()
 	wrap := func(err error) error { return fmt.Errorf("outer: %w", err) }
 	for _, tc := range []struct {
-		err  error
-		want string
+		err    error
+		want   string
+		reason refusal.Reason
 	}{
-		{wrap(invalid("name", "x", "y")), `invalid_argument: name "x": want y`},
-		{wrap(&upgradestate.RefusedError{Reason: "no\n  way"}), "failed_precondition: no way"},
-		{wrap(upgradestate.ErrOutdated), "failed_precondition: outer: event is outdated"},
-		{wrap(deployment.ErrNotFound), "not_found: outer: deployment does not exist"},
-		{wrap(deployment.ErrCorrupt), "data_loss: outer: stored value is corrupt"},
-		{wrap(errStopping), "unavailable: this controller is stopping: ask again"},
-		{wrap(coord.ErrUnknown), "unavailable: outer: outcome of the commit is unknown: look at the deployment, then repeat the call"},
-		{wrap(context.Canceled), "canceled: outer: context canceled"},
-		{wrap(context.DeadlineExceeded), "deadline_exceeded: outer: context deadline exceeded"},
-		{errors.New("no endpoint answers"), "unavailable: no endpoint answers"},
-		{wrap(connect.NewError(connect.CodeAborted, errors.New("x"))), "outer: aborted: x"},
+		{wrap(invalid("name", "x", "y")), `invalid_argument: name "x": want y`, ""},
+		{wrap(&upgradestate.RefusedError{Reason: "no\n  way"}), "failed_precondition: no way", refusal.NotInThisState},
+		{wrap(upgradestate.ErrOutdated), "failed_precondition: outer: event is outdated", refusal.NotInThisState},
+		{wrap(deployment.ErrNotFound), "not_found: outer: deployment does not exist", ""},
+		{wrap(deployment.ErrCorrupt), "data_loss: outer: stored value is corrupt", ""},
+		{wrap(errStopping), "unavailable: this controller is stopping: ask again", refusal.Stopping},
+		{wrap(coord.ErrUnknown), "unavailable: outer: outcome of the commit is unknown: look at the deployment, then repeat the call", refusal.OutcomeUnknown},
+		{wrap(context.Canceled), "canceled: outer: context canceled", ""},
+		{wrap(context.DeadlineExceeded), "deadline_exceeded: outer: context deadline exceeded", ""},
+		{errors.New("no endpoint answers"), "unavailable: no endpoint answers", ""},
+		{wrap(connect.NewError(connect.CodeAborted, errors.New("x"))), "outer: aborted: x", ""},
 	} {
-		if got := connectError(tc.err).Error(); got != tc.want {
-			t.Errorf("got  %s\nwant %s", got, tc.want)
+		got := connectError(tc.err)
+		if reason, _ := refusal.Of(got); got.Error() != tc.want || reason != tc.reason {
+			t.Errorf("got  %s, reason %q\nwant %s, reason %q", got, reason, tc.want, tc.reason)
 		}
 	}
 	if err := connectError(nil); err != nil {

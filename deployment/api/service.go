@@ -48,6 +48,9 @@ type Config struct {
 	// Encryption returns which keys the records of this process's deployment are under, by version;
 	// nil: there are none.
 	Encryption func() map[string]*pb.Encryption
+	// KeysLack returns, for an operator, who lacks which key of the records that a version has; ""
+	// if nobody does. No upgrade to it begins then. nil: there are no keys.
+	KeysLack func(ctx context.Context, version string) (string, error)
 
 	// Policy is that of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.

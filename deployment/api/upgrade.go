@@ -54,6 +54,9 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 		if err := upgradestate.CheckServers(servers, target); err != nil {
 			return nil, err
 		}
+		if err := v.keysLack(ctx, d, target); err != nil {
+			return nil, err
+		}
 	}
 	if err := v.mayLose(ctx, s, d, req.Msg); err != nil {
 		return nil, err
@@ -70,6 +73,22 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 	return v.change(ctx, s, req.Msg, ev, effects, func(d upgradestate.Deployment) string {
 		return fmt.Sprintf("upgrade %s to %s runs already", d.Upgrade.ID, d.Upgrade.TargetVersion)
 	})
+}
+
+// keysLack refuses an upgrade to records that cannot be decrypted once they serve. Versions that
+// the record refuses anyway are left to it.
+func (v *Service) keysLack(ctx context.Context, d upgradestate.Deployment, target string) error {
+	if _, known := d.Namespace(target); !known || v.cfg.KeysLack == nil || upgradestate.Retired(d, target) {
+		return nil
+	}
+	lack, err := v.cfg.KeysLack(ctx, target)
+	if err != nil {
+		return err
+	}
+	if lack != "" {
+		return refuse("begin-upgrade: " + lack)
+	}
+	return nil
 }
 
 // policy is that of a request, its zero fields as configured. One that runs is compared

@@ -130,6 +130,9 @@ func TestSameInstances(t *testing.T) {
 					if err != nil {
 						return told("", err)
 					}
+					if why := res.Msg.GetInstance(); w.name == "fail" && why.GetPlacementError() != "no room" || why.GetState() == string(converge.Crashed) && !strings.HasPrefix(why.GetCrashReason(), "é") {
+						rt.Fatalf("%s: why is not told: %v", w.name, why)
+					}
 					return plain(res.Msg)
 				})
 			},

@@ -30,6 +30,12 @@ func on(cell string, in *converge.Instance) *converge.Instance {
 	return in
 }
 
+func failed(why string) *converge.Instance {
+	in := instance(converge.Unclaimed, "d", 0)
+	in.PlacementError = why
+	return in
+}
+
 func retiring(in *converge.Instance) *converge.Instance {
 	in.Retire = true
 	return in
@@ -161,11 +167,12 @@ func TestSlots(t *testing.T) {
 		{"start", converge.Slot{Instance: instance(converge.Claimed, "d", 0)}, func(s *converge.Slot) error { return s.Start("guid-d", "cell", now) }, "RUNNING guid-d cell/-"},
 		{"start unclaimed", converge.Slot{Instance: instance(converge.Unclaimed, "d", 0)}, func(s *converge.Slot) error { return s.Start("g", "c", now) }, "RUNNING g c/-"},
 		{"start another's", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { return s.Start("g", "cell", now) }, "refused"},
-		{"crash", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { return s.Crash("guid-d", "cell", "oom", now) }, "CRASHED  /-"},
+		{"crash", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { return s.Crash("guid-d", "cell", "oom", now) }, "CRASHED   for oom/-"},
 		{"crash of one that has moved on", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { return s.Crash("before", "cell", "oom", now) }, "refused"},
 		{"crash of one to stop", converge.Slot{Instance: retiring(running("d"))}, func(s *converge.Slot) error { return s.Crash("guid-d", "cell", "oom", now) }, "-/-"},
 		{"crash while evacuating", converge.Slot{Instance: instance(converge.Unclaimed, "d", 0), Evacuating: running("d")}, func(s *converge.Slot) error { return s.Crash("guid-d", "cell", "oom", now) }, "UNCLAIMED  /-"},
-		{"fail", converge.Slot{Instance: instance(converge.Unclaimed, "d", 0)}, func(s *converge.Slot) error { return s.Fail("no room") }, "UNCLAIMED  /-"},
+		{"fail", converge.Slot{Instance: instance(converge.Unclaimed, "d", 0)}, func(s *converge.Slot) error { return s.Fail("no room") }, "UNCLAIMED   for no room/-"},
+		{"claim one that failed", converge.Slot{Instance: failed("no room")}, func(s *converge.Slot) error { return s.Claim("g", "c", now) }, "CLAIMED g c/-"},
 		{"fail one that runs", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { return s.Fail("no room") }, "refused"},
 		{"remove", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { s.Remove("guid-d", "cell"); return nil }, "-/-"},
 		{"remove the other", converge.Slot{Instance: running("new"), Evacuating: running("old")}, func(s *converge.Slot) error { s.Remove("guid-old", "cell"); return nil }, "RUNNING guid-new cell/-"},
@@ -214,6 +221,9 @@ func shown(in *converge.Instance) string {
 	out := fmt.Sprintf("%s %s %s", in.State, in.GUID, in.Cell)
 	if in.Retire {
 		out += " to retire"
+	}
+	if why := in.CrashReason + in.PlacementError; why != "" {
+		out += " for " + why
 	}
 	return out
 }

@@ -1,0 +1,66 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
+)
+
+// TestRollbackWithoutItsKey: after a switch the key of the former version is taken out of the
+// configuration. Going back is refused with one line before anything changes, as long as a process
+// that would be needed for it, or could not start anew after it, lacks the key; once the key
+// is back, the rollback begins.
+func TestRollbackWithoutItsKey(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{kinds: "[]", encryption: map[string]string{
+		"v1": keysSection("a001", "a001"), "v2": keysSection("b001", "b001"),
+	}})
+	s.makeKeys("a001", "a002", "b001")
+	controller := s.controller("controller", breakPoint{}).ready(ctx)
+	server := s.server("server", 0).ready(ctx)
+	client := newBBSClient(s.http, server)
+	p := process{guid: "process", made: 1, changed: 1}
+	if _, err := client.v1[0].CreateDesiredLRP(ctx, connect.NewRequest(&bbsv1.CreateDesiredLRPRequest{DesiredLrp: p.v1()})); err != nil {
+		t.Fatal(err)
+	}
+	s.begin(ctx)
+	s.await(ctx, "the flip", flipped("v2"))
+	s.awaitSync(ctx)
+
+	api, _ := controller.addresses()
+	back := func() result { return execute(ctx, t, nil, "rollback", "--server", api) }
+	with, without := keysSection("a001", "a001"), keysSection("a002", "a002")
+	s.edit(replace(with, without))
+	eventually(ctx, t, "both have read the configuration", func() error {
+		for _, c := range []*child{controller, server} {
+			if !strings.Contains(c.output(), "a key that records are under was taken out of encryption.keys") {
+				return errTooFew
+			}
+		}
+		return nil
+	})
+	s.unchanged(ctx, t, func() {
+		back().refuses(t, "begin-upgrade: records of v1 are under key a001", "encryption.keys", "controller controller", "server server", "add the file of a001")
+	})
+	// None is started without the key that would begin it later.
+	s.refusesToRun(ctx, nil, "database of v1", "records are under key a001", "add the file of a001")
+
+	s.edit(replace(without, with))
+	eventually(ctx, t, "the rollback begins", func() error {
+		if res := back(); res.code != 0 {
+			return errors.New(res.stderr)
+		}
+		return nil
+	})
+	s.await(ctx, "the rollback", flipped("v1"))
+	if _, err := client.v1[0].GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: p.guid})); err != nil {
+		t.Error(err)
+	}
+}

@@ -90,6 +90,12 @@ type Fencer interface {
 	// allow (want narrows it; empty lets the backend choose), and returns what Unfence
 	// will need. It changes nothing but scratch collections of its own.
 	Prepare(ctx context.Context, tok Token, want FenceClass) (class FenceClass, restore string, err error)
+	// Ready does ahead what Fence would do first, before writes are held for it. It changes nothing
+	// for applications. A Fence that finds nothing done does it itself, and may be called without.
+	Ready(ctx context.Context, fs []Fence) error
+	// Unready takes back what Ready did for fences that no Fence was called with. Those may be
+	// made ready again.
+	Unready(ctx context.Context, fs []Fence) error
 	// Fence executes the announced operation and returns nil only once it is confirmed: the
 	// identity is listed under To and a majority write went through after it. It may
 	// be called again, by anyone, whatever became of earlier calls; a rename that

@@ -42,8 +42,10 @@ func (readOnly) Load(context.Context, record.Batch) ([]record.Result, error) { r
 func (readOnly) Swap(context.Context, record.Token, []record.Swap) ([]record.Result, error) {
 	return nil, errReadOnly
 }
-func (readOnly) Fence(context.Context, record.Fence) error   { return errReadOnly }
-func (readOnly) Unfence(context.Context, record.Fence) error { return errReadOnly }
+func (readOnly) Ready(context.Context, []record.Fence) error   { return errReadOnly }
+func (readOnly) Unready(context.Context, []record.Fence) error { return errReadOnly }
+func (readOnly) Fence(context.Context, record.Fence) error     { return errReadOnly }
+func (readOnly) Unfence(context.Context, record.Fence) error   { return errReadOnly }
 func (readOnly) Prevent(context.Context, record.Fence) (bool, error) {
 	return false, errReadOnly
 }

@@ -119,6 +119,7 @@ type Driver struct {
 	span         trace.Span // of the attempt; nil: there is none
 	failed       failure
 	millis       map[string]int64
+	looked       time.Duration       // that the latest look at the switch took
 	readiness    *Readiness          // published last; nil: none
 	said         bool                // something was published, be it that there is none
 	waits        reconcile.Complaint // for what the switch waits: each reason is logged once

@@ -41,6 +41,7 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 		a.Switch = r.measured(d)
 		return a, r.refence(ctx, d)
 	case upgradestate.FinishAbort:
+		r.unready(ctx, d)
 		return upgradestate.Aborted{ID: a.ID}, nil
 	case upgradestate.AwaitReports:
 		return nil, nil
@@ -89,11 +90,43 @@ func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgrade
 			o.WaitsFor = append(o.WaitsFor, err.Error())
 		}
 	}
+	if len(o.WaitsFor) == 0 {
+		if err := r.ready(ctx, d); err != nil {
+			o.WaitsFor = append(o.WaitsFor, err.Error())
+		}
+	}
 	r.publish(ctx, &o)
 	if len(o.WaitsFor) > 0 {
 		return nil
 	}
 	return a
+}
+
+// ready has the source do what it can of the fences before writes are held.
+func (r *Driver) ready(ctx context.Context, d upgradestate.Deployment) error {
+	f, err := r.fencer(d.CurrentVersion)
+	if err != nil {
+		return err
+	}
+	return f.Ready(ctx, nextFences(d))
+}
+
+// unready takes back what an attempt that ends has made ready and not used.
+func (r *Driver) unready(ctx context.Context, d upgradestate.Deployment) {
+	f, err := r.fencer(d.CurrentVersion)
+	if err == nil {
+		err = f.Unready(ctx, nextFences(d))
+	}
+	if err != nil {
+		r.log.Warn("what was made ready for fences is left for the next attempt", zap.Error(err))
+	}
+}
+
+func nextFences(d upgradestate.Deployment) (fs []record.Fence) {
+	for _, a := range upgradestate.NextFences(d) {
+		fs = append(fs, fence(a))
+	}
+	return fs
 }
 
 // drained goes on to the seal, or aborts when the drain has brought up something that

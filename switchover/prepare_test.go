@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/switchover"
 	"dbcontroller.dev/upgradestate"
 )
@@ -58,4 +59,52 @@ func TestPrepareSwitchComesLast(t *testing.T) {
 		prepared.Store(true)
 		w.await(ctx, "the flip", open("v2"))
 	})
+}
+
+// TestFencesAreReadyBeforeWritesAreHeld: the source is asked to make its fences ready once nothing
+// else speaks against the switch, which waits for that, and takes it back when the attempt ends.
+func TestFencesAreReadyBeforeWritesAreHeld(t *testing.T) {
+	t.Parallel()
+	var ready, unready, early, late atomic.Int64
+	var held atomic.Bool
+	down := faultstore.NewToggle(faultstore.On(faultstore.Always(faultstore.Down()), faultstore.Ready))
+	kinds := simple
+	kinds.inject = map[string]faultstore.Injector{"v1": faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
+		switch op.Command {
+		case faultstore.Ready:
+			if ready.Add(1); held.Load() {
+				late.Add(1)
+			}
+		case faultstore.Unready:
+			unready.Add(1)
+		case faultstore.Fence:
+			if ready.Load() == 0 {
+				early.Add(1)
+			}
+		default:
+		}
+		return down.Inject(op)
+	})}
+	inBubble(t, kinds, func(ctx context.Context, w *world) {
+		lease, err := w.coord.Grant(ctx, time.Hour)
+		w.check(err)
+		w.check(w.admin.Register(ctx, lease, upgradestate.ServerState{ID: "deaf", Protocol: 1, Versions: []string{"v1", "v2"}}))
+		down.On()
+		w.report(ctx, 0)
+		w.drive(ctx, switchover.Config{HoldTimeout: time.Minute, Deadline: time.Hour})
+		quiet(10 * time.Second)
+		if d := w.get(ctx); !upgradestate.ReadyToSwitch(d) || ready.Load() < 5 {
+			t.Fatalf("asked %d times; upgrade %+v", ready.Load(), d.Upgrade)
+		}
+		down.Off()
+		w.await(ctx, "the hold", switching)
+		held.Store(true)
+		_, err = w.admin.Apply(ctx, upgradestate.Abort{ID: "u1", Reason: "a test"})
+		w.check(err)
+		w.await(ctx, "the end of the abort", open("v1"))
+		w.check(lease.Close(context.Background()))
+	})
+	if early.Load() > 0 || late.Load() > 0 || unready.Load() != 1 {
+		t.Errorf("fenced %d times before it was ready, made ready %d times while writes were held, taken back %d times", early.Load(), late.Load(), unready.Load())
+	}
 }

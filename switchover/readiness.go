@@ -100,6 +100,7 @@ func Predict(parts map[string]time.Duration, last *upgradestate.Switch) (total t
 func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) Readiness {
 	u := d.Upgrade
 	o := Readiness{ID: u.ID}
+	defer func(begun time.Time) { r.looked = time.Since(begun) }(time.Now())
 	waitFor := func(format string, args ...any) { o.WaitsFor = append(o.WaitsFor, fmt.Sprintf(format, args...)) }
 	if why := upgradestate.SwitchBlocker(d); why != "" {
 		waitFor("%s", why)

@@ -120,10 +120,15 @@ func (r *Driver) lookAgain(d upgradestate.Deployment) time.Duration {
 	case u != nil && u.Step == upgradestate.StepNone && upgradestate.SwitchBlocker(d) != "":
 		return heldBackLook // the record has to change first, and comes by itself
 	case u != nil, len(upgradestate.Actions(d)) > 0:
-		return time.Second // what kept it from moving may be gone
+		return min(max(time.Second, lookShare*r.looked), heldBackLook) // what kept it from moving may be gone
 	}
 	return 0
 }
+
+// lookShare bounds what the looks at the databases take of them and of this process, which are
+// many commands where there are many kinds: the next comes after so many times what one took. A
+// proof that ends, and a record that changes, are not waited for.
+const lookShare = 8
 
 // operationTimeout bounds one try of an operation: while writes are held, by the deadline, and in an
 // abort, which has none, by a part of it: writes are still held, and a try that hangs must

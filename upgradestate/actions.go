@@ -126,6 +126,22 @@ func Actions(d Deployment) []Action {
 	}
 }
 
+// NextFences are the operations that StepFence would have if it began now: what can be made
+// ready for them needs not be done while writes are held.
+func NextFences(d Deployment) []Execute {
+	d = Clone(d)
+	var next []Execute
+	for _, k := range d.kinds(d.CurrentVersion) {
+		k.announce(PendingFence)
+	}
+	for _, a := range operations(d, d.CurrentVersion) {
+		if e, ok := a.(Execute); ok {
+			next = append(next, e)
+		}
+	}
+	return next
+}
+
 // leftovers are the operations that survive a flip (opening the new namespace) or an abort
 // (the target's seals).
 func leftovers(d Deployment) []Action {

@@ -134,6 +134,12 @@ func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err er
 	}
 }
 
+// Ready and Unready: a gate is there as long as its kind.
+func (s *Store) Ready(context.Context, []record.Fence) error { return nil }
+
+// Unready is as Ready.
+func (s *Store) Unready(context.Context, []record.Fence) error { return nil }
+
 // Hindrances: nothing holds up a transaction of etcd.
 func (s *Store) Hindrances(context.Context, []record.Token) ([]string, error) { return nil, nil }
 

@@ -27,6 +27,8 @@ const (
 	Next         Command = "next"
 	Close        Command = "close"
 	Prepare      Command = "prepare"
+	Ready        Command = "ready"
+	Unready      Command = "unready"
 	Fence        Command = "fence"
 	Prevent      Command = "prevent"
 	Hindrances   Command = "hindrances"

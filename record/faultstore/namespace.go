@@ -95,6 +95,21 @@ func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.F
 	return a.class, a.restore, err
 }
 
+func (n *Namespace) Ready(ctx context.Context, fs []record.Fence) error {
+	return doErr(ctx, n.inj, opOf(Ready, fenced(fs)...), func() error { return n.inner.Ready(ctx, fs) })
+}
+
+func (n *Namespace) Unready(ctx context.Context, fs []record.Fence) error {
+	return doErr(ctx, n.inj, opOf(Unready, fenced(fs)...), func() error { return n.inner.Unready(ctx, fs) })
+}
+
+func fenced(fs []record.Fence) (toks []record.Token) {
+	for _, f := range fs {
+		toks = append(toks, f.Token)
+	}
+	return toks
+}
+
 func (n *Namespace) Fence(ctx context.Context, f record.Fence) error {
 	op := opOf(Fence, f.Token)
 	op.To = f.To

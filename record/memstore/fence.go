@@ -122,6 +122,20 @@ func (c *collection) close(to string) {
 	c.closed[to] = true
 }
 
+// Ready and Unready: nothing takes long here.
+func (s *Store) Ready(ctx context.Context, _ []record.Fence) error { return s.nothing(ctx) }
+
+// Unready is as Ready.
+func (s *Store) Unready(ctx context.Context, _ []record.Fence) error { return s.nothing(ctx) }
+
+func (s *Store) nothing(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	s.cluster.mu.Unlock()
+	return nil
+}
+
 // Hindrances are the builds of indexes, which are never half done here.
 func (s *Store) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
 	if err := s.begin(ctx); err != nil {

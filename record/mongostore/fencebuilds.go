@@ -49,15 +49,36 @@ func (n *Namespace) building(ctx context.Context, name string) (map[string][]str
 
 // noBuilds refuses while an index of the collection is being built.
 func (n *Namespace) noBuilds(ctx context.Context, name string) error {
-	if err := n.few.Acquire(ctx, 1); err != nil {
+	found, err := n.looks.ask(ctx, name)
+	if err != nil {
 		return err
 	}
-	defer n.few.Release(1)
-	builds, err := n.building(ctx, name)
-	if err == nil && len(builds) > 0 {
-		return fmt.Errorf("%s.%s: %w", n.name, name, errBuilding)
+	return found[name]
+}
+
+// lookForBuilds looks at several collections, and returns what keeps each from being renamed.
+// The looks do not meet the commands that are sent after them, which have the lock of the
+// whole server: one by one they would wait for each other.
+func (n *Namespace) lookForBuilds(ctx context.Context, names []string) (map[string]error, error) {
+	found := make([]error, len(names))
+	var g errgroup.Group
+	g.SetLimit(looksAtOnce)
+	for i, name := range names {
+		g.Go(func() error {
+			builds, err := n.building(ctx, name)
+			if err == nil && len(builds) > 0 {
+				err = fmt.Errorf("%s.%s: %w", n.name, name, errBuilding)
+			}
+			found[i] = err
+			return nil
+		})
 	}
-	return err
+	_ = g.Wait()
+	by := make(map[string]error, len(names))
+	for i, name := range names {
+		by[name] = found[i]
+	}
+	return by, nil
 }
 
 // stopBuilds ends the index builds of a collection.

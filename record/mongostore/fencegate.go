@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -23,12 +24,66 @@ const gateID = "open"
 // holds the lock of the whole server for some milliseconds.
 const atOnce = 25
 
+// readyAtOnce is for how many fences one command makes gates that are made ahead. A gate is a
+// collection, which takes the server two milliseconds, and nobody waits for these.
+const readyAtOnce = 5
+
+// Ready makes the gates of view fences: hundreds of collections take longer than all else that
+// is done while writes are held.
+func (n *Namespace) Ready(ctx context.Context, fs []record.Fence) error {
+	for some := range slices.Chunk(gated(fs), readyAtOnce) {
+		err := n.untilDone(ctx, "", func(ctx context.Context) error {
+			_, err := n.makeGates(ctx, some)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("make ready for fences in %s: %w", n.name, err)
+		}
+	}
+	// As openGate does: a fence that has ended before finds the gate gone.
+	for _, f := range gated(fs) {
+		if err := n.unlessEnded(ctx, f); err != nil {
+			return fmt.Errorf("make ready for the fence %s in %s: %w", f.To, n.name, err)
+		}
+	}
+	return nil
+}
+
+// Unready drops the gates that Ready made.
+func (n *Namespace) Unready(ctx context.Context, fs []record.Fence) error {
+	for _, f := range gated(fs) {
+		if err := n.dropStanding(ctx, f.To); err != nil {
+			return fmt.Errorf("take back the fence %s in %s: %w", f.To, n.name, err)
+		}
+	}
+	return nil
+}
+
+// gated are the fences that have gates.
+func gated(fs []record.Fence) (some []record.Fence) {
+	for _, f := range fs {
+		if _, _, hidden := record.KindOfPhysical(f.Token.Name); f.Class == record.FenceView && !hidden {
+			some = append(some, f)
+		}
+	}
+	return some
+}
+
 // openGate makes the gate of a fence unless that was removed: the check comes after the
 // gate was made, so that an unfence that it does not see drops the gate later.
 func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
-	if _, err := n.gates.ask(ctx, f); err != nil {
+	made, err := n.collectionNamed(ctx, gateOf(f.To))
+	if err == nil && made == nil {
+		_, err = n.gates.ask(ctx, f)
+	}
+	if err != nil {
 		return fmt.Errorf("make gate: %w", err)
 	}
+	return n.unlessEnded(ctx, f)
+}
+
+// unlessEnded drops the gate of a fence that has ended.
+func (n *Namespace) unlessEnded(ctx context.Context, f record.Fence) error {
 	err := n.refuseUnfenced(ctx, f)
 	var final *backoff.PermanentError
 	if errors.As(err, &final) {
@@ -70,12 +125,12 @@ func (n *Namespace) insertOp(coll string, doc bson.D) bson.D {
 	return bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: n.name + "." + coll}, {Key: "o", Value: doc}}
 }
 
-// throughGates renames and leaves the views, where the gates are still there. What it fails at
-// each fence finds out by looking.
+// throughGates renames and leaves the views, where the gates are still there, which are used
+// once. What it fails at each fence finds out by looking.
 func (n *Namespace) throughGates(ctx context.Context, fs []record.Fence) (struct{}, error) {
-	ops := make(bson.A, 0, 3*len(fs))
+	ops := make(bson.A, 0, 4*len(fs))
 	for _, f := range fs {
-		ops = append(ops, n.passOp(f), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To, f.To))
+		ops = append(ops, n.passOp(f), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To, f.To), n.dropOp(gateOf(f.To)))
 	}
 	err := n.applyOps(ctx, ops)
 	if len(fs) > 1 && !heldUp(err) && err != nil {
@@ -96,6 +151,17 @@ var errTogether = errors.New("fences that were set together")
 // the fence has ended.
 func (n *Namespace) passOp(f record.Fence) bson.D {
 	return n.existsOp(gateOf(f.To), gateID, bson.D{{Key: "u", Value: bson.D{{Key: "passed", Value: true}}}})
+}
+
+// dropStanding drops a gate where one is listed: a drop takes the lock of the whole server,
+// also of what is not there. A server that does not know that it is no longer the primary may
+// list none; what must be gone is dropped by dropGate.
+func (n *Namespace) dropStanding(ctx context.Context, to string) error {
+	made, err := n.collectionNamed(ctx, gateOf(to))
+	if err != nil || made == nil {
+		return err
+	}
+	return n.dropGate(ctx, to)
 }
 
 func (n *Namespace) dropGate(ctx context.Context, to string) error {

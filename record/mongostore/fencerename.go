@@ -27,7 +27,11 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 		if !at.moved {
 			if _, _, hidden := record.KindOfPhysical(f.To); !hidden {
 				// It is opened for its application, and nobody can write until it is.
-				if err := n.stopBuilds(ctx, f.Token.Name); err != nil {
+				err := n.noBuilds(ctx, f.Token.Name)
+				if errors.Is(err, errBuilding) {
+					err = n.stopBuilds(ctx, f.Token.Name)
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -138,19 +142,10 @@ func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson
 	if err := n.mark(ctx, f); err != nil {
 		return err
 	}
-	if err := n.few.Acquire(ctx, 1); err != nil {
-		return err
+	has, err := n.proofs.ask(ctx, identified{f.To, uuid})
+	if err == nil {
+		err = has[f.To]
 	}
-	err := n.db.RunCommand(ctx, bson.D{
-		{Key: "update", Value: f.To},
-		{Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "dbc", Value: bson.NewObjectID()}}}}},
-			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "dbc", Value: 1}}}}},
-		}}},
-		{Key: "collectionUUID", Value: uuid},
-		{Key: "writeConcern", Value: majorityWithin(concernWait)},
-	}).Err()
-	n.few.Release(1)
 	if err != nil {
 		return err
 	}

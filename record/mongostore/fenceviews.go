@@ -74,7 +74,7 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 		if err := n.confirmRename(ctx, f, uuid, look); err != nil {
 			return err
 		}
-		if err := n.dropGate(ctx, f.To); err != nil {
+		if err := n.dropStanding(ctx, f.To); err != nil {
 			n.log.Warn("cannot drop the gate of a fence", zap.String("collection", gateOf(f.To)), zap.Error(err))
 		}
 		return nil

@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.uber.org/zap"
-	"golang.org/x/sync/semaphore"
 
 	"dbcontroller.dev/record"
 )
@@ -66,16 +65,17 @@ type Namespace struct {
 	health    gauges
 	pulse     pulse
 
-	// What many kinds ask for at once is done together, or by few connections.
-	few    *semaphore.Weighted
+	// What many kinds ask for at once is done together.
 	names  rounds[[]string, []collection] // collections and views by name
 	checks rounds[struct{}, bool]         // whether collection UUIDs are checked
 	notes  rounds[notice, struct{}]
-	ends   rounds[string, []string]       // which fences to these names have ended
-	gates  rounds[record.Fence, struct{}] // makes gates
-	passes rounds[record.Fence, struct{}] // goes through them
-	moves  rounds[viewMove, struct{}]     // renames collections under the views of fences
-	closed rounds[string, struct{}]       // drops those of fences to these names
+	ends   rounds[string, []string]             // which fences to these names have ended
+	gates  rounds[record.Fence, struct{}]       // makes gates
+	passes rounds[record.Fence, struct{}]       // goes through them
+	moves  rounds[viewMove, struct{}]           // renames collections under the views of fences
+	closed rounds[string, struct{}]             // drops those of fences to these names
+	looks  rounds[string, map[string]error]     // what keeps collections from being renamed now
+	proofs rounds[identified, map[string]error] // why collections do not have their names
 
 	// Why the server cannot do what a fence needs, nil: it can.
 	tested recent[*record.UnsupportedError] // refuse other collection UUIDs
@@ -155,7 +155,7 @@ func newNamespace(client *mongo.Client, database, location string, log *zap.Logg
 	n := &Namespace{client: client, db: client.Database(database), name: database, location: location, log: log, left: new(leftOpen), seen: new(Horizon)}
 	n.names.do, n.checks.do, n.notes.do, n.ends.do = n.listNamed, n.checksUUIDs, n.writeNotes, n.unfenced
 	n.gates.do, n.passes.do, n.closed.do = n.makeGates, n.throughGates, n.dropGates
-	n.few = semaphore.NewWeighted(looksAtOnce)
+	n.looks.do, n.proofs.do, n.proofs.most = n.lookForBuilds, n.proveNames, provenAtOnce
 	n.gates.most, n.passes.most, n.closed.most = atOnce, atOnce, atOnce
 	n.moves.do, n.moves.most = n.moveUnderViews, atOnce
 	return n

@@ -304,8 +304,10 @@ type lostFencer struct{}
 
 var errLost = errors.New("the database is lost")
 
-func (lostFencer) Fence(context.Context, record.Fence) error   { return nil }
-func (lostFencer) Unfence(context.Context, record.Fence) error { return nil }
+func (lostFencer) Ready(context.Context, []record.Fence) error   { return nil }
+func (lostFencer) Unready(context.Context, []record.Fence) error { return nil }
+func (lostFencer) Fence(context.Context, record.Fence) error     { return nil }
+func (lostFencer) Unfence(context.Context, record.Fence) error   { return nil }
 func (lostFencer) Prepare(context.Context, record.Token, record.FenceClass) (record.FenceClass, string, error) {
 	return "", "", errLost
 }

@@ -70,6 +70,14 @@ func (d *Database) Fence(ctx context.Context, f record.Fence) error {
 	return run(ctx, d, func(ns Space) error { return ns.Fence(ctx, f) })
 }
 
+func (d *Database) Ready(ctx context.Context, fs []record.Fence) error {
+	return run(ctx, d, func(ns Space) error { return ns.Ready(ctx, fs) })
+}
+
+func (d *Database) Unready(ctx context.Context, fs []record.Fence) error {
+	return run(ctx, d, func(ns Space) error { return ns.Unready(ctx, fs) })
+}
+
 func (d *Database) Unfence(ctx context.Context, f record.Fence) error {
 	return run(ctx, d, func(ns Space) error { return ns.Unfence(ctx, f) })
 }

@@ -1,0 +1,173 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+)
+
+// viewFences are fences of fixed-name kinds, to names with a seq.
+func (b *bench) viewFences(t *testing.T, count, seq int) (fs []record.Fence) {
+	t.Helper()
+	for i := range count {
+		tok := b.fixed(t, fmt.Sprintf("orders%d", i))
+		fs = append(fs, record.Fence{Class: record.FenceView, Token: tok, To: record.PhysicalName(tok.Name, uint64(seq))}) //nolint:gosec // small
+	}
+	return fs
+}
+
+func (b *bench) gatesOf(t *testing.T, fs []record.Fence) (found int) {
+	t.Helper()
+	for _, f := range fs {
+		gate, err := b.collectionNamed(t.Context(), gateOf(f.To))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gate != nil {
+			found++
+		}
+	}
+	return found
+}
+
+// TestReadyFences: gates are made ahead, while applications write; fences that find them make
+// none, and leave none. What is not used is taken back, and can be made again.
+func TestReadyFences(t *testing.T) {
+	b := newBench(t)
+	fs := b.viewFences(t, 2*readyAtOnce+1, 1)
+	moved := record.Fence{Class: record.FenceUUID, Token: b.managed(t, record.Shape{}), To: "things.n2"}
+	for range 2 {
+		if err := b.Ready(t.Context(), append(fs, moved)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := b.gatesOf(t, fs); found != len(fs) {
+		t.Fatalf("%d gates, want %d", found, len(fs))
+	}
+	if found := b.gatesOf(t, []record.Fence{moved}); found != 0 {
+		t.Fatal("a fence that has no gate got one")
+	}
+	for range 2 {
+		if err := b.Unready(t.Context(), fs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := b.gatesOf(t, fs); found != 0 {
+		t.Fatalf("%d gates are left", found)
+	}
+	if err := b.Ready(t.Context(), fs); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fs {
+		if _, err := b.raw.Collection(f.Token.Name).InsertOne(t.Context(), bson.D{}); err != nil {
+			t.Fatalf("the application's insert: %v", err)
+		}
+	}
+	b.gates.do = func(context.Context, []record.Fence) (struct{}, error) {
+		return struct{}{}, permanent(errors.New("a gate is made while writes are held"))
+	}
+	for _, f := range fs {
+		if err := b.Fence(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.raw.Collection(f.Token.Name).InsertOne(t.Context(), bson.D{}); !hasCode(err, codeViewWrite) {
+			t.Fatalf("the application's insert behind the fence: %v", err)
+		}
+	}
+	if found := b.gatesOf(t, fs); found != 0 {
+		t.Fatalf("%d gates are left", found)
+	}
+}
+
+// TestReadyComesLate: a fence that has ended is not made ready again by one who slept, so that
+// a command of it that comes later still finds no gate.
+func TestReadyComesLate(t *testing.T) {
+	b := newBench(t)
+	fs := b.viewFences(t, 2, 1)
+	if err := b.Unfence(t.Context(), fs[1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Ready(t.Context(), fs); !errors.Is(err, errUnfenced) {
+		t.Fatalf("ready for a fence that has ended: %v", err)
+	}
+	if found := b.gatesOf(t, fs[1:]); found != 0 {
+		t.Fatal("the gate of a fence that has ended is there")
+	}
+	if _, err := b.throughGate(t.Context(), fs[1]); !hasCode(err, codeNamespaceNotFound) {
+		t.Fatalf("late fence: %v", err)
+	}
+}
+
+// TestNamesProvedTogether: one command says for each collection whether it has its name.
+func TestNamesProvedTogether(t *testing.T) {
+	b := newBench(t)
+	var cs []identified
+	for _, f := range b.viewFences(t, 5, 1) {
+		uuid, err := collectionUUID(f.Token.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cs = append(cs, identified{f.Token.Name, uuid})
+	}
+	cs[1].uuid = cs[2].uuid
+	cs[3].name = "missing"
+	for name, prove := range map[string]func(context.Context, []identified) (map[string]error, error){
+		"together": b.proveTogether,
+		"any":      b.proveNames,
+		"each":     func(ctx context.Context, cs []identified) (map[string]error, error) { return b.proveEach(ctx, cs), nil },
+	} {
+		by, err := prove(t.Context(), cs)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for i, c := range cs {
+			wrong := i == 1 || i == 3
+			if err := by[c.name]; wrong != hasCode(err, codeUUIDMismatch, codeNamespaceNotFound) || !wrong && err != nil {
+				t.Errorf("%s: %s: %v", name, c.name, err)
+			}
+		}
+	}
+}
+
+// TestProofWaitsForAMajority: a name that only the primary knows is not proved by one command for
+// several collections either.
+func TestProofWaitsForAMajority(t *testing.T) {
+	r := newReplicas(t)
+	var cs []identified
+	for _, f := range r.viewFences(t, 2, 1) {
+		uuid, err := collectionUUID(f.Token.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cs = append(cs, identified{f.To, uuid})
+	}
+	primary := r.primary(t, -1)
+	r.replication(t, primary, false)
+	for _, c := range cs {
+		from, _, _ := record.KindOfPhysical(c.name)
+		err := r.direct[primary].admin().RunCommand(t.Context(), bson.D{
+			{Key: "renameCollection", Value: "app." + from}, {Key: "to", Value: "app." + c.name},
+			{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}}},
+		}).Err()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	by, err := r.proveTogether(ctx, cs)
+	cancel()
+	if err == nil {
+		t.Fatalf("proved by one node: %v", by)
+	}
+	r.replication(t, primary, true)
+	by, err = r.proveTogether(t.Context(), cs)
+	if err != nil || by[cs[0].name] != nil || by[cs[1].name] != nil {
+		t.Fatalf("proved by all: %v, %v", by, err)
+	}
+}

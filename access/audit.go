@@ -5,6 +5,8 @@ import (
 
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
+
+	"dbcontroller.dev/refusal"
 )
 
 // Audit tells of each call that changes something, of each that was refused, and of who
@@ -66,5 +68,9 @@ func answer(err error) []zap.Field {
 	if err == nil {
 		return []zap.Field{zap.String("answer", "ok")}
 	}
-	return []zap.Field{zap.String("answer", connect.CodeOf(err).String()), zap.String("message", err.Error())}
+	fields := []zap.Field{zap.String("answer", connect.CodeOf(err).String()), zap.String("message", err.Error())}
+	if reason, _ := refusal.Of(err); reason != "" {
+		fields = append(fields, zap.String("reason", string(reason)))
+	}
+	return fields
 }

@@ -63,41 +63,61 @@ func (a *App) KeysLack(ctx context.Context, version string) (string, error) {
 	if !ok {
 		return "", nil
 	}
-	var st sealed.State
+	var lack string
 	e, err := a.encryption(ctx, version)
-	if err == nil {
-		st, err = e.Sealer().State(ctx)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errState, err)
+	} else {
+		self := "controller " + a.opts.ID
+		if a.opts.alone {
+			self = a.cfg.File
+		}
+		lack, err = KeysLack(ctx, a.deployment, e.Sealer(), version, self, db.KeysHere())
 	}
 	switch {
 	case errors.Is(err, sealed.ErrKey):
 		return err.Error(), nil
-	case err != nil: // no upgrade gets to its switch without this database, and says why
+	case errors.Is(err, errState): // no upgrade gets to its switch without this database, and says why
 		a.log.Warn("it is not known which keys an upgrade needs", zap.String("version", version), zap.Error(err))
 		return "", nil
 	}
-	has, err := a.deployment.ControllerKeys(ctx)
+	return lack, err
+}
+
+// errState is that the database does not tell which keys it is under.
+var errState = errors.New("which keys are needed is not known")
+
+// KeysLack is App.KeysLack for a process that is no controller: self is what it is called, and here
+// the keys that it has.
+func KeysLack(ctx context.Context, store *deployment.Store, s *sealed.Sealer, version, self string, here []string) (string, error) {
+	st, err := s.State(ctx)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errState, err)
+	}
+	has, err := store.ControllerKeys(ctx)
 	if err != nil {
 		return "", err
 	}
-	servers, err := a.deployment.Servers(ctx)
+	servers, err := store.Servers(ctx)
 	if err != nil {
 		return "", err
 	}
-	here := map[string][]string{"controller " + a.opts.ID: db.KeysHere()}
+	all := map[string][]string{}
 	for id, keys := range has {
-		if id != a.opts.ID && len(keys[version]) > 0 {
-			here["controller "+id] = keys[version]
+		if len(keys[version]) > 0 {
+			all["controller "+id] = keys[version]
 		}
 	}
 	for _, s := range servers {
 		if !s.Client && len(s.Keys[version]) > 0 {
-			here["server "+s.ID] = s.Keys[version]
+			all["server "+s.ID] = s.Keys[version]
 		}
 	}
+	all[self] = here // what it has announced may be older
 	for _, name := range slices.Sorted(maps.Keys(st.Under)) {
-		key, lack := e.Sealer().Keys().Check(name), []string(nil)
-		for _, process := range slices.Sorted(maps.Keys(here)) {
-			if name != sealed.Off && !slices.Contains(here[process], key) {
+		key, lack := s.Keys().Check(name), []string(nil)
+		for _, process := range slices.Sorted(maps.Keys(all)) {
+			if name != sealed.Off && !slices.Contains(all[process], key) {
 				lack = append(lack, process)
 			}
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // Verify compares everything that is synced now, source with target. Writes that arrive
-// meanwhile are resolved by being compared again.
+// meanwhile are resolved by being compared again; what was waived is counted apart.
 func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error) {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
@@ -54,7 +54,11 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 		twins[dir.Twin(k.Name)] = true
 	}
 	total += records(ctx, a.namespaces[to], dst.Tokens, dir.TargetKinds(), func(kind string) bool { return twins[kind] || transform.SearchedTo(dir, kind) })
-	rep, err := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir).Run(ctx, src, dst, verify.Recheck{}, func(r verify.Report) {
+	waived, err := a.waived(ctx, d, to)
+	if err != nil {
+		return verify.Report{}, err
+	}
+	rep, err := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir).Run(ctx, src, dst, verify.Recheck{Waived: waived}, func(r verify.Report) {
 		if progress != nil {
 			if r.Scanned > 0 {
 				r.Total = max(total, r.Scanned)

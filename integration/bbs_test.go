@@ -24,8 +24,7 @@ import (
 
 // TestBBS moves the whole BBS from etcd to MongoDB and back, with its reconciler, while owners
 // scale and make anew their processes and cells run them, all of them clients of v1. In each
-// switch one cell crashes and another one is evacuated; one of those that crash is lost for
-// good. No write is lost, and when the owners rest each desired instance runs once.
+// switch one cell crashes and another one is evacuated, and a client retires an instance; one of the cells that crash is lost for good. No write is lost, and when the owners rest each desired instance runs once.
 func TestBBS(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -187,6 +186,7 @@ func (b *scheduling) switchTo(ctx context.Context, version string) (crash string
 		b.t.Error("the steady process does not run on the cell that crashes")
 	}
 	b.crashes[crash]()
+	b.say(ctx)
 	var evacuation sync.WaitGroup
 	evacuation.Go(func() {
 		if err := b.cells[evacuate].Evacuate(ctx); err != nil {
@@ -198,6 +198,22 @@ func (b *scheduling) switchTo(ctx context.Context, version string) (crash string
 	b.crashes[evacuate]()
 	delete(b.cells, evacuate)
 	return crash
+}
+
+// say has a client say in the middle of a switch what cells do not say by themselves. The instance
+// was RUNNING, on a cell that has just crashed: it is started anew, and nobody fails to take it.
+func (b *scheduling) say(ctx context.Context) {
+	b.t.Helper()
+	api, _ := b.servers[0].addresses()
+	client := bbsv1connect.NewActualLRPServiceClient(b.http, "http://"+api)
+	name := converge.Name(steady, 0)
+	if _, err := client.FailActualLRP(ctx, connect.NewRequest(&bbsv1.FailActualLRPRequest{Name: name, PlacementError: "no room"})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		b.t.Errorf("that nobody takes what runs is answered with %v", err)
+	}
+	res, err := client.RetireActualLRP(ctx, connect.NewRequest(&bbsv1.RetireActualLRPRequest{Name: name}))
+	if err != nil || !res.Msg.GetInstance().GetRetire() {
+		b.t.Errorf("to retire it is answered with %v, %v", res, err)
+	}
 }
 
 // roll makes a process through v2 and gives it another definition, which replaces the first

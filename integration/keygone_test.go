@@ -3,6 +3,9 @@ package integration_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,8 +16,8 @@ import (
 
 // TestRollbackWithoutItsKey: after a switch the key of the former version is taken out of the
 // configuration. Going back is refused with one line before anything changes, as long as a process
-// that would be needed for it, or could not start anew after it, lacks the key; once the key
-// is back, the rollback begins.
+// that would be needed for it, or could not start anew after it, lacks the key, and plans say so
+// before anyone asks for it; once the key is back, the rollback begins.
 func TestRollbackWithoutItsKey(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -49,10 +52,42 @@ func TestRollbackWithoutItsKey(t *testing.T) {
 	s.unchanged(ctx, t, func() {
 		back().refuses(t, "begin-upgrade: records of v1 are under key a001", "encryption.keys", "controller controller", "server server", "add the file of a001")
 	})
+	planned := func(want []string, args ...string) {
+		t.Helper()
+		res := execute(ctx, t, s.env, append([]string{"plan", "--target-version", "v1"}, args...)...)
+		for _, line := range strings.Split(res.stdout, "\n") {
+			if f := strings.Fields(line); len(f) > 2 && f[0] == "FAILED" && f[1] == "keys" && f[2] == "v1" && !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(line, w) }) {
+				return
+			}
+		}
+		t.Errorf("plan %v does not say %q: %+v", args, want, res)
+	}
+	planned([]string{"records of v1 are under key a001", "controller controller", "server server"}, "--server", api)
+	planned([]string{"records are under key a001", "add the file of a001"}, "--config", s.config)
 	// None is started without the key that would begin it later.
 	s.refusesToRun(ctx, nil, "database of v1", "records are under key a001", "add the file of a001")
 
+	s.kill(controller)
+	eventually(ctx, t, "the lease of the controller ends", func() error {
+		alive, err := s.record.Controllers(ctx)
+		if err == nil && len(alive) > 0 {
+			err = errTooFew
+		}
+		return err
+	})
+	text, err := os.ReadFile(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	emergency := filepath.Join(filepath.Dir(s.config), "emergency.yaml")
+	put(t, emergency, replace(without, with)(string(text)))
+	offline := execute(ctx, t, s.env, "rollback", "--to-snapshot", "--offline", "--config", emergency, "--dry-run")
+	if want := "found: records of v1 are under key a001, which is not one of encryption.keys any more, or another one, at server server: "; offline.code != 0 || !strings.Contains(offline.stderr, want) {
+		t.Errorf("the rollback without a controller does not say %q: %+v", want, offline)
+	}
+
 	s.edit(replace(without, with))
+	api, _ = s.controller("controller", breakPoint{}).ready(ctx).addresses()
 	eventually(ctx, t, "the rollback begins", func() error {
 		if res := back(); res.code != 0 {
 			return errors.New(res.stderr)

@@ -346,6 +346,9 @@ func (s *secured) checkAudit(t *testing.T) {
 		if f["from"] == "" || f["answer"] == nil || f["proof"] == nil {
 			t.Errorf("the audit lacks something: %v", f)
 		}
+		if f["answer"] == "unknown" {
+			t.Errorf("the audit does not say what the caller heard: %v", f)
+		}
 		told[fmt.Sprint(e.Message, " ", f["call"], " ", f["identity"])] = true
 		if text := fmt.Sprint(f); strings.Contains(text, "0123456789abcde") || strings.Contains(text, "eyJ") {
 			t.Errorf("the audit shows a token: %s", text)

@@ -102,6 +102,9 @@ type PlannerParts struct {
 	// Belongs fails if the database of one of the versions is not the one that the record
 	// means.
 	Belongs func(ctx context.Context, versions ...string) error
+	// KeysLack returns, for an operator, who lacks which key of the records that a version has; ""
+	// where all have them.
+	KeysLack func(ctx context.Context, version string) (string, error)
 	// Reachable returns the versions that an upgrade may begin to, Wants the one of them that
 	// comes next by itself.
 	Reachable func(d upgradestate.Deployment) []string

@@ -86,7 +86,7 @@ func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Wor
 	}
 	steps := []step{
 		{"checks the deployment", p.state, false}, {"checks servers and applications", p.servers, true}, {"checks connections", p.wires, false},
-		{"checks databases and privileges", p.databases, false}, {"looks at collections", p.sources, false}, {"looks who refers to what", p.references, false}, {"looks how they are spread", p.spread, false},
+		{"checks databases and privileges", p.databases, false}, {"checks keys", p.keys, false}, {"looks at collections", p.sources, false}, {"looks who refers to what", p.references, false}, {"looks how they are spread", p.spread, false},
 		{"checks names", p.names, false}, {"looks at indexes and options", p.shapes, false}, {"looks for what the target cannot hold", p.limits, false}, {"tries fences", p.fences, true}, {"copies a sample", p.copy, false},
 		{"reckons space", p.space, false}, {"reckons the oplog", p.oplog, false}, {"proves the rollback", p.rollback, true},
 		{"checks what can be undone", p.undo, false}, {"tries scratch databases", p.rehearsal, true},
@@ -188,6 +188,23 @@ func (p *plan) servers(ctx context.Context) error {
 			continue
 		}
 		p.ok("servers", s.ID, "%s: new enough", what)
+	}
+	return nil
+}
+
+// keys checks whether what the target has can be decrypted once it serves. Before it is known it
+// has nothing.
+func (p *plan) keys(ctx context.Context) error {
+	to := p.dir.To()
+	if _, known := p.record.Namespace(to); !known || p.KeysLack == nil {
+		return nil
+	}
+	lack, err := p.KeysLack(ctx, to)
+	if err != nil {
+		return p.failed(ctx, "keys", to, err)
+	}
+	if lack != "" {
+		p.fail("keys", to, "%s", lack)
 	}
 	return nil
 }

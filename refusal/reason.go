@@ -33,6 +33,9 @@ const (
 	Stopping Reason = "STOPPING"
 	// StreamEnded: the stream cannot go on over the switch that has been. A new one can.
 	StreamEnded Reason = "STREAM_ENDED"
+	// CoordinationUnavailable: the coordination store, or what else a controller needs for its
+	// answer, cannot be reached. Services never answer so: they go on without it.
+	CoordinationUnavailable Reason = "COORDINATION_UNAVAILABLE"
 )
 
 // After one of these something has to change: the client, what it asks for, or the service. The
@@ -62,6 +65,12 @@ const (
 	// NotInThisState: what an operator asks a controller for is not possible in the state that the
 	// deployment is in, or wants a confirmation that the text names. Services never answer so.
 	NotInThisState Reason = "NOT_IN_THIS_STATE"
+	// ControllerTooOld: the record of the deployment was written by a newer binary than that of this
+	// controller. Services never answer so.
+	ControllerTooOld Reason = "CONTROLLER_TOO_OLD"
+	// Full: there are as many of something as one controller, or one coordination store, may have;
+	// the text names it, and what to do. Services never answer so.
+	Full Reason = "FULL"
 )
 
 // Names in the metadata.
@@ -90,6 +99,7 @@ var rows = []row{
 	{ServerTooOld, connect.CodeUnavailable},
 	{Stopping, connect.CodeUnavailable},
 	{StreamEnded, connect.CodeUnavailable},
+	{CoordinationUnavailable, connect.CodeUnavailable},
 	{VersionNotActive, connect.CodeFailedPrecondition},
 	{VersionNotReady, connect.CodeNotFound},
 	{VersionRetired, connect.CodeNotFound},
@@ -101,6 +111,8 @@ var rows = []row{
 	{Unreadable, connect.CodeDataLoss},
 	{KeyMissing, connect.CodeFailedPrecondition},
 	{NotInThisState, connect.CodeFailedPrecondition},
+	{ControllerTooOld, connect.CodeFailedPrecondition},
+	{Full, connect.CodeResourceExhausted},
 }
 
 // Reasons are all there are, in the order of docs/errors.md.

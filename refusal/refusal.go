@@ -21,8 +21,15 @@ func New(reason Reason, err error, meta ...string) *connect.Error {
 	if detail, detailErr := connect.NewErrorDetail(info); detailErr == nil {
 		out.AddDetail(detail)
 	}
+	if reason == OutcomeUnknown {
+		out.Meta().Set(pushback, "-1")
+	}
 	return out
 }
+
+// pushback is what gRPC's retry policies, which know codes alone, are told by: what is negative
+// forbids another attempt. A write whose outcome nobody knows would be made twice.
+const pushback = "Grpc-Retry-Pushback-Ms"
 
 // Because is an error that is an answer with a reason once it reaches a client (In). It wraps
 // cause, if that is not nil.

@@ -119,6 +119,16 @@ func (e *Engine) unpark(ctx context.Context, id transform.GroupID, version recor
 	return nil
 }
 
+// ID is the group that was parked. Where its Spec is negative it is none of the direction's,
+// and Kind and Key name a record.
+func (p Parked) ID() (transform.GroupID, error) {
+	name, err := base64.StdEncoding.DecodeString(p.Group)
+	if err != nil {
+		return transform.GroupID{}, fmt.Errorf("parked %s/%s: %w", p.Kind, p.Key, err)
+	}
+	return transform.GroupID{Spec: p.Spec, Name: string(name)}, nil
+}
+
 // version is the state that was parked; zero if it is not known.
 func (p Parked) version() (v record.Version) {
 	if err := v.UnmarshalText([]byte(p.Version)); err != nil {
@@ -262,11 +272,11 @@ func (e *Engine) refreshParked(ctx context.Context) error {
 	}
 	parked := map[transform.GroupID]Parked{}
 	for _, p := range list {
-		name, err := base64.StdEncoding.DecodeString(p.Group)
+		id, err := p.ID()
 		if err != nil {
-			return fmt.Errorf("parked %s/%s: %w", p.Kind, p.Key, err)
+			return err
 		}
-		parked[transform.GroupID{Spec: p.Spec, Name: string(name)}] = p
+		parked[id] = p
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

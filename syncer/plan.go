@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // prepare makes or loads the plan. The start position is stored with it, before any
@@ -160,16 +161,25 @@ func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 
 func standsForOthers(p Parked) bool { return p.Spec == OverflowSpec }
 
-// left is what was parked in the direction that the latest switch ended, if this one is the
-// rollback of it. (A switch to a snapshot has left everything behind; a new upgrade
-// gives that up.)
+// Left is the direction that the latest switch ended, if what is synced to a version now is the
+// rollback of it. (A switch to a snapshot has left everything behind; a new upgrade gives that
+// up.)
+func Left(d upgradestate.Deployment, to string) (DirectionKey, bool) {
+	last := d.LastSwitch
+	if last == nil || last.Snapshot || last.To != d.CurrentVersion || last.From != to {
+		return "", false
+	}
+	return KeyOf(d.Epoch-1, last.From, last.To, last.TransformHash, last.Generation), true
+}
+
+// left is what was parked there.
 func (e *Engine) left(ctx context.Context) ([]Parked, error) {
 	d := e.current()
-	last := d.LastSwitch
-	if last == nil || d.Epoch != e.cfg.Epoch || last.Snapshot || last.To != e.Direction.From() || last.From != e.Direction.To() {
+	key, ok := Left(d, e.Direction.To())
+	if !ok || d.Epoch != e.cfg.Epoch || d.CurrentVersion != e.Direction.From() {
 		return nil, nil
 	}
-	list, err := e.Journal.Parked(ctx, KeyOf(d.Epoch-1, last.From, last.To, last.TransformHash, last.Generation), -1)
+	list, err := e.Journal.Parked(ctx, key, -1)
 	if err != nil {
 		return nil, fmt.Errorf("list what was waived: %w", err)
 	}

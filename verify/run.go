@@ -12,8 +12,12 @@ import (
 // Report is what a whole comparison found.
 type Report struct {
 	Compared   int64    `json:"compared"`
-	Mismatched int64    `json:"mismatched"`
+	Mismatched int64    `json:"mismatched"`         // and not waived
 	Examples   []string `json:"examples,omitempty"` // up to ten names of differing groups
+
+	// What differs, and is known to: it was waived.
+	Waived         int64    `json:"waived,omitempty"`
+	WaivedExamples []string `json:"waivedExamples,omitempty"` // up to ten
 
 	// How far a comparison is that still runs.
 	Doing   string `json:"-"`
@@ -21,11 +25,15 @@ type Report struct {
 	Total   int64  `json:"-"` // that are to be read, estimated; 0: not known
 }
 
+// mostExamples is how many names of a sort a report has.
+const mostExamples = 10
+
 // Recheck bounds how often, and how far apart, a differing group is compared again before
-// it counts as mismatched.
+// it counts as mismatched. One that is waived is compared again once.
 type Recheck struct {
-	Tries int           // 20
-	Every time.Duration // 250 ms
+	Tries  int           // 20
+	Every  time.Duration // 250 ms
+	Waived Waived
 }
 
 // Run compares everything: all source kinds, then the target kinds for groups that the
@@ -90,9 +98,16 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 	rep, err := c.recheck(ctx, src, dst, s, rep, differ)
 	// An orphan does not go away: nothing that follows the source writes it or takes it
 	// away.
-	rep.Mismatched += int64(len(orphans))
-	for _, x := range orphans[:max(0, min(10-len(rep.Examples), len(orphans)))] {
-		rep.Examples = append(rep.Examples, fmt.Sprintf("%s %s (in the target alone)", x.Kind, x.Key))
+	for _, x := range orphans {
+		name := fmt.Sprintf("%s %s (in the target alone)", x.Kind, x.Key)
+		if s.Waived.Orphans[Name{x.Kind, x.Key.String()}] {
+			rep.note(name)
+			continue
+		}
+		rep.Mismatched++
+		if len(rep.Examples) < mostExamples {
+			rep.Examples = append(rep.Examples, name)
+		}
 	}
 	return rep, err
 }
@@ -113,7 +128,13 @@ func (c *Comparer) recheck(ctx context.Context, src, dst transform.View, s Reche
 			if err != nil {
 				return rep, fmt.Errorf("verify again: %w", err)
 			}
-			left = append(left, transform.Names(ds)...)
+			for _, d := range ds {
+				if name := c.nameOf(d.ID); s.Waived.group(d, name) {
+					rep.note(name.Key)
+				} else {
+					left = append(left, d.ID)
+				}
+			}
 		}
 		differ = left
 		if len(differ) == 0 || try == s.Tries-1 {
@@ -126,16 +147,16 @@ func (c *Comparer) recheck(ctx context.Context, src, dst transform.View, s Reche
 		}
 	}
 	rep.Mismatched = int64(len(differ))
-	for _, id := range differ[:min(10, len(differ))] {
-		rep.Examples = append(rep.Examples, c.nameOf(id))
+	for _, id := range differ[:min(mostExamples, len(differ))] {
+		rep.Examples = append(rep.Examples, c.nameOf(id).Key)
 	}
 	return rep, nil
 }
 
 // nameOf is what people find a group by: a group's own name need not be readable.
-func (c *Comparer) nameOf(id transform.GroupID) string {
+func (c *Comparer) nameOf(id transform.GroupID) Name {
 	for _, s := range append(c.dir.SourceSelect(id), c.dir.TargetSelect(id)...) {
-		return s.Key.String()
+		return Name{s.Kind, s.Key.String()}
 	}
-	return id.Name
+	return Name{"", id.Name}
 }

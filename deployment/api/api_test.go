@@ -154,8 +154,14 @@ func (a served) fails(t *testing.T, method, body, want string) {
 	if got := e.Code + ": " + e.Message; err != nil || status == http.StatusOK || got != want {
 		t.Errorf("%s(%s)\n     %d %s %v\nwant %s", method, body, status, got, err, want)
 	}
-	// A record of a newer format is no state, but a controller that is too old.
-	if e.Code == "failed_precondition" && !strings.Contains(want, "newer format") && (len(e.Details) != 1 || e.Details[0].Debug.Reason != string(refusal.NotInThisState)) {
-		t.Errorf("%s(%s) says %q without the reason that programs read: %+v", method, body, want, e.Details)
+	reason := map[string]refusal.Reason{
+		"failed_precondition": refusal.NotInThisState, "unavailable": refusal.CoordinationUnavailable,
+		"resource_exhausted": refusal.Full, "data_loss": refusal.Unreadable,
+	}[e.Code]
+	if strings.Contains(want, "newer format") { // no state, but a controller that is too old
+		reason = refusal.ControllerTooOld
+	}
+	if reason != "" && (len(e.Details) != 1 || e.Details[0].Debug.Reason != string(reason)) {
+		t.Errorf("%s(%s) says %q without the reason that programs read, %s: %+v", method, body, want, reason, e.Details)
 	}
 }

@@ -28,7 +28,8 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("there are %d %s already, and no more may be: %s", e.Most, e.What, e.Do)
 }
 
-// connectError is the one place where errors become codes and one line of text.
+// connectError is the one place where errors become codes and one line of text. Without a reason
+// are those alone that are about what the caller gave, or are the end of its own patience.
 func connectError(err error) error {
 	var done *connect.Error
 	if err == nil || errors.As(err, &done) {
@@ -42,7 +43,7 @@ func connectError(err error) error {
 	)
 	switch {
 	case errors.As(err, &full):
-		return line(connect.CodeResourceExhausted, full.Error())
+		return refusal.New(refusal.Full, oneLine(full.Error()))
 	case errors.As(err, &argument):
 		return line(connect.CodeInvalidArgument, argument.Error())
 	case errors.As(err, &refused):
@@ -54,9 +55,9 @@ func connectError(err error) error {
 	case errors.Is(err, upgradestate.ErrOutdated):
 		return refusal.New(refusal.NotInThisState, oneLine(err.Error()))
 	case errors.Is(err, deployment.ErrFormat):
-		return line(connect.CodeFailedPrecondition, err.Error())
+		return refusal.New(refusal.ControllerTooOld, oneLine(err.Error()))
 	case errors.Is(err, deployment.ErrCorrupt):
-		return line(connect.CodeDataLoss, err.Error())
+		return refusal.New(refusal.Unreadable, oneLine(err.Error()))
 	case errors.Is(err, errStopping):
 		return refusal.New(refusal.Stopping, errStopping)
 	case errors.Is(err, coord.ErrUnknown):
@@ -66,7 +67,7 @@ func connectError(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return line(connect.CodeDeadlineExceeded, err.Error())
 	default:
-		return line(connect.CodeUnavailable, err.Error())
+		return refusal.New(refusal.CoordinationUnavailable, oneLine(err.Error()))
 	}
 }
 

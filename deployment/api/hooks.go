@@ -142,7 +142,7 @@ func verbError(what string, err error) error {
 	if errors.As(err, &refused) {
 		return err
 	}
-	for _, passing := range []error{errStopping, context.Canceled, context.DeadlineExceeded, coord.ErrUnknown, deployment.ErrNotFound, deployment.ErrCorrupt} {
+	for _, passing := range []error{errStopping, context.Canceled, context.DeadlineExceeded, coord.ErrUnknown, deployment.ErrNotFound, deployment.ErrFormat, deployment.ErrCorrupt} {
 		if errors.Is(err, passing) {
 			return fmt.Errorf("%s: %w", what, err)
 		}

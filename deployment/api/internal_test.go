@@ -28,12 +28,15 @@ func TestErrorsBecomeCodes(t *testing.T) {
 		{wrap(&upgradestate.RefusedError{Reason: "no\n  way"}), "failed_precondition: no way", refusal.NotInThisState},
 		{wrap(upgradestate.ErrOutdated), "failed_precondition: outer: event is outdated", refusal.NotInThisState},
 		{wrap(deployment.ErrNotFound), "not_found: outer: deployment does not exist", ""},
-		{wrap(deployment.ErrCorrupt), "data_loss: outer: stored value is corrupt", ""},
+		{wrap(deployment.ErrCorrupt), "data_loss: outer: stored value is corrupt", refusal.Unreadable},
+		{wrap(deployment.ErrFormat), "failed_precondition: outer: record has a newer format", refusal.ControllerTooOld},
+		{wrap(verbError("plan", deployment.ErrFormat)), "failed_precondition: outer: plan: record has a newer format", refusal.ControllerTooOld},
+		{wrap(&FullError{"watches", 3, "wait"}), "resource_exhausted: there are 3 watches already, and no more may be: wait", refusal.Full},
 		{wrap(errStopping), "unavailable: this controller is stopping: ask again", refusal.Stopping},
 		{wrap(coord.ErrUnknown), "unavailable: outer: outcome of the commit is unknown: look at the deployment, then repeat the call", refusal.OutcomeUnknown},
 		{wrap(context.Canceled), "canceled: outer: context canceled", ""},
 		{wrap(context.DeadlineExceeded), "deadline_exceeded: outer: context deadline exceeded", ""},
-		{errors.New("no endpoint answers"), "unavailable: no endpoint answers", ""},
+		{errors.New("no endpoint answers"), "unavailable: no endpoint answers", refusal.CoordinationUnavailable},
 		{wrap(connect.NewError(connect.CodeAborted, errors.New("x"))), "outer: aborted: x", ""},
 	} {
 		got := connectError(tc.err)

@@ -92,15 +92,15 @@ func New(c coord.Store, own *deployment.Store, cfg Config) *Service {
 	return &Service{coord: c, own: own, cfg: cfg, stopping: make(chan struct{}), clients: clients{byKey: map[string]*client{}}}
 }
 
-// NewHandler returns the path that a service is mounted at, and its handler.
+// NewHandler returns the path that a service is mounted at, and its handler. Interceptors of opts
+// see of an error what the caller gets.
 func NewHandler(v *Service, opts ...connect.HandlerOption) (string, http.Handler) {
-	opts = append([]connect.HandlerOption{
-		connect.WithInterceptors(errorCodes{}),
+	opts = append(append([]connect.HandlerOption{
 		connect.WithCompression("gzip", nil, nil), // what is small when it comes stays small
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
 		connect.WithReadMaxBytes(limits.RequestBytes),
-	}, opts...)
+	}, opts...), connect.WithInterceptors(errorCodes{})) // the last one is the innermost
 	return dbcontrollerv1connect.NewDeploymentServiceHandler(v, opts...)
 }
 

@@ -113,9 +113,9 @@ func TestVerify(t *testing.T) {
 	type answer struct {
 		Progress struct{ Compared string }
 		Report   *struct {
-			Equal                bool
-			Compared, Mismatched string
-			Examples             []string
+			Equal                        bool
+			Compared, Mismatched, Waived string
+			Examples, WaivedExamples     []string
 		}
 	}
 	next, end, err := a.stream(t.Context(), "Verify", "{}")
@@ -138,14 +138,15 @@ func TestVerify(t *testing.T) {
 	if err := second(&got); err == nil || err.Error() != "failed_precondition: verify: a comparison runs already: wait for its end" {
 		t.Errorf("a second one: %v", err)
 	}
-	a.verifier.report = verify.Report{Compared: 7, Mismatched: 1, Examples: []string{"packages/p-1"}}
+	a.verifier.report = verify.Report{Compared: 7, Mismatched: 1, Examples: []string{"packages/p-1"}, Waived: 2, WaivedExamples: []string{"p-2", "p-3"}}
 	close(a.verifier.finish)
 	for got.Report == nil {
 		if err := next(&got); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got.Report.Equal || got.Report.Compared != "7" || len(got.Report.Examples) != 1 {
+	if got.Report.Equal || got.Report.Compared != "7" || len(got.Report.Examples) != 1 ||
+		got.Report.Waived != "2" || len(got.Report.WaivedExamples) != 2 {
 		t.Errorf("report %+v, %v", got.Report, err)
 	}
 	if err := next(&got); !errors.Is(err, io.EOF) {

@@ -282,6 +282,7 @@ func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequ
 		Report: &pb.VerifyReport{
 			Equal: report.Mismatched == 0, Compared: report.Compared, Mismatched: report.Mismatched,
 			Examples: report.Examples, Millis: time.Since(start).Milliseconds(),
+			Waived: report.Waived, WaivedExamples: report.WaivedExamples,
 		},
 	})
 }

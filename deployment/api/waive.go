@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -150,7 +149,7 @@ func checkKind(d upgradestate.Deployment, kind string) error {
 		return nil
 	}
 	if len(known) == 0 {
-		return errors.New("waive: no kinds are known yet")
+		return refuse("waive: no kinds are known yet")
 	}
 	return invalid("kind", kind, "one of "+strings.Join(known, ", "))
 }

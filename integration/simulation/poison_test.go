@@ -15,7 +15,8 @@ import (
 
 // TestPoison: records that cannot be transformed, before the copy and during it, by an
 // error and by a panic, of all shards and at two controllers. They are listed by name and
-// block the switch, until each is written anew, deleted or waived.
+// block the switch, until each is written anew, deleted or waived. A comparison tells those that
+// were waived from what differs, before the switch and from its first moment on.
 func TestPoison(t *testing.T) {
 	eachSeed(t, 20, poison)
 }
@@ -81,9 +82,17 @@ func poison(t *testing.T, seed uint64) {
 		}
 	}
 	s.await(ctx, "the flip", active("v2"))
+	compare := func(when string) {
+		t.Helper()
+		if rep, err := c1.app.Verify(ctx, nil); err != nil || rep.Mismatched != 0 || rep.Waived != 4 || len(rep.WaivedExamples) != 4 {
+			t.Errorf("%s the comparison says %+v, %v; want that 4 were waived", when, rep, err)
+		}
+	}
+	compare("at the flip")
 	pass(time.Second)
 	stop()
 	tr.settle(ctx, s)
+	compare("later")
 	if got, _ := told.events(t); !slices.Equal(got, []hooks.Type{hooks.Parked, hooks.Switched}) || told.got[0].Parked < 1 || told.got[0].Parked > bad {
 		t.Errorf("a hook was told of %v: %+v", got, told.got)
 	}

@@ -241,10 +241,12 @@ func TestDefinitions(t *testing.T) {
 		if _, err := s.v2.UpdateLRPDeployment(ctx, connect.NewRequest(&bbsv2.UpdateLRPDeploymentRequest{ProcessGuid: "p", DefinitionId: "two", Definition: definition("two", "/bin/serve")})); err != nil {
 			s.t.Fatal(err)
 		}
-		want("two", "one", "one", "spare", "two")
+		if p := getV2(s.t, s.api, "p"); p.GetActiveDefinitionId() != "two" || p.GetHealthyDefinitionId() != "one" {
+			s.t.Errorf("before an instance of it runs: %v", p)
+		}
 		s.after(20 * time.Second)
 		s.runs("two", map[string]int{"p": 3})
-		want("two", "two", "spare", "two")
+		want("two", "two", "two") // "spare" was not chosen
 		s.store.BeforeWrite(nil)
 		mu.Lock()
 		if least < 3 {
@@ -252,19 +254,31 @@ func TestDefinitions(t *testing.T) {
 		}
 		mu.Unlock()
 
+		if _, err := s.v2.AddDefinition(ctx, connect.NewRequest(&bbsv2.AddDefinitionRequest{ProcessGuid: "p", DefinitionId: "spare", Definition: definition("spare", "/bin/serve")})); err != nil {
+			s.t.Fatal(err)
+		}
+
 		// It never runs.
 		if _, err := s.v2.UpdateLRPDeployment(ctx, connect.NewRequest(&bbsv2.UpdateLRPDeploymentRequest{ProcessGuid: "p", DefinitionId: "three", Definition: definition("three", cell.FailingPath)})); err != nil {
 			s.t.Fatal(err)
 		}
 		s.after(10 * time.Second)
-		want("three", "two", "spare", "three", "two")
+		want("three", "two", "three", "two")
 		if n := len(cell.Census(slices.Collect(maps.Values(s.cells))...)); n != 3 {
 			s.t.Errorf("%d run, of what ran before", n)
 		}
 		s.after(20 * time.Second)
 		s.runs("two", map[string]int{"p": 3})
-		want("two", "two", "spare", "two")
+		want("two", "two", "two")
 
+		// What was added waits until somebody chooses.
+		for _, id := range []string{"spare", "other"} {
+			if _, err := s.v2.AddDefinition(ctx, connect.NewRequest(&bbsv2.AddDefinitionRequest{ProcessGuid: "p", DefinitionId: id, Definition: definition(id, "/bin/serve")})); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+		s.after(20 * time.Second)
+		want("two", "two", "other", "spare", "two")
 		if _, err := s.v2.ActivateDefinition(ctx, connect.NewRequest(&bbsv2.ActivateDefinitionRequest{ProcessGuid: "p", DefinitionId: "spare"})); err != nil {
 			s.t.Fatal(err)
 		}

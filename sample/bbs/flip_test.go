@@ -34,6 +34,9 @@ type world struct {
 	db     map[string]database
 	runner *vrunner.Runner
 	api    api
+	held   func() // called while writes are held; nil: nothing
+	// calls are those that have come to the server; only while a test waits for them.
+	calls atomic.Pointer[chan string]
 }
 
 // database is the whole face of one.
@@ -103,7 +106,12 @@ func newWorld(t *testing.T, db map[string]database) *world {
 	go func() { defer close(stopped); _ = w.runner.Run(runs) }() // ends with its context
 	t.Cleanup(func() { stop(); <-stopped })
 	mux := http.NewServeMux()
-	mux.Handle("/", w.runner)
+	mux.HandleFunc("/", func(out http.ResponseWriter, req *http.Request) {
+		if calls := w.calls.Load(); calls != nil {
+			*calls <- req.URL.Path
+		}
+		w.runner.ServeHTTP(out, req)
+	})
 	MountWatches(mux, w.runner)
 	w.api = serve(t, mux)
 	w.await("ready", func() bool { return w.runner.Ready() == nil && w.runner.GateOpen() })
@@ -155,6 +163,9 @@ func (w *world) until(ok func(upgradestate.Deployment) bool) {
 			switch a := a.(type) {
 			case upgradestate.Hold:
 				w.await("hold", func() bool { return !w.runner.GateOpen() })
+				if w.held != nil {
+					w.held()
+				}
 				w.apply(upgradestate.Held{ID: a.ID})
 			case upgradestate.Execute:
 				token := record.Token{Kind: a.Place.Kind, Name: a.Place.Name, ID: a.Place.ID}
@@ -187,12 +198,19 @@ func (w *world) bring() {
 	ctx := w.t.Context()
 	up, _ := directions(w.t)
 	from, to := w.tokens(V1), w.tokens(V2)
-	recs, err := w.db[V1].List(ctx, record.ListRequest{Token: from[KindDesiredLRPs]})
-	w.check(err)
-	for _, rec := range recs {
-		id, _, err := up.GroupOf(rec.Kind, rec.Key)
+	groups := map[transform.GroupID][]record.Record{}
+	for _, kind := range []string{KindDesiredLRPs, KindActualLRPs} {
+		recs, err := w.db[V1].List(ctx, record.ListRequest{Token: from[kind]})
 		w.check(err)
-		out, err := up.Transform(id, transform.Group{Name: id.Name, Records: []record.Record{rec}}, transform.Group{Name: id.Name})
+		for _, rec := range recs {
+			id, _, err := up.GroupOf(rec.Kind, rec.Key)
+			w.check(err)
+			groups[id] = append(groups[id], rec)
+		}
+	}
+	for id, recs := range groups {
+		transform.SortRecords(recs)
+		out, err := up.Transform(id, transform.Group{Name: id.Name, Records: recs}, transform.Group{Name: id.Name})
 		w.check(err)
 		var ms []record.Mutation
 		for _, o := range out {

@@ -3,6 +3,7 @@ package bbs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -108,5 +109,19 @@ func activate(p *bbsv2.LRPDeployment, id string) error {
 	p.FormerDefinitionIds = slices.DeleteFunc(p.FormerDefinitionIds, func(f string) bool { return f == id || f == p.ActiveDefinitionId })
 	p.FormerDefinitionIds = append(p.FormerDefinitionIds, p.ActiveDefinitionId)
 	p.ActiveDefinitionId = id
+	return nil
+}
+
+// choose activates a definition for a client. Those that were added and not chosen go with the one
+// that was active: definitions that nobody activates would otherwise stay for ever.
+func choose(p *bbsv2.LRPDeployment, id string) error {
+	if err := activate(p, id); err != nil {
+		return err
+	}
+	for _, other := range slices.Sorted(maps.Keys(p.Definitions)) {
+		if other != id && other != p.HealthyDefinitionId && !slices.Contains(p.FormerDefinitionIds, other) {
+			p.FormerDefinitionIds = append(p.FormerDefinitionIds, other)
+		}
+	}
 	return nil
 }

@@ -28,9 +28,12 @@ func tableV2(store vrunner.Store) *resource.Table[*bbsv2.LRPDeployment] {
 		Kind: KindDeployments, Pattern: pattern, NameField: fieldGUID, MaxID: maxName, Check: checkV2, Within: within,
 		Revision: resource.Revision[*bbsv2.LRPDeployment]{
 			Field: fieldTag,
-			First: func(p *bbsv2.LRPDeployment) { p.ModificationTag = &bbsv2.ModificationTag{Epoch: newEpoch()} },
-			Next:  func(p *bbsv2.LRPDeployment) { p.ModificationTag.Index++ },
-			Text:  func(p *bbsv2.LRPDeployment) string { return tagText(p.ModificationTag) },
+			First: func(p *bbsv2.LRPDeployment) {
+				p.ModificationTag = &bbsv2.ModificationTag{Epoch: newEpoch()}
+				p.FormerDefinitionIds = nil
+			},
+			Next: func(p *bbsv2.LRPDeployment) { p.ModificationTag.Index++ },
+			Text: func(p *bbsv2.LRPDeployment) string { return tagText(p.ModificationTag) },
 		},
 		Parts: resource.PartsOf(KindDefinitions, fieldDefinitions, splitDefinitions, joinDefinitions),
 	})
@@ -41,6 +44,17 @@ func NativeV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.
 	table := tableV2(store)
 	_, own := bbsv2connect.NewLRPDeploymentServiceHandler(nativeV2{processes: table}, opts...)
 	return resource.NewHandler(resource.Service{Descriptor: serviceV2, Tables: []resource.Standard{table}, Own: own, Options: opts})
+}
+
+// promotion marks the context of what v1 asks for: the one definition of a new process of v1 is
+// the healthy one from the beginning, as it is when it is migrated.
+type promotion struct{}
+
+// promoting is native, as v1 calls it.
+func promoting(native http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		native.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), promotion{}, true)))
+	})
 }
 
 // splitDefinitions are the records of a process's definitions.
@@ -66,7 +80,7 @@ func joinDefinitions(p *bbsv2.LRPDeployment, records map[string]*bbsv2.Definitio
 
 // checkV2 checks what a client gives for a new process. What may change of one, the methods
 // that change it check.
-func checkV2(_ context.Context, p, before *bbsv2.LRPDeployment) error {
+func checkV2(ctx context.Context, p, before *bbsv2.LRPDeployment) error {
 	if before != nil {
 		return nil
 	}
@@ -87,8 +101,8 @@ func checkV2(_ context.Context, p, before *bbsv2.LRPDeployment) error {
 	if _, ok := p.Definitions[p.ActiveDefinitionId]; !ok {
 		return listing.Invalid(fieldActive, "%q is not one of definitions", p.ActiveDefinitionId)
 	}
-	if _, ok := p.Definitions[p.HealthyDefinitionId]; !ok && p.HealthyDefinitionId != "" {
-		return listing.Invalid(fieldHealthy, "%q is not one of definitions", p.HealthyDefinitionId)
+	if p.HealthyDefinitionId != "" && ctx.Value(promotion{}) == nil {
+		return listing.Invalid(fieldHealthy, "is %q, and nothing of a new process has run: leave it out, the service sets it when an instance runs", p.HealthyDefinitionId)
 	}
 	return nil
 }
@@ -109,7 +123,7 @@ func (n nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[
 			if err := addDefinition(p, m.GetDefinitionId(), m.GetDefinition()); err != nil {
 				return err
 			}
-			if err := activate(p, m.GetDefinitionId()); err != nil {
+			if err := choose(p, m.GetDefinitionId()); err != nil {
 				return err
 			}
 		}
@@ -172,7 +186,7 @@ func (n nativeV2) AddDefinition(ctx context.Context, req *connect.Request[bbsv2.
 
 func (n nativeV2) ActivateDefinition(ctx context.Context, req *connect.Request[bbsv2.ActivateDefinitionRequest]) (*connect.Response[bbsv2.ActivateDefinitionResponse], error) {
 	p, err := n.processes.Change(ctx, req.Msg, func(p *bbsv2.LRPDeployment) error {
-		return activate(p, req.Msg.GetDefinitionId())
+		return choose(p, req.Msg.GetDefinitionId())
 	})
 	return apiversion.Respond(&bbsv2.ActivateDefinitionResponse{LrpDeployment: p}, err)
 }

@@ -21,7 +21,7 @@ func lrpV2(guid string) *bbsv2.LRPDeployment {
 	return &bbsv2.LRPDeployment{
 		ProcessGuid: guid, Domain: "cf", Instances: 2, Routes: map[string]string{"r": "x"}, Annotation: "note",
 		Definitions:        map[string]*bbsv2.Definition{"one": {Rootfs: "a", MemoryMb: 1}, "two": {Rootfs: "b", Ports: []uint32{1}, Action: &bbsv2.Action{Path: "/x"}}},
-		ActiveDefinitionId: "two", HealthyDefinitionId: "one",
+		ActiveDefinitionId: "two",
 	}
 }
 
@@ -53,8 +53,9 @@ func TestV2CreateGetList(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	a, _ := v2API(t)
-	want := lrpV2("p")
-	want.ModificationTag = createV2(t, a, want).GetModificationTag()
+	given, want := lrpV2("p"), lrpV2("p")
+	given.FormerDefinitionIds = []string{"one"}
+	want.ModificationTag = createV2(t, a, given).GetModificationTag()
 	if got := getV2(t, a, "p"); !proto.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -69,6 +70,7 @@ func TestV2CreateGetList(t *testing.T) {
 		"slash in guid": func(d *bbsv2.LRPDeployment) { d.ProcessGuid = "a/b" }, "all processes": func(d *bbsv2.LRPDeployment) { d.ProcessGuid = "-" },
 		"too many instances": func(d *bbsv2.LRPDeployment) { d.Instances = 101 }, "no definitions": func(d *bbsv2.LRPDeployment) { d.Definitions = nil },
 		"foreign active": func(d *bbsv2.LRPDeployment) { d.ActiveDefinitionId = "three" }, "foreign healthy": func(d *bbsv2.LRPDeployment) { d.HealthyDefinitionId = "three" },
+		"a healthy one": func(d *bbsv2.LRPDeployment) { d.HealthyDefinitionId = "one" }, "the active one as healthy": func(d *bbsv2.LRPDeployment) { d.HealthyDefinitionId = "two" },
 		"slash in id": func(d *bbsv2.LRPDeployment) { d.Definitions["a/b"] = &bbsv2.Definition{} }, "empty id": func(d *bbsv2.LRPDeployment) { d.Definitions[""] = &bbsv2.Definition{} },
 		"too many": func(d *bbsv2.LRPDeployment) {
 			for i := range maxDefinitions {
@@ -124,7 +126,7 @@ func TestV2Changes(t *testing.T) {
 	if _, err = a.v2.ActivateDefinition(ctx, connect.NewRequest(&bbsv2.ActivateDefinitionRequest{ProcessGuid: "p", DefinitionId: "three"})); err != nil {
 		t.Fatal(err)
 	}
-	want.ActiveDefinitionId, want.FormerDefinitionIds = "three", []string{"two"}
+	want.ActiveDefinitionId, want.FormerDefinitionIds = "three", []string{"two", "one"} // which nobody has chosen
 	want.ModificationTag.Index++
 	if got := getV2(t, a, "p"); !proto.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -16,7 +16,7 @@ const here = fileURLToPath(new URL('..', import.meta.url))
 
 // What is added to the package, or left out, is said here.
 const contents = [
-  'README.md', 'index.d.ts', 'index.js', 'lib/app.js', 'lib/collection.js', 'lib/controllers.js', 'lib/errors.js', 'lib/memory.js', 'package.json'
+  'LICENSE', 'README.md', 'index.d.ts', 'index.js', 'lib/app.js', 'lib/collection.js', 'lib/controllers.js', 'lib/errors.js', 'lib/memory.js', 'package.json'
 ]
 
 // installed packs this folder and returns the folder of a user, and what the archive has.
@@ -76,6 +76,9 @@ function orders () {
 test('the package is what its types declare, where it is installed', async t => {
   const { folder, files } = await installed(t)
   assert.deepEqual(files, contents)
+  // npm packs no link, so that the folder has a copy of the project's.
+  const [license, ours] = await Promise.all([path.join(folder, 'node_modules/@dbcontroller/client'), path.join(here, '../..')].map(of => readFile(path.join(of, 'LICENSE'), 'utf8')))
+  assert.equal(license, ours)
   const { names, values, ofApp, imported, javaScript } = await compiled(folder)
   assert.deepEqual(imported, names, 'typed.ts leaves out what index.d.ts declares')
 

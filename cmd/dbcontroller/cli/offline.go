@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"dbcontroller.dev/cmd/internal/databases"
 	"dbcontroller.dev/cmd/internal/process"
+	"dbcontroller.dev/controller"
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/deployment/api"
 	"dbcontroller.dev/identity"
@@ -191,6 +193,9 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 			say("found: server %s is alive; it holds writes, and follows", s.ID)
 		}
 	}
+	if lack := o.keysLack(ctx); lack != "" {
+		say("found: %s", lack)
+	}
 	if d.Pace.Paused {
 		say("will: resume, for a pause keeps a switch from beginning")
 	}
@@ -203,6 +208,21 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 		say("will: leave %s unfenced, for its database is lost: a process that reaches it later is not kept out", o.new)
 	}
 	say("will: make %s the current version, with the data that are in its database now, and give its collections their names", o.old)
+}
+
+// keysLack says which servers could not serve the old version when they start anew. That this
+// configuration lacks a key is no question any more: its database would not have been opened.
+func (o *offline) keysLack(ctx context.Context) string {
+	db := o.databases.Database(o.old)
+	e, err := db.Encryption(ctx)
+	if err != nil {
+		return fmt.Sprintf("which keys the records of %s are under is not known: %v", o.old, err)
+	}
+	lack, err := controller.KeysLack(ctx, o.store, e.Sealer(), o.old, filepath.Base(o.config), db.KeysHere())
+	if err != nil {
+		return err.Error()
+	}
+	return lack
 }
 
 // drive begins the rollback, or goes on with it, until clients can write to the old version.

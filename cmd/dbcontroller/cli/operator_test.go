@@ -168,6 +168,14 @@ func TestVerifyTellsTheResultByItsExit(t *testing.T) {
 	if err != nil || out != "equal: 22,000 groups compared in 1.8s, 0 different\n" || !strings.Contains(diag, "compared 1,500 groups") {
 		t.Errorf("%v, %q, diagnostics %q", err, out, diag)
 	}
+	f.report = &dbv1.VerifyReport{Equal: true, Compared: 22000, Waived: 1200, WaivedExamples: []string{"p-16"}, Millis: 1800}
+	out, _, err = run(t, "verify", "--server", server)
+	if err != nil || out != "equal: 22,000 groups compared in 1.8s, 0 different, 1,200 waived\n  p-16 (waived)\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+	if out, _, err = run(t, "verify", "--json", "--server", server); err != nil || !strings.Contains(out, `"waived":"1200","waivedExamples":["p-16"]`) {
+		t.Errorf("%v, %q", err, out)
+	}
 	f.report = &dbv1.VerifyReport{Compared: 22000, Mismatched: 2, Examples: []string{"p-17", "p-18"}, Millis: 1800}
 	out, _, err = run(t, "verify", "--server", server)
 	if !errors.Is(err, errDifferent) || out != "DIFFERENT: 22,000 groups compared in 1.8s, 2 different\n  p-17\n  p-18\n" {

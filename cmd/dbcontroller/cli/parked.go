@@ -168,7 +168,8 @@ func verifyCommand() *cobra.Command {
 		Use:   "verify",
 		Short: "Compare all data of source and target once",
 		Long: "Compare all data of source and target through the transform, once. Progress goes to standard\n" +
-			"error, the report to standard output; the exit status is 1 when they differ.",
+			"error, the report to standard output; the exit status is 1 when they differ. What was waived,\n" +
+			"also for the latest switch, is counted apart, and is no difference.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.explain(c.verify(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
@@ -218,9 +219,16 @@ func (c *connection) printReport(w io.Writer, r *dbv1.VerifyReport) error {
 	if !r.GetEqual() {
 		result = "DIFFERENT"
 	}
-	text := fmt.Sprintf("%s: %s groups compared in %s, %s different\n", result, count(r.GetCompared()), millis(r.GetMillis()), count(r.GetMismatched()))
+	text := fmt.Sprintf("%s: %s groups compared in %s, %s different", result, count(r.GetCompared()), millis(r.GetMillis()), count(r.GetMismatched()))
+	if n := r.GetWaived(); n > 0 {
+		text += fmt.Sprintf(", %s waived", count(n))
+	}
+	text += "\n"
 	for _, name := range r.GetExamples() {
 		text += "  " + name + "\n"
+	}
+	for _, name := range r.GetWaivedExamples() {
+		text += "  " + name + " (waived)\n"
 	}
 	return write(w, []byte(text))
 }

@@ -150,12 +150,14 @@ type LRPDeployment struct {
 	// One of definitions.
 	ActiveDefinitionId string `protobuf:"bytes,7,opt,name=active_definition_id,json=activeDefinitionId,proto3" json:"active_definition_id,omitempty"`
 	// One of definitions, or empty: the last one that was seen to work. The service sets it when
-	// an instance of the active one runs, and makes it the active one when none does in time.
+	// an instance of the active one runs, and makes it the active one when none does in time. A
+	// new process has none.
 	HealthyDefinitionId string `protobuf:"bytes,8,opt,name=healthy_definition_id,json=healthyDefinitionId,proto3" json:"healthy_definition_id,omitempty"`
 	// Set by the service.
 	ModificationTag *ModificationTag `protobuf:"bytes,9,opt,name=modification_tag,json=modificationTag,proto3" json:"modification_tag,omitempty"`
-	// Set by the service: definitions that were active before. One goes when nothing names it:
-	// it is neither active nor healthy, and no instance runs it.
+	// Set by the service: definitions that were active before, or were there when another one was
+	// activated. One goes when nothing names it: it is neither active nor healthy, and no instance
+	// runs it.
 	FormerDefinitionIds []string `protobuf:"bytes,10,rep,name=former_definition_ids,json=formerDefinitionIds,proto3" json:"former_definition_ids,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache

@@ -4885,14 +4885,16 @@ func (x *VerifyProgress) GetMismatched() int64 {
 }
 
 type VerifyReport struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Equal         bool                   `protobuf:"varint,1,opt,name=equal,proto3" json:"equal,omitempty"`
-	Compared      int64                  `protobuf:"varint,2,opt,name=compared,proto3" json:"compared,omitempty"`
-	Mismatched    int64                  `protobuf:"varint,3,opt,name=mismatched,proto3" json:"mismatched,omitempty"`
-	Examples      []string               `protobuf:"bytes,4,rep,name=examples,proto3" json:"examples,omitempty"` // names of some groups that differ
-	Millis        int64                  `protobuf:"varint,5,opt,name=millis,proto3" json:"millis,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Equal          bool                   `protobuf:"varint,1,opt,name=equal,proto3" json:"equal,omitempty"` // but for what was waived
+	Compared       int64                  `protobuf:"varint,2,opt,name=compared,proto3" json:"compared,omitempty"`
+	Mismatched     int64                  `protobuf:"varint,3,opt,name=mismatched,proto3" json:"mismatched,omitempty"` // groups that differ and were not waived
+	Examples       []string               `protobuf:"bytes,4,rep,name=examples,proto3" json:"examples,omitempty"`      // names of some of them
+	Millis         int64                  `protobuf:"varint,5,opt,name=millis,proto3" json:"millis,omitempty"`
+	Waived         int64                  `protobuf:"varint,6,opt,name=waived,proto3" json:"waived,omitempty"`                                      // groups that differ and were waived, in this direction or at the latest switch
+	WaivedExamples []string               `protobuf:"bytes,7,rep,name=waived_examples,json=waivedExamples,proto3" json:"waived_examples,omitempty"` // names of some of them
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *VerifyReport) Reset() {
@@ -4958,6 +4960,20 @@ func (x *VerifyReport) GetMillis() int64 {
 		return x.Millis
 	}
 	return 0
+}
+
+func (x *VerifyReport) GetWaived() int64 {
+	if x != nil {
+		return x.Waived
+	}
+	return 0
+}
+
+func (x *VerifyReport) GetWaivedExamples() []string {
+	if x != nil {
+		return x.WaivedExamples
+	}
+	return nil
 }
 
 type GetVersionRequest struct {
@@ -6236,7 +6252,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\bcompared\x18\x01 \x01(\x03R\bcompared\x12\x1e\n" +
 	"\n" +
 	"mismatched\x18\x02 \x01(\x03R\n" +
-	"mismatched\"\x94\x01\n" +
+	"mismatched\"\xd5\x01\n" +
 	"\fVerifyReport\x12\x14\n" +
 	"\x05equal\x18\x01 \x01(\bR\x05equal\x12\x1a\n" +
 	"\bcompared\x18\x02 \x01(\x03R\bcompared\x12\x1e\n" +
@@ -6244,7 +6260,9 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"mismatched\x18\x03 \x01(\x03R\n" +
 	"mismatched\x12\x1a\n" +
 	"\bexamples\x18\x04 \x03(\tR\bexamples\x12\x16\n" +
-	"\x06millis\x18\x05 \x01(\x03R\x06millis\"\x13\n" +
+	"\x06millis\x18\x05 \x01(\x03R\x06millis\x12\x16\n" +
+	"\x06waived\x18\x06 \x01(\x03R\x06waived\x12'\n" +
+	"\x0fwaived_examples\x18\a \x03(\tR\x0ewaivedExamples\"\x13\n" +
 	"\x11GetVersionRequest\"\xaf\x01\n" +
 	"\aVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +

@@ -105,8 +105,11 @@ type LRPDeploymentServiceClient interface {
 	// UpdateLRPDeployment changes what the request sets: instances, routes, annotation,
 	// the definition known to be healthy. With a definition it adds that one and activates it.
 	UpdateLRPDeployment(context.Context, *connect.Request[v2.UpdateLRPDeploymentRequest]) (*connect.Response[v2.UpdateLRPDeploymentResponse], error)
-	// AddDefinition adds a definition, which is not active yet. Definitions never change.
+	// AddDefinition adds a definition, which is not active yet. Definitions never change. It stays
+	// until it was active, or was not the one that is activated.
 	AddDefinition(context.Context, *connect.Request[v2.AddDefinitionRequest]) (*connect.Response[v2.AddDefinitionResponse], error)
+	// ActivateDefinition makes a definition the active one. Others that were added go once nothing
+	// names them.
 	ActivateDefinition(context.Context, *connect.Request[v2.ActivateDefinitionRequest]) (*connect.Response[v2.ActivateDefinitionResponse], error)
 	// DeleteLRPDeployment removes the process with all its definitions.
 	DeleteLRPDeployment(context.Context, *connect.Request[v2.DeleteLRPDeploymentRequest]) (*connect.Response[v2.DeleteLRPDeploymentResponse], error)
@@ -241,8 +244,11 @@ type LRPDeploymentServiceHandler interface {
 	// UpdateLRPDeployment changes what the request sets: instances, routes, annotation,
 	// the definition known to be healthy. With a definition it adds that one and activates it.
 	UpdateLRPDeployment(context.Context, *connect.Request[v2.UpdateLRPDeploymentRequest]) (*connect.Response[v2.UpdateLRPDeploymentResponse], error)
-	// AddDefinition adds a definition, which is not active yet. Definitions never change.
+	// AddDefinition adds a definition, which is not active yet. Definitions never change. It stays
+	// until it was active, or was not the one that is activated.
 	AddDefinition(context.Context, *connect.Request[v2.AddDefinitionRequest]) (*connect.Response[v2.AddDefinitionResponse], error)
+	// ActivateDefinition makes a definition the active one. Others that were added go once nothing
+	// names them.
 	ActivateDefinition(context.Context, *connect.Request[v2.ActivateDefinitionRequest]) (*connect.Response[v2.ActivateDefinitionResponse], error)
 	// DeleteLRPDeployment removes the process with all its definitions.
 	DeleteLRPDeployment(context.Context, *connect.Request[v2.DeleteLRPDeploymentRequest]) (*connect.Response[v2.DeleteLRPDeploymentResponse], error)

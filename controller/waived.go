@@ -1,0 +1,77 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/verify"
+)
+
+// waived is what operators have let go of what is synced to a version: in the direction that is
+// synced, and, after a switch, in the one that it ended.
+func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) (verify.Waived, error) {
+	w := verify.Waived{Groups: map[transform.GroupID]bool{}, Orphans: map[verify.Name]bool{}, Kinds: map[string]bool{}}
+	list, err := a.deployment.ParkedOf(ctx, d)
+	if err != nil {
+		return w, err
+	}
+	for _, p := range list {
+		if !p.Waived {
+			continue
+		}
+		if deployment.IsOverflow(p) {
+			w.Kinds[p.Kind] = true
+		} else if err := letGo(&w, p); err != nil {
+			return w, err
+		}
+	}
+	key, ok := syncer.Left(d, to)
+	if !ok {
+		return w, nil
+	}
+	kept, err := a.planned(ctx, d)
+	if err != nil {
+		return w, err
+	}
+	if list, err = a.deployment.Parked(ctx, key, -1); err != nil {
+		return w, fmt.Errorf("list what was waived: %w", err)
+	}
+	for _, p := range list {
+		// From its plan on the direction itself has the groups that were left behind, and
+		// drops those that come over again. Records without a group it has never.
+		if !p.Waived || p.Kept || deployment.IsOverflow(p) || p.Spec >= 0 && kept {
+			continue
+		}
+		if err := letGo(&w, p); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// planned reports whether the direction that is synced has begun.
+func (a *App) planned(ctx context.Context, d upgradestate.Deployment) (bool, error) {
+	for _, dir := range deployment.Directions(d) {
+		if _, found, err := a.deployment.LoadPlan(ctx, dir); err != nil || found {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
+func letGo(w *verify.Waived, p syncer.Parked) error {
+	if p.Spec < 0 {
+		w.Orphans[verify.Name{Kind: p.Kind, Key: p.Key}] = true
+		return nil
+	}
+	id, err := p.ID()
+	if err != nil {
+		return err
+	}
+	w.Groups[id] = true
+	return nil
+}

@@ -72,6 +72,7 @@ type Namespace struct {
 	checks rounds[struct{}, bool]         // whether collection UUIDs are checked
 	notes  rounds[notice, struct{}]
 	ends   rounds[string, []string]       // which fences to these names have ended
+	strays rounds[string, []strayNote]    // what was made under the names of fenced kinds
 	gates  rounds[record.Fence, struct{}] // makes gates
 	passes rounds[record.Fence, struct{}] // goes through them
 	moves  rounds[viewMove, struct{}]     // renames collections under the views of fences
@@ -155,6 +156,7 @@ func newNamespace(client *mongo.Client, database, location string, log *zap.Logg
 	n := &Namespace{client: client, db: client.Database(database), name: database, location: location, log: log, left: new(leftOpen), seen: new(Horizon)}
 	n.names.do, n.checks.do, n.notes.do, n.ends.do = n.listNamed, n.checksUUIDs, n.writeNotes, n.unfenced
 	n.gates.do, n.passes.do, n.closed.do = n.makeGates, n.throughGates, n.dropGates
+	n.strays.do = n.notedStrays
 	n.few = semaphore.NewWeighted(looksAtOnce)
 	n.gates.most, n.passes.most, n.closed.most = atOnce, atOnce, atOnce
 	n.moves.do, n.moves.most = n.moveUnderViews, atOnce

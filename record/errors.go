@@ -49,6 +49,10 @@ var (
 	// ErrBroken: the changes ended in a way that no engine can follow (a drop, a
 	// foreign rename). A person must look.
 	ErrBroken = errors.New("change stream is broken")
+	// ErrTaken is what Fence returns when something else was made under a kind's name in the
+	// moment in which a failover had left that free. Give the attempt up: Unfence gives
+	// the kind its name back, and has in it what was written to the other collection.
+	ErrTaken = errors.New("the name of the kind was taken in a failover")
 )
 
 // refused is an error that is an ErrRefused.

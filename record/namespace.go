@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -71,6 +72,20 @@ type Breach struct {
 	Count int64  // documents in it
 }
 
+// KeptError is what Unfence, and a Fence with Ends, return when all is done but this: another
+// collection was made under the kind's name while that was free, and holds documents that
+// the kind has otherwise or does not take. The kind has its name, clients can write, and the
+// rest of that collection is kept for a person. Asked again, they return it again.
+type KeptError struct{ Kept []Breach }
+
+func (e *KeptError) Error() string {
+	said := make([]string, len(e.Kept))
+	for i, b := range e.Kept {
+		said[i] = b.What
+	}
+	return strings.Join(said, "; ")
+}
+
 // Info describes a kind as it is found.
 type Info struct {
 	Exists bool
@@ -114,7 +129,9 @@ type Fencer interface {
 	// Unfence gives a fixed-name kind back to its application: its name, its validator.
 	// A no-op for FenceUUID and for a kind that is not fenced. After it the fence f can no
 	// longer be set where the class allows that (FenceView). An index build that began
-	// under the fence is ended: writes are not held for as long as it takes.
+	// under the fence is ended: writes are not held for as long as it takes. What was
+	// written meanwhile to another collection under the name is moved into the kind, once clients
+	// can write; a KeptError says what could not be.
 	Unfence(ctx context.Context, f Fence) error
 	// Uphold checks whether a fence of a fixed-name kind, which is in force by the record,
 	// still is, and puts it back at once. A collection that somebody made under the kind's

@@ -17,6 +17,15 @@ import (
 
 // act does one action and returns the event that came of it.
 func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradestate.Action) (upgradestate.Event, error) {
+	ev, err := r.do(ctx, d, a)
+	if u := d.Upgrade; errors.Is(err, record.ErrTaken) && u != nil && u.State == upgradestate.Switching && u.Step != upgradestate.StepAbort {
+		// Trying again cannot help, and clients' writes need not be held until the deadline.
+		return r.giveUp(d, err.Error()), nil
+	}
+	return ev, err
+}
+
+func (r *Driver) do(ctx context.Context, d upgradestate.Deployment, a upgradestate.Action) (upgradestate.Event, error) {
 	switch a := a.(type) {
 	case upgradestate.Hold:
 		if !r.hold(ctx, d, a) {
@@ -24,11 +33,13 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 		}
 		return upgradestate.Held{ID: a.ID}, nil
 	case upgradestate.Execute:
-		return upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}, r.execute(ctx, a)
+		done := upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}
+		return withKept(a.Version, a.Place.Kind, done, r.execute(ctx, a))
 	case upgradestate.Prevent:
 		return r.prevent(ctx, a)
 	case upgradestate.Unfence:
-		return upgradestate.Unfenced{Version: a.Version, Kind: a.Place.Kind, From: a.From}, r.unfence(ctx, a)
+		done := upgradestate.Unfenced{Version: a.Version, Kind: a.Place.Kind, From: a.From}
+		return withKept(a.Version, a.Place.Kind, done, r.unfence(ctx, a))
 	case upgradestate.StartSwitch:
 		return r.start(ctx, d, a), nil
 	case upgradestate.Drained:
@@ -48,6 +59,23 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 	default:
 		return nil, fmt.Errorf("unknown action %T", a)
 	}
+}
+
+// withKept has the record say, together with what was done, what that has left for a person.
+func withKept(version, kind string, done upgradestate.Event, err error) (upgradestate.Event, error) {
+	var kept *record.KeptError
+	if !errors.As(err, &kept) {
+		return done, err
+	}
+	all := upgradestate.Together{}
+	at := time.Now().UTC().Format(time.RFC3339)
+	for _, b := range kept.Kept {
+		all.Events = append(all.Events, upgradestate.Breached{Breach: upgradestate.Breach{
+			At: at, Version: version, Kind: kind, What: b.What, Aside: b.Aside, Count: b.Count,
+		}})
+	}
+	all.Events = append(all.Events, done)
+	return all, nil
 }
 
 // hold waits for the servers, not longer than they have, and not when the record has

@@ -61,6 +61,7 @@ const (
 	markBlocked = "blocked"
 
 	unfencedNotes   = "lifted/" // the word of the format, which stays as it is
+	noteStrays      = "stray/"
 	noteRestore     = "restore/"
 	noteProvisioned = "provisioned/"
 	noteOnce        = "once/"

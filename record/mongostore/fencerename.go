@@ -38,6 +38,8 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 			under := false
 			if at.overView {
 				err = n.renameOverView(ctx, f)
+			} else if at.stray != nil {
+				err = n.overStray(ctx, f.Token, f.Token.Name, at.stray)
 			} else if under, err = n.renameUnderView(ctx, f); err == nil && !under {
 				err = n.rename(ctx, f.Token.Name, f.To)
 			}
@@ -45,7 +47,10 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 				return err
 			}
 		}
-		return n.confirmRename(ctx, f, uuid, place)
+		if err := n.confirmRename(ctx, f, uuid, place); err != nil || !opens(f) {
+			return err
+		}
+		return n.settleStrays(ctx, f.Token, f.To, f.Token.Name)
 	})
 }
 
@@ -73,6 +78,7 @@ func (n *Namespace) change(ctx context.Context, db *mongo.Database, cmd bson.D) 
 type placement struct {
 	moved    bool        // under To
 	overView bool        // still under From, and To is a view that an earlier fence left
+	stray    *collection // still under From, and To is what was made when that view was gone
 	old      *collection // what has the name From now, nil: nothing
 }
 
@@ -126,6 +132,10 @@ func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary
 		return at, true, nil
 	case taken.Type == "view" && taken.fenceMark() != "":
 		at.overView = true
+		return at, true, nil
+	}
+	if opens(f) && taken.Type == "collection" {
+		at.stray = taken
 		return at, true, nil
 	}
 	if id := taken.occupies(); id != "" && id == f.Token.ID {

@@ -15,7 +15,7 @@ import (
 )
 
 // asidePrefix begins the names of collections that somebody made under the name of a kind
-// that is fenced. They are data of an application: nothing here ever drops them.
+// that is fenced. They are data of an application: none is ever dropped with anything in it.
 const asidePrefix = "dbc_aside."
 
 // Uphold looks at a fence and puts it back.

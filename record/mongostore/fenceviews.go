@@ -17,7 +17,7 @@ import (
 // view on it under the old name: the application's writes fail with 166 and its reads
 // go on to see the data, which no longer changes. One applyOps removes the view
 // and renames back. It holds the global lock throughout, so no insert falls into the
-// gap and creates a collection of its own.
+// gap and creates a collection of its own, unless the primary dies there: see fencestray.go.
 //
 // Views are removed by deleting their definition from system.views, never by drop: a
 // drop that comes second, after the rename back, would drop the application's data.
@@ -106,8 +106,9 @@ func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson
 	if !now.moved || now.old == nil || now.old.id() != at.old.id() {
 		return at, errors.New("the names changed while they were read")
 	}
-	return at, permanent(fmt.Errorf("the name %q is taken by a %s that is not the fence's; "+
-		"what the application wrote there is not part of the kind: %w", f.Token.Name, now.old.Type, record.ErrBroken))
+	// Nothing is repaired here: the record may say that the fence is in force, and a repair
+	// under it would hide that something was written past it.
+	return at, permanent(fmt.Errorf("the name %q is taken by another %s: %w", f.Token.Name, now.old.Type, record.ErrTaken))
 }
 
 func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
@@ -119,17 +120,22 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 		if err := n.closeFence(ctx, f.Token.Name, f.To); err != nil {
 			return err
 		}
-		at, err := n.viewPlacement(ctx, f, uuid)
+		at, err := n.placement(ctx, f, uuid)
 		if err != nil {
 			return err
 		}
 		if !at.moved {
-			return nil
+			return n.settleStrays(ctx, f.Token, f.Token.Name, f.To)
 		}
 		if err := n.stopBuilds(ctx, f.To); err != nil {
 			return err
 		}
-		if err := n.unview(ctx, f.Token.Name, f.To, f.Token.Name); err != nil {
+		if at.old != nil && at.old.Type != "view" {
+			err = n.overStray(ctx, f.Token, f.To, at.old)
+		} else { // also where there is none, and where somebody has put another in its place
+			err = n.unview(ctx, f.Token.Name, f.To, f.Token.Name)
+		}
+		if err != nil {
 			return err
 		}
 		if at, err = n.placement(ctx, f, uuid); err != nil {
@@ -138,7 +144,7 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 		if at.moved {
 			return errors.New("the collection did not get its name back")
 		}
-		return nil
+		return n.settleStrays(ctx, f.Token, f.Token.Name, f.To)
 	})
 }
 

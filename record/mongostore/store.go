@@ -76,6 +76,7 @@ type Namespace struct {
 	closed rounds[string, struct{}]             // drops those of fences to these names
 	looks  rounds[string, map[string]error]     // what keeps collections from being renamed now
 	proofs rounds[identified, map[string]error] // why collections do not have their names
+	strays rounds[string, []strayNote]          // what was made under the names of fenced kinds
 
 	// Why the server cannot do what a fence needs, nil: it can.
 	tested recent[*record.UnsupportedError] // refuse other collection UUIDs
@@ -156,6 +157,7 @@ func newNamespace(client *mongo.Client, database, location string, log *zap.Logg
 	n.names.do, n.checks.do, n.notes.do, n.ends.do = n.listNamed, n.checksUUIDs, n.writeNotes, n.unfenced
 	n.gates.do, n.passes.do, n.closed.do = n.makeGates, n.throughGates, n.dropGates
 	n.looks.do, n.proofs.do, n.proofs.most = n.lookForBuilds, n.proveNames, provenAtOnce
+	n.strays.do = n.notedStrays
 	n.gates.most, n.passes.most, n.closed.most = atOnce, atOnce, atOnce
 	n.moves.do, n.moves.most = n.moveUnderViews, atOnce
 	return n

@@ -62,7 +62,7 @@ func TestPrepareSwitchComesLast(t *testing.T) {
 }
 
 // TestFencesAreReadyBeforeWritesAreHeld: the source is asked to make its fences ready once nothing
-// else speaks against the switch, which waits for that, and takes it back when the attempt ends.
+// else blocks the switch, which waits for that, and takes it back when the attempt ends.
 func TestFencesAreReadyBeforeWritesAreHeld(t *testing.T) {
 	t.Parallel()
 	var ready, unready, early, late atomic.Int64

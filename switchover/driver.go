@@ -295,6 +295,9 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 			return next, errors.Join(err, applyErr)
 		}
 		next = applied
+		if _, ended := ev.(upgradestate.Aborted); ended {
+			r.unready(ctx, next)
+		}
 	}
 	return next, err
 }

@@ -52,7 +52,6 @@ func (r *Driver) do(ctx context.Context, d upgradestate.Deployment, a upgradesta
 		a.Switch = r.measured(d)
 		return a, r.refence(ctx, d)
 	case upgradestate.FinishAbort:
-		r.unready(ctx, d)
 		return upgradestate.Aborted{ID: a.ID}, nil
 	case upgradestate.AwaitReports:
 		return nil, nil
@@ -139,7 +138,7 @@ func (r *Driver) ready(ctx context.Context, d upgradestate.Deployment) error {
 	return f.Ready(ctx, nextFences(d))
 }
 
-// unready takes back what an attempt that ends has made ready and not used.
+// unready takes back what an attempt that has ended made ready and did not use. Clients write again.
 func (r *Driver) unready(ctx context.Context, d upgradestate.Deployment) {
 	f, err := r.fencer(d.CurrentVersion)
 	if err == nil {

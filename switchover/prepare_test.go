@@ -77,6 +77,7 @@ func TestFencesAreReadyBeforeWritesAreHeld(t *testing.T) {
 			}
 		case faultstore.Unready:
 			unready.Add(1)
+			return faultstore.Fault{Latency: 5 * time.Second}
 		case faultstore.Fence:
 			if ready.Load() == 0 {
 				early.Add(1)
@@ -101,10 +102,40 @@ func TestFencesAreReadyBeforeWritesAreHeld(t *testing.T) {
 		held.Store(true)
 		_, err = w.admin.Apply(ctx, upgradestate.Abort{ID: "u1", Reason: "a test"})
 		w.check(err)
+		begun := time.Now()
 		w.await(ctx, "the end of the abort", open("v1"))
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("writes were held for %s more while it was taken back", took)
+		}
+		quiet(time.Minute)
 		w.check(lease.Close(context.Background()))
 	})
 	if early.Load() > 0 || late.Load() > 0 || unready.Load() != 1 {
 		t.Errorf("fenced %d times before it was ready, made ready %d times while writes were held, taken back %d times", early.Load(), late.Load(), unready.Load())
+	}
+}
+
+// TestSlowLooksAreRare: looks at the databases that take long, as those at hundreds of kinds do,
+// leave them most of the time.
+func TestSlowLooksAreRare(t *testing.T) {
+	t.Parallel()
+	for latency, most := range map[time.Duration]int64{0: 62, 400 * time.Millisecond: 18} {
+		var looks atomic.Int64
+		kinds := simple
+		kinds.inject = map[string]faultstore.Injector{"v1": faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
+			if op.Command != faultstore.Hindrances {
+				return faultstore.Fault{}
+			}
+			looks.Add(1)
+			return faultstore.Fault{Latency: latency}
+		})}
+		inBubble(t, kinds, func(ctx context.Context, w *world) {
+			w.report(ctx, 0)
+			w.drive(ctx, switchover.Config{Checks: checks{before: func(upgradestate.Deployment) error { return errors.New("shards are behind") }}})
+			quiet(time.Minute)
+		})
+		if n := looks.Load(); n > most || n < most/2 {
+			t.Errorf("%d looks in a minute that take %s, want up to %d", n, latency, most)
+		}
 	}
 }

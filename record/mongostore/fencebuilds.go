@@ -60,25 +60,29 @@ func (n *Namespace) noBuilds(ctx context.Context, name string) error {
 // The looks do not meet the commands that are sent after them, which have the lock of the
 // whole server: one by one they would wait for each other.
 func (n *Namespace) lookForBuilds(ctx context.Context, names []string) (map[string]error, error) {
-	found := make([]error, len(names))
+	return byName(names, func(name string) string { return name }, func(name string) error {
+		builds, err := n.building(ctx, name)
+		if err == nil && len(builds) > 0 {
+			err = fmt.Errorf("%s.%s: %w", n.name, name, errBuilding)
+		}
+		return err
+	}), nil
+}
+
+// byName looks at several things at once and returns what came of each.
+func byName[T any](all []T, name func(T) string, look func(T) error) map[string]error {
+	found := make([]error, len(all))
 	var g errgroup.Group
 	g.SetLimit(looksAtOnce)
-	for i, name := range names {
-		g.Go(func() error {
-			builds, err := n.building(ctx, name)
-			if err == nil && len(builds) > 0 {
-				err = fmt.Errorf("%s.%s: %w", n.name, name, errBuilding)
-			}
-			found[i] = err
-			return nil
-		})
+	for i, one := range all {
+		g.Go(func() error { found[i] = look(one); return nil })
 	}
 	_ = g.Wait()
-	by := make(map[string]error, len(names))
-	for i, name := range names {
-		by[name] = found[i]
+	by := make(map[string]error, len(all))
+	for i, one := range all {
+		by[name(one)] = found[i]
 	}
-	return by, nil
+	return by
 }
 
 // stopBuilds ends the index builds of a collection.

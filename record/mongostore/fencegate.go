@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
 )
@@ -41,20 +42,40 @@ func (n *Namespace) Ready(ctx context.Context, fs []record.Fence) error {
 		}
 	}
 	// As openGate does: a fence that has ended before finds the gate gone.
+	var g errgroup.Group
 	for _, f := range gated(fs) {
-		if err := n.unlessEnded(ctx, f); err != nil {
-			return fmt.Errorf("make ready for the fence %s in %s: %w", f.To, n.name, err)
-		}
+		g.Go(func() error {
+			if err := n.unlessEnded(ctx, f); err != nil {
+				return fmt.Errorf("make ready for the fence %s in %s: %w", f.To, n.name, err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return g.Wait()
 }
 
 // Unready drops the gates that Ready made.
 func (n *Namespace) Unready(ctx context.Context, fs []record.Fence) error {
+	var gates []string
+	to := map[string]string{}
 	for _, f := range gated(fs) {
-		if err := n.dropStanding(ctx, f.To); err != nil {
-			return fmt.Errorf("take back the fence %s in %s: %w", f.To, n.name, err)
+		gates = append(gates, gateOf(f.To))
+		to[gateOf(f.To)] = f.To
+	}
+	if len(gates) == 0 {
+		return nil
+	}
+	made, err := n.named(ctx, gates...)
+	for some := range slices.Chunk(made, readyAtOnce) {
+		var tos []string
+		for _, gate := range some {
+			tos = append(tos, to[gate.Name])
 		}
+		_, dropErr := n.dropGates(ctx, tos)
+		err = errors.Join(err, dropErr)
+	}
+	if err != nil {
+		return fmt.Errorf("drop the gates of fences in %s: %w", n.name, err)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"golang.org/x/sync/errgroup"
 )
 
 // identified is a collection by its name and its identity.
@@ -44,18 +43,7 @@ func (n *Namespace) proveNames(ctx context.Context, cs []identified) (map[string
 
 // proveEach is proveName of several by one command each.
 func (n *Namespace) proveEach(ctx context.Context, cs []identified) map[string]error {
-	found := make([]error, len(cs))
-	var g errgroup.Group
-	g.SetLimit(looksAtOnce)
-	for i, c := range cs {
-		g.Go(func() error { found[i] = n.proveName(ctx, c); return nil })
-	}
-	_ = g.Wait()
-	by := make(map[string]error, len(cs))
-	for i, c := range cs {
-		by[c.name] = found[i]
-	}
-	return by
+	return byName(cs, func(c identified) string { return c.name }, func(c identified) error { return n.proveName(ctx, c) })
 }
 
 func (n *Namespace) proveName(ctx context.Context, c identified) error {

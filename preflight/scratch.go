@@ -98,7 +98,7 @@ func describeKinds(ctx context.Context, ns record.Namespace, d upgradestate.Depl
 
 // makeScratch makes collections that stand for kinds.
 func makeScratch(ctx context.Context, ns Space, prefix string, kinds []scratchKind) (*scratch, error) {
-	s := &scratch{ns: ns, prefix: prefix, kinds: slices.Clone(kinds), toks: record.Tokens{}, inner: record.Tokens{}}
+	s := &scratch{ns: settled{ns}, prefix: prefix, kinds: slices.Clone(kinds), toks: record.Tokens{}, inner: record.Tokens{}}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(scratchWorkers)

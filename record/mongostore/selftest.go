@@ -32,7 +32,11 @@ func (n *Namespace) scratch(ctx context.Context) (c collection, done func(), err
 			}
 		}
 	}
-	err = n.db.RunCommand(ctx, bson.D{
+	// The server makes it also when the caller goes meanwhile, and perhaps after it was dropped: so
+	// that is waited for.
+	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), scratchLimit)
+	defer cancel()
+	err = n.db.RunCommand(making, bson.D{
 		{Key: "create", Value: name}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
 	}).Err()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/limits"
 	"dbcontroller.dev/refusal"
 )
 
@@ -66,6 +67,7 @@ func (r *route) handler(s *served) http.Handler {
 		connect.WithSchema(r.old),
 		connect.WithIdempotency(idempotency(r.old)),
 		connect.WithRequestInitializer(initialize(r.old.Input())),
+		connect.WithCompressMinBytes(limits.CompressBytes),
 	}, s.opts.Handler...)
 	procedure := Procedure(r.old)
 	switch {

@@ -48,6 +48,9 @@ const (
 	ServerRequestBytes = 8 << 20
 	// ServerRequestsBytes bounds the bodies of all requests that are answered at the same time.
 	ServerRequestsBytes = 512 << 20
+	// CompressBytes is the size from which responses are compressed, for clients that take it: to
+	// compress less costs more time than it saves on the way.
+	CompressBytes = 1 << 10
 	// ServerConnections bounds those of the listener; more wait.
 	ServerConnections = 16 << 10
 	// ServerRequests bounds those that are answered at the same time, watches included.

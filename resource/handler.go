@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/limits"
 )
 
 // Service says who serves the methods of a service.
@@ -97,6 +98,7 @@ func methodOptions(m protoreflect.MethodDescriptor, opts []connect.HandlerOption
 	}
 	return append([]connect.HandlerOption{
 		connect.WithSchema(m), connect.WithIdempotency(level), connect.WithRequestInitializer(initialize(m.Input())),
+		connect.WithCompressMinBytes(limits.CompressBytes),
 	}, opts...)
 }
 

@@ -3,12 +3,16 @@ package resource
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	libraryv1 "dbcontroller.dev/gen/library/v1"
+	"dbcontroller.dev/gen/library/v1/libraryv1connect"
 )
 
 // TestStandardMethods: a service's clients reach its tables, and its own handler for what
@@ -99,4 +103,25 @@ func TestWatch(t *testing.T) {
 		t.Error("a filter that makes no sense is watched")
 	}
 	want(t, bad.Err(), connect.CodeInvalidArgument, "filter")
+}
+
+// TestCompression: what is small is sent as it is, to clients that take gzip, too.
+func TestCompression(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	small, large := s.add(t, "small", 1), &libraryv1.Book{Title: strings.Repeat("long ", 1000), Copies: &libraryv1.Copies{Total: 1}}
+	if _, err := s.books.Create(t.Context(), &libraryv1.CreateBookRequest{BookId: "large", Book: large}); err != nil {
+		t.Fatal(err)
+	}
+	_, h := NewHandler(Service{Descriptor: apiOf(), Tables: []Standard{s.libraries, s.books}, Own: http.NotFoundHandler()})
+	for name, want := range map[string]string{small.GetName(): "", "books/large": "gzip"} {
+		req := httptest.NewRequest(http.MethodPost, libraryv1connect.LibraryServiceGetBookProcedure, strings.NewReader(`{"name":"`+name+`"}`))
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept-Encoding", "gzip")
+		res := httptest.NewRecorder()
+		h.ServeHTTP(res, req)
+		if got := res.Header().Get("Content-Encoding"); res.Code != http.StatusOK || got != want {
+			t.Errorf("%s: status %d, encoding %q, want %q", name, res.Code, got, want)
+		}
+	}
 }

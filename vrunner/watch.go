@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/limits"
 	"dbcontroller.dev/refusal"
 )
 
@@ -75,7 +76,7 @@ func NewWatchHandler[Req, Res any](r *Runner, p WatchProcedure[Res], opts ...con
 		clients[version] = connect.NewClient[Req, Res](inprocess.Client(stack.Handler), "http://inprocess"+p.Procedure,
 			append([]connect.ClientOption{connect.WithAcceptCompression("gzip", nil, nil)}, p.Client...)...) // nothing is saved within a process
 	}
-	opts = append([]connect.HandlerOption{connect.WithReadMaxBytes(int(r.cfg.MaxBody))}, opts...)
+	opts = append([]connect.HandlerOption{connect.WithReadMaxBytes(int(r.cfg.MaxBody)), connect.WithCompressMinBytes(limits.CompressBytes)}, opts...)
 	return p.Procedure, connect.NewServerStreamHandler(p.Procedure,
 		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
 			w := &watch[Res]{procedure: p, out: out, told: told{max: p.MaxNames}}

@@ -181,8 +181,9 @@ func (a *App) lead(deployments *deployment.Store) func(context.Context, string, 
 	}
 }
 
-// bounded refuses messages that are larger than any request may be once they are decompressed.
-var bounded = connect.WithReadMaxBytes(limits.ServerRequestBytes)
+// bounded refuses messages that are larger than any request may be once they are decompressed,
+// and leaves small responses as they are.
+var bounded = connect.WithHandlerOptions(connect.WithReadMaxBytes(limits.ServerRequestBytes), connect.WithCompressMinBytes(limits.CompressBytes))
 
 // Bounded is what belongs to a version: its name is in each of its responses, and no handler
 // of it takes more than a request may be.

@@ -1,9 +1,13 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -12,72 +16,115 @@ import (
 
 // leg is one way between a source and scratch collections.
 type leg struct {
-	dir   transform.Direction
-	from  record.Reader
-	src   transform.View // of from
-	to    *scratch
-	epoch uint64
-	load  bool // as a copy does, of which the target probably holds nothing
+	dir     transform.Direction
+	from    record.Reader
+	src     transform.View // of from
+	to      *scratch
+	epoch   uint64
+	load    bool // as a copy does, of which the target probably holds nothing
+	workers int  // that bring groups at the same time; 0: one
+}
+
+// tripWorkers is how many workers of a proof bring groups at the same time. Much of it is waiting
+// for one collection after the other, and for a majority.
+const tripWorkers = 4
+
+// failures is which groups have failed, and why.
+type failures struct {
+	mu sync.Mutex
+	by map[transform.GroupID]error
+}
+
+func (f *failures) add(id transform.GroupID, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.by[id] = err
 }
 
 func (l leg) dst() transform.View { return transform.View{Tokens: l.to.toks} }
 
 // apply applies groups to the other side. failed says of each that could not be applied why.
 func (l leg) apply(ctx context.Context, ids []transform.GroupID) (failed map[transform.GroupID]error, err error) {
-	failed = map[transform.GroupID]error{}
-	t := transform.Transfer{
-		Resolver: transform.Resolver{
-			Direction: l.dir, Source: l.from, Target: l.to, Epoch: l.epoch, Apart: map[transform.GroupID]bool{},
-		},
-		Write: l.to.apply,
-		Fail: func(_ context.Context, f transform.Failure, _ record.Version) error {
-			failed[f.Unit] = f.Err
-			return nil
-		},
-	}
-	run := func(ids []transform.GroupID, bytes int) error {
-		t.From, t.To = l.src.Within(bytes), l.dst().Within(bytes)
-		if l.load {
-			t.Write = l.to.load
+	found := failures{by: map[transform.GroupID]error{}}
+	err = l.each(ctx, ids, func(ctx context.Context, ids []transform.GroupID) error {
+		t := transform.Transfer{
+			Resolver: transform.Resolver{
+				Direction: l.dir, Source: l.from, Target: l.to, Epoch: l.epoch, Apart: map[transform.GroupID]bool{},
+			},
+			Write: l.to.apply,
+			Fail: func(_ context.Context, f transform.Failure, _ record.Version) error {
+				found.add(f.Unit, f.Err)
+				return nil
+			},
 		}
-		_, err := transform.Until(ids, func(ids []transform.GroupID) ([]transform.GroupID, error) {
-			again, err := t.Once(ctx, ids)
-			t.Write = l.to.apply // what is there already
-			return again, err
-		})
-		return err
-	}
-	named, units := transform.Split(l.dir, ids)
-	var sizes transform.Sizer
-	if err := transform.Each(&sizes, named, run); err != nil {
-		return nil, err
-	}
-	return failed, run(units, transform.ReadBytes)
+		run := func(ids []transform.GroupID, bytes int) error {
+			t.From, t.To = l.src.Within(bytes), l.dst().Within(bytes)
+			if l.load {
+				t.Write = l.to.load
+			}
+			_, err := transform.Until(ids, func(ids []transform.GroupID) ([]transform.GroupID, error) {
+				again, err := t.Once(ctx, ids)
+				t.Write = l.to.apply // what is there already
+				return again, err
+			})
+			return err
+		}
+		named, units := transform.Split(l.dir, ids)
+		var sizes transform.Sizer
+		if err := transform.Each(&sizes, named, run); err != nil {
+			return err
+		}
+		return run(units, transform.ReadBytes)
+	})
+	return found.by, err
 }
 
 // compare compares groups, but those that have failed, as the engine does with what it has
 // migrated, and adds those that differ.
 func (l leg) compare(ctx context.Context, ids []transform.GroupID, failed map[transform.GroupID]error) error {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id transform.GroupID) bool { return failed[id] != nil })
-	return verify.New(l.from, l.to, l.dir).Each(ctx, l.src, l.dst(), ids, func(c *transform.Component) error {
-		for _, id := range c.Differ() {
-			failed[id] = transform.ErrDiffer
-		}
-		for _, f := range c.Failed {
-			failed[f.Unit] = f.Err
-		}
-		return nil
+	found := failures{by: failed}
+	return l.each(ctx, ids, func(ctx context.Context, ids []transform.GroupID) error {
+		return verify.New(l.from, l.to, l.dir).Each(ctx, l.src, l.dst(), ids, func(c *transform.Component) error {
+			for _, id := range c.Differ() {
+				found.add(id, transform.ErrDiffer)
+			}
+			for _, f := range c.Failed {
+				found.add(f.Unit, f.Err)
+			}
+			return nil
+		})
 	})
+}
+
+// each has the workers do something with all groups, each with some: those of a kind together, for
+// what they ask takes a command for each kind. Groups by content belong together in ways that show
+// only when they are read: one worker has all of those.
+func (l leg) each(ctx context.Context, ids []transform.GroupID, do func(context.Context, []transform.GroupID) error) error {
+	named, units := transform.Split(l.dir, ids)
+	named = slices.SortedStableFunc(slices.Values(named), func(a, b transform.GroupID) int { return cmp.Compare(a.Spec, b.Spec) })
+	g, ctx := errgroup.WithContext(ctx)
+	workers := max(1, l.workers)
+	g.SetLimit(workers)
+	for part := range slices.Chunk(named, max(1, (len(named)+workers-1)/workers)) {
+		g.Go(func() error { return do(ctx, part) })
+	}
+	if len(units) > 0 {
+		g.Go(func() error { return do(ctx, units) })
+	}
+	return g.Wait()
+}
+
+// at is where a record is.
+type at struct {
+	kind string
+	key  record.Key
 }
 
 // differences names the records of want that got has otherwise or not at all, and those
 // that got has beyond them. As the laws of transformers have it, a round trip may leave the
 // fields of a document in another order.
 func differences(want, got []record.Record) []string {
-	type at struct {
-		kind string
-		key  record.Key
-	}
 	left := map[at]record.Record{}
 	for _, r := range got {
 		left[at{r.Kind, r.Key}] = r

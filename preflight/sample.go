@@ -36,8 +36,12 @@ var _ record.Reader = (*frozen)(nil)
 // Read returns those of the records that are selected.
 func (f *frozen) Read(_ context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	out := record.Snapshot{Version: f.version}
+	of := map[string][]record.Selector{} // by kind
+	for _, s := range req.Select {
+		of[s.Kind] = append(of[s.Kind], s)
+	}
 	for _, r := range f.records {
-		if slices.ContainsFunc(req.Select, func(s record.Selector) bool { return selects(s, r) }) {
+		if slices.ContainsFunc(of[r.Kind], func(s record.Selector) bool { return selects(s, r) }) {
 			out.Records = append(out.Records, r)
 		}
 	}

@@ -41,8 +41,10 @@ mongodb: ## Fetch a MongoDB for tests into the user's cache folder, if one is mi
 
 .PHONY: test
 test: mongodb bin/withmongodb ## Run all tests against real servers, with the race detector.
-	go build -race ./... # uses all processors, other than what follows
-	go build ./cmd/... # these are built by tests, which would wait for it among all others
+	@# Compiling ahead uses all processors, other than what follows. go build would link programs, too.
+	go list -race -export ./... >/dev/null
+	@# These are built by tests, which would wait for it among all others.
+	go list -export ./cmd/... >/dev/null
 	scripts/test $(TEST)
 
 # What can be tried without a database: packages whose tests need one are left to make test,

@@ -309,7 +309,7 @@ func applyEmpty(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 func applyTooLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	large := k.set("large", 1)
-	large.Doc = raw(bson.D{{Key: "_id", Value: "large"}, {Key: "filler", Value: make([]byte, 16<<20)}})
+	large.Doc = filled("large", 1, cmp.Or(b.MaxDocument, 16<<20))
 	long := k.set(strings.Repeat("x", record.MaxKey), 1)
 	gone := k.set(strings.Repeat("y", record.MaxKey), -1)
 	want := []record.Outcome{record.Applied, record.Refused, record.Refused, record.Refused, record.Applied}

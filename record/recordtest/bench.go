@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
@@ -137,6 +138,20 @@ func raw(d bson.D) bson.Raw {
 		panic(err) // the suite's own literals
 	}
 	return b
+}
+
+// filled is a document with a name, a number and this many bytes. What encodes values copies them
+// once for each doubling of its buffer, which for the largest documents is most of their tests.
+func filled(name string, n int64, size int) bson.Raw {
+	at, doc := bsoncore.AppendDocumentStart(make([]byte, 0, size+len(name)+64))
+	doc = bsoncore.AppendStringElement(doc, "_id", name)
+	doc = bsoncore.AppendInt64Element(doc, "n", n)
+	doc = bsoncore.AppendBinaryElement(doc, "filler", bson.TypeBinaryGeneric, make([]byte, size))
+	doc, err := bsoncore.AppendDocumentEnd(doc, at)
+	if err != nil {
+		panic(err) // the suite's own names
+	}
+	return doc
 }
 
 func valueOf(v any) bson.RawValue {

@@ -356,16 +356,16 @@ func clientUnique(t *testing.T, b *bench) {
 // nothing is written of the call.
 func clientRefused(t *testing.T, b *bench) {
 	k, most := b.managed(t), cmp.Or(b.MaxDocument, 16<<20)
-	filled := func(name string, bytes int) record.Mutation {
-		return record.Mutation{Kind: k.spec.Name, Key: record.StringKey(name), Doc: raw(bson.D{{Key: "_id", Value: name}, {Key: "filler", Value: make([]byte, bytes)}})}
+	mutation := func(name string, size int) record.Mutation {
+		return record.Mutation{Kind: k.spec.Name, Key: record.StringKey(name), Doc: filled(name, 1, size)}
 	}
-	create, other, long := filled("b", most), k.mutation("d", 1), k.mutation(strings.Repeat("l", record.MaxKey), 1)
+	create, other, long := mutation("b", most), k.mutation("d", 1), k.mutation(strings.Repeat("l", record.MaxKey), 1)
 	create.Absent, other.Key = true, record.StringKey("e")
 	for what, tc := range map[string]struct {
 		m    record.Mutation
 		also error
 	}{
-		"a put that is too large":    {filled("a", most), record.ErrOversize},
+		"a put that is too large":    {mutation("a", most), record.ErrOversize},
 		"a create that is too large": {create, record.ErrOversize},
 		"a document of another key":  {other, record.ErrRefused},
 		"a key that is too long":     {long, record.ErrLongKey},
@@ -380,7 +380,7 @@ func clientRefused(t *testing.T, b *bench) {
 		}
 	}
 	if once, is := b.Client.(record.OnceClient); is {
-		m := filled("a", most)
+		m := mutation("a", most)
 		_, err := once.CreateOnce(t.Context(), tokens(k), "large", []record.Record{{Kind: m.Kind, Key: m.Key, Doc: m.Doc}})
 		wantError(t, "a first record that is too large", err, record.ErrOversize)
 	}
@@ -388,7 +388,7 @@ func clientRefused(t *testing.T, b *bench) {
 		k.wantDoc(t, name, -1)
 	}
 	// What is written and what it is compared with may each be small enough, and both together not.
-	was, now := filled("f", most*3/5), filled("f", most*3/5-1)
+	was, now := mutation("f", most*3/5), mutation("f", most*3/5-1)
 	ok(t, "a large record", k.do(t, was))
 	now.Match = record.MatchDoc(was.Doc)
 	if err := k.do(t, now); err != nil {

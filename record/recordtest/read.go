@@ -180,7 +180,7 @@ func readBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kin
 	var sel []record.Selector
 	for _, name := range []string{"a", "b", "c", "d"} {
 		w := k.set(name, 1)
-		w.Doc = raw(bson.D{{Key: "_id", Value: name}, {Key: "n", Value: int64(1)}, {Key: "filler", Value: make([]byte, each)}})
+		w.Doc = filled(name, 1, each)
 		b.apply(t, tokens(k), 1, group(1, w))
 		sel = append(sel, k.sel(name))
 	}

@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/sample/packages"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
 )
@@ -223,10 +222,7 @@ func directions(t testing.TB, s transform.Spec) (up, down transform.Direction) {
 // view of the lens.
 func TestPackages(t *testing.T) {
 	t.Parallel()
-	docs, err := packages.Load(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	docs := RealData(t, 0)
 	up, down := directions(t, packagesLens(t).Spec("packages", "packages"))
 	for _, d := range docs {
 		key, err := record.KeyOfDoc(d)

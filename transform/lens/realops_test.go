@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"dbcontroller.dev/sample/packages"
 )
 
 // everyOperation takes the package index through all operations on documents.
@@ -41,10 +39,7 @@ func TestEveryOperationOnRealData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	docs, err := packages.Load(5000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	docs := RealData(t, 5000)
 	refused := map[string]int{}
 	for _, d := range docs {
 		up, err := l.Up(d, nil)

@@ -1,0 +1,5 @@
+//go:build !race
+
+package lens
+
+const raced = false

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +88,13 @@ func TestMissingKeyIsRefused(t *testing.T) {
 	s.makeKeys("a001", "b001", "a002")
 	s.controller("controller", breakPoint{}).ready(ctx)
 	s.controllers[0].kill()
+	eventually(ctx, t, "what the killed controller has announced goes with its lease", func() error {
+		kvs, _, err := s.etcd.List(ctx, s.record.Root()+"/controllerKeys/")
+		if err == nil && len(kvs) > 0 {
+			err = errors.New(kvs[0].Key + " is there")
+		}
+		return err
+	})
 	key, err := os.ReadFile(filepath.Join(s.dir, "a001.key"))
 	if err != nil {
 		t.Fatal(err)

@@ -169,6 +169,9 @@ func (p *proof) delete(ctx context.Context, l leg, there []record.Record, ids []
 	err := l.each(ctx, ids, func(ctx context.Context, ids []transform.GroupID) error {
 		r := transform.Resolver{Direction: l.dir, Source: l.from, Target: l.to, From: l.src, To: l.dst(), Epoch: l.epoch}
 		cs, _, err := r.Resolve(ctx, ids)
+		if err != nil {
+			return err
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		for i := 0; i < len(cs); i += 2 {
@@ -184,7 +187,7 @@ func (p *proof) delete(ctx context.Context, l leg, there []record.Record, ids []
 				}
 			}
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("delete in scratch collections of %s: %w", p.up.To(), err)

@@ -67,7 +67,7 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 		s.verified = len(s.verify) == 0
 		s.dirty = true
 		if s.verified {
-			e.milestone("shards are compared", func(s *shard) (bool, int64) { return s.verified, s.comparedCount }, "groups")
+			e.milestones()
 		}
 	}
 	e.announce()

@@ -158,7 +158,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (r
 		delete(s.todo, t.name)
 		s.done[t.name] = true
 		if len(s.todo) == 0 {
-			e.milestone("shards are copied", func(s *shard) (bool, int64) { return len(s.todo) == 0, s.copied }, "records")
+			e.milestones()
 			e.wakeHousekeeping()
 		}
 	}

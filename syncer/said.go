@@ -12,8 +12,17 @@ import (
 // What happens to every shard, and errors that come again as long as a database is away, must
 // not fill the log: there may be 1,024 shards, and a database may be away for hours.
 
-// milestone logs how many of the owned shards have got somewhere, each time that it is a tenth
-// more of them, and when it is all. e.mu is held.
+// milestones logs how many of the owned shards are copied, and how many compared, each time that
+// it is a tenth more of them, and when it is all. While shards come one after the other, each is
+// all of them so far, and nothing is said until sayAdopted says which came. e.mu is held.
+func (e *Engine) milestones() {
+	if len(e.adopted) > 0 {
+		return
+	}
+	e.milestone("shards are copied", func(s *shard) (bool, int64) { return len(s.todo) == 0, s.copied }, "records")
+	e.milestone("shards are compared", func(s *shard) (bool, int64) { return s.verified, s.comparedCount }, "groups")
+}
+
 func (e *Engine) milestone(what string, there func(*shard) (is bool, count int64), counted string) {
 	n, total := 0, int64(0)
 	for _, s := range e.shards {
@@ -61,6 +70,7 @@ func (e *Engine) sayAdopted() {
 	e.Log.Info("shards are adopted", zap.String("shards", shards.Ranges(e.adopted)), zap.Int("count", len(e.adopted)),
 		zap.String("direction", string(e.key)), zap.Int("ranges", ranges), zap.Int64("copied", copied))
 	e.adopted = nil
+	e.milestones()
 }
 
 func (e *Engine) hasAdopted() bool {

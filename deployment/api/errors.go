@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 )
@@ -62,6 +63,8 @@ func connectError(err error) error {
 		return refusal.New(refusal.Stopping, errStopping)
 	case errors.Is(err, coord.ErrUnknown):
 		return refusal.New(refusal.OutcomeUnknown, oneLine(err.Error()+": look at the deployment, then repeat the call"))
+	case errors.Is(err, record.ErrUnavailable):
+		return refusal.New(refusal.DatabaseUnavailable, oneLine(err.Error()))
 	case errors.Is(err, context.Canceled):
 		return line(connect.CodeCanceled, err.Error())
 	case errors.Is(err, context.DeadlineExceeded):

@@ -10,6 +10,7 @@ import (
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -136,13 +137,13 @@ func (v *Service) ListUpdates(_ context.Context, req *connect.Request[pb.ListUpd
 }
 
 // verbError gives a hook's error the verb before it; a refusal has it already. What a hook
-// says is about the deployment or its databases, unless the call ended or etcd is away.
+// says is about the deployment or its databases, unless the call ended or one of them is away.
 func verbError(what string, err error) error {
 	var refused *upgradestate.RefusedError
 	if errors.As(err, &refused) {
 		return err
 	}
-	for _, passing := range []error{errStopping, context.Canceled, context.DeadlineExceeded, coord.ErrUnknown, deployment.ErrNotFound, deployment.ErrFormat, deployment.ErrCorrupt} {
+	for _, passing := range []error{errStopping, context.Canceled, context.DeadlineExceeded, coord.ErrUnknown, record.ErrUnavailable, deployment.ErrNotFound, deployment.ErrFormat, deployment.ErrCorrupt} {
 		if errors.Is(err, passing) {
 			return fmt.Errorf("%s: %w", what, err)
 		}

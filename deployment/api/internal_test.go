@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 )
@@ -31,6 +32,7 @@ func TestErrorsBecomeCodes(t *testing.T) {
 		{wrap(deployment.ErrCorrupt), "data_loss: outer: stored value is corrupt", refusal.Unreadable},
 		{wrap(deployment.ErrFormat), "failed_precondition: outer: record has a newer format", refusal.ControllerTooOld},
 		{wrap(verbError("plan", deployment.ErrFormat)), "failed_precondition: outer: plan: record has a newer format", refusal.ControllerTooOld},
+		{wrap(verbError("verify", wrap(record.ErrUnavailable))), "unavailable: outer: verify: outer: database is not available", refusal.DatabaseUnavailable},
 		{wrap(&FullError{"watches", 3, "wait"}), "resource_exhausted: there are 3 watches already, and no more may be: wait", refusal.Full},
 		{wrap(errStopping), "unavailable: this controller is stopping: ask again", refusal.Stopping},
 		{wrap(coord.ErrUnknown), "unavailable: outer: outcome of the commit is unknown: look at the deployment, then repeat the call", refusal.OutcomeUnknown},

@@ -22,7 +22,7 @@ var abortMoments = []moment{
 // step, so that its next record is outdated. Writes go on at once, and a second upgrade
 // goes through.
 func TestAbortAtEveryStep(t *testing.T) {
-	for i, m := range abortMoments {
+	for i, m := range cases(abortMoments) {
 		for seed := range seeds(2) {
 			t.Run(fmt.Sprintf("%s/%d", m, seed), func(t *testing.T) {
 				t.Parallel()

@@ -406,10 +406,10 @@ func TestContentCollisions(t *testing.T) {
 
 // TestContentKillController is TestKillController for groups by content.
 func TestContentKillController(t *testing.T) {
-	for i, m := range []moment{
+	for i, m := range cases([]moment{
 		{"apply", 0}, {"applied", 0}, {"apply", 7}, {"applied", 8}, {"applied", 30}, {"apply", 60}, {"applied", 90},
 		{"to HOLD", 0}, {"fenced v1", 1}, {"to DRAIN", 0}, {"fence v2", 3}, {"fenced v2", 5}, {"flip", 0}, {"flipped", 0},
-	} {
+	}) {
 		for _, controllers := range turns(i, 1, 2) {
 			t.Run(fmt.Sprintf("%s/%d controllers", m, controllers), func(t *testing.T) {
 				t.Parallel()

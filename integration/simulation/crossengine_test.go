@@ -81,7 +81,7 @@ func eachCrossing(t *testing.T, nth int, name string, test func(t *testing.T, c 
 
 // TestCrossEngineKill is TestKillController from one engine to the other.
 func TestCrossEngineKill(t *testing.T) {
-	for i, m := range moments {
+	for i, m := range cases(moments) {
 		seed := uint64(i)
 		eachCrossing(t, i/2, m.String(), func(t *testing.T, c crossing) {
 			killOne(t, c.found(seed, i%2 == 0), seed, m, 1+i%2)
@@ -92,7 +92,7 @@ func TestCrossEngineKill(t *testing.T) {
 // TestCrossEngineBack is TestKillOnTheReverseSync from one engine to the other: forward, back,
 // and so on.
 func TestCrossEngineBack(t *testing.T) {
-	for i, m := range backMoments {
+	for i, m := range cases(backMoments) {
 		seed := uint64(i)
 		c := crossings[i%2] // each run goes both ways, several times
 		t.Run(fmt.Sprintf("%s/%s", c, m), func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestCrossEngineBack(t *testing.T) {
 
 // TestCrossEngineAbort is TestAbortAtEveryStep from one engine to the other.
 func TestCrossEngineAbort(t *testing.T) {
-	for i, m := range abortMoments {
+	for i, m := range cases(abortMoments) {
 		seed := uint64(i)
 		eachCrossing(t, i, m.String(), func(t *testing.T, c crossing) { abortAt(t, c.found(seed, false), seed, m) })
 	}

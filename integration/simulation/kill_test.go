@@ -159,7 +159,7 @@ var moments = []moment{
 // another one next to it. The upgrade goes on by itself once it, or the other one, is
 // there again; nothing is lost, and what was copied is not copied again.
 func TestKillController(t *testing.T) {
-	for i, m := range moments {
+	for i, m := range cases(moments) {
 		for _, controllers := range turns(i, 1, 2) {
 			t.Run(fmt.Sprintf("%s/%d controllers", m, controllers), func(t *testing.T) {
 				t.Parallel()

@@ -45,7 +45,7 @@ var backMoments = []moment{
 // under traffic: of the reverse sync, or of the switch back, which is then finished, or
 // aborted and begun again. The controllers come late: v2 was written to since the flip. Then the service goes forward, back, and forward again.
 func TestKillOnTheReverseSync(t *testing.T) {
-	for i, m := range backMoments {
+	for i, m := range cases(backMoments) {
 		for _, aborts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/abort %t", m, aborts), func(t *testing.T) {
 				t.Parallel()

@@ -11,11 +11,26 @@ import (
 // whether something orders two accesses, not in which order they came, so a run that goes
 // through the code is as good as another one. What was lost or doubled depends on the order.
 // So scripts/test runs these tests twice: with the race detector each of them for some of its
-// seeds, and without it for all.
+// seeds and cases, and without it for all.
 
-// raceEvery has no divisor in common with the numbers of choices that tests make by their seed,
-// so that the choices take turns.
-const raceEvery = 5
+// raceEvery and raceCases have no divisor in common with the numbers of choices that tests make by
+// their seed and case, so that the choices take turns.
+const (
+	raceEvery = 7 // of seeds
+	raceCases = 3
+)
+
+// cases are all of a list, with their places in it; with the race detector one of each raceCases.
+func cases[T any](of []T) iter.Seq2[int, T] {
+	step := 1
+	if raced {
+		step = raceCases
+	}
+	return func(yield func(int, T) bool) {
+		for i := 0; i < len(of) && yield(i, of[i]); i += step {
+		}
+	}
+}
 
 // seeds are the first n; with the race detector one of each raceEvery.
 func seeds(n uint64) iter.Seq[uint64] {

@@ -127,11 +127,11 @@ func TestKillOnTheWayToTheSnapshot(t *testing.T) {
 	forward := []moment{
 		{"load", 0}, {"load", 4}, {"applied", 3}, {"at HOLD", 0}, {"fenced v1", 0}, {"at SEAL_TARGET", 0}, {"fenced v2", 1}, {"fenced v2", 3}, {"flipped", 0},
 	}
-	for i, m := range []moment{
+	for i, m := range cases([]moment{
 		{"to ", 0}, {"at ", 0}, {"to HOLD", 0}, {"at HOLD", 0}, {"to FENCE", 0}, {"fence v2", 0}, {"fenced v2", 1}, {"to DRAIN", 0},
 		{"at DRAIN", 0}, {"to SEAL_TARGET", 0}, {"fence v1", 0}, {"fenced v1", 0}, {"to SEAL_SOURCE", 0}, {"fence v2", 2}, {"fenced v2", 3},
 		{"flip v1", 0}, {"flipped v1", 0},
-	} {
+	}) {
 		t.Run(m.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { killToSnapshot(t, uint64(i), m, forward[i%len(forward)]) })
@@ -209,10 +209,10 @@ func killToSnapshot(t *testing.T, seed uint64, back, forward moment) {
 // the snapshot. Writes go on at once in the version that stays, nothing is lost, and the way
 // back with sync is open.
 func TestAbortOnTheReverseSync(t *testing.T) {
-	for i, m := range []moment{
+	for i, m := range cases([]moment{
 		{"to ", 0}, {"to HOLD", 0}, {"to FENCE", 0}, {"fence v2", 0}, {"fenced v2", 0}, {"to DRAIN", 0},
 		{"to SEAL_TARGET", 0}, {"fence v1", 0}, {"fenced v1", 0}, {"to SEAL_SOURCE", 0}, {"fence v2", 2}, {"fenced v2", 2}, {"flip v1", 0},
-	} {
+	}) {
 		for _, snapshot := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/snapshot %t", m, snapshot), func(t *testing.T) {
 				t.Parallel()

@@ -48,7 +48,7 @@ func ready(d upgradestate.Deployment) bool { return upgradestate.AllReady(d) }
 // aborted there. One that is killed goes on by itself; one that is aborted holds again when
 // it is begun again. None switches unasked, and asking twice is the same as asking once.
 func TestHeldSwitch(t *testing.T) {
-	for i, tc := range []struct {
+	for i, tc := range cases([]struct {
 		moment        moment
 		early, aborts bool
 	}{
@@ -58,7 +58,7 @@ func TestHeldSwitch(t *testing.T) {
 		{moment{"at SEAL_SOURCE", 0}, false, false}, {moment{"flip", 0}, false, false}, {moment{"flipped", 0}, false, false},
 		{moment{"load", 4}, true, true}, {moment{"to HOLD", 0}, true, true}, {moment{"flip", 0}, true, true},
 		{moment{"to ", 0}, false, true}, {moment{"to HOLD", 0}, false, true}, {moment{"to FENCE", 0}, false, true}, {moment{"flip", 0}, false, true},
-	} {
+	}) {
 		t.Run(fmt.Sprintf("%s/early %t/abort %t", tc.moment, tc.early, tc.aborts), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { heldSwitch(t, uint64(i), tc.moment, tc.early, tc.aborts) })

@@ -212,7 +212,7 @@ func (p *applicationProcess) end(ctx context.Context) {
 
 func inGo(t *testing.T) func(part applicationPart) *exec.Cmd {
 	return func(part applicationPart) *exec.Cmd {
-		return command(t, self(t), roleApplication, nil, []string{applicationVariable + "=" + part.text(t)})
+		return command(t, roleApplication, nil, []string{applicationVariable + "=" + part.text(t)})
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 // switch one cell crashes and another one is evacuated, and a client retires an instance; one of the cells that crash is lost for good. No write is lost, and when the owners rest each desired instance runs once.
 func TestBBS(t *testing.T) {
 	t.Parallel()
+	raced(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{kinds: "[]", records: map[string]string{"v1": inEtcd(sharedEtcd.endpoints(t)[0], "")}})
@@ -35,7 +36,7 @@ func TestBBS(t *testing.T) {
 	}}
 	s.controller("controller", breakPoint{}).ready(ctx)
 	for _, id := range []string{"a", "b"} {
-		b.servers = append(b.servers, spawn(t, id, command(t, self(t), roleServer, nil, s.part(part{ID: id, Flags: []string{"--converge=500ms"}}))).ready(ctx))
+		b.servers = append(b.servers, spawn(t, id, command(t, roleServer, nil, s.part(part{ID: id, Flags: []string{"--converge=500ms"}}))).ready(ctx))
 	}
 	b.run(ctx)
 }

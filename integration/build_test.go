@@ -8,21 +8,34 @@ import (
 	"testing"
 )
 
-// binary is the real dbcontroller, and the server of the samples, built without the race
-// detector, for tests that measure it or want all of what its main does. All other tests run
-// the test binary itself.
-type binary struct {
-	mu  sync.Mutex
-	dir string
+// binaries are programs without the race detector, each built when the first test asks for it.
+type binaries struct {
+	mu   sync.Mutex
+	dir  string
+	made map[string]bool // by command
 }
 
-var built binary
+var built binaries
 
-func (b *binary) path(t *testing.T) string { return filepath.Join(b.folder(t), "dbcontroller") }
+// path is the real dbcontroller, for tests that measure it or want all of what its main does.
+func (b *binaries) path(t *testing.T) string {
+	t.Helper()
+	return b.make(t, "dbcontroller", "build", "dbcontroller.dev/cmd/dbcontroller")
+}
 
-func (b *binary) server(t *testing.T) string { return filepath.Join(b.folder(t), "server") }
+// server is that of the samples.
+func (b *binaries) server(t *testing.T) string {
+	t.Helper()
+	return b.make(t, "server", "build", "dbcontroller.dev/cmd/server")
+}
 
-func (b *binary) folder(t *testing.T) string {
+// player is this test binary.
+func (b *binaries) player(t *testing.T) string {
+	t.Helper()
+	return b.make(t, "player", "test", "dbcontroller.dev/integration", "-c")
+}
+
+func (b *binaries) make(t *testing.T, name, verb, of string, flags ...string) string {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -31,16 +44,20 @@ func (b *binary) folder(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.dir = dir
-		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "dbcontroller.dev/cmd/dbcontroller", "dbcontroller.dev/cmd/server").CombinedOutput()
-		if err != nil {
-			t.Fatalf("go build: %v\n%s", err, out)
-		}
+		b.dir, b.made = dir, map[string]bool{}
 	}
-	return b.dir
+	path := filepath.Join(b.dir, name)
+	if !b.made[name] {
+		args := append([]string{verb, "-o", path}, append(flags, of)...)
+		if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
+			t.Fatalf("go %v: %v\n%s", args, err, out)
+		}
+		b.made[name] = true
+	}
+	return path
 }
 
-func (b *binary) remove() error {
+func (b *binaries) remove() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.dir == "" {

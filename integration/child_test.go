@@ -39,22 +39,16 @@ type child struct {
 }
 
 // command is a child that is not started yet.
-func command(t *testing.T, binary, role string, args, env []string) *exec.Cmd {
+func command(t *testing.T, role string, args, env []string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), roleVariable+"="+role)
-	cmd.Env = append(cmd.Env, env...)
-	return cmd
+	return program(player(t), args, append([]string{roleVariable + "=" + role}, env...))
 }
 
-// self is this test binary.
-func self(t *testing.T) string {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return exe
+// program is one that was built, and is not started yet.
+func program(binary string, args, env []string) *exec.Cmd {
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), env...)
+	return cmd
 }
 
 // spawn starts a child. It is killed at the end of the test if it still runs; one that

@@ -26,7 +26,7 @@ type result struct {
 // execute runs a command of dbcontroller to its end.
 func execute(ctx context.Context, t *testing.T, env []string, args ...string) result {
 	t.Helper()
-	cmd := command(t, self(t), roleCommand, args, env)
+	cmd := command(t, roleCommand, args, env)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	p, err := subprocess.Start(cmd)

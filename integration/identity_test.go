@@ -30,7 +30,7 @@ func (s *system) edited(name, old, by string) string {
 // refusesToServe runs a server that must not start, and looks what it says.
 func (s *system) refusesToServe(ctx context.Context, want ...string) {
 	s.t.Helper()
-	c := spawn(s.t, "refused", command(s.t, self(s.t), roleServer, nil, s.part(part{ID: "refused"})))
+	c := spawn(s.t, "refused", command(s.t, roleServer, nil, s.part(part{ID: "refused"})))
 	c.ended = true // by itself
 	select {
 	case <-c.Done():
@@ -211,6 +211,7 @@ func TestEmptyEtcd(t *testing.T) {
 // that was written, and can go back and forth again.
 func TestRecover(t *testing.T) {
 	t.Parallel()
+	raced(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{})

@@ -3,13 +3,12 @@
 // and ended at chosen places, which they tell themselves; nothing waits for a time to
 // pass where it can wait for the thing itself.
 //
-// The test binary is also the processes: TestMain looks at roleVariable and becomes one.
-// MongoDB is that of mongotest, etcd is in this process, shared by all tests; each test
-// has a deployment and databases of its own.
+// The test binary is also the processes: TestMain looks at roleVariable and becomes one; raced
+// says which of them have the race detector. MongoDB is that of mongotest, etcd that of
+// localetcd, both shared by all tests; each test has a deployment and databases of its own.
 package integration_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/integration/localetcd"
 	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
@@ -49,11 +48,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// etcd is the etcd of this test binary. It starts with the first test that asks for it.
+// etcd is the etcd of all tests of this binary. It starts with the first test that asks for it.
 type etcd struct {
 	mu     sync.Mutex
 	dir    string
-	server *embedetcd.Server
+	server *localetcd.Server
 }
 
 var sharedEtcd etcd
@@ -68,17 +67,17 @@ func (e *etcd) endpoints(t *testing.T) []string {
 			t.Fatal(err)
 		}
 		e.dir = dir
-		// Not the context of this test: the server serves the others too.
-		if e.server, err = embedetcd.Start(context.Background(), embedetcd.Config{Dir: dir}); err != nil {
+		if e.server, err = localetcd.Open(dir, localetcd.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return e.server.Endpoints()
+	return []string{e.server.Endpoint}
 }
 
 func (e *etcd) stop() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	defer localetcd.Remove()
 	var err error
 	if e.server != nil {
 		err = e.server.Close()

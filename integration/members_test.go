@@ -153,7 +153,7 @@ func (m *members) start(i int) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.running[i] = spawn(m.t, "etcd-"+m.members[i].Name, command(m.t, self(m.t), roleEtcd, nil, []string{memberVariable + "=" + string(text)}))
+	m.running[i] = spawn(m.t, "etcd-"+m.members[i].Name, command(m.t, roleEtcd, nil, []string{memberVariable + "=" + string(text)}))
 }
 
 func (m *members) kill(i int) {

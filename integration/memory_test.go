@@ -36,7 +36,7 @@ func TestCopyMemory(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	c := s.adopt(spawn(t, "controller", command(t, binary, "", []string{
+	c := s.adopt(spawn(t, "controller", program(binary, []string{
 		"run", "--config", s.config, "--id", "controller", "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0",
 	}, s.env)))
 	c.ready(ctx)

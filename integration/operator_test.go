@@ -19,6 +19,7 @@ import (
 // TestOperatorPort looks at a running system from outside: operator ports, get and watch.
 func TestOperatorPort(t *testing.T) {
 	t.Parallel()
+	raced(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	// Four pages a second: the copy takes some seconds, and can be watched.
@@ -43,7 +44,7 @@ func TestOperatorPort(t *testing.T) {
 	}
 
 	api, _ := controller.addresses()
-	watch := command(t, self(t), roleCommand, []string{"watch", "deployment", "--server", api, "--json", "--until-version", "v2"}, nil)
+	watch := command(t, roleCommand, []string{"watch", "deployment", "--server", api, "--json", "--until-version", "v2"}, nil)
 	var watched bytes.Buffer
 	watch.Stdout = &watched
 	watcher := spawn(t, "watch", watch)
@@ -188,7 +189,7 @@ func TestReadyWhileWaitingForMongoDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSystem(ctx, t, settings{})
-	c := spawn(t, "waiting", command(t, self(t), roleCommand, []string{
+	c := spawn(t, "waiting", command(t, roleCommand, []string{
 		"run", "--config", s.config, "--api-listen", "127.0.0.1:0", "--operator-listen", operator,
 	}, append(s.env, "MONGO_V1=mongodb://"+silent.Addr().String())))
 	c.mu.Lock()

@@ -38,13 +38,13 @@ func TestServiceOutsideTheTree(t *testing.T) {
 	under := t.TempDir()
 	dir := filepath.Join(under, "tasks")
 	o := outsider{t: t, dir: dir}
-	first := command(t, dbc, "", o.shown("dbcontroller init service")[1:], nil)
+	first := program(dbc, o.shown("dbcontroller init service")[1:], nil)
 	first.Dir = under
 	out, err := first.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "README.md there says how to run it") {
 		t.Fatalf("init service: %v\n%s", err, out)
 	}
-	if out, err := command(t, dbc, "", []string{"init", "service", dir}, nil).CombinedOutput(); err == nil || !strings.Contains(string(out), "is not empty") {
+	if out, err := program(dbc, []string{"init", "service", dir}, nil).CombinedOutput(); err == nil || !strings.Contains(string(out), "is not empty") {
 		t.Errorf("a second time: %v %s", err, out)
 	}
 	o.publish()
@@ -252,7 +252,7 @@ func (o *outsider) upgrade(ctx context.Context, dbc string) {
 		if words[0] == "dbcontroller" {
 			words[0] = dbc
 		}
-		cmd := command(o.t, words[0], "", words[1:], []string{"MONGO_URI=" + uri})
+		cmd := program(words[0], words[1:], []string{"MONGO_URI=" + uri})
 		cmd.Dir = o.dir
 		return spawn(o.t, name, cmd)
 	}

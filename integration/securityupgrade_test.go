@@ -36,7 +36,7 @@ import (
 // No process is started again, no operation fails, and a watch of the server lasts.
 func TestSecurityUpgrade(t *testing.T) {
 	t.Parallel()
-	program := built.server(t) // a build is not part of what has a deadline
+	binary := built.server(t) // a build is not part of what has a deadline
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	f := fortify(ctx, t)
@@ -44,7 +44,7 @@ func TestSecurityUpgrade(t *testing.T) {
 	f.locked(f.run("first")).ready(ctx)
 	f.locked(f.run("second")).ready(ctx)
 	args := []string{"--config", f.config, "--id", "server", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}
-	f.server = f.locked(spawn(t, "server", command(t, program, "", args, append(slices.Clone(f.env), f.as("server")...)))).ready(ctx)
+	f.server = f.locked(spawn(t, "server", program(binary, args, append(slices.Clone(f.env), f.as("server")...)))).ready(ctx)
 	tr.start(ctx, f.server)
 	tr.awaitWrites(ctx, "v1", 10)
 	events := f.watch(ctx, tr)

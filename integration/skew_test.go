@@ -42,6 +42,7 @@ func (s *system) skewed(server *child, opts ...connect.ClientOption) skewed {
 // the range.
 func TestSkew(t *testing.T) {
 	t.Parallel()
+	raced(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{service: "tasks.example.com", dbs: []string{"v1", "v2", "v3"}, kinds: "[]"})
@@ -50,7 +51,7 @@ func TestSkew(t *testing.T) {
 	s.edit(replace("apiVersion: v3", "apiVersion: v3\n  fixtures: [{kind: tasks, file: v3.jsonl}]"))
 	run := func(id, role string, args ...string) *child {
 		args = append(args, "--config", s.config, "--id", id, "--operator-listen", "127.0.0.1:0")
-		return spawn(t, id, command(t, self(t), role, args, s.env))
+		return spawn(t, id, command(t, role, args, s.env))
 	}
 	s.adopt(run("controller", roleSkew, "run", "--api-listen", "127.0.0.1:0")).ready(ctx)
 	server := run("server", roleSkewServer, "--listen", "127.0.0.1:0").ready(ctx)

@@ -32,7 +32,7 @@ import (
 const ring = 8
 
 // patience bounds each test. It is many times what a test takes on an idle machine.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // unhurried is a switch that a slow machine gets to: it does not keep the lag that is
 // expected of databases of one's own.
@@ -209,7 +209,7 @@ func (s *system) part(p part) []string {
 // controller starts a controller that stands still at a place.
 func (s *system) controller(id string, at breakPoint) *child {
 	s.t.Helper()
-	return s.adopt(spawn(s.t, id, command(s.t, self(s.t), roleController, nil, s.part(part{ID: id, Break: at}))))
+	return s.adopt(spawn(s.t, id, command(s.t, roleController, nil, s.part(part{ID: id, Break: at}))))
 }
 
 // adopt makes a controller's API one of those that clients ask.
@@ -224,13 +224,13 @@ func (s *system) adopt(c *child) *child {
 // enters, until it is told to go on.
 func (s *system) stepping(id string) *child {
 	s.t.Helper()
-	return s.adopt(spawn(s.t, id, command(s.t, self(s.t), roleController, nil, s.part(part{ID: id, Steps: true}))))
+	return s.adopt(spawn(s.t, id, command(s.t, roleController, nil, s.part(part{ID: id, Steps: true}))))
 }
 
 // server starts an API server that holds so many writes once it is armed.
 func (s *system) server(id string, hold int) *child {
 	s.t.Helper()
-	return spawn(s.t, id, command(s.t, self(s.t), roleServer, nil, s.part(part{ID: id, Hold: hold})))
+	return spawn(s.t, id, command(s.t, roleServer, nil, s.part(part{ID: id, Hold: hold})))
 }
 
 // kill kills a controller; nobody asks it any longer.

@@ -14,7 +14,7 @@ const leaseTTL = 3 * time.Second
 func (s *system) run(id string, args ...string) *child {
 	s.t.Helper()
 	args = append([]string{"run", "--config", s.config, "--id", id, "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}, args...)
-	return s.adopt(spawn(s.t, id, command(s.t, self(s.t), roleCommand, args, s.env)))
+	return s.adopt(spawn(s.t, id, command(s.t, roleCommand, args, s.env)))
 }
 
 // TestTerm ends one of two controllers with SIGTERM in the middle of the copy: it ends

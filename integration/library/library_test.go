@@ -17,20 +17,29 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev"
 	"dbcontroller.dev/config"
-	"dbcontroller.dev/coord/embedetcd"
 	v1 "dbcontroller.dev/gen/library/v1"
 	"dbcontroller.dev/gen/library/v1/libraryv1connect"
 	v2 "dbcontroller.dev/gen/library/v2"
 	"dbcontroller.dev/gen/library/v2/libraryv2connect"
 	"dbcontroller.dev/integration/library"
+	"dbcontroller.dev/integration/localetcd"
 	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
-func TestMain(m *testing.M) { mongotest.Main(m) }
+func TestMain(m *testing.M) {
+	code := mongotest.Run(m)
+	localetcd.Remove()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // TestLines: all that is written for the service, its messages, programs and configuration
 // included, is bounded.
@@ -69,18 +78,14 @@ type system struct {
 func start(ctx context.Context, t *testing.T) *system {
 	t.Helper()
 	s := &system{t: t, ctx: ctx, config: filepath.Join(t.TempDir(), "library.yaml"), http: &http.Client{Transport: &http.Transport{}}}
-	etcd, err := embedetcd.Start(ctx, embedetcd.Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = etcd.Close() })
+	etcd := localetcd.Start(t, localetcd.Options{})
 	uri := mongotest.Server(t).URI()
 	t.Setenv("MONGO_URI", uri)
 	text, err := os.ReadFile("library.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = fmt.Appendf(text, "etcd: {endpoints: [%q]}\n", strings.Join(etcd.Endpoints(), `", "`))
+	text = fmt.Appendf(text, "etcd: {endpoints: [%q]}\n", etcd)
 	if err := os.WriteFile(s.config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +257,7 @@ func (s *system) during(api libraryv1connect.LibraryServiceClient, version strin
 // is active and while that changes; its watch goes on; what only v2 knows, and what no
 // version of the program knows, survives.
 func TestService(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute) // a hang fails here, and not a slow machine
 	defer cancel()
 	s := start(ctx, t)
 	s.seed()

@@ -12,7 +12,9 @@ package localetcd
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,44 +74,71 @@ const patience = time.Minute
 // and never a skip: a run that tested nothing must not look green.
 func Start(t testing.TB, o Options) string {
 	t.Helper()
+	s, err := Open(t.TempDir(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.Endpoint
+}
+
+// Server is a running etcd.
+type Server struct {
+	Endpoint string // URL of its clients
+
+	cmd   *exec.Cmd
+	alive io.Closer // it ends when this is closed
+	said  *bytes.Buffer
+}
+
+// Open starts an etcd with its data in a folder. It is for those who need one for longer than a
+// test; they call Close.
+func Open(dir string, o Options) (*Server, error) {
 	program.once.Do(func() { program.path, program.err = build() })
 	if program.err != nil {
-		t.Fatal(program.err)
+		return nil, program.err
 	}
-	args := []string{"-data-dir", t.TempDir()}
+	args := []string{"-data-dir", dir}
 	if o.Operations > 0 {
 		args = append(args, "-max-txn-ops", fmt.Sprint(o.Operations))
 	}
 	if o.Bytes > 0 {
 		args = append(args, "-max-request-bytes", fmt.Sprint(o.Bytes))
 	}
-	cmd := exec.Command(program.path, args...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	alive, err := cmd.StdinPipe()
+	s := &Server{cmd: exec.Command(program.path, args...), said: &bytes.Buffer{}}
+	s.cmd.Stderr = s.said
+	var err error
+	if s.alive, err = s.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := s.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(patience, func() { _ = s.cmd.Process.Kill() })
 	endpoint, err := bufio.NewReader(out).ReadString('\n')
 	late.Stop()
-	t.Cleanup(func() {
-		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		_ = alive.Close() // it ends by that
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("etcd: %v\n%s", err, said.String())
-		}
-	})
 	if err != nil {
-		t.Fatalf("etcd did not start: %v\n%s", err, said.String())
+		return nil, fmt.Errorf("etcd did not start: %w", errors.Join(err, s.Close()))
 	}
-	return strings.TrimSpace(endpoint)
+	s.Endpoint = strings.TrimSpace(endpoint)
+	return s, nil
+}
+
+// Close ends the etcd and waits for that.
+func (s *Server) Close() error {
+	late := time.AfterFunc(patience, func() { _ = s.cmd.Process.Kill() })
+	defer late.Stop()
+	_ = s.alive.Close()
+	if err := s.cmd.Wait(); err != nil {
+		return fmt.Errorf("etcd: %w\n%s", err, s.said.String())
+	}
+	return nil
 }

@@ -355,7 +355,6 @@ func TestCrossEngineEnd(t *testing.T) {
 // and documents are what it would have written itself.
 func TestCrossEngineKeys(t *testing.T) {
 	t.Parallel()
-	raced(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	const count = 50

@@ -169,7 +169,6 @@ func expiryOneWay(t *testing.T, fence record.FenceClass) {
 // are; an index that an application changes or makes is taken along.
 func TestExpiryThereAndBack(t *testing.T) {
 	t.Parallel()
-	raced(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	x := newTTL(ctx, t, record.FenceView, false)

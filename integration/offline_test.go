@@ -78,7 +78,6 @@ func switchedAway(ctx context.Context, t *testing.T, uris map[string]string) (s 
 // the switch left them, and controllers go on from there.
 func TestOfflineRollback(t *testing.T) {
 	t.Parallel()
-	raced(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	s, left := switchedAway(ctx, t, nil)

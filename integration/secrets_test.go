@@ -18,7 +18,6 @@ import (
 // what only v2 knows survives its edits.
 func TestSecretsOverFlips(t *testing.T) {
 	t.Parallel()
-	raced(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{})

@@ -68,7 +68,6 @@ func TestStoppedServer(t *testing.T) {
 // goes on, MongoDB refuses them: v2 is written by clients by then.
 func TestStoppedController(t *testing.T) {
 	t.Parallel()
-	raced(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})

@@ -212,7 +212,6 @@ func (u *updating) live(ctx context.Context) int64 {
 // namespaces hold it afterwards.
 func TestUpdateDuringUpgrade(t *testing.T) {
 	t.Parallel()
-	raced(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	u := newUpdating(ctx, t, settings{}, 2*documents)

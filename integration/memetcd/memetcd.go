@@ -42,7 +42,7 @@ type Server struct {
 	compacted int64
 	keys      []string // of all that has a history, sorted
 	history   map[string][]*mvccpb.KeyValue
-	events    []*clientv3.Event // since compacted
+	events    []*clientv3.Event // from compacted on
 	changed   chan struct{}     // closed and replaced by each commit
 	streams   map[string]*stream
 	silent    bool // no answers to requests for progress
@@ -95,7 +95,7 @@ func (s *Server) compact(revision int64) {
 		}
 		s.history[key] = versions
 	}
-	s.events = slices.DeleteFunc(s.events, func(e *clientv3.Event) bool { return e.Kv.ModRevision <= revision })
+	s.events = slices.DeleteFunc(s.events, func(e *clientv3.Event) bool { return e.Kv.ModRevision < revision })
 	s.wake()
 }
 

@@ -15,8 +15,8 @@ type watcher struct{ s *Server }
 
 // stream is what watches with the same metadata share.
 type stream struct {
-	watches int
-	asked   int // requests for progress
+	begin map[*clientv3.Op]int64 // the revision that each watch begins at
+	asked int                    // requests for progress
 }
 
 func streamOf(ctx context.Context) string {
@@ -34,10 +34,10 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 	name := streamOf(ctx)
 	on := s.streams[name]
 	if on == nil {
-		on = &stream{}
+		on = &stream{begin: map[*clientv3.Op]int64{}}
 		s.streams[name] = on
 	}
-	on.watches++
+	on.begin[&op] = op.Rev()
 	next, seen := op.Rev(), on.asked
 	if next == 0 {
 		next = s.revision + 1
@@ -47,7 +47,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 		defer func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if on.watches--; on.watches == 0 {
+			if delete(on.begin, &op); len(on.begin) == 0 {
 				delete(s.streams, name)
 			}
 		}()
@@ -95,7 +95,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 
 // since is what a watch has to be told from a revision on.
 func (s *Server) since(op clientv3.Op, next int64) (resp clientv3.WatchResponse, some bool) {
-	if next <= s.compacted {
+	if next < s.compacted {
 		return clientv3.WatchResponse{Header: s.header(), CompactRevision: s.compacted, Canceled: true}, true
 	}
 	i, _ := slices.BinarySearchFunc(s.events, next, func(e *clientv3.Event, next int64) int { return int(e.Kv.ModRevision - next) })
@@ -108,8 +108,8 @@ func (s *Server) since(op clientv3.Op, next int64) (resp clientv3.WatchResponse,
 	return resp, len(resp.Events) > 0
 }
 
-// RequestProgress has all watches of a stream told how far they are. As with clientv3, the request
-// is taken only while there is a connection.
+// RequestProgress has all watches of a stream told how far they are, if none of them begins in the
+// future. As with clientv3, the request is taken only while there is a connection.
 func (w *watcher) RequestProgress(ctx context.Context) error {
 	for {
 		w.s.mu.Lock()
@@ -125,10 +125,17 @@ func (w *watcher) RequestProgress(ctx context.Context) error {
 		}
 	}
 	defer w.s.mu.Unlock()
-	if on := w.s.streams[streamOf(ctx)]; on != nil {
-		on.asked++
-		w.s.wake()
+	on := w.s.streams[streamOf(ctx)]
+	if on == nil {
+		return nil
 	}
+	for _, from := range on.begin {
+		if from > w.s.revision {
+			return nil
+		}
+	}
+	on.asked++
+	w.s.wake()
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 // their seed and case, so that the choices take turns.
 const (
 	raceEvery = 7 // of seeds
-	raceCases = 3
+	raceCases = 5
 )
 
 // cases are all of a list, with their places in it; with the race detector one of each raceCases.

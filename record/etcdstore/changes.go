@@ -46,7 +46,7 @@ func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.
 	if err != nil {
 		return nil, s.readError("watch", err)
 	}
-	st := &stream{store: s, kinds: map[string]bool{}, own: map[string]Keys{}, names: map[string]string{}, at: revision, closed: make(chan struct{})}
+	st := &stream{store: s, kinds: map[string]bool{}, own: map[string]Keys{}, names: map[string]string{}, from: revision, at: revision, closed: make(chan struct{})}
 	// One watch has all of it: several could bring a fence before what was written under it.
 	first, end := s.at.all(), clientv3.GetPrefixRangeEnd(s.at.all())
 	for _, k := range kinds {
@@ -65,7 +65,8 @@ func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.
 	watching, stop := context.WithCancel(own)
 	keep := context.AfterFunc(ctx, stop)
 	st.watching, st.stop = watching, stop
-	st.events = s.conn.Watch(watching, first, clientv3.WithRange(end), clientv3.WithRev(revision+1))
+	// From what was delivered already: a watch that begins in the future is told of no progress.
+	st.events = s.conn.Watch(watching, first, clientv3.WithRange(end), clientv3.WithRev(revision))
 	if !keep() {
 		stop()
 		return nil, fmt.Errorf("watch: %w", ctx.Err())
@@ -86,6 +87,7 @@ type stream struct {
 	kinds    map[string]bool
 	own      map[string]Keys   // those of them that applications have
 	names    map[string]string // of collections, by identity, as of at
+	from     int64             // the revision that it begins after
 	at       int64             // all up to this revision was delivered
 	broken   error
 	events   clientv3.WatchChan
@@ -203,6 +205,9 @@ func (st *stream) ended(resp clientv3.WatchResponse, ok bool) error {
 // take adds what a response has. It holds whole revisions, and so whole commits.
 func (st *stream) take(resp clientv3.WatchResponse, batch *record.ChangeBatch) {
 	for _, ev := range resp.Events {
+		if ev.Kv.ModRevision <= st.from {
+			continue
+		}
 		c, wall, ok, err := st.change(ev)
 		if err != nil {
 			st.broken = err

@@ -21,6 +21,7 @@ var changesTests = []test{
 	{"resume from every position", withClient(changesResume)},
 	{"positions are ordered", withClient(changesPositions)},
 	{"idle streams advance", withClient(changesIdle)},
+	{"streams of a quiet database answer", withClient(changesQuiet)},
 	{"across fences, with markers", withClient(changesMarkers)},
 	{"many writers, none missing", withClient(changesMany)},
 	{"wait ends with its context", flavours(changesCancel)},

@@ -111,6 +111,25 @@ func changesPositions(t *testing.T, b *bench) {
 	}
 }
 
+// A stream says where it is also when nobody writes anything, from its beginning on: who follows it
+// would take it for dead.
+func changesQuiet(t *testing.T, b *bench) {
+	k := b.managed(t)
+	from := b.now(t)
+	s := b.follow(t, from, k)
+	for range 2 {
+		start := time.Now()
+		batch, err := s.Next(bounded(t))
+		if waited := time.Since(start); err != nil || waited > 15*time.Second {
+			t.Fatalf("nothing after %s: %v", waited, err)
+		}
+		checkBatch(t, batch)
+		if len(batch.Changes) > 0 || batch.Pos.At.Compare(from.At) < 0 {
+			t.Errorf("%v at %s, want nothing at %s or later", batch.Changes, batch.Pos.At, from.At)
+		}
+	}
+}
+
 // A stream of quiet kinds must not hold on to an old place while others change: its
 // position would fall out of the history.
 func changesIdle(t *testing.T, b *bench) {

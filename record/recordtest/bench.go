@@ -351,6 +351,22 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
+// prepare asks up to three times for the class of a fence that a kind can have. A backend looks for
+// it for a minute or so, and may not find out on a server that other tests keep busy; that is not
+// to say that it has no such class.
+func (b *bench) prepare(t *testing.T, tok record.Token, class record.FenceClass) (have record.FenceClass, restore string, err error) {
+	t.Helper()
+	for range 3 {
+		have, restore, err = b.Namespace.Prepare(t.Context(), tok, class)
+		var unsupported *record.UnsupportedError
+		if err == nil || errors.As(err, &unsupported) {
+			break
+		}
+		t.Logf("prepare: %v", err)
+	}
+	return have, restore, err
+}
+
 // together is for what is done during a test, with a limit on how long it may take. Whatever ends
 // the test, it ends before it: what it would still report is about the end, and hides its reason.
 func together(t *testing.T) (*errgroup.Group, context.Context) {

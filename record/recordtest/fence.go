@@ -45,7 +45,7 @@ func (k *kind) announce(t *testing.T) record.Fence {
 	restore := ""
 	if !k.spec.Fixed {
 		var err error
-		class, restore, err = k.b.Namespace.Prepare(t.Context(), k.tok, "")
+		class, restore, err = k.b.prepare(t, k.tok, "")
 		if err != nil {
 			t.Fatalf("prepare: %v", err)
 		}

@@ -143,7 +143,7 @@ func fixedBeside(t *testing.T, b *bench) {
 func fixedPrepare(t *testing.T, b *bench) {
 	k := b.fixed(t)
 	k.insert(t, doc("a", 1))
-	class, _, err := b.Namespace.Prepare(t.Context(), k.tok, "")
+	class, _, err := b.prepare(t, k.tok, "")
 	if err != nil {
 		t.Fatalf("prepare: %v", err)
 	}

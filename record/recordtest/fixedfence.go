@@ -19,7 +19,7 @@ func classes(run func(t *testing.T, b *bench, class record.FenceClass)) func(*te
 		probe := b.fixed(t)
 		granted := 0
 		for _, class := range []record.FenceClass{record.FenceView, record.FenceRole, record.FenceValidator} {
-			have, _, err := b.Namespace.Prepare(t.Context(), probe.tok, class)
+			have, _, err := b.prepare(t, probe.tok, class)
 			if err != nil || have != class {
 				t.Logf("left out: class %s is not granted (%q, %v)", class, have, err)
 				continue
@@ -36,7 +36,7 @@ func classes(run func(t *testing.T, b *bench, class record.FenceClass)) func(*te
 // stop is the fence of a class as the Deployment would announce it.
 func (k *kind) stop(t *testing.T, class record.FenceClass) record.Fence {
 	t.Helper()
-	have, restore, err := k.b.Namespace.Prepare(t.Context(), k.tok, class)
+	have, restore, err := k.b.prepare(t, k.tok, class)
 	if err != nil || have != class {
 		t.Fatalf("prepare %s: %s, %v", class, have, err)
 	}
@@ -251,7 +251,7 @@ func fixedHammer(t *testing.T, b *bench, class record.FenceClass) {
 // A validator lets deletes pass: they come after the marker, flagged.
 func fixedLateDelete(t *testing.T, b *bench) {
 	k := b.fixed(t)
-	if class, _, err := b.Namespace.Prepare(t.Context(), k.tok, record.FenceValidator); err != nil || class != record.FenceValidator {
+	if class, _, err := b.prepare(t, k.tok, record.FenceValidator); err != nil || class != record.FenceValidator {
 		t.Logf("left out: class %s is not granted", record.FenceValidator)
 		return
 	}

@@ -371,6 +371,7 @@ func TestRenameUnderView(t *testing.T) {
 	reading, stop := make(chan error), make(chan struct{})
 	go func() {
 		defer close(reading)
+		missed := 0
 		for n := 0; ; n++ {
 			select {
 			case <-stop:
@@ -380,7 +381,14 @@ func TestRenameUnderView(t *testing.T) {
 				return
 			default:
 			}
-			if err := b.raw.Collection("orders").FindOne(context.WithoutCancel(t.Context()), bson.D{{Key: "_id", Value: "kept"}}).Err(); err != nil && !hasCode(err, 175) {
+			err := b.raw.Collection("orders").FindOne(context.WithoutCancel(t.Context()), bson.D{{Key: "_id", Value: "kept"}}).Err()
+			// The server looks up what a view shows, and then reads that: the one read that the
+			// rename falls into may find nothing there.
+			if errors.Is(err, mongo.ErrNoDocuments) && missed == 0 {
+				missed++
+				continue
+			}
+			if err != nil && !hasCode(err, 175) {
 				reading <- err
 				return
 			}

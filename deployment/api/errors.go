@@ -63,12 +63,12 @@ func connectError(err error) error {
 		return refusal.New(refusal.Stopping, errStopping)
 	case errors.Is(err, coord.ErrUnknown):
 		return refusal.New(refusal.OutcomeUnknown, oneLine(err.Error()+": look at the deployment, then repeat the call"))
-	case errors.Is(err, record.ErrUnavailable):
-		return refusal.New(refusal.DatabaseUnavailable, oneLine(err.Error()))
 	case errors.Is(err, context.Canceled):
 		return line(connect.CodeCanceled, err.Error())
 	case errors.Is(err, context.DeadlineExceeded):
 		return line(connect.CodeDeadlineExceeded, err.Error())
+	case errors.Is(err, record.ErrUnavailable):
+		return refusal.New(refusal.DatabaseUnavailable, oneLine(err.Error()))
 	default:
 		return refusal.New(refusal.CoordinationUnavailable, oneLine(err.Error()))
 	}

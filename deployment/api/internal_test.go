@@ -38,6 +38,7 @@ func TestErrorsBecomeCodes(t *testing.T) {
 		{wrap(coord.ErrUnknown), "unavailable: outer: outcome of the commit is unknown: look at the deployment, then repeat the call", refusal.OutcomeUnknown},
 		{wrap(context.Canceled), "canceled: outer: context canceled", ""},
 		{wrap(context.DeadlineExceeded), "deadline_exceeded: outer: context deadline exceeded", ""},
+		{fmt.Errorf("%w: %w", record.ErrUnavailable, context.Canceled), "canceled: database is not available: context canceled", ""}, // by the caller
 		{errors.New("no endpoint answers"), "unavailable: no endpoint answers", refusal.CoordinationUnavailable},
 		{wrap(connect.NewError(connect.CodeAborted, errors.New("x"))), "outer: aborted: x", ""},
 	} {

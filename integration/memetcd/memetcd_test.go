@@ -49,7 +49,7 @@ func TestTwins(t *testing.T) {
 	revision := int64(1)
 	compacted := int64(0)
 	errs := map[string]int{}
-	for i := range 1000 {
+	for i := range 3000 {
 		op := anyOp(rng, revision, compacted, 0)
 		var said [2]any
 		for j, c := range twins {
@@ -64,7 +64,7 @@ func TestTwins(t *testing.T) {
 		if diff := cmp.Diff(said[0], said[1], protocmp.Transform()); diff != "" {
 			t.Fatalf("request %d, %s: (-etcd +memory)\n%s", i, show(op), diff)
 		}
-		if rng.IntN(70) == 0 {
+		if rng.IntN(200) == 0 {
 			at := revision - int64(rng.IntN(int(min(revision, 50))))
 			var said [2]string
 			for j, c := range twins {

@@ -1,6 +1,7 @@
 package recordtest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -20,6 +21,10 @@ func classes(run func(t *testing.T, b *bench, class record.FenceClass)) func(*te
 		granted := 0
 		for _, class := range []record.FenceClass{record.FenceView, record.FenceRole, record.FenceValidator} {
 			have, _, err := b.prepare(t, probe.tok, class)
+			var unsupported *record.UnsupportedError
+			if err != nil && !errors.As(err, &unsupported) {
+				t.Fatalf("prepare %s: %v", class, err)
+			}
 			if err != nil || have != class {
 				t.Logf("left out: class %s is not granted (%q, %v)", class, have, err)
 				continue

@@ -3,11 +3,15 @@ package integration_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
@@ -17,10 +21,13 @@ import (
 // anything anywhere.
 func (s *system) planAlone(ctx context.Context) *dbv1.PlanReport {
 	s.t.Helper()
-	before := s.everything(ctx, s.t)
+	before, writes := s.everything(ctx, s.t), s.writes(ctx)
 	r := execute(ctx, s.t, s.env, "plan", "--config", s.config, "--json")
 	if diff := cmp.Diff(before, s.everything(ctx, s.t)); diff != "" {
 		s.t.Errorf("the plan has changed something (-before +after):\n%s", diff)
+	}
+	if all := writes(); len(all) > 0 {
+		s.t.Errorf("the plan only reads, and wrote %v", all)
 	}
 	report := &dbv1.PlanReport{}
 	if err := protojson.Unmarshal([]byte(r.stdout), report); err != nil {
@@ -33,6 +40,44 @@ func (s *system) planAlone(ctx context.Context) *dbv1.PlanReport {
 		s.t.Logf("%-8s %-12s %-14s %s", c.GetVerdict(), c.GetArea(), c.GetSubject(), c.GetText())
 	}
 	return report
+}
+
+// writes returns what has been written to the system's databases on MongoDB since then, the notes
+// about them in the oplog included, which no database shows.
+func (s *system) writes(ctx context.Context) (since func() []bson.M) {
+	s.t.Helper()
+	type entry struct{ TS bson.Timestamp }
+	var starts []func() []bson.M
+	for _, db := range s.db {
+		oplog := db.Client().Database("local").Collection("oplog.rs")
+		var last entry
+		if err := oplog.FindOne(ctx, bson.D{}, options.FindOne().SetSort(bson.D{{Key: "$natural", Value: -1}})).Decode(&last); err != nil {
+			s.t.Fatal(err)
+		}
+		of := func(format string) bson.Regex {
+			return bson.Regex{Pattern: fmt.Sprintf(format, regexp.QuoteMeta(db.Name()))}
+		}
+		starts = append(starts, func() []bson.M {
+			cursor, err := oplog.Find(ctx, bson.D{
+				{Key: "ts", Value: bson.D{{Key: "$gt", Value: last.TS}}},
+				{Key: "$or", Value: bson.A{bson.D{{Key: "ns", Value: of(`^%s\.`)}}, bson.D{{Key: "o.dbcontroller", Value: of(`\b%s$`)}}}},
+			})
+			var all []bson.M
+			if err == nil {
+				err = cursor.All(ctx, &all)
+			}
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			return all
+		})
+	}
+	return func() (all []bson.M) {
+		for _, since := range starts {
+			all = append(all, since()...)
+		}
+		return all
+	}
 }
 
 // TestPlanWithoutAController says what can be known by reading, before anything of the

@@ -218,7 +218,7 @@ func (p *plan) databases(ctx context.Context) error {
 		}
 		check := ns.Check
 		if p.ReadOnly { // which would try things
-			check = func(ctx context.Context) error { _, err := ns.Position(ctx); return err }
+			check = func(ctx context.Context) error { _, err := ns.Marks(ctx); return err }
 		}
 		switch err := check(ctx); {
 		case err == nil && p.ReadOnly:

@@ -138,7 +138,7 @@ func TestLawsOfDrawnKinds(t *testing.T) {
 			groups(t, s, x, y, way.from == "old")
 		}
 	})
-	if there == 0 {
+	if there == 0 && !lens.FewDrawn() {
 		t.Error("nothing was tested")
 	}
 }

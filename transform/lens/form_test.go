@@ -182,7 +182,7 @@ func TestNumbersAreTheSame(t *testing.T) {
 			}
 		}
 	})
-	if taken == 0 {
+	if taken == 0 && !FewDrawn() {
 		t.Error("no number was taken")
 	}
 }

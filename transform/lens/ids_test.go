@@ -349,8 +349,8 @@ func TestIDsAreOneToOne(t *testing.T) {
 			t.Fatalf("%s became %s, and its key alone %s", x[0].Doc, y[0].Doc, key)
 		}
 	})
-	if there < 10 {
-		t.Errorf("only %d drawn _ids had a counterpart", there)
+	if there == 0 && !lens.FewDrawn() {
+		t.Error("no drawn _id had a counterpart")
 	}
 }
 

@@ -208,7 +208,7 @@ func TestParentsAndOrder(t *testing.T) {
 			last = there[i]
 		}
 	})
-	if mapped == 0 || ordered == 0 {
+	if (mapped == 0 || ordered == 0) && !FewDrawn() {
 		t.Errorf("%d parents, %d of them ordered: nothing was tested", mapped, ordered)
 	}
 }

@@ -87,7 +87,7 @@ func TestMappedConditionsMeanTheSame(t *testing.T) {
 			}
 		}
 	})
-	if mapped == 0 || met == 0 {
+	if (mapped == 0 || met == 0) && !FewDrawn() {
 		t.Errorf("of the drawn conditions %d were mapped and %d met", mapped, met)
 	}
 }

@@ -95,6 +95,7 @@ type packageWriter struct {
 	live   []string
 	dead   []string
 	at     *dbv1.Location
+	keeps  bool // it deletes nothing
 }
 
 // step is one operation: insert what was deleted, update, delete.
@@ -111,7 +112,7 @@ func (w *packageWriter) step(ctx context.Context) {
 		}) {
 			w.live = append(w.live, key)
 		}
-	case dice < 6:
+	case dice < 6 && !w.keeps:
 		key := w.take()
 		if w.write(ctx, key, "", func(c *mongo.Collection, _ string) error {
 			res, err := c.DeleteOne(ctx, bson.D{{Key: "_id", Value: key}})

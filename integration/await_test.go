@@ -76,20 +76,24 @@ func getBy(ctx context.Context, client *http.Client, url string) (code int, body
 	return res.StatusCode, string(b), err
 }
 
-// eventually tries until it works, and fails the test when ctx ends first.
+// eventually tries until it works, and fails the test when ctx ends first, by what a try said
+// before that. What takes long to try is tried less often: it costs those whom it waits for.
 func eventually(ctx context.Context, t *testing.T, what string, try func() error) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
+	said := errors.New("nothing")
 	for {
+		began := time.Now()
 		err := try()
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil {
+			said = err
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: %v: %v", what, ctx.Err(), err)
-		case <-tick.C:
+			t.Fatalf("%s: %v, and the last try said: %v", what, ctx.Err(), said)
+		case <-time.After(max(20*time.Millisecond, 2*time.Since(began))):
 		}
 	}
 }

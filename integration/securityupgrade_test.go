@@ -41,6 +41,7 @@ func TestSecurityUpgrade(t *testing.T) {
 	defer cancel()
 	f := fortify(ctx, t)
 	tr := newTraffic(ctx, f.system, documents)
+	tr.keeps = true // the least role has its collection fenced by validators
 	f.locked(f.run("first")).ready(ctx)
 	f.locked(f.run("second")).ready(ctx)
 	args := []string{"--config", f.config, "--id", "server", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}

@@ -21,6 +21,7 @@ type traffic struct {
 	bbs       []*bbsWriter
 	apps      []*packageWriter
 	alone     bool // there is no application
+	keeps     bool // the application deletes nothing: a fence by validators lets that pass, and counts it
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
 	pause     sync.RWMutex // held by each operation; who locks it has the clients stand still
@@ -69,7 +70,7 @@ func (tr *traffic) start(ctx context.Context, servers ...*child) {
 		if tr.alone {
 			break
 		}
-		w := &packageWriter{system: tr.system, ledger: tr.packages, rng: rand.New(rand.NewPCG(2, uint64(i)))}
+		w := &packageWriter{system: tr.system, ledger: tr.packages, rng: rand.New(rand.NewPCG(2, uint64(i))), keeps: tr.keeps}
 		for j := range ownDocuments {
 			w.live = append(w.live, packageKey(i*ownDocuments+j))
 		}

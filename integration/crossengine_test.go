@@ -50,20 +50,16 @@ type crossing struct {
 func (x *crossing) run(ctx context.Context, in string) {
 	t := x.t
 	t.Helper()
+	const filled = 800
 	x.start(ctx)
 	a, b := x.server("a", 0).ready(ctx), x.server("b", 0).ready(ctx)
-	x.fillProcesses(ctx, a, 800)
+	x.fillProcesses(ctx, a, filled)
 	x.traffic.start(ctx, a, b)
-	x.traffic.awaitWrites(ctx, "v1", 850)
+	x.traffic.awaitWrites(ctx, "v1", filled+50)
 
 	x.pace(ctx, 100)
 	x.beginHolding(ctx, "v2")
-	x.awaitCopied(ctx, func(copied, total int64, _ bool) bool {
-		if copied == total && total > 0 {
-			t.Fatal("the copy is over before it was disturbed")
-		}
-		return copied > 0
-	})
+	x.inTheCopy(ctx, filled)
 	x.disturb(ctx, "v1", in == "v1")
 	x.pace(ctx, 0)
 	x.awaitSync(ctx)

@@ -132,12 +132,7 @@ const ownDatabase = "elections"
 // inCopy strikes while records are copied.
 func (e *elections) inCopy(ctx context.Context, f fault) {
 	e.t.Helper()
-	e.awaitCopied(ctx, func(copied, total int64, _ bool) bool {
-		if copied == total {
-			e.t.Fatal("the copy is over before it was disturbed")
-		}
-		return copied > 0
-	})
+	e.inTheCopy(ctx, documents)
 	e.do(ctx, "copy", f, func() {}, e.clientsWrite(ctx, "v1"))
 }
 

@@ -180,6 +180,15 @@ func (s *system) awaitCopied(ctx context.Context, ok func(copied, total int64, p
 	return copied
 }
 
+// inTheCopy waits until something is copied, and fails the test if that is all that was there
+// before. What a controller takes for all may be less for a moment, and copied by then.
+func (s *system) inTheCopy(ctx context.Context, before int64) {
+	s.t.Helper()
+	if copied := s.awaitCopied(ctx, func(copied, _ int64, _ bool) bool { return copied > 0 }); copied >= before {
+		s.t.Fatalf("the copy is over before it was disturbed: %d records of %d", copied, before)
+	}
+}
+
 // standsStill sees that the copy does not go on while writes do. Pages that were under way when it
 // was paused may still come, late where the machine is busy, but not all of it.
 func (s *system) standsStill(ctx context.Context, tr *traffic) {

@@ -93,7 +93,7 @@ func eventually(ctx context.Context, t *testing.T, what string, try func() error
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%s: %v, and the last try said: %v", what, ctx.Err(), said)
-		case <-time.After(max(20*time.Millisecond, 2*time.Since(began))):
+		case <-time.After(min(max(20*time.Millisecond, 2*time.Since(began)), time.Second)):
 		}
 	}
 }

@@ -3,7 +3,6 @@ package integration_test
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -42,42 +42,44 @@ func (s *system) planAlone(ctx context.Context) *dbv1.PlanReport {
 	return report
 }
 
-// writes returns what has been written to the system's databases on MongoDB since then, the notes
-// about them in the oplog included, which no database shows.
-func (s *system) writes(ctx context.Context) (since func() []bson.M) {
+// writes returns a look at what has been written to the system's databases on MongoDB from now on,
+// the notes about them in the oplog included, which no database shows.
+func (s *system) writes(ctx context.Context) func() []bson.M {
 	s.t.Helper()
-	type entry struct{ TS bson.Timestamp }
-	var starts []func() []bson.M
+	from := map[*mongo.Database]bson.Timestamp{}
 	for _, db := range s.db {
-		oplog := db.Client().Database("local").Collection("oplog.rs")
-		var last entry
-		if err := oplog.FindOne(ctx, bson.D{}, options.FindOne().SetSort(bson.D{{Key: "$natural", Value: -1}})).Decode(&last); err != nil {
+		var last struct{ TS bson.Timestamp }
+		newest := options.FindOne().SetSort(bson.D{{Key: "$natural", Value: -1}})
+		if err := oplogOf(db).FindOne(ctx, bson.D{}, newest).Decode(&last); err != nil {
 			s.t.Fatal(err)
 		}
-		of := func(format string) bson.Regex {
-			return bson.Regex{Pattern: fmt.Sprintf(format, regexp.QuoteMeta(db.Name()))}
-		}
-		starts = append(starts, func() []bson.M {
-			cursor, err := oplog.Find(ctx, bson.D{
-				{Key: "ts", Value: bson.D{{Key: "$gt", Value: last.TS}}},
-				{Key: "$or", Value: bson.A{bson.D{{Key: "ns", Value: of(`^%s\.`)}}, bson.D{{Key: "o.dbcontroller", Value: of(`\b%s$`)}}}},
-			})
-			var all []bson.M
+		from[db] = last.TS
+	}
+	return func() (all []bson.M) {
+		s.t.Helper()
+		for db, ts := range from {
+			name := regexp.QuoteMeta(db.Name())
+			of := bson.Regex{Pattern: `^` + name + `\.`}
+			cursor, err := oplogOf(db).Find(ctx, bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: ts}}}, {Key: "$or", Value: bson.A{
+				bson.D{{Key: "ns", Value: of}},
+				bson.D{{Key: "o.applyOps.ns", Value: of}}, // of a transaction
+				bson.D{{Key: "o.dbcontroller", Value: bson.Regex{Pattern: `\b` + name + `$`}}},
+			}}})
+			var some []bson.M
 			if err == nil {
-				err = cursor.All(ctx, &all)
+				err = cursor.All(ctx, &some)
 			}
 			if err != nil {
 				s.t.Fatal(err)
 			}
-			return all
-		})
-	}
-	return func() (all []bson.M) {
-		for _, since := range starts {
-			all = append(all, since()...)
+			all = append(all, some...)
 		}
 		return all
 	}
+}
+
+func oplogOf(db *mongo.Database) *mongo.Collection {
+	return db.Client().Database("local").Collection("oplog.rs")
 }
 
 // TestPlanWithoutAController says what can be known by reading, before anything of the

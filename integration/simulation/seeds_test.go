@@ -16,8 +16,8 @@ import (
 // raceEvery and raceCases have no divisor in common with the numbers of choices that tests make by
 // their seed and case, so that the choices take turns.
 const (
-	raceEvery = 17 // of seeds
-	raceCases = 11
+	raceEvery = 7 // of seeds
+	raceCases = 5
 )
 
 // cases are all of a list, with their places in it; with the race detector one of each raceCases.

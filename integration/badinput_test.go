@@ -207,6 +207,9 @@ func TestStandaloneIsRefused(t *testing.T) {
 	s := newSystem(ctx, t, settings{uris: map[string]string{"v2": server.URI()}})
 	insert(ctx, s, "v1", packageDoc("v1", "a", 0))
 	s.refusesToRun(ctx, nil, "database of v2", "standalone", "--replSet", "rs.initiate()")
+	if r := execute(ctx, t, s.env, "plan", "--config", s.config); r.code == 0 || !strings.Contains(r.stdout, "it is a standalone") {
+		t.Errorf("a plan without a controller: %+v", r)
+	}
 }
 
 // TestMissingPrivilegesAreRefused: what the user lacks is named.

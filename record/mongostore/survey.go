@@ -15,6 +15,9 @@ import (
 // Survey looks at the server and changes nothing.
 func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
 	s := record.Survey{MaxDocument: maxDocument}
+	if err := n.checkServer(ctx); err != nil { // a plan that only reads does not Check
+		return s, err
+	}
 	fail := func(err error) (record.Survey, error) {
 		return s, fmt.Errorf("survey %s: %w", n.location, n.reachable(err))
 	}

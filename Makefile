@@ -40,6 +40,8 @@ mongodb: ## Fetch a MongoDB for tests into the user's cache folder, if one is mi
 	@scripts/fetch-mongodb || echo 'fetch-mongodb failed; looking for MongoDB elsewhere' >&2
 
 .PHONY: test
+# Why is in scripts/test.
+test: export GOGC := $(or $(GOGC),400)
 test: mongodb bin/withmongodb ## Run all tests against real servers, with the race detector.
 	@# Compiling ahead uses all processors, other than what follows. go build would link programs, too.
 	go list -race -export ./... >/dev/null

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,7 +39,7 @@ func TestCopyMemory(t *testing.T) {
 	began := time.Now()
 	c := s.adopt(spawn(t, "controller", program(binary, []string{
 		"run", "--config", s.config, "--id", "controller", "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0",
-	}, s.env)))
+	}, append(slices.Clone(s.env), "GOGC=100")))) // what users have, whatever tests are run with
 	c.ready(ctx)
 	s.awaitSync(ctx)
 	took := time.Since(began)

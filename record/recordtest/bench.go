@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/sync/errgroup"
@@ -25,12 +26,19 @@ type bench struct {
 }
 
 // setup makes a namespace, and checks the first one of a suite: the others are on the same
-// server.
+// server. As a controller does, it asks again for a while where the database is busy.
 func setup(t *testing.T, f Factory, checked *sync.Once) *bench {
 	t.Helper()
 	b := &bench{Backend: f(t)}
 	checked.Do(func() {
-		if err := b.Namespace.Check(t.Context()); err != nil {
+		check := func() error {
+			err := b.Namespace.Check(t.Context())
+			if !errors.Is(err, record.ErrUnavailable) {
+				return backoff.Permanent(err)
+			}
+			return err
+		}
+		if err := backoff.Retry(check, backoff.WithMaxRetries(backoff.NewExponentialBackOff(), 8)); err != nil {
 			t.Fatalf("check: %v", err)
 		}
 	})

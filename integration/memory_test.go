@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,9 +38,9 @@ func TestCopyMemory(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	c := s.adopt(spawn(t, "controller", program(binary, []string{
+	c := s.adopt(spawn(t, "controller", weighed(binary, []string{
 		"run", "--config", s.config, "--id", "controller", "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0",
-	}, append(slices.Clone(s.env), "GOGC=100")))) // what users have, whatever tests are run with
+	}, s.env)))
 	c.ready(ctx)
 	s.awaitSync(ctx)
 	took := time.Since(began)
@@ -73,6 +74,12 @@ func sized(t *testing.T, doc bson.D, size int) bson.D {
 	}
 	doc[len(doc)-1].Value = strings.Repeat("x", size-len(raw))
 	return doc
+}
+
+// weighed is a program whose memory is looked at: it collects garbage as often as it does for
+// users, whatever tests are run with.
+func weighed(binary string, args, env []string) *exec.Cmd {
+	return program(binary, args, append(slices.Clone(env), "GOGC=100"))
 }
 
 // peakMemory is the most memory in bytes that a process has held.

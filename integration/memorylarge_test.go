@@ -48,7 +48,7 @@ func TestLargeRecordMemory(t *testing.T) {
 		}
 	}
 	write(0)
-	c := s.adopt(spawn(t, "controller", program(binary, []string{
+	c := s.adopt(spawn(t, "controller", weighed(binary, []string{
 		"run", "--config", s.config, "--id", "controller", "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0",
 	}, s.env)))
 	c.ready(ctx)

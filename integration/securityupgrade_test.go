@@ -41,7 +41,6 @@ func TestSecurityUpgrade(t *testing.T) {
 	defer cancel()
 	f := fortify(ctx, t)
 	tr := newTraffic(ctx, f.system, documents)
-	tr.keeps = true // the least role has its collection fenced by validators
 	f.locked(f.run("first")).ready(ctx)
 	f.locked(f.run("second")).ready(ctx)
 	args := []string{"--config", f.config, "--id", "server", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}
@@ -52,6 +51,7 @@ func TestSecurityUpgrade(t *testing.T) {
 	f.rotate(ctx)
 	for _, to := range []string{"v2", "v1"} {
 		writes, packages := tr.processes.count(to), tr.packages.count(to)
+		tr.keep(true) // the least role has its collection fenced by validators
 		f.begin(ctx, to)
 		f.rotate(ctx)
 		f.awaitSync(ctx)
@@ -64,6 +64,7 @@ func TestSecurityUpgrade(t *testing.T) {
 		f.await(ctx, "the flip to "+to, flipped(to))
 		tr.await(ctx, to, writes+10, tr.processes)
 		tr.await(ctx, to, packages+10, tr.packages)
+		tr.keep(false)
 		seen := events.Load()
 		eventually(ctx, t, "the watch goes on in "+to, func() error {
 			if n := events.Load(); n < seen+10 {

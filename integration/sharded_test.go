@@ -51,7 +51,6 @@ func TestShardedThereAndBack(t *testing.T) { //nolint:paralleltest // see above
 	c.ShardRanged(t, v1, "ranged", "package-000600", "package-001200", "package-001800")
 	c.ShardHashed(t, v2, record.PhysicalName(packagesKind, 1))
 	tr := newTraffic(ctx, s, hashedRecords)
-	tr.keeps = true // through mongos there is no fence by views
 	others := map[string]int{"ranged": rangedRecords, "unsharded": unshardedRecords}
 	for kind, n := range others {
 		docs := make([]any, n)
@@ -85,10 +84,12 @@ func TestShardedThereAndBack(t *testing.T) { //nolint:paralleltest // see above
 	}
 	for _, to := range []string{"v2", "v1"} {
 		writes, packages := tr.processes.count(to), tr.packages.count(to)
+		tr.keep(true) // through mongos there is no fence by views
 		s.beginTo(ctx, to)
 		d := s.await(ctx, "the flip to "+to, flipped(to))
 		tr.await(ctx, to, writes+10, tr.processes)
 		tr.await(ctx, to, packages+10, tr.packages)
+		tr.keep(false)
 		t.Logf("flip to %s: phases %v ms", to, d.LastSwitch.Millis)
 		if drain := time.Duration(d.LastSwitch.Millis["drain"]) * time.Millisecond; drain > 5*time.Second {
 			t.Errorf("the drain before the flip to %s took %v", to, drain)
@@ -165,7 +166,6 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 	})
 	v1 := s.db["v1"].Name()
 	tr := newTraffic(ctx, s, 200)
-	tr.keeps = true                                        // through mongos there is no fence by views
 	tr.processes.excused, tr.packages.excused = true, true // the database refuses them, until the new ones are known
 	s.controller("controller", breakPoint{}).ready(ctx)
 	tr.start(ctx, s.server("server", 0).ready(ctx))
@@ -222,6 +222,7 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 	if r := s.recover(ctx, "--confirm", s.name); r.code == 0 || !strings.Contains(r.stderr, "there is nothing to recover") {
 		t.Errorf("once more: exit %d: %s", r.code, r.stderr)
 	}
+	tr.keep(true) // through mongos there is no fence by views
 	s.beginTo(ctx, "v2")
 	d := s.await(ctx, "the flip", flipped("v2"))
 	tr.awaitWrites(ctx, "v2", 10)

@@ -21,7 +21,6 @@ type traffic struct {
 	bbs       []*bbsWriter
 	apps      []*packageWriter
 	alone     bool // there is no application
-	keeps     bool // the application deletes nothing: a fence by validators lets that pass, and counts it
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
 	pause     sync.RWMutex // held by each operation; who locks it has the clients stand still
@@ -70,7 +69,7 @@ func (tr *traffic) start(ctx context.Context, servers ...*child) {
 		if tr.alone {
 			break
 		}
-		w := &packageWriter{system: tr.system, ledger: tr.packages, rng: rand.New(rand.NewPCG(2, uint64(i))), keeps: tr.keeps}
+		w := &packageWriter{system: tr.system, ledger: tr.packages, rng: rand.New(rand.NewPCG(2, uint64(i)))}
 		for j := range ownDocuments {
 			w.live = append(w.live, packageKey(i*ownDocuments+j))
 		}
@@ -90,6 +89,17 @@ func (tr *traffic) drive(ctx context.Context, step func()) {
 			rest = min(max(think, restPerWork*time.Since(since)), longestRest)
 		}
 	})
+}
+
+// keep says whether the application deletes nothing from now on. Before a switch it does where
+// only validators fence: they let deletes pass, and a client that does not ask where the data is
+// would make them on the old version after the flip. Afterwards each client asks first.
+func (tr *traffic) keep(keeps bool) {
+	tr.pause.Lock() // what was under way has ended
+	defer tr.pause.Unlock()
+	for _, w := range tr.apps {
+		w.keeps, w.at = keeps, nil
+	}
 }
 
 func (tr *traffic) finish() {

@@ -140,7 +140,8 @@ type Direction interface {
 	ContentOf(r record.Record) (group string, err error)
 	// NeedsHave reports whether Transform wants what the target holds.
 	NeedsHave(id GroupID) bool
-	// Transform computes the target's records of a group, sorted by kind and key. Any
+	// Transform computes the target's records of a group, sorted by kind and key, each as the
+	// target stores it (record.Stored). Any
 	// error (and a panic) concerns this group alone. A result that does not give back src
 	// when it is taken back over it is such an error, unless the Spec declares otherwise.
 	Transform(id GroupID, src, have Group) ([]record.Record, error)

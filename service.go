@@ -51,7 +51,8 @@ type Version struct {
 	APIs []protoreflect.ServiceDescriptor
 	// Mount mounts the handlers of APIs, which work on data of this version, and passes
 	// opts to each. It is called with the data of the version, and with those of newer
-	// versions that Before shows as this one's.
+	// versions that Before shows as this one's. Further routes may be mounted too. Every client
+	// that may call the APIs may call them, and they count as writes: they are held at a switch.
 	Mount func(mux *http.ServeMux, data Store, opts ...connect.HandlerOption)
 	// Transformers lead from the version before to this one, and back. The first version has
 	// none.

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,7 +121,7 @@ func start(ctx context.Context, t *testing.T) *system {
 	s.eventually("the controller answers", func() error { return s.command(ctx, "get", "deployment", "--server", s.control) })
 	listening := make(chan string)
 	for i := range 2 {
-		service := library.Service
+		service := withRoute(library.Service)
 		service.Listening = func(api, _ string) { listening <- api }
 		cmd := dbcontroller.ServeCommand(service)
 		cmd.SetArgs([]string{"--config", s.config, "--id", fmt.Sprintf("server-%d", i), "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0", "--log-level", "error"})
@@ -140,6 +142,33 @@ func start(ctx context.Context, t *testing.T) *system {
 		return nil
 	})
 	return s
+}
+
+// withRoute is a service whose first version mounts a route besides its API.
+func withRoute(service dbcontroller.Service) dbcontroller.Service {
+	service.Versions = slices.Clone(service.Versions)
+	mount := service.Versions[0].Mount
+	service.Versions[0].Mount = func(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.HandlerOption) {
+		mount(mux, data, opts...)
+		mux.HandleFunc("GET /hours", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "9 to 5") })
+	}
+	return service
+}
+
+// route checks that a real server serves the route.
+func (s *system) route() {
+	s.t.Helper()
+	for path, want := range map[string]string{"/hours": "200 9 to 5", "/nothing": "404 404 page not found\n"} {
+		res, err := s.http.Get(s.servers[0] + path)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if got := fmt.Sprintf("%d %s", res.StatusCode, body); err != nil || got != want {
+			s.t.Errorf("%s answers %q, %v, want %q", path, got, err, want)
+		}
+	}
 }
 
 func freePort(t *testing.T) string {
@@ -269,11 +298,13 @@ func TestService(t *testing.T) {
 		t.Fatalf("%d requests of a session are refused, want %d: %s", n, refusedOfSession, strings.Join(before.told, "\n"))
 	}
 	s.same("before", before, s.session(1))
+	s.route()
 	w := s.watch()
 	s.switchTo(before, "v2", "begin-upgrade", "deployment", "--target-version", "v2")
 	for i := range 2 {
 		s.same("after the switch", before, s.session(i))
 	}
+	s.route()
 	// What only v2 knows stays when v1 changes the book.
 	now := libraryv2connect.NewLibraryServiceClient(s.http, s.servers[0])
 	if _, err := now.UpdateBook(ctx, connect.NewRequest(&v2.UpdateBookRequest{Book: &v2.Book{Name: "books/s01", Shelf: "A3"}})); err != nil {

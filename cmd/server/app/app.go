@@ -115,6 +115,7 @@ func (a *App) Run(ctx context.Context) error {
 		return fmt.Errorf("dbs: none is of a version that this program serves (%s): correct apiVersion in %s",
 			strings.Join(a.service.Versions, ", "), filepath.Base(a.cfg.Path))
 	}
+	a.service.warnOfReads(a.log)
 	start, err := fixtures(a.cfg.DBs, a.service.Kinds)
 	if err != nil {
 		return err

@@ -83,6 +83,12 @@ type Table[M proto.Message] struct {
 	children []child // added by New of their tables, before anything is served
 }
 
+// Declared is a store that knows which kinds there are. A server is checked with one at its start:
+// writes of an undeclared kind would all fail.
+type Declared interface {
+	Declares(kind string) bool
+}
+
 // New returns the table of a store. It panics where the configuration does not fit M, as a
 // mux does with a pattern: every test would meet it.
 func New[M proto.Message](store vrunner.Store, cfg Config[M]) *Table[M] {
@@ -101,6 +107,17 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 	}
 	if cfg.Kind == "" {
 		return nil, fmt.Errorf("no Kind")
+	}
+	if d, ok := store.(Declared); ok {
+		kinds := []string{cfg.Kind}
+		if cfg.Parts != nil {
+			kinds = append(kinds, cfg.Parts.Kind)
+		}
+		for _, kind := range kinds {
+			if !d.Declares(kind) {
+				return nil, fmt.Errorf("kind %s is not declared: name it in a transformer, or in Kinds of the Version", kind)
+			}
+		}
 	}
 	if cfg.MaxID <= 0 {
 		cfg.MaxID = defaultMaxID

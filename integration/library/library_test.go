@@ -17,6 +17,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/goleak"
@@ -31,6 +32,7 @@ import (
 	"dbcontroller.dev/integration/library"
 	"dbcontroller.dev/integration/localetcd"
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
 )
 
 func TestMain(m *testing.M) {
@@ -144,7 +146,8 @@ func start(ctx context.Context, t *testing.T) *system {
 	return s
 }
 
-// withRoute is a service whose first version mounts a route besides its API.
+// withRoute is a service whose versions mount routes besides their APIs. The route of v2 writes
+// notes, a kind that only v2 has.
 func withRoute(service dbcontroller.Service) dbcontroller.Service {
 	service.Versions = slices.Clone(service.Versions)
 	mount := service.Versions[0].Mount
@@ -152,7 +155,31 @@ func withRoute(service dbcontroller.Service) dbcontroller.Service {
 		mount(mux, data, opts...)
 		mux.HandleFunc("GET /hours", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "9 to 5") })
 	}
+	two := service.Versions[1].Mount
+	service.Versions[1].Kinds = []string{"notes"}
+	service.Versions[1].Mount = func(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.HandlerOption) {
+		two(mux, data, opts...)
+		mux.HandleFunc("POST /notes", func(w http.ResponseWriter, r *http.Request) {
+			doc, _ := bson.Marshal(bson.D{{Key: "_id", Value: "n"}})
+			if err := data.Write(r.Context(), []record.Mutation{{Kind: "notes", Key: record.StringKey("n"), Doc: doc}}); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})
+	}
 	return service
+}
+
+// notes counts the notes in the database of v2.
+func (s *system) notes() (n int64) {
+	s.t.Helper()
+	names, err := s.db["v2"].ListCollectionNames(s.ctx, bson.D{{Key: "name", Value: bson.Regex{Pattern: `^notes\.n[0-9]+$`}}})
+	if err != nil || len(names) != 1 {
+		s.t.Fatalf("collections of notes are %v, %v", names, err)
+	}
+	if n, err = s.db["v2"].Collection(names[0]).CountDocuments(s.ctx, bson.D{}); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
 }
 
 // route checks that a real server serves the route.
@@ -183,7 +210,7 @@ func freePort(t *testing.T) string {
 
 // command runs the controller's program with arguments.
 func (s *system) command(ctx context.Context, args ...string) error {
-	cmd := dbcontroller.ControllerCommand(library.Service)
+	cmd := dbcontroller.ControllerCommand(withRoute(library.Service))
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -305,6 +332,14 @@ func TestService(t *testing.T) {
 		s.same("after the switch", before, s.session(i))
 	}
 	s.route()
+	res, err := s.http.Post(s.servers[0]+"/notes", "text/plain", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if n := s.notes(); res.StatusCode != http.StatusOK || n != 1 {
+		t.Errorf("writing a note: %s, %d notes", res.Status, n)
+	}
 	// What only v2 knows stays when v1 changes the book.
 	now := libraryv2connect.NewLibraryServiceClient(s.http, s.servers[0])
 	if _, err := now.UpdateBook(ctx, connect.NewRequest(&v2.UpdateBookRequest{Book: &v2.Book{Name: "books/s01", Shelf: "A3"}})); err != nil {
@@ -324,6 +359,9 @@ func TestService(t *testing.T) {
 	s.switchTo(changed, "v1", "rollback")
 	for i := range 2 {
 		s.same("after the rollback", changed, s.session(i))
+	}
+	if n := s.notes(); n != 1 {
+		t.Errorf("%d notes after the rollback", n)
 	}
 	if _, err := old.LendBook(ctx, connect.NewRequest(&v1.LendBookRequest{Name: "books/s01"})); err != nil {
 		t.Fatal(err)

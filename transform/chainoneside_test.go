@@ -139,7 +139,7 @@ func TestPartThatTheMiddleIntroduces(t *testing.T) {
 }
 
 // TestIntroducedKindsInAChain: what a version in the middle introduces is new for the first one,
-// too, and does not block the way back. It cannot be merged with what the first one has.
+// too, and does not block the rollback. It cannot be merged with what the first one has.
 func TestIntroducedKindsInAChain(t *testing.T) {
 	t.Parallel()
 	introduced := func(kinds ...string) transform.Spec {

@@ -94,6 +94,11 @@ type Spec struct {
 	// in the switch, so that nobody writes them after it, and are as they were before if it
 	// is rolled back.
 	Discontinued bool
+	// Introduced declares that the kinds of New have no counterpart in the old version. There is
+	// no Old, Up and Down then. They are empty when the new version becomes active. After a
+	// rollback their records stay in the namespace of the new version, where nobody reads or
+	// writes them. They are there again when the new version is.
+	Introduced bool
 
 	// introduced is the reason why kinds of New have no counterpart in the old version: in
 	// a chain, a step in the middle makes them of kinds that only the middle has. Empty for

@@ -319,6 +319,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.acceptBreaches()
 	case Adopt:
 		return d.adopt(e)
+	case Rebuild:
+		return d.rebuild(e)
 	case Prevented:
 		return d.prevented(e)
 	case Unfenced:

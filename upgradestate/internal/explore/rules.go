@@ -18,6 +18,9 @@ func checkState(m Machine, d us.Deployment, w *world) error {
 	if err := m.Validate(d); err != nil {
 		return fmt.Errorf("valid: %w", err)
 	}
+	if w.restored {
+		return nil // nobody can know of it, nor prevent it
+	}
 	if err := checkWritable(m, d, w); err != nil {
 		return err
 	}
@@ -30,6 +33,9 @@ func checkState(m Machine, d us.Deployment, w *world) error {
 			}
 			if err == nil {
 				err = checkLoaders(d, ns.Version, c)
+			}
+			if err == nil {
+				err = checkVoid(m, d, ns.Version, k, c)
 			}
 			if err != nil {
 				return fmt.Errorf("%w (%s of %s is at %s, mark %q; the record has %+v)", err, k.Kind, ns.Version, c.name, c.mark, k)
@@ -147,6 +153,9 @@ func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error
 		}
 	}
 	if err := checkLife(m, s, d, next); err != nil {
+		return err
+	}
+	if err := checkRebuild(s, d, next); err != nil {
 		return err
 	}
 	for _, ns := range next.Namespaces {

@@ -5,7 +5,7 @@ import "slices"
 // Rebuild says that nothing which was known about the records of a version that is not current
 // holds any longer: its database was restored from a backup, or a comparison found what nobody
 // had changed through us. All records are made and compared anew, by a generation of their own
-// (Images): all kinds are renamed, so that whoever worked before it is refused, and every report
+// (Images): all kinds are renamed, so that controllers which worked before it are refused, and every report
 // of readiness is void. The switch that runs is given up and tried again as its policy allows.
 // A switch to the snapshot is given up for good, since the snapshot is another one now.
 //

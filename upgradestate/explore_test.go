@@ -28,7 +28,8 @@ var (
 	twoHashes  = explore.Config{Shards: 1, Hashes: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
 	wholeLife  = explore.Config{Shards: 2, Life: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}}}
 	restored   = explore.Config{Shards: 1, Restores: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
-	restoredBy = explore.Config{Shards: 1, Restores: true, Loaders: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "validator"}}}
+	undecided  = explore.Config{Shards: 1, Undecided: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
+	restoredBy = explore.Config{Shards: 1, Restores: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "validator"}}}
 	byMark     = explore.Config{Shards: 2, Kinds: []us.Kind{
 		{Kind: "lrps", Fence: "validator"}, {Kind: "users", Fixed: true, Fence: "writeBlock"},
 	}}
@@ -51,6 +52,8 @@ func TestExploration(t *testing.T) {
 		"loaders and validator":        markLoads,
 		"restored":                     restored,
 		"restored, by validator":       restoredBy,
+		"undecided":                    undecided,
+		"undecided, every verb":        {Shards: 1, Life: true, Undecided: true, Kinds: wholeLife.Kinds},
 		"restored, every verb":         {Shards: 1, Life: true, Restores: true, Kinds: wholeLife.Kinds},
 	} {
 		t.Run(name, func(t *testing.T) {

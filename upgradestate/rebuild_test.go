@@ -52,6 +52,32 @@ func TestRebuildMutants(t *testing.T) {
 		"a position of the switch before counts": {explore.Config{Shards: 1, Life: true, Restores: true, Kinds: wholeLife.Kinds}, "void", rebuilt(func(d, next *us.Deployment, _ us.Rebuild) {
 			next.LastSwitch = us.Clone(*d).LastSwitch
 		})},
+		"a restored source is applied": {undecided, "undecided", func(m *explore.Machine) {
+			m.ApplyAllowed = func(d us.Deployment) bool {
+				d = us.Clone(d)
+				d.Restored = nil
+				for i := range d.Namespaces {
+					d.Namespaces[i].Kinds = nil // whatever is pending
+				}
+				return us.ApplyAllowed(d)
+			}
+		}},
+		"a switch begins beside a restored source": {undecided, "undecided", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.StartSwitch); ok {
+				d.Restored = nil
+			}
+			return e
+		})},
+		"reports to a restored source count": {undecided, "undecided", after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.FoundRestored); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepNone {
+				next.Upgrade.ReadyShards = d.Upgrade.ReadyShards
+			}
+		})},
+		"reports from before the decision count": {undecided, "follow", after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.FollowRestored); ok && d.Upgrade != nil {
+				next.Upgrade.Attempt = d.Upgrade.Attempt
+			}
+		})},
 		"older names are not taken over": {restored, "progress", before(func(_ *us.Deployment, e us.Event) us.Event {
 			if r, ok := e.(us.Rebuild); ok {
 				r.Found = nil

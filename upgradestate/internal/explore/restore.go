@@ -32,6 +32,22 @@ func restores(d us.Deployment, w *world) []step {
 	return ss
 }
 
+// undecided is what is found of the version that is served, and what persons decide.
+func undecided(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
+	other := "v2"
+	if d.CurrentVersion == "v2" {
+		other = "v1"
+	}
+	add(false, false, us.FoundRestored{Restored: us.Restored{Version: d.CurrentVersion, What: "seen"}})
+	add(false, false, us.FollowRestored{Version: d.CurrentVersion, Epoch: d.Epoch})
+	add(false, true, us.FoundRestored{Restored: us.Restored{Version: other, What: "seen"}})
+	add(false, true, us.FollowRestored{Version: d.CurrentVersion, Epoch: d.Epoch - 1})
+	add(false, true, us.FollowRestored{Version: other, Epoch: d.Epoch})
+	if _, found := us.WasRestored(d); found && !w.life {
+		add(false, false, us.Begin{ID: fmt.Sprintf("u%d", w.ids+1), TargetVersion: other, TransformHash: "h", Snapshot: true})
+	}
+}
+
 // restore brings the collections of a version back to names from long ago, without marks.
 func (w *world) restore(d us.Deployment, version string) {
 	w.restored = true
@@ -84,6 +100,44 @@ func checkVoid(m Machine, d us.Deployment, version string, k us.Kind, c *coll) e
 	return fmt.Errorf("void: who wrote before everything was made anew still can")
 }
 
+// checkFound checks what must hold of the steps by which a restored source is dealt with.
+func checkFound(m Machine, s step, d, next us.Deployment) error {
+	_, before := us.WasRestored(d)
+	_, after := us.WasRestored(next)
+	u, n := d.Upgrade, next.Upgrade
+	switch s.event.(type) {
+	case us.FoundRestored:
+		switch {
+		case !after || m.ApplyAllowed(next):
+			return fmt.Errorf("undecided: a restored source is applied to the other version")
+		case n != nil && !n.Snapshot && (len(n.ReadyShards) > 0 || u.Step != us.StepAbort && n.Attempt == u.Attempt):
+			return fmt.Errorf("undecided: reports from before it count")
+		}
+		for _, ns := range next.Namespaces {
+			a, ok := us.Followed(next)
+			if !ok || a.TargetVersion != ns.Version || n != nil && n.Snapshot {
+				continue
+			}
+			for _, k := range ns.Kinds {
+				if k.Pending == nil {
+					return fmt.Errorf("undecided: who read the source before still writes to %s", ns.Version)
+				}
+			}
+		}
+	case us.FollowRestored:
+		if n != nil && (len(n.ReadyShards) > 0 || n.Attempt == u.Attempt) {
+			return fmt.Errorf("follow: reports from before it count")
+		}
+		if last := next.LastSwitch; last != nil && last.Position != "" {
+			return fmt.Errorf("follow: a plan from the switch on counts everything as in sync")
+		}
+	}
+	if before && u != nil && n != nil && u.State == us.InitialSyncing && n.State == us.Switching && !u.Snapshot {
+		return fmt.Errorf("undecided: a switch begins")
+	}
+	return nil
+}
+
 // checkRebuild checks what must hold of the step that makes everything anew.
 func checkRebuild(s step, d, next us.Deployment) error {
 	e, ok := s.event.(us.Rebuild)
@@ -113,4 +167,10 @@ func checkRebuild(s step, d, next us.Deployment) error {
 		return fmt.Errorf("void: the switch is tried again: %t, to the snapshot: %t", n.Again, n.Snapshot)
 	}
 	return nil
+}
+
+// kept reports whether a person may have chosen the data of the other version.
+func kept(d us.Deployment) bool {
+	_, restored := us.WasRestored(d)
+	return restored
 }

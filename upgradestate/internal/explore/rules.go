@@ -158,6 +158,9 @@ func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error
 	if err := checkRebuild(s, d, next); err != nil {
 		return err
 	}
+	if err := checkFound(m, s, d, next); err != nil {
+		return err
+	}
 	for _, ns := range next.Namespaces {
 		old, _ := d.Namespace(ns.Version)
 		for _, k := range ns.Kinds {
@@ -210,6 +213,12 @@ func checkAgain(s step, d, next us.Deployment) error {
 // checkFlip: a flip needs the drain of every shard to the fences in force, and publishes
 // exactly the names that are confirmed.
 func checkFlip(s step, d, next us.Deployment, before, w *world) error {
+	if _, ok := s.event.(us.FollowRestored); ok && next.CurrentVersion == d.CurrentVersion {
+		if _, found := us.WasRestored(d); !found || next.Epoch != d.Epoch+2 {
+			return fmt.Errorf("follow: epoch %d to %d by %s", d.Epoch, next.Epoch, s.label)
+		}
+		return nil
+	}
 	if _, ok := s.event.(us.Flip); !ok {
 		return fmt.Errorf("flip: epoch or version changed by %s", s.label)
 	}

@@ -140,6 +140,9 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 	if w.restores {
 		ss = append(ss, restores(d, w)...)
 	}
+	if w.undecided {
+		undecided(d, w, add)
+	}
 	return ss
 }
 

@@ -2,6 +2,7 @@ package recordtest
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ var indexTests = []test{
 	{"two unique values change places", flavours(indexSwapped)},
 	{"indexes are dropped", flavours(indexDropped)},
 	{"options are changed", optionsChanged},
+	{"large groups exchange unique values", flavours(indexSwappedLarge)},
 }
 
 // expiring is a shape with a TTL index.
@@ -237,4 +239,43 @@ func indexSwapped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	// Alone, the first is refused until the other has given its value up.
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(3, k.mail("a", "m@x"))), record.Refused)
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(4, k.mail("a", "m@x")), group(4, k.mail("b", "n@x"))), record.Applied, record.Applied)
+}
+
+// Groups that exchange unique values are written together, where each alone is refused: as
+// many as a single group may be, which is more than one transaction of small groups gets.
+// The refusal names the record that is in the way.
+func indexSwappedLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no indexes")
+		return
+	}
+	const records, members = 3, 800
+	k, l := mk(t, uniqueOn("n")), mk(t)
+	toks := tokens(k, l)
+	ring := func(v, by int) []record.GroupWrite {
+		var gs []record.GroupWrite
+		for i := range records {
+			ws := []record.Write{k.set(fmt.Sprint(i), (i+by)%records)}
+			for m := range members {
+				ws = append(ws, l.set(fmt.Sprintf("%d/%d", i, m), v))
+			}
+			gs = append(gs, group(v, ws...))
+		}
+		return gs
+	}
+	for _, g := range ring(1, 0) {
+		wantOutcomes(t, b.apply(t, toks, 1, g), record.Applied)
+	}
+	moved := ring(2, 1)
+	res := b.apply(t, toks, 1, moved[0])
+	wantOutcomes(t, res, record.Refused)
+	if kind, holder, ok := record.HolderOf(res[0].Err); !ok || kind != k.spec.Name || holder != record.StringKey("1") {
+		t.Errorf("refused with %v, want an error that names record 1", res[0].Err)
+	}
+	all, err := b.Namespace.Apply(t.Context(), record.Batch{Tokens: toks, Epoch: 1, Groups: moved, Together: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, all, record.Applied, record.Applied, record.Applied)
+	k.wantState(t, map[string]record.Record{"0": at("0", 1, guard(1, 2)), "1": at("1", 2, guard(1, 2)), "2": at("2", 0, guard(1, 2))})
 }

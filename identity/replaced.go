@@ -17,6 +17,7 @@ type Replaced struct {
 	Was           string // identity of the collection that the Deployment knows
 	Away          string // name that Was bears now; empty: it is gone
 	Is            string // identity of the collection that bears the kind's name; empty: none does
+	Met           string // what the changes show, where the very collection has its name again
 }
 
 // Replacements compares the collections of the current version's fixed-name kinds with the
@@ -61,6 +62,9 @@ func own(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Ki
 
 // String says what is the matter, and what to do if anything.
 func (r Replaced) String() string {
+	if r.Met != "" {
+		return fmt.Sprintf("collection %s of %s (%s): %s; what changed meanwhile is not known, and all of it is copied and compared anew", r.Kind, r.Version, r.Was, r.Met)
+	}
 	was := fmt.Sprintf("collection %s of %s (%s)", r.Kind, r.Version, r.Was)
 	if r.Away != "" {
 		was += " was renamed to " + r.Away

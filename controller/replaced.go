@@ -27,7 +27,7 @@ import (
 // empty the other version: the switch waits, and the reason is shown.
 
 // lookReplacedEvery is how often names are looked at. A stream shows most replacements at once.
-const lookReplacedEvery = 2 * time.Second
+const lookReplacedEvery = time.Second
 
 // replacements is what is replaced and not followed yet, for people.
 type replacements struct {

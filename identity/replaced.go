@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -42,10 +43,21 @@ func Replacements(ctx context.Context, d upgradestate.Deployment, db record.Mark
 }
 
 // replaced reports whether a kind's application reaches another collection than the Deployment
-// has. While a fence is announced or in force the names are not the application's.
+// has. While a fence is announced or in force its names count as well.
 func (f facts) replaced(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) (Replaced, bool) {
 	c, ok := f.claims[k.Kind]
-	if !ok || c.Owner != (record.Owner{Deployment: d.Name, Version: ns.Version}) || !own(d, ns, k) || c.Bearer == k.ID {
+	if !ok || c.Owner != (record.Owner{Deployment: d.Name, Version: ns.Version}) || ns.Version != d.CurrentVersion || !k.Fixed || k.ID == "" {
+		return Replaced{}, false
+	}
+	switch {
+	case own(d, ns, k):
+		ok = c.Bearer != k.ID
+	case d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching && !k.Hidden:
+		ok = c.ID == k.ID && !slices.Contains(names(k), c.Name) // nobody has announced such a name
+	default:
+		ok = false
+	}
+	if !ok {
 		return Replaced{}, false
 	}
 	r := Replaced{Version: ns.Version, Kind: k.Kind, Was: k.ID, Is: c.Bearer}

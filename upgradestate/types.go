@@ -54,6 +54,7 @@ type Deployment struct {
 	History        []Entry     `json:"history,omitempty"`        // oldest first, at most maxHistory
 	HistoryDropped int         `json:"historyDropped,omitempty"` // entries that History no longer had room for
 	Breaches       []Breach    `json:"breaches,omitempty"`       // of fences, at most maxBreaches
+	Restored       []Restored  `json:"restored,omitempty"`       // of the version that is served, one at most
 	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"`  // of the latest Begin; not to be used again
 	Revision       int64       `json:"-"`
 }

@@ -319,6 +319,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.acceptBreaches()
 	case Adopt:
 		return d.adopt(e)
+	case Replace:
+		return d.replace(e)
 	case FoundRestored:
 		return d.foundRestored(e)
 	case FollowRestored:

@@ -120,6 +120,8 @@ type Kind struct {
 	// from deleting anything.
 	Expiry  map[string]int64 `json:"expiry,omitempty"`
 	Pending *Pending         `json:"pending,omitempty"`
+	// Replaced counts how often an application replaced the collection (Replace).
+	Replaced uint64 `json:"replaced,omitempty"`
 }
 
 // PendingReason says why an operation was announced.

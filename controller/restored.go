@@ -109,10 +109,18 @@ func (a *App) restored(ctx context.Context, version string, db record.Namespace,
 	}
 	a.log.Error("a database was restored from a backup", zap.String("version", version), zap.Uint64("beat", found.Has), zap.Uint64("before", found.Wanted))
 	if version == d.CurrentVersion {
-		what := fmt.Sprintf("it holds beat %d, and held %d before", found.Has, found.Wanted)
-		_, err := a.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: upgradestate.Restored{
-			Version: version, At: time.Now().UTC().Format(time.RFC3339), What: what,
-		}})
+		r := upgradestate.Restored{
+			Version: version, At: time.Now().UTC().Format(time.RFC3339),
+			What: fmt.Sprintf("it holds beat %d, and held %d before", found.Has, found.Wanted),
+		}
+		var mismatch *identity.MismatchError
+		switch err := identity.Check(ctx, a.deployment, map[string]record.Marker{version: db}); {
+		case errors.As(err, &mismatch):
+			r.Older = true
+		case err != nil:
+			return err
+		}
+		_, err := a.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: r})
 		return err
 	}
 	return identity.Reform{

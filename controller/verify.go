@@ -136,6 +136,9 @@ func (a *App) EstimateLoss(ctx context.Context, progress func(compared int64)) (
 		return nil, err
 	}
 	from, to := d.CurrentVersion, upgradestate.PreviousVersion(d)
+	if followed, ok := upgradestate.Followed(d); ok && upgradestate.RestoredLine(d) != "" {
+		to = followed.TargetVersion
+	}
 	if to == "" {
 		return nil, fmt.Errorf("version %s was not switched to: there is nothing to go back to", from)
 	}

@@ -53,6 +53,11 @@ func (e *Engine) saveCheckpoints(ctx context.Context, all bool) (written int, er
 	}
 	e.mu.Unlock()
 	slices.Sort(save)
+	if len(save) > 0 {
+		if err := e.lives(ctx); err != nil {
+			return 0, fmt.Errorf("save checkpoints: %w", err)
+		}
+	}
 	for chunk := range slices.Chunk(save, checkpointChunk) {
 		n, err := e.saveChunk(ctx, chunk)
 		if written += n; err != nil {

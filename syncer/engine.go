@@ -98,6 +98,10 @@ type Parts struct {
 	// has the collection followed that bears the name now (upgradestate.Replace), which ends the
 	// engine, or returns for people why that cannot be yet. Nil: such a stream ends the engine.
 	Replaced func(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error
+	// Lives returns an error when source or target is older than was known, as after a restore
+	// from a backup. What it has looked at counts as done only after it returned nil. Nil: nobody
+	// looks.
+	Lives func(ctx context.Context) error
 	// Pacer holds bulk work back; nil is one that knows the record alone.
 	Pacer *throttle.Pacer
 	// Tracer makes spans of pages and batches: how long they took and how many records they

@@ -62,6 +62,11 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	if err := e.sameSource(ctx); err != nil {
 		return err
 	}
+	// The history of a source that was restored is another one. What the target has is then the
+	// only copy of what the restore has undone: nothing is compared before a person has decided.
+	if err := e.lives(ctx); err != nil {
+		return err
+	}
 	var behind []int
 	e.mu.Lock()
 	over, up := e.over(), e.record.Upgrade

@@ -88,7 +88,7 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, notBefo
 		return ids, err
 	}
 	defer release()
-	t := e.transfer(src.Within(bytes), e.target(toks).Within(bytes), e.Target.Apply)
+	t := e.transfer(src.Within(bytes), e.target(toks).Within(bytes), e.applyOwn)
 	t.Apart, t.Repair = apart, repair
 	t.Done = func(ctx context.Context, c *transform.Component) error {
 		if len(asked) > 0 {

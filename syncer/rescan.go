@@ -201,15 +201,23 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rescan plan: %w", err)
 	}
+	present, err := e.Source.Position(ctx)
+	if err != nil {
+		return fmt.Errorf("position: %w", err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targetStart = now // what others wrote while the history was lost is in sight
-	p := &pass{shards: map[*shard]bool{}}
+	e.targetStart = now.At // what others wrote while the history was lost is in sight
+	// Not older than any guard of the target: what somebody changed there is repaired over it.
+	p := &pass{shards: map[*shard]bool{}, floor: present.At}
 	for _, s := range e.shards {
 		if !s.rescan || s.leaving || !upgradestate.LoadersFenced(e.record, e.Direction.To(), s.fences) {
 			continue
 		}
 		p.shards[s] = true
+		if s.watched.IsZero() {
+			e.watchFromNow(s, now)
+		}
 		if s.compared.at.At.Compare(p.floor) > 0 {
 			p.floor = s.compared.at.At
 		}

@@ -141,8 +141,9 @@ type (
 	// from an earlier attempt. All shards become pending. Attempt, if not 0, is the one
 	// that it was decided in: a late one is ErrOutdated.
 	StartSwitch struct {
-		ID      string
-		Attempt uint64
+		ID          string
+		Attempt     uint64
+		TargetSince string // Upgrade.TargetSince
 	}
 
 	// Held ends StepHold: announces a fence for every source kind, enters StepFence.

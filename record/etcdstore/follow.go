@@ -37,9 +37,12 @@ func (s *Store) Follow(ctx context.Context, from record.Position, toks record.To
 	return s.watch(ctx, from, st)
 }
 
-// Nudge writes a key that streams of Follow see.
+// Nudge writes a key that streams of Follow see, and takes it away.
 func (s *Store) Nudge(ctx context.Context) error {
 	if _, err := s.conn.Put(ctx, s.at.nudge(), ""); err != nil {
+		return s.readError("nudge", err)
+	}
+	if _, err := s.conn.Delete(ctx, s.at.nudge()); err != nil {
 		return s.readError("nudge", err)
 	}
 	return nil

@@ -320,6 +320,14 @@ func (d *Deployment) apply(e Event) error {
 		return d.acceptBreaches()
 	case Adopt:
 		return d.adopt(e)
+	case Replace:
+		return d.replace(e)
+	case FoundRestored:
+		return d.foundRestored(e)
+	case FollowRestored:
+		return d.followRestored(e)
+	case Rebuild:
+		return d.rebuild(e)
 	case Prevented:
 		return d.prevented(e)
 	case Unfenced:

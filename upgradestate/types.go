@@ -54,6 +54,7 @@ type Deployment struct {
 	History        []Entry     `json:"history,omitempty"`        // oldest first, at most maxHistory
 	HistoryDropped int         `json:"historyDropped,omitempty"` // entries that History no longer had room for
 	Breaches       []Breach    `json:"breaches,omitempty"`       // of fences, at most maxBreaches
+	Restored       []Restored  `json:"restored,omitempty"`       // of the version that is served, one at most
 	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"`  // of the latest Begin; not to be used again
 	Revision       int64       `json:"-"`
 }
@@ -119,6 +120,8 @@ type Kind struct {
 	// from deleting anything.
 	Expiry  map[string]int64 `json:"expiry,omitempty"`
 	Pending *Pending         `json:"pending,omitempty"`
+	// Replaced counts how often an application replaced the collection (Replace).
+	Replaced uint64 `json:"replaced,omitempty"`
 }
 
 // PendingReason says why an operation was announced.

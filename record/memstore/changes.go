@@ -174,13 +174,13 @@ func (st *stream) watched(e entry) (change record.Change, ok bool, err error) {
 			}
 			// A fixed-name kind leaves its name for an epoch's, has others, and comes back.
 			if !belongs(k, e.rename) && !epochName(k, e.rename) {
-				return record.Change{}, false, fmt.Errorf("%s was renamed to %s: %w", e.collection, e.rename, record.ErrBroken)
+				return record.Change{}, false, replaced(k, "%s was renamed to %s", e.collection, e.rename)
 			}
 			return record.Change{Kind: k.Name, Marker: e.rename}, true, nil
 		case !own:
 			continue
 		case e.dropped:
-			return record.Change{}, false, fmt.Errorf("%s was dropped: %w", e.collection, record.ErrBroken)
+			return record.Change{}, false, replaced(k, "%s was dropped", e.collection)
 		case e.mark != "":
 			return record.Change{Kind: k.Name, Marker: e.mark}, true, nil
 		default:
@@ -188,6 +188,14 @@ func (st *stream) watched(e entry) (change record.Change, ok bool, err error) {
 		}
 	}
 	return record.Change{}, false, nil
+}
+
+// replaced is what ends the stream: of an application's collection another one may be followed.
+func replaced(k record.KindSpec, what string, args ...any) error {
+	if what = fmt.Sprintf(what, args...); k.Fixed {
+		return &record.ReplacedError{Kind: k.Name, What: what}
+	}
+	return fmt.Errorf("%s: %w", what, record.ErrBroken)
 }
 
 // belongs reports whether a physical name is one that the kind's changes come under.

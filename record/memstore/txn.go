@@ -57,7 +57,7 @@ func (t *txn) set(col *collection, key record.Key, s state) {
 	if _, again := w.states[key]; !again {
 		w.order = append(w.order, key)
 	}
-	s.doc = bytes.Clone(s.doc)
+	s.doc = record.Stored(bytes.Clone(s.doc))
 	w.states[key] = s
 }
 

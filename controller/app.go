@@ -85,6 +85,7 @@ type App struct {
 	running   atomic.Bool // pool is there
 	pool      *shards.Pool
 	engines   engines
+	pulses    pulses // of the databases, by which a restored one is noticed
 	// collections keeps indexes, options and names of the collections as the record wants them.
 	collections *collections.Maintainer
 	hooks       *hooks.Hooks // that are told of what happens, while this controller leads
@@ -213,8 +214,9 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
 				HoldTimeout: a.cfg.Switch.HoldTimeout, Deadline: a.cfg.Switch.Deadline, MaxHold: a.cfg.Switch.MaxHold, Retries: cmp.Or(a.cfg.Switch.Retries, -1),
-				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover}, Position: a.position, Target: intruders{a},
-				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: a.keeper(),
+				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.lives}, Position: a.position,
+				Target: intruders{a},
+				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.keeper(), a},
 			}, a.log).Run(ctx)
 		})
 		g.Go(func() error { return a.purge(ctx) })
@@ -223,6 +225,7 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
 		g.Go(func() error { return a.keepMarks(ctx) })
+		g.Go(func() error { return a.counts(ctx) })
 		if !a.opts.reads {
 			g.Go(func() error { return a.keepKeys(ctx) })
 		}

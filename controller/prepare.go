@@ -24,6 +24,9 @@ func (a *App) check(ctx context.Context, version string, db record.Namespace) er
 	if err := db.Check(ctx); err != nil {
 		return err
 	}
+	if err := a.wasRestored(ctx, version, db); err != nil {
+		return err
+	}
 	return identity.Belongs(ctx, a.deployment, deployment.ErrNotFound, a.deployment.Name(), version, db)
 }
 

@@ -105,14 +105,18 @@ func (p *Pulse) Accept(ctx context.Context) error {
 func (p *Pulse) put(ctx context.Context, next func(has Beat) (Beat, error)) error {
 	what := "beat of " + p.Owner.Version
 	for {
-		if p.rev == 0 {
+		remembered := p.rev != 0
+		if !remembered {
 			if err := p.look(ctx); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
 		}
 		b, err := next(p.last)
 		if err != nil {
-			p.rev = 0 // what was remembered may be from before the restore
+			p.rev = 0
+			if remembered {
+				continue // others have counted on, or it was restored: the database shows which
+			}
 			return err
 		}
 		body, err := bson.Marshal(storedBeat{beatFormat, b})

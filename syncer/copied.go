@@ -43,6 +43,14 @@ func Loaded(ctx context.Context, j Copies, d upgradestate.Deployment, to string,
 	return true, nil
 }
 
+// lives is Parts.Lives.
+func (e *Engine) lives(ctx context.Context) error {
+	if e.Lives == nil {
+		return nil
+	}
+	return e.Lives(ctx)
+}
+
 // targetLacks is Parts.TargetLacks.
 func (e *Engine) targetLacks() string {
 	if e.TargetLacks == nil {

@@ -90,6 +90,10 @@ type Parts struct {
 	// TargetLacks returns in words what the target's collections lack besides records, such
 	// as an index that is being built; "" is nothing. It must not block. Nil lacks nothing.
 	TargetLacks func() string
+	// Lives returns an error when source or target is older than was known, as after a restore
+	// from a backup. What it has looked at counts as done only after it returned nil. Nil: nobody
+	// looks.
+	Lives func(ctx context.Context) error
 	// Pacer holds bulk work back; nil is one that knows the record alone.
 	Pacer *throttle.Pacer
 	// Tracer makes spans of pages and batches: how long they took and how many records they

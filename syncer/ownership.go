@@ -120,7 +120,7 @@ func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 	s := &shard{
 		lock: lock, todo: map[string]*rangeTask{}, names: e.plan.names(lock.Shard, e.cfg.Ring), copied: c.Count,
 		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified || e.plan.InSync, rescan: c.Rescan, fences: c.Fences,
-		watched: c.Target,
+		watched: c.Target, repair: c.Repair,
 	}
 	if s.verified && s.watched.IsZero() {
 		// Nobody has looked at what others do in the target: an earlier binary has not, or its

@@ -69,6 +69,9 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.planVerify(ctx); err != nil {
 		return err
 	}
+	if err := e.obeyRepair(ctx); err != nil {
+		return err
+	}
 	if err := e.planRescan(ctx); err != nil {
 		return err
 	}

@@ -62,6 +62,11 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	if err := e.sameSource(ctx); err != nil {
 		return err
 	}
+	// The history of a source that was restored is another one. What the target has is then the
+	// only copy of what the restore has undone: nothing is compared before a person has decided.
+	if err := e.lives(ctx); err != nil {
+		return err
+	}
 	var behind []int
 	e.mu.Lock()
 	over, up := e.over(), e.record.Upgrade
@@ -315,7 +320,10 @@ func (e *Engine) endPass() {
 
 // rescanWaits returns what a shard that begins again waits for. e.mu is held.
 func (e *Engine) rescanWaits(s *shard) string {
-	const why = "rescan after the change history was lost: "
+	why := "rescan after the change history was lost: "
+	if e.repairs(s) {
+		why = "repair of what 'verify' found: "
+	}
 	if e.switching() {
 		return why + "this switch cannot end, it aborts by its deadline"
 	}

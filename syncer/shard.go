@@ -47,6 +47,7 @@ type shard struct {
 	// here at least once, so that found may be of it.
 	rescan, rescanned bool
 	fences            uint64 // Checkpoint.Fences
+	repair            string // Checkpoint.Repair
 
 	// watching the target: watched is how far its changes were looked at for those of others. The
 	// zero position: not at all, for everything is still to be compared. foreign counts entries of

@@ -57,6 +57,8 @@ type Checkpoint struct {
 	Fences uint64 `json:"fences,omitempty"`
 	// LateDeletes counts, up to Position, what passed a fence of the validator class.
 	LateDeletes int64 `json:"lateDeletes,omitempty"`
+	// Repair is the latest request (upgradestate.Repair) that the shard is, or was, compared for.
+	Repair string `json:"repair,omitempty"`
 	// Target is a place in the target's changes: what others changed there before it agrees with
 	// the source. Zero: nobody has looked, and Verified does not count.
 	Target record.Position `json:"target,omitzero"`

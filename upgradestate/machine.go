@@ -328,6 +328,12 @@ func (d *Deployment) apply(e Event) error {
 		return d.followRestored(e)
 	case Rebuild:
 		return d.rebuild(e)
+	case Compared:
+		return d.compared(e)
+	case Repair:
+		return d.repair(e)
+	case Repaired:
+		return d.repaired(e)
 	case Prevented:
 		return d.prevented(e)
 	case Unfenced:

@@ -55,6 +55,7 @@ type Deployment struct {
 	HistoryDropped int         `json:"historyDropped,omitempty"` // entries that History no longer had room for
 	Breaches       []Breach    `json:"breaches,omitempty"`       // of fences, at most maxBreaches
 	Restored       []Restored  `json:"restored,omitempty"`       // of the version that is served, one at most
+	Different      *Different  `json:"different,omitempty"`      // what a comparison found, see OpenDifferent
 	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"`  // of the latest Begin; not to be used again
 	Revision       int64       `json:"-"`
 }

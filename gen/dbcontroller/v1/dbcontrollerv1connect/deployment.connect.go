@@ -62,6 +62,9 @@ const (
 	// DeploymentServiceAcceptBreachesProcedure is the fully-qualified name of the DeploymentService's
 	// AcceptBreaches RPC.
 	DeploymentServiceAcceptBreachesProcedure = "/dbcontroller.v1.DeploymentService/AcceptBreaches"
+	// DeploymentServiceDecideRestoredProcedure is the fully-qualified name of the DeploymentService's
+	// DecideRestored RPC.
+	DeploymentServiceDecideRestoredProcedure = "/dbcontroller.v1.DeploymentService/DecideRestored"
 	// DeploymentServiceSetPolicyProcedure is the fully-qualified name of the DeploymentService's
 	// SetPolicy RPC.
 	DeploymentServiceSetPolicyProcedure = "/dbcontroller.v1.DeploymentService/SetPolicy"
@@ -150,6 +153,10 @@ type DeploymentServiceClient interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/AcceptBreaches
 	AcceptBreaches(context.Context, *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error)
+	// DecideRestored says which data count after the database of the version that is served was
+	// restored from a backup: the restored ones, or those of the version that follows. Without a
+	// confirmation it counts what each way gives up, and changes nothing.
+	DecideRestored(context.Context, *connect.Request[v1.DecideRestoredRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPolicy changes when the upgrade that runs may switch. What is absent stays.
 	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPace pauses and resumes bulk work, and changes how fast it goes. What is absent stays.
@@ -277,6 +284,12 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			httpClient,
 			baseURL+DeploymentServiceAcceptBreachesProcedure,
 			connect.WithSchema(deploymentServiceMethods.ByName("AcceptBreaches")),
+			connect.WithClientOptions(opts...),
+		),
+		decideRestored: connect.NewClient[v1.DecideRestoredRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceDecideRestoredProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("DecideRestored")),
 			connect.WithClientOptions(opts...),
 		),
 		setPolicy: connect.NewClient[v1.SetPolicyRequest, v1.Deployment](
@@ -411,6 +424,7 @@ type deploymentServiceClient struct {
 	abortUpgrade     *connect.Client[v1.AbortUpgradeRequest, v1.Deployment]
 	_switch          *connect.Client[v1.SwitchRequest, v1.Deployment]
 	acceptBreaches   *connect.Client[v1.AcceptBreachesRequest, v1.Deployment]
+	decideRestored   *connect.Client[v1.DecideRestoredRequest, v1.Deployment]
 	setPolicy        *connect.Client[v1.SetPolicyRequest, v1.Deployment]
 	setPace          *connect.Client[v1.SetPaceRequest, v1.Deployment]
 	plan             *connect.Client[v1.PlanRequest, v1.PlanReport]
@@ -466,6 +480,11 @@ func (c *deploymentServiceClient) Switch(ctx context.Context, req *connect.Reque
 // AcceptBreaches calls dbcontroller.v1.DeploymentService.AcceptBreaches.
 func (c *deploymentServiceClient) AcceptBreaches(ctx context.Context, req *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error) {
 	return c.acceptBreaches.CallUnary(ctx, req)
+}
+
+// DecideRestored calls dbcontroller.v1.DeploymentService.DecideRestored.
+func (c *deploymentServiceClient) DecideRestored(ctx context.Context, req *connect.Request[v1.DecideRestoredRequest]) (*connect.Response[v1.Deployment], error) {
+	return c.decideRestored.CallUnary(ctx, req)
 }
 
 // SetPolicy calls dbcontroller.v1.DeploymentService.SetPolicy.
@@ -595,6 +614,10 @@ type DeploymentServiceHandler interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/AcceptBreaches
 	AcceptBreaches(context.Context, *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error)
+	// DecideRestored says which data count after the database of the version that is served was
+	// restored from a backup: the restored ones, or those of the version that follows. Without a
+	// confirmation it counts what each way gives up, and changes nothing.
+	DecideRestored(context.Context, *connect.Request[v1.DecideRestoredRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPolicy changes when the upgrade that runs may switch. What is absent stays.
 	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPace pauses and resumes bulk work, and changes how fast it goes. What is absent stays.
@@ -718,6 +741,12 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		DeploymentServiceAcceptBreachesProcedure,
 		svc.AcceptBreaches,
 		connect.WithSchema(deploymentServiceMethods.ByName("AcceptBreaches")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceDecideRestoredHandler := connect.NewUnaryHandler(
+		DeploymentServiceDecideRestoredProcedure,
+		svc.DecideRestored,
+		connect.WithSchema(deploymentServiceMethods.ByName("DecideRestored")),
 		connect.WithHandlerOptions(opts...),
 	)
 	deploymentServiceSetPolicyHandler := connect.NewUnaryHandler(
@@ -856,6 +885,8 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceSwitchHandler.ServeHTTP(w, r)
 		case DeploymentServiceAcceptBreachesProcedure:
 			deploymentServiceAcceptBreachesHandler.ServeHTTP(w, r)
+		case DeploymentServiceDecideRestoredProcedure:
+			deploymentServiceDecideRestoredHandler.ServeHTTP(w, r)
 		case DeploymentServiceSetPolicyProcedure:
 			deploymentServiceSetPolicyHandler.ServeHTTP(w, r)
 		case DeploymentServiceSetPaceProcedure:
@@ -931,6 +962,10 @@ func (UnimplementedDeploymentServiceHandler) Switch(context.Context, *connect.Re
 
 func (UnimplementedDeploymentServiceHandler) AcceptBreaches(context.Context, *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.AcceptBreaches is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) DecideRestored(context.Context, *connect.Request[v1.DecideRestoredRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.DecideRestored is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error) {

@@ -310,9 +310,6 @@ func (s *shard) foreignStays() (n int) {
 	return n
 }
 
-// quietReads is how many empty batches show that a stream has nothing more to deliver.
-const quietReads = 3
-
 // leftAt is a place in the changes of the target from before anybody but its application, which
 // the latest switch has fenced, can have changed it. Zero: there is none any longer.
 func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
@@ -338,6 +335,10 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 	if err != nil {
 		return record.Position{}, err
 	}
+	now, err := e.Target.Position(ctx)
+	if err != nil {
+		return first, fmt.Errorf("position of %s: %w", e.Direction.To(), err)
+	}
 	stream, err := e.Target.Follow(ctx, first, toks)
 	if errors.Is(err, record.ErrHistoryLost) {
 		return record.Position{}, nil
@@ -347,8 +348,7 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 	}
 	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }() // it was read only
 	target, _ := d.Namespace(e.Direction.To())
-	at := first
-	for quiet := 0; quiet < quietReads; {
+	for at := first; at.At.Compare(now.At) < 0; {
 		b, err := stream.Next(ctx)
 		if errors.Is(err, record.ErrHistoryLost) {
 			return record.Position{}, nil
@@ -362,12 +362,9 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 				return at, nil
 			}
 		}
-		if len(b.Changes) == 0 {
-			quiet++
-		}
 		at = b.Pos
 	}
-	return first, nil
+	return first, nil // it is behind the fence already
 }
 
 // targetFloor is the place in the target's changes that a switch began at.

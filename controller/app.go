@@ -220,6 +220,7 @@ func (a *App) lead(ctx context.Context) error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
 				HoldTimeout: a.cfg.Switch.HoldTimeout, Deadline: a.cfg.Switch.Deadline, MaxHold: a.cfg.Switch.MaxHold, Retries: cmp.Or(a.cfg.Switch.Retries, -1),
 				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.lives}, Position: a.position,
+				Target: intruders{a},
 				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.keeper(), a}, Waits: a.replacements.why,
 			}, a.log).Run(ctx)
 		})

@@ -27,7 +27,7 @@ const beatEvery = time.Second
 
 // pulses are those of this process, by version.
 type pulses struct {
-	dealing sync.Mutex // with a database that was restored
+	dealing chan struct{} // held by one who deals with a database that was restored
 
 	mu sync.Mutex
 	of map[string]*identity.Pulse
@@ -87,8 +87,12 @@ func (a *App) beatBy(ctx context.Context, pulse *identity.Pulse, db record.Names
 		return err
 	}
 	// One of those that have noticed deals with it.
-	a.pulses.dealing.Lock()
-	defer a.pulses.dealing.Unlock()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case a.pulses.dealing <- struct{}{}:
+	}
+	defer func() { <-a.pulses.dealing }()
 	if again := pulse.Beat(ctx); !errors.As(again, &restored) {
 		return errors.Join(err, again)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/semaphore"
 
 	"dbcontroller.dev/record"
 )
@@ -60,8 +61,9 @@ type Pulse struct {
 	DB    record.Marker
 	Beats Beats
 
-	mu   sync.Mutex
-	rev  int64 // of the mark that holds the beat, as this process wrote it last; 0: not known
+	once sync.Once
+	busy *semaphore.Weighted // held by one at a time, across calls of the database
+	rev  int64               // of the mark that holds the beat, as this process wrote it last; 0: not known
 	last Beat
 }
 
@@ -71,10 +73,22 @@ func BeatOwner(o record.Owner) record.Owner {
 	return o
 }
 
+// alone waits until no other call is under way.
+func (p *Pulse) alone(ctx context.Context) (done func(), err error) {
+	p.once.Do(func() { p.busy = semaphore.NewWeighted(1) })
+	if err := p.busy.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	return func() { p.busy.Release(1) }, nil
+}
+
 // Beat counts one further. A *RestoredError has changed nothing.
 func (p *Pulse) Beat(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	known, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
 	if err != nil {
 		return err
@@ -90,8 +104,11 @@ func (p *Pulse) Beat(ctx context.Context) error {
 // Accept makes what a restored database holds count from now on: its next beat is later than all
 // that were.
 func (p *Pulse) Accept(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	known, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
 	if err != nil {
 		return err
@@ -101,7 +118,7 @@ func (p *Pulse) Accept(ctx context.Context) error {
 	})
 }
 
-// put writes what next makes of the beat in the database, and then notes it. p.mu is held.
+// put writes what next makes of the beat in the database, and then notes it. p.busy is held.
 func (p *Pulse) put(ctx context.Context, next func(has Beat) (Beat, error)) error {
 	what := "beat of " + p.Owner.Version
 	for {

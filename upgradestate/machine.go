@@ -64,6 +64,12 @@ type (
 		Window        *string
 	}
 
+	// AnnounceIndexes notes the indexes that a kind gets from its source before they are built,
+	// and forgets those that are dropped.
+	AnnounceIndexes struct {
+		Version, Kind  string
+		Built, Dropped []string
+	}
 	// AnnounceExpiry notes the TTL indexes of a kind before they are kept from deleting.
 	// Repeating it is a no-op. An index that is noted keeps its seconds, unless they are
 	// those of Noted, what the caller knew to be noted when it looked at the indexes.
@@ -229,6 +235,7 @@ func (SetPolicy) event()         {}
 func (AskSwitch) event()         {}
 func (SetPace) event()           {}
 func (AnnounceExpiry) event()    {}
+func (AnnounceIndexes) event()   {}
 func (Complete) event()          {}
 func (Dropped) event()           {}
 func (Keep) event()              {}
@@ -285,6 +292,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.setPace(e)
 	case AnnounceExpiry:
 		return d.announceExpiry(e)
+	case AnnounceIndexes:
+		return d.announceIndexes(e)
 	case Complete:
 		return d.complete(e)
 	case Keep:

@@ -78,7 +78,14 @@ func (a *App) beat(ctx context.Context, version string) error {
 
 func (a *App) beatBy(ctx context.Context, pulse *identity.Pulse, db record.Namespace) error {
 	version := pulse.Owner.Version
-	err := pulse.Beat(ctx)
+	d, err := a.deployment.Get(ctx)
+	if err != nil {
+		return err
+	}
+	if ns, known := d.Namespace(version); !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) {
+		return nil // nothing is kept of it any longer, or it is not known yet to be the one that is meant
+	}
+	err = pulse.Beat(ctx)
 	var restored *identity.RestoredError
 	if !errors.As(err, &restored) {
 		if err == nil {

@@ -85,7 +85,12 @@ func (a *App) beatBy(ctx context.Context, pulse *identity.Pulse, db record.Names
 	if ns, known := d.Namespace(version); !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) {
 		return nil // nothing is kept of it any longer, or it is not known yet to be the one that is meant
 	}
-	err = pulse.Beat(ctx)
+	return a.deal(ctx, pulse, db, pulse.Beat(ctx))
+}
+
+// deal deals with a database that was restored, where that is what was found.
+func (a *App) deal(ctx context.Context, pulse *identity.Pulse, db record.Namespace, err error) error {
+	version := pulse.Owner.Version
 	var restored *identity.RestoredError
 	if !errors.As(err, &restored) {
 		if err == nil {
@@ -100,7 +105,7 @@ func (a *App) beatBy(ctx context.Context, pulse *identity.Pulse, db record.Names
 	case a.pulses.dealing <- struct{}{}:
 	}
 	defer func() { <-a.pulses.dealing }()
-	if again := pulse.Beat(ctx); !errors.As(again, &restored) {
+	if again := pulse.Look(ctx); !errors.As(again, &restored) {
 		return errors.Join(err, again)
 	}
 	if dealt := a.restored(ctx, version, db, restored); dealt != nil {
@@ -117,6 +122,9 @@ func (a *App) restored(ctx context.Context, version string, db record.Namespace,
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return err
+	}
+	if err := identity.IsThere(ctx, d, version, db); err != nil {
+		return err // of another one no count says anything
 	}
 	a.log.Error("a database was restored from a backup", zap.String("version", version), zap.Uint64("beat", found.Has), zap.Uint64("before", found.Wanted))
 	if version == d.CurrentVersion {
@@ -237,7 +245,11 @@ func (a *App) wasRestored(ctx context.Context, version string, db record.Namespa
 	if err != nil || known.Count == 0 {
 		return err
 	}
-	err = a.beatBy(ctx, a.pulse(version, db), db) // the other ones wait until it is open
+	if d, err := a.deployment.Get(ctx); err != nil || upgradestate.Retired(d, version) {
+		return nil // what there is, the others say
+	}
+	pulse := a.pulse(version, db) // the other ones wait until it is open
+	err = a.deal(ctx, pulse, db, pulse.Look(ctx))
 	var restored *identity.RestoredError
 	var mismatch *identity.MismatchError
 	if errors.As(err, &restored) || errors.As(err, &mismatch) {

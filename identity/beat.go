@@ -94,11 +94,36 @@ func (p *Pulse) Beat(ctx context.Context) error {
 		return err
 	}
 	return p.put(ctx, func(has Beat) (Beat, error) {
-		if has.Count < known.Count || has.Count == known.Count && has.Nonce != known.Nonce {
-			return has, &RestoredError{Version: p.Owner.Version, Has: has.Count, Wanted: known.Count}
+		if err := p.behind(has, known); err != nil {
+			return has, err
 		}
 		return Beat{Count: has.Count + 1, Nonce: rand.Text()}, nil
 	})
+}
+
+// Look is Beat, and counts nothing.
+func (p *Pulse) Look(ctx context.Context) error {
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	known, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
+	if err != nil {
+		return err
+	}
+	if err := p.look(ctx); err != nil {
+		return fmt.Errorf("beat of %s: %w", p.Owner.Version, err)
+	}
+	return p.behind(p.last, known)
+}
+
+// behind is a *RestoredError for a beat that is older than the known one.
+func (p *Pulse) behind(has, known Beat) error {
+	if has.Count < known.Count || has.Count == known.Count && has.Nonce != known.Nonce {
+		return &RestoredError{Version: p.Owner.Version, Has: has.Count, Wanted: known.Count}
+	}
+	return nil
 }
 
 // Accept makes what a restored database holds count from now on: its next beat is later than all

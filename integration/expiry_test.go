@@ -236,7 +236,7 @@ func TestExpiryThereAndBack(t *testing.T) {
 	x.s.beginTo(ctx, "v1")
 	x.s.await(ctx, "the flip back", flipped("v1"))
 	x.await(ctx, "v1", map[string]int64{"at_1": 600, "until_1": 0, "later_1": never})
-	x.await(ctx, "v2", map[string]int64{"at_1": never, "until_1": never})
+	x.await(ctx, "v2", map[string]int64{"at_1": never, "until_1": never, "later_1": never}) // as v1 has them
 	x.expired(ctx, "v1", "back")
 	x.awaitGone(ctx, "v1", "back")
 	kept("after the rollback", "later")

@@ -328,6 +328,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.acceptBreaches()
 	case Adopt:
 		return d.adopt(e)
+	case StartAt:
+		return d.startAt(e)
 	case Replace:
 		return d.replace(e)
 	case FoundRestored:

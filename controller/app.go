@@ -99,6 +99,7 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 	a := &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
+		pulses:     pulses{dealing: make(chan struct{}, 1)},
 		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}, imported: map[string]map[string]Connection{},
 	}
 	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)

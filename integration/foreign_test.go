@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -166,12 +165,6 @@ func TestForeignWrites(t *testing.T) {
 	r.beginTo(ctx, "v1")
 	r.ready(ctx)
 	r.forge(ctx, "v1")
-	go func() {
-		for range 8 {
-			time.Sleep(4 * time.Second)
-			t.Log(time.Now(), r.cli(ctx, "get", "deployment").stdout)
-		}
-	}()
 	r.switches(ctx, "v1")
 }
 

@@ -75,6 +75,11 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if err := a.fits(d); err != nil {
 		return d, err
 	}
+	if d.Revision > 0 {
+		if d, err = a.firstVersion(ctx, d); err != nil {
+			return d, err
+		}
+	}
 	if err := a.openFor(ctx, d); err != nil {
 		return d, err
 	}
@@ -97,6 +102,11 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 			return d, err
 		}
 		if err := a.inspect(ctx, d, dir); err != nil {
+			return d, err
+		}
+	}
+	if !lived(d) {
+		if err := a.beginsWell(ctx, d); err != nil {
 			return d, err
 		}
 	}

@@ -155,6 +155,9 @@ type Batch struct {
 	// this version, and loaded late, could never be deleted again. Equal versions mean equal
 	// content, so that it makes nothing older.
 	Repair bool
+	// Together has Apply try all groups in one transaction where a single group of their size
+	// could be written: they exchange unique values. Each has an outcome of its own all the same.
+	Together bool
 }
 
 // Outcome is what became of one group.

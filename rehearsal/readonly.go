@@ -67,6 +67,9 @@ func (readOnly) Drop(context.Context, record.Token) error  { return errReadOnly 
 func (readOnly) BuildIndexes(context.Context, record.Token, record.KindSpec) error {
 	return errReadOnly
 }
+func (readOnly) Reshape(context.Context, record.Token, record.KindSpec, []string) error {
+	return errReadOnly
+}
 func (readOnly) Require(context.Context, []record.Token, record.Label) error  { return errReadOnly }
 func (readOnly) Expire(context.Context, record.Token, map[string]int64) error { return errReadOnly }
 func (readOnly) Identify(context.Context) (record.Identity, error) {

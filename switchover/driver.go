@@ -59,6 +59,9 @@ type Config struct {
 	Forecaster Forecaster
 	// Publish shows what stands between an upgrade and its switch; nil: it is not shown.
 	Publish Publisher
+	// Waits returns, at any time, what else keeps a switch from beginning, for people; nil:
+	// nothing does.
+	Waits func() []string
 	// Marks are called with what a switch is about to decide, before it does; nil: there
 	// are none.
 	Marks Marks

@@ -22,6 +22,10 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 		// Trying again cannot help, and clients' writes need not be held until the deadline.
 		return r.giveUp(d, err.Error()), nil
 	}
+	if u := d.Upgrade; errors.Is(err, record.ErrBroken) && u != nil && u.Step == upgradestate.StepFence {
+		// The collection that is to be fenced is not the application's any longer.
+		return r.giveUp(d, "a collection was replaced during the switch: "+err.Error()), nil
+	}
 	return ev, err
 }
 

@@ -90,6 +90,14 @@ type Parts struct {
 	// TargetLacks returns in words what the target's collections lack besides records, such
 	// as an index that is being built; "" is nothing. It must not block. Nil lacks nothing.
 	TargetLacks func() string
+	// SourceLacks returns in words which of the source's collections cannot be followed now; "" is
+	// none. It must not block. Nil lacks nothing.
+	SourceLacks func() string
+	// Replaced is called again and again while the stream of the source ends at a place where an
+	// application has replaced its collection. seen is the record that the engine began with. It
+	// has the collection followed that bears the name now (upgradestate.Replace), which ends the
+	// engine, or returns for people why that cannot be yet. Nil: such a stream ends the engine.
+	Replaced func(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error
 	// Lives returns an error when source or target is older than was known, as after a restore
 	// from a backup. What it has looked at counts as done only after it returned nil. Nil: nobody
 	// looks.
@@ -110,7 +118,8 @@ type Engine struct {
 	plan Plan
 	// generation is that of upgradestate.Images when the engine began. It works for no other.
 	generation uint64
-	lineage    bool // some groups go by content
+	bound      upgradestate.Deployment // the record that it began with
+	lineage    bool                    // some groups go by content
 	// targetStart is a version of the target from when this engine, or its latest rescan, began.
 	targetStart record.Version
 	// targetFloor is how far the target must be watched before a shard is drained.
@@ -128,6 +137,7 @@ type Engine struct {
 	rewatch    bool          // so must the stream of the target
 	pass       *pass         // the rescan that runs
 	lastErr    string
+	replaced   string                          // why nothing of the source can be followed now; "" while it can
 	tenths     map[string]int                  // by what milestone says
 	complaints map[string]*reconcile.Complaint // by what is tried again
 	adopted    []int                           // shards that the log is still to tell of

@@ -22,10 +22,12 @@ func (e *Engine) housekeep(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		e.mu.Lock()
-		news, switching := e.news, e.switching()
+		news, switching, replaced := e.news, e.switching(), e.replaced != ""
 		e.mu.Unlock()
 		var err error
-		if switching {
+		if replaced {
+			err, news = e.reportReady(ctx), nil // nothing of the source can be read
+		} else if switching {
 			err = e.serveSwitch(ctx)
 		} else {
 			err = e.serveSync(ctx)
@@ -187,7 +189,7 @@ func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coor
 // badly reports that a shard is so far from ready that its report must be taken back.
 func (e *Engine) badly(n int, s *shard) bool {
 	lagging := !s.behind.IsZero() && time.Since(s.behind) > 4*e.cfg.LagBound
-	return len(s.todo) > 0 || !s.verified || s.rescan || e.parkedIn(n) > 0 || e.failingIn(s, e.cfg.LagBound) > 0 || lagging || time.Since(s.heard) > silence ||
+	return e.sourceLacks() != "" || len(s.todo) > 0 || !s.verified || s.rescan || e.parkedIn(n) > 0 || e.failingIn(s, e.cfg.LagBound) > 0 || lagging || time.Since(s.heard) > silence ||
 		time.Since(s.watchedAt) > silence || s.foreignStays() > 0 ||
 		e.targetLacks() != ""
 }
@@ -227,6 +229,8 @@ func (e *Engine) lacks(n int, s *shard) string {
 	}
 	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
 	switch {
+	case e.sourceLacks() != "":
+		return e.sourceLacks()
 	case len(s.todo) > 0:
 		return fmt.Sprintf("copy of %d ranges", len(s.todo))
 	case e.parkedIn(n) > 0:

@@ -168,7 +168,10 @@ func (e *Engine) sameSource(ctx context.Context) error {
 			continue
 		}
 		_, err := e.Source.Locate(ctx, id)
-		if errors.Is(err, record.ErrNotFound) {
+		if source, _ := e.current().Namespace(e.Direction.From()); errors.Is(err, record.ErrNotFound) {
+			if k, ok := source.Kind(kind); ok && k.Fixed && e.Replaced != nil {
+				return &record.ReplacedError{Kind: kind, What: fmt.Sprintf("%s of %s (%s) is gone", kind, e.Direction.From(), id)}
+			}
 			return &record.UnsupportedError{What: fmt.Sprintf("collection %s (identity %s) of %s", kind, id, e.Direction.From()),
 				Reason: "it was dropped, and one made anew under its name is another one: abort the upgrade and set the deployment up anew"}
 		}

@@ -78,6 +78,9 @@ type Parked struct {
 	// Kept: the latest switch left it behind by a waiver. It is in the target alone, and that
 	// is not taken for a delete. Waived with it; what becomes of it in the source is not.
 	Kept bool `json:"kept,omitempty"`
+	// Differs: the group was written as it is made, and the target holds something else even so.
+	// That it is written again does not help; only a comparison that agrees ends it.
+	Differs bool `json:"differs,omitempty"`
 }
 
 // Progress is what a shard's owner publishes about once a second while it changes.

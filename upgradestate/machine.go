@@ -64,6 +64,12 @@ type (
 		Window        *string
 	}
 
+	// AnnounceIndexes notes the indexes that a kind gets from its source before they are built,
+	// and forgets those that are dropped.
+	AnnounceIndexes struct {
+		Version, Kind  string
+		Built, Dropped []string
+	}
 	// AnnounceExpiry notes the TTL indexes of a kind before they are kept from deleting.
 	// Repeating it is a no-op. An index that is noted keeps its seconds, unless they are
 	// those of Noted, what the caller knew to be noted when it looked at the indexes.
@@ -230,6 +236,7 @@ func (SetPolicy) event()         {}
 func (AskSwitch) event()         {}
 func (SetPace) event()           {}
 func (AnnounceExpiry) event()    {}
+func (AnnounceIndexes) event()   {}
 func (Complete) event()          {}
 func (Dropped) event()           {}
 func (Keep) event()              {}
@@ -286,6 +293,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.setPace(e)
 	case AnnounceExpiry:
 		return d.announceExpiry(e)
+	case AnnounceIndexes:
+		return d.announceIndexes(e)
 	case Complete:
 		return d.complete(e)
 	case Keep:
@@ -320,6 +329,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.acceptBreaches()
 	case Adopt:
 		return d.adopt(e)
+	case StartAt:
+		return d.startAt(e)
 	case Replace:
 		return d.replace(e)
 	case FoundRestored:

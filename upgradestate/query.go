@@ -74,6 +74,7 @@ func (ns Namespace) clone() Namespace {
 			ns.Kinds[j].Pending = &q
 		}
 		ns.Kinds[j].Expiry = maps.Clone(ns.Kinds[j].Expiry)
+		ns.Kinds[j].Carried = slices.Clone(ns.Kinds[j].Carried)
 	}
 	return ns
 }

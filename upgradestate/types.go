@@ -119,8 +119,11 @@ type Kind struct {
 	// Expiry is, by name, the seconds after which each TTL index of the kind must delete
 	// while its version is the current one and no switch is near. Otherwise the index is kept
 	// from deleting anything.
-	Expiry  map[string]int64 `json:"expiry,omitempty"`
-	Pending *Pending         `json:"pending,omitempty"`
+	Expiry map[string]int64 `json:"expiry,omitempty"`
+	// Carried are the names of the indexes that controllers have given the kind from its source.
+	// When the source drops one, they drop it too. Indexes of others stay.
+	Carried []string `json:"carried,omitempty"`
+	Pending *Pending `json:"pending,omitempty"`
 	// Replaced counts how often an application replaced the collection (Replace).
 	Replaced uint64 `json:"replaced,omitempty"`
 }

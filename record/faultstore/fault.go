@@ -43,6 +43,7 @@ const (
 	Provision    Command = "provision"
 	Expire       Command = "expire"
 	BuildIndexes Command = "buildIndexes"
+	Reshape      Command = "reshape"
 	Require      Command = "require"
 	Split        Command = "split"
 	Purge        Command = "purge"

@@ -181,6 +181,10 @@ func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[st
 	return doErr(ctx, n.inj, opOf(Expire, tok), func() error { return n.inner.Expire(ctx, tok, seconds) })
 }
 
+func (n *Namespace) Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error {
+	return doErr(ctx, n.inj, opOf(Reshape, tok), func() error { return n.inner.Reshape(ctx, tok, kind, drop) })
+}
+
 func (n *Namespace) Require(ctx context.Context, toks []record.Token, l record.Label) error {
 	return doErr(ctx, n.inj, opOf(Require, toks...), func() error { return n.inner.Require(ctx, toks, l) })
 }

@@ -105,6 +105,9 @@ func (t *txn) check(col *collection, bypass bool) error {
 	}
 	for _, ix := range col.unique {
 		if err := ix.check(w); err != nil {
+			if c := new(conflict); errors.As(err, &c) {
+				c.in = col.name
+			}
 			return err
 		}
 	}

@@ -250,8 +250,13 @@ func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDo
 		if !errors.Is(err, record.ErrNotFound) {
 			return err
 		}
-		if _, err := n.owners().DeleteOne(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "collection", Value: has.Collection}}); err != nil {
-			return err
+		// At once, so that nobody finds the kind without an owner in between.
+		res, err := n.owners().ReplaceOne(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "collection", Value: has.Collection}}, d)
+		if err != nil {
+			return classifyWrite("note whose it is", err)
+		}
+		if res.MatchedCount > 0 {
+			return nil
 		}
 	}
 	return errors.New("others claim it all the time")

@@ -142,6 +142,10 @@ func (d *Database) Expire(ctx context.Context, tok record.Token, seconds map[str
 	return run(ctx, d, func(ns Space) error { return ns.Expire(ctx, tok, seconds) })
 }
 
+func (d *Database) Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error {
+	return run(ctx, d, func(ns Space) error { return ns.Reshape(ctx, tok, kind, drop) })
+}
+
 func (d *Database) Require(ctx context.Context, toks []record.Token, l record.Label) error {
 	return run(ctx, d, func(ns Space) error { return ns.Require(ctx, toks, l) })
 }

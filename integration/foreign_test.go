@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -12,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/mongostore"
 	"dbcontroller.dev/upgradestate"
 )
@@ -56,7 +56,7 @@ func (r *restorable) meddle(ctx context.Context, version, phase string) {
 		return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
 	}
 	c := r.collection(ctx, version)
-	changed, err := c.UpdateMany(ctx, keys(c, 0), bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int64(999_999)}}}})
+	changed, err := c.UpdateMany(ctx, keys(c, 0), bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: 900_000 + rand.Int64N(90_000)}}}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -92,8 +92,8 @@ func TestForeignWrites(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r := &restorable{t: t, told: map[string]int64{}}
-	r.system = newSystem(ctx, t, settings{copy: "{auto: false, workers: 2, maxRate: 60}", toSwitch: "{deadline: 5m, maxLag: 3s, automatic: false}"})
-	docs := make([]any, restorableDocs)
+	r.system = newSystem(ctx, t, settings{copy: "{auto: false, workers: 1, maxRate: 200}", toSwitch: "{deadline: 5m, maxLag: 3s, automatic: false}"})
+	docs := make([]any, 4*restorableDocs)
 	for i := range docs {
 		docs[i] = packageDoc("v1", packageKey(i), 0)
 		r.told[packageKey(i)] = 0
@@ -185,16 +185,16 @@ func (r *restorable) forge(ctx context.Context, version string) {
 		r.t.Fatal(err)
 	}
 	defer session.EndSession(ctx)
-	guard := record.Guard{Epoch: 1}
 	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
 		for _, id := range ids {
 			if _, err := c.UpdateOne(ctx, bson.D{{Key: "_id", Value: id}}, bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int64(555)}}}}); err != nil {
 				return nil, err
 			}
-			if _, err := guards.DeleteOne(ctx, bson.D{{Key: "_id", Value: id}}); err != nil {
+			var guard bson.D
+			if err := guards.FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Decode(&guard); err != nil {
 				return nil, err
 			}
-			if _, err := guards.InsertOne(ctx, bson.D{{Key: "_id", Value: id}, {Key: "g", Value: guard.Bytes()}}); err != nil {
+			if _, err := guards.ReplaceOne(ctx, bson.D{{Key: "_id", Value: id}}, append(guard, bson.E{Key: "forged", Value: true})); err != nil {
 				return nil, err
 			}
 		}

@@ -154,7 +154,7 @@ func TestDrainLooksAtTheTarget(t *testing.T) {
 // nobody followed yet. Neither is what the switch left there by a waiver taken for such a change,
 // nor what the application changed before it.
 func TestForeignWritesBehindTheFence(t *testing.T) {
-	for _, when := range []string{"before the way back is followed", "while it is followed", "between runs"} {
+	for _, when := range []string{"before it is followed", "while it is followed", "between runs"} {
 		t.Run(when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
@@ -173,17 +173,17 @@ func TestForeignWritesBehindTheFence(t *testing.T) {
 					hand.put("a1", "foreign", 2_000)
 					hand.remove("a1", "item-1")
 				}
-				if when == "before the way back is followed" {
+				if when == "before it is followed" {
 					meddle()
 				}
 				back := w.reverseSync()
-				if when != "before the way back is followed" {
+				if when != "before it is followed" {
 					w.eventually("following", back.synced)
 				}
 				if when == "between runs" {
 					back.stop(t)
 				}
-				if when != "before the way back is followed" {
+				if when != "before it is followed" {
 					meddle()
 				}
 				if when == "between runs" {

@@ -194,7 +194,7 @@ func verifyCommand() *cobra.Command {
 	return cmd
 }
 
-// repairPoll is how often a command looks whether a repair has ended.
+// repairPoll is how often a command checks whether a repair has ended.
 const repairPoll = 500 * time.Millisecond
 
 // repair asks for a repair, waits for its end, and compares once more.

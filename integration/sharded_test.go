@@ -228,6 +228,7 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 	}{
 		{"reshardCollection", func() { c.Reshard(t, v1, packagesKind, bson.D{{Key: "_id", Value: "hashed"}}) }},
 		{"unshardCollection", func() { c.Unshard(t, v1, packagesKind) }},
+		{"moveCollection", func() { c.MoveCollection(t, v1, packagesKind) }},
 	} {
 		s.awaitSync(ctx)
 		before, err := s.record.Get(ctx)

@@ -124,5 +124,9 @@ func (a *App) unowned(ctx context.Context, ns upgradestate.Namespace) (bool, err
 
 // release takes a retired version's marks from its database.
 func (a *App) release(ctx context.Context, d upgradestate.Deployment, version string) error {
-	return a.namespaces[version].Release(ctx, record.Owner{Deployment: d.Name, Version: version})
+	owner := record.Owner{Deployment: d.Name, Version: version}
+	if err := a.namespaces[version].Release(ctx, identity.BeatOwner(owner)); err != nil {
+		return err
+	}
+	return a.namespaces[version].Release(ctx, owner)
 }

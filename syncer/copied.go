@@ -51,6 +51,14 @@ func (e *Engine) sourceLacks() string {
 	return e.SourceLacks()
 }
 
+// lives is Parts.Lives.
+func (e *Engine) lives(ctx context.Context) error {
+	if e.Lives == nil {
+		return nil
+	}
+	return e.Lives(ctx)
+}
+
 // targetLacks is Parts.TargetLacks.
 func (e *Engine) targetLacks() string {
 	if e.TargetLacks == nil {

@@ -62,7 +62,7 @@ func TestRebuildMutants(t *testing.T) {
 				return us.ApplyAllowed(d)
 			}
 		}},
-		"a switch begins beside a restored source": {undecided, "undecided", before(func(d *us.Deployment, e us.Event) us.Event {
+		"a switch begins for all that": {undecided, "undecided", before(func(d *us.Deployment, e us.Event) us.Event {
 			if _, ok := e.(us.StartSwitch); ok {
 				d.Restored = nil
 			}

@@ -13,6 +13,9 @@ type Restored struct {
 	Version string `json:"version"`
 	At      string `json:"at,omitempty"` // RFC 3339, for people
 	What    string `json:"what"`         // what was seen, for people
+	// Older: it is from before what the record knows of its collections, such as the latest switch.
+	// Then neither of the two can be decided here, and a recovery is needed.
+	Older bool `json:"older,omitempty"`
 }
 
 // FoundRestored notes it, once, and keeps everybody out of the version that follows, so that it
@@ -42,6 +45,9 @@ func WasRestored(d Deployment) (r Restored, ok bool) {
 
 // line is what an operator reads of it: what was seen where, and the two verbs.
 func (r Restored) line() string {
+	if r.Older {
+		return fmt.Sprintf("a decision about %s, whose database was restored from a backup that is older than its collections' names (%s): stop all processes, then 'recover --current %s' goes on with the restored data, and 'recover --current' with another version with that one's", r.Version, r.What, r.Version)
+	}
 	return fmt.Sprintf("a decision about %s, whose database was restored from a backup (%s): 'restored --follow' corrects the other version to it, 'restored --keep' goes on with the other version's data", r.Version, r.What)
 }
 
@@ -64,6 +70,12 @@ func (d *Deployment) foundRestored(e FoundRestored) error {
 	if _, again := WasRestored(*d); again {
 		return nil
 	}
+	if _, followed := Followed(*d); !followed && !r.Older && d.Update == nil && d.Retire == nil {
+		// Nobody has other data. What was copied before in this epoch counts no more.
+		d.newEpoch()
+		d.addEntry(Entry{What: "restored", From: r.Version, Detail: r.What + "; no other version followed it"})
+		return nil
+	}
 	if u := d.Upgrade; u != nil && !u.Snapshot {
 		if err := d.voidReports(fmt.Sprintf("the database of %s was restored from a backup", r.Version)); err != nil {
 			return err
@@ -78,7 +90,9 @@ func (d *Deployment) foundRestored(e FoundRestored) error {
 }
 
 func (d *Deployment) followRestored(e FollowRestored) error {
-	if _, found := WasRestored(*d); !found || e.Version != d.CurrentVersion {
+	if r, found := WasRestored(*d); found && r.Older && e.Version == d.CurrentVersion {
+		return refused("restored: it waits for %s", r.line())
+	} else if !found || e.Version != d.CurrentVersion {
 		return nil
 	}
 	switch u := d.Upgrade; {
@@ -120,8 +134,8 @@ func (d *Deployment) newEpoch() {
 // keeps reports whether a person may go on with a version as it is, because the one that is served
 // was restored: it was followed until then.
 func (d *Deployment) keeps(version string) bool {
-	_, restored := WasRestored(*d)
-	return restored && slices.ContainsFunc(d.Namespaces, func(ns Namespace) bool {
+	r, restored := WasRestored(*d)
+	return restored && !r.Older && slices.ContainsFunc(d.Namespaces, func(ns Namespace) bool {
 		return ns.Version == version && ns.Images.Epoch == d.Epoch
 	})
 }

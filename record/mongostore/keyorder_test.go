@@ -51,6 +51,10 @@ func TestKeysAreTheServers(t *testing.T) {
 					t.Fatalf("key of %s: %v", id, err)
 				}
 				forms[i] = string(record.AppendOrdered(nil, id))
+				filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: bson.A{keys[i].Value(), "another", bson.ObjectID{7, 7}}}}}}
+				if n, err := coll.CountDocuments(t.Context(), filter); err != nil || n != 1 {
+					t.Errorf("%s %.80s: %d records have the value of its key, %s (%v)", id.Type, id, n, keys[i], err)
+				}
 			}
 			for i, a := range ids {
 				for j, b := range ids {

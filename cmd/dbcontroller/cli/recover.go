@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,6 +119,10 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 		return err
 	}
 	if err := identity.Reclaim(ctx, d, markers); err != nil {
+		return err
+	}
+	// The databases are taken as they are: what they held before counts no more.
+	if err := store.ForgetBeats(ctx, slices.Collect(maps.Keys(markers))...); err != nil {
 		return err
 	}
 	if err := store.Replace(ctx, d, found.Revision, (&asker{}).who(), time.Now().UTC().Format(time.RFC3339)); err != nil {

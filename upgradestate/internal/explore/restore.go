@@ -108,6 +108,8 @@ func checkFound(m Machine, s step, d, next us.Deployment) error {
 	switch s.event.(type) {
 	case us.FoundRestored:
 		switch {
+		case next.Epoch != d.Epoch:
+			return nil // nobody had other data
 		case !after || m.ApplyAllowed(next):
 			return fmt.Errorf("undecided: a restored source is applied to the other version")
 		case n != nil && !n.Snapshot && (len(n.ReadyShards) > 0 || u.Step != us.StepAbort && n.Attempt == u.Attempt):

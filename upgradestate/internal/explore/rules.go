@@ -213,6 +213,12 @@ func checkAgain(s step, d, next us.Deployment) error {
 // checkFlip: a flip needs the drain of every shard to the fences in force, and publishes
 // exactly the names that are confirmed.
 func checkFlip(s step, d, next us.Deployment, before, w *world) error {
+	if _, ok := s.event.(us.FoundRestored); ok && next.CurrentVersion == d.CurrentVersion {
+		if _, followed := us.Followed(d); followed || next.Epoch != d.Epoch+2 {
+			return fmt.Errorf("follow: epoch %d to %d by %s", d.Epoch, next.Epoch, s.label)
+		}
+		return nil
+	}
 	if _, ok := s.event.(us.FollowRestored); ok && next.CurrentVersion == d.CurrentVersion {
 		if _, found := us.WasRestored(d); !found || next.Epoch != d.Epoch+2 {
 			return fmt.Errorf("follow: epoch %d to %d by %s", d.Epoch, next.Epoch, s.label)

@@ -21,7 +21,7 @@ import (
 // The application's collection is the one that bears the configured name. An application may put
 // another one there (a swap by renames, $out, a drop and a restore), and a sharded cluster makes
 // a collection anew when it moves data. Each controller looks for that, the engines meet it in
-// their streams, and whoever finds it first has the new collection followed: one transition of
+// their streams, and the first that finds it has the new collection followed: one transition of
 // the record gives the kind the new identity, and everything is copied and compared anew
 // (upgradestate.Replace). While no collection bears the name nothing is compared, for that would
 // empty the other version: the switch waits, and the reason is shown.

@@ -152,10 +152,10 @@ func (s *system) completeThere(ctx context.Context, at string, d upgradestate.De
 }
 
 // TestShardedCollectionMadeAnew moves and reshards collections in every way that makes them
-// anew under their names, so that everyone who knows the old ones is refused for good. Shards
-// do not stay ready; what happened is said; 'recover' takes the new collections for the old
-// ones while clients, server and controller go on; and an upgrade goes through with nothing
-// lost.
+// anew under their names. An application's is followed without anybody's help. Of a managed kind
+// everyone who knows the old one is refused for good: shards do not stay ready, each says what
+// happened, and 'recover' takes the new collection for the old one while clients, server and
+// controller go on. An upgrade goes through with nothing lost.
 func TestShardedCollectionMadeAnew(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -184,8 +184,6 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 	}{
 		{"movePrimary", func() { c.MovePrimary(t, v1) }},
 		{"moveCollection", func() { c.MoveCollection(t, v1, managed()) }},
-		{"reshardCollection", func() { c.Reshard(t, v1, packagesKind, bson.D{{Key: "_id", Value: "hashed"}}) }},
-		{"unshardCollection", func() { c.Unshard(t, v1, packagesKind) }},
 	} {
 		s.awaitSync(ctx)
 		act.do()
@@ -217,6 +215,35 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 		t.Logf("%s: clients write again %v after recover was typed", act.name, time.Since(since))
 		if d, err := s.record.Get(ctx); err != nil || d.Epoch == before.Epoch || d.CurrentVersion != "v1" {
 			t.Errorf("after %s: %s in epoch %d, %v", act.name, d.CurrentVersion, d.Epoch, err)
+		}
+	}
+	replacements := func(d upgradestate.Deployment) uint64 {
+		ns, _ := d.Namespace("v1")
+		k, _ := ns.Kind(packagesKind)
+		return k.Replaced
+	}
+	for _, act := range []struct {
+		name string
+		do   func()
+	}{
+		{"reshardCollection", func() { c.Reshard(t, v1, packagesKind, bson.D{{Key: "_id", Value: "hashed"}}) }},
+		{"unshardCollection", func() { c.Unshard(t, v1, packagesKind) }},
+		{"moveCollection", func() { c.MoveCollection(t, v1, packagesKind) }},
+	} {
+		s.awaitSync(ctx)
+		before, err := s.record.Get(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		act.do()
+		since := time.Now()
+		d := s.await(ctx, act.name+" to be followed", func(d upgradestate.Deployment) bool { return replacements(d) > replacements(before) })
+		s.awaitSync(ctx)
+		packages := tr.packages.count("v1")
+		tr.await(ctx, "v1", packages+3, tr.packages)
+		t.Logf("%s: all is compared anew %v after it", act.name, time.Since(since))
+		if d.Epoch != before.Epoch || d.History[len(d.History)-1].What != "replace" {
+			t.Errorf("after %s: epoch %d, history %+v", act.name, d.Epoch, d.History)
 		}
 	}
 	if r := s.recover(ctx, "--confirm", s.name); r.code == 0 || !strings.Contains(r.stderr, "there is nothing to recover") {

@@ -77,13 +77,25 @@ func (d *Deployment) copyAnew() {
 	if d.Upgrade != nil {
 		d.Upgrade.ReadyShards = []int{}
 	}
+	followed, ok := Followed(*d)
 	for i := range d.Namespaces {
-		if m := &d.Namespaces[i].Images; m.Epoch == d.Epoch && d.Namespaces[i].Version != d.CurrentVersion {
+		ns := &d.Namespaces[i]
+		m := &ns.Images
+		a, offered := d.available(ns.Version)
+		if ok && followed.TargetVersion == ns.Version {
+			a, offered = followed, true
+		}
+		switch {
+		case ns.Version == d.CurrentVersion:
+		case m.Epoch == d.Epoch:
 			m.Generation++
 			m.Fences = 0
+		case offered && a.TransformHash != "":
+			// Nobody has bound it in this epoch, as after Adopt, and engines work for generation 0.
+			*m = Images{Epoch: d.Epoch, TransformHash: a.TransformHash, Generation: 1}
 		}
 	}
-	if a, ok := Followed(*d); ok && (d.Upgrade == nil || !d.Upgrade.Snapshot) {
-		d.keepOut(a.TargetVersion)
+	if ok && (d.Upgrade == nil || !d.Upgrade.Snapshot) {
+		d.keepOut(followed.TargetVersion)
 	}
 }

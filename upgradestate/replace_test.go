@@ -20,6 +20,7 @@ func TestReplace(t *testing.T) {
 		"two shards are ready":  {"", begin + "\nReport ID=u1 State=INITIAL_SYNCING Attempt=1 Shards=[0,1]"},
 		"an upgrade was ended":  {"", begin + "\nAbort ID=u1"},
 		"after a switch":        {begin + "\n" + flip, ""},
+		"after a recovery":      {"", "adopt"},
 		"a rollback to be made": {begin + "\n" + flip, "Begin ID=u2 TargetVersion=v1 TransformHash=h"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -28,7 +29,16 @@ func TestReplace(t *testing.T) {
 			play(t, &d, start+"\n"+script[0])
 			source, other := d.CurrentVersion, map[string]string{"v1": "v2", "v2": "v1"}[d.CurrentVersion]
 			step(t, &d, us.AnnounceAvailable{Available: us.Available{TargetVersion: other, TransformHash: "h"}})
-			play(t, &d, script[1])
+			if script[1] == "adopt" {
+				ns, _ := d.Namespace(d.CurrentVersion)
+				k, _ := ns.Kind("lrps")
+				step(t, &d, us.Adopt{Epoch: d.Epoch, Collections: []us.Adopted{{Version: d.CurrentVersion, Kind: "lrps", Was: k.ID, Is: "moved"}}})
+				if _, bound := us.ImagesOf(d, other); bound {
+					t.Fatal("a recovery binds the images")
+				}
+			} else {
+				play(t, &d, script[1])
+			}
 			before := d
 			ns, _ := d.Namespace(source)
 			k, _ := ns.Kind("users")

@@ -41,9 +41,10 @@ func recoverCommand() *cobra.Command {
 			"version was the current one, it says so, and --current has to. No record is changed. An upgrade\n" +
 			"that ran is over, what was parked or waived is forgotten, and the version that the latest switch\n" +
 			"left stays as it is until an upgrade to it begins. The same call again changes nothing.\n\n" +
-			"Where all that is wrong are collections that movePrimary, moveCollection, reshardCollection or\n" +
-			"unshardCollection have made anew, the new ones are taken for the old, and nobody has to be stopped;\n" +
-			"an upgrade that runs is to be aborted first.",
+			"Where all that is wrong are collections of managed kinds that movePrimary, moveCollection,\n" +
+			"reshardCollection or unshardCollection have made anew, the new ones are taken for the old, and nobody\n" +
+			"has to be stopped; an upgrade that runs is to be aborted first. A collection that an application has\n" +
+			"replaced needs no recovery: the one that bears the name is never renamed over, and controllers follow it.",
 		Example: "  dbcontroller recover --config bbs.yaml --dry-run\n" +
 			"  dbcontroller recover --config bbs.yaml \\\n" +
 			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",

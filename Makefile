@@ -1,4 +1,4 @@
-# Everything here does its own set-up: a checkout, Go and npm are enough.
+# Everything here does its own set-up: a checkout, Go, npm and Python are enough.
 # Set-up chatter goes to stderr, so that stdout carries results alone.
 
 SHELL := bash
@@ -39,10 +39,15 @@ FORCE:
 mongodb: ## Fetch a MongoDB for tests into the user's cache folder, if one is missing.
 	@scripts/fetch-mongodb || echo 'fetch-mongodb failed; looking for MongoDB elsewhere' >&2
 
+# A failure is not the end here either: the tests that need it say what to install.
+.PHONY: pymongo
+pymongo: ## Get PyMongo for the tests of clients/python, if it is missing.
+	@scripts/fetch-pymongo >/dev/null || true
+
 .PHONY: test
 # Why is in scripts/test.
 test: export GOGC := $(or $(GOGC),400)
-test: mongodb bin/withmongodb ## Run all tests against real servers, with the race detector.
+test: mongodb pymongo bin/withmongodb ## Run all tests against real servers, with the race detector.
 	@# Compiling ahead uses all processors, other than what follows. go build would link programs, too.
 	go list -race -export ./... >/dev/null
 	@# These are built by tests, which would wait for it among all others.

@@ -175,6 +175,15 @@ func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results [
 		case !errors.As(err, &r):
 			return err
 		}
+		if r.code == codeValidation && !how.bypass {
+			// Bypassing again where it does not help would have no end: bypass is for fixed-name
+			// kinds alone.
+			tok := record.Token{Name: r.coll}
+			if may, err := n.moderate(ctx, tok); err == nil && may {
+				how.bypass = true
+				continue
+			}
+		}
 		if r.conflict && !how.clear {
 			how.clear = true
 			continue

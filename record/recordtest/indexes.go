@@ -18,6 +18,8 @@ var indexTests = []test{
 	{"expiry", flavours(indexExpiry)},
 	{"what breaks a unique index is named", flavours(indexNamed)},
 	{"two unique values change places", flavours(indexSwapped)},
+	{"indexes are dropped", flavours(indexDropped)},
+	{"options are changed", optionsChanged},
 	{"large groups exchange unique values", flavours(indexSwappedLarge)},
 }
 
@@ -78,6 +80,7 @@ func indexOutdated(t *testing.T, b *bench) {
 	for name, err := range map[string]error{
 		"build":  b.Namespace.BuildIndexes(t.Context(), k.tok, spec),
 		"expire": b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": 5}),
+		"drop":   b.Namespace.Reshape(t.Context(), k.tok, k.spec, []string{"at_1"}),
 	} {
 		if !errors.Is(err, record.ErrFenced) && !errors.Is(err, record.ErrNotFound) {
 			t.Errorf("%s: %v, want ErrFenced or ErrNotFound", name, err)
@@ -117,6 +120,77 @@ func indexExpiry(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 		t.Fatal(err)
 	}
 	k.wantExpiry(t, map[string]int64{"at_1": 7})
+}
+
+// indexDropped: only what is named is dropped, and it can be built anew in another form.
+func indexDropped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no indexes")
+		return
+	}
+	shape := expiring(60)
+	shape.Indexes = append(shape.Indexes, uniqueOn("mail").Indexes...)
+	k := mk(t, shape)
+	for range 2 {
+		if err := b.Namespace.Reshape(t.Context(), k.tok, k.spec, []string{"mail_1", "gone"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := b.Namespace.Describe(t.Context(), k.spec, k.tok.Name)
+	if err != nil || len(info.Shape.Indexes) != 1 || record.IndexName(info.Shape.Indexes[0]) != "at_1" {
+		t.Fatalf("left are %v, %v", info.Shape.Indexes, err)
+	}
+	hidden := k.spec
+	hidden.Shape = record.Shape{Indexes: []bson.Raw{raw(bson.D{
+		{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "at", Value: int32(1)}}},
+		{Key: "name", Value: "at_1"}, {Key: "expireAfterSeconds", Value: 60}, {Key: "hidden", Value: true},
+	})}}
+	var conflict *record.IndexConflict
+	err = b.Namespace.BuildIndexes(t.Context(), k.tok, hidden)
+	if !errors.As(err, &conflict) || conflict.Index != "at_1" || !strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "unique") {
+		t.Fatalf("a hidden one: %v, want a conflict that names at_1 and hidden", err)
+	}
+	if err := b.Namespace.Reshape(t.Context(), k.tok, k.spec, []string{"at_1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Namespace.BuildIndexes(t.Context(), k.tok, hidden); err != nil {
+		t.Error(err)
+	}
+}
+
+// optionsChanged: a fixed-name kind gets another validator, and loses it.
+func optionsChanged(t *testing.T, b *bench) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no options")
+		return
+	}
+	k := b.fixed(t)
+	options := func() bson.Raw {
+		info, err := b.Namespace.Describe(t.Context(), k.spec, k.tok.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Shape.Options
+	}
+	want := k.spec
+	want.Shape.Options = raw(bson.D{{Key: "validator", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$exists", Value: true}}}}}})
+	for range 2 {
+		if err := b.Namespace.Reshape(t.Context(), k.tok, want, nil); err != nil {
+			t.Fatal(err)
+		}
+		if diff := record.DifferentOptions(options(), want.Shape.Options); len(diff) > 0 {
+			t.Errorf("different: %v", diff)
+		}
+	}
+	if diff := record.DifferentOptions(options(), nil); len(diff) != 1 || diff[0] != "validator" {
+		t.Errorf("from none it differs in %v", diff)
+	}
+	if err := b.Namespace.Reshape(t.Context(), k.tok, k.spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := record.DifferentOptions(options(), nil); len(diff) > 0 {
+		t.Errorf("without a validator it differs in %v", diff)
+	}
 }
 
 func (k *kind) wantExpiry(t *testing.T, want map[string]int64) {

@@ -1,7 +1,7 @@
 // One process of an application, which follows its collections through switches.
 import { randomBytes } from 'node:crypto'
 import { Controllers } from './controllers.js'
-import { Attempt, watched, wroteNothing } from './collection.js'
+import { Attempt, during, see, watched, wroteNothing } from './collection.js'
 import { NotWrittenError, UnknownOutcomeError, mayHaveMoved } from './errors.js'
 import * as memory from './memory.js'
 
@@ -56,8 +56,7 @@ export class App {
 
   /**
    * Runs a write where the data is, and again where the data has moved to if the database refused
-   * it as a whole, which is known of methods of at.collection that write single documents, and of
-   * transactions. It should be one of these: of several documents that are written at once or one
+   * it as a whole, which is known of methods that write single documents, and of transactions. It should be one of these: of several documents that are written at once or one
    * after the other, some may have been before a fence met the others, and that is an UnknownOutcomeError.
    */
   write (fn, options) {
@@ -71,7 +70,7 @@ export class App {
       const attempt = new Attempt()
       let failure
       try {
-        return await fn(place, attempt)
+        return await during(attempt, () => fn(place, attempt))
       } catch (err) {
         failure = err
       } finally {
@@ -363,6 +362,7 @@ export class App {
   // operations wrote something.
   async #place (location) {
     const client = await this.#clientAt(location)
+    see(client)
     const { version, kinds } = location
     return attempt => ({
       version,

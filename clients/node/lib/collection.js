@@ -1,7 +1,9 @@
 // What became of the operations of a write.
-import { outcomeOf } from './errors.js'
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { causes, isA, outcomeOf } from './errors.js'
 
 const ofOne = ['insertOne', 'updateOne', 'replaceOne', 'deleteOne', 'findOneAndUpdate', 'findOneAndReplace', 'findOneAndDelete']
+const ofBulk = ['insertOne', 'updateOne', 'replaceOne', 'deleteOne']
 const counts = ['insertedCount', 'matchedCount', 'modifiedCount', 'deletedCount', 'upsertedCount']
 
 // Errors of operations that wrote nothing, if it was a fence that refused them. Of an update of
@@ -10,7 +12,7 @@ const whole = new WeakSet()
 
 /** Notes that the operation that failed with an error wrote nothing. */
 export function wroteNothing (err) {
-  if (Object(err) === err) whole.add(err)
+  for (const e of causes(err)) whole.add(e)
 }
 
 /**
@@ -19,64 +21,128 @@ export function wroteNothing (err) {
  */
 export class Attempt {
   // Operations of which it is not known that they wrote nothing: those that did, that may have,
-  // and that are still going on.
+  // and that are still going on. A transaction counts as one.
   #wrote = 0
+  #transactions = new WeakSet() // sessions with one that counts
 
   begins () { this.#wrote++ }
   endedWithoutWriting () { this.#wrote-- }
 
+  /** Counts the transaction of a session until it is known that it was not committed. */
+  joins (session) {
+    if (this.#transactions.has(session)) return
+    this.#transactions.add(session)
+    this.begins()
+    const { abortTransaction, commitTransaction } = session
+    const ends = wrote => {
+      Object.assign(session, { abortTransaction, commitTransaction })
+      this.#transactions.delete(session)
+      if (!wrote) this.endedWithoutWriting()
+    }
+    session.abortTransaction = async (...args) => {
+      await abortTransaction.apply(session, args) // throws where a commit was sent
+      ends(false)
+    }
+    session.commitTransaction = async (...args) => {
+      try {
+        await commitTransaction.apply(session, args)
+        ends(true)
+      } catch (err) {
+        if (outcomeOf(err, true) === 'undone') ends(false) // else it is tried again, or its outcome is unknown
+        throw err
+      }
+    }
+  }
+
   /** Tells what became of the run from its error. */
   became (err) {
     const wrote = this.#wrote > 0
-    const became = outcomeOf(err, whole.has(err) && !wrote)
+    const became = outcomeOf(err, causes(err).some(e => whole.has(e)) && !wrote)
     if (wrote && became === 'refused') return 'torn' // a MovedError, after something was written
     if (wrote && became === 'undone') return 'unknown' // a transaction of its own, beside which something was written
     return became
   }
 }
 
+// The attempt in whose function the code runs.
+const current = new AsyncLocalStorage()
+
+/** Runs a function, all of whose operations with a driver that is seen are told to an attempt. */
+export const during = (attempt, fn) => current.run(attempt, fn)
+
+const seen = new WeakSet() // classes
+
 /**
- * A collection of the driver's, of whose operations an attempt is told. What is refused past it, and by
- * other methods, counts as of many documents; what is written past it is not seen.
+ * Has attempts hear of all operations of the driver that a client is of: a library above it, such
+ * as Mongoose, has collections of its own. Outside of an attempt nothing changes.
  */
-export function watched (collection, attempt) {
-  // none tells whether what failed wrote nothing, if it was refused.
-  const watch = (name, none) => {
-    const run = collection[name]
-    if (!run) return // tests have a part of it
-    collection[name] = async (...args) => {
-      attempt.begins()
-      try {
-        const result = await run.apply(collection, args)
-        if (foundNone(result, args.at(-1))) attempt.endedWithoutWriting()
-        return result
-      } catch (err) {
-        if (none(err, ...args)) {
-          wroteNothing(err)
-          if (['refused', 'failed'].includes(outcomeOf(err, true))) attempt.endedWithoutWriting()
-        }
-        throw err
-      }
-    }
+export function see (client) {
+  if (!isA(client, 'MongoClient')) return
+  const classes = [Object.getPrototypeOf(client.db('admin').collection('system.version')), Object.getPrototypeOf(client)]
+  for (const [i, of] of classes.entries()) {
+    if (seen.has(of)) continue
+    seen.add(of)
+    if (i === 0) watchCollection(of, () => current.getStore())
+    else watch(of, 'bulkWrite', () => current.getStore(), (err, models) => !counted(err) && models.every(m => ofBulk.includes(m.name)))
   }
-  const counted = err => counts.some(n => (err.partialResult ?? err)[n] > 0)
-  for (const name of ofOne) watch(name, () => true)
-  watch('insertMany', err => !counted(err))
-  watch('bulkWrite', (err, operations) => !counted(err) && operations.every(o => o.insertOne || o.updateOne || o.replaceOne || o.deleteOne))
-  for (const name of ['updateMany', 'deleteMany']) watch(name, () => false)
-  const { aggregate } = collection
-  collection.aggregate = (...args) => {
-    if (Array.isArray(args[0]) && args[0].some(writes)) attempt.begins()
-    const cursor = aggregate.apply(collection, args)
+}
+
+/** A collection of the driver's, of whose operations an attempt is told, in whatever context they run. */
+export function watched (collection, attempt) {
+  watchCollection(collection, () => attempt)
+  return collection
+}
+
+function watchCollection (of, attempt) {
+  for (const name of ofOne) watch(of, name, attempt, () => true)
+  watch(of, 'insertMany', attempt, err => !counted(err))
+  watch(of, 'bulkWrite', attempt, (err, operations) => !counted(err) && operations.every(o => ofBulk.some(name => o[name])))
+  for (const name of ['updateMany', 'deleteMany']) watch(of, name, attempt, () => false)
+  const { aggregate } = of
+  of.aggregate = function (...args) {
+    if (Array.isArray(args[0]) && args[0].some(writes)) attempt()?.begins()
+    const cursor = current.run(undefined, () => aggregate.apply(this, args))
     const { addStage } = cursor // which out calls, too
     cursor.addStage = stage => {
-      if (writes(stage)) attempt.begins()
+      if (writes(stage)) attempt()?.begins()
       return addStage.call(cursor, stage)
     }
     return cursor
   }
-  return collection
 }
+
+// watch has an attempt hear of a method. none tells whether what failed wrote nothing, if it was refused.
+function watch (of, name, attemptOf, none) {
+  const run = of[name]
+  if (!run) return // tests have a part of it
+  of[name] = function (...args) {
+    const attempt = attemptOf()
+    if (!attempt) return run.apply(this, args)
+    return heard(attempt, () => current.run(undefined, () => run.apply(this, args)), args, none) // what it calls counts once
+  }
+}
+
+async function heard (attempt, run, args, none) {
+  const session = args.at(-1)?.session
+  const transaction = Boolean(session?.inTransaction?.())
+  if (transaction) attempt.joins(session)
+  else attempt.begins()
+  try {
+    const result = await run()
+    if (!transaction && foundNone(result, args.at(-1))) attempt.endedWithoutWriting()
+    return result
+  } catch (err) {
+    if (transaction) {
+      wroteNothing(err) // unless the transaction is committed all the same, and that counts
+    } else if (none(err, ...args)) {
+      wroteNothing(err)
+      if (['refused', 'failed'].includes(outcomeOf(err, true))) attempt.endedWithoutWriting()
+    }
+    throw err
+  }
+}
+
+const counted = err => counts.some(n => (err.partialResult ?? err)[n] > 0)
 
 // writes tells whether a stage of a pipeline writes documents.
 const writes = stage => Boolean(stage?.$out || stage?.$merge)

@@ -52,7 +52,7 @@ const unknownCodes = [
 const hasLabel = (err, label) => typeof err?.hasErrorLabel === 'function' && err.hasErrorLabel(label)
 
 // Classes of the driver are told by their names: the application has a driver of its own.
-const isA = (err, ...names) => {
+export const isA = (err, ...names) => {
   for (let p = Object.getPrototypeOf(err ?? {}); p; p = Object.getPrototypeOf(p)) {
     if (names.includes(p.constructor?.name)) return true
   }
@@ -66,7 +66,26 @@ const isA = (err, ...names) => {
  * 'unknown'; 'failed' by an error that has nothing to do with a switch.
  */
 export function outcomeOf (err, whole) {
-  if (err instanceof MovedError) return 'refused'
+  for (const e of causes(err)) {
+    const became = outcomeOfOne(e, whole)
+    if (became !== 'failed' || isA(e, 'MongoError')) return became // what the driver says of itself stands
+  }
+  return 'failed'
+}
+
+/** An error and those that it wraps, as cause. An application may wrap what the driver throws. */
+export function causes (err) {
+  const all = []
+  for (let e = err; Object(e) === e && !all.includes(e); e = e.cause) all.push(e)
+  return all
+}
+
+// Mongoose throws these where the document to change is not there, or not in that version.
+// It has written nothing then.
+const mongooseFoundNone = ['DocumentNotFoundError', 'VersionError']
+
+function outcomeOfOne (err, whole) {
+  if (err instanceof MovedError || isA(err, ...mongooseFoundNone)) return 'refused'
   if (hasLabel(err, 'UnknownTransactionCommitResult')) return 'unknown'
   if (hasLabel(err, 'TransientTransactionError')) return 'undone'
   if (isA(err, 'MongoBulkWriteError', 'MongoClientBulkWriteError')) return bulkOutcome(err, whole)
@@ -80,12 +99,14 @@ export function outcomeOf (err, whole) {
 
 function bulkOutcome (err, whole) {
   const errors = [err.writeErrors ?? []].flat().concat(err.writeErrors instanceof Map ? [...err.writeErrors.values()] : [])
-  const codes = errors.map(e => e?.code ?? e?.err?.code)
-  const concern = err.writeConcernErrors?.length > 0 || err.result?.getWriteConcernError?.()
-  if (concern) return 'unknown'
-  if (![err.code, ...codes].some(c => fenceCodes.includes(c))) return 'failed'
-  return whole ? 'refused' : 'unknown'
+  const codes = errors.map(e => e?.code ?? e?.err?.code).concat(err.code ?? [])
+  if (err.writeConcernErrors?.length > 0 || err.result?.getWriteConcernError?.()) return 'unknown'
+  if (hasLabel(err, 'RetryableWriteError') || codes.some(c => unknownCodes.includes(c))) return 'unknown'
+  // What ended the whole of it, as a broken connection does, is inside.
+  const inner = [err.cause, err.errorResponse].find(e => e instanceof Error)
+  const became = codes.some(c => fenceCodes.includes(c)) ? 'refused' : inner ? outcomeOf(inner, whole) : 'failed'
+  return ['refused', 'torn'].includes(became) && !whole ? 'unknown' : became
 }
 
 /** Tells whether a read can have failed because its data has moved. */
-export const mayHaveMoved = err => err instanceof MovedError || readCodes.includes(err?.code)
+export const mayHaveMoved = err => causes(err).some(e => e instanceof MovedError || isA(e, ...mongooseFoundNone) || readCodes.includes(e.code))

@@ -1,0 +1,476 @@
+"""One process of an application, which follows its collections through switches."""
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar, Union
+
+from pymongo import MongoClient
+
+from . import _memory as memory
+from ._attempt import Attempt, during, of_attempt, see, wrote_nothing
+from ._controllers import CALL_TIMEOUT, ControllerError, Controllers, OtherDeploymentError
+from ._errors import FAILED, TORN, UNDONE, UNKNOWN, NotWrittenError, UnknownOutcomeError, may_have_moved
+
+T = TypeVar("T")
+Location = Dict[str, Any]
+
+log = logging.getLogger("dbcontroller_client")
+
+# How long one call waits for news at most. A controller that stands still is noticed after that.
+_LONGEST_POLL = 5.0
+# How often the location is looked at while writes in flight do not end.
+_DRAIN_LOOK = 0.1
+# Codes of errors that no controller will answer otherwise.
+_PERMANENT = ("invalid_argument", "unauthenticated", "permission_denied", "unimplemented")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which cluster holds the data."""
+
+    version: str
+    database: str
+    hosts: str  # of the cluster, comma-separated, as the controllers reach it
+    cluster: str  # what the cluster calls itself; empty where that is not known
+
+
+class Place:
+    """Where the data of a version is."""
+
+    def __init__(self, version: str, client: "MongoClient[Any]", kinds: List[Dict[str, Any]], attempt: Optional[Attempt]) -> None:
+        self.version = version  # whose form documents have here
+        self.client = client
+        self._kinds = kinds
+        self._attempt = attempt
+
+    def collection(self, kind: str) -> Any:
+        """The collection of a kind, as the driver's. A kind that the version does not have is an error."""
+        for k in self._kinds:
+            if k["kind"] == kind:
+                found = self.client[k["database"]][k["collection"]]
+                return of_attempt(found, self._attempt) if self._attempt else found
+        raise KeyError(f"version {self.version} has no kind {kind!r}, only {', '.join(k['kind'] for k in self._kinds)}")
+
+
+def connect(
+    *,
+    controllers: Sequence[str],
+    application: str,
+    mongo: "Union[MongoClient[Any], Callable[[Where], MongoClient[Any]]]",
+    deployment: str = "",
+    memory: Optional[str] = None,
+    start_timeout: float = 10.0,
+    patience: float = 30.0,
+    ttl: float = 15.0,
+    token: Optional[str] = None,
+    token_file: Optional[str] = None,
+    ca_file: Optional[str] = None,
+    cert_file: Optional[str] = None,
+    key_file: Optional[str] = None,
+) -> "App":
+    """Registers the application and finds out where its data is. Times are in seconds.
+
+    controllers: addresses of controllers of one deployment, HOST:PORT or https://HOST:PORT. Give all
+    of them: any can be down.
+    mongo: the client of all versions, where they are in one cluster; otherwise a function that returns
+    the one of a place, which is called once for each cluster.
+    deployment: its name; without it the one that memory is of, or else that of the first controller to answer.
+    memory: a file in which is kept where the data is, so that the application can start while no
+    controller can be reached.
+    """
+    if isinstance(controllers, str) or not controllers:
+        raise ValueError("no controllers are given: give a list of the addresses of all of them, HOST:PORT")
+    if not application:
+        raise ValueError("the application has no name: give one, such as billing")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", application):
+        raise ValueError(f"application {application!r}: give a name of up to 100 letters, digits, and any of . _ -")
+    if type(mongo).__name__.startswith(("Async", "Motor")):
+        raise TypeError(f"mongo is of {type(mongo).__name__}: give a pymongo.MongoClient; asynchronous clients are not supported")
+    if not hasattr(type(mongo), "start_session") and not callable(mongo):
+        raise TypeError("give mongo, a MongoClient or a function that returns one for a place")
+    if not 1 <= ttl <= 300:
+        raise ValueError(f"ttl is {ttl}: give 1 to 300 (seconds)")
+    if (cert_file is None) != (key_file is None):
+        raise ValueError("a client certificate and its key belong together: give both")
+    them = Controllers(controllers, deployment, token, token_file, ca_file, cert_file, key_file)
+    app = App(them, application, mongo, deployment, memory, patience, ttl)
+    app._start(start_timeout)
+    return app
+
+
+class App:
+    """One process of an application; connect makes it. All methods can be called from any thread."""
+
+    def __init__(
+        self, controllers: Controllers, application: str, mongo: Any, deployment: str, memory: Optional[str], patience: float, ttl: float,
+    ) -> None:
+        self._controllers = controllers
+        self._application = application
+        self._mongo = mongo
+        self._deployment = deployment  # as configured
+        self._memory = memory
+        self._patience = patience
+        self._ttl = ttl
+        self._id = f"client-{application}-{secrets.token_hex(8)}"
+        self._changed = threading.Condition()  # guards what follows, and tells of it
+        self._newest: Optional[Location] = None
+        self._open: Optional[Location] = None  # the newest that was: where reads go
+        self._writes = 0  # in flight
+        self._closed = False
+        self._cluster = ""
+        self._opening = threading.Lock()  # guards clients
+        self._clients: Dict[str, Any] = {}  # of mongo as a function, by cluster
+        # Of start and then of the follower.
+        self._met = False  # a controller
+        self._written: Optional[Tuple[int, int]] = None  # moment of what is in the memory
+        self._poll: Any = None  # the connection that waits for news
+        self._stopping = threading.Event()
+        self._follower: Optional[threading.Thread] = None
+
+    def __enter__(self) -> "App":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    @property
+    def version(self) -> Optional[str]:
+        """The version that reads go to now; None: the application was opened during a switch."""
+        with self._changed:
+            return self._open["version"] if self._open else None
+
+    @property
+    def revision(self) -> int:
+        """The revision of the newest location that was heard of."""
+        with self._changed:
+            return int(self._newest["revision"]) if self._newest else 0
+
+    def write(self, fn: Callable[[Place], T], *, patience: Optional[float] = None) -> T:
+        """Runs a write where the data is, and again where the data has moved to if the database refused it as a whole.
+
+        That is known of methods that write single documents, and of transactions. NotWrittenError: a
+        switch did not end in time, and nothing was written. UnknownOutcomeError: the write, or a part of
+        it, may have been done or not.
+        """
+        until = time.monotonic() + (self._patience if patience is None else patience)
+        wait = 0.01
+        while True:
+            location = self._enter(until)
+            attempt = Attempt()
+            try:
+                try:
+                    place = self._place(location, attempt)
+                except Exception as err:
+                    raise NotWrittenError(f"nothing was written: {err}") from err
+                try:
+                    return during(attempt, lambda: fn(place))
+                except Exception as err:
+                    failure = err
+            finally:
+                self._leave()
+            became = attempt.became(failure)
+            if became == UNKNOWN:
+                raise UnknownOutcomeError(f"it is not known whether this was written: {failure}") from failure
+            if became == FAILED:
+                raise failure
+            if became != UNDONE:
+                try:
+                    moved = self._moved(_moment(location), until)
+                except ControllerError as err:
+                    if became == TORN:
+                        raise UnknownOutcomeError(f"it is not known whether this was written: {failure}") from failure
+                    raise NotWrittenError(f"nothing was written: {err}; the database said: {failure}") from failure
+                if not moved:
+                    raise failure  # the application's own validator, view or block
+                if became == TORN:
+                    raise UnknownOutcomeError(f"it is not known whether this was written: {failure}") from failure
+            if time.monotonic() + wait > until:
+                raise NotWrittenError(f"nothing was written: {failure}") from failure
+            time.sleep(wait)
+            wait = min(2 * wait, 1.0)
+
+    def transaction(self, fn: Callable[[Place, Any], T], *, patience: Optional[float] = None) -> T:
+        """Runs a transaction as write does a write. Operations take the session that fn gets."""
+
+        def run(at: Place) -> T:
+            with at.client.start_session() as session:
+                try:
+                    return session.with_transaction(lambda s: fn(at, s))
+                except Exception as err:
+                    wrote_nothing(err)  # if something was refused, the transaction was ended with it
+                    raise
+
+        return self.write(run, patience=patience)
+
+    def read(self, fn: Callable[[Place], T], *, patience: Optional[float] = None) -> T:
+        """Runs a read where the data is, also while writes are held, and again where the data has moved to if that is why it failed.
+
+        A cursor is read within fn.
+        """
+        until = time.monotonic() + (self._patience if patience is None else patience)
+        wait = 0.01
+        while True:
+            location, seen = self._readable(until)
+            try:
+                return fn(self._place(location, None))
+            except Exception as err:
+                if not may_have_moved(err) or time.monotonic() + wait > until:
+                    raise
+                # While a switch is under way the rename that ended a read may not be confirmed yet.
+                try:
+                    moved = self._moved(seen, until)
+                except ControllerError:
+                    raise err from None
+                with self._changed:
+                    is_open = self._newest is not None and self._newest["state"] == "OPEN"
+                if not moved and is_open:
+                    raise
+            time.sleep(wait)
+            wait = min(2 * wait, 1.0)
+
+    def close(self) -> None:
+        """Lets writes in flight end, and tells the controllers that the application is gone."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+            while self._writes > 0:
+                self._changed.wait()
+        self._stopping.set()
+        while self._follower is not None and self._follower.is_alive():
+            self._interrupt()  # again: it may only be connecting
+            self._follower.join(0.05)
+        if not self._met:
+            return
+        last: Optional[ControllerError] = None
+        for c in self._controllers.all:
+            try:
+                c.call("DeregisterClient", {"clientId": self._id})
+                return
+            except ControllerError as err:
+                last = err
+        if last is not None:
+            raise last
+
+    def _start(self, timeout: float) -> None:
+        """Registers, or goes by what is remembered."""
+        see()
+        until = time.monotonic() + timeout
+        if not self._controllers.deployment:
+            self._controllers.deployment = memory.deployment_of(self._memory)
+        wait = 0.01
+        first, registered = 0, 0.0
+        while not registered:
+            said, others = [], 0
+            for i, c in enumerate(self._controllers.all):
+                try:
+                    self._register(c)
+                    first, registered = i, time.monotonic()
+                    break
+                except OtherDeploymentError as err:
+                    others += 1
+                    said.append(str(err))
+                except ControllerError as err:
+                    if err.code in _PERMANENT:
+                        raise
+                    said.append(str(err))
+            if registered:
+                break
+            if others == len(self._controllers.all):
+                raise ControllerError("not_found", "; ".join(said))  # time does not change whose they are
+            if time.monotonic() + wait > until:
+                try:
+                    at = memory.recall(self._memory, self._deployment, self._client_at)
+                except Exception as err:
+                    raise ControllerError("unavailable", f"no controller can be reached ({'; '.join(said)}), and {err}") from err
+                log.warning("no controller can be reached: going on where the data of %s was", at["version"])
+                self._accept(at)
+                break
+            time.sleep(wait)
+            wait = min(2 * wait, 1.0)
+        self._remember()
+        self._follower = threading.Thread(target=self._follow, args=(first, registered), name="dbcontroller", daemon=True)
+        self._follower.start()
+
+    def _follow(self, at: int, registered: float) -> None:
+        """Keeps the registration and takes news of the location, at one controller after the other."""
+        acked, lost, wait = "", "", 0.01
+        every = self._controllers.all
+        conn = None
+        while not self._stopping.is_set():
+            c = every[at % len(every)]
+            conn = conn or c.connection()
+            self._poll = conn
+            try:
+                registered, acked = self._follow_once(c, conn, registered, acked)
+                lost, wait = "", 0.01
+            except Exception as err:  # also what a wrong answer breaks: the thread goes on
+                conn.close()
+                conn = None
+                if self._stopping.is_set():
+                    return
+                if str(err) != lost:
+                    log.warning("a controller does not answer; asking another one: %s", err)
+                # The next one holds the registration, and knows nothing of what was acknowledged if
+                # that has ended meanwhile.
+                lost, registered, acked = str(err), 0.0, ""
+                at += 1
+                if at % len(every) == 0 or getattr(err, "code", "") != "unavailable":
+                    self._stopping.wait(wait)
+                    wait = min(2 * wait, 1.0)
+        if conn is not None:
+            conn.close()
+
+    def _follow_once(self, c: Any, conn: Any, registered: float, acked: str) -> Tuple[float, str]:
+        if not registered or time.monotonic() - registered > self._ttl / 3:
+            self._register(c, conn)
+            registered = time.monotonic()
+        with self._changed:
+            location = self._newest or {}
+        poll = min(self._ttl / 3, _LONGEST_POLL)
+        upgrade, attempt = location.get("upgradeId", ""), location.get("attempt", "0")
+        asked = f"{upgrade}/{attempt}"  # attempts begin anew with each upgrade
+        if location["state"] == "HOLD" and upgrade and acked != asked:
+            with self._changed:
+                drained = self._changed.wait_for(lambda: self._writes == 0, _DRAIN_LOOK)
+            if drained:
+                try:
+                    c.call("AckHold", {"clientId": self._id, "upgradeId": upgrade, "attempt": attempt}, over=conn)
+                except ControllerError as err:
+                    if err.code != "failed_precondition":
+                        raise  # else nobody waits for it any more
+                acked = asked
+            else:
+                poll = 0.001  # what it holds for may be over
+        self._accept(c.call(
+            "GetLocation", {"clientId": self._id, "waitRevision": location["revision"], "timeoutMs": max(1, int(poll * 1000))},
+            timeout=poll + CALL_TIMEOUT, over=conn,
+        ))
+        self._remember()
+        return registered, acked
+
+    def _interrupt(self) -> None:
+        """Ends the call that waits for news."""
+        sock = getattr(self._poll, "sock", None)
+        if sock is not None:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended
+
+    def _register(self, c: Any, conn: Any = None) -> None:
+        answer = c.call("RegisterClient", {"application": self._application, "clientId": self._id, "ttlMs": int(self._ttl * 1000)}, over=conn)
+        self._met = True
+        self._accept(answer["location"])
+
+    def _accept(self, location: Location) -> None:
+        """Takes a location, unless it is older than the one at hand.
+
+        One of another deployment is refused: its collections are not those of this application,
+        whatever they are called.
+        """
+        of = location.get("deployment", "")  # empty: a controller that does not say so yet
+        with self._changed:
+            ours = self._controllers.deployment
+            if of and ours and of != ours:
+                remove = f", or remove {self._memory} if this application has changed its deployment" if self._memory and not self._deployment else ""
+                raise OtherDeploymentError(f"this is a controller of {of}, not of {ours}: correct controllers{remove}")
+            if self._newest is not None and _moment(location) <= _moment(self._newest):
+                return
+            self._controllers.deployment = ours or of
+            if self._newest is None:
+                self._cluster = location.get("cluster", "")
+            self._newest = location
+            if location["state"] == "OPEN":
+                self._open = location
+            self._changed.notify_all()
+
+    def _remember(self) -> None:
+        with self._changed:
+            location = self._newest
+        if not self._memory or not location or location["state"] != "OPEN" or location["revision"] == "0" or self._written == _moment(location):
+            return
+        try:
+            memory.write(self._memory, self._controllers.deployment, location, memory.identities(self._client_at(location), location))
+            self._written = _moment(location)
+        except Exception as err:  # the file is for a start that may never come
+            log.warning("cannot remember where the data is in %s: %s", self._memory, err)
+
+    def _enter(self, until: float) -> Location:
+        """Waits until writing is allowed, and returns where. Each one that succeeds needs a _leave."""
+        with self._changed:
+            while True:
+                if self._closed:
+                    raise NotWrittenError("nothing was written: the application was closed")
+                if self._newest is not None and self._newest["state"] == "OPEN":
+                    self._writes += 1
+                    return self._newest
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise NotWrittenError("nothing was written: writes are held for a switch, which has not ended")
+                self._changed.wait(left)
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._writes -= 1
+            if self._writes == 0:
+                self._changed.notify_all()
+
+    def _readable(self, until: float) -> Tuple[Location, Tuple[int, int]]:
+        """Waits for the first location that is open, and returns the newest such one, and how new what is known now is.
+
+        A location that holds writes may name a version whose collections do not bear their names yet,
+        and there reads would find nothing.
+        """
+        with self._changed:
+            while True:
+                if self._closed:
+                    raise RuntimeError("the application was closed")
+                if self._open is not None and self._newest is not None:
+                    return self._open, _moment(self._newest)
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError("the application was opened during a switch, which has not ended")
+                self._changed.wait(left)
+
+    def _moved(self, seen: Tuple[int, int], until: float) -> bool:
+        """Tells whether the location is newer than one that was seen."""
+        wait = 0.01
+        while True:
+            with self._changed:
+                if self._newest is not None and _moment(self._newest) > seen:
+                    return True
+            try:
+                return _moment(self._controllers.ask("GetLocation", {}, self._accept)) > seen
+            except ControllerError as err:
+                if time.monotonic() + wait > until:
+                    raise ControllerError(err.code, f"ask where the data is: {err}") from err
+                time.sleep(wait)
+                wait = min(2 * wait, 1.0)
+
+    def _place(self, location: Location, attempt: Optional[Attempt]) -> Place:
+        return Place(location["version"], self._client_at(location), location["kinds"], attempt)
+
+    def _client_at(self, location: Location) -> Any:
+        cluster, hosts = location.get("cluster", ""), location.get("hosts", "")
+        if hasattr(type(self._mongo), "start_session"):
+            if cluster and self._cluster and cluster != self._cluster:
+                raise RuntimeError(f"the data of {location['version']} is in another cluster ({hosts}): give a function as mongo")
+            return self._mongo
+        with self._opening:
+            key = f"{cluster} {hosts}"
+            if key not in self._clients:
+                self._clients[key] = self._mongo(Where(location["version"], location.get("database", ""), hosts, cluster))
+            return self._clients[key]
+
+
+def _moment(location: Location) -> Tuple[int, int]:
+    """What orders locations: revisions alone do not, for they begin anew in the record that is recovered after etcd was lost, with a higher epoch."""
+    return int(location.get("epoch", "0")), int(location["revision"])

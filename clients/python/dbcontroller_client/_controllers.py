@@ -1,0 +1,131 @@
+"""Calls of the Deployment API, by HTTP and JSON, at whichever controller answers."""
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import socket
+import ssl
+import threading
+from typing import Any, Callable, Dict, List, Optional, Sequence
+from urllib.parse import urlsplit
+
+CALL_TIMEOUT = 2.0  # seconds, of a call that does not wait for anything
+LONGEST_ANSWER = 16 << 20
+
+
+class ControllerError(Exception):
+    """A controller refused a call, or did not answer ('unavailable')."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class OtherDeploymentError(Exception):
+    """A controller is one of another deployment."""
+
+
+class Controllers:
+    def __init__(
+        self, addresses: Sequence[str], deployment: str, token: Optional[str], token_file: Optional[str],
+        ca_file: Optional[str], cert_file: Optional[str], key_file: Optional[str],
+    ) -> None:
+        self.deployment = deployment  # its name, once it is known
+        self.token, self.token_file = token, token_file
+        self.tls: Optional[ssl.SSLContext] = None
+        if ca_file or cert_file:
+            self.tls = ssl.create_default_context(cafile=ca_file)
+            if cert_file:
+                self.tls.load_cert_chain(cert_file, key_file)
+        self.all: List[Controller] = [Controller(a, self) for a in addresses]
+
+    def ask(self, method: str, request: Dict[str, Any], accept: Callable[[Any], None]) -> Any:
+        """Asks all controllers at once, since one may stand still, and returns the first answer that accept takes."""
+        answers: "queue.Queue[Any]" = queue.Queue()
+
+        def one(c: Controller) -> None:
+            try:
+                answer = c.call(method, request)
+                accept(answer)
+                answers.put(answer)
+            except Exception as err:
+                answers.put(err)
+
+        for c in self.all:
+            threading.Thread(target=one, args=(c,), daemon=True).start()
+        said = []
+        for _ in self.all:
+            answer = answers.get()
+            if not isinstance(answer, Exception):
+                return answer
+            said.append(str(answer))
+        raise ControllerError("unavailable", "; ".join(said))
+
+
+class Controller:
+    def __init__(self, address: str, of: Controllers) -> None:
+        self.of = of
+        url = urlsplit(address if "://" in address else f"{'https' if of.tls else 'http'}://{address}")
+        try:
+            port = url.port
+        except ValueError:
+            port = None
+        if url.scheme not in ("http", "https") or not url.hostname or url.username or url.password or url.path not in ("", "/") or url.query or port is None:
+            raise ValueError(f"{url.hostname} is no address of a controller: give HOST:PORT or https://HOST:PORT")
+        self.host, self.port, self.secure = url.hostname, port, url.scheme == "https"
+        self.name = f"{self.host}:{port}"
+        if not self.secure and of.tls:
+            raise ValueError(f"http://{self.name} is without TLS, and a certificate was given: give https://{self.name}")
+        if not self.secure and (of.token or of.token_file) and self.host not in ("localhost", "127.0.0.1", "::1"):
+            raise ValueError(f"http://{self.name} is without TLS, and a token would be readable on the way: give https://{self.name}")
+
+    def connection(self) -> http.client.HTTPConnection:
+        if self.secure:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=CALL_TIMEOUT, context=self.of.tls or ssl.create_default_context())
+        return http.client.HTTPConnection(self.host, self.port, timeout=CALL_TIMEOUT)
+
+    def call(
+        self, method: str, request: Dict[str, Any], timeout: float = CALL_TIMEOUT, over: Optional[http.client.HTTPConnection] = None,
+    ) -> Any:
+        """Calls over a connection that is kept, or one of its own. A ControllerError has the API's code."""
+        headers = {"Content-Type": "application/json"}
+        secret = self.of.token
+        if self.of.token_file:
+            try:
+                with open(self.of.token_file, encoding="utf-8") as f:
+                    secret = f.read().strip()  # it may have been exchanged
+            except OSError as err:
+                raise ControllerError("unauthenticated", f"{self.name}: {method}: {err.strerror} ({self.of.token_file})") from None
+        if secret:
+            headers["Authorization"] = f"Bearer {secret}"
+        if self.of.deployment:
+            request = {"name": self.of.deployment, **request}
+        conn = over or self.connection()
+        try:
+            conn.timeout = timeout
+            if conn.sock is not None:
+                conn.sock.settimeout(timeout)
+            conn.request("POST", f"/dbcontroller.v1.DeploymentService/{method}", json.dumps(request).encode(), headers)
+            res = conn.getresponse()
+            text = res.read(LONGEST_ANSWER + 1)
+            status = res.status
+            if len(text) > LONGEST_ANSWER:
+                raise http.client.HTTPException("its answer is too long")
+        except (OSError, http.client.HTTPException, ValueError, AttributeError) as err:  # the last two: it was closed meanwhile
+            conn.close()
+            why = f"no answer within {timeout} s" if isinstance(err, socket.timeout) else str(err) or type(err).__name__
+            raise ControllerError("unavailable", f"{self.name}: {method}: {why}") from None
+        finally:
+            if over is None:
+                conn.close()
+        try:
+            answer = json.loads(text)
+            if not isinstance(answer, dict):
+                raise ValueError
+        except ValueError:
+            conn.close()
+            raise ControllerError("unavailable", f"{self.name}: {method}: status {status}, and no JSON: is it a controller?") from None
+        if status == 200:
+            return answer
+        raise ControllerError(answer.get("code", "unavailable"), f"{self.name}: {method}: {answer.get('message', f'status {status}')}")

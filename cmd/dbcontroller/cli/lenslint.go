@@ -33,6 +33,8 @@ type lintedFile struct {
 	To     string      `json:"to,omitempty"`
 	Errors []fileError `json:"errors,omitempty"`
 	Notes  []fileError `json:"notes,omitempty"`
+	// Rules are those that writers of the new version keep to.
+	Rules []string `json:"rules,omitempty"`
 	// References are those that a data update follows.
 	References []followedField `json:"references,omitempty"`
 }
@@ -104,7 +106,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 			out.Problems = append(out.Problems, report.Problems()...)
 			out.Clean = len(out.Problems) == 0
 			for _, l := range files {
-				file := lintedFile{File: l.Path, From: l.From, To: l.To}
+				file := lintedFile{File: l.Path, From: l.From, To: l.To, Rules: l.Lens.Rules()}
 				for _, n := range l.Lens.Notes() {
 					file.Notes = append(file.Notes, fileError{n.Line, n.Column, n.Message})
 				}
@@ -194,6 +196,9 @@ func printLint(w io.Writer, out lintOutput, asJSON bool) error {
 		fmt.Fprintf(&b, "%s: %s to %s, no errors\n", f.File, f.From, f.To)
 		for _, n := range f.Notes {
 			fmt.Fprintf(&b, "%s:%d:%d: note: %s\n", f.File, n.Line, n.Column, n.Message)
+		}
+		for _, rule := range f.Rules {
+			fmt.Fprintf(&b, "%s: writers of the new version: %s\n", f.File, rule)
 		}
 	}
 	r := out.Report

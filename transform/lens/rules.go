@@ -1,0 +1,46 @@
+package lens
+
+import "fmt"
+
+// Rules are what writers of the new version must keep to, so that the reverse can take what
+// they write back to the old version. A record that breaks one is parked after the switch,
+// when the old version no longer has writers of its own to ask.
+func (l *Lens) Rules() []string {
+	var out []string
+	rule := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, o := range l.up.ops {
+		switch o := o.(type) {
+		case *convert:
+			switch {
+			case o.from == tEpoch && o.to == tDate && !o.rounding:
+				rule("%s has no milliseconds: every date is a whole second (%s)", o.field, o)
+			case o.to == tString && o.from != tString:
+				rule("%s is text that is a %s, written as the lens writes it (%s)", o.field, o.from, o)
+			case o.from != tNumber && o.to != tNumber && o.from != o.to:
+				rule("%s is of type %s, and has an equal of type %s (%s)", o.field, o.to, o.from, o)
+			}
+		case *table:
+			rule("%s is one of %s (%s)", o.field, o.knownBack, o)
+		case *scatter:
+			o.rules(rule)
+		}
+	}
+	return out
+}
+
+// rules are those for writers of the children.
+func (f *fan) rules(rule func(format string, args ...any)) {
+	switch {
+	case f.order != nil:
+		rule("%s of a record of %s is an int or long from 0 that no other one of its parent has; places need not follow each other, so a new last one takes the greatest there is and one more (%s %s)", f.order, f.kind, f.verb(), f.field)
+	case f.sorted():
+		rule("records of %s have the order of their %s, which no two of one parent share (%s %s)", f.kind, f.id, f.verb(), f.field)
+	}
+	if f.parent != nil {
+		rule("%s of a record of %s is the _id of a record that is there: write it before its records, and delete it after them or with them (%s %s)", f.parent, f.kind, f.verb(), f.field)
+	}
+	rule("the _id of a record of %s is what its fields say: %s (%s %s)", f.kind, f.key, f.verb(), f.field)
+	if f.as != asObject {
+		rule("a record without any of %s comes back without %s: where readers of the old version need the empty %s, write an empty one into %s (%s %s)", f.kind, f.field, f.as, f.field, f.verb(), f.field)
+	}
+}

@@ -99,6 +99,7 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 	a := &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
+		pulses:     pulses{dealing: make(chan struct{}, 1)},
 		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}, imported: map[string]map[string]Connection{},
 	}
 	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
@@ -220,6 +221,7 @@ func (a *App) lead(ctx context.Context) error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
 				HoldTimeout: a.cfg.Switch.HoldTimeout, Deadline: a.cfg.Switch.Deadline, MaxHold: a.cfg.Switch.MaxHold, Retries: cmp.Or(a.cfg.Switch.Retries, -1),
 				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.lives}, Position: a.position,
+				Target: intruders{a},
 				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.keeper(), a}, Waits: a.replacements.why,
 			}, a.log).Run(ctx)
 		})

@@ -27,7 +27,7 @@ const beatEvery = time.Second
 
 // pulses are those of this process, by version.
 type pulses struct {
-	dealing sync.Mutex // with a database that was restored
+	dealing chan struct{} // held by one who deals with a database that was restored
 
 	mu sync.Mutex
 	of map[string]*identity.Pulse
@@ -78,7 +78,19 @@ func (a *App) beat(ctx context.Context, version string) error {
 
 func (a *App) beatBy(ctx context.Context, pulse *identity.Pulse, db record.Namespace) error {
 	version := pulse.Owner.Version
-	err := pulse.Beat(ctx)
+	d, err := a.deployment.Get(ctx)
+	if err != nil {
+		return err
+	}
+	if ns, known := d.Namespace(version); !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) {
+		return nil // nothing is kept of it any longer, or it is not known yet to be the one that is meant
+	}
+	return a.deal(ctx, pulse, db, pulse.Beat(ctx))
+}
+
+// deal deals with a database that was restored, where that is what was found.
+func (a *App) deal(ctx context.Context, pulse *identity.Pulse, db record.Namespace, err error) error {
+	version := pulse.Owner.Version
 	var restored *identity.RestoredError
 	if !errors.As(err, &restored) {
 		if err == nil {
@@ -87,9 +99,13 @@ func (a *App) beatBy(ctx context.Context, pulse *identity.Pulse, db record.Names
 		return err
 	}
 	// One of those that have noticed deals with it.
-	a.pulses.dealing.Lock()
-	defer a.pulses.dealing.Unlock()
-	if again := pulse.Beat(ctx); !errors.As(again, &restored) {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case a.pulses.dealing <- struct{}{}:
+	}
+	defer func() { <-a.pulses.dealing }()
+	if again := pulse.Look(ctx); !errors.As(again, &restored) {
 		return errors.Join(err, again)
 	}
 	if dealt := a.restored(ctx, version, db, restored); dealt != nil {
@@ -106,6 +122,9 @@ func (a *App) restored(ctx context.Context, version string, db record.Namespace,
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return err
+	}
+	if err := identity.IsThere(ctx, d, version, db); err != nil {
+		return err // of another one no count says anything
 	}
 	a.log.Error("a database was restored from a backup", zap.String("version", version), zap.Uint64("beat", found.Has), zap.Uint64("before", found.Wanted))
 	if version == d.CurrentVersion {
@@ -226,7 +245,11 @@ func (a *App) wasRestored(ctx context.Context, version string, db record.Namespa
 	if err != nil || known.Count == 0 {
 		return err
 	}
-	err = a.beatBy(ctx, a.pulse(version, db), db) // the other ones wait until it is open
+	if d, err := a.deployment.Get(ctx); err != nil || upgradestate.Retired(d, version) {
+		return nil // what there is, the others say
+	}
+	pulse := a.pulse(version, db) // the other ones wait until it is open
+	err = a.deal(ctx, pulse, db, pulse.Look(ctx))
 	var restored *identity.RestoredError
 	var mismatch *identity.MismatchError
 	if errors.As(err, &restored) || errors.As(err, &mismatch) {

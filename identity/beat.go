@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/semaphore"
 
 	"dbcontroller.dev/record"
 )
@@ -60,8 +61,9 @@ type Pulse struct {
 	DB    record.Marker
 	Beats Beats
 
-	mu   sync.Mutex
-	rev  int64 // of the mark that holds the beat, as this process wrote it last; 0: not known
+	once sync.Once
+	busy *semaphore.Weighted // held by one at a time, across calls of the database
+	rev  int64               // of the mark that holds the beat, as this process wrote it last; 0: not known
 	last Beat
 }
 
@@ -71,27 +73,67 @@ func BeatOwner(o record.Owner) record.Owner {
 	return o
 }
 
+// alone waits until no other call is under way.
+func (p *Pulse) alone(ctx context.Context) (done func(), err error) {
+	p.once.Do(func() { p.busy = semaphore.NewWeighted(1) })
+	if err := p.busy.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	return func() { p.busy.Release(1) }, nil
+}
+
 // Beat counts one further. A *RestoredError has changed nothing.
 func (p *Pulse) Beat(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	known, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
 	if err != nil {
 		return err
 	}
 	return p.put(ctx, func(has Beat) (Beat, error) {
-		if has.Count < known.Count || has.Count == known.Count && has.Nonce != known.Nonce {
-			return has, &RestoredError{Version: p.Owner.Version, Has: has.Count, Wanted: known.Count}
+		if err := p.behind(has, known); err != nil {
+			return has, err
 		}
 		return Beat{Count: has.Count + 1, Nonce: rand.Text()}, nil
 	})
 }
 
+// Look is Beat, and counts nothing.
+func (p *Pulse) Look(ctx context.Context) error {
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	known, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
+	if err != nil {
+		return err
+	}
+	if err := p.look(ctx); err != nil {
+		return fmt.Errorf("beat of %s: %w", p.Owner.Version, err)
+	}
+	return p.behind(p.last, known)
+}
+
+// behind is a *RestoredError for a beat that is older than the known one.
+func (p *Pulse) behind(has, known Beat) error {
+	if has.Count < known.Count || has.Count == known.Count && has.Nonce != known.Nonce {
+		return &RestoredError{Version: p.Owner.Version, Has: has.Count, Wanted: known.Count}
+	}
+	return nil
+}
+
 // Accept makes what a restored database holds count from now on: its next beat is later than all
 // that were.
 func (p *Pulse) Accept(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	known, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
 	if err != nil {
 		return err
@@ -101,7 +143,7 @@ func (p *Pulse) Accept(ctx context.Context) error {
 	})
 }
 
-// put writes what next makes of the beat in the database, and then notes it. p.mu is held.
+// put writes what next makes of the beat in the database, and then notes it. p.busy is held.
 func (p *Pulse) put(ctx context.Context, next func(has Beat) (Beat, error)) error {
 	what := "beat of " + p.Owner.Version
 	for {

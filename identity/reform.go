@@ -58,12 +58,8 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 
 // find says where the kinds are that are not where the record has them.
 func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, f facts) (found []upgradestate.Place, err error) {
-	lost := f
-	lost.claims = map[string]record.Claim{} // whose the database is, whatever became of the collections
-	empty := ns
-	empty.Kinds = nil
-	if text := lost.isMeant(d, empty); text != "" {
-		return nil, &MismatchError{Version: ns.Version, Found: text}
+	if err := f.isThere(d, ns); err != nil {
+		return nil, err
 	}
 	if f.mark == nil {
 		return nil, &MismatchError{Version: ns.Version, Found: f.fits(d, ns)}
@@ -93,6 +89,26 @@ func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgrades
 		found = append(found, at)
 	}
 	return found, nil
+}
+
+// isThere refuses a database that is not that of the namespace, whatever became of the collections.
+func (f facts) isThere(d upgradestate.Deployment, ns upgradestate.Namespace) error {
+	ns.Kinds = nil
+	if text := f.isMeant(d, ns); text != "" {
+		return &MismatchError{Version: ns.Version, Found: text}
+	}
+	return nil
+}
+
+// IsThere refuses a version's database that is another one than the deployment means, or empty.
+// One that was restored from a backup is the same.
+func IsThere(ctx context.Context, d upgradestate.Deployment, version string, db record.Marker) error {
+	ns, _ := d.Namespace(version)
+	f, err := read(ctx, db, record.Owner{Deployment: d.Name, Version: version})
+	if err != nil {
+		return fmt.Errorf("look whose the database of %s is: %w", version, err)
+	}
+	return f.isThere(d, ns)
 }
 
 // renew brings the mark of a restored database up to the present, in any step of an upgrade.

@@ -108,7 +108,7 @@ func oddDocuments(t *testing.T) (docs []bson.Raw, refused map[string]string) {
 // reason that is true, and goes through a switch.
 func TestOddRecords(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience/3)
 	defer cancel()
 	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}", lens: oddLens, kinds: oddKinds})
 	s.write("orders.yaml", oddOrders)

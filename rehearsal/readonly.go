@@ -38,6 +38,7 @@ var (
 func (readOnly) Apply(context.Context, record.Batch) ([]record.Result, error) {
 	return nil, errReadOnly
 }
+func (readOnly) Nudge(context.Context) error                                 { return errReadOnly }
 func (readOnly) Load(context.Context, record.Batch) ([]record.Result, error) { return nil, errReadOnly }
 func (readOnly) Swap(context.Context, record.Token, []record.Swap) ([]record.Result, error) {
 	return nil, errReadOnly

@@ -133,7 +133,7 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *brin
 		return ids, err
 	}
 	defer release()
-	t := e.transfer(src.Within(b.bytes), e.target(toks).Within(b.bytes), e.Target.Apply)
+	t := e.transfer(src.Within(b.bytes), e.target(toks).Within(b.bytes), e.applyOwn)
 	t.Apart, t.Repair, t.Together = b.apart, b.repair, b.together
 	t.Done = func(ctx context.Context, c *transform.Component) error {
 		if len(b.asked) > 0 {

@@ -17,6 +17,7 @@ func (s *shard) checkpoint() Checkpoint {
 		Copied: map[string]record.Range{}, Count: s.copied,
 		// What is known to differ is found again by the next owner.
 		Verified: s.verified && !s.rescan && s.found == 0, Rescan: s.rescan || s.rescanned && s.found > 0, Fences: s.fences,
+		Target: s.targetMark(), Repair: s.repair,
 	}
 	c.setDone(s.names, s.done)
 	for name, t := range s.todo {

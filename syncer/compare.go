@@ -82,6 +82,9 @@ type lateEntry struct {
 	state uint64 // transform.Difference.Source
 	found bool   // by the comparison of a range, not by a change
 	from  place  // where the shard was before it had to be compared
+	// target is where the shard was in the target's changes before others were seen to have
+	// changed the group there; zero: they were not.
+	target record.Position
 }
 
 // round is one comparison of a shard's late set: which groups at which seq.

@@ -122,6 +122,8 @@ type Engine struct {
 	lineage    bool                    // some groups go by content
 	// targetStart is a version of the target from when this engine, or its latest rescan, began.
 	targetStart record.Version
+	// targetFloor is how far the target must be watched before a shard is drained.
+	targetFloor record.Version
 
 	mu         sync.Mutex
 	shards     map[int]*shard
@@ -132,6 +134,7 @@ type Engine struct {
 	record     upgradestate.Deployment
 	news       chan struct{} // closed and replaced when anything that waiters look at changed
 	restart    bool          // the tail must begin again at an earlier position
+	rewatch    bool          // so must the stream of the target
 	pass       *pass         // the rescan that runs
 	lastErr    string
 	replaced   string                          // why nothing of the source can be followed now; "" while it can
@@ -139,6 +142,9 @@ type Engine struct {
 	complaints map[string]*reconcile.Complaint // by what is tried again
 	adopted    []int                           // shards that the log is still to tell of
 	changed    changed
+
+	// own is what this engine has written, and was not seen to in the target yet.
+	own account
 
 	published   []Progress
 	next        *Engine      // of the direction after this one; it publishes the progress by now
@@ -265,6 +271,7 @@ func (e *Engine) Run(parent context.Context) error {
 		}
 		g.Go(func() error { return e.watchOwnership(ctx) })
 		g.Go(func() error { return e.tail(ctx) })
+		g.Go(func() error { return e.watchTarget(ctx) })
 		g.Go(func() error { return e.housekeep(ctx) })
 		g.Go(func() error { return e.keep(ctx) })
 		g.Go(func() error { return e.restoreDeleted(ctx) })

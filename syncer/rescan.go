@@ -209,15 +209,23 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rescan plan: %w", err)
 	}
+	present, err := e.Source.Position(ctx)
+	if err != nil {
+		return fmt.Errorf("position: %w", err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targetStart = now // what others wrote while the history was lost is in sight
-	p := &pass{shards: map[*shard]bool{}}
+	e.targetStart = now.At // what others wrote while the history was lost is in sight
+	// Not older than any guard of the target: what somebody changed there is repaired over it.
+	p := &pass{shards: map[*shard]bool{}, floor: present.At}
 	for _, s := range e.shards {
 		if !s.rescan || s.leaving || !upgradestate.LoadersFenced(e.record, e.Direction.To(), s.fences) {
 			continue
 		}
 		p.shards[s] = true
+		if s.watched.IsZero() {
+			e.watchFromNow(s, now)
+		}
 		if s.compared.at.At.Compare(p.floor) > 0 {
 			p.floor = s.compared.at.At
 		}
@@ -315,7 +323,10 @@ func (e *Engine) endPass() {
 
 // rescanWaits returns what a shard that begins again waits for. e.mu is held.
 func (e *Engine) rescanWaits(s *shard) string {
-	const why = "rescan after the change history was lost: "
+	why := "rescan after the change history was lost: "
+	if e.repairs(s) {
+		why = "repair of what 'verify' found: "
+	}
 	if e.switching() {
 		return why + "this switch cannot end, it aborts by its deadline"
 	}

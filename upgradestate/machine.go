@@ -147,8 +147,9 @@ type (
 	// from an earlier attempt. All shards become pending. Attempt, if not 0, is the one
 	// that it was decided in: a late one is ErrOutdated.
 	StartSwitch struct {
-		ID      string
-		Attempt uint64
+		ID          string
+		Attempt     uint64
+		TargetSince string // Upgrade.TargetSince
 	}
 
 	// Held ends StepHold: announces a fence for every source kind, enters StepFence.
@@ -338,6 +339,12 @@ func (d *Deployment) apply(e Event) error {
 		return d.followRestored(e)
 	case Rebuild:
 		return d.rebuild(e)
+	case Compared:
+		return d.compared(e)
+	case Repair:
+		return d.repair(e)
+	case Repaired:
+		return d.repaired(e)
 	case Prevented:
 		return d.prevented(e)
 	case Unfenced:

@@ -89,6 +89,8 @@ func SwitchBlocker(d Deployment) string {
 	switch {
 	case u == nil:
 		return ""
+	case !u.Snapshot && DifferentLine(d) != "":
+		return DifferentLine(d)
 	case d.Pace.Paused:
 		return "'resume': " + d.Pace.pauseReason()
 	case u.Policy.Hold && !u.SwitchAsked:

@@ -57,6 +57,7 @@ func Clone(d Deployment) Deployment {
 		d.Kept[i].Namespace = d.Kept[i].Namespace.clone()
 	}
 	d.Breaches = slices.Clone(d.Breaches)
+	d.Different = d.Different.clone()
 	d.Restored = slices.Clone(d.Restored)
 	d.History = slices.Clone(d.History)
 	for i := range d.History {

@@ -68,7 +68,7 @@ func (d *Deployment) startSwitch(e StartSwitch) error {
 	if why := SwitchBlocker(*d); why != "" {
 		return refused("switch: it waits for %s", why)
 	}
-	u.State, u.Step = Switching, StepHold
+	u.State, u.Step, u.TargetSince = Switching, StepHold, e.TargetSince
 	u.Attempt++
 	u.ReadyShards = []int{}
 	return nil

@@ -55,6 +55,7 @@ type Deployment struct {
 	HistoryDropped int         `json:"historyDropped,omitempty"` // entries that History no longer had room for
 	Breaches       []Breach    `json:"breaches,omitempty"`       // of fences, at most maxBreaches
 	Restored       []Restored  `json:"restored,omitempty"`       // of the version that is served, one at most
+	Different      *Different  `json:"different,omitempty"`      // what a comparison found, see OpenDifferent
 	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"`  // of the latest Begin; not to be used again
 	Revision       int64       `json:"-"`
 }
@@ -182,6 +183,10 @@ type Upgrade struct {
 	LastFailure string `json:"lastFailure,omitempty"`
 	Policy      Policy `json:"policy,omitzero"`
 	SwitchAsked bool   `json:"switchAsked,omitempty"` // by AskSwitch
+	// TargetSince is, in SWITCHING, a place in the changes of the target's database from before it:
+	// what others changed there since is looked for before the flip. Opaque here; empty: it is not
+	// known, as in an attempt that an earlier binary began.
+	TargetSince string `json:"targetSince,omitempty"`
 	// Snapshot: a rollback to the old data as they are. Nothing is synced; what was written
 	// since the latest switch is left behind.
 	Snapshot bool `json:"snapshot,omitempty"`

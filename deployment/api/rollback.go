@@ -65,6 +65,8 @@ func rollbackSafe(s deployment.State) *pb.RollbackSafe {
 		out.Reason = fmt.Sprintf("%s does not follow while the upgrade to %s runs", last.From, d.Upgrade.TargetVersion)
 	case upgradestate.RestoredLine(d) != "":
 		out.Reason = "it waits for " + upgradestate.RestoredLine(d)
+	case upgradestate.DifferentLine(d) != "":
+		out.Reason = "it waits for " + upgradestate.DifferentLine(d)
 	case !followed:
 		out.Reason = noReverseSync(d)
 	case len(upgradestate.OpenBreaches(d)) > 0:

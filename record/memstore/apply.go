@@ -144,6 +144,7 @@ func joinGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard r
 			return record.Result{Outcome: record.Changed}
 		}
 	}
+	t.applies = true
 	for _, w := range g.Writes {
 		t.set(cols[w.Kind], w.Key, state{doc: w.Doc, guard: guard})
 	}

@@ -291,5 +291,5 @@ func (s *Store) identified(tok record.Token) (*collection, error) {
 
 func (s *Store) logMark(col *collection, mark string) {
 	s.cluster.clock++
-	s.cluster.append(entry{db: s.db, collection: col.name, mark: mark})
+	s.cluster.append(entry{db: s.db, collection: col.name, id: col.id, mark: mark})
 }

@@ -227,7 +227,7 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 		s.cluster.clock++
 		col.put(key, state{at: s.cluster.clock}, s.cluster.oldestSnapshot())
 		if !col.fixed {
-			s.cluster.append(entry{db: s.db, collection: col.name, key: key, deleted: true})
+			s.cluster.append(entry{db: s.db, collection: col.name, id: col.id, key: key, deleted: true})
 		}
 	}
 	return nil
@@ -259,5 +259,5 @@ func (s *Store) drop(col *collection) {
 		}
 	}
 	s.cluster.clock++
-	s.cluster.append(entry{db: s.db, collection: col.name, dropped: true})
+	s.cluster.append(entry{db: s.db, collection: col.name, id: col.id, dropped: true})
 }

@@ -13,6 +13,9 @@ import (
 
 // event reads one event. ok means that change is to be delivered.
 func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.Change, ok bool, err error) {
+	if s.follower != nil {
+		return s.followed(raw, batch)
+	}
 	var e struct {
 		op, coll, to string
 		uuid         string // the collection's identity; a view has none

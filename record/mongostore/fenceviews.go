@@ -159,10 +159,10 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 	})
 }
 
-// viewStands reports whether the view of a fence is under the kind's own name.
+// viewStands reports whether the view of a fence, this one or another, is under the kind's own name.
 func (n *Namespace) viewStands(ctx context.Context, f record.Fence) (bool, error) {
 	own, err := n.collectionNamed(ctx, f.Token.Name)
-	return own != nil && own.Type == "view" && own.fenceMark() == f.To, err
+	return own != nil && own.Type == "view" && own.fenceMark() != "", err
 }
 
 // renameOverView gives a hidden collection a name that an earlier fence's view bears.

@@ -13,10 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 )
 
-// codeUnauthorized is the server's answer for a lacking privilege, and for a connection that
-// nobody is logged in on.
-const codeUnauthorized = 13
-
 // connections are those of one client. The server logs a connection out when its user is
 // dropped, and a user of the same name that is created later is another one. The driver keeps
 // such connections in its pool, where every command on them is refused for good. connections

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -15,20 +16,32 @@ import (
 
 // InitialVersion is where the deployment begins if it is not there yet. Every database that
 // could hold an application's data is checked, disabled ones as well, unless the
-// configuration decides: an application may be using any of them.
+// configuration decides: an application may be using any of them. No application uses one
+// whose server is away: it is passed over if it is disabled and another one holds documents.
 func (a *App) InitialVersion(ctx context.Context) (string, error) {
 	var found []upgradestate.Found
+	var away error // of a disabled version
 	for _, db := range a.cfg.Databases {
 		if a.cfg.InitialVersion != "" {
 			break
 		}
 		f, err := a.find(ctx, db.Version)
+		if db.Disabled && a.backend.Unavailable(err) {
+			away = err
+			continue
+		}
 		if err != nil {
 			return "", fmt.Errorf("where the deployment begins: database of %s: %w; or name it with initialVersion in %s",
 				db.Version, err, a.cfg.File)
 		}
 		f.Disabled = db.Disabled
 		found = append(found, f)
+	}
+	holds := func(f upgradestate.Found) bool { return len(f.Holds) > 0 }
+	if away != nil && !slices.ContainsFunc(found, holds) {
+		// The only documents may be in the database that is away.
+		return "", fmt.Errorf("where the deployment begins: no database that answers holds documents, and a disabled one does not answer: %w; or name the version with initialVersion in %s",
+			away, a.cfg.File)
 	}
 	servers, err := a.deployment.Servers(ctx)
 	if err != nil {

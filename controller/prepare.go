@@ -59,7 +59,7 @@ func (a *App) connect(ctx context.Context) (closeAll func()) {
 // anything is created.
 //
 // A deployment that has lived needs the database of its current version alone: whatever
-// else is away is waited for while that is served, see sync. Before its life begins all
+// else is away or lost is waited for while that is served, see sync. Before its life begins all
 // databases that are not disabled have to be there, for they decide where it begins.
 func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	d, err := a.deployment.Get(ctx)
@@ -89,9 +89,11 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	to, ok := a.wants(d)
 	if ok && lived(d) {
 		switch err := a.openSoon(ctx, to); {
-		case a.backend.Unavailable(err):
+		case a.backend.Unavailable(err), identity.IsLost(err):
+			// The active version goes on without the passive one: applications still ask where
+			// it is. sync announces upgrades as soon as the database is there.
 			a.engines.fail(err)
-			return d, nil // sync announces upgrades as soon as it can
+			return d, nil
 		case err != nil:
 			return d, err
 		}

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -25,6 +26,16 @@ type Database interface {
 type MismatchError struct {
 	Version string // empty: the caller that passes it on adds which
 	Found   string // what, and what is to be done
+	// Lost means that the database, or a collection that the Deployment knows in it, is not
+	// there. False where the two are of different times, or somebody else's.
+	Lost bool
+}
+
+// IsLost reports whether an error says that a database lacks what the Deployment knows of it:
+// it was dropped, or another server answers in its place.
+func IsLost(err error) bool {
+	var mismatch *MismatchError
+	return errors.As(err, &mismatch) && mismatch.Lost
 }
 
 func (e *MismatchError) Error() string {
@@ -144,11 +155,12 @@ func compareAll(ctx context.Context, d upgradestate.Deployment, databases map[st
 			return nil, fmt.Errorf("look whose the database of %s is: %w", version, err)
 		}
 		text := f.isMeant(d, ns)
+		lost := text != "" && f.lacks(ns)
 		if text == "" && whole {
 			text = f.fits(d, ns)
 		}
 		if text != "" {
-			return &MismatchError{Version: version, Found: text}, nil
+			return &MismatchError{Version: version, Found: text, Lost: lost}, nil
 		}
 	}
 	return nil, nil
@@ -185,6 +197,18 @@ func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) str
 		}
 	}
 	return ""
+}
+
+// lacks reports whether the database is not the one of the namespace, or a collection that the
+// record knows is gone. A collection that another one replaces (a shard was moved) is not gone.
+func (f facts) lacks(ns upgradestate.Namespace) bool {
+	if f.identity.Database == "" || f.identity.Differs(ns.Identity) {
+		return true
+	}
+	return slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool {
+		c, ok := f.claims[k.Kind]
+		return !ok || k.ID != "" && c.Name == "" && c.Instead == ""
+	})
 }
 
 func known(cluster string) string {

@@ -128,7 +128,7 @@ func Belongs(ctx context.Context, ds Deployments, absent error, deployment, vers
 	case err == nil, ctx.Err() != nil:
 		return err
 	case errors.As(err, &mismatch):
-		return &MismatchError{Found: mismatch.Found} // whose it is, the caller adds
+		return &MismatchError{Found: mismatch.Found, Lost: mismatch.Lost} // whose it is, the caller adds
 	default:
 		return fmt.Errorf("%w: %w", record.ErrUnavailable, err) // neither database nor etcd refused
 	}

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -302,7 +303,20 @@ func TestRecoverStartsOver(t *testing.T) {
 	if err := drop(ctx, s.db["v2"]); err != nil {
 		t.Fatal(err)
 	}
-	s.refusesToRun(ctx, nil, "database of v2", "it is empty or another one")
+	// What is lost is passive: a controller says so, and goes on.
+	again := s.controller("again", breakPoint{}).listening(ctx)
+	eventually(ctx, t, "the controller says that v2 is lost", func() error {
+		_, operator := again.addresses()
+		_, body, err := get(ctx, "http://"+operator+"/readyz")
+		if err == nil && (!strings.Contains(body, "database of v2") || !strings.Contains(body, "it is empty or another one")) {
+			err = errors.New(body)
+		}
+		return err
+	})
+	if code := again.terminate(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	s.forget(again)
 	if r := s.recovered(ctx); r.code != 0 || !strings.Contains(r.stderr, "note: v2 is left out") {
 		t.Fatalf("%+v", r)
 	}

@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/upgradestate"
 )
 
 // breakGlass are the commands of docs/break-glass.md, in their order.
@@ -164,5 +165,53 @@ func TestOfflineRollbackAlone(t *testing.T) {
 			return errors.New("nothing is said of it")
 		}
 		return nil
+	})
+}
+
+// TestOfflineRollbackDropped: the new version's database was dropped, or an empty server answers
+// in its place, and the old version has followed until then. No message may send its reader in
+// circles: --new-database-lost works, and the old version serves what had followed.
+func TestOfflineRollbackDropped(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{})
+	insert(ctx, s, "v1", packageDoc("v1", "before", 1))
+	c := s.controller("controller", breakPoint{}).ready(ctx)
+	s.begin(ctx)
+	s.await(ctx, "the rollback", func(d upgradestate.Deployment) bool { return flipped("v2")(d) && upgradestate.ReverseSynced(d) })
+	s.awaitMarked(ctx, 2)
+	s.kill(c)
+	eventually(ctx, t, "the lease of the controller ends", func() error {
+		alive, err := s.record.Controllers(ctx)
+		if err == nil && len(alive) > 0 {
+			err = errors.New("it is still there")
+		}
+		return err
+	})
+	if err := drop(ctx, s.db["v2"]); err != nil {
+		t.Fatal(err)
+	}
+	command := s.breakGlass()[1]
+	execute(ctx, t, s.env, command...).refuses(t, "database of v2", "it is empty or another one", "give --new-database-lost")
+	command = append(command, "--new-database-lost")
+	confirm := execute(ctx, t, s.env, append(slices.Clone(command), "--dry-run")...).confirmation(t)
+	r := execute(ctx, t, s.env, said(command, confirm)...)
+	if r.code != 0 || !strings.Contains(r.stderr, "the rest is lost with the database of v2") || !strings.Contains(r.stderr, "done: v1 is the current version, in epoch 3") {
+		t.Fatalf("%+v", r)
+	}
+	if n, err := s.db["v1"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 1 {
+		t.Errorf("v1 has %d documents of 1 (%v)", n, err)
+	}
+	insert(ctx, s, "v1", packageDoc("v1", "afterwards", 1))
+	// The lost database does not keep controllers from starting.
+	later := s.controller("later", breakPoint{}).listening(ctx)
+	eventually(ctx, t, "the controller says that v2 is lost, and lives", func() error {
+		_, operator := later.addresses()
+		_, body, err := get(ctx, "http://"+operator+"/readyz")
+		if err == nil && (!strings.Contains(body, "database of v2") || !strings.Contains(body, "it is empty or another one")) {
+			err = errors.New(body)
+		}
+		return err
 	})
 }

@@ -114,3 +114,22 @@ func TestCurrentDatabaseIsAway(t *testing.T) {
 	}
 	again.ready(ctx)
 }
+
+// TestDisabledIsAwayAtFirst: the server of a disabled entry is away at the very first start. The
+// documents of another version decide where the deployment begins.
+func TestDisabledIsAwayAtFirst(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{decide: true})
+	s.edit(func(text string) string {
+		at := strings.LastIndex(text, "disabled: false")
+		return text[:at] + "disabled: true" + text[at+len("disabled: false"):]
+	})
+	s.env = append(s.env, "MONGO_V2=mongodb://127.0.0.1:1/?replicaSet=rs0&serverSelectionTimeoutMS=500")
+	insert(ctx, s, "v1", packageDoc("v1", "a", 0))
+	s.controller("controller", breakPoint{}).ready(ctx)
+	if d, err := s.record.Get(ctx); err != nil || d.CurrentVersion != "v1" {
+		t.Errorf("%v: it begins at %s", err, d.CurrentVersion)
+	}
+}

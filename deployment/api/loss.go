@@ -20,7 +20,7 @@ func (v *Service) mayLose(ctx context.Context, s *deployment.Store, d upgradesta
 	case !req.ToSnapshot || d.Upgrade != nil || last == nil || last.From != req.TargetVersion || upgradestate.Retired(d, last.From):
 		return nil
 	case upgradestate.ReverseSynced(d):
-		return refuse(fmt.Sprintf("begin-upgrade: %s follows %s: use 'rollback' without --to-snapshot, nothing is lost", last.From, d.CurrentVersion))
+		return refuse(fmt.Sprintf("begin-upgrade: %s follows %s: use 'rollback' without --to-snapshot, nothing is lost; if the database of %s is lost, see docs/break-glass.md", last.From, d.CurrentVersion, d.CurrentVersion))
 	case req.AcceptLoss && confirmsLoss(d, req):
 		return nil
 	case req.AcceptLoss:

@@ -52,6 +52,11 @@ type Config struct {
 	// if nobody does. No upgrade to it begins then. nil: there are no keys.
 	KeysLack func(ctx context.Context, version string) (string, error)
 
+	// KindsLack returns, for an operator, which kinds a rollback to a version moves that this process
+	// is not configured for; "" if there are none. No rollback begins then: nobody would sync them.
+	// nil: nothing is asked.
+	KindsLack func(d upgradestate.Deployment, version string) string
+
 	// Policy is that of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.
 	Policy upgradestate.Policy

@@ -57,6 +57,11 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 		if err := v.keysLack(ctx, d, target); err != nil {
 			return nil, err
 		}
+		if l := d.LastSwitch; v.cfg.KindsLack != nil && l != nil && l.From == target && !req.Msg.ToSnapshot && !upgradestate.Retired(d, target) {
+			if lack := v.cfg.KindsLack(d, target); lack != "" {
+				return nil, refuse("begin-upgrade: " + lack)
+			}
+		}
 	}
 	if err := v.mayLose(ctx, s, d, req.Msg); err != nil {
 		return nil, err

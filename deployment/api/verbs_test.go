@@ -263,7 +263,7 @@ func TestBackToTheSnapshot(t *testing.T) {
 	}
 	// Where the old version follows, nothing needs to be lost.
 	d := w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true}`, `failed_precondition: begin-upgrade: v1 follows v2: use 'rollback' without --to-snapshot, nothing is lost`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true}`, `failed_precondition: begin-upgrade: v1 follows v2: use 'rollback' without --to-snapshot, nothing is lost; if the database of v2 is lost, see docs/break-glass.md`)
 	w.Apply(t, upgradestate.WithdrawAvailable{TargetVersion: "v1"})
 	for d.Namespaces[1].Kinds[0].Pending != nil { // the collection takes its name
 		for _, act := range upgradestate.Actions(d) {

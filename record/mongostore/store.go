@@ -129,9 +129,8 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 	if opts.HeartbeatInterval == nil {
 		opts.SetHeartbeatInterval(heartbeatEvery)
 	}
-	if dialer != nil {
-		opts.SetDialer(dialer)
-	}
+	conns := newConnections(dialer)
+	opts.SetDialer(conns).SetMonitor(conns.monitor())
 	client, err := mongo.Connect(opts)
 	if err != nil {
 		return nil, fmt.Errorf("open mongodb: %w", redactError(cfg.URI, err))

@@ -120,7 +120,7 @@ func rollbackCommand() *cobra.Command {
 				announce(cmd.ErrOrStderr(), "will", []string{fmt.Sprintf("nothing: %s went back to %s already", last.GetId(), last.GetToVersion())})
 				return a.answer(cmd, now, false)
 			case snapshot && now.GetReverseSync().GetEnabled():
-				return refused("rollback: %s follows %s: use rollback without --to-snapshot, nothing is lost", last.GetFromVersion(), last.GetToVersion())
+				return refused("rollback: %s follows %s: use rollback without --to-snapshot, nothing is lost; if the database of %s is lost, see docs/break-glass.md", last.GetFromVersion(), last.GetToVersion(), last.GetToVersion())
 			case snapshot && now.GetUpgradeState() == nil:
 				if err := a.explain(a.loss(cmd, accept, confirm)); err != nil {
 					return err

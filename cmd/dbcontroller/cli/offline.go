@@ -168,8 +168,8 @@ func (o *offline) openBoth(ctx context.Context) error {
 	case err == nil:
 		o.newReachable = true
 		return nil
-	case errors.As(err, &mismatch):
-		return err
+	case errors.As(err, &mismatch) && !mismatch.Lost:
+		return err // the two are of different times: which one counts is not known
 	case o.newLost:
 		return nil
 	}
@@ -187,7 +187,11 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 	if upgradestate.ReverseSynced(d) {
 		follows = "but for what controllers had applied to " + o.old + " while they ran"
 	}
-	say("loses: everything that was written to %s since the switch at %s, %s; it stays in the database of %s", o.new, at, follows, o.new)
+	left := "it stays in the database of " + o.new
+	if !o.newReachable {
+		left = "the rest is lost with the database of " + o.new
+	}
+	say("loses: everything that was written to %s since the switch at %s, %s; %s", o.new, at, follows, left)
 	if servers, err := o.store.Servers(ctx); err == nil {
 		for _, s := range servers {
 			say("found: server %s is alive; it holds writes, and follows", s.ID)

@@ -94,7 +94,7 @@ func TestRollbackToTheSnapshot(t *testing.T) {
 		t.Error(err)
 	}
 	d.ReverseSync = &dbv1.ReverseSync{Enabled: true}
-	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); err == nil || err.Error() != "rollback: v1 follows v2: use rollback without --to-snapshot, nothing is lost" {
+	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); err == nil || err.Error() != "rollback: v1 follows v2: use rollback without --to-snapshot, nothing is lost; if the database of v2 is lost, see docs/break-glass.md" {
 		t.Error(err)
 	}
 }
